@@ -1,0 +1,24 @@
+"""Tests against Python PyTorch of the pinned version."""
+
+def peer_test(name, script, data = [], args = [], tags = [], **kwargs):
+    """Runs `script` with the Python of //third_party:peer_python; it passes if that exits with 0.
+
+    Run by `./bazelw test --config=peer //...`, not by `./bazelw test //...`. Where PyTorch cannot be had the test fails.
+
+    Args:
+      name: the test's name, by custom *_peer_test.
+      script: a Python file, usually with `unittest.main()` at its end.
+      data: what the script runs or reads, such as C++ binaries.
+      args: the script's arguments, usually "$(location :binary)" for each of `data`.
+      tags: further tags.
+      **kwargs: as for sh_test.
+    """
+    python = str(Label("//third_party:peer_python"))
+    native.sh_test(
+        name = name,
+        srcs = [str(Label("//tools/peer:run_peer.sh"))],
+        args = ["$(location %s)" % python, "$(location %s)" % script] + args,
+        data = [python, script] + data,
+        tags = tags + ["peer"],
+        **kwargs
+    )
