@@ -1,0 +1,146 @@
+#include "lockstep/comm/process_group.h"
+
+#include <ATen/ATen.h>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Status Reduced(ReduceOp op, const std::vector<double>& by_rank, double expected) {
+  return testing::RunRanksOk(static_cast<int>(by_rank.size()), [&](ProcessGroup& group) {
+    const at::Tensor tensor = at::full({2, 3}, by_rank[group.rank()], at::kDouble);
+    EXPECT_EQ(group.AllReduce(tensor, op), absl::OkStatus());
+    EXPECT_TRUE(tensor.equal(at::full({2, 3}, expected, at::kDouble))) << tensor;
+  });
+}
+
+TEST(ProcessGroup, AllReduceReducesOverAllRanks) {
+  EXPECT_EQ(Reduced(ReduceOp::kSum, {1, 2, 4}, 7), absl::OkStatus());
+  EXPECT_EQ(Reduced(ReduceOp::kAvg, {1, 2, 6}, 3), absl::OkStatus());
+  EXPECT_EQ(Reduced(ReduceOp::kProduct, {3, 2, 4}, 24), absl::OkStatus());
+  EXPECT_EQ(Reduced(ReduceOp::kMin, {3, 2, 4}, 2), absl::OkStatus());
+  EXPECT_EQ(Reduced(ReduceOp::kMax, {3, 2, 4}, 4), absl::OkStatus());
+  EXPECT_EQ(Reduced(ReduceOp::kSum, {5}, 5), absl::OkStatus());
+}
+
+TEST(ProcessGroup, BroadcastGivesEveryRankTheRootsTensor) {
+  EXPECT_EQ(testing::RunRanksOk(3,
+                                [](ProcessGroup& group) {
+                                  for (int root = 0; root < 3; ++root) {
+                                    const at::Tensor tensor = at::full({4}, group.rank(), at::kLong);
+                                    EXPECT_EQ(group.Broadcast(tensor, root), absl::OkStatus());
+                                    EXPECT_TRUE(tensor.equal(at::full({4}, root, at::kLong)));
+                                  }
+                                }),
+            absl::OkStatus());
+}
+
+TEST(ProcessGroup, AllGatherCollectsEachRanksTensor) {
+  EXPECT_EQ(testing::RunRanksOk(3,
+                                [](ProcessGroup& group) {
+                                  std::vector<at::Tensor> outputs;
+                                  for (int i = 0; i < 3; ++i) outputs.push_back(at::zeros({2}));
+                                  EXPECT_EQ(group.AllGather(outputs, at::full({2}, 1.0 * group.rank())), absl::OkStatus());
+                                  for (int i = 0; i < 3; ++i) EXPECT_TRUE(outputs[i].equal(at::full({2}, 1.0 * i)));
+                                }),
+            absl::OkStatus());
+}
+
+TEST(ProcessGroup, SeveralAsynchronousCollectivesAreUnderWayAtOnce) {
+  EXPECT_EQ(testing::RunRanksOk(2,
+                                [](ProcessGroup& group) {
+                                  std::vector<at::Tensor> tensors;
+                                  std::vector<Work> works;
+                                  for (int i = 0; i < 10; ++i) {
+                                    tensors.push_back(at::full({3}, 1.0 * (i + group.rank())));
+                                    works.push_back(group.AllReduceAsync(tensors.back(), i % 2 ? ReduceOp::kSum : ReduceOp::kAvg));
+                                  }
+                                  for (int i = 9; i >= 0; --i) {
+                                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());
+                                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());  // again: the same answer, no second division
+                                    EXPECT_TRUE(works[i].IsCompleted());
+                                    EXPECT_EQ(tensors[i][0].item<double>(), i % 2 ? 2 * i + 1 : i + 0.5);
+                                  }
+                                  EXPECT_EQ(group.Barrier(), absl::OkStatus());
+                                }),
+            absl::OkStatus());
+}
+
+TEST(ProcessGroup, ATensorThatRequiresGradIsReducedInPlace) {
+  EXPECT_EQ(testing::RunRanksOk(2,
+                                [](ProcessGroup& group) {
+                                  const at::Tensor parameter = at::ones({3}).requires_grad_();
+                                  EXPECT_EQ(group.AllReduce(parameter, ReduceOp::kAvg), absl::OkStatus());
+                                  EXPECT_EQ(group.Broadcast(parameter, 0), absl::OkStatus());
+                                  EXPECT_TRUE(parameter.is_leaf());
+                                }),
+            absl::OkStatus());
+}
+
+TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
+  EXPECT_EQ(
+      testing::RunRanksOk(
+          2,
+          [](ProcessGroup& group) {
+            const std::string rank = "rank " + std::to_string(group.rank());
+            EXPECT_EQ(group.AllReduce(at::zeros({4, 6}).t()),
+                      absl::InvalidArgumentError(rank + ": all_reduce #0 of Float [6, 4] on cpu: the tensor is not contiguous: its strides are [1, 6]"));
+            EXPECT_EQ(group.AllReduce(at::Tensor()),
+                      absl::InvalidArgumentError(rank + ": all_reduce #1 of an undefined tensor: the tensor is undefined"));
+            EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
+                      absl::InvalidArgumentError(rank + ": broadcast #2 of Float [1] on cpu: root 2 is no rank of a group of 2"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(), HasSubstr("an average needs a floating-point"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(), HasSubstr("no backend for meta tensors"));
+            EXPECT_THAT(group.AllReduce(at::eye(2).to_sparse()).message(), HasSubstr("the tensor is not dense"));
+            EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(), HasSubstr("expected 2 outputs, one a rank, found 1"));
+            EXPECT_THAT(group.AllGather({at::zeros({1}), at::zeros({2})}, at::zeros({1})).message(),
+                        HasSubstr("output 1 is Float [2] on cpu, expected Float [1] on cpu"));
+            // None of these put the ranks out of step.
+            EXPECT_EQ(group.failure(), absl::OkStatus());
+            EXPECT_EQ(group.Barrier(), absl::OkStatus());
+          }),
+      absl::OkStatus());
+}
+
+TEST(ProcessGroup, ARankThatEndsFailsTheOthersAndTheGroupStaysFailed) {
+  const auto results = testing::RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+    if (group.rank() == 1) return absl::InternalError("out of paper");
+    const absl::Status first = group.AllReduce(at::zeros({2}));
+    EXPECT_EQ(first.message(), "rank 0: all_reduce #0 of Float [2] on cpu: rank 1 left the group: out of paper");
+    EXPECT_EQ(group.failure(), first);
+    EXPECT_EQ(group.Barrier(), first);
+    EXPECT_EQ(group.Broadcast(at::zeros({7}), 0), first);
+    return first;
+  });
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ProcessGroup, DifferentCollectivesAtOnePlaceFailOnEveryRankNamingBoth) {
+  const auto results = testing::RunRanks(2, [](ProcessGroup& group) {
+    return group.rank() == 0 ? group.AllReduce(at::zeros({2})) : group.Broadcast(at::zeros({3}), 0);
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_THAT(result.message(), HasSubstr("rank 0 called ALLREDUCE of Float [2], but rank 1 called BROADCAST from 0 of Float [3]"));
+  }
+}
+
+TEST(ProcessGroup, ACollectiveThatARankNeverJoinsTimesOutNamingIt) {
+  const auto results = testing::RunRanks(
+      3,
+      [](ProcessGroup& group) {
+        if (group.rank() == 1) absl::SleepFor(absl::Milliseconds(400));
+        return group.rank() == 1 ? absl::OkStatus() : group.Barrier();
+      },
+      absl::Milliseconds(100));
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(results[0].message(), "rank 0: barrier #0: timed out after 100 ms waiting for ranks 1");
+}
+
+}  // namespace
+}  // namespace lockstep::comm
