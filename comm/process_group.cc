@@ -88,6 +88,8 @@ ProcessGroup::~ProcessGroup() {
 
 absl::Status ProcessGroup::failure() const { return failure_->first(); }
 
+std::string ProcessGroup::NextKey(absl::string_view purpose) { return absl::StrCat(purpose, "/", keys_.fetch_add(1)); }
+
 absl::StatusOr<c10d::Backend*> ProcessGroup::BackendFor(const at::Tensor& tensor) const {
   const auto found = backends_.find(tensor.device().type());
   if (found != backends_.end()) return found->second.get();

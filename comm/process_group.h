@@ -77,6 +77,9 @@ class ProcessGroup {
   // For small facts between ranks; shared by all of them, its keys prefixed for this group.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
+  // A key for the store that no other call returns: "`purpose`/n" for the n-th call, so the same on every rank if all call it in one order.
+  std::string NextKey(absl::string_view purpose);
+
   // What root's tensor holds, in every rank's.
   absl::Status Broadcast(const at::Tensor& tensor, int root);
   Work BroadcastAsync(const at::Tensor& tensor, int root);
@@ -113,6 +116,7 @@ class ProcessGroup {
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends_;
   std::shared_ptr<internal::GroupFailure> failure_;
   std::atomic<int64_t> sequence_{0};
+  std::atomic<int64_t> keys_{0};
 };
 
 // Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Every error names the rank:

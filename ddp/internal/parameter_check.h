@@ -1,0 +1,25 @@
+#ifndef LOCKSTEP_DDP_INTERNAL_PARAMETER_CHECK_H_
+#define LOCKSTEP_DDP_INTERNAL_PARAMETER_CHECK_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::ddp::internal {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store: no collective.
+// InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first parameter with both sides.
+absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
+
+}  // namespace lockstep::ddp::internal
+
+#endif  // LOCKSTEP_DDP_INTERNAL_PARAMETER_CHECK_H_
