@@ -18,8 +18,9 @@ namespace lockstep::sampler {
 
 // Where a shuffled order comes from.
 enum class Permutation {
-  kTorch,  // torch.randperm with a CPU generator seeded with seed + epoch, bit by bit. Holds 8 bytes an index of the
-           // dataset in reset().
+  // torch.randperm with a CPU generator seeded with seed + epoch, bit by bit. reset() holds 8 bytes an index of the
+  // dataset while it runs, and 8 bytes an index of this rank's part from then on.
+  kTorch,
 };
 
 struct DistributedSamplerOptions {
@@ -27,8 +28,7 @@ struct DistributedSamplerOptions {
   int64_t rank = 0;          // Which of them this is, in [0, num_replicas).
   bool shuffle = true;       // A new order every epoch; false: ascending.
   int64_t seed = 0;          // The same on every rank. May be negative, as in Python.
-  bool drop_last =
-      false;  // true: leave out the tail that does not divide evenly; false: repeat from the start instead.
+  bool drop_last = false;    // Leave out the tail that does not divide evenly; false: repeat from the start.
   Permutation permutation = Permutation::kTorch;
 };
 
@@ -86,19 +86,19 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // This rank's whole order for epoch(), from its start.
   std::vector<int64_t> Indices() const;
 
-  // The place after `consumed` of this rank's indices of epoch(). The caller counts, because a DataLoader with workers
-  // has taken more from its copy than training has used. Throws c10::ValueError where consumed is not in [0,
-  // num_samples()].
+  // The place after `consumed` of this rank's indices of epoch(), counted from the epoch's start even where training
+  // was restored inside it. The caller counts, because a DataLoader with workers has taken more from its copy than
+  // training has used. Throws c10::ValueError where consumed is not between 0 and num_samples().
   SamplerState State(int64_t consumed) const;
 
   // Goes to `state`: the next reset() of any copy, and the next next() of this one, goes on there, once; the reset
   // after that starts a whole epoch. InvalidArgument, and nothing is changed, where size, num_replicas, seed, shuffle
-  // or drop_last are not this sampler's, epoch is negative, or consumed is not in [0, num_samples()].
+  // or drop_last are not this sampler's, epoch is negative, or consumed is not between 0 and num_samples().
   absl::Status Restore(const SamplerState& state);
 
-  // Starts epoch(), where Restore() left off if it was called since the last reset. `new_size` makes this copy deal out
-  // a dataset of that size from here on, from its start: a restored position is of no use then. Throws c10::ValueError
-  // where new_size is not in [1, 2^62].
+  // Starts epoch(), where Restore() left off if it was called since the last reset of any copy. `new_size` is for a
+  // dataset that has grown or shrunk: from here on this copy, and no other, deals out that many indices. A position
+  // that was restored for another size is ignored. Throws c10::ValueError where new_size is not in [1, 2^62].
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices of this rank, fewer at the end of the epoch, then nullopt until reset(). A copy that
