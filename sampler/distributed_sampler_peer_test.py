@@ -1,0 +1,45 @@
+"""Compares Lockstep's sampler with the installed PyTorch's, case by case and index by index."""
+
+import pathlib
+import random
+import subprocess
+import sys
+import unittest
+
+import distributed_sampler_golden as golden
+
+CASES = 3000
+
+
+def random_cases():
+    generator = random.Random()
+    seed = generator.randrange(2**32)
+    print("cases are drawn with seed", seed)
+    generator.seed(seed)
+    for _ in range(CASES):
+        max_size, max_replicas = generator.choice([(20, 50), (200, 9), (2000, 17), (20000, 64)])
+        yield golden.random_case(generator, max_size, max_replicas)
+
+
+class DistributedSamplerPeerTest(unittest.TestCase):
+    def test_gives_what_python_gives(self):
+        cases = list(random_cases())
+        lines = "".join(" ".join(map(str, case)) + "\n" for case in cases)
+        run = subprocess.run([PRINT], input=lines, capture_output=True, text=True, check=True)
+        answers = run.stdout.splitlines()
+        self.assertEqual(len(answers), CASES)
+        total = 0
+        for case, answer in zip(cases, answers):
+            indices, num_samples, total_size = golden.indices_of(*case)
+            expected = " ".join(map(str, [num_samples, total_size, *indices]))
+            self.assertTrue(answer == expected, f"{golden.FIELDS} = {case}: Python gives {expected[:99]}, we {answer[:99]}")
+            total += len(indices)
+        print(f"{CASES} cases, {total} indices, all equal")
+
+    def test_the_golden_file_is_this_pytorchs(self):
+        self.assertEqual(pathlib.Path(GOLDEN).read_text().splitlines(), list(golden.lines()))
+
+
+if __name__ == "__main__":
+    PRINT, GOLDEN = sys.argv[1:]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
