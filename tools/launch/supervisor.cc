@@ -83,6 +83,7 @@ class Supervisor {
   std::vector<UniqueFd> strays_;   // what the ranks have started and left behind
   int stop_signal_ = 0;            // the first one that this process got
   int signals_seen_ = 0;
+  absl::Duration patience_;  // how long the ranks had before SIGKILL
 };
 
 // Returns when all ranks have ended, when one has failed and a truer cause has had its time to show, or when a signal
@@ -104,8 +105,8 @@ absl::Status Supervisor::Run() {
   EndGroups(stopped ? stop_signal_ : SIGTERM);
   Reap();
   if (!started.ok()) return started;
-  if (stopped) return internal::StoppedStatus(stop_signal_, outcomes_, options_.grace);
-  return cause == nullptr ? absl::OkStatus() : internal::FailureStatus(*cause, outcomes_, options_.grace);
+  if (stopped) return internal::StoppedStatus(stop_signal_, outcomes_, patience_);
+  return cause == nullptr ? absl::OkStatus() : internal::FailureStatus(*cause, outcomes_, patience_);
 }
 
 absl::StatusOr<internal::MasterSocket> Supervisor::ChooseMaster() const {
@@ -219,8 +220,10 @@ void Supervisor::SignalGroups(int signal) {
 
 void Supervisor::EndGroups(int signal) {
   for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
+  const int64_t start = MonotonicNanos();
   SignalGroups(signal);
   if (WaitUntilGone(After(options_.grace), signals_seen_)) return;
+  patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - start), absl::Milliseconds(10));
   for (Outcome& outcome : outcomes_) outcome.needed_kill = !outcome.ended;
   SignalGroups(SIGKILL);
   if (WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) return;

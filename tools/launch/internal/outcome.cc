@@ -54,9 +54,9 @@ Counts CountOthers(const Outcome* cause, const std::vector<Outcome>& outcomes) {
   return counts;
 }
 
-std::string ByKill(const Counts& counts, absl::Duration grace) {
+std::string ByKill(const Counts& counts, absl::Duration patience) {
   if (counts.killed == 0) return "";
-  const std::string after = absl::StrCat("by SIGKILL after ", absl::FormatDuration(grace));
+  const std::string after = absl::StrCat("by SIGKILL after ", absl::FormatDuration(patience));
   if (counts.killed == counts.ended) return absl::StrCat(" ", after);
   return absl::StrCat(", ", counts.killed, " of them ", after);
 }
@@ -67,11 +67,11 @@ std::string Outlived(const Counts& counts) {
 }
 
 // "; the other rank was ended", "; of the other 3 ranks 1 failed too and 2 were ended".
-std::string Others(const Counts& counts, absl::Duration grace) {
+std::string Others(const Counts& counts, absl::Duration patience) {
   const auto were = [](int n) { return n == 1 ? " was" : " were"; };
   if (counts.failed_too + counts.ended == 0) return "";
   const std::string subject = counts.all == 1 ? "the other rank" : absl::StrCat("the other ", counts.all, " ranks");
-  const std::string how = ByKill(counts, grace);
+  const std::string how = ByKill(counts, patience);
   if (counts.ended == counts.all) return absl::StrCat("; ", subject, were(counts.all), " ended", how);
   if (counts.failed_too == counts.all) return absl::StrCat("; ", subject, " failed too");
   std::vector<std::string> parts;
@@ -107,22 +107,22 @@ const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {
   return first;
 }
 
-absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration grace) {
+absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(&cause, outcomes);
   const RankFailure& end = cause.end;
   absl::StatusCode code = end.signal != 0 ? absl::StatusCode::kAborted : absl::StatusCode::kUnknown;
   if (!end.message.empty() && cause.code != absl::StatusCode::kOk) code = cause.code;
-  absl::Status status(code, absl::StrCat(Sentence(end), Others(counts, grace), Outlived(counts)));
+  absl::Status status(code, absl::StrCat(Sentence(end), Others(counts, patience), Outlived(counts)));
   status.SetPayload(kFailurePayload, absl::Cord(Encode(end)));
   return status;
 }
 
-absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration grace) {
+absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(nullptr, outcomes);
   std::string ranks;
   if (counts.ended > 0) {
     ranks = absl::StrCat("; ", counts.ended, counts.ended == 1 ? " rank was" : " ranks were", " ended",
-                         ByKill(counts, grace));
+                         ByKill(counts, patience));
   }
   absl::Status status = absl::CancelledError(
       absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")", ranks, Outlived(counts)));

@@ -30,12 +30,13 @@ struct Outcome {
 // rank sends it to itself, and an uncaught "connection closed by peer" ends that way. Null if none failed.
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 
-// One line about `cause`, which is one of `outcomes`, and what became of the others. Its code is the reported one if
+// One line about `cause`, which is one of `outcomes`, and what became of the others, which had `patience` before
+// SIGKILL. Its code is the reported one if
 // there is a message, Aborted for a rank killed by a signal, else Unknown.
-absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration grace);
+absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
 // The status of a launch that was told to stop. Cancelled.
-absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration grace);
+absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
 // "SIGKILL", or "signal 40" where it has no name.
 std::string SignalName(int signal);
