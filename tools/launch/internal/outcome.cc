@@ -56,7 +56,10 @@ Counts CountOthers(const Outcome* cause, const std::vector<Outcome>& outcomes) {
 
 std::string ByKill(const Counts& counts, absl::Duration patience) {
   if (counts.killed == 0) return "";
-  const std::string after = absl::StrCat("by SIGKILL after ", absl::FormatDuration(patience));
+  // No patience at all: somebody sent the launcher a second signal.
+  const std::string after = patience == absl::ZeroDuration()
+                                ? "by SIGKILL"
+                                : absl::StrCat("by SIGKILL after ", absl::FormatDuration(patience));
   if (counts.killed == counts.ended) return absl::StrCat(" ", after);
   return absl::StrCat(", ", counts.killed, " of them ", after);
 }
