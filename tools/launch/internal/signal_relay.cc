@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <iterator>
+#include <mutex>
 #include <utility>
 
-#include "absl/base/attributes.h"
-#include "absl/base/const_init.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -28,9 +27,10 @@ std::atomic<int> slots[kSlots];
 std::atomic<int> running_handlers{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use lock-free atomics only");
 
-ABSL_CONST_INIT absl::Mutex mutex(absl::kConstInit);
-int users ABSL_GUARDED_BY(mutex) = 0;
-struct sigaction earlier[sizeof(kSignals) / sizeof(kSignals[0])] ABSL_GUARDED_BY(mutex);
+// std::mutex, because ThreadSanitizer does not see through the absl::Mutex of a prebuilt Abseil.
+std::mutex mutex;
+int users = 0;  // guarded by mutex, as is `earlier`
+struct sigaction earlier[std::size(kSignals)];
 
 void OnSignal(int signal) {
   const int saved_errno = errno;
@@ -44,7 +44,7 @@ void OnSignal(int signal) {
   errno = saved_errno;
 }
 
-void InstallHandlersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+void InstallHandlersLocked() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
@@ -55,11 +55,11 @@ void InstallHandlersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   }
 }
 
-void RestoreHandlersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+void RestoreHandlersLocked() {
   for (int i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &earlier[i], nullptr);
 }
 
-int TakeFreeSlotLocked(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+int TakeFreeSlotLocked(int fd) {
   for (int i = 0; i < kSlots; ++i) {
     if (slots[i].load() != 0) continue;
     slots[i].store(fd + 1);
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Create() {
     return absl::ResourceExhaustedError(absl::StrCat("launch: no pipe for signals: ", strerror(errno)));
   }
   UniqueFd read_end(ends[0]), write_end(ends[1]);
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard<std::mutex> lock(mutex);
   const int slot = TakeFreeSlotLocked(write_end.get());
   if (slot < 0)
     return absl::ResourceExhaustedError(absl::StrCat("launch: ", kSlots, " launches run in this process already"));
@@ -88,7 +88,7 @@ SignalRelay::SignalRelay(UniqueFd read_end, UniqueFd write_end, int slot)
     : read_end_(std::move(read_end)), write_end_(std::move(write_end)), slot_(slot) {}
 
 SignalRelay::~SignalRelay() {
-  absl::MutexLock lock(&mutex);
+  const std::lock_guard<std::mutex> lock(mutex);
   if (--users == 0) RestoreHandlersLocked();
   slots[slot_].store(0);
   // A handler in another thread may be about to write to the descriptor that closes next.
