@@ -1,0 +1,24 @@
+// A TCP port for the store of rank 0.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_
+
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch::internal {
+
+struct MasterSocket {
+  UniqueFd fd;
+  int port = 0;
+};
+
+// A socket that listens on 127.0.0.1 at a port that was free; nobody else can take the port while it is open.
+absl::StatusOr<MasterSocket> ListenOnLoopback();
+
+// A port that is free on every interface at this moment. Somebody else may take it before the caller does.
+absl::StatusOr<int> FreePort();
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_

@@ -1,0 +1,116 @@
+#include "lockstep/tools/launch/internal/outcome.h"
+
+#include <signal.h>
+
+#include "gtest/gtest.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+Outcome Running(int rank) {
+  Outcome outcome;
+  outcome.end.local_rank = outcome.end.rank = rank;
+  outcome.end.pid = 4700 + rank;
+  return outcome;
+}
+
+Outcome Ended(int rank, int exit_code, int signal, int64_t time_ns) {
+  Outcome outcome = Running(rank);
+  outcome.ended = true;
+  outcome.end.exit_code = exit_code;
+  outcome.end.signal = signal;
+  outcome.failed = exit_code != 0;
+  outcome.time_ns = time_ns;
+  return outcome;
+}
+
+Outcome EndedByUs(int rank) {
+  Outcome outcome = Ended(rank, -1, SIGTERM, 1000);
+  outcome.told_to_end = true;
+  return outcome;
+}
+
+std::string Line(const std::vector<Outcome>& outcomes) {
+  const absl::Status status = FailureStatus(*FirstCause(outcomes), outcomes, absl::Seconds(2));
+  return std::string(status.message());
+}
+
+TEST(FirstCause, IsNobodyWhenNobodyFailed) { EXPECT_EQ(FirstCause({Running(0), Ended(1, 0, 0, 5)}), nullptr); }
+
+TEST(FirstCause, IsTheEarliestToExit) {
+  const std::vector<Outcome> outcomes = {Ended(0, 1, 0, 20), Ended(1, 3, 0, 10), Ended(2, 0, 0, 5)};
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
+}
+
+TEST(FirstCause, IsARankKilledByASignalBeforeOneThatExitedEarlier) {
+  const std::vector<Outcome> outcomes = {Ended(0, 1, 0, 10), Ended(1, -1, SIGKILL, 13), Ended(2, -1, SIGSEGV, 14)};
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
+}
+
+TEST(FirstCause, TakesAnAbortForAnExit) {
+  // Rank 1 found a mistake; rank 0 had no handler for "connection closed by peer".
+  const std::vector<Outcome> outcomes = {Ended(0, -1, SIGABRT, 13), Ended(1, 3, 0, 10)};
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
+}
+
+TEST(FirstCause, IsNoRankThatWeEnded) {
+  const std::vector<Outcome> outcomes = {EndedByUs(0), Ended(1, 3, 0, 2000)};
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
+}
+
+TEST(FailureStatus, SaysWhoAndHow) {
+  EXPECT_EQ(Line({Ended(0, 3, 0, 1)}), "rank 0 (local rank 0, pid 4700) exited with code 3");
+  EXPECT_EQ(Line({Ended(0, -1, SIGKILL, 1)}), "rank 0 (local rank 0, pid 4700) was killed by signal 9 (SIGKILL)");
+  Outcome reported = Ended(0, 3, 0, 1);
+  reported.end.message = "no such file";
+  EXPECT_EQ(Line({reported}), "rank 0 (local rank 0, pid 4700) exited with code 3: no such file");
+}
+
+TEST(FailureStatus, SaysWhatBecameOfTheOthers) {
+  const Outcome cause = Ended(0, 3, 0, 1);
+  const std::string start = "rank 0 (local rank 0, pid 4700) exited with code 3";
+  Outcome killed = EndedByUs(2);
+  killed.needed_kill = true;
+  EXPECT_EQ(Line({cause, EndedByUs(1)}), start + "; the other rank was ended");
+  EXPECT_EQ(Line({cause, Ended(1, 1, 0, 9)}), start + "; the other rank failed too");
+  EXPECT_EQ(Line({cause, Ended(1, 0, 0, 9)}), start);
+  EXPECT_EQ(Line({cause, EndedByUs(1), EndedByUs(2)}), start + "; the other 2 ranks were ended");
+  EXPECT_EQ(Line({cause, killed}), start + "; the other rank was ended by SIGKILL after 2s");
+  EXPECT_EQ(Line({cause, EndedByUs(1), killed}),
+            start + "; the other 2 ranks were ended, 1 of them by SIGKILL after 2s");
+  EXPECT_EQ(Line({cause, EndedByUs(1), EndedByUs(2), Ended(3, 1, 0, 9)}),
+            start + "; of the other 3 ranks 1 failed too and 2 were ended");
+  killed.outlived_kill = true;
+  EXPECT_EQ(Line({cause, killed}),
+            start + "; the other rank was ended by SIGKILL after 2s; SIGKILL did not end rank 2 (pid 4702)");
+}
+
+TEST(FailureStatus, CarriesTheFailure) {
+  Outcome cause = Ended(1, 3, 0, 1);
+  cause.end.message = "two words";
+  cause.code = absl::StatusCode::kDataLoss;
+  const absl::Status status = FailureStatus(cause, {cause}, absl::Seconds(2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  const std::optional<RankFailure> failure = FirstFailure(status);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->local_rank, 1);
+  EXPECT_EQ(failure->pid, 4701);
+  EXPECT_EQ(failure->exit_code, 3);
+  EXPECT_EQ(failure->signal, 0);
+  EXPECT_EQ(failure->message, "two words");
+}
+
+TEST(ExitCode, IsTheRanksOwnOrAShells) {
+  const auto code = [](const Outcome& cause) { return ExitCode(FailureStatus(cause, {cause}, absl::Seconds(2))); };
+  EXPECT_EQ(ExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(code(Ended(0, 3, 0, 1)), 3);
+  EXPECT_EQ(code(Ended(0, -1, SIGKILL, 1)), 137);
+  EXPECT_EQ(ExitCode(StoppedStatus(SIGTERM, {}, absl::Seconds(2))), 143);
+  EXPECT_EQ(ExitCode(absl::NotFoundError("")), 127);
+  EXPECT_EQ(ExitCode(absl::PermissionDeniedError("")), 126);
+  EXPECT_EQ(ExitCode(absl::InternalError("")), 1);
+}
+
+}  // namespace
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,153 @@
+#include "lockstep/tools/launch/internal/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+// All that the child needs between fork and exec, made before the fork.
+struct ChildPlan {
+  const char* path;
+  char* const* argv;
+  char* const* environment;
+  int inherited_fd;
+  int null_fd;
+  int error_fd;
+  pid_t parent;
+  sigset_t mask;
+};
+
+// exec would do the same, but a signal may come before it, and the parent's handlers must not run here.
+void ForgetSignalHandlers() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action;
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL) continue;
+    action.sa_handler = SIG_DFL;
+    action.sa_flags = 0;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+// Async-signal-safe. Runs with every signal blocked.
+[[noreturn]] void RunChild(const ChildPlan& plan) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(127);  // the parent died before prctl: nobody would end us
+  ForgetSignalHandlers();
+  const bool ready = dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
+                     (plan.inherited_fd < 0 || fcntl(plan.inherited_fd, F_SETFD, 0) == 0) &&
+                     sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
+  if (ready) execve(plan.path, plan.argv, plan.environment);
+  const int error = errno;
+  while (write(plan.error_fd, &error, sizeof(error)) < 0 && errno == EINTR) {
+  }
+  _exit(127);
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The errno that kept the child from its program, 0 if it runs.
+int ReadStartError(int fd) {
+  int error = 0;
+  ssize_t n;
+  do {
+    n = read(fd, &error, sizeof(error));
+  } while (n < 0 && errno == EINTR);
+  return n == sizeof(error) ? error : 0;
+}
+
+void Reap(pid_t pid) {
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+absl::Status CannotStart(const ProcessSpec& spec, int error) {
+  const std::string message = absl::StrCat("program \"", spec.argv[0], "\" cannot be started: ", strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(message);
+  if (error == EACCES || error == EPERM || error == ENOEXEC) return absl::PermissionDeniedError(message);
+  return absl::ResourceExhaustedError(message);
+}
+
+bool IsExecutableFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
+  const UniqueFd null_fd = AboveStdio(UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  int ends[2] = {-1, -1};
+  if (!null_fd.valid() || pipe2(ends, O_CLOEXEC) != 0) return CannotStart(spec, errno);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end = AboveStdio(UniqueFd(ends[1]));
+  if (!write_end.valid()) return CannotStart(spec, errno);
+
+  const std::vector<char*> argv = Pointers(spec.argv);
+  const std::vector<char*> environment = Pointers(spec.environment);
+  ChildPlan plan = {spec.path.c_str(), argv.data(),     environment.data(), spec.inherited_fd,
+                    null_fd.get(),     write_end.get(), getpid(),           {}};
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &plan.mask);
+  Process process;
+  process.pid = fork();
+  if (process.pid == 0) RunChild(plan);
+  const int fork_error = errno;
+  pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);
+  if (process.pid < 0) return CannotStart(spec, fork_error);
+
+  write_end.Close();
+  int error = ReadStartError(read_end.get());
+  if (error == 0) {
+    process.pidfd = UniqueFd(syscall(SYS_pidfd_open, process.pid, 0));
+    if (process.pidfd.valid()) return process;
+    error = errno;
+    kill(process.pid, SIGKILL);
+  }
+  Reap(process.pid);
+  return CannotStart(spec, error);
+}
+
+absl::StatusOr<std::string> FindProgram(absl::string_view program) {
+  const char* path = getenv("PATH");
+  const bool search = program.find('/') == absl::string_view::npos;
+  std::string denied;
+  if (search && !program.empty()) {
+    for (absl::string_view folder : absl::StrSplit(path == nullptr ? "/bin:/usr/bin" : path, ':')) {
+      const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
+      if (IsExecutableFile(candidate)) return candidate;
+      if (access(candidate.c_str(), F_OK) == 0) denied = candidate;
+    }
+  } else {
+    const std::string candidate(program);
+    if (IsExecutableFile(candidate)) return candidate;
+    if (!program.empty() && access(candidate.c_str(), F_OK) == 0) denied = candidate;
+  }
+  if (!denied.empty())
+    return absl::PermissionDeniedError(absl::StrCat("program \"", denied, "\" is not an executable file"));
+  return absl::NotFoundError(absl::StrCat("program \"", program, "\" not found", search ? " in PATH" : ""));
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,41 @@
+// Starts one program as a child that cannot outlive its parent.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch::internal {
+
+struct ProcessSpec {
+  std::string path;                      // the file to execute
+  std::vector<std::string> argv;         // argv[0] included
+  std::vector<std::string> environment;  // "NAME=value"; the whole environment
+  int inherited_fd = -1;                 // kept open in the child under the same number; -1: none
+};
+
+struct Process {
+  pid_t pid = -1;
+  UniqueFd pidfd;  // becomes readable when the process has ended; the caller reaps `pid`
+};
+
+// Returns once the program runs. The child leads a session and a process group of its own (id: its pid), reads
+// /dev/null, has the calling thread's signal mask, default handlers, and is killed when the calling *thread* ends.
+// Between fork and exec only async-signal-safe functions run, so the caller may have threads. Errors: NotFound or
+// PermissionDenied where the program cannot be executed, ResourceExhausted where the system refuses a process.
+absl::StatusOr<Process> StartProcess(const ProcessSpec& spec);
+
+// The file that a shell would execute for `program`: itself if it holds a slash, else the first match in $PATH.
+// Errors: NotFound, PermissionDenied (there, but not an executable file); the message names the program.
+absl::StatusOr<std::string> FindProgram(absl::string_view program);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_

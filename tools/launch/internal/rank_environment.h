@@ -1,0 +1,42 @@
+// The environment variables of one rank, the same as torchrun's.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_ENVIRONMENT_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_ENVIRONMENT_H_
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace lockstep::launch::internal {
+
+// Names the descriptor of a listening socket at MASTER_PORT; only rank 0 of a launch with pass_master_socket has it.
+inline constexpr char kMasterSocketVariable[] = "LOCKSTEP_MASTER_LISTEN_FD";
+
+// Which Spawn a process was started by; see spawn.cc.
+inline constexpr char kSpawnCallVariable[] = "LOCKSTEP_SPAWN_CALL";
+inline constexpr char kSpawnResultsVariable[] = "LOCKSTEP_SPAWN_RESULTS";
+
+struct RankPlace {
+  int local_rank = 0;
+  int nproc_per_node = 1;
+  int node_rank = 0;
+  int nnodes = 1;
+  std::string master_addr;
+  int master_port = 0;
+  std::string run_id;
+};
+
+// What torchrun sets for this rank. OMP_NUM_THREADS=1 is among it if there are several ranks on the node and
+// `omp_num_threads_is_set` is false: else every rank would start a thread for each core.
+std::map<std::string, std::string> RankVariables(const RankPlace& place, bool omp_num_threads_is_set);
+
+// This process's environment as "NAME=value" without what another launcher meant for this process alone, changed by
+// `variables`.
+std::vector<std::string> ChangedEnvironment(const std::map<std::string, std::string>& variables);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_ENVIRONMENT_H_

@@ -1,0 +1,42 @@
+// SIGINT, SIGTERM and SIGHUP of this process as bytes on a descriptor, for as long as the object lives.
+//
+// Handlers rather than signalfd: signalfd needs the signals blocked in every thread, and a library cannot ask that of
+// its caller.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch::internal {
+
+// Several may live at once, in any threads; each is told of every signal. The first installs the handlers, the last
+// puts the earlier ones back. A signal that was ignored (as under nohup) stays ignored.
+class SignalRelay {
+ public:
+  // ResourceExhausted when there are no descriptors, or 64 live already.
+  static absl::StatusOr<std::unique_ptr<SignalRelay>> Create();
+  ~SignalRelay();
+  SignalRelay(const SignalRelay&) = delete;
+  SignalRelay& operator=(const SignalRelay&) = delete;
+
+  // Readable when a signal has come.
+  int fd() const { return read_end_.get(); }
+
+  // The next signal that came, 0 if none. Does not block.
+  int Take();
+
+ private:
+  SignalRelay(UniqueFd read_end, UniqueFd write_end, int slot);
+
+  const UniqueFd read_end_;
+  const UniqueFd write_end_;
+  const int slot_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_

@@ -1,0 +1,149 @@
+// Runs the launch binary itself.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::AwaitPid;
+using testing::Eventually;
+using testing::Gone;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using testing::NewFolder;
+using testing::ReadFile;
+using ::testing::StartsWith;
+
+class LaunchBinaryTest : public ::testing::Test {
+ protected:
+  // Starts `launch args...`; its output goes to files. $D is the test's folder.
+  pid_t Start(const std::vector<std::string>& args) {
+    internal::ProcessSpec spec;
+    spec.path = "/bin/sh";
+    spec.argv = {"sh", "-c", "exec \"$@\" > $D/out 2> $D/err", "sh", getenv("LAUNCH")};
+    spec.argv.insert(spec.argv.end(), args.begin(), args.end());
+    spec.environment = internal::ChangedEnvironment({{"D", folder_}});
+    return internal::StartProcess(spec)->pid;
+  }
+  // Its exit code, or minus the signal.
+  int Wait(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int Run(const std::vector<std::string>& args) { return Wait(Start(args)); }
+  std::string Out() { return ReadFile(folder_ + "out"); }
+  std::string Err() { return ReadFile(folder_ + "err"); }
+
+  const std::string folder_ = NewFolder();
+};
+
+TEST_F(LaunchBinaryTest, PassesTheProgramsArgumentsOn) {
+  EXPECT_EQ(Run({"--nproc_per_node=1", "echo", "--nproc_per_node=7", "--help", "a b"}), 0);
+  EXPECT_EQ(Out(), "--nproc_per_node=7 --help a b\n");
+  EXPECT_EQ(Err(), "");
+}
+
+TEST_F(LaunchBinaryTest, TakesEverySpellingOfAFlag) {
+  for (const std::vector<std::string>& spelling : std::vector<std::vector<std::string>>{{"--nproc_per_node=2"},
+                                                                                        {"--nproc_per_node", "2"},
+                                                                                        {"--nproc-per-node=2"},
+                                                                                        {"--nproc-per-node", "2"},
+                                                                                        {"-nproc_per_node=2", "--"}}) {
+    std::vector<std::string> args = spelling;
+    args.insert(args.end(), {"sh", "-c", "echo $WORLD_SIZE"});
+    EXPECT_EQ(Run(args), 0);
+    EXPECT_EQ(Out(), "2\n2\n") << spelling[0];
+  }
+}
+
+TEST_F(LaunchBinaryTest, TakesTheFlagsOfSeveralNodes) {
+  EXPECT_EQ(Run({"--nnodes=2", "--node_rank=1", "--master_addr=10.0.0.1", "--master_port=29500", "sh", "-c",
+                 "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"}),
+            0);
+  EXPECT_EQ(Out(), "1 2 10.0.0.1 29500\n");
+}
+
+TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
+  const auto error = [&](const std::vector<std::string>& args) {
+    EXPECT_EQ(Run(args), 2);
+    EXPECT_EQ(Out(), "");
+    return Err();
+  };
+  EXPECT_EQ(error({}), "launch: no program to launch; --help shows how\n");
+  EXPECT_EQ(error({"--nproc_per_node=2"}), "launch: no program to launch; --help shows how\n");
+  EXPECT_EQ(error({"--nproc=2", "true"}), "launch: unknown flag \"--nproc=2\"; --help lists the flags\n");
+  EXPECT_EQ(error({"--flagfile=x", "true"}), "launch: unknown flag \"--flagfile=x\"; --help lists the flags\n");
+  EXPECT_EQ(error({"--nproc_per_node"}), "launch: --nproc_per_node needs a value\n");
+  EXPECT_EQ(error({"--nproc-per-node=two", "true"}), "launch: --nproc-per-node needs a whole number, not \"two\"\n");
+  EXPECT_EQ(error({"--nproc_per_node=0", "true"}), "launch: nproc_per_node must be at least 1, but is 0\n");
+  EXPECT_EQ(error({"--nnodes=2", "--node_rank=2", "true"}),
+            "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
+  EXPECT_EQ(error({"--nnodes=2", "true"}), "launch: nnodes = 2 needs master_addr, the address of node 0\n");
+  EXPECT_EQ(error({"--nnodes=2", "--master_addr=a", "true"}),
+            "launch: nnodes = 2 needs master_port, a port that is free on node 0, the same on every node\n");
+  EXPECT_EQ(error({"--master_port=70000", "true"}), "launch: master_port must be from 0 to 65535, but is 70000\n");
+}
+
+TEST_F(LaunchBinaryTest, HelpExplains) {
+  EXPECT_EQ(Run({"--help"}), 0);
+  EXPECT_THAT(Out(), HasSubstr("launch --nproc_per_node=2 ./train --epochs=1\n"));
+  EXPECT_EQ(Err(), "");
+}
+
+TEST_F(LaunchBinaryTest, ExitsAsTheFailedRankDid) {
+  EXPECT_EQ(Run({"--nproc_per_node=2", "sh", "-c", "[ $RANK = 0 ] || exit 3; exec sleep 60"}), 3);
+  EXPECT_THAT(
+      Err(),
+      MatchesRegex("launch: rank 1 \\(local rank 1, pid [0-9]+\\) exited with code 3; the other rank was ended\n"));
+  EXPECT_EQ(Run({"sh", "-c", "kill -9 $$"}), 137);
+  EXPECT_EQ(Run({"no-such-program"}), 127);
+  EXPECT_EQ(Err(), "launch: program \"no-such-program\" not found in PATH\n");
+  EXPECT_EQ(Run({"/etc/passwd"}), 126);
+}
+
+TEST_F(LaunchBinaryTest, SigtermEndsTheRanksAndIsReported) {
+  const pid_t pid = Start({"--nproc_per_node=2", "sh", "-c", "echo $$ > $D/$RANK; exec sleep 60"});
+  const pid_t ranks[] = {AwaitPid(folder_ + "0"), AwaitPid(folder_ + "1")};
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 143);
+  EXPECT_EQ(Err(), "launch: the launcher received signal 15 (SIGTERM); 2 ranks were ended\n");
+  for (const pid_t rank : ranks) EXPECT_TRUE(Gone(rank));
+}
+
+TEST_F(LaunchBinaryTest, RanksDieWithAKilledLauncher) {
+  const pid_t pid = Start(
+      {"--nproc_per_node=2", "sh", "-c", "trap '' TERM HUP INT; echo $$ > $D/$RANK; while :; do sleep 0.1; done"});
+  const pid_t ranks[] = {AwaitPid(folder_ + "0"), AwaitPid(folder_ + "1")};
+  kill(pid, SIGKILL);
+  EXPECT_EQ(Wait(pid), -SIGKILL);
+  for (const pid_t rank : ranks) EXPECT_TRUE(Eventually([&] { return Gone(rank); })) << rank;
+}
+
+TEST_F(LaunchBinaryTest, WorksWhereSigchldIsIgnored) {
+  EXPECT_EQ(Wait(Start({"sh", "-c", "trap '' CHLD; exec $LAUNCH sh -c 'exit 3'"})), 3);
+}
+
+TEST_F(LaunchBinaryTest, StartsInMilliseconds) {
+  const absl::Time start = absl::Now();
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(Run({"--nproc_per_node=2", "true"}), 0);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+}
+
+}  // namespace
+}  // namespace lockstep::launch

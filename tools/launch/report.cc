@@ -1,0 +1,9 @@
+#include "lockstep/tools/launch/report.h"
+
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch {
+
+bool ReportError(const absl::Status& status) { return !status.ok() && internal::WriteReport(status); }
+
+}  // namespace lockstep::launch

@@ -1,0 +1,168 @@
+#include "lockstep/tools/launch/spawn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/base/const_init.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch {
+namespace {
+
+// What this process has done so far; a rank must find the call of Spawn that it is for. "name#2" is the second call
+// with that name.
+struct Calls {
+  std::map<std::string, int> count;             // by name
+  std::map<std::string, absl::Status> results;  // by "name#number"
+  bool inside_rank = false;
+};
+
+ABSL_CONST_INIT absl::Mutex mutex(absl::kConstInit);
+
+Calls& CallsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  static Calls& calls = *new Calls;
+  return calls;
+}
+
+std::string NumberThisCall(const std::string& name) {
+  absl::MutexLock lock(&mutex);
+  return absl::StrCat(name, "#", ++CallsLocked().count[name]);
+}
+
+// One line a call: key, status code, message; escaped, so that tabs and line breaks separate.
+std::string EncodeResults() {
+  absl::MutexLock lock(&mutex);
+  std::string text;
+  for (const auto& [key, status] : CallsLocked().results) {
+    absl::StrAppend(&text, absl::CEscape(key), "\t", status.raw_code(), "\t", absl::CEscape(status.message()), "\n");
+  }
+  return text;
+}
+
+// What the call `key` returned in the parent of this rank.
+std::optional<absl::Status> ResultInParent(const std::string& key) {
+  const char* text = getenv(internal::kSpawnResultsVariable);
+  for (absl::string_view line : absl::StrSplit(text == nullptr ? "" : text, '\n')) {
+    const std::vector<std::string> fields = absl::StrSplit(line, '\t');
+    int code;
+    std::string message;
+    if (fields.size() != 3 || fields[0] != absl::CEscape(key) || !absl::SimpleAtoi(fields[1], &code)) continue;
+    absl::CUnescape(fields[2], &message);
+    return absl::Status(static_cast<absl::StatusCode>(code), message);
+  }
+  return std::nullopt;
+}
+
+// The call that started this process, nothing if it is no rank of Spawn. The variable also reaches what a rank starts,
+// which is no rank; so it carries the pid of the ranks' parent.
+std::optional<std::string> CallOfThisRank() {
+  const char* variable = getenv(internal::kSpawnCallVariable);
+  absl::string_view call = variable == nullptr ? "" : variable;
+  if (!absl::ConsumePrefix(&call, absl::StrCat(getppid(), " "))) return std::nullopt;
+  return std::string(call);
+}
+
+absl::StatusOr<std::vector<std::string>> CommandLine() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (text.empty()) return absl::FailedPreconditionError("Spawn: this process's command line cannot be read");
+  if (text.back() == '\0') text.pop_back();
+  return absl::StrSplit(text, '\0');
+}
+
+// LibTorch's exceptions have their C++ stack after the message.
+absl::string_view WithoutStack(absl::string_view what) { return what.substr(0, what.find("\nException raised from ")); }
+
+absl::Status Run(const std::function<absl::Status(int)>& fn, int local_rank) {
+  try {
+    return fn(local_rank);
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("exception: ", WithoutStack(e.what())));
+  } catch (...) {
+    return absl::InternalError("an exception that is no std::exception");
+  }
+}
+
+// A process started as /proc/self/exe is called "exe" in ps and top.
+void TakeProgramsName() {
+  const absl::StatusOr<std::vector<std::string>> argv = CommandLine();
+  if (argv.ok()) prctl(PR_SET_NAME, (*argv)[0].substr((*argv)[0].rfind('/') + 1).c_str());
+}
+
+[[noreturn]] void RunRank(const std::function<absl::Status(int)>& fn) {
+  {
+    absl::MutexLock lock(&mutex);
+    CallsLocked().inside_rank = true;
+  }
+  TakeProgramsName();
+  const char* variable = getenv("LOCAL_RANK");
+  int local_rank = 0;
+  absl::Status status = absl::InternalError("Spawn: LOCAL_RANK has been changed");
+  if (variable != nullptr && absl::SimpleAtoi(variable, &local_rank)) status = Run(fn, local_rank);
+  internal::WriteReport(status);
+  fflush(nullptr);
+  std::exit(status.ok() ? 0 : 1);
+}
+
+absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> argv, CommandLine());
+  argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
+  LaunchOptions launch;
+  launch.nproc_per_node = nprocs;
+  launch.nnodes = options.nnodes;
+  launch.node_rank = options.node_rank;
+  launch.master_addr = options.master_addr;
+  launch.master_port = options.master_port;
+  launch.grace = options.grace;
+  launch.environment = options.environment;
+  launch.environment[internal::kSpawnCallVariable] = absl::StrCat(getpid(), " ", key);
+  launch.environment[internal::kSpawnResultsVariable] = EncodeResults();
+  launch.executable = "/proc/self/exe";
+  launch.pass_master_socket = true;
+  launch.require_report = true;
+  return Launch(argv, launch);
+}
+
+}  // namespace
+
+absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>& fn, const SpawnOptions& options) {
+  const std::string key = NumberThisCall(options.name);
+  if (const std::optional<std::string> mine = CallOfThisRank()) {
+    {
+      absl::MutexLock lock(&mutex);
+      if (CallsLocked().inside_rank) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("Spawn was called inside a rank of Spawn call ", *mine, "; a rank cannot spawn ranks"));
+      }
+    }
+    if (key == *mine) RunRank(fn);
+    if (const std::optional<absl::Status> result = ResultInParent(key)) return *result;
+    return absl::FailedPreconditionError(
+        absl::StrCat("a rank of Spawn call ", *mine, " came to call ", key,
+                     ", which its parent had not made: main must take the same way in both"));
+  }
+  absl::Status status = SpawnRanks(nprocs, key, options);
+  absl::MutexLock lock(&mutex);
+  CallsLocked().results[key] = status;
+  return status;
+}
+
+}  // namespace lockstep::launch

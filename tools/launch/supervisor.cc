@@ -1,0 +1,290 @@
+#include "lockstep/tools/launch/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/tools/launch/internal/process_group.h"
+#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/internal/signal_relay.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch {
+namespace {
+
+using internal::MonotonicNanos;
+using internal::Outcome;
+using internal::UniqueFd;
+
+constexpr int64_t kMillisecond = 1000000;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+// How long a truer cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
+constexpr absl::Duration kSettle = absl::Milliseconds(100);
+// A process that SIGKILL does not end is stuck in the kernel; say so rather than hang with it.
+constexpr absl::Duration kKillWait = absl::Seconds(10);
+
+int64_t After(absl::Duration duration) {
+  const int64_t now = MonotonicNanos();
+  return duration < absl::Nanoseconds(kNever - now) ? now + absl::ToInt64Nanoseconds(duration) : kNever;
+}
+
+int PollTimeout(int64_t deadline) {
+  if (deadline == kNever) return -1;
+  const int64_t left = (deadline - MonotonicNanos() + kMillisecond - 1) / kMillisecond;
+  return static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
+}
+
+// The process side of outcomes_[local rank].
+struct Rank {
+  internal::Process process;
+  UniqueFd report;
+};
+
+class Supervisor {
+ public:
+  Supervisor(const std::vector<std::string>& argv, const LaunchOptions& options) : argv_(argv), options_(options) {}
+  absl::Status Run();
+
+ private:
+  absl::Status StartAll();
+  absl::Status StartRank(const internal::ProcessSpec& program, internal::RankPlace place,
+                         const UniqueFd& master_socket);
+  absl::StatusOr<internal::MasterSocket> ChooseMaster() const;
+
+  bool Running() const;
+  void WaitForEvent(int64_t deadline);
+  void NoteEnd(int i);
+  void NoteReport(int i);
+  void WaitForVerdict();
+
+  void EndGroups(int signal);
+  void SignalGroups(int signal);
+  bool WaitUntilGone(int64_t deadline, int signals_allowed);
+  void Reap();
+
+  const std::vector<std::string>& argv_;
+  const LaunchOptions& options_;
+  std::unique_ptr<internal::SignalRelay> relay_;
+  std::vector<Rank> ranks_;
+  std::vector<Outcome> outcomes_;  // one for each of ranks_
+  std::vector<UniqueFd> strays_;   // what the ranks have started and left behind
+  int stop_signal_ = 0;            // the first one that this process got
+  int signals_seen_ = 0;
+  absl::Duration patience_;  // how long the ranks had before SIGKILL
+};
+
+// Returns when all ranks have ended, when one has failed and a truer cause has had its time to show, or when a signal
+// has come.
+void Supervisor::WaitForVerdict() {
+  while (Running() && stop_signal_ == 0 && FirstCause(outcomes_) == nullptr) WaitForEvent(kNever);
+  if (FirstCause(outcomes_) == nullptr) return;
+  const int64_t deadline = After(kSettle);
+  while (Running() && stop_signal_ == 0 && MonotonicNanos() < deadline) WaitForEvent(deadline);
+}
+
+absl::Status Supervisor::Run() {
+  LOCKSTEP_ASSIGN_OR_RETURN(relay_, internal::SignalRelay::Create());
+  const absl::Status started = StartAll();
+  if (started.ok()) WaitForVerdict();
+  const Outcome* cause = FirstCause(outcomes_);
+  // A scheduler that ends a job signals launcher and ranks alike.
+  const bool stopped = stop_signal_ != 0 && (cause == nullptr || cause->end.signal == stop_signal_);
+  EndGroups(stopped ? stop_signal_ : SIGTERM);
+  Reap();
+  if (!started.ok()) return started;
+  if (stopped) return internal::StoppedStatus(stop_signal_, outcomes_, patience_);
+  return cause == nullptr ? absl::OkStatus() : internal::FailureStatus(*cause, outcomes_, patience_);
+}
+
+absl::StatusOr<internal::MasterSocket> Supervisor::ChooseMaster() const {
+  internal::MasterSocket master;
+  master.port = options_.master_port;
+  if (master.port != 0) return master;
+  if (options_.pass_master_socket) return internal::ListenOnLoopback();
+  LOCKSTEP_ASSIGN_OR_RETURN(master.port, internal::FreePort());
+  return master;
+}
+
+absl::Status Supervisor::StartAll() {
+  internal::ProcessSpec program;
+  program.path = options_.executable;
+  program.argv = argv_;
+  if (program.path.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(program.path, internal::FindProgram(argv_[0]));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal::MasterSocket master, ChooseMaster());
+  internal::RankPlace place;
+  place.nproc_per_node = options_.nproc_per_node;
+  place.node_rank = options_.node_rank;
+  place.nnodes = options_.nnodes;
+  place.master_addr = options_.master_addr.empty() ? "127.0.0.1" : options_.master_addr;
+  place.master_port = master.port;
+  place.run_id = options_.run_id;
+  for (place.local_rank = 0; place.local_rank < place.nproc_per_node; ++place.local_rank) {
+    LOCKSTEP_RETURN_IF_ERROR(StartRank(program, place, master.fd));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, internal::RankPlace place,
+                                   const UniqueFd& master_socket) {
+  Rank rank;
+  LOCKSTEP_ASSIGN_OR_RETURN(rank.report, internal::CreateReportFile());
+  auto variables = internal::RankVariables(place, getenv("OMP_NUM_THREADS") != nullptr);
+  variables[internal::kErrorFileVariable] = internal::ReportPath(rank.report);
+  variables[internal::kTorchErrorFileVariable] = internal::ReportPath(rank.report);
+  internal::ProcessSpec spec = program;
+  if (place.local_rank == 0 && master_socket.valid()) {
+    spec.inherited_fd = master_socket.get();
+    variables[internal::kMasterSocketVariable] = absl::StrCat(master_socket.get());
+  }
+  for (const auto& [name, value] : options_.environment) variables[name] = value;
+  spec.environment = internal::ChangedEnvironment(variables);
+  LOCKSTEP_ASSIGN_OR_RETURN(rank.process, internal::StartProcess(spec));
+  Outcome outcome;
+  outcome.end.local_rank = place.local_rank;
+  outcome.end.rank = place.node_rank * place.nproc_per_node + place.local_rank;
+  outcome.end.pid = rank.process.pid;
+  outcomes_.push_back(std::move(outcome));
+  ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+bool Supervisor::Running() const {
+  return std::any_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return !o.ended; });
+}
+
+// Returns when a rank or a stray has ended, a signal has come, or at the deadline.
+void Supervisor::WaitForEvent(int64_t deadline) {
+  std::vector<pollfd> fds = {{relay_->fd(), POLLIN, 0}};
+  for (int i = 0; i < ranks_.size(); ++i) {
+    if (!outcomes_[i].ended) fds.push_back({ranks_[i].process.pidfd.get(), POLLIN, 0});
+  }
+  for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
+  if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
+  while (const int signal = relay_->Take()) {
+    if (signals_seen_++ == 0) stop_signal_ = signal;
+  }
+  for (int i = 0; i < ranks_.size(); ++i) {
+    if (!outcomes_[i].ended && internal::HasEnded(ranks_[i].process.pidfd)) NoteEnd(i);
+  }
+  strays_.erase(std::remove_if(strays_.begin(), strays_.end(), internal::HasEnded), strays_.end());
+}
+
+// Looks without reaping: until it is reaped, nobody else can have the number of the rank's process group.
+void Supervisor::NoteEnd(int i) {
+  Outcome& outcome = outcomes_[i];
+  outcome.ended = true;
+  outcome.time_ns = MonotonicNanos();
+  siginfo_t info = {};
+  if (waitid(P_PID, outcome.end.pid, &info, WEXITED | WNOWAIT | WNOHANG) != 0) {
+    outcome.end.message = "other code in the launching process took its exit code";
+  } else if (info.si_code == CLD_EXITED) {
+    outcome.end.exit_code = info.si_status;
+  } else {
+    outcome.end.signal = info.si_status;
+  }
+  outcome.failed = outcome.end.exit_code != 0;
+  NoteReport(i);
+}
+
+void Supervisor::NoteReport(int i) {
+  Outcome& outcome = outcomes_[i];
+  const std::optional<internal::Report> report = internal::ReadReport(ranks_[i].report);
+  if (!report && !outcome.failed && options_.require_report) {
+    outcome.failed = true;
+    outcome.end.message = "it ended before its work did";
+  }
+  if (!report || !outcome.failed || report->code == absl::StatusCode::kOk) return;
+  outcome.code = report->code;
+  outcome.end.message = report->message;
+  if (report->time_ns > 0) outcome.time_ns = std::min(outcome.time_ns, report->time_ns);
+}
+
+void Supervisor::SignalGroups(int signal) {
+  for (const Rank& rank : ranks_) kill(-rank.process.pid, signal);
+}
+
+void Supervisor::EndGroups(int signal) {
+  for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
+  const int64_t start = MonotonicNanos();
+  SignalGroups(signal);
+  if (WaitUntilGone(After(options_.grace), signals_seen_)) return;
+  patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - start), absl::Milliseconds(10));
+  for (Outcome& outcome : outcomes_) outcome.needed_kill = !outcome.ended;
+  SignalGroups(SIGKILL);
+  if (WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) return;
+  for (Outcome& outcome : outcomes_) outcome.outlived_kill = !outcome.ended;
+}
+
+// Whether every rank and all they have started ended before the deadline and before more than `signals_allowed` signals
+// came.
+bool Supervisor::WaitUntilGone(int64_t deadline, int signals_allowed) {
+  do {
+    while (Running() || !strays_.empty()) {
+      if (MonotonicNanos() >= deadline || signals_seen_ > signals_allowed) return false;
+      WaitForEvent(deadline);
+    }
+    std::vector<pid_t> groups;
+    for (const Rank& rank : ranks_) groups.push_back(rank.process.pid);
+    strays_ = internal::LiveMembers(groups);
+  } while (!strays_.empty());
+  return true;
+}
+
+void Supervisor::Reap() {
+  for (const Outcome& outcome : outcomes_) waitpid(outcome.end.pid, nullptr, WNOHANG);
+}
+
+absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOptions& options) {
+  const auto bad = [](const auto&... parts) { return absl::InvalidArgumentError(absl::StrCat(parts...)); };
+  if (argv.empty()) return bad("no program to launch");
+  if (options.nproc_per_node < 1) return bad("nproc_per_node must be at least 1, but is ", options.nproc_per_node);
+  if (options.nnodes < 1) return bad("nnodes must be at least 1, but is ", options.nnodes);
+  if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
+    return bad("node_rank must be from 0 to nnodes - 1 = ", options.nnodes - 1, ", but is ", options.node_rank);
+  }
+  if (options.master_port < 0 || options.master_port > 65535) {
+    return bad("master_port must be from 0 to 65535, but is ", options.master_port);
+  }
+  if (options.nnodes > 1 && options.master_addr.empty()) {
+    return bad("nnodes = ", options.nnodes, " needs master_addr, the address of node 0");
+  }
+  if (options.nnodes > 1 && options.master_port == 0) {
+    return bad("nnodes = ", options.nnodes,
+               " needs master_port, a port that is free on node 0, the same on every node");
+  }
+  return absl::OkStatus();
+}
+
+// With SIGCHLD ignored the kernel throws exit codes away.
+absl::Status CheckThatChildrenCanBeWaitedFor() {
+  struct sigaction action;
+  sigaction(SIGCHLD, nullptr, &action);
+  if (action.sa_handler != SIG_IGN && !(action.sa_flags & SA_NOCLDWAIT)) return absl::OkStatus();
+  return absl::FailedPreconditionError("launch: this process ignores SIGCHLD, so how its ranks end cannot be known");
+}
+
+}  // namespace
+
+absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(argv, options));
+  LOCKSTEP_RETURN_IF_ERROR(CheckThatChildrenCanBeWaitedFor());
+  return Supervisor(argv, options).Run();
+}
+
+}  // namespace lockstep::launch
