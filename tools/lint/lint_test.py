@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+import pathlib
+import unittest
+
+import formatting
+import rules
+import tidy
+
+
+class RulesTest(unittest.TestCase):
+    def test_finds_notes_to_do_something_later_but_no_longer_words(self):
+        self.assertEqual(len(rules.check("a/b.cc", "// TO" + "DO: more\n// FIX" + "ME\n")), 2)
+        self.assertEqual(rules.check("a/b.cc", 'mkstemp("/tmp/x.XXXXXX");\n'), [])
+
+    def test_external_repositories_are_named_in_third_party_only(self):
+        text = 'x = "@lockstep_zlib//:lib"\n'
+        self.assertIn("a/BUILD:1: names the external repository @lockstep_zlib//", rules.check("a/BUILD", text)[0])
+        self.assertEqual(rules.check("third_party/BUILD", text), [])
+        self.assertEqual(rules.check("a/README.md", text), [])
+        self.assertEqual(rules.check("examples/consumer/BUILD", 'x = "@lockstep//sampler"\n'), [])
+
+    def test_only_two_packages_are_public_by_default(self):
+        text = 'package(\n    default_visibility = ["//visibility:public"],\n)\n'
+        self.assertIn("a/BUILD:2: everything here is public", rules.check("a/BUILD", text)[0])
+        self.assertEqual(rules.check("third_party/BUILD", text), [])
+        self.assertEqual(rules.check("tools/flags/BUILD", text), [])
+        self.assertEqual(rules.check("a/BUILD", text.replace("public", "private")), [])
+
+    def test_a_build_file_that_is_no_python_is_a_problem_not_a_crash(self):
+        self.assertIn("a/BUILD:1: is not Python's syntax", rules.check("a/BUILD", "package(\n")[0])
+
+
+class FormattingTest(unittest.TestCase):
+    def test_keywords_get_spaces_and_assignments_stay(self):
+        self.assertEqual(
+            formatting._space_keywords('A = "x=1"\nf(a=1, b=[g(c=2)])\n'), 'A = "x=1"\nf(a = 1, b = [g(c = 2)])\n'
+        )
+
+    def test_select_hugs_its_dictionary(self):
+        black = "f(\n    a = select(\n        {\n            1: 2,\n        }\n    ),\n)\n"
+        self.assertEqual(formatting._hug_dictionaries(black), "f(\n    a = select({\n        1: 2,\n    }),\n)\n")
+
+    def test_dictionaries_beside_other_arguments_stay(self):
+        black = "f(\n    {\n        1: 2,\n    },\n    b = 3,\n)\n"
+        self.assertEqual(formatting._hug_dictionaries(black), black)
+
+
+class TidyTest(unittest.TestCase):
+    def test_a_header_is_checked_through_the_source_or_else_the_test_beside_it(self):
+        files = ["a/x.cc", "a/x.h", "a/x_test.cc", "a/y.h", "a/y_test.cc", "a/z.h"]
+        self.assertEqual(tidy.sources_of(["a/x.h", "a/y.h", "a/z.h", "BUILD"], files), ["a/x.cc", "a/y_test.cc"])
+        self.assertEqual(tidy.sources_of(["a/x_test.cc"], files), ["a/x_test.cc"])
+
+
+if __name__ == "__main__":
+    unittest.main()
