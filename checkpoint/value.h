@@ -153,6 +153,7 @@ class KeyPath {
   KeyPath(absl::string_view key) : steps_{key} {}
   KeyPath(const std::string& key) : steps_{key} {}
   KeyPath(std::initializer_list<Value> steps) : steps_(steps) {}
+  explicit KeyPath(std::vector<Value> steps) : steps_(std::move(steps)) {}
 
   const std::vector<Value>& steps() const { return steps_; }
   // As Python writes it: ["optimizer"]["param_groups"][0].
