@@ -44,7 +44,7 @@ struct SaveOptions {
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {});
 
 struct LoadOptions {
-  MapLocation map_location;
+  MapLocation map_location = {};
   // Check every record's CRC-32, also of what is not needed. A file that Python wrote with CRCs off carries none and is
   // refused.
   bool verify = true;

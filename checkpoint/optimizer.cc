@@ -5,6 +5,7 @@
 #include <torch/optim/sgd.h>
 
 #include <memory>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ using torch::optim::SGDParamState;
 
 absl::Status CheckType(const Optimizer& optimizer) {
   if (dynamic_cast<const SGD*>(&optimizer) != nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("the state of a ", c10::demangle(typeid(optimizer).name()), " is not supported; only torch::optim::SGD's"));
+  return absl::UnimplementedError(absl::StrCat("the state of a ", c10::demangle(typeid(optimizer).name()),
+                                               " is not supported; only torch::optim::SGD's"));
 }
 
 // Python numbers a parameter where it first occurs.
@@ -34,7 +36,8 @@ class Numbering {
   explicit Numbering(const Optimizer& optimizer) {
     for (const OptimizerParamGroup& group : optimizer.param_groups()) {
       for (const at::Tensor& parameter : group.params()) {
-        if (numbers_.emplace(parameter.unsafeGetTensorImpl(), parameters_.size()).second) parameters_.push_back(parameter);
+        if (numbers_.emplace(parameter.unsafeGetTensorImpl(), parameters_.size()).second)
+          parameters_.push_back(parameter);
       }
     }
   }
@@ -101,11 +104,13 @@ absl::StatusOr<at::Tensor> ReadBuffer(const Value& state, const at::Tensor& para
   if (buffer == nullptr || buffer->is_none()) return at::Tensor();
   LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor given, GetTensor(state, "momentum_buffer"));
   if (given.sizes() != parameter.sizes()) {
-    return absl::InvalidArgumentError(absl::StrCat("[\"momentum_buffer\"]: its shape is [", absl::StrJoin(given.sizes(), ", "),
-                                                   "], the parameter's [", absl::StrJoin(parameter.sizes(), ", "), "]"));
+    return absl::InvalidArgumentError(absl::StrCat("[\"momentum_buffer\"]: its shape is [",
+                                                   absl::StrJoin(given.sizes(), ", "), "], the parameter's [",
+                                                   absl::StrJoin(parameter.sizes(), ", "), "]"));
   }
-  return TorchStatusOr("[\"momentum_buffer\"]",
-                       [&] { return given.detach().to(parameter.options().requires_grad(false), /*non_blocking=*/false, /*copy=*/true); });
+  return TorchStatusOr("[\"momentum_buffer\"]", [&] {
+    return given.detach().to(parameter.options().requires_grad(false), /*non_blocking=*/false, /*copy=*/true);
+  });
 }
 
 absl::Status PlanParameter(const Value& states, const Value& number, const at::Tensor& parameter, Plan& plan) {
@@ -125,7 +130,8 @@ absl::Status PlanGroup(const Value& group, const Value& states, const OptimizerP
     return absl::InvalidArgumentError(
         absl::StrCat("[\"params\"]: ", numbers.size(), " parameters, the optimizer has ", target.params().size()));
   }
-  for (size_t i = 0; i < numbers.size(); ++i) LOCKSTEP_RETURN_IF_ERROR(PlanParameter(states, numbers[i], target.params()[i], plan));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    LOCKSTEP_RETURN_IF_ERROR(PlanParameter(states, numbers[i], target.params()[i], plan));
   return absl::OkStatus();
 }
 
@@ -133,8 +139,8 @@ absl::StatusOr<Plan> MakePlan(const Optimizer& optimizer, const Value& state_dic
   LOCKSTEP_ASSIGN_OR_RETURN(const Value states, GetDict(state_dict, "state"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> groups, GetItems(state_dict, "param_groups"));
   if (groups.size() != optimizer.param_groups().size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("[\"param_groups\"]: ", groups.size(), " groups, the optimizer has ", optimizer.param_groups().size()));
+    return absl::InvalidArgumentError(absl::StrCat("[\"param_groups\"]: ", groups.size(), " groups, the optimizer has ",
+                                                   optimizer.param_groups().size()));
   }
   Plan plan;
   for (size_t i = 0; i < groups.size(); ++i) {

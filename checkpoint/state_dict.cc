@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,8 @@ void ForEachTensor(const torch::nn::Module& module, const std::string& prefix, c
   for (const auto& child : module.named_children()) ForEachTensor(*child.value(), prefix + child.key() + ".", visit);
 }
 
-// Python gives each module a version: 2 for normalisations, which then have num_batches_tracked, and 1 for nearly all others.
+// Python gives each module a version: 2 for normalisations, which then have num_batches_tracked, and 1 for nearly all
+// others.
 void AddMetadata(const torch::nn::Module& module, const std::string& prefix, Value& metadata) {
   const bool tracks_batches = module.named_buffers(/*recurse=*/false).contains(std::string(kBatchesTracked));
   metadata.Set(absl::StripSuffix(prefix, "."), Value::Dict({{"version", tracks_batches ? 2 : 1}}));
@@ -54,8 +56,8 @@ class Misfits {
     if (strict) AddPart("unexpected", unexpected_, parts);
     AddPart("mismatched", mismatched_, parts);
     if (parts.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("the state dict (", given, " keys) does not fit the module ", module, " (", expected,
-                                                   " keys): ", absl::StrJoin(parts, "; ")));
+    return absl::InvalidArgumentError(absl::StrCat("the state dict (", given, " keys) does not fit the module ", module,
+                                                   " (", expected, " keys): ", absl::StrJoin(parts, "; ")));
   }
 
  private:
@@ -64,7 +66,8 @@ class Misfits {
     if (names.empty()) return;
     const size_t listed = std::min(kListed, names.size());
     const std::string more = names.size() > listed ? absl::StrCat(" and ", names.size() - listed, " more") : "";
-    parts.push_back(absl::StrCat(names.size(), " ", kind, ": ", absl::StrJoin(names.begin(), names.begin() + listed, ", "), more));
+    parts.push_back(
+        absl::StrCat(names.size(), " ", kind, ": ", absl::StrJoin(names.begin(), names.begin() + listed, ", "), more));
   }
 
   std::vector<std::string> missing_;
@@ -116,7 +119,8 @@ absl::StatusOr<Value> WithoutPrefix(const Value& state_dict, const std::string& 
 // A whole checkpoint given for its state dict is the usual mistake.
 std::string Hint(const Value& state_dict) {
   for (const auto& [key, value] : state_dict.entries()) {
-    if (value.is_dict() && key.is_string()) return absl::StrCat("; its entry ", Quoted(key.string_value()), " is a dict: is that the state dict?");
+    if (value.is_dict() && key.is_string())
+      return absl::StrCat("; its entry ", Quoted(key.string_value()), " is a dict: is that the state dict?");
   }
   return "";
 }
@@ -125,7 +129,9 @@ std::string Hint(const Value& state_dict) {
 
 Value StateDict(const torch::nn::Module& module) {
   std::vector<Value::Entry> entries;
-  ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& tensor) { entries.emplace_back(name, tensor.detach()); });
+  ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& tensor) {
+    entries.emplace_back(name, tensor.detach());
+  });
   Value metadata = Value::OrderedDict();
   AddMetadata(module, "", metadata);
   Value state_dict = Value::OrderedDict(entries);
@@ -150,7 +156,9 @@ absl::Status LoadStateDict(torch::nn::Module& module, const Value& state_dict, c
     }
   });
   for (const auto& entry : given.entries()) {
-    if (!entry.first.is_string()) return absl::InvalidArgumentError(absl::StrCat("a state dict's keys must be str, found ", entry.first.type_name()));
+    if (!entry.first.is_string())
+      return absl::InvalidArgumentError(
+          absl::StrCat("a state dict's keys must be str, found ", entry.first.type_name()));
     if (!expected.contains(entry.first.string_value())) misfits.Unexpected(entry.first.string_value());
   }
   const absl::Status fit = misfits.ToStatus(module.name(), expected.size(), given.size(), options.strict);

@@ -118,11 +118,11 @@ absl::string_view Value::type_name() const {
   return kNames[data_.index()];
 }
 
-const std::vector<Value>& Value::items() const {
+const std::vector<Value>& Value::items() const& {
   return is_list() ? std::get<ListData>(data_)->items : std::get<TupleData>(data_)->items;
 }
 
-const std::vector<Value::Entry>& Value::entries() const { return std::get<DictData>(data_)->entries; }
+const std::vector<Value::Entry>& Value::entries() const& { return std::get<DictData>(data_)->entries; }
 
 Value::DictKind Value::dict_kind() const { return std::get<DictData>(data_)->kind; }
 

@@ -81,10 +81,13 @@ class Value {
   const std::string& string_value() const { return std::get<StringData>(data_)->text; }
   const std::string& bytes_value() const { return std::get<BytesData>(data_)->text; }
   const at::Tensor& tensor() const { return std::get<TensorData>(data_).tensor; }
-  // Requires: is_list() or is_tuple().
-  const std::vector<Value>& items() const;
+  // Requires: is_list() or is_tuple(). Of a temporary a copy, so that `for (const Value& item : F().items())` is safe;
+  // so with entries().
+  const std::vector<Value>& items() const&;
+  std::vector<Value> items() && { return static_cast<const Value&>(*this).items(); }
   // The following require is_dict().
-  const std::vector<Entry>& entries() const;
+  const std::vector<Entry>& entries() const&;
+  std::vector<Entry> entries() && { return static_cast<const Value&>(*this).entries(); }
   DictKind dict_kind() const;
   // An OrderedDict's attributes, such as a state dict's _metadata: a dict, or None where it has none.
   const Value& attributes() const;

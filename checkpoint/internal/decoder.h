@@ -16,7 +16,7 @@ namespace lockstep::checkpoint::internal {
 struct DecodeOptions {
   // Records are named `archive`/data/...
   std::string archive;
-  MapLocation map_location;
+  MapLocation map_location = {};
   bool verify = true;
 };
 
