@@ -22,6 +22,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/rank_environment.h"
 #include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/report.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace lockstep::launch {
@@ -162,6 +163,19 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
   absl::Status status = SpawnRanks(nprocs, key, options);
   absl::MutexLock lock(&mutex);
   CallsLocked().results[key] = status;
+  return status;
+}
+
+absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
+                                 const SpawnOptions& options) {
+  if (CallOfThisRank() || getenv("RANK") == nullptr) return Spawn(nprocs, fn, options);
+  const char* variable = getenv("LOCAL_RANK");
+  int local_rank = 0;
+  if (variable != nullptr && !absl::SimpleAtoi(variable, &local_rank)) {
+    return absl::InvalidArgumentError(absl::StrCat("environment variable LOCAL_RANK=\"", variable, "\" is not a number"));
+  }
+  const absl::Status status = Run(fn, local_rank);
+  ReportError(status);
   return status;
 }
 

@@ -72,6 +72,33 @@ TEST(Spawn, ReturnsARanksErrorWithItsCode) {
   EXPECT_EQ(FirstFailure(status)->message, "record 7 is damaged");
 }
 
+TEST(SpawnUnlessLaunched, SpawnsByHandAndRunsInPlaceUnderALauncher) {
+  const SpawnOptions options = ThisTest();
+  const pid_t parent = getpid();
+  // Spawned: fn runs in other processes.
+  EXPECT_EQ(SpawnUnlessLaunched(
+                2, [&](int) { return getppid() == parent || InRank() ? absl::OkStatus() : absl::InternalError("here"); }, options),
+            absl::OkStatus());
+  // As under torchrun: fn runs here, and its error comes back as it is.
+  setenv("RANK", "3", 1);
+  setenv("LOCAL_RANK", "1", 1);
+  pid_t ran_in = 0;
+  int seen = -1;
+  const absl::Status status = SpawnUnlessLaunched(2, [&](int local_rank) {
+    ran_in = getpid();
+    seen = local_rank;
+    return absl::DataLossError("torn page");
+  });
+  EXPECT_EQ(status, absl::DataLossError("torn page"));
+  EXPECT_EQ(ran_in, getpid());
+  EXPECT_EQ(seen, 1);
+  setenv("LOCAL_RANK", "one", 1);
+  EXPECT_EQ(Message(SpawnUnlessLaunched(2, [](int) { return absl::OkStatus(); })),
+            "environment variable LOCAL_RANK=\"one\" is not a number");
+  unsetenv("RANK");
+  unsetenv("LOCAL_RANK");
+}
+
 TEST(Spawn, CutsALongMessage) {
   const absl::Status status = Spawn(
       1, [](int) { return absl::InternalError(std::string(1 << 20, 'x')); }, ThisTest());

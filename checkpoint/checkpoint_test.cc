@@ -1,0 +1,336 @@
+#include "lockstep/checkpoint/checkpoint.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/ones.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/internal/pickle_writer.h"
+#include "lockstep/checkpoint/internal/zip_reader.h"
+#include "lockstep/checkpoint/internal/zip_writer.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string TestPath(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return contents.str();
+}
+
+void WriteFile(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc).write(contents.data(), contents.size());
+}
+
+Value RoundTrip(const Value& value) {
+  const std::string path = TestPath("round_trip.pt");
+  const absl::Status saved = Save(path, value, {.sync = false});
+  EXPECT_TRUE(saved.ok()) << saved;
+  const auto loaded = Load(path);
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return loaded.ok() ? *loaded : Value();
+}
+
+std::string SaveError(const Value& value) { return std::string(Save(TestPath("bad.pt"), value).message()); }
+
+Value SmallCheckpoint() {
+  Value state_dict = Value::OrderedDict({{"weight", at::arange(4.0)}});
+  state_dict.SetAttributes(Value::Dict({{"_metadata", Value::OrderedDict({{"", Value::Dict({{"version", 1}})}})}}));
+  return Value::Dict({{"epoch", 3}, {"state_dict", state_dict}, {"b", Value::Bytes("\xff")}});
+}
+
+TEST(SaveAndLoad, EveryPlainValueComesBack) {
+  Value attributed = Value::OrderedDict({{"a", 1}});
+  attributed.SetAttributes(Value::Dict({{"_metadata", Value::OrderedDict()}}));
+  std::vector<Value> many(2500, Value("repeated"));
+  std::vector<Value::Entry> entries;
+  for (int i = 0; i < 2500; ++i) entries.emplace_back(i, i * 0.5);
+  for (const Value& value : std::vector<Value>{Value(),
+                                               true,
+                                               false,
+                                               0,
+                                               -1,
+                                               255,
+                                               256,
+                                               65535,
+                                               65536,
+                                               INT32_MIN,
+                                               INT64_MIN,
+                                               INT64_MAX,
+                                               0.1,
+                                               -0.0,
+                                               std::nan(""),
+                                               "",
+                                               "text \u20ac",
+                                               Value::Bytes(absl::string_view("\0\xff\x7f\x80", 4)),
+                                               Value::List(),
+                                               Value::List({1, "x", Value()}),
+                                               Value::Tuple(),
+                                               Value::Tuple({1}),
+                                               Value::Tuple({1, 2, 3, 4}),
+                                               Value::Dict(),
+                                               Value::Dict({{1, 2}, {Value(), 3}, {0.5, 4}, {Value::Bytes("k"), 5}}),
+                                               attributed,
+                                               Value::Dict({{3, 1}}, Value::DictKind::kCounter),
+                                               Value::List(many),
+                                               Value::Dict(entries)}) {
+    EXPECT_TRUE(Identical(RoundTrip(value), value)) << value.type_name();
+  }
+}
+
+TEST(SaveAndLoad, EveryDtypeComesBackToTheBit) {
+  for (int type = 0; type < static_cast<int>(at::ScalarType::NumOptions); ++type) {
+    const auto scalar_type = static_cast<at::ScalarType>(type);
+    const std::string name = c10::toString(scalar_type);
+    if (scalar_type == at::ScalarType::Undefined) continue;
+    // Quantized, and integers of 1 to 7 bits, which exist as Python subclasses only.
+    if (c10::isQIntType(scalar_type) ||
+        (type >= static_cast<int>(at::ScalarType::UInt1) && type <= static_cast<int>(at::ScalarType::Int7)))
+      continue;
+    const at::Tensor tensor = at::empty({3}, scalar_type);
+    for (size_t i = 0; i < tensor.nbytes(); ++i) static_cast<char*>(tensor.data_ptr())[i] = i % 3 == 0;
+    EXPECT_TRUE(Identical(RoundTrip(tensor), tensor)) << name;
+  }
+}
+
+TEST(SaveAndLoad, ViewsKeepTheirStorageAndStrides) {
+  const at::Tensor base = at::arange(12.0);
+  const Value loaded = RoundTrip(
+      Value::Dict({{"transposed", base.view({3, 4}).t()}, {"tail", base.slice(0, 8)}, {"again", base.slice(0, 8)}}));
+  const at::Tensor transposed = *GetTensor(loaded, "transposed"), tail = *GetTensor(loaded, "tail");
+  EXPECT_EQ(transposed.strides(), (std::vector<int64_t>{1, 4}));
+  EXPECT_TRUE(transposed.equal(base.view({3, 4}).t()));
+  EXPECT_EQ(tail.storage_offset(), 8);
+  EXPECT_TRUE(tail.is_alias_of(transposed));
+  EXPECT_TRUE(GetTensor(loaded, "again")->is_alias_of(tail));
+}
+
+TEST(SaveAndLoad, OneObjectStaysOne) {
+  const Value list = Value::List({1});
+  const at::Tensor tensor = at::ones({2});
+  const Value loaded = RoundTrip(Value::List({list, list, tensor, tensor, Value::Parameter(tensor)}));
+  EXPECT_EQ(loaded.items()[0].identity(), loaded.items()[1].identity());
+  EXPECT_TRUE(loaded.items()[2].tensor().is_same(loaded.items()[3].tensor()));
+  EXPECT_TRUE(loaded.items()[4].is_parameter());
+  EXPECT_TRUE(loaded.items()[4].tensor().is_alias_of(loaded.items()[2].tensor()));
+}
+
+TEST(SaveAndLoad, GradientAndConjugateFlagsStay) {
+  const at::Tensor leaf = at::ones({2}).set_requires_grad(true);
+  const at::Tensor complex = at::ones({2}, at::kComplexFloat);
+  const Value value = Value::List({leaf, Value::Parameter(leaf), complex.conj(), at::imag(complex.clone().conj())});
+  EXPECT_TRUE(Identical(RoundTrip(value), value));
+}
+
+TEST(Save, AlignsEveryRecordAndNamesTheArchiveAsTorchSaveDoes) {
+  const std::string path = TestPath("a model.v2.pt");
+  ASSERT_TRUE(Save(path, SmallCheckpoint()).ok());
+  const std::string bytes = ReadFile(path);
+  const auto zip = internal::ZipReader::Open({bytes.size(), [&](uint64_t offset, void* to, size_t count) {
+                                                std::memcpy(to, bytes.data() + offset, count);
+                                                return absl::OkStatus();
+                                              }});
+  ASSERT_TRUE(zip.ok());
+  std::vector<std::string> names;
+  for (const auto& record : zip->records()) {
+    names.push_back(record.name.substr(record.name.find('/')));
+    EXPECT_EQ(record.offset % 64, 0);
+    EXPECT_EQ(record.name.substr(0, record.name.find('/')), "a model.v2");
+  }
+  EXPECT_THAT(names, testing::ElementsAre("/data.pkl", "/.format_version", "/.storage_alignment", "/byteorder",
+                                          "/data/0", "/version", "/.data/serialization_id"));
+}
+
+TEST(Save, NamesTheValueThatCannotBeSaved) {
+  EXPECT_THAT(SaveError(Value::Dict({{"a", Value::List({at::Tensor()})}})),
+              HasSubstr("bad.pt: [\"a\"][0]: an undefined tensor"));
+  EXPECT_THAT(SaveError(Value::Dict({{"s", "\xff"}})),
+              HasSubstr("[\"s\"]: a string that is not UTF-8; use Value::Bytes"));
+  EXPECT_THAT(SaveError(at::ones({2}).to_sparse()), HasSubstr("a sparse or nested tensor is not supported"));
+  EXPECT_THAT(SaveError(at::empty({2}, at::kMeta)), HasSubstr("on the meta device"));
+  const at::Tensor floats = at::ones({2});
+  EXPECT_THAT(SaveError(Value::List({floats, floats.view(at::kInt)})),
+              HasSubstr("[1]: a view as torch.int32 of memory that another tensor here views as torch.float32"));
+  Value deep = 1;
+  for (int i = 0; i < 600; ++i) deep = Value::List({deep});
+  EXPECT_THAT(SaveError(deep), HasSubstr("nested more than 500 deep"));
+  EXPECT_EQ(access(TestPath("bad.pt").c_str(), F_OK), -1);
+}
+
+TEST(Save, LeavesThePreviousFileOnAnError) {
+  const std::string path = TestPath("kept.pt");
+  ASSERT_TRUE(Save(path, 1).ok());
+  EXPECT_FALSE(Save(path, at::Tensor()).ok());
+  EXPECT_EQ(Load(path)->int_value(), 1);
+  EXPECT_EQ(Save(TestPath("none/x.pt"), 1).code(), absl::StatusCode::kNotFound);
+  ASSERT_EQ(mkdir(TestPath("folder.pt").c_str(), 0755), 0);
+  EXPECT_EQ(Save(TestPath("folder.pt"), 1), absl::FailedPreconditionError(TestPath("folder.pt") + ": is a directory"));
+}
+
+TEST(Load, EverySingleBitFlipIsRefusedOrHarmless) {
+  const std::string path = TestPath("flipped.pt");
+  ASSERT_TRUE(Save(path, SmallCheckpoint(), {.sync = false}).ok());
+  const std::string bytes = ReadFile(path);
+  const Value original = *Load(path);
+  size_t refused = 0, harmless = 0;
+  // In place: replacing the file each time takes 40 times as long on some disks.
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto write = [&](size_t at, char byte) { file.seekp(at).write(&byte, 1).flush(); };
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    write(bit / 8, bytes[bit / 8] ^ static_cast<char>(1 << bit % 8));
+    const auto loaded = Load(path);
+    loaded.ok() ? ++harmless : ++refused;
+    if (loaded.ok()) {
+      ASSERT_TRUE(Identical(*loaded, original)) << "bit " << bit << " loads another value";
+    } else {
+      ASSERT_THAT(std::string(loaded.status().message()), HasSubstr("flipped.pt: ")) << "bit " << bit;
+    }
+    write(bit / 8, bytes[bit / 8]);
+  }
+  std::printf("%zu bits: %zu refused, %zu harmless\n", bytes.size() * 8, refused, harmless);
+  EXPECT_GT(refused, harmless);
+}
+
+TEST(Load, EveryTruncationIsRefused) {
+  const std::string path = TestPath("truncated.pt");
+  ASSERT_TRUE(Save(path, SmallCheckpoint(), {.sync = false}).ok());
+  const std::string bytes = ReadFile(path);
+  for (size_t size = bytes.size(); size-- > 0;) {
+    ASSERT_EQ(truncate(path.c_str(), size), 0);
+    EXPECT_FALSE(Load(path).ok()) << size;
+  }
+}
+
+TEST(Load, DamageInATensorNamesFileAndRecord) {
+  const std::string path = TestPath("damaged.pt");
+  ASSERT_TRUE(Save(path, SmallCheckpoint()).ok());
+  std::string bytes = ReadFile(path);
+  const float one = 1;
+  bytes[bytes.find(std::string(reinterpret_cast<const char*>(&one), 4))] ^= 1;
+  WriteFile(path, bytes);
+  const absl::Status status = Load(path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("damaged.pt: [\"state_dict\"][\"weight\"]: tensor: record \"damaged/data/0\": its CRC-32 should be"));
+}
+
+// A file with one tensor whose numbers the test chooses.
+struct Crafted {
+  int64_t count = 4;
+  int64_t offset = 0;
+  std::vector<int64_t> sizes = {4};
+  std::vector<int64_t> strides = {1};
+  std::string type = "FloatStorage";
+  std::string key = "0";
+  std::string location = "cpu";
+};
+
+void Ints(internal::PickleWriter& pickle, const std::vector<int64_t>& ints) {
+  pickle.Mark();
+  for (const int64_t i : ints) pickle.Int(i);
+  pickle.Tuple();
+}
+
+std::string CraftedPickle(const Crafted& crafted) {
+  internal::PickleWriter pickle;
+  pickle.Global("torch._utils", "_rebuild_tensor_v2");
+  pickle.Mark();
+  pickle.Mark();
+  pickle.String("storage");
+  pickle.Global("torch", crafted.type);
+  pickle.String(crafted.key);
+  pickle.String(crafted.location);
+  pickle.Int(crafted.count);
+  pickle.Tuple();
+  pickle.PersistentId();
+  pickle.Int(crafted.offset);
+  Ints(pickle, crafted.sizes);
+  Ints(pickle, crafted.strides);
+  pickle.Bool(false);
+  pickle.None();
+  pickle.Tuple();
+  pickle.Reduce();
+  return std::move(pickle).Finish();
+}
+
+absl::StatusOr<Value> LoadPickle(const std::string& pickle, const LoadOptions& options = {}) {
+  std::string bytes;
+  internal::ZipWriter zip(
+      [&](const void* from, size_t count) {
+        bytes.append(static_cast<const char*>(from), count);
+        return absl::OkStatus();
+      },
+      "crafted");
+  zip.Add("data.pkl", pickle).IgnoreError();
+  zip.Add("data/0", std::string(16, '\0')).IgnoreError();
+  zip.Finish().IgnoreError();
+  WriteFile(TestPath("crafted.pt"), bytes);
+  return Load(TestPath("crafted.pt"), options);
+}
+
+std::string CraftedError(const std::function<void(Crafted&)>& change) {
+  Crafted crafted;
+  change(crafted);
+  return std::string(LoadPickle(CraftedPickle(crafted)).status().message());
+}
+
+TEST(Load, ChecksATensorsBoundsBeforeMakingIt) {
+  EXPECT_EQ(CraftedError([](Crafted&) {}), "");
+  EXPECT_EQ(CraftedError([](Crafted& c) { c.sizes = {2, 0}, c.strides = {1, 1}; }), "");
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.sizes = {5}; }), HasSubstr("reaches element 0 + 5 of a storage of 4"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.offset = 1; }), HasSubstr("reaches element 1 + 4 of a storage of 4"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.offset = INT64_MAX; }), HasSubstr("of a storage of 4"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.offset = -1; }), HasSubstr("negative offset"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.strides = {-1}; }), HasSubstr("negative size or stride"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.strides = {INT64_MAX}; }), HasSubstr("shape is out of range"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.strides = {1, 1}; }), HasSubstr("do not fit"));
+  EXPECT_THAT(CraftedError([](Crafted& c) {
+                c.sizes = {INT64_MAX, INT64_MAX}, c.strides = {0, 0};
+              }),
+              HasSubstr("shape is out of range"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.count = 5; }),
+              HasSubstr("record \"crafted/data/0\" has 16 bytes and should have 5 elements of 4"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.key = "../1"; }), HasSubstr("record \"crafted/data/../1\" is missing"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.location = "moon"; }), HasSubstr("\"moon\" names no device"));
+}
+
+TEST(Load, RefusesWhatContainsItselfOrIsTooDeepOrTooLarge) {
+  std::string self("\x80\x02]q\0h\0a.", 9);
+  EXPECT_THAT(std::string(LoadPickle(self).status().message()), HasSubstr("[0]: a container that contains itself"));
+  std::string deep = "\x80\x02]";
+  for (int i = 0; i < 100000; ++i) deep += "]";
+  for (int i = 0; i < 100000; ++i) deep += "a";
+  EXPECT_THAT(std::string(LoadPickle(deep + ".").status().message()), HasSubstr("nested more than 500 deep"));
+  LoadOptions options;
+  options.memory_limit = 1 << 20;
+  EXPECT_EQ(LoadPickle(deep + ".", options).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Load, SurvivesRandomDamageThatKeepsTheCrcRight) {
+  const std::string pickle = CraftedPickle({});
+  for (size_t at = 0; at < pickle.size(); ++at) {
+    for (const int change : {1, 16, 255}) {
+      std::string changed = pickle;
+      changed[at] = static_cast<char>(changed[at] ^ change);
+      LoadPickle(changed).IgnoreError();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,161 @@
+// Files that Python PyTorch 2.11 wrote (testdata/make_golden.py), loaded; what was in them, and how those are refused
+// that are not supported.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/imag.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/checkpoint.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+
+Value LoadGolden(const std::string& name, const LoadOptions& options = {}) {
+  const auto value = Load("checkpoint/testdata/" + name, options);
+  EXPECT_TRUE(value.ok()) << value.status();
+  return value.ok() ? *value : Value();
+}
+
+std::string WhyNot(const std::string& name, const LoadOptions& options = {}) {
+  return std::string(Load("checkpoint/testdata/" + name, options).status().message());
+}
+
+TEST(Golden, StateDictKeepsNamesOrderAndMetadata) {
+  const Value value = LoadGolden("state_dict.pt");
+  ASSERT_EQ(value.type_name(), "OrderedDict");
+  std::vector<std::string> names;
+  for (const auto& entry : value.entries()) names.push_back(entry.first.string_value());
+  EXPECT_THAT(names, testing::ElementsAre("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
+                                          "1.num_batches_tracked"));
+  EXPECT_TRUE(GetTensor(value, "0.weight")->equal(at::arange(6).reshape({3, 2})));
+  EXPECT_TRUE(GetTensor(value, "1.running_var")->equal(at::arange(50, 53)));
+  EXPECT_EQ(GetTensor(value, "1.num_batches_tracked")->scalar_type(), at::kLong);
+  EXPECT_EQ(*GetInt(value.attributes(), {"_metadata", "1", "version"}), 2);
+}
+
+TEST(Golden, NestedValuesComeBackWhole) {
+  const Value value = LoadGolden("nested.pt");
+  EXPECT_TRUE(value.Find("none")->is_none());
+  EXPECT_TRUE(Identical(*value.Find("flags"), Value::Tuple({true, false})));
+  EXPECT_TRUE(Identical(*value.Find("ints"), Value::List({0, -1, 255, 256, 65535, 65536, INT32_MIN, int64_t{1} << 31,
+                                                          INT64_MAX, INT64_MIN})));
+  EXPECT_TRUE(Identical(*value.Find("floats"),
+                        Value::List({0.1, -0.0, std::numeric_limits<double>::infinity(), std::nan("")})));
+  EXPECT_EQ(*GetString(value, "text"), "na\u00efve \u20ac \U0001f600");
+  EXPECT_TRUE(Identical(*value.Find("bytes"), Value::Bytes(absl::string_view("\x00\xff\x80"
+                                                                             "a",
+                                                                             4))));
+  EXPECT_TRUE(Identical(*value.Find("empty"), Value::List({Value::Bytes(""), "", Value::List(), Value::Tuple(),
+                                                           Value::Dict(), Value::OrderedDict()})));
+  EXPECT_EQ(value.Find(3)->string_value(), "int key");
+  EXPECT_EQ(value.Find(2.5)->string_value(), "float key");
+  EXPECT_EQ(value.Find(true)->string_value(), "bool key");
+  EXPECT_EQ(value.Find(Value())->string_value(), "None key");
+  EXPECT_EQ(value.Find(Value::Bytes("k"))->string_value(), "bytes key");
+  EXPECT_EQ(value.Find("shared")->items()[0].identity(), value.Find("shared")->items()[1].identity());
+  EXPECT_TRUE(Identical(*value.Find("milestones"), Value::Dict({{30, 2}, {80, 1}}, Value::DictKind::kCounter)));
+  EXPECT_TRUE(Identical(*value.Find("size"), Value::Tuple({2, 3})));
+  EXPECT_EQ(*GetString(value, "device"), "cuda:1");
+  EXPECT_EQ(*GetString(value, "dtype"), "torch.bfloat16");
+}
+
+TEST(Golden, ParametersAndGradientFlagsComeBack) {
+  const Value value = LoadGolden("nested.pt");
+  EXPECT_TRUE(value.Find("parameter")->is_parameter());
+  EXPECT_TRUE(value.Find("parameter")->tensor().requires_grad());
+  EXPECT_TRUE(value.Find("frozen")->is_parameter());
+  EXPECT_FALSE(value.Find("frozen")->tensor().requires_grad());
+  EXPECT_FALSE(value.Find("leaf")->is_parameter());
+  EXPECT_TRUE(value.Find("leaf")->tensor().requires_grad());
+}
+
+TEST(Golden, EveryDtypeComesBackToTheBit) {
+  const Value value = LoadGolden("dtypes.pt");
+  EXPECT_EQ(value.size(), 22);
+  for (const auto& [name, tensor] : value.entries()) {
+    const at::Tensor& t = tensor.tensor();
+    ASSERT_EQ(t.nbytes(), 32) << name.string_value();
+    const char* data = static_cast<const char*>(t.data_ptr());
+    for (int i = 0; i < 32; ++i) EXPECT_EQ(data[i], i % 4 == 0 || i % 4 == 3) << name.string_value() << " byte " << i;
+  }
+  EXPECT_EQ(GetTensor(value, "float8_e4m3fn")->scalar_type(), at::kFloat8_e4m3fn);
+  EXPECT_EQ(GetTensor(value, "complex32")->scalar_type(), at::kComplexHalf);
+  EXPECT_EQ(GetTensor(value, "uint64")->scalar_type(), at::kUInt64);
+}
+
+TEST(Golden, ViewsShareOneStorageAndKeepTheirStrides) {
+  const Value value = LoadGolden("views.pt");
+  const auto tensor = [&](const char* name) { return *GetTensor(value, name); };
+  EXPECT_TRUE(tensor("tail").equal(at::arange(4.0, 12.0, at::kFloat)));
+  EXPECT_EQ(tensor("tail").storage_offset(), 4);
+  EXPECT_EQ(tensor("transposed").strides(), (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(tensor("expanded").strides(), (std::vector<int64_t>{0}));
+  EXPECT_EQ(tensor("every_other").numel(), 6);
+  for (const char* name : {"tail", "matrix", "transposed", "every_other", "expanded"}) {
+    EXPECT_TRUE(tensor(name).is_alias_of(tensor("base"))) << name;
+  }
+  EXPECT_TRUE(tensor("same").is_same(tensor("base"))) << "one object in Python is one here";
+  EXPECT_EQ(tensor("scalar").item<int64_t>(), 7);
+  EXPECT_EQ(tensor("empty").sizes(), (std::vector<int64_t>{0, 3}));
+  EXPECT_TRUE(tensor("conjugate").is_conj());
+  EXPECT_EQ(at::imag(tensor("conjugate").resolve_conj())[0].item<float>(), -2);
+  EXPECT_TRUE(tensor("negative").is_neg());
+  EXPECT_EQ(tensor("negative").resolve_neg().item<float>(), -6);
+}
+
+TEST(Golden, Protocol4Loads) {
+  const Value value = LoadGolden("protocol4.pt");
+  EXPECT_TRUE(Identical(*value.Find("a"), Value::List({1, 2.5, Value::Bytes("\x01"), "x"})));
+  EXPECT_TRUE(GetTensor(value, "t")->equal(at::arange(3)));
+}
+
+TEST(Golden, ACudaCheckpointNamesTheTensorAndTheWayOut) {
+  EXPECT_EQ(WhyNot("cuda.pt"),
+            "checkpoint/testdata/cuda.pt: [\"model\"][\"weight\"]: tensor: it was saved on cuda:0, which this program "
+            "does not have; use "
+            "LoadOptions::map_location, such as \"cpu\"");
+}
+
+TEST(Golden, MapLocationMovesIt) {
+  const c10::Device cpu(c10::kCPU);
+  for (const MapLocation& map : std::vector<MapLocation>{
+           "cpu", cpu, c10::kCPU, {{"cuda:1", "cuda:7"}, {"cuda:0", "cpu"}}, [&](c10::Device) { return cpu; }}) {
+    LoadOptions options;
+    options.map_location = map;
+    EXPECT_TRUE(GetTensor(LoadGolden("cuda.pt", options), {"model", "weight"})->equal(at::arange(3.0, at::kFloat)));
+  }
+}
+
+TEST(Golden, MapLocationSaysWhereItWouldHaveGone) {
+  LoadOptions options;
+  options.map_location = {{"cuda:0", "cuda:1"}};
+  EXPECT_THAT(WhyNot("cuda.pt", options),
+              HasSubstr("map_location sends it from cuda:0 to cuda:1, which this program does not have"));
+  options.map_location = "gpu";
+  EXPECT_THAT(WhyNot("cuda.pt", options), HasSubstr("\"gpu\" names no device"));
+  options.map_location = [](c10::Device) -> c10::Device { throw std::runtime_error("no such rank"); };
+  EXPECT_THAT(WhyNot("cuda.pt", options), HasSubstr("map_location: no such rank"));
+}
+
+TEST(Golden, WhatIsNotSupportedIsNamed) {
+  EXPECT_THAT(WhyNot("legacy.pt"), HasSubstr("legacy.pt: torch.save's legacy format"));
+  EXPECT_THAT(WhyNot("quantized.pt"), HasSubstr("a quantized tensor (torch._utils._rebuild_qtensor) is not supported"));
+  EXPECT_THAT(WhyNot("sparse.pt"), HasSubstr("a sparse tensor"));
+  EXPECT_THAT(WhyNot("make_golden.py"), HasSubstr("no zip archive"));
+  EXPECT_THAT(WhyNot(""), HasSubstr("no regular file"));
+  EXPECT_EQ(Load("checkpoint/testdata/none.pt").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Golden, AFileWithoutCrcsIsRefusedUnlessAsked) {
+  EXPECT_THAT(WhyNot("no_crc.pt"), HasSubstr("carries no CRC-32"));
+  EXPECT_TRUE(GetTensor(LoadGolden("no_crc.pt", {.verify = false}), "w")->equal(at::arange(3)));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,244 @@
+#include "lockstep/checkpoint/internal/decoder.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/dtype.h"
+#include "lockstep/checkpoint/internal/encoder.h"
+#include "lockstep/checkpoint/internal/storage_loader.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
+
+// The elements from a tensor's first to its last, or an error where that passes int64_t.
+absl::StatusOr<int64_t> ExtentOf(const PickleTensor& tensor) {
+  int64_t last = 0, step = 0;
+  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+    if (tensor.sizes[i] == 0) return 0;
+    if (__builtin_mul_overflow(tensor.sizes[i] - 1, tensor.strides[i], &step) ||
+        __builtin_add_overflow(last, step, &last)) {
+      return Malformed("a tensor's shape is out of range");
+    }
+  }
+  return last + 1 > 0 ? absl::StatusOr<int64_t>(last + 1) : Malformed("a tensor's shape is out of range");
+}
+
+absl::Status CheckNumbers(const PickleTensor& tensor) {
+  constexpr size_t kMaxDimensions = 64;
+  if (tensor.sizes.size() != tensor.strides.size() || tensor.sizes.size() > kMaxDimensions) {
+    return Malformed("a tensor's sizes and strides do not fit");
+  }
+  int64_t count = 1;
+  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+    if (tensor.sizes[i] < 0 || tensor.strides[i] < 0) return Malformed("a tensor has a negative size or stride");
+    // Zero-sized dimensions count as one, so that no product of the others overflows in LibTorch.
+    if (__builtin_mul_overflow(count, tensor.sizes[i] == 0 ? 1 : tensor.sizes[i], &count)) {
+      return Malformed("a tensor's shape is out of range");
+    }
+  }
+  return tensor.offset < 0 ? Malformed("a tensor has a negative offset") : absl::OkStatus();
+}
+
+// Every element lies in the storage. Views that repeat elements (stride 0) are fine.
+absl::Status CheckBounds(const PickleTensor& tensor, uint64_t storage_bytes, size_t element_size) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(tensor));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t extent, ExtentOf(tensor));
+  const uint64_t available = storage_bytes / element_size;
+  if (extent > 0 &&
+      (static_cast<uint64_t>(tensor.offset) > available || static_cast<uint64_t>(extent) > available - tensor.offset)) {
+    return Malformed(
+        absl::StrCat("a tensor reaches element ", tensor.offset, " + ", extent, " of a storage of ", available));
+  }
+  // An empty tensor may stand anywhere, but LibTorch would resize the storage to reach it.
+  if (extent == 0 && static_cast<uint64_t>(tensor.offset) > available)
+    return Malformed("an empty tensor lies outside its storage");
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlags(const PickleTensor& tensor, at::ScalarType type) {
+  const bool complex = c10::isComplexType(type);
+  if (tensor.conjugate && !complex) return Malformed("a conjugated tensor that is not complex");
+  if (tensor.negative && !complex && !c10::isFloatingType(type)) return Malformed("a negated tensor that has no sign");
+  if (tensor.requires_grad && !complex && !c10::isFloatingType(type))
+    return Malformed("a tensor without gradient requires one");
+  return absl::OkStatus();
+}
+
+class Decoder {
+ public:
+  Decoder(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options)
+      : graph_(graph),
+        verify_(options.verify),
+        storages_(zip, options.archive, options.map_location, options.verify),
+        strings_(graph.strings.size()),
+        sequences_(graph.sequences.size()),
+        dicts_(graph.dicts.size()),
+        tensors_(graph.tensors.size()) {}
+
+  absl::StatusOr<Value> Run() {
+    LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
+    if (verify_) LOCKSTEP_RETURN_IF_ERROR(storages_.VerifyOthers());
+    return value;
+  }
+
+ private:
+  // A container that is being made must not be needed for itself.
+  enum class State : uint8_t { kNew, kOpen, kDone };
+  struct Slot {
+    State state = State::kNew;
+    Value value;
+  };
+
+  absl::StatusOr<Value> Make(PickleNode node);
+  absl::StatusOr<Value> MakeAt(const Value& step, PickleNode node);
+  Value MakeString(PickleNode node);
+  template <typename MakeIt>
+  absl::StatusOr<Value> Once(Slot& slot, MakeIt make);
+  absl::StatusOr<Value> MakeSequence(PickleNode node);
+  absl::StatusOr<Value> MakeDict(const PickleDict& dict);
+  absl::StatusOr<Value> MakeTensor(const PickleTensor& tensor);
+  absl::StatusOr<at::Tensor> Build(const PickleTensor& tensor);
+  absl::Status Where(const absl::Status& status) const;
+
+  const PickleGraph& graph_;
+  const bool verify_;
+  StorageLoader storages_;
+  std::vector<Value> path_;
+  std::vector<Value> strings_;
+  std::vector<Slot> sequences_;
+  std::vector<Slot> dicts_;
+  std::vector<Slot> tensors_;
+};
+
+absl::Status Decoder::Where(const absl::Status& status) const {
+  return path_.empty() ? status : Annotate(status, KeyPath(path_).ToString());
+}
+
+absl::StatusOr<Value> Decoder::MakeAt(const Value& step, PickleNode node) {
+  if (path_.size() >= kMaxDepth) return Malformed(absl::StrCat("containers nested more than ", kMaxDepth, " deep"));
+  path_.push_back(step);
+  LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(node));
+  path_.pop_back();
+  return value;
+}
+
+absl::StatusOr<Value> Decoder::Make(PickleNode node) {
+  switch (node.kind) {
+    case PickleKind::kNone:
+      return Value();
+    case PickleKind::kBool:
+      return Value(node.boolean);
+    case PickleKind::kInt:
+      return Value(node.integer);
+    case PickleKind::kDouble:
+      return Value(node.real);
+    case PickleKind::kString:
+    case PickleKind::kBytes:
+      return MakeString(node);
+    case PickleKind::kList:
+    case PickleKind::kTuple:
+      return Once(sequences_[node.index], [&] { return MakeSequence(node); });
+    case PickleKind::kDict:
+      return Once(dicts_[node.index], [&] { return MakeDict(graph_.dicts[node.index]); });
+    case PickleKind::kTensor:
+      return Once(tensors_[node.index], [&] { return MakeTensor(graph_.tensors[node.index]); });
+    case PickleKind::kStorage:
+      return Where(absl::UnimplementedError("a storage outside a tensor is not supported"));
+    case PickleKind::kGlobal:
+    case PickleKind::kUnset:
+      break;
+  }
+  return Where(absl::UnimplementedError("a Python class as a value is not supported"));
+}
+
+Value Decoder::MakeString(PickleNode node) {
+  Value& made = strings_[node.index];
+  if (made.is_none()) {
+    const absl::string_view text = graph_.strings[node.index];
+    made = node.kind == PickleKind::kString ? Value(text) : Value::Bytes(text);
+  }
+  return made;
+}
+
+template <typename MakeIt>
+absl::StatusOr<Value> Decoder::Once(Slot& slot, MakeIt make) {
+  if (slot.state == State::kDone) return slot.value;
+  if (slot.state == State::kOpen)
+    return Where(absl::UnimplementedError("a container that contains itself is not supported"));
+  slot.state = State::kOpen;
+  LOCKSTEP_ASSIGN_OR_RETURN(slot.value, make());
+  slot.state = State::kDone;
+  return slot.value;
+}
+
+absl::StatusOr<Value> Decoder::MakeSequence(PickleNode node) {
+  const std::vector<PickleNode>& nodes = graph_.sequences[node.index];
+  std::vector<Value> items;
+  items.reserve(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Value item, MakeAt(i, nodes[i]));
+    items.push_back(std::move(item));
+  }
+  return node.kind == PickleKind::kList ? Value::List(std::move(items)) : Value::Tuple(std::move(items));
+}
+
+Value::DictKind KindOf(PickleDictKind kind) {
+  if (kind == PickleDictKind::kOrderedDict) return Value::DictKind::kOrderedDict;
+  return kind == PickleDictKind::kCounter ? Value::DictKind::kCounter : Value::DictKind::kDict;
+}
+
+absl::StatusOr<Value> Decoder::MakeDict(const PickleDict& dict) {
+  Value made = Value::Dict({}, KindOf(dict.kind));
+  for (const auto& [key_node, value_node] : dict.entries) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Value key, Make(key_node));
+    LOCKSTEP_ASSIGN_OR_RETURN(Value value, MakeAt(key, value_node));
+    made.Set(key, std::move(value));
+  }
+  if (dict.attributes.kind == PickleKind::kDict) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Value attributes, MakeAt("attributes", dict.attributes));
+    made.SetAttributes(std::move(attributes));
+  }
+  return made;
+}
+
+absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
+  const PickleStorage& wanted = graph_.storages[tensor.storage];
+  const Dtype* stored = FindDtypeOfStorage(wanted.type);
+  const Dtype* dtype = tensor.dtype.empty() ? stored : FindDtypeNamed(tensor.dtype);
+  if (dtype == nullptr) return absl::UnimplementedError(absl::StrCat("a tensor in ", wanted.type, " is not supported"));
+  const size_t element_size = c10::elementSize(dtype->type);
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage storage,
+                            storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type)));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor, storage.nbytes(), element_size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(tensor, dtype->type));
+  return TorchStatusOr("", [&] {
+    at::Tensor made = at::empty({0}, at::TensorOptions(storage.device()).dtype(dtype->type));
+    made.set_(storage, tensor.offset, tensor.sizes, tensor.strides);
+    if (tensor.conjugate) made.unsafeGetTensorImpl()->_set_conj(true);
+    if (tensor.negative) made.unsafeGetTensorImpl()->_set_neg(true);
+    made.set_requires_grad(tensor.requires_grad);
+    return made;
+  });
+}
+
+absl::StatusOr<Value> Decoder::MakeTensor(const PickleTensor& tensor) {
+  absl::StatusOr<at::Tensor> made = Build(tensor);
+  if (!made.ok()) return Where(Annotate(made.status(), "tensor"));
+  return tensor.parameter ? Value::Parameter(*std::move(made)) : Value(*std::move(made));
+}
+
+}  // namespace
+
+absl::StatusOr<Value> Decode(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options) {
+  return Decoder(graph, zip, options).Run();
+}
+
+}  // namespace lockstep::checkpoint::internal

@@ -1,0 +1,28 @@
+// A pickle's graph as a Value, with its tensors read from the archive.
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_DECODER_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_DECODER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/internal/pickle_graph.h"
+#include "lockstep/checkpoint/internal/zip_reader.h"
+#include "lockstep/checkpoint/map_location.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::checkpoint::internal {
+
+struct DecodeOptions {
+  // Records are named `archive`/data/...
+  std::string archive;
+  MapLocation map_location = {};
+  bool verify = true;
+};
+
+// Reads each storage that the graph uses once, and with `verify` checks the other records too. Errors are Load's.
+absl::StatusOr<Value> Decode(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_DECODER_H_

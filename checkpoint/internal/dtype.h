@@ -1,0 +1,25 @@
+// The dtypes of plain tensors, by the names that .pt files give them.
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_DTYPE_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_DTYPE_H_
+
+#include <c10/core/ScalarType.h>
+
+#include "absl/strings/string_view.h"
+
+namespace lockstep::checkpoint::internal {
+
+struct Dtype {
+  at::ScalarType type;
+  absl::string_view name;     // torch.`name`
+  absl::string_view storage;  // torch.`storage`; empty for the newer dtypes, whose storages are untyped
+};
+
+// Each nullptr where there is none.
+const Dtype* FindDtype(at::ScalarType type);
+const Dtype* FindDtypeNamed(absl::string_view name);
+const Dtype* FindDtypeOfStorage(absl::string_view storage);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_DTYPE_H_

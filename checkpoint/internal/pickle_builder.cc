@@ -1,0 +1,282 @@
+#include "lockstep/checkpoint/internal/pickle_builder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+// What each entry costs at most: its own node, a vector's growth, and the value later made of it. Upper bounds of what
+// sizeof says on x86-64, so that the limit holds; not measurements.
+constexpr size_t kStringCost = 128;
+constexpr size_t kContainerCost = 256;
+constexpr size_t kItemCost = 64;
+constexpr size_t kEntryCost = 224;
+constexpr size_t kTensorCost = 1024;
+constexpr size_t kDimensionCost = 64;
+constexpr size_t kStorageCost = 384;
+constexpr size_t kGlobalCost = 64;
+
+absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
+
+PickleNode Indexed(PickleKind kind, size_t size) {
+  PickleNode node;
+  node.kind = kind;
+  node.index = static_cast<uint32_t>(size - 1);
+  return node;
+}
+
+absl::StatusOr<bool> Bool(PickleNode node) {
+  if (node.kind != PickleKind::kBool) return Malformed("a bool is expected here");
+  return node.boolean;
+}
+
+absl::StatusOr<int64_t> Int(PickleNode node) {
+  if (node.kind != PickleKind::kInt) return Malformed("an int is expected here");
+  return node.integer;
+}
+
+absl::StatusOr<std::string> FromLatin1Text(absl::string_view text) {
+  std::string bytes;
+  bytes.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto code = static_cast<unsigned char>(text[i]);
+    if (code < 0x80) {
+      bytes.push_back(text[i]);
+    } else if ((code == 0xc2 || code == 0xc3) && i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80) {
+      bytes.push_back(static_cast<char>((code & 3) << 6 | (text[++i] & 0x3f)));
+    } else {
+      return Malformed("bytes with a character that is not in Latin-1");
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status PickleBuilder::Charge(size_t bytes) {
+  if (bytes > left_) return absl::ResourceExhaustedError("it needs more memory than LoadOptions::memory_limit allows");
+  left_ -= bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::String(absl::string_view text, PickleKind kind) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kStringCost + text.size()));
+  graph_.strings.push_back(text);
+  return Indexed(kind, graph_.strings.size());
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::OwnedString(std::string text, PickleKind kind) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(text.capacity()));
+  graph_.owned.push_back(std::move(text));
+  return String(graph_.owned.back(), kind);
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Sequence(PickleKind kind, std::vector<PickleNode> items) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kContainerCost + items.size() * kItemCost));
+  graph_.sequences.push_back(std::move(items));
+  return Indexed(kind, graph_.sequences.size());
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Dict(PickleDictKind kind) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kContainerCost));
+  graph_.dicts.emplace_back();
+  graph_.dicts.back().kind = kind;
+  return Indexed(PickleKind::kDict, graph_.dicts.size());
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Global(absl::string_view module, absl::string_view name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleGlobal global, FindPickleGlobal(module, name));
+  if (global == PickleGlobal::kDtype) return OwnedString(absl::StrCat("torch.", name));
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kGlobalCost));
+  globals_.push_back({global, name});
+  return Indexed(PickleKind::kGlobal, globals_.size());
+}
+
+absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
+  if (list.kind != PickleKind::kList) return Malformed("an item for what is no list");
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kItemCost));
+  graph_.sequences[list.index].push_back(item);
+  return absl::OkStatus();
+}
+
+absl::Status PickleBuilder::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
+  if (dict.kind != PickleKind::kDict) return Malformed("an entry for what is no dict");
+  if (key.kind > PickleKind::kBytes) return absl::UnimplementedError("a dict key that is no scalar is not supported");
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kEntryCost));
+  graph_.dicts[dict.index].entries.emplace_back(key, value);
+  return absl::OkStatus();
+}
+
+absl::Status PickleBuilder::SetAttributes(PickleNode object, PickleNode state) {
+  if (object.kind != PickleKind::kDict || graph_.dicts[object.index].kind != PickleDictKind::kOrderedDict ||
+      state.kind != PickleKind::kDict) {
+    return absl::InvalidArgumentError("attributes are allowed on an OrderedDict only");
+  }
+  graph_.dicts[object.index].attributes = state;
+  return absl::OkStatus();
+}
+
+bool PickleBuilder::IsGlobal(PickleNode node, PickleGlobal global) const {
+  return node.kind == PickleKind::kGlobal && globals_[node.index].global == global;
+}
+
+absl::StatusOr<absl::string_view> PickleBuilder::Text(PickleNode node) const {
+  if (node.kind != PickleKind::kString) return Malformed("a str is expected here");
+  return graph_.strings[node.index];
+}
+
+absl::StatusOr<std::vector<int64_t>> PickleBuilder::Ints(PickleNode tuple) {
+  if (tuple.kind != PickleKind::kTuple) return Malformed("a tuple of ints is expected here");
+  // Charged although some are dropped: a small pickle could ask for one long tuple again and again.
+  LOCKSTEP_RETURN_IF_ERROR(Charge(graph_.sequences[tuple.index].size() * sizeof(int64_t)));
+  std::vector<int64_t> ints;
+  for (const PickleNode item : graph_.sequences[tuple.index]) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t value, Int(item));
+    ints.push_back(value);
+  }
+  return ints;
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::AddTensor(PickleTensor tensor) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kTensorCost + tensor.sizes.size() * kDimensionCost));
+  graph_.tensors.push_back(std::move(tensor));
+  return Indexed(PickleKind::kTensor, graph_.tensors.size());
+}
+
+absl::Status PickleBuilder::ReadMetadata(PickleNode metadata, PickleTensor& tensor) const {
+  if (metadata.kind == PickleKind::kNone) return absl::OkStatus();
+  if (metadata.kind != PickleKind::kDict) return Malformed("a tensor's metadata is no dict");
+  for (const auto& [key, value] : graph_.dicts[metadata.index].entries) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view name, Text(key));
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool set, Bool(value));
+    if (name != "conj" && name != "neg") {
+      return absl::UnimplementedError(
+          absl::StrCat("a tensor with the metadata \"", name.substr(0, 40), "\" is not supported"));
+    }
+    (name == "conj" ? tensor.conjugate : tensor.negative) = set;
+  }
+  return absl::OkStatus();
+}
+
+// _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has the dtype before the
+// metadata.
+absl::StatusOr<PickleNode> PickleBuilder::Tensor(const Arguments& arguments, bool names_dtype) {
+  const size_t required = names_dtype ? 7 : 6;
+  if (arguments.size() != required && arguments.size() != required + 1)
+    return Malformed("a tensor with a wrong argument count");
+  if (arguments[0].kind != PickleKind::kStorage) return Malformed("a tensor without a storage");
+  PickleTensor tensor;
+  tensor.storage = arguments[0].index;
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.offset, Int(arguments[1]));
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.sizes, Ints(arguments[2]));
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.strides, Ints(arguments[3]));
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.requires_grad, Bool(arguments[4]));
+  if (names_dtype) {
+    LOCKSTEP_ASSIGN_OR_RETURN(tensor.dtype, Text(arguments[6]));
+    if (tensor.dtype.substr(0, 6) != "torch.") return Malformed("a dtype is expected here");
+    tensor.dtype.remove_prefix(6);
+  }
+  if (arguments.size() > required) LOCKSTEP_RETURN_IF_ERROR(ReadMetadata(arguments[required], tensor));
+  return AddTensor(std::move(tensor));
+}
+
+// _rebuild_parameter(data, requires_grad, hooks).
+absl::StatusOr<PickleNode> PickleBuilder::Parameter(const Arguments& arguments) {
+  if (arguments.size() != 3 || arguments[0].kind != PickleKind::kTensor)
+    return Malformed("a Parameter without its tensor");
+  PickleTensor tensor = graph_.tensors[arguments[0].index];
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.requires_grad, Bool(arguments[1]));
+  tensor.parameter = true;
+  return AddTensor(std::move(tensor));
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Counter(const Arguments& arguments) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode counter, Dict(PickleDictKind::kCounter));
+  if (arguments.empty()) return counter;
+  if (arguments.size() != 1 || arguments[0].kind != PickleKind::kDict) return Malformed("a Counter of what is no dict");
+  const auto& entries = graph_.dicts[arguments[0].index].entries;
+  LOCKSTEP_RETURN_IF_ERROR(Charge(entries.size() * kEntryCost));
+  graph_.dicts[counter.index].entries = entries;
+  return counter;
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Encode(const Arguments& arguments) {
+  if (arguments.size() != 2) return Malformed("bytes with a wrong argument count");
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view text, Text(arguments[0]));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view encoding, Text(arguments[1]));
+  if (encoding != "latin1") return absl::UnimplementedError("bytes in an encoding other than latin1 are not supported");
+  LOCKSTEP_RETURN_IF_ERROR(Charge(text.size()));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::string bytes, FromLatin1Text(text));
+  return OwnedString(std::move(bytes), PickleKind::kBytes);
+}
+
+// torch.device("cpu") or torch.device("cuda", 0).
+absl::StatusOr<PickleNode> PickleBuilder::Device(const Arguments& arguments) {
+  if (arguments.empty() || arguments.size() > 2) return Malformed("a device with a wrong argument count");
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view type, Text(arguments[0]));
+  if (arguments.size() == 1) return String(type);
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t index, Int(arguments[1]));
+  LOCKSTEP_RETURN_IF_ERROR(Charge(type.size()));
+  return OwnedString(absl::StrCat(type, ":", index));
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Size(const Arguments& arguments) {
+  if (arguments.size() != 1) return Malformed("a torch.Size with a wrong argument count");
+  LOCKSTEP_RETURN_IF_ERROR(Ints(arguments[0]).status());
+  return arguments[0];
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode arguments) {
+  if (callable.kind != PickleKind::kGlobal || arguments.kind != PickleKind::kTuple)
+    return Malformed("a call of what cannot be called");
+  // A copy: making the result may move the tables.
+  const Arguments given = graph_.sequences[arguments.index];
+  switch (globals_[callable.index].global) {
+    case PickleGlobal::kOrderedDict:
+      if (!given.empty()) return absl::UnimplementedError("an OrderedDict made of arguments is not supported");
+      return Dict(PickleDictKind::kOrderedDict);
+    case PickleGlobal::kCounter:
+      return Counter(given);
+    case PickleGlobal::kRebuildTensorV2:
+      return Tensor(given, false);
+    case PickleGlobal::kRebuildTensorV3:
+      return Tensor(given, true);
+    case PickleGlobal::kRebuildParameter:
+      return Parameter(given);
+    case PickleGlobal::kEncode:
+      return Encode(given);
+    case PickleGlobal::kBytes:
+      if (!given.empty()) return absl::UnimplementedError("bytes made of arguments are not supported");
+      return String("", PickleKind::kBytes);
+    case PickleGlobal::kDevice:
+      return Device(given);
+    case PickleGlobal::kSize:
+      return Size(given);
+    case PickleGlobal::kStorageType:
+    case PickleGlobal::kDtype:
+      break;
+  }
+  return Malformed("a call of what cannot be called");
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Storage(PickleNode id) {
+  if (id.kind != PickleKind::kTuple || graph_.sequences[id.index].size() != 5)
+    return Malformed("a persistent id that is no storage");
+  const Arguments& parts = graph_.sequences[id.index];
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view tag, Text(parts[0]));
+  if (tag != "storage" || !IsGlobal(parts[1], PickleGlobal::kStorageType))
+    return Malformed("a persistent id that is no storage");
+  PickleStorage storage;
+  storage.type = globals_[parts[1].index].name;
+  LOCKSTEP_ASSIGN_OR_RETURN(storage.key, Text(parts[2]));
+  LOCKSTEP_ASSIGN_OR_RETURN(storage.location, Text(parts[3]));
+  LOCKSTEP_ASSIGN_OR_RETURN(storage.count, Int(parts[4]));
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kStorageCost));
+  graph_.storages.push_back(storage);
+  return Indexed(PickleKind::kStorage, graph_.storages.size());
+}
+
+}  // namespace lockstep::checkpoint::internal

@@ -1,0 +1,32 @@
+// The allow-list: which Python objects a pickle may name, and what each is to the reader. Nothing is ever executed.
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep::checkpoint::internal {
+
+enum class PickleGlobal : uint8_t {
+  kOrderedDict,
+  kCounter,
+  kRebuildTensorV2,
+  kRebuildTensorV3,
+  kRebuildParameter,
+  kEncode,       // _codecs.encode: how protocol 2 writes bytes
+  kBytes,        // builtins.bytes: b"" in protocol 2
+  kDevice,       // torch.device
+  kSize,         // torch.Size
+  kStorageType,  // torch.FloatStorage, ...
+  kDtype,        // torch.float32, ...
+};
+
+// InvalidArgument, naming it, for what is not on the list; Unimplemented for what PyTorch loads and Lockstep does not.
+absl::StatusOr<PickleGlobal> FindPickleGlobal(absl::string_view module, absl::string_view name);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_

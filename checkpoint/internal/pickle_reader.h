@@ -1,0 +1,26 @@
+// A restricted unpickler: builds plain data and descriptions of tensors, runs nothing, and knows only the objects of
+// pickle_globals.h.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const PickleGraph graph, ReadPickle(bytes, 64 << 20));
+//
+// It reads protocols 2 to 4, never recurses, and stops when what it has read would need more than `memory_limit` bytes
+// (ResourceExhausted); that counts the values later made of the graph, but not tensors' data. `pickle` must outlive the
+// graph, which refers to it. Errors name the byte: DataLoss (damaged), InvalidArgument (an object that is not allowed),
+// Unimplemented (one not supported).
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_READER_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_READER_H_
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/internal/pickle_graph.h"
+
+namespace lockstep::checkpoint::internal {
+
+absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_READER_H_

@@ -1,0 +1,151 @@
+#include <random>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/internal/pickle_reader.h"
+#include "lockstep/checkpoint/internal/pickle_writer.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kLimit = 64 << 20;
+
+std::string Message(absl::string_view pickle, size_t limit = kLimit) {
+  return std::string(ReadPickle(pickle, limit).status().message());
+}
+
+void WriteStorage(PickleWriter& pickle) {
+  pickle.Mark();
+  pickle.String("storage");
+  pickle.Global("torch", "FloatStorage");
+  pickle.String("0");
+  pickle.String("cpu");
+  pickle.Int(4);
+  pickle.Tuple();
+  pickle.PersistentId();
+}
+
+void WriteTensor(PickleWriter& pickle) {
+  pickle.Global("torch._utils", "_rebuild_tensor_v2");
+  pickle.Mark();
+  WriteStorage(pickle);
+  pickle.Int(0);
+  pickle.Int(2);
+  pickle.Int(2);
+  pickle.Tuple2();
+  pickle.Int(2);
+  pickle.Int(1);
+  pickle.Tuple2();
+  pickle.Bool(false);
+  pickle.Global("collections", "OrderedDict");
+  pickle.EmptyTuple();
+  pickle.Reduce();
+  pickle.Tuple();
+  pickle.Reduce();
+}
+
+std::string OneOfEach() {
+  PickleWriter pickle;
+  pickle.EmptyDict();
+  pickle.Mark();
+  pickle.String("tensor");
+  WriteTensor(pickle);
+  pickle.String("bytes");
+  pickle.Bytes(absl::string_view("\xff\0a", 3));
+  pickle.String("list");
+  pickle.EmptyList();
+  pickle.Mark();
+  for (const int64_t i : {int64_t{0}, int64_t{-1}, int64_t{255}, int64_t{256}, int64_t{65536}, INT64_MIN, INT64_MAX})
+    pickle.Int(i);
+  pickle.Double(0.1);
+  pickle.None();
+  pickle.String("list");
+  pickle.Appends();
+  pickle.SetItems();
+  return std::move(pickle).Finish();
+}
+
+TEST(Pickle, ReadsWhatItWrote) {
+  const std::string pickle = OneOfEach();
+  const auto graph = ReadPickle(pickle, kLimit);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  ASSERT_EQ(graph->root.kind, PickleKind::kDict);
+  const auto& entries = graph->dicts[graph->root.index].entries;
+  ASSERT_EQ(entries.size(), 3);
+
+  const PickleTensor& tensor = graph->tensors[entries[0].second.index];
+  EXPECT_EQ(tensor.sizes, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(tensor.strides, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(graph->storages[tensor.storage].type, "FloatStorage");
+  EXPECT_EQ(graph->storages[tensor.storage].location, "cpu");
+  EXPECT_EQ(graph->storages[tensor.storage].count, 4);
+
+  EXPECT_EQ(graph->strings[entries[1].second.index], absl::string_view("\xff\0a", 3));
+  const auto& list = graph->sequences[entries[2].second.index];
+  EXPECT_EQ(list[1].integer, -1);
+  EXPECT_EQ(list[4].integer, 65536);
+  EXPECT_EQ(list[5].integer, INT64_MIN);
+  EXPECT_EQ(list[6].integer, INT64_MAX);
+  EXPECT_EQ(list[7].real, 0.1);
+  EXPECT_EQ(list[9].index, entries[2].first.index) << "one str object";
+}
+
+TEST(Pickle, ExecutesNothing) {
+  EXPECT_EQ(Message("\x80\x02"
+                    "cos\nsystem\nX\x04\0\0\0true\x85R."),
+            "byte 2: the Python object os.system is not allowed in a checkpoint");
+  EXPECT_THAT(Message("\x80\x02"
+                      "ctorch._utils\n_rebuild_qtensor\n."),
+              HasSubstr("a quantized tensor (torch._utils._rebuild_qtensor) is not supported"));
+  EXPECT_THAT(Message("\x80\x02i."), HasSubstr("opcode 0x69 is not allowed"));
+  EXPECT_THAT(Message("\x80\x05."), HasSubstr("protocol 5"));
+}
+
+TEST(Pickle, BoundsMemory) {
+  std::string pickle = "\x80\x02]";
+  for (int i = 0; i < 100000; ++i) pickle += "Na";
+  pickle += ".";
+  EXPECT_TRUE(ReadPickle(pickle, kLimit).ok());
+  EXPECT_THAT(Message(pickle, 1 << 20), HasSubstr("needs more memory than LoadOptions::memory_limit allows"));
+  EXPECT_THAT(Message("\x80\x02]r\xff\xff\xff\xff."), HasSubstr("memo number is out of range"));
+  EXPECT_THAT(Message("\x80\x02X\xff\xff\xff\xff"), HasSubstr("ends in the middle"));
+  EXPECT_THAT(Message(std::string("\x80\x02") + std::string(1 << 20, '('), 1 << 20), HasSubstr("memory_limit"));
+}
+
+TEST(Pickle, RefusesEveryTruncationAndSurvivesEveryByte) {
+  const std::string pickle = OneOfEach();
+  for (size_t size = 0; size < pickle.size(); ++size) EXPECT_FALSE(ReadPickle(pickle.substr(0, size), kLimit).ok());
+  for (size_t at = 0; at < pickle.size(); ++at) {
+    for (int byte = 0; byte < 256; ++byte) {
+      std::string changed = pickle;
+      changed[at] = static_cast<char>(byte);
+      ReadPickle(changed, kLimit).IgnoreError();
+    }
+  }
+}
+
+TEST(Pickle, SurvivesRandomOpcodes) {
+  std::mt19937 random(0);
+  const std::string ops = "(.0JKMNQRTUXabcehjqrstu}])G\x80\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95";
+  const std::string base = OneOfEach();
+  for (int round = 0; round < 100000; ++round) {
+    std::string pickle = base;
+    for (int change = 0; change < 4; ++change) pickle[2 + random() % (pickle.size() - 2)] = ops[random() % ops.size()];
+    ReadPickle(pickle, 1 << 20).IgnoreError();
+  }
+}
+
+TEST(IsPythonText, TakesWhatPythonDecodes) {
+  EXPECT_TRUE(IsPythonText("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
+  EXPECT_TRUE(IsPythonText("\xed\xa0\x80")) << "a surrogate, which Python writes with surrogatepass";
+  for (const char* bad :
+       {"\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\x80", "\xe2\x82"}) {
+    EXPECT_FALSE(IsPythonText(bad));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint::internal

@@ -1,0 +1,61 @@
+// Reads a zip archive of stored records, trusting nothing: every offset and size is checked against the file, records
+// may not overlap, and a record's local header must agree with the directory.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
+//   for (const ZipRecord& record : zip.records()) LOCKSTEP_RETURN_IF_ERROR(zip.Verify(record));
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_READER_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_READER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/internal/byte_stream.h"
+
+namespace lockstep::checkpoint::internal {
+
+struct ZipRecord {
+  std::string name;
+  uint64_t header = 0;  // where its local header begins
+  uint64_t offset = 0;  // where its data begins
+  uint64_t size = 0;
+  uint32_t crc32 = 0;
+};
+
+class ZipReader {
+ public:
+  // DataLoss: no archive, a truncated or a contradictory one. Unimplemented: compressed, encrypted or split over
+  // several files.
+  static absl::StatusOr<ZipReader> Open(ByteSource source);
+
+  // In the order of the file's bytes.
+  const std::vector<ZipRecord>& records() const { return records_; }
+
+  // nullptr where there is none.
+  const ZipRecord* Find(absl::string_view name) const;
+
+  // All record.size bytes. With `verify`, DataLoss where they do not have the CRC-32 that the directory names.
+  absl::Status Read(const ZipRecord& record, void* to, bool verify) const;
+
+  // As Read, keeping nothing.
+  absl::Status Verify(const ZipRecord& record) const;
+
+ private:
+  absl::Status ReadDirectory();
+  absl::Status AddRecord(absl::string_view directory, size_t& at, uint64_t directory_offset);
+  absl::Status FindData(ZipRecord& record, uint64_t limit) const;
+  absl::Status CheckOrder(uint64_t limit);
+
+  ByteSource source_;
+  std::vector<ZipRecord> records_;
+  absl::flat_hash_map<std::string, size_t> by_name_;
+};
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_READER_H_

@@ -1,0 +1,147 @@
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/internal/zip_reader.h"
+#include "lockstep/checkpoint/internal/zip_writer.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+ByteSource FromString(const std::string& bytes) {
+  return {bytes.size(), [&bytes](uint64_t offset, void* to, size_t count) {
+            if (offset + count > bytes.size()) return absl::OutOfRangeError("read past the end");
+            std::memcpy(to, bytes.data() + offset, count);
+            return absl::OkStatus();
+          }};
+}
+
+ByteSink ToString(std::string& bytes) {
+  return [&bytes](const void* from, size_t count) {
+    bytes.append(static_cast<const char*>(from), count);
+    return absl::OkStatus();
+  };
+}
+
+std::string TwoRecords() {
+  std::string bytes;
+  ZipWriter zip(ToString(bytes), "model");
+  EXPECT_TRUE(zip.Add("data.pkl", "twelve bytes").ok());
+  EXPECT_TRUE(zip.Add("data/0", std::string(100, 'x')).ok());
+  EXPECT_TRUE(zip.Finish().ok());
+  return bytes;
+}
+
+absl::Status ReadAll(const std::string& bytes) {
+  const auto zip = ZipReader::Open(FromString(bytes));
+  if (!zip.ok()) return zip.status();
+  for (const ZipRecord& record : zip->records()) {
+    const absl::Status status = zip->Verify(record);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+TEST(Zip, ReadsWhatItWroteAlignedTo64Bytes) {
+  const std::string bytes = TwoRecords();
+  const auto zip = ZipReader::Open(FromString(bytes));
+  ASSERT_TRUE(zip.ok()) << zip.status();
+  ASSERT_EQ(zip->records().size(), 2);
+  for (const ZipRecord& record : zip->records()) EXPECT_EQ(record.offset % 64, 0) << record.name;
+  const ZipRecord* record = zip->Find("model/data.pkl");
+  ASSERT_NE(record, nullptr);
+  std::string contents(record->size, '\0');
+  ASSERT_TRUE(zip->Read(*record, &contents[0], true).ok());
+  EXPECT_EQ(contents, "twelve bytes");
+  EXPECT_EQ(zip->Find("model/data"), nullptr);
+}
+
+TEST(Zip, NamesTheRecordWhoseCrcIsWrong) {
+  std::string bytes = TwoRecords();
+  bytes[bytes.find("xxxx")] ^= 1;
+  const absl::Status status = ReadAll(bytes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("record \"model/data/0\": its CRC-32 should be"));
+}
+
+TEST(Zip, SaysThatARecordCarriesNoCrc) {
+  std::string bytes = TwoRecords();
+  const size_t entry = bytes.find("PK\1\2");
+  std::memset(&bytes[entry + 16], 0, 4);
+  EXPECT_THAT(std::string(ReadAll(bytes).message()), HasSubstr("carries no CRC-32"));
+}
+
+TEST(Zip, RefusesRecordsThatOverlapOrLieOutside) {
+  std::string bytes = TwoRecords();
+  const size_t second = bytes.find("PK\1\2", bytes.find("PK\1\2") + 1);
+  std::string overlap = bytes;
+  overlap[overlap.find("PK\1\2") + 20] = 120;  // the first record's two sizes: 120 reaches into the second
+  overlap[overlap.find("PK\1\2") + 24] = 120;
+  EXPECT_THAT(std::string(ReadAll(overlap).message()), HasSubstr("overlaps the next"));
+  std::string outside = bytes;
+  outside[second + 44] = 1;
+  EXPECT_THAT(std::string(ReadAll(outside).message()), HasSubstr("\"model/data/0\": it lies outside the file"));
+}
+
+TEST(Zip, RefusesACompressedRecordByName) {
+  std::string bytes = TwoRecords();
+  bytes[bytes.find("PK\1\2") + 10] = 8;
+  EXPECT_EQ(ReadAll(bytes), absl::UnimplementedError("record \"model/data.pkl\" is compressed"));
+}
+
+TEST(Zip, RefusesEveryTruncation) {
+  const std::string bytes = TwoRecords();
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(ReadAll(bytes.substr(0, size)).ok()) << size;
+}
+
+TEST(Zip, WritesAndReadsPastFourGibibytes) {
+  // Only what is not a block of zeros is kept.
+  constexpr uint64_t kBig = (uint64_t{1} << 32) + 64;
+  const std::string zeros(16 << 20, '\0');
+  std::map<uint64_t, std::string> pieces;
+  uint64_t position = 0;
+  const auto sink = [&](const void* from, size_t count) {
+    if (count < zeros.size()) pieces[position] = std::string(static_cast<const char*>(from), count);
+    position += count;
+    return absl::OkStatus();
+  };
+  ZipWriter writer(sink, "big");
+  ASSERT_TRUE(writer.Begin("data/0", kBig).ok());
+  for (uint64_t done = 0; done < kBig;) {
+    const size_t count = std::min<uint64_t>(zeros.size(), kBig - done);
+    ASSERT_TRUE(writer.Append(zeros.data(), count).ok());
+    done += count;
+  }
+  ASSERT_TRUE(writer.End().ok());
+  ASSERT_TRUE(writer.Add("data/1", "after").ok());
+  ASSERT_TRUE(writer.Finish().ok());
+
+  const auto source = [&](uint64_t offset, void* to, size_t count) {
+    std::memset(to, 0, count);
+    auto piece = pieces.upper_bound(offset);
+    if (piece != pieces.begin()) --piece;
+    for (; piece != pieces.end() && piece->first < offset + count; ++piece) {
+      for (size_t i = 0; i < piece->second.size(); ++i) {
+        const uint64_t at = piece->first + i;
+        if (at >= offset && at < offset + count) static_cast<char*>(to)[at - offset] = piece->second[i];
+      }
+    }
+    return absl::OkStatus();
+  };
+  const auto zip = ZipReader::Open({position, source});
+  ASSERT_TRUE(zip.ok()) << zip.status();
+  EXPECT_EQ(zip->Find("big/data/0")->size, kBig);
+  const ZipRecord* after = zip->Find("big/data/1");
+  EXPECT_GT(after->header, kBig);
+  EXPECT_EQ(after->offset % 64, 0);
+  std::string contents(after->size, '\0');
+  ASSERT_TRUE(zip->Read(*after, &contents[0], true).ok());
+  EXPECT_EQ(contents, "after");
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint::internal

@@ -1,0 +1,89 @@
+#include <cstring>
+
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// The integer type of the same size, in which any tensor can be copied.
+at::ScalarType BitsType(size_t size) {
+  switch (size) {
+    case 1:
+      return at::kByte;
+    case 2:
+      return at::kShort;
+    case 4:
+      return at::kInt;
+    case 8:
+      return at::kLong;
+    default:
+      return at::kComplexDouble;
+  }
+}
+
+// Elements in order, one after the other, on the CPU.
+at::Tensor Flat(const at::Tensor& tensor) {
+  const at::Tensor detached = tensor.detach().resolve_conj().resolve_neg();
+  return detached.view(BitsType(tensor.element_size())).contiguous().cpu();
+}
+
+bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_same(b)) return true;
+  if (!a.defined() || !b.defined() || a.layout() != at::kStrided || b.layout() != at::kStrided) return false;
+  if (a.scalar_type() != b.scalar_type() || a.device() != b.device() || a.sizes() != b.sizes()) return false;
+  if (a.requires_grad() != b.requires_grad() || a.is_conj() != b.is_conj() || a.is_neg() != b.is_neg()) return false;
+  if (a.numel() == 0) return true;
+  const at::Tensor left = Flat(a), right = Flat(b);
+  return std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
+}
+
+bool SameItems(const Value& a, const Value& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!Identical(a.items()[i], b.items()[i])) return false;
+  }
+  return true;
+}
+
+bool SameDict(const Value& a, const Value& b) {
+  if (a.dict_kind() != b.dict_kind() || a.size() != b.size() || !Identical(a.attributes(), b.attributes()))
+    return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!Identical(a.entries()[i].first, b.entries()[i].first)) return false;
+    if (!Identical(a.entries()[i].second, b.entries()[i].second)) return false;
+  }
+  return true;
+}
+
+bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
+
+}  // namespace
+
+bool Identical(const Value& a, const Value& b) {
+  if (a.type() != b.type() || a.is_parameter() != b.is_parameter()) return false;
+  if (a.identity() != nullptr && a.identity() == b.identity()) return true;
+  switch (a.type()) {
+    case Value::Type::kNone:
+      return true;
+    case Value::Type::kBool:
+      return a.bool_value() == b.bool_value();
+    case Value::Type::kInt:
+      return a.int_value() == b.int_value();
+    case Value::Type::kDouble:
+      return SameBits(a.double_value(), b.double_value());
+    case Value::Type::kString:
+      return a.string_value() == b.string_value();
+    case Value::Type::kBytes:
+      return a.bytes_value() == b.bytes_value();
+    case Value::Type::kTensor:
+      return SameTensor(a.tensor(), b.tensor());
+    case Value::Type::kList:
+    case Value::Type::kTuple:
+      return SameItems(a, b);
+    case Value::Type::kDict:
+      return SameDict(a, b);
+  }
+  return false;
+}
+
+}  // namespace lockstep::checkpoint

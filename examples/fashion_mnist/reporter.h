@@ -1,0 +1,64 @@
+// What the run shows of itself: progress and a table for people, JSON lines for programs. One process reports, rank 0.
+
+#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
+#define LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace lockstep::examples {
+
+struct StepReport {
+  int64_t epoch = 0;  // from 1
+  int64_t step = 0;   // of this epoch, from 1
+  int64_t steps = 0;  // in this epoch
+  double loss = 0;    // mean over the global batch
+  double examples_per_second = 0;
+};
+
+struct EpochReport {
+  int64_t epoch = 0;
+  int64_t step = 0;  // the last
+  double loss = 0;   // mean over the epoch's steps
+  double accuracy = 0;
+  double examples_per_second = 0;
+  absl::Duration training_time;
+};
+
+// Standard output gets a line an epoch under one heading, and what Say() is given. Progress within the epoch is a bar on a terminal and a
+// line ten times an epoch elsewhere.
+//
+// The metrics file gets one JSON object a line: {"event": "step", "epoch", "step", "loss", "examples_per_second"}, {"event": "epoch", the
+// same and "accuracy"} and {"event": "done", the same}. Numbers are written with all their digits.
+class Reporter {
+ public:
+  // `metrics_file` may be empty; `append` keeps what it holds, as for a run that is resumed.
+  static absl::StatusOr<Reporter> Create(const std::string& metrics_file, bool append);
+
+  void Say(const std::string& line);
+  absl::Status Step(const StepReport& report);
+  absl::Status Epoch(const EpochReport& report);
+  absl::Status Done(const EpochReport& last);
+
+ private:
+  Reporter() = default;
+  absl::Status WriteLine(const std::string& json);
+  void ShowBar(const StepReport& report);
+  void EraseBar();
+
+  std::string metrics_path_;
+  std::ofstream metrics_;
+  bool terminal_ = false;
+  bool heading_shown_ = false;
+  bool bar_shown_ = false;
+  absl::Time last_bar_;
+};
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_

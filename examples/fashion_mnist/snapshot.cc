@@ -1,0 +1,90 @@
+#include "lockstep/examples/fashion_mnist/snapshot.h"
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::examples {
+namespace {
+
+using checkpoint::Value;
+
+constexpr char kArch[] = "mlp_784_512_512_10";
+
+Value SamplerValue(const sampler::SamplerState& state) {
+  return Value::Dict({{"size", state.size},
+                      {"num_replicas", state.num_replicas},
+                      {"seed", state.seed},
+                      {"epoch", state.epoch},
+                      {"consumed", state.consumed},
+                      {"shuffle", state.shuffle},
+                      {"drop_last", state.drop_last}});
+}
+
+absl::StatusOr<sampler::SamplerState> ToSamplerState(const Value& value) {
+  sampler::SamplerState state;
+  LOCKSTEP_ASSIGN_OR_RETURN(state.size, checkpoint::GetInt(value, "size"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.num_replicas, checkpoint::GetInt(value, "num_replicas"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.seed, checkpoint::GetInt(value, "seed"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.epoch, checkpoint::GetInt(value, "epoch"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.consumed, checkpoint::GetInt(value, "consumed"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.shuffle, checkpoint::GetBool(value, "shuffle"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.drop_last, checkpoint::GetBool(value, "drop_last"));
+  return state;
+}
+
+absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string arch, checkpoint::GetString(file, "arch"));
+  if (arch != kArch) {
+    return absl::InvalidArgumentError(absl::StrCat("it is of another model: expected arch \"", kArch, "\", found \"", arch, "\""));
+  }
+  Position position;
+  LOCKSTEP_ASSIGN_OR_RETURN(position.epoch, checkpoint::GetInt(file, "epoch"));
+  LOCKSTEP_ASSIGN_OR_RETURN(position.step, checkpoint::GetInt(file, "step"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, state_dict));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::GetDict(file, "optimizer"));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, optimizer_state));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value sampler_value, checkpoint::GetDict(file, "sampler"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState sampler_state, ToSamplerState(sampler_value));
+  LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(sampler_state));
+  return position;
+}
+
+}  // namespace
+
+std::string SnapshotPath(const std::string& directory) { return absl::StrCat(directory, "/checkpoint.pt"); }
+
+absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net, const torch::optim::SGD& optimizer,
+                          const sampler::SamplerState& sampler) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
+  return checkpoint::Save(path, Value::Dict({{"arch", kArch},
+                                             {"epoch", position.epoch},
+                                             {"step", position.step},
+                                             {"state_dict", checkpoint::StateDict(*net)},
+                                             {"optimizer", optimizer_state},
+                                             {"sampler", SamplerValue(sampler)}}));
+}
+
+absl::StatusOr<Position> LoadSnapshot(const std::string& path, Net& net, torch::optim::SGD& optimizer,
+                                      sampler::DistributedSampler& sampler) {
+  checkpoint::LoadOptions options;
+  options.map_location = "cpu";
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, options));
+  absl::StatusOr<Position> position = Apply(file, net, optimizer, sampler);
+  if (!position.ok()) return Annotate(position.status(), path);
+  return position;
+}
+
+absl::Status LoadPretrained(const std::string& path, Net& net) {
+  checkpoint::LoadOptions options;
+  options.map_location = "cpu";
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, options));
+  const Value* nested = file.Find("state_dict");
+  return Annotate(checkpoint::LoadStateDict(*net, nested ? *nested : file), path);
+}
+
+}  // namespace lockstep::examples

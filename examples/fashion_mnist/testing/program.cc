@@ -1,0 +1,106 @@
+#include "lockstep/examples/fashion_mnist/testing/program.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+
+namespace lockstep::examples::testing {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+// The parent of `pid`, from /proc/pid/stat: "pid (name) state parent ...".
+pid_t ParentOf(const std::string& pid) {
+  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
+  int parent = 0;
+  if (fields.size() < 3 || fields[1] == "Z" || !absl::SimpleAtoi(fields[2], &parent)) return 0;
+  return parent;
+}
+
+int RankOf(const std::string& pid) {
+  for (absl::string_view variable : absl::StrSplit(ReadFile(absl::StrCat("/proc/", pid, "/environ")), '\0')) {
+    int rank;
+    if (absl::ConsumePrefix(&variable, "RANK=") && absl::SimpleAtoi(variable, &rank)) return rank;
+  }
+  return -1;
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment) {
+  output_path_ = absl::StrCat(getenv("TEST_TMPDIR"), "/output.XXXXXX");
+  const int output = mkostemp(&output_path_[0], O_CLOEXEC);
+  std::vector<char*> arguments;
+  for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    for (const auto& variable : environment) setenv(variable.first.c_str(), variable.second.c_str(), 1);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  close(output);
+}
+
+Program::~Program() {
+  if (result_ < 0) {
+    kill(pid_, SIGKILL);
+    Wait(absl::Seconds(10));
+  }
+}
+
+int Program::Wait(absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  int status = 0;
+  while (result_ < 0) {
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      result_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    } else if (absl::Now() > deadline) {
+      return -1;
+    } else {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+  return result_;
+}
+
+std::string Program::Output() const { return ReadFile(output_path_); }
+
+std::map<int, pid_t> Program::Ranks() const {
+  std::map<int, pid_t> ranks;
+  DIR* proc = opendir("/proc");
+  while (const dirent* entry = proc ? readdir(proc) : nullptr) {
+    int pid;
+    if (!absl::SimpleAtoi(entry->d_name, &pid) || ParentOf(entry->d_name) != pid_) continue;
+    const int rank = RankOf(entry->d_name);
+    if (rank >= 0) ranks[rank] = pid;
+  }
+  if (proc) closedir(proc);
+  return ranks;
+}
+
+std::string RunProgram(const std::vector<std::string>& argv, int* code, const std::map<std::string, std::string>& environment) {
+  Program program(argv, environment);
+  *code = program.Wait();
+  return program.Output();
+}
+
+}  // namespace lockstep::examples::testing

@@ -1,0 +1,275 @@
+// The trainer as its users run it: a program with flags.
+
+#include <ATen/ops/zeros.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/data/idx.h"
+#include "lockstep/data/testing/idx_files.h"
+#include "lockstep/examples/fashion_mnist/testing/program.h"
+
+namespace lockstep::examples {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using testing::Program;
+using testing::RunProgram;
+
+std::string NewFolder() {
+  std::string folder = absl::StrCat(getenv("TEST_TMPDIR"), "/folder.XXXXXX");
+  return mkdtemp(&folder[0]);
+}
+
+std::string RealData() { return absl::StrCat(getenv("TEST_SRCDIR"), "/lockstep_fashion_mnist"); }
+
+std::vector<std::string> TrainCommand(const std::vector<std::string>& flags) {
+  std::vector<std::string> command = {getenv("TRAIN")};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return command;
+}
+
+std::string RunTrain(const std::vector<std::string>& flags, int* code, const std::map<std::string, std::string>& environment = {}) {
+  return RunProgram(TrainCommand(flags), code, environment);
+}
+
+std::vector<nlohmann::json> Metrics(const std::string& path, const std::string& event) {
+  std::vector<nlohmann::json> found;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_discarded() && json["event"] == event) found.push_back(json);
+  }
+  return found;
+}
+
+// The first `count` images of the real files' first, as plain IDX files.
+void WriteSubset(const std::string& folder, const std::string& prefix, int64_t count) {
+  const std::string source = RealData() + "/" + prefix;
+  const at::Tensor images = data::ReadIdx(source + "-images-idx3-ubyte.gz")->narrow(0, 0, count);
+  const at::Tensor labels = data::ReadIdx(source + "-labels-idx1-ubyte.gz")->narrow(0, 0, count);
+  const auto bytes = [](const at::Tensor& t) { return std::vector<uint8_t>(t.data_ptr<uint8_t>(), t.data_ptr<uint8_t>() + t.numel()); };
+  const auto n = static_cast<uint32_t>(count);
+  std::ofstream(folder + "/" + prefix + "-images-idx3-ubyte") << data::testing::Idx({n, 28, 28}, bytes(images));
+  std::ofstream(folder + "/" + prefix + "-labels-idx1-ubyte") << data::testing::Idx({n}, bytes(labels));
+}
+
+// A small dataset, made once: 2000 training and 301 test images.
+const std::string& SmallData() {
+  static const std::string* const folder = [] {
+    auto* made = new std::string(NewFolder());
+    WriteSubset(*made, "train", 2000);
+    WriteSubset(*made, "t10k", 301);
+    return made;
+  }();
+  return *folder;
+}
+
+std::string SmallDataFlag() { return "--data_dir=" + SmallData(); }
+
+TEST(Train, ReachesTheStatedAccuracyOnTwoRanks) {
+  const std::string metrics = NewFolder() + "/metrics.jsonl";
+  int code;
+  const std::string output = RunTrain({"--metrics_file=" + metrics, "--data_dir=" + RealData()}, &code);
+  ASSERT_EQ(code, 0) << output;
+  const auto done = Metrics(metrics, "done");
+  ASSERT_EQ(done.size(), 1);
+  EXPECT_GE(done[0]["accuracy"].get<double>(), 0.87) << output;
+  EXPECT_EQ(done[0]["epoch"], 5);
+  EXPECT_EQ(Metrics(metrics, "epoch").size(), 5);
+  EXPECT_EQ(Metrics(metrics, "step").size(), 5 * 59);
+  EXPECT_THAT(output, HasSubstr("epoch   train loss   test accuracy    images/s   seconds"));
+  // A whole number of the 10000 test images.
+  const double correct = done[0]["accuracy"].get<double>() * 10000;
+  EXPECT_NEAR(correct, std::round(correct), 1e-6);
+}
+
+TEST(Train, OneProcessAndTwoRanksHaveTheSameLosses) {
+  const std::string folder = NewFolder();
+  std::map<std::string, std::vector<nlohmann::json>> steps;
+  for (const std::string parallel : {"none", "ddp"}) {
+    const std::string metrics = folder + "/" + parallel;
+    int code;
+    const std::string output =
+        RunTrain({"--parallel=" + parallel, "--epochs=1", "--metrics_file=" + metrics, "--data_dir=" + RealData()}, &code);
+    ASSERT_EQ(code, 0) << output;
+    steps[parallel] = Metrics(metrics, "step");
+  }
+  ASSERT_EQ(steps["none"].size(), 59);
+  ASSERT_EQ(steps["ddp"].size(), 59);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_NEAR(steps["none"][i]["loss"].get<double>(), steps["ddp"][i]["loss"].get<double>(), 1e-5) << "step " << i + 1;
+  }
+  EXPECT_LT(steps["ddp"][49]["loss"].get<double>(), 0.5 * steps["ddp"][0]["loss"].get<double>());
+}
+
+TEST(Train, RunsUnderTheLauncher) {
+  const std::string metrics = NewFolder() + "/metrics.jsonl";
+  std::vector<std::string> command = {getenv("LAUNCH"), "--nproc_per_node=3"};
+  for (const std::string& word : TrainCommand({SmallDataFlag(), "--epochs=1", "--batch_size=300", "--metrics_file=" + metrics})) {
+    command.push_back(word);
+  }
+  int code;
+  const std::string output = RunProgram(command, &code);
+  ASSERT_EQ(code, 0) << output;
+  // 301 test images over 3 ranks: each counted once.
+  const double correct = Metrics(metrics, "done").at(0)["accuracy"].get<double>() * 301;
+  EXPECT_NEAR(correct, std::round(correct), 1e-6);
+}
+
+TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
+  const std::string whole_dir = NewFolder(), killed_dir = NewFolder();
+  const std::vector<std::string> flags = {SmallDataFlag(), "--batch_size=20", "--epochs=3", "--checkpoint_every=7"};
+  const auto with = [&](const std::string& directory, std::vector<std::string> more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    more.push_back("--checkpoint_dir=" + directory);
+    more.push_back("--metrics_file=" + directory + "/metrics");
+    return more;
+  };
+  int code;
+  const std::string uninterrupted = RunTrain(with(whole_dir, {}), &code);
+  ASSERT_EQ(code, 0) << uninterrupted;
+
+  Program run(TrainCommand(with(killed_dir, {})));
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  while (Metrics(killed_dir + "/metrics", "step").size() < 130 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(2));
+  const std::map<int, pid_t> ranks = run.Ranks();
+  ASSERT_EQ(ranks.size(), 2) << run.Output();
+  const absl::Time killed = absl::Now();
+  kill(ranks.at(1), SIGKILL);
+  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(5));
+  EXPECT_THAT(run.Output(), HasSubstr(absl::StrCat("rank 1 (local rank 1, pid ", ranks.at(1), ") was killed by signal 9 (SIGKILL)")));
+  for (const auto& rank : ranks) EXPECT_NE(kill(rank.second, 0), 0) << "rank " << rank.first << " is left";
+
+  const std::string resumed = RunTrain(with(killed_dir, {"--resume"}), &code);
+  ASSERT_EQ(code, 0) << resumed;
+  EXPECT_THAT(resumed, HasSubstr("resuming from " + killed_dir + "/checkpoint.pt: after 1 epochs and "));
+  EXPECT_THAT(resumed, HasSubstr(" of 100 steps (in mid-epoch)"));
+  const auto a = checkpoint::Load(whole_dir + "/checkpoint.pt"), b = checkpoint::Load(killed_dir + "/checkpoint.pt");
+  ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+  EXPECT_EQ(*checkpoint::GetInt(*a, "epoch"), 3);
+  EXPECT_TRUE(checkpoint::Identical(*a, *b));
+
+  // Resuming what is finished trains no further and says how good it is.
+  const std::string again = RunTrain(with(killed_dir, {"--resume"}), &code);
+  EXPECT_EQ(code, 0) << again;
+  EXPECT_THAT(again, HasSubstr("done: test accuracy"));
+}
+
+// Runs the trainer with `flags`; it must fail quickly with one line that has `message`.
+void ExpectError(const std::vector<std::string>& flags, const std::string& message, const std::map<std::string, std::string>& environment = {}) {
+  const absl::Time start = absl::Now();
+  int code;
+  std::string output = RunTrain(flags, &code, environment);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_NE(code, 0);
+  EXPECT_LT(code, 128) << "a signal or a core dump: " << output;
+  EXPECT_THAT(output, HasSubstr(message));
+  ASSERT_FALSE(output.empty());
+  output.pop_back();
+  EXPECT_THAT(output, Not(HasSubstr("\n"))) << "more than one line";
+}
+
+TEST(Train, BadFlagsAreNamed) {
+  ExpectError({"--no_such_flag"}, "unknown command line flag 'no_such_flag'");
+  ExpectError({"extra"}, "train: unexpected argument \"extra\"");
+  ExpectError({"--parallel=magic"}, "train: --parallel=magic: expected ddp or none");
+  ExpectError({"--epochs=0"}, "train: --epochs=0: expected 1 or more");
+  ExpectError({"--nproc_per_node=0"}, "train: --nproc_per_node=0: expected 1 or more");
+  ExpectError({"--resume"}, "train: --resume=true: expected --checkpoint_dir with it");
+  ExpectError({"--checkpoint_dir=/no/such/folder"}, "train: --checkpoint_dir=/no/such/folder: expected an existing folder");
+  ExpectError({SmallDataFlag(), "--batch_size=5"}, "--batch_size=5 cannot be shared evenly by 2 ranks");
+  ExpectError({SmallDataFlag(), "--parallel=none", "--metrics_file=/no/such/file"}, "train: --metrics_file=/no/such/file cannot be written");
+}
+
+TEST(Train, AMissingOrCorruptDataFileIsNamed) {
+  ExpectError({"--data_dir=/no/such/folder"}, "/no/such/folder/train-images-idx3-ubyte");
+  const std::string folder = NewFolder();
+  WriteSubset(folder, "train", 100);
+  WriteSubset(folder, "t10k", 10);
+  ASSERT_EQ(truncate((folder + "/train-images-idx3-ubyte").c_str(), 5000), 0);
+  ExpectError({"--data_dir=" + folder}, folder + "/train-images-idx3-ubyte");
+  ExpectError({"--data_dir=" + folder, "--parallel=none"}, "train: " + folder + "/train-images-idx3-ubyte");
+}
+
+TEST(Train, AnUnknownBackendListsThoseLinked) {
+  ExpectError({SmallDataFlag(), "--backend=pigeon"}, "backend \"pigeon\" is not linked into this program; linked: gloo");
+}
+
+TEST(Train, AWrongWorldIsNamed) {
+  const std::map<std::string, std::string> master = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}};
+  const auto with = [&](std::map<std::string, std::string> more) {
+    more.insert(master.begin(), master.end());
+    return more;
+  };
+  ExpectError({SmallDataFlag()}, "train: environment variable RANK=2 is not below WORLD_SIZE=2", with({{"RANK", "2"}, {"WORLD_SIZE", "2"}}));
+  ExpectError({SmallDataFlag()}, "train: environment variable WORLD_SIZE=\"many\" is not a number", with({{"RANK", "0"}, {"WORLD_SIZE", "many"}}));
+  ExpectError({SmallDataFlag()}, "train: neither InitOptions::world_size nor environment variable WORLD_SIZE is set", with({{"RANK", "0"}}));
+  ExpectError({SmallDataFlag(), "--timeout=1", "--init_method=file://" + NewFolder() + "/store"},
+              "train: rank 0 of 2: these ranks have not joined: 1", with({{"RANK", "0"}, {"WORLD_SIZE", "2"}}));
+}
+
+TEST(Train, APortInUseAndARankGivenTwiceAreNamed) {
+  const std::string store = "--init_method=file://" + NewFolder() + "/store";
+  const std::map<std::string, std::string> rank_0 = {{"RANK", "0"}, {"WORLD_SIZE", "3"}};
+  // Two with rank 0 meet in a file; the later one sees it, and both end.
+  Program first(TrainCommand({SmallDataFlag(), store, "--timeout=30"}), rank_0);
+  ExpectError({SmallDataFlag(), store, "--timeout=30"}, "rank 0: two processes were given this rank: host ", rank_0);
+  EXPECT_EQ(first.Wait(absl::Seconds(10)), 1) << first.Output();
+  EXPECT_THAT(first.Output(), HasSubstr("rank 0: two processes were given this rank: host "));
+  // Two with rank 0 at one address: the port is taken.
+  Program holder(TrainCommand({SmallDataFlag(), "--init_method=tcp://127.0.0.1:29777", "--timeout=30"}), rank_0);
+  const absl::Time give_up = absl::Now() + absl::Seconds(10);
+  std::string output;
+  int code = 0;
+  while (output.find("cannot listen") == std::string::npos && absl::Now() < give_up) {
+    output = RunTrain({SmallDataFlag(), "--init_method=tcp://127.0.0.1:29777", "--timeout=1"}, &code, rank_0);
+  }
+  EXPECT_EQ(code, 1);
+  EXPECT_THAT(output, HasSubstr("train: rank 0 of 3: cannot listen on 127.0.0.1:29777: Address already in use"));
+}
+
+TEST(Train, ACheckpointOfAnotherModelIsRefusedNamingTheDifference) {
+  const std::string folder = NewFolder();
+  const auto save = [&](const checkpoint::Value& value) {
+    ASSERT_TRUE(checkpoint::Save(folder + "/checkpoint.pt", value).ok());
+  };
+  const std::vector<std::string> resume = {SmallDataFlag(), "--resume", "--checkpoint_dir=" + folder};
+  ExpectError(resume, folder + "/checkpoint.pt");
+  save(checkpoint::Value::Dict({{"arch", "resnet18"}}));
+  ExpectError(resume, "/checkpoint.pt: it is of another model: expected arch \"mlp_784_512_512_10\", found \"resnet18\"");
+  save(checkpoint::Value::Dict({{"fc.weight", at::zeros({3, 3})}}));
+  ExpectError({SmallDataFlag(), "--pretrained=" + folder + "/checkpoint.pt"}, "fc.weight");
+  ExpectError(resume, "arch");
+  std::ofstream(folder + "/checkpoint.pt") << "not a checkpoint";
+  ExpectError(resume, folder + "/checkpoint.pt");
+}
+
+TEST(Train, ADryRunWritesNothing) {
+  const std::string folder = NewFolder();
+  int code;
+  const std::string output =
+      RunTrain({SmallDataFlag(), "--dry_run", "--checkpoint_dir=" + folder, "--metrics_file=" + folder + "/metrics"}, &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, MatchesRegex("dry run: 2 ranks, 2 steps of 1024 images an epoch, 5 epochs; loss of the first batch 2.3[0-9]*\n"));
+  struct stat info;
+  EXPECT_NE(stat((folder + "/metrics").c_str(), &info), 0);
+  EXPECT_NE(stat((folder + "/checkpoint.pt").c_str(), &info), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::examples

@@ -1,0 +1,250 @@
+#include "lockstep/examples/fashion_mnist/trainer.h"
+
+#include <torch/data/dataloader.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/examples/fashion_mnist/reporter.h"
+#include "lockstep/examples/fashion_mnist/snapshot.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/data/fashion_mnist.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/sampler/distributed_sampler.h"
+
+namespace lockstep::examples {
+namespace {
+
+using data::FashionMnist;
+
+// To zero mean and unit variance, by the mean and the standard deviation of the training images' pixels.
+torch::Tensor Normalized(const torch::Tensor& images) { return images.sub(0.2860).div(0.3530); }
+
+// What one rank trains with. Alone, it is rank 0 of 1.
+class Trainer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config, comm::ProcessGroup* group);
+
+  absl::Status Run();
+
+ private:
+  Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMnist train, FashionMnist test, sampler::DistributedSampler sampler);
+
+  int rank() const { return group_ ? group_->rank() : 0; }
+  int ranks() const { return group_ ? group_->size() : 1; }
+  int64_t rank_batch() const { return config_.batch_size / ranks(); }
+  int64_t steps_per_epoch() const { return (sampler_.num_samples() + rank_batch() - 1) / rank_batch(); }
+
+  absl::Status Prepare();
+  absl::Status DryRun();
+  absl::StatusOr<EpochReport> TrainEpoch();
+  torch::Tensor Forward(const torch::Tensor& images) {
+    const torch::Tensor inputs = Normalized(images);
+    return ddp_ ? (*ddp_)(inputs) : net_(inputs);
+  }
+  absl::StatusOr<double> Step(const torch::data::Example<>& batch);
+  void SetLearningRate();
+  absl::StatusOr<double> TestAccuracy();
+  absl::StatusOr<double> OverRanks(double value, comm::ReduceOp op);
+  absl::Status Save();
+
+  const TrainConfig config_;
+  comm::ProcessGroup* const group_;
+  const FashionMnist train_;
+  const FashionMnist test_;
+  sampler::DistributedSampler sampler_;
+  Net net_;
+  torch::optim::SGD optimizer_;
+  std::optional<ddp::DistributedDataParallel<Net>> ddp_;
+  std::optional<Reporter> reporter_;  // on rank 0
+  Position position_;
+};
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, comm::ProcessGroup* group) {
+  sampler::DistributedSamplerOptions options;
+  options.num_replicas = group ? group->size() : 1;
+  options.rank = group ? group->rank() : 0;
+  options.seed = config.seed;
+  if (config.batch_size % options.num_replicas != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch_size=", config.batch_size, " cannot be shared evenly by ", options.num_replicas, " ranks"));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(FashionMnist train, FashionMnist::Load(config.data_dir, FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(FashionMnist test, FashionMnist::Load(config.data_dir, FashionMnist::Split::kTest));
+  LOCKSTEP_ASSIGN_OR_RETURN(sampler::DistributedSampler sampler, sampler::DistributedSampler::Create(train.labels().size(0), options));
+  torch::manual_seed(static_cast<uint64_t>(config.seed));
+  return std::unique_ptr<Trainer>(new Trainer(config, group, std::move(train), std::move(test), std::move(sampler)));
+}
+
+Trainer::Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMnist train, FashionMnist test,
+                 sampler::DistributedSampler sampler)
+    : config_(config),
+      group_(group),
+      train_(std::move(train)),
+      test_(std::move(test)),
+      sampler_(std::move(sampler)),
+      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.lr).momentum(config.momentum)) {}
+
+// Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does not replace the file
+// under another rank's hands.
+absl::Status Trainer::Prepare() {
+  if (rank() == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, config_.resume));
+  }
+  if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, net_));
+  if (config_.resume) {
+    const std::string path = SnapshotPath(config_.checkpoint_dir);
+    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, net_, optimizer_, sampler_));
+    if (reporter_) {
+      reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step, " of ",
+                                  steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
+    }
+  }
+  if (group_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Run() {
+  LOCKSTEP_RETURN_IF_ERROR(Prepare());
+  if (config_.dry_run) return DryRun();
+  EpochReport last;
+  while (position_.epoch < config_.epochs) {
+    LOCKSTEP_ASSIGN_OR_RETURN(last, TrainEpoch());
+    LOCKSTEP_RETURN_IF_ERROR(Save());
+    if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Epoch(last));
+  }
+  if (last.epoch == 0) {  // the checkpoint was of a finished run
+    last.epoch = position_.epoch;
+    LOCKSTEP_ASSIGN_OR_RETURN(last.accuracy, TestAccuracy());
+  }
+  if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Done(last));
+  return absl::OkStatus();
+}
+
+// From where position_ is to the end of its epoch.
+absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
+  net_->train();
+  sampler_.set_epoch(position_.epoch);
+  auto loader = torch::data::make_data_loader(train_.Stacked(), sampler_, torch::data::DataLoaderOptions(rank_batch()));
+  const int64_t first_step = position_.step;
+  double loss_sum = 0;
+  int64_t images = 0;
+  absl::Duration training_time;
+  absl::Time start = absl::Now();
+  for (const torch::data::Example<>& batch : *loader) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const double loss, Step(batch));
+    ++position_.step;
+    loss_sum += loss;
+    images += batch.target.size(0) * ranks();
+    const double images_per_second = images / absl::ToDoubleSeconds(training_time + (absl::Now() - start));
+    training_time += absl::Now() - start;
+    if (reporter_) {
+      LOCKSTEP_RETURN_IF_ERROR(reporter_->Step({position_.epoch + 1, position_.step, steps_per_epoch(), loss, images_per_second}));
+    }
+    const bool last_step = position_.step == steps_per_epoch();
+    if (config_.checkpoint_every > 0 && position_.step % config_.checkpoint_every == 0 && !last_step) {
+      LOCKSTEP_RETURN_IF_ERROR(Save());
+    }
+    start = absl::Now();
+  }
+  const int64_t steps = position_.step - first_step;
+  EpochReport report;
+  report.epoch = position_.epoch + 1;
+  report.step = position_.step;
+  report.loss = loss_sum / steps;
+  report.examples_per_second = images / absl::ToDoubleSeconds(training_time);
+  report.training_time = training_time;
+  LOCKSTEP_ASSIGN_OR_RETURN(report.accuracy, TestAccuracy());
+  position_ = {position_.epoch + 1, 0};
+  return report;
+}
+
+// It falls linearly from config_.lr at the first step of the run towards 0 at its end.
+void Trainer::SetLearningRate() {
+  const double done = static_cast<double>(position_.epoch * steps_per_epoch() + position_.step);
+  const double all = static_cast<double>(config_.epochs * steps_per_epoch());
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(config_.lr * (1 - done / all));
+}
+
+// One step of training; the loss over the batches of all ranks.
+absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
+  torch::Tensor loss;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+    SetLearningRate();
+    optimizer_.zero_grad();
+    loss = torch::nn::functional::cross_entropy(Forward(batch.data), batch.target);
+    loss.backward();  // under DDP the gradients are averaged over the ranks in here
+    optimizer_.step();
+  }));
+  return OverRanks(loss.item<float>(), comm::ReduceOp::kAvg);
+}
+
+// The share of all test images that are classified right. Ranks take every ranks()-th image, so each counts exactly once.
+absl::StatusOr<double> Trainer::TestAccuracy() {
+  const torch::NoGradGuard no_grad;
+  net_->eval();
+  const int64_t size = test_.labels().size(0);
+  int64_t correct = 0, seen = 0;
+  for (int64_t next = rank(); next < size;) {
+    std::vector<int64_t> indices;
+    for (; next < size && static_cast<int64_t>(indices.size()) < 1000; next += ranks()) indices.push_back(next);
+    const torch::data::Example<> batch = test_.Batch(indices);
+    // The module itself: under DDP each forward is collective, and ranks may have different numbers of batches here.
+    correct += net_(Normalized(batch.data)).argmax(1).eq(batch.target).sum().item<int64_t>();
+    seen += static_cast<int64_t>(indices.size());
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const double all_correct, OverRanks(correct, comm::ReduceOp::kSum));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double all_seen, OverRanks(seen, comm::ReduceOp::kSum));
+  if (all_seen != size) return absl::InternalError(absl::StrCat("tested ", all_seen, " images, there are ", size));
+  return all_correct / all_seen;
+}
+
+absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
+  if (!group_) return value;
+  const torch::Tensor tensor = torch::tensor(value, torch::kDouble);
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllReduce(tensor, op));
+  return tensor.item<double>();
+}
+
+absl::Status Trainer::Save() {
+  if (config_.checkpoint_dir.empty() || rank() != 0) return absl::OkStatus();
+  sampler_.set_epoch(position_.epoch);
+  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_, sampler_.State(position_.step * rank_batch()));
+}
+
+absl::Status Trainer::DryRun() {
+  std::vector<int64_t> indices = sampler_.Indices();
+  indices.resize(std::min<int64_t>(rank_batch(), indices.size()));
+  const torch::data::Example<> batch = train_.Batch(indices);
+  torch::Tensor loss;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+    loss = torch::nn::functional::cross_entropy(Forward(batch.data), batch.target);
+    loss.backward();
+  }));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double mean, OverRanks(loss.item<float>(), comm::ReduceOp::kAvg));
+  if (reporter_) {
+    reporter_->Say(absl::StrCat("dry run: ", ranks(), " ranks, ", steps_per_epoch(), " steps of ", config_.batch_size, " images an epoch, ",
+                                config_.epochs, " epochs; loss of the first batch ", mean));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create(config, group));
+  return trainer->Run();
+}
+
+}  // namespace lockstep::examples
