@@ -45,7 +45,7 @@ absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& loo
   LOCKSTEP_ASSIGN_OR_RETURN(env.world_size, Number(lookup, "WORLD_SIZE", 1, kMost));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto local_rank, Number(lookup, "LOCAL_RANK", 0, kMost));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto local_world_size, Number(lookup, "LOCAL_WORLD_SIZE", 1, kMost));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto port, Number(lookup, "MASTER_PORT", 0, 65535));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto port, Number(lookup, "MASTER_PORT", 1, 65535));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto restarts, Number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMost));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto listen_fd, Number(lookup, "LOCKSTEP_MASTER_LISTEN_FD", 0, kMost));
   if (env.rank && env.world_size) LOCKSTEP_RETURN_IF_ERROR(CheckBelow("RANK", *env.rank, "WORLD_SIZE", *env.world_size));

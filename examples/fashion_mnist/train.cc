@@ -12,6 +12,7 @@
 //   ...
 //   done: test accuracy 0.8798 after 5 epochs
 
+#include <c10/util/Logging.h>
 #include <gflags/gflags.h>
 #include <sys/stat.h>
 
@@ -28,7 +29,7 @@ DEFINE_string(parallel, "ddp", "ddp: one process a rank, gradients averaged; non
 DEFINE_int32(nproc_per_node, 2, "Ranks to start under --parallel=ddp; a launcher that has started this program decides itself.");
 DEFINE_int64(epochs, 5, "How often to go through the training images.");
 DEFINE_int64(batch_size, 1024, "Images a step, over all ranks.");
-DEFINE_double(lr, 0.2, "SGD's learning rate at the start; it falls linearly to 0.");
+DEFINE_double(lr, 0.15, "SGD's highest learning rate: it rises to it over three tenths of the run and then falls to 0.");
 DEFINE_double(momentum, 0.9, "SGD's momentum.");
 DEFINE_int64(seed, 0, "Of the initial parameters and the order of images.");
 DEFINE_string(data_dir, "/usr/share/datasets/fashion-mnist", "The folder of the four IDX files, plain or in gzip.");
@@ -112,6 +113,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch's warning of the same adds a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
   gflags::SetUsageMessage("trains on Fashion-MNIST, data-parallel; see the top of train.cc");
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
   absl::Status status;

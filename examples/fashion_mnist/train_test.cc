@@ -97,23 +97,27 @@ TEST(Train, ReachesTheStatedAccuracyOnTwoRanks) {
   EXPECT_NEAR(correct, std::round(correct), 1e-6);
 }
 
+// The sums of a batch are rounded differently in one process and in two. Training itself amplifies that: at the default learning rate the
+// difference over 50 steps is 8e-7 to 5e-4, depending on the seed; at this one it stays below 1e-6.
 TEST(Train, OneProcessAndTwoRanksHaveTheSameLosses) {
   const std::string folder = NewFolder();
-  std::map<std::string, std::vector<nlohmann::json>> steps;
-  for (const std::string parallel : {"none", "ddp"}) {
-    const std::string metrics = folder + "/" + parallel;
-    int code;
-    const std::string output =
-        RunTrain({"--parallel=" + parallel, "--epochs=1", "--metrics_file=" + metrics, "--data_dir=" + RealData()}, &code);
-    ASSERT_EQ(code, 0) << output;
-    steps[parallel] = Metrics(metrics, "step");
+  for (const std::string seed : {"0", "1"}) {
+    std::map<std::string, std::vector<nlohmann::json>> steps;
+    for (const std::string parallel : {"none", "ddp"}) {
+      const std::string metrics = folder + "/" + parallel;
+      int code;
+      const std::string output = RunTrain(
+          {"--parallel=" + parallel, "--epochs=1", "--lr=0.02", "--seed=" + seed, "--metrics_file=" + metrics, "--data_dir=" + RealData()}, &code);
+      ASSERT_EQ(code, 0) << output;
+      steps[parallel] = Metrics(metrics, "step");
+    }
+    ASSERT_EQ(steps["none"].size(), 59);
+    ASSERT_EQ(steps["ddp"].size(), 59);
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_NEAR(steps["none"][i]["loss"].get<double>(), steps["ddp"][i]["loss"].get<double>(), 1e-5) << "seed " << seed << " step " << i + 1;
+    }
+    EXPECT_LT(steps["ddp"][49]["loss"].get<double>(), 0.5 * steps["ddp"][0]["loss"].get<double>());
   }
-  ASSERT_EQ(steps["none"].size(), 59);
-  ASSERT_EQ(steps["ddp"].size(), 59);
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_NEAR(steps["none"][i]["loss"].get<double>(), steps["ddp"][i]["loss"].get<double>(), 1e-5) << "step " << i + 1;
-  }
-  EXPECT_LT(steps["ddp"][49]["loss"].get<double>(), 0.5 * steps["ddp"][0]["loss"].get<double>());
 }
 
 TEST(Train, RunsUnderTheLauncher) {

@@ -1,0 +1,108 @@
+"""The trainer against Python DDP: from one state dict and over one order of samples, the same losses and parameters to the bit.
+
+usage: train_peer_test.py TRAIN DATA_FOLDER. TRAIN runs under Python's real torchrun.
+"""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+BATCH_SIZE, LR, MOMENTUM, SEED, RANKS = 1024, 0.15, 0.9, 5, 2
+TRAIN, DATA = sys.argv[1], sys.argv[2]
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear_relu_stack = torch.nn.Sequential(
+            torch.nn.Linear(784, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+        )
+
+    def forward(self, images):
+        return self.linear_relu_stack(images.flatten(1))
+
+
+def read_idx(path, header):
+    with gzip.open(path) as file:
+        return torch.from_numpy(numpy.frombuffer(file.read(), numpy.uint8)[header:].copy())
+
+
+def training_data():
+    images = read_idx(f"{DATA}/train-images-idx3-ubyte.gz", 16).view(-1, 1, 28, 28)
+    labels = read_idx(f"{DATA}/train-labels-idx1-ubyte.gz", 8).long()
+    return torch.utils.data.TensorDataset(images.float().div(255).sub(0.2860).div(0.3530), labels)
+
+
+def python_rank(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    net = Net()
+    net.load_state_dict(torch.load(f"{folder}/initial.pt", weights_only=True))
+    ddp = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
+    data = training_data()
+    sampler = torch.utils.data.distributed.DistributedSampler(data, RANKS, rank, seed=SEED)
+    sampler.set_epoch(0)
+    loader = torch.utils.data.DataLoader(data, BATCH_SIZE // RANKS, sampler=sampler)
+    losses = []
+    steps = len(loader)
+    for done, (images, labels) in enumerate(loader):
+        warm_up = 0.3 * steps
+        factor = (done + 1) / (warm_up + 1) if done < warm_up else (steps - done) / (steps - warm_up)
+        optimizer.param_groups[0]["lr"] = LR * factor
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(ddp(images), labels)
+        loss.backward()
+        optimizer.step()
+        mean = torch.tensor(loss.item(), dtype=torch.float64)
+        dist.all_reduce(mean)
+        losses.append(mean.item() / RANKS)
+    if rank == 0:
+        torch.save({"losses": losses, "state_dict": net.state_dict()}, f"{folder}/python.pt")
+    dist.destroy_process_group()
+
+
+class TrainAgainstPython(unittest.TestCase):
+    def test_losses_and_parameters_are_bit_equal_under_torchrun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.manual_seed(7)
+            torch.save(Net().state_dict(), f"{folder}/initial.pt")
+            subprocess.run(
+                [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--standalone", "--no-python", TRAIN]
+                + [f"--pretrained={folder}/initial.pt", f"--data_dir={DATA}", f"--checkpoint_dir={folder}", "--epochs=1"]
+                + [f"--metrics_file={folder}/metrics", f"--seed={SEED}", f"--lr={LR}", f"--momentum={MOMENTUM}"]
+                + [f"--batch_size={BATCH_SIZE}"],
+                check=True,
+            )
+            mp.spawn(python_rank, args=(folder,), nprocs=RANKS)
+            with open(f"{folder}/metrics") as file:
+                events = [json.loads(line) for line in file]
+            ours = [event["loss"] for event in events if event["event"] == "step"]
+            python = torch.load(f"{folder}/python.pt", weights_only=True)
+            self.assertGreaterEqual(len(ours), 50)
+            self.assertEqual(ours, python["losses"])
+            self.assertLess(ours[-1], 0.5 * ours[0])
+            checkpoint = torch.load(f"{folder}/checkpoint.pt", weights_only=True)
+            self.assertEqual(list(checkpoint["state_dict"]), list(python["state_dict"]))
+            for name, value in python["state_dict"].items():
+                self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
+            # Python goes on from what C++ saved, with no conversion.
+            net = Net()
+            net.load_state_dict(checkpoint["state_dict"])
+            optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+            optimizer.load_state_dict(checkpoint["optimizer"])
+            self.assertEqual(len(optimizer.state_dict()["state"]), 6)
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"
+    unittest.main(argv=sys.argv[:1], verbosity=2)
