@@ -23,16 +23,15 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 }  // namespace lockstep
 
 // Returns from the enclosing function if `expression`, an absl::Status, is an error.
-#define LOCKSTEP_RETURN_IF_ERROR(expression)                         \
-  do {                                                               \
-    absl::Status lockstep_status_ = (expression);                    \
-    if (!lockstep_status_.ok()) return lockstep_status_;             \
+#define LOCKSTEP_RETURN_IF_ERROR(expression)             \
+  do {                                                   \
+    absl::Status lockstep_status_ = (expression);        \
+    if (!lockstep_status_.ok()) return lockstep_status_; \
   } while (false)
 
 // Assigns the value of `expression`, an absl::StatusOr, to `lhs` (which may be a declaration), or returns its error.
 #define LOCKSTEP_ASSIGN_OR_RETURN(lhs, ...) \
-  LOCKSTEP_ASSIGN_OR_RETURN_IMPL_(          \
-      LOCKSTEP_STATUS_CONCAT_(lockstep_status_or_, __LINE__), lhs, __VA_ARGS__)
+  LOCKSTEP_ASSIGN_OR_RETURN_IMPL_(LOCKSTEP_STATUS_CONCAT_(lockstep_status_or_, __LINE__), lhs, __VA_ARGS__)
 
 #define LOCKSTEP_ASSIGN_OR_RETURN_IMPL_(statusor, lhs, ...) \
   auto statusor = (__VA_ARGS__);                            \

@@ -53,7 +53,8 @@ absl::Status Translate(const std::exception_ptr& error) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& e) {
     const std::string message = OneLine(e.what());
-    return absl::Status(SaysTimeout(message) ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kInternal, message);
+    return absl::Status(SaysTimeout(message) ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kInternal,
+                        message);
   } catch (...) {
     return absl::InternalError("an exception that is no std::exception");
   }

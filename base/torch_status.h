@@ -3,8 +3,8 @@
 //   absl::Status status = TorchStatus("rank 1: all_reduce", [&] { work->wait(); });
 //   absl::StatusOr<at::Tensor> sum = TorchStatusOr("sum", [&] { return a + b; });
 //
-// The other way, code that runs inside autograd throws a StatusError, which LibTorch code catches as the c10::DistBackendError it is
-// and which comes out of this seam as the very status that went in.
+// The other way, code that runs inside autograd throws a StatusError, which LibTorch code catches as the
+// c10::DistBackendError it is and which comes out of this seam as the very status that went in.
 
 #ifndef LOCKSTEP_BASE_TORCH_STATUS_H_
 #define LOCKSTEP_BASE_TORCH_STATUS_H_
@@ -34,7 +34,8 @@ class StatusError : public c10::DistBackendError {
 // Throws StatusError if `status` is an error.
 void ThrowIfError(const absl::Status& status);
 
-// What `error` says, in one line, with "`context`: " before it (nothing where `context` is empty) and without LibTorch's C++ stack:
+// What `error` says, in one line, with "`context`: " before it (nothing where `context` is empty) and without
+// LibTorch's C++ stack:
 //   StatusError              its own status        c10::IndexError               OutOfRange
 //   c10::ValueError,                               c10::NotImplementedError      Unimplemented
 //   TypeError, LinAlgError   InvalidArgument       c10::OutOfMemoryError,

@@ -10,9 +10,10 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
-TEST(TorchStatus, IsOkWhenNothingIsThrown) { EXPECT_TRUE(TorchStatus("context", [] {}).ok()); }
+TEST(TorchStatus, IsOkWhenNothingIsThrown) {
+  EXPECT_TRUE(TorchStatus("context", [] {}).ok());
+}
 
 TEST(TorchStatus, PutsATorchErrorInOneLineWithoutItsStack) {
   const absl::Status status = TorchStatus("rank 1", [] { TORCH_CHECK(false, "first line\n  second line"); });

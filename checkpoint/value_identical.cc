@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <cstring>
 
 #include "lockstep/checkpoint/value.h"
@@ -55,7 +56,13 @@ bool SameDict(const Value& a, const Value& b) {
   return true;
 }
 
-bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
+// Not ==: NaN is the same as itself here, and -0 is not 0.
+bool SameBits(double a, double b) {
+  uint64_t a_bits, b_bits;
+  std::memcpy(&a_bits, &a, sizeof(a));
+  std::memcpy(&b_bits, &b, sizeof(b));
+  return a_bits == b_bits;
+}
 
 }  // namespace
 

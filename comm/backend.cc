@@ -16,7 +16,8 @@ namespace {
 
 using Selection = std::map<c10::DeviceType, BackendInfo>;
 
-// The one piece of global state: filled while the program is loaded, before main and before any other thread, and only read afterwards.
+// The one piece of global state: filled while the program is loaded, before main and before any other thread, and only
+// read afterwards.
 std::map<std::string, BackendInfo>& Registry() {
   static auto* const registry = new std::map<std::string, BackendInfo>();
   return *registry;
@@ -25,8 +26,9 @@ std::map<std::string, BackendInfo>& Registry() {
 absl::Status NotLinked(absl::string_view name) {
   std::vector<std::string> linked;
   for (const auto& entry : Registry()) linked.push_back(entry.first);
-  return absl::NotFoundError(absl::StrCat("backend \"", name, "\" is not linked into this program; linked: ",
-                                          linked.empty() ? "none (depend on @lockstep//comm/gloo, for one)" : absl::StrJoin(linked, ", ")));
+  return absl::NotFoundError(
+      absl::StrCat("backend \"", name, "\" is not linked into this program; linked: ",
+                   linked.empty() ? "none (depend on @lockstep//comm/gloo, for one)" : absl::StrJoin(linked, ", ")));
 }
 
 absl::StatusOr<BackendInfo> Find(absl::string_view name) {
@@ -54,16 +56,20 @@ absl::StatusOr<Selection> SelectAuto() {
 absl::StatusOr<Selection> SelectPerDevice(absl::string_view spec) {
   Selection selection;
   for (const absl::string_view part : absl::StrSplit(spec, ',')) {
-    const std::pair<absl::string_view, absl::string_view> device_and_name = absl::StrSplit(part, absl::MaxSplits(':', 1));
+    const std::pair<absl::string_view, absl::string_view> device_and_name =
+        absl::StrSplit(part, absl::MaxSplits(':', 1));
     const std::string device_name(device_and_name.first);
     if (device_name != "cpu" && device_name != "cuda") {
-      return absl::InvalidArgumentError(absl::StrCat("backend \"", spec, "\": expected a form such as \"gloo\" or "
-                                                     "\"cpu:gloo,cuda:nccl\", found \"", part, "\""));
+      return absl::InvalidArgumentError(absl::StrCat("backend \"", spec,
+                                                     "\": expected a form such as \"gloo\" or "
+                                                     "\"cpu:gloo,cuda:nccl\", found \"",
+                                                     part, "\""));
     }
     const c10::DeviceType device = device_name == "cpu" ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
     LOCKSTEP_ASSIGN_OR_RETURN(BackendInfo info, Find(device_and_name.second));
     if (std::find(info.devices.begin(), info.devices.end(), device) == info.devices.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("backend \"", info.name, "\" does not take ", device_name, " tensors"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("backend \"", info.name, "\" does not take ", device_name, " tensors"));
     }
     if (!selection.emplace(device, std::move(info)).second) {
       return absl::InvalidArgumentError(absl::StrCat("backend \"", spec, "\" names ", device_name, " twice"));

@@ -1,16 +1,17 @@
-// The backends that are linked into a program. A backend is a target that registers itself: depending on //comm/gloo makes "gloo" known.
+// The backends that are linked into a program. A backend is a target that registers itself: depending on //comm/gloo
+// makes "gloo" known.
 
 #ifndef LOCKSTEP_COMM_BACKEND_H_
 #define LOCKSTEP_COMM_BACKEND_H_
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <functional>
 #include <map>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,19 +30,20 @@ struct BackendContext {
 };
 
 struct BackendInfo {
-  std::string name;                               // as in InitOptions::backend
-  std::vector<c10::DeviceType> devices;           // whose tensors it takes
-  int preference = 0;                             // "auto" takes the linked backend with the highest for a device type
+  std::string name;                      // as in InitOptions::backend
+  std::vector<c10::DeviceType> devices;  // whose tensors it takes
+  int preference = 0;                    // "auto" takes the linked backend with the highest for a device type
   std::function<absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>(const BackendContext&)> create;
 };
 
-// Adds a backend; returns true so that it can initialise a namespace-scope variable in the backend's own source. A second one of the same
-// name is a programming error and ends the process.
+// Adds a backend; returns true so that it can initialise a namespace-scope variable in the backend's own source. A
+// second one of the same name is a programming error and ends the process.
 bool RegisterBackend(BackendInfo info);
 
-// The backend for each device type that `spec` names, in PyTorch's three forms: "auto" (the preferred one for each device type that the
-// program can use), "gloo" (one for all its device types) and "cpu:gloo,cuda:nccl". NotFound, listing the linked ones, for a name that is
-// not linked; InvalidArgument for a device type that the backend does not serve or a spec of another form.
+// The backend for each device type that `spec` names, in PyTorch's three forms: "auto" (the preferred one for each
+// device type that the program can use), "gloo" (one for all its device types) and "cpu:gloo,cuda:nccl". NotFound,
+// listing the linked ones, for a name that is not linked; InvalidArgument for a device type that the backend does not
+// serve or a spec of another form.
 absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> SelectBackends(absl::string_view spec);
 
 }  // namespace lockstep::comm

@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(const internal::Rendezvo
     context.master_addr = rendezvous.master_addr;
     LOCKSTEP_ASSIGN_OR_RETURN(backends[entry.first], entry.second.create(context));
   }
-  return ProcessGroup::FromBackends(Prefixed(rendezvous.store, "lockstep/group"), rendezvous.server, std::move(backends));
+  return ProcessGroup::FromBackends(Prefixed(rendezvous.store, "lockstep/group"), rendezvous.server,
+                                    std::move(backends));
 }
 
 }  // namespace
@@ -48,9 +49,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(const internal::Rendezvo
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const RankEnvironment environment, ReadRankEnvironment());
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int world_size, Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
+                            Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
   const std::string who = absl::StrCat("rank ", rank, " of ", world_size);
-  if (rank >= world_size) return absl::InvalidArgumentError(absl::StrCat(who, ": the rank is not below the world size"));
+  if (rank >= world_size)
+    return absl::InvalidArgumentError(absl::StrCat(who, ": the rank is not below the world size"));
   if (options.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": timeout is ", absl::FormatDuration(options.timeout)));
   }

@@ -106,7 +106,8 @@ TEST(InitProcessGroup, Rank0TakesAnInheritedListeningSocket) {
   ExpectTheySum(groups);
   setenv("MASTER_PORT", "1", 1);
   EXPECT_EQ(InitProcessGroup(Options("env://", 0, 1)).status().message(),
-            absl::StrCat("rank 0 of 1: environment variable LOCKSTEP_MASTER_LISTEN_FD=", fd, " is bound to port ", port, ", but MASTER_PORT=1"));
+            absl::StrCat("rank 0 of 1: environment variable LOCKSTEP_MASTER_LISTEN_FD=", fd, " is bound to port ", port,
+                         ", but MASTER_PORT=1"));
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_MASTER_LISTEN_FD"}) unsetenv(name);
 }
 
@@ -147,11 +148,14 @@ TEST(InitProcessGroup, RefusesBadOptionsByName) {
   options.world_size = 2;
   options.timeout = absl::ZeroDuration();
   EXPECT_EQ(Message(options), "rank 1 of 2: timeout is 0");
-  EXPECT_EQ(Message(Options("env://", 0, 2)), "rank 0 of 2: init_method env:// needs environment variable MASTER_ADDR, which is not set");
+  EXPECT_EQ(Message(Options("env://", 0, 2)),
+            "rank 0 of 2: init_method env:// needs environment variable MASTER_ADDR, which is not set");
   EXPECT_EQ(Message(Options("tcp://host", 0, 2)),
             "rank 0 of 2: init_method \"tcp://host\": expected tcp://host:port with a port from 1 to 65535");
-  EXPECT_EQ(Message(Options("file://here", 0, 2)), "rank 0 of 2: init_method \"file://here\": expected file:// and an absolute path");
-  EXPECT_EQ(Message(Options("mpi://", 0, 2)), "rank 0 of 2: init_method \"mpi://\": expected env://, tcp://host:port or file:///path");
+  EXPECT_EQ(Message(Options("file://here", 0, 2)),
+            "rank 0 of 2: init_method \"file://here\": expected file:// and an absolute path");
+  EXPECT_EQ(Message(Options("mpi://", 0, 2)),
+            "rank 0 of 2: init_method \"mpi://\": expected env://, tcp://host:port or file:///path");
 }
 
 TEST(InitProcessGroup, AnUnknownBackendListsThoseLinked) {
@@ -160,7 +164,8 @@ TEST(InitProcessGroup, AnUnknownBackendListsThoseLinked) {
   EXPECT_EQ(Message(options), "rank 0 of 1: backend \"smoke_signals\" is not linked into this program; linked: gloo");
   options.backend = "cpu:gloo,tpu:gloo";
   EXPECT_EQ(Message(options),
-            "rank 0 of 1: backend \"cpu:gloo,tpu:gloo\": expected a form such as \"gloo\" or \"cpu:gloo,cuda:nccl\", found \"tpu:gloo\"");
+            "rank 0 of 1: backend \"cpu:gloo,tpu:gloo\": expected a form such as \"gloo\" or \"cpu:gloo,cuda:nccl\", "
+            "found \"tpu:gloo\"");
   options.backend = "cpu:gloo,cpu:gloo";
   EXPECT_EQ(Message(options), "rank 0 of 1: backend \"cpu:gloo,cpu:gloo\" names cpu twice");
 }
@@ -177,13 +182,15 @@ TEST(InitProcessGroup, APortInUseIsNamed) {
   const int port = internal::BoundPort(fd).value();
   const Group group = InitProcessGroup(Options(absl::StrCat("tcp://127.0.0.1:", port), 0, 2));
   EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(group.status().message(), absl::StrCat("rank 0 of 2: cannot listen on 127.0.0.1:", port,
-                                                   ": Address already in use (by another program, another job, or a second rank 0 of this one)"));
+  EXPECT_EQ(group.status().message(),
+            absl::StrCat("rank 0 of 2: cannot listen on 127.0.0.1:", port,
+                         ": Address already in use (by another program, another job, or a second rank 0 of this one)"));
   close(fd);
 }
 
 TEST(InitProcessGroup, AnUnknownHostIsNamed) {
-  EXPECT_THAT(Message(Options("tcp://no-such-host.invalid:29500", 0, 2)), HasSubstr("host \"no-such-host.invalid\" is unknown: "));
+  EXPECT_THAT(Message(Options("tcp://no-such-host.invalid:29500", 0, 2)),
+              HasSubstr("host \"no-such-host.invalid\" is unknown: "));
 }
 
 TEST(InitProcessGroup, TwoProcessesWithOneRankFailEveryRankAtOnce) {
@@ -229,7 +236,8 @@ TEST(InitProcessGroup, AMasterThatNeverAnswersIsNamed) {
   options.timeout = absl::Seconds(2);
   const Group group = InitProcessGroup(options);
   EXPECT_EQ(group.status().code(), absl::StatusCode::kDeadlineExceeded) << group.status();
-  EXPECT_THAT(group.status().message(), HasSubstr(absl::StrCat("rank 1 of 2: connecting to the store at 127.0.0.1:", port)));
+  EXPECT_THAT(group.status().message(),
+              HasSubstr(absl::StrCat("rank 1 of 2: connecting to the store at 127.0.0.1:", port)));
 }
 
 TEST(GlooGroup, ALostRankFailsTheOthersAndTheirGroupsEndAtOnce) {

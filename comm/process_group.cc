@@ -15,7 +15,8 @@ namespace {
 
 std::string Describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
-  return absl::StrCat(c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "), "] on ", tensor.device().str());
+  return absl::StrCat(c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "), "] on ",
+                      tensor.device().str());
 }
 
 absl::Status CheckTensor(const at::Tensor& tensor) {
@@ -35,8 +36,10 @@ absl::Status CheckOutputs(const std::vector<at::Tensor>& outputs, const at::Tens
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string which = absl::StrCat("output ", i);
     LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckTensor(outputs[i]), which));
-    if (outputs[i].sizes() != input.sizes() || outputs[i].scalar_type() != input.scalar_type() || outputs[i].device() != input.device()) {
-      return absl::InvalidArgumentError(absl::StrCat(which, " is ", Describe(outputs[i]), ", expected ", Describe(input)));
+    if (outputs[i].sizes() != input.sizes() || outputs[i].scalar_type() != input.scalar_type() ||
+        outputs[i].device() != input.device()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(which, " is ", Describe(outputs[i]), ", expected ", Describe(input)));
     }
   }
   return absl::OkStatus();
@@ -66,8 +69,9 @@ c10d::ReduceOp ToC10d(ReduceOp op) {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> ProcessGroup::FromBackends(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> master,
-                                                         std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends) {
+std::unique_ptr<ProcessGroup> ProcessGroup::FromBackends(
+    c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> master,
+    std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends) {
   TORCH_CHECK_VALUE(!backends.empty(), "a process group needs a backend");
   std::unique_ptr<ProcessGroup> group(new ProcessGroup());
   group->rank_ = backends.begin()->second->getRank();
@@ -93,7 +97,8 @@ std::string ProcessGroup::NextKey(absl::string_view purpose) { return absl::StrC
 absl::StatusOr<c10d::Backend*> ProcessGroup::BackendFor(const at::Tensor& tensor) const {
   const auto found = backends_.find(tensor.device().type());
   if (found != backends_.end()) return found->second.get();
-  return absl::InvalidArgumentError(absl::StrCat("the group has no backend for ", c10::DeviceTypeName(tensor.device().type(), true), " tensors"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the group has no backend for ", c10::DeviceTypeName(tensor.device().type(), true), " tensors"));
 }
 
 absl::Status ProcessGroup::CheckRoot(int root) const {
@@ -102,7 +107,8 @@ absl::Status ProcessGroup::CheckRoot(int root) const {
 }
 
 Work ProcessGroup::Start(absl::string_view operation, const at::Tensor& tensor, absl::Status valid,
-                         const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& start, std::function<void()> after) {
+                         const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& start,
+                         std::function<void()> after) {
   const absl::Status failed = failure();
   if (!failed.ok()) return Work(failed);
   const int64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed);
@@ -111,10 +117,12 @@ Work ProcessGroup::Start(absl::string_view operation, const at::Tensor& tensor, 
   if (!valid.ok()) return Work(Annotate(valid, name));
   const absl::StatusOr<c10d::Backend*> backend = BackendFor(tensor);
   if (!backend.ok()) return Work(Annotate(backend.status(), name));
-  return Launch(std::move(name), [&] { return start(**backend); }, std::move(after));
+  return Launch(
+      std::move(name), [&] { return start(**backend); }, std::move(after));
 }
 
-Work ProcessGroup::Launch(std::string name, const std::function<c10::intrusive_ptr<c10d::Work>()>& start, std::function<void()> after) {
+Work ProcessGroup::Launch(std::string name, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
+                          std::function<void()> after) {
   try {
     return Work(start(), std::move(name), failure_, std::move(after));
   } catch (...) {
@@ -160,12 +168,15 @@ Work ProcessGroup::BarrierAsync() {
   const absl::Status failed = failure();
   if (!failed.ok()) return Work(failed);
   std::string name = absl::StrCat("rank ", rank_, ": barrier #", sequence_.fetch_add(1, std::memory_order_relaxed));
-  return Launch(std::move(name), [&] { return backends_.begin()->second->barrier(); }, nullptr);
+  return Launch(
+      std::move(name), [&] { return backends_.begin()->second->barrier(); }, nullptr);
 }
 
 absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int root) { return BroadcastAsync(tensor, root).Wait(); }
 
-absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) { return AllReduceAsync(tensor, op).Wait(); }
+absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) {
+  return AllReduceAsync(tensor, op).Wait();
+}
 
 absl::Status ProcessGroup::AllGather(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
   return AllGatherAsync(outputs, input).Wait();

@@ -31,8 +31,8 @@ struct InitOptions {
   // "auto", a backend's name, or one a device type: "cpu:gloo,cuda:nccl". Only those linked into the program are known.
   std::string backend = "auto";
 
-  // Where the ranks meet: env:// (MASTER_ADDR and MASTER_PORT), tcp://host:port (rank 0 listens there), or file:///path (a file that all
-  // ranks see and that does not exist yet).
+  // Where the ranks meet: env:// (MASTER_ADDR and MASTER_PORT), tcp://host:port (rank 0 listens there), or file:///path
+  // (a file that all ranks see and that does not exist yet).
   std::string init_method = "env://";
 
   // -1: RANK and WORLD_SIZE of the environment.
@@ -53,22 +53,26 @@ enum class ReduceOp { kSum, kAvg, kProduct, kMin, kMax };
 //   at::Tensor loss = ...;
 //   absl::Status status = (*group)->AllReduce(loss, comm::ReduceOp::kAvg);
 //
-// Every rank of the group must call the same collectives in the same order, with tensors of the same shape and dtype. Tensors must be
-// dense and contiguous, of a device that the group has a backend for; a collective that cannot be as asked is refused with InvalidArgument
-// before anything is sent. Each collective has a blocking form and an asynchronous one that returns a Work.
+// Every rank of the group must call the same collectives in the same order, with tensors of the same shape and dtype.
+// Tensors must be dense and contiguous, of a device that the group has a backend for; a collective that cannot be as
+// asked is refused with InvalidArgument before anything is sent. Each collective has a blocking form and an
+// asynchronous one that returns a Work.
 //
-// Errors name this rank, the collective with its sequence number, and the tensor. After the first error of a collective the ranks may be
-// out of step: the group is failed and every later call returns that first error at once. DeadlineExceeded: the timeout passed.
-// Unavailable: a connection broke, as when a rank dies.
+// Errors name this rank, the collective with its sequence number, and the tensor. After the first error of a collective
+// the ranks may be out of step: the group is failed and every later call returns that first error at once.
+// DeadlineExceeded: the timeout passed. Unavailable: a connection broke, as when a rank dies.
 //
-// Threads: calls from several threads are safe as such, but the order of collectives must be the same on every rank, so one thread should
-// issue them. Destroying the group with collectives under way waits for them, except in a failed group, whose backend is left behind
-// (Gloo cannot abort: its destructor would block until the collective's own timeout).
+// Threads: calls from several threads are safe as such, but the order of collectives must be the same on every rank, so
+// one thread should issue them. Destroying the group with collectives under way waits for them, except in a failed
+// group, whose backend is left behind (Gloo cannot abort: its destructor would block until the collective's own
+// timeout).
 class ProcessGroup {
  public:
-  // A group over backends made elsewhere, one a device type. `master` is kept alive as long as the group, and may be null.
-  static std::unique_ptr<ProcessGroup> FromBackends(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> master,
-                                                    std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends);
+  // A group over backends made elsewhere, one a device type. `master` is kept alive as long as the group, and may be
+  // null.
+  static std::unique_ptr<ProcessGroup> FromBackends(
+      c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> master,
+      std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends);
   ~ProcessGroup();
 
   int rank() const { return rank_; }
@@ -77,7 +81,8 @@ class ProcessGroup {
   // For small facts between ranks; shared by all of them, its keys prefixed for this group.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
-  // A key for the store that no other call returns: "`purpose`/n" for the n-th call, so the same on every rank if all call it in one order.
+  // A key for the store that no other call returns: "`purpose`/n" for the n-th call, so the same on every rank if all
+  // call it in one order.
   std::string NextKey(absl::string_view purpose);
 
   // What root's tensor holds, in every rank's.
@@ -105,8 +110,10 @@ class ProcessGroup {
   absl::StatusOr<c10d::Backend*> BackendFor(const at::Tensor& tensor) const;
   absl::Status CheckRoot(int root) const;
   Work Start(absl::string_view operation, const at::Tensor& tensor, absl::Status valid,
-             const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& start, std::function<void()> after = nullptr);
-  Work Launch(std::string name, const std::function<c10::intrusive_ptr<c10d::Work>()>& start, std::function<void()> after);
+             const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& start,
+             std::function<void()> after = nullptr);
+  Work Launch(std::string name, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
+              std::function<void()> after);
 
   int rank_ = 0;
   int size_ = 1;
@@ -119,9 +126,10 @@ class ProcessGroup {
   std::atomic<int64_t> keys_{0};
 };
 
-// Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Every error names the rank:
-// InvalidArgument for bad options or environment variables, NotFound for a backend that is not linked, FailedPrecondition for a port in
-// use, AlreadyExists for a rank number given twice, DeadlineExceeded naming the ranks that did not come.
+// Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Every error
+// names the rank: InvalidArgument for bad options or environment variables, NotFound for a backend that is not linked,
+// FailedPrecondition for a port in use, AlreadyExists for a rank number given twice, DeadlineExceeded naming the ranks
+// that did not come.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options);
 
 }  // namespace lockstep::comm

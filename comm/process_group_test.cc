@@ -46,29 +46,31 @@ TEST(ProcessGroup, AllGatherCollectsEachRanksTensor) {
                                 [](ProcessGroup& group) {
                                   std::vector<at::Tensor> outputs;
                                   for (int i = 0; i < 3; ++i) outputs.push_back(at::zeros({2}));
-                                  EXPECT_EQ(group.AllGather(outputs, at::full({2}, 1.0 * group.rank())), absl::OkStatus());
+                                  EXPECT_EQ(group.AllGather(outputs, at::full({2}, 1.0 * group.rank())),
+                                            absl::OkStatus());
                                   for (int i = 0; i < 3; ++i) EXPECT_TRUE(outputs[i].equal(at::full({2}, 1.0 * i)));
                                 }),
             absl::OkStatus());
 }
 
 TEST(ProcessGroup, SeveralAsynchronousCollectivesAreUnderWayAtOnce) {
-  EXPECT_EQ(testing::RunRanksOk(2,
-                                [](ProcessGroup& group) {
-                                  std::vector<at::Tensor> tensors;
-                                  std::vector<Work> works;
-                                  for (int i = 0; i < 10; ++i) {
-                                    tensors.push_back(at::full({3}, 1.0 * (i + group.rank())));
-                                    works.push_back(group.AllReduceAsync(tensors.back(), i % 2 ? ReduceOp::kSum : ReduceOp::kAvg));
-                                  }
-                                  for (int i = 9; i >= 0; --i) {
-                                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());
-                                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());  // again: the same answer, no second division
-                                    EXPECT_TRUE(works[i].IsCompleted());
-                                    EXPECT_EQ(tensors[i][0].item<double>(), i % 2 ? 2 * i + 1 : i + 0.5);
-                                  }
-                                  EXPECT_EQ(group.Barrier(), absl::OkStatus());
-                                }),
+  EXPECT_EQ(testing::RunRanksOk(
+                2,
+                [](ProcessGroup& group) {
+                  std::vector<at::Tensor> tensors;
+                  std::vector<Work> works;
+                  for (int i = 0; i < 10; ++i) {
+                    tensors.push_back(at::full({3}, 1.0 * (i + group.rank())));
+                    works.push_back(group.AllReduceAsync(tensors.back(), i % 2 ? ReduceOp::kSum : ReduceOp::kAvg));
+                  }
+                  for (int i = 9; i >= 0; --i) {
+                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());
+                    EXPECT_EQ(works[i].Wait(), absl::OkStatus());  // again: the same answer, no second division
+                    EXPECT_TRUE(works[i].IsCompleted());
+                    EXPECT_EQ(tensors[i][0].item<double>(), i % 2 ? 2 * i + 1 : i + 0.5);
+                  }
+                  EXPECT_EQ(group.Barrier(), absl::OkStatus());
+                }),
             absl::OkStatus());
 }
 
@@ -89,16 +91,24 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
           2,
           [](ProcessGroup& group) {
             const std::string rank = "rank " + std::to_string(group.rank());
-            EXPECT_EQ(group.AllReduce(at::zeros({4, 6}).t()),
-                      absl::InvalidArgumentError(rank + ": all_reduce #0 of Float [6, 4] on cpu: the tensor is not contiguous: its strides are [1, 6]"));
-            EXPECT_EQ(group.AllReduce(at::Tensor()),
-                      absl::InvalidArgumentError(rank + ": all_reduce #1 of an undefined tensor: the tensor is undefined"));
+            EXPECT_EQ(
+                group.AllReduce(at::zeros({4, 6}).t()),
+                absl::InvalidArgumentError(
+                    rank +
+                    ": all_reduce #0 of Float [6, 4] on cpu: the tensor is not contiguous: its strides are [1, 6]"));
+            EXPECT_EQ(
+                group.AllReduce(at::Tensor()),
+                absl::InvalidArgumentError(rank + ": all_reduce #1 of an undefined tensor: the tensor is undefined"));
             EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
-                      absl::InvalidArgumentError(rank + ": broadcast #2 of Float [1] on cpu: root 2 is no rank of a group of 2"));
-            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(), HasSubstr("an average needs a floating-point"));
-            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(), HasSubstr("no backend for meta tensors"));
+                      absl::InvalidArgumentError(
+                          rank + ": broadcast #2 of Float [1] on cpu: root 2 is no rank of a group of 2"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
+                        HasSubstr("an average needs a floating-point"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
+                        HasSubstr("no backend for meta tensors"));
             EXPECT_THAT(group.AllReduce(at::eye(2).to_sparse()).message(), HasSubstr("the tensor is not dense"));
-            EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(), HasSubstr("expected 2 outputs, one a rank, found 1"));
+            EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(),
+                        HasSubstr("expected 2 outputs, one a rank, found 1"));
             EXPECT_THAT(group.AllGather({at::zeros({1}), at::zeros({2})}, at::zeros({1})).message(),
                         HasSubstr("output 1 is Float [2] on cpu, expected Float [1] on cpu"));
             // None of these put the ranks out of step.
@@ -126,7 +136,8 @@ TEST(ProcessGroup, DifferentCollectivesAtOnePlaceFailOnEveryRankNamingBoth) {
     return group.rank() == 0 ? group.AllReduce(at::zeros({2})) : group.Broadcast(at::zeros({3}), 0);
   });
   for (const absl::Status& result : results) {
-    EXPECT_THAT(result.message(), HasSubstr("rank 0 called ALLREDUCE of Float [2], but rank 1 called BROADCAST from 0 of Float [3]"));
+    EXPECT_THAT(result.message(),
+                HasSubstr("rank 0 called ALLREDUCE of Float [2], but rank 1 called BROADCAST from 0 of Float [3]"));
   }
 }
 

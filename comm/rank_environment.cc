@@ -11,7 +11,8 @@
 namespace lockstep::comm {
 namespace {
 
-absl::StatusOr<absl::optional<int>> Number(const EnvironmentLookup& lookup, absl::string_view name, int least, int most) {
+absl::StatusOr<absl::optional<int>> Number(const EnvironmentLookup& lookup, absl::string_view name, int least,
+                                           int most) {
   const absl::optional<std::string> text = lookup(name);
   if (!text) return absl::optional<int>();
   int value;
@@ -24,7 +25,8 @@ absl::StatusOr<absl::optional<int>> Number(const EnvironmentLookup& lookup, absl
 
 absl::Status CheckBelow(absl::string_view name, int value, absl::string_view limit_name, int limit) {
   if (value < limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("environment variable ", name, "=", value, " is not below ", limit_name, "=", limit));
+  return absl::InvalidArgumentError(
+      absl::StrCat("environment variable ", name, "=", value, " is not below ", limit_name, "=", limit));
 }
 
 bool IsTrue(const absl::optional<std::string>& text) {
@@ -48,7 +50,8 @@ absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& loo
   LOCKSTEP_ASSIGN_OR_RETURN(const auto port, Number(lookup, "MASTER_PORT", 1, 65535));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto restarts, Number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMost));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto listen_fd, Number(lookup, "LOCKSTEP_MASTER_LISTEN_FD", 0, kMost));
-  if (env.rank && env.world_size) LOCKSTEP_RETURN_IF_ERROR(CheckBelow("RANK", *env.rank, "WORLD_SIZE", *env.world_size));
+  if (env.rank && env.world_size)
+    LOCKSTEP_RETURN_IF_ERROR(CheckBelow("RANK", *env.rank, "WORLD_SIZE", *env.world_size));
   if (local_rank && local_world_size) {
     LOCKSTEP_RETURN_IF_ERROR(CheckBelow("LOCAL_RANK", *local_rank, "LOCAL_WORLD_SIZE", *local_world_size));
   }

@@ -21,7 +21,8 @@ struct RankEnvironment {
   std::string master_addr;         // MASTER_ADDR: where the store listens; empty if not set
   int master_port = -1;            // MASTER_PORT; -1 if not set
 
-  // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent owns the store at MASTER_ADDR:MASTER_PORT, and rank 0 is a client like the others.
+  // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent owns the store at MASTER_ADDR:MASTER_PORT, and rank 0 is a
+  // client like the others.
   bool use_agent_store = false;
   int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT: how often the agent has restarted the ranks over that store
 
@@ -35,8 +36,8 @@ using EnvironmentLookup = std::function<absl::optional<std::string>(absl::string
 // This process's environment.
 absl::optional<std::string> ProcessEnvironment(absl::string_view name);
 
-// InvalidArgument, naming the variable and its value, for a number that is none or is out of range, and for a RANK that is not below
-// WORLD_SIZE or a LOCAL_RANK that is not below LOCAL_WORLD_SIZE.
+// InvalidArgument, naming the variable and its value, for a number that is none or is out of range, and for a RANK that
+// is not below WORLD_SIZE or a LOCAL_RANK that is not below LOCAL_WORLD_SIZE.
 absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& lookup = ProcessEnvironment);
 
 }  // namespace lockstep::comm

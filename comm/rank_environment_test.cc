@@ -8,7 +8,7 @@
 namespace lockstep::comm {
 namespace {
 
-EnvironmentLookup Fake(std::map<std::string, std::string> variables) {
+EnvironmentLookup Fake(const std::map<std::string, std::string>& variables) {
   return [variables](absl::string_view name) -> absl::optional<std::string> {
     const auto found = variables.find(std::string(name));
     if (found == variables.end()) return absl::nullopt;
@@ -53,8 +53,10 @@ TEST(RankEnvironment, AnErrorNamesTheVariableAndItsValue) {
   };
   EXPECT_EQ(message({{"RANK", "two"}}), "environment variable RANK=\"two\" is not a number from 0 to 2147483647");
   EXPECT_EQ(message({{"RANK", "-1"}}), "environment variable RANK=\"-1\" is not a number from 0 to 2147483647");
-  EXPECT_EQ(message({{"WORLD_SIZE", "0"}}), "environment variable WORLD_SIZE=\"0\" is not a number from 1 to 2147483647");
-  EXPECT_EQ(message({{"MASTER_PORT", "99999"}}), "environment variable MASTER_PORT=\"99999\" is not a number from 1 to 65535");
+  EXPECT_EQ(message({{"WORLD_SIZE", "0"}}),
+            "environment variable WORLD_SIZE=\"0\" is not a number from 1 to 2147483647");
+  EXPECT_EQ(message({{"MASTER_PORT", "99999"}}),
+            "environment variable MASTER_PORT=\"99999\" is not a number from 1 to 65535");
   EXPECT_EQ(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment variable RANK=2 is not below WORLD_SIZE=2");
   EXPECT_EQ(message({{"LOCAL_RANK", "4"}, {"LOCAL_WORLD_SIZE", "4"}}),
             "environment variable LOCAL_RANK=4 is not below LOCAL_WORLD_SIZE=4");

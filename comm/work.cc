@@ -1,7 +1,6 @@
 #include "lockstep/comm/work.h"
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"

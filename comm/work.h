@@ -21,8 +21,9 @@ namespace internal {
 class GroupFailure;
 }
 
-// What an asynchronous collective returns. Movable; may outlive nothing: it keeps the tensors and what else it needs alive. A collective
-// that could not even start is a Work too, whose Wait() says why. Dropping a Work without waiting loses its error, not the collective.
+// What an asynchronous collective returns. Movable; may outlive nothing: it keeps the tensors and what else it needs
+// alive. A collective that could not even start is a Work too, whose Wait() says why. Dropping a Work without waiting
+// loses its error, not the collective.
 //
 //   comm::Work work = group.AllReduceAsync(gradient);
 //   ...                                             // compute
@@ -33,8 +34,9 @@ class Work {
   Work& operator=(Work&&) noexcept;
   ~Work();
 
-  // Blocks until the tensors may be used: on the CPU until the collective is done, on CUDA it orders the current stream after it. By the
-  // group's timeout at the latest. The error names this rank, the collective and its sequence number. Returns the same however often called.
+  // Blocks until the tensors may be used: on the CPU until the collective is done, on CUDA it orders the current stream
+  // after it. By the group's timeout at the latest. The error names this rank, the collective and its sequence number.
+  // Returns the same however often called.
   absl::Status Wait();
 
   // Whether Wait() would return at once.

@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 struct MlpImpl : torch::nn::Module {
   MlpImpl(int64_t in, int64_t hidden, int64_t out)
-      : first(register_module("first", torch::nn::Linear(in, hidden))), second(register_module("second", torch::nn::Linear(hidden, out))) {}
+      : first(register_module("first", torch::nn::Linear(in, hidden))),
+        second(register_module("second", torch::nn::Linear(hidden, out))) {}
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
   torch::nn::Linear first, second;
 };
@@ -52,7 +53,8 @@ TEST(Wrap, GivesEveryRankTheParametersAndBuffersOfRank0) {
                          auto ddp = Wrap(net, &group);
                          ASSERT_TRUE(ddp.ok()) << ddp.status();
                          const Mlp expected = SeededMlp(0);
-                         for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(net->parameters()[i].equal(expected->parameters()[i]));
+                         for (size_t i = 0; i < 4; ++i)
+                           EXPECT_TRUE(net->parameters()[i].equal(expected->parameters()[i]));
                          EXPECT_TRUE(net->buffers()[0].equal(torch::zeros({2}, torch::kLong)));
                        }),
             absl::OkStatus());
@@ -78,7 +80,8 @@ void ExpectSameAsOneProcess(int ranks, const Options& options, bool set_to_none,
                            optimizer.step();
                          }
                          for (size_t i = 0; i < 4; ++i) {
-                           EXPECT_LE((ddp->parameters()[i] - reference->parameters()[i]).abs().max().item<double>(), tolerance);
+                           EXPECT_LE((ddp->parameters()[i] - reference->parameters()[i]).abs().max().item<double>(),
+                                     tolerance);
                          }
                        }),
             absl::OkStatus());
@@ -147,7 +150,8 @@ TEST(DistributedDataParallel, SeveralBackwardPassesAccumulateAverages) {
                            reference_loss.backward({}, /*keep_graph=*/true);
                            reference_loss.backward();
                            for (size_t i = 0; i < 4; ++i) {
-                             EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-12, 1e-14));
+                             EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(),
+                                                         1e-12, 1e-14));
                            }
                          }
                        }),
@@ -163,7 +167,9 @@ struct FrozenAndSharedImpl : torch::nn::Module {
     register_module("again", again);
     again->register_parameter("tied", weight);
   }
-  torch::Tensor forward(const torch::Tensor& x) { return (torch::matmul(torch::matmul(x, weight), weight) * frozen * alias).sum(); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return (torch::matmul(torch::matmul(x, weight), weight) * frozen * alias).sum();
+  }
   struct EmptyImpl : torch::nn::Module {};
   std::shared_ptr<EmptyImpl> again = std::make_shared<EmptyImpl>();
   torch::Tensor weight, frozen, alias;
@@ -200,7 +206,8 @@ TEST(DistributedDataParallel, BuffersAreRank0sBeforeEachForward) {
                            ASSERT_TRUE(ddp.ok()) << ddp.status();
                            const auto batch = torch::full({4, 3}, group.rank() + 1.0f) + torch::arange(4).view({4, 1});
                            (*ddp)(batch).sum().backward();
-                           const float after_first = group.rank() == 0 ? 0.25f : 0.35f;  // 0.1 * mean of the rank's own batch
+                           const float after_first =
+                               group.rank() == 0 ? 0.25f : 0.35f;  // 0.1 * mean of the rank's own batch
                            EXPECT_NEAR(norm->running_mean[0].item<float>(), after_first, 1e-6);
                            ddp->eval();
                            const torch::NoGradGuard no_grad;
@@ -266,36 +273,44 @@ TEST(DistributedDataParallel, AnExceptionInForwardOrBackwardLeavesTheNextStepRig
                          auto ddp = Wrap(SeededMlp(1), &group);
                          ASSERT_TRUE(ddp.ok()) << ddp.status();
                          EXPECT_THROW((*ddp)(torch::ones({2, 99}, torch::kDouble)), c10::Error);
-                         // Thrown by a hook between the layers: the second layer's gradients are in, the first's never come.
+                         // Thrown by a hook between the layers: the second layer's gradients are in, the first's never
+                         // come.
                          auto hidden = torch::tanh(ddp->module()->first(Batch(2, 4, 0)));
-                         hidden.register_hook([](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("in backward"); });
+                         hidden.register_hook(
+                             [](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("in backward"); });
                          EXPECT_THROW(ddp->module()->second(hidden).sum().backward(), std::runtime_error);
                          ddp->zero_grad();
                          Mlp reference = SeededMlp(1);
                          (*ddp)(Share(Batch(8, 4, 1), group)).pow(2).mean().backward();
                          reference(Batch(8, 4, 1)).pow(2).mean().backward();
                          for (size_t i = 0; i < 4; ++i) {
-                           EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-12, 1e-14));
+                           EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(),
+                                                       1e-12, 1e-14));
                          }
                        }),
             absl::OkStatus());
 }
 
 TEST(DistributedDataParallel, AParameterWithoutAGradientIsNamedAtTheNextForward) {
-  EXPECT_EQ(RunRanksOk(2,
-                       [](ProcessGroup& group) {
-                         auto ddp = Wrap(SeededMlp(1), &group);
-                         ASSERT_TRUE(ddp.ok()) << ddp.status();
-                         ddp->module()->first(Batch(2, 4, 0)).sum().backward();
-                         const absl::Status status = TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0)); });
-                         EXPECT_EQ(status.message(), absl::StrCat("rank ", group.rank(),
-                                                                  ": 2 of 4 parameters got no gradient in the last backward, so it was not averaged: "
-                                                                  "second.weight, second.bias; each parameter that requires gradients must take part in the loss"));
-                         // Said once; training may go on.
-                         ddp->zero_grad();
-                         (*ddp)(Batch(2, 4, 0)).sum().backward();
-                       }),
-            absl::OkStatus());
+  EXPECT_EQ(
+      RunRanksOk(
+          2,
+          [](ProcessGroup& group) {
+            auto ddp = Wrap(SeededMlp(1), &group);
+            ASSERT_TRUE(ddp.ok()) << ddp.status();
+            ddp->module()->first(Batch(2, 4, 0)).sum().backward();
+            const absl::Status status = TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0)); });
+            EXPECT_EQ(
+                status.message(),
+                absl::StrCat(
+                    "rank ", group.rank(),
+                    ": 2 of 4 parameters got no gradient in the last backward, so it was not averaged: "
+                    "second.weight, second.bias; each parameter that requires gradients must take part in the loss"));
+            // Said once; training may go on.
+            ddp->zero_grad();
+            (*ddp)(Batch(2, 4, 0)).sum().backward();
+          }),
+      absl::OkStatus());
 }
 
 TEST(DistributedDataParallel, AModuleConvertedAfterWrappingIsRefused) {
@@ -323,12 +338,14 @@ TEST(DistributedDataParallel, ALostRankComesOutOfBackwardAsItsStatus) {
 }
 
 TEST(Wrap, DifferentModelsAreRefusedOnEveryRankNamingTheFirstDifference) {
-  const auto results = RunRanks(3, [](ProcessGroup& group) { return Wrap(SeededMlp(1, group.rank() == 2 ? 6 : 5), &group).status(); });
+  const auto results =
+      RunRanks(3, [](ProcessGroup& group) { return Wrap(SeededMlp(1, group.rank() == 2 ? 6 : 5), &group).status(); });
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(results[rank],
-              absl::InvalidArgumentError(absl::StrCat("rank ", rank,
-                                                      ": ddp::Wrap: the ranks' models differ at parameter 0: rank 0 has first.weight Double [5, 4] "
-                                                      "strides [4, 1], rank 2 has first.weight Double [6, 4] strides [4, 1]")))
+              absl::InvalidArgumentError(absl::StrCat(
+                  "rank ", rank,
+                  ": ddp::Wrap: the ranks' models differ at parameter 0: rank 0 has first.weight Double [5, 4] "
+                  "strides [4, 1], rank 2 has first.weight Double [6, 4] strides [4, 1]")))
         << results[rank];
   }
 }
@@ -338,8 +355,10 @@ TEST(Wrap, RefusesBadOptionsAndModulesWithNothingToTrain) {
                        [](ProcessGroup& group) {
                          Options options;
                          options.bucket_cap_mb = -1;
-                         EXPECT_THAT(Wrap(SeededMlp(1), &group, options).status().message(), HasSubstr("bucket_cap_mb is -1, expected a positive number"));
-                         EXPECT_THAT(Wrap(torch::nn::ReLU(), &group).status().message(), HasSubstr("no parameter of the module requires gradients"));
+                         EXPECT_THAT(Wrap(SeededMlp(1), &group, options).status().message(),
+                                     HasSubstr("bucket_cap_mb is -1, expected a positive number"));
+                         EXPECT_THAT(Wrap(torch::nn::ReLU(), &group).status().message(),
+                                     HasSubstr("no parameter of the module requires gradients"));
                        }),
             absl::OkStatus());
 }

@@ -13,7 +13,8 @@ struct Options {
   // Give every rank rank 0's parameters and buffers when wrapping. Without it they must be equal already.
   bool init_sync = true;
 
-  // Gradients are reduced in buckets of about this many MiB. Not set: 25, with a first bucket of 1 MiB so that reducing starts early.
+  // Gradients are reduced in buckets of about this many MiB. Not set: 25, with a first bucket of 1 MiB so that reducing
+  // starts early.
   absl::optional<double> bucket_cap_mb;
 
   // Gradients live in the buckets: no copy back after reducing, and no memory beside them.

@@ -32,7 +32,9 @@ class DistributedSamplerPeerTest(unittest.TestCase):
         for case, answer in zip(cases, answers):
             indices, num_samples, total_size = golden.indices_of(*case)
             expected = " ".join(map(str, [num_samples, total_size, *indices]))
-            self.assertTrue(answer == expected, f"{golden.FIELDS} = {case}: Python gives {expected[:99]}, we {answer[:99]}")
+            self.assertTrue(
+                answer == expected, f"{golden.FIELDS} = {case}: Python gives {expected[:99]}, we {answer[:99]}"
+            )
             total += len(indices)
         print(f"{CASES} cases, {total} indices, all equal")
 

@@ -74,7 +74,9 @@ def pip(*arguments):
             break
     else:
         die("there is no pip to fetch it with: install python3-pip, or set LOCKSTEP_LIBTORCH to an unpacked LibTorch")
-    run = subprocess.run([*command, *arguments, "--quiet", "--disable-pip-version-check"], capture_output=True, text=True)
+    run = subprocess.run(
+        [*command, *arguments, "--quiet", "--disable-pip-version-check"], capture_output=True, text=True
+    )
     if run.returncode:
         die(f"pip {' '.join(arguments)} failed: {(run.stderr.strip() or run.stdout.strip()).splitlines()[-1:]}")
 
@@ -139,7 +141,10 @@ def installed():
     torch = pathlib.Path(spec.submodule_search_locations[0])
     version = torch_version(torch)
     if version.split("+")[0] != VERSION:
-        print(f"LibTorch: leaving the installed torch {version} in {torch} alone: Lockstep needs {VERSION}", file=sys.stderr)
+        print(
+            f"LibTorch: leaving the installed torch {version} in {torch} alone: Lockstep needs {VERSION}",
+            file=sys.stderr,
+        )
         return None
     return torch.parent
 
@@ -151,7 +156,9 @@ def named_by_user():
         return None
     torch = pathlib.Path(value).resolve()
     if not (torch / "include/torch/csrc/api/include/torch/torch.h").is_file():
-        die(f"LOCKSTEP_LIBTORCH={value} has no include/torch/csrc/api/include/torch/torch.h: name an unpacked LibTorch or a torch folder")
+        die(
+            f"LOCKSTEP_LIBTORCH={value} has no include/torch/csrc/api/include/torch/torch.h: name an unpacked LibTorch or a torch folder"
+        )
     version = torch_version(torch)
     if version.split("+")[0] != VERSION:
         print(f"LibTorch: LOCKSTEP_LIBTORCH={value} is {version}; Lockstep is tested with {VERSION}", file=sys.stderr)
@@ -171,7 +178,10 @@ def link(torch, patterns, required):
             os.symlink(found, pathlib.Path("lib", found.name))
         elif pattern in required:
             die(f"{torch}/lib has no {pattern}")
-    cuda = next((f for f in glob.glob(str(torch.parent / "nvidia/*/include")) if os.path.exists(f + "/cuda_runtime_api.h")), None)
+    cuda = next(
+        (f for f in glob.glob(str(torch.parent / "nvidia/*/include")) if os.path.exists(f + "/cuda_runtime_api.h")),
+        None,
+    )
     cuda = cuda or (os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include"))
     if os.path.exists(cuda + "/cuda_runtime_api.h"):
         os.symlink(cuda, "cuda_include")

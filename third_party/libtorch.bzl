@@ -17,6 +17,7 @@ cc_library(
 
 ENVIRONMENT = ["LOCKSTEP_LIBTORCH", "LOCKSTEP_PYTHON", "XDG_CACHE_HOME"]
 
+
 def run_fetch_torch(ctx, kind):
     python = ctx.os.environ.get("LOCKSTEP_PYTHON") or ctx.which("python3")
     if not python:
@@ -27,16 +28,21 @@ def run_fetch_torch(ctx, kind):
         fail(result.stderr.strip() or "fetch_torch.py ended with code %d" % result.return_code)
     return python
 
+
 def _libtorch_impl(ctx):
     run_fetch_torch(ctx, "cuda" if ctx.attr.cuda else "cpu")
     includes = ["include", "include/torch/csrc/api/include"]
     if ctx.attr.cuda:
         includes += [d for d in ["cuda_include", "nccl_include"] if ctx.path(d).exists]
-    ctx.file("BUILD", _BUILD.format(
-        name = "torch_cuda" if ctx.attr.cuda else "torch",
-        includes = repr(includes),
-        defines = ', "USE_C10D_NCCL", "LOCKSTEP_CUDA"' if ctx.attr.cuda else "",
-    ))
+    ctx.file(
+        "BUILD",
+        _BUILD.format(
+            name = "torch_cuda" if ctx.attr.cuda else "torch",
+            includes = repr(includes),
+            defines = ', "USE_C10D_NCCL", "LOCKSTEP_CUDA"' if ctx.attr.cuda else "",
+        ),
+    )
+
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_impl,

@@ -2,11 +2,16 @@
 
 load("//third_party:libtorch.bzl", "ENVIRONMENT", "run_fetch_torch")
 
+
 def _peer_impl(ctx):
     python = run_fetch_torch(ctx, "peer")
     site = ctx.path("site-packages").realpath
     ctx.file("python.sh", "#!/bin/sh\nPYTHONPATH='%s'${PYTHONPATH:+:$PYTHONPATH} exec '%s' \"$@\"\n" % (site, python))
-    ctx.file("BUILD", "sh_binary(\n    name = \"python\",\n    srcs = [\"python.sh\"],\n    visibility = [\"//visibility:public\"],\n)\n")
+    ctx.file(
+        "BUILD",
+        'sh_binary(\n    name = "python",\n    srcs = ["python.sh"],\n    visibility = ["//visibility:public"],\n)\n',
+    )
+
 
 peer_repository = repository_rule(
     implementation = _peer_impl,

@@ -8,9 +8,11 @@ load("//third_party:libtorch.bzl", "libtorch_repository")
 load("//third_party:peer.bzl", "peer_repository")
 load("//third_party:system_library.bzl", "system_library")
 
+
 def _declare(rule, name, **kwargs):
     if not native.existing_rule(name):
         rule(name = name, **kwargs)
+
 
 def lockstep_repositories():
     bazel_builtins()
@@ -64,14 +66,50 @@ def lockstep_repositories():
         ],
         linkopts = ["-pthread"],
     )
-    _declare(system_library, "lockstep_benchmark", package = "libbenchmark-dev", headers = ["benchmark/benchmark.h"], libraries = ["benchmark"], linkopts = ["-pthread"])
-    _declare(system_library, "lockstep_gflags", package = "libgflags-dev", headers = ["gflags/gflags.h"], libraries = ["gflags"])
-    _declare(system_library, "lockstep_glog", package = "libgoogle-glog-dev", headers = ["glog/logging.h"], libraries = ["glog"])
+    _declare(
+        system_library,
+        "lockstep_benchmark",
+        package = "libbenchmark-dev",
+        headers = ["benchmark/benchmark.h"],
+        libraries = ["benchmark"],
+        linkopts = ["-pthread"],
+    )
+    _declare(
+        system_library, "lockstep_gflags", package = "libgflags-dev", headers = ["gflags/gflags.h"], libraries = ["gflags"]
+    )
+    _declare(
+        system_library, "lockstep_glog", package = "libgoogle-glog-dev", headers = ["glog/logging.h"], libraries = ["glog"]
+    )
 
     # Headers only: the code of Gloo is inside libtorch_cpu, and a second copy must not be linked.
-    _declare(system_library, "lockstep_gloo_headers", package = "libgloo-dev", headers = ["gloo/algorithm.h", "gloo/rendezvous/store.h"])
-    _declare(system_library, "lockstep_googletest", package = "libgtest-dev libgmock-dev", headers = ["gtest/gtest.h", "gmock/gmock.h"], libraries = ["gmock", "gtest"], linkopts = ["-pthread"])
-    _declare(system_library, "lockstep_googletest_main", package = "libgtest-dev libgmock-dev", headers = ["gtest/gtest.h", "gmock/gmock.h"], libraries = ["gmock_main", "gmock", "gtest"], linkopts = ["-pthread"])
+    _declare(
+        system_library,
+        "lockstep_gloo_headers",
+        package = "libgloo-dev",
+        headers = ["gloo/algorithm.h", "gloo/rendezvous/store.h"],
+    )
+    _declare(
+        system_library,
+        "lockstep_googletest",
+        package = "libgtest-dev libgmock-dev",
+        headers = ["gtest/gtest.h", "gmock/gmock.h"],
+        libraries = ["gmock", "gtest"],
+        linkopts = ["-pthread"],
+    )
+    _declare(
+        system_library,
+        "lockstep_googletest_main",
+        package = "libgtest-dev libgmock-dev",
+        headers = ["gtest/gtest.h", "gmock/gmock.h"],
+        libraries = ["gmock_main", "gmock", "gtest"],
+        linkopts = ["-pthread"],
+    )
     _declare(system_library, "lockstep_nlohmann_json", package = "nlohmann-json3-dev", headers = ["nlohmann/json.hpp"])
-    _declare(system_library, "lockstep_turbojpeg", package = "libturbojpeg0-dev", headers = ["turbojpeg.h"], libraries = ["turbojpeg"])
+    _declare(
+        system_library,
+        "lockstep_turbojpeg",
+        package = "libturbojpeg0-dev",
+        headers = ["turbojpeg.h"],
+        libraries = ["turbojpeg"],
+    )
     _declare(system_library, "lockstep_zlib", package = "zlib1g-dev", headers = ["zlib.h"], libraries = ["z"])

@@ -10,13 +10,17 @@ cc_library(
 )
 """
 
+
 def _system_library_impl(ctx):
     for header in ctx.attr.headers:
         if not [p for p in _PREFIXES if ctx.path(p + "/" + header).exists]:
-            fail("%s: %s is in none of %s. Install it (Debian: apt-get install %s; ./bazelw does so), or declare a repository of your own named %s with a target //:lib before calling lockstep_repositories()." %
-                 (ctx.name, header, ", ".join(_PREFIXES), ctx.attr.package, ctx.name))
+            fail(
+                "%s: %s is in none of %s. Install it (Debian: apt-get install %s; ./bazelw does so), or declare a repository of your own named %s with a target //:lib before calling lockstep_repositories()."
+                % (ctx.name, header, ", ".join(_PREFIXES), ctx.attr.package, ctx.name)
+            )
     linkopts = ["-l" + lib for lib in ctx.attr.libraries] + ctx.attr.linkopts
     ctx.file("BUILD", _BUILD.format(linkopts = repr(linkopts)))
+
 
 system_library = repository_rule(
     implementation = _system_library_impl,

@@ -2,18 +2,18 @@
 
 _COPTS = ["-std=c++17", "-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
+
 def cc_library(copts = [], **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
     native.cc_library(
-        copts = _COPTS + copts,
-        strip_include_prefix = "/" + package,
-        include_prefix = "lockstep/" + package,
-        **kwargs
+        copts = _COPTS + copts, strip_include_prefix = "/" + package, include_prefix = "lockstep/" + package, **kwargs
     )
+
 
 def cc_binary(copts = [], **kwargs):
     native.cc_binary(copts = _COPTS + copts, **kwargs)
+
 
 def cc_test(copts = [], deps = [], **kwargs):
     native.cc_test(copts = _COPTS + copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)

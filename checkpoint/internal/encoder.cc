@@ -256,7 +256,7 @@ absl::StatusOr<size_t> Encoder::NumberOf(const c10::Storage& storage, const Dtyp
 }
 
 void Encoder::WriteInts(c10::IntArrayRef ints) {
-  if (ints.size() == 0) return pickle_.EmptyTuple();
+  if (ints.empty()) return pickle_.EmptyTuple();
   if (ints.size() > 3) pickle_.Mark();
   for (const int64_t value : ints) pickle_.Int(value);
   if (ints.size() == 1) return pickle_.Tuple1();

@@ -99,7 +99,9 @@ class PeerTest(unittest.TestCase):
             reference = training_state(net, optimizer, state["input"])
             self.assertEqual(list(state["state_dict"]), list(net.state_dict()), "names and their order")
             self.assert_same(vars(state["state_dict"]), vars(net.state_dict()), "metadata")
-            for group, expected in zip(state["optimizer"]["param_groups"], reference["optimizer"]["param_groups"], strict=True):
+            for group, expected in zip(
+                state["optimizer"]["param_groups"], reference["optimizer"]["param_groups"], strict=True
+            ):
                 self.assertEqual(list(group), list(expected), "keys of a group and their order")
                 self.assertEqual(group, expected)
             net.load_state_dict(state["state_dict"])
@@ -220,22 +222,29 @@ class PeerTest(unittest.TestCase):
         self.run_program("values", self.path("values.pt"))
         for mmap in (False, True):
             value = torch.load(self.path("values.pt"), weights_only=True, mmap=mmap)
-            plain = {key: item for key, item in value.items() if key in (
-                "none", "bool", "ints", "floats", "text", "bytes", "empty", 7, None, "many", "shared", "counter")}
-            self.assert_same(plain, {
-                "none": None,
-                "bool": True,
-                "ints": [0, -1, 255, 256, 65535, 65536, -(2**31), 2**63 - 1, -(2**63)],
-                "floats": (0.1, -0.0, math.inf),
-                "text": "na\u00efve \u20ac \U0001f600",
-                "bytes": b"\x00\xff\x80a",
-                "empty": [b"", "", [], (), {}, collections.OrderedDict()],
-                7: "int key",
-                None: "None key",
-                "many": list(range(2500)),
-                "shared": [[1], [1]],
-                "counter": collections.Counter({30: 2}),
-            })
+            plain = {
+                key: item
+                for key, item in value.items()
+                if key
+                in ("none", "bool", "ints", "floats", "text", "bytes", "empty", 7, None, "many", "shared", "counter")
+            }
+            self.assert_same(
+                plain,
+                {
+                    "none": None,
+                    "bool": True,
+                    "ints": [0, -1, 255, 256, 65535, 65536, -(2**31), 2**63 - 1, -(2**63)],
+                    "floats": (0.1, -0.0, math.inf),
+                    "text": "na\u00efve \u20ac \U0001f600",
+                    "bytes": b"\x00\xff\x80a",
+                    "empty": [b"", "", [], (), {}, collections.OrderedDict()],
+                    7: "int key",
+                    None: "None key",
+                    "many": list(range(2500)),
+                    "shared": [[1], [1]],
+                    "counter": collections.Counter({30: 2}),
+                },
+            )
             self.assertIs(value["shared"][0], value["shared"][1])
             base = torch.arange(12.0)
             self.assert_same(value["base"], base)
@@ -259,7 +268,10 @@ class PeerTest(unittest.TestCase):
             self.assertIsNone(archive.testzip())
         torch.save(torch.load(self.path("values.pt"), weights_only=True), self.path("again.pt"))
         with zipfile.ZipFile(self.path("values.pt")) as ours, zipfile.ZipFile(self.path("again.pt")) as theirs:
-            self.assertEqual([name.split("/", 1)[1] for name in ours.namelist()], [name.split("/", 1)[1] for name in theirs.namelist()])
+            self.assertEqual(
+                [name.split("/", 1)[1] for name in ours.namelist()],
+                [name.split("/", 1)[1] for name in theirs.namelist()],
+            )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ bool IsLoopback(absl::string_view host) {
   return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
-// GLOO_SOCKET_IFNAME, as in PyTorch; else loopback where the ranks met on it, since then they share a host; else PyTorch's choice.
+// GLOO_SOCKET_IFNAME, as in PyTorch; else loopback where the ranks met on it, since then they share a host; else
+// PyTorch's choice.
 Devices ChooseDevices(const BackendContext& context) {
   Devices devices;
   const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
@@ -36,8 +37,9 @@ Devices ChooseDevices(const BackendContext& context) {
   return devices;
 }
 
-// PyTorch 2.11's flight recorder writes an unguarded std::map, shared by all groups of the process, whenever a Gloo collective starts: two
-// threads that start one at the same time corrupt it. Starts are therefore taken one at a time; nothing waits for other ranks here.
+// PyTorch 2.11's flight recorder writes an unguarded std::map, shared by all groups of the process, whenever a Gloo
+// collective starts: two threads that start one at the same time corrupt it. Starts are therefore taken one at a time;
+// nothing waits for other ranks here.
 class Gloo final : public ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
@@ -80,7 +82,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> Create(const BackendContext& c
   }
 }
 
-[[maybe_unused]] const bool registered = RegisterBackend({"gloo", {c10::DeviceType::CPU, c10::DeviceType::CUDA}, /*preference=*/0, Create});
+[[maybe_unused]] const bool registered =
+    RegisterBackend({"gloo", {c10::DeviceType::CPU, c10::DeviceType::CUDA}, /*preference=*/0, Create});
 
 }  // namespace
 }  // namespace lockstep::comm

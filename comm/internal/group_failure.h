@@ -7,7 +7,8 @@
 
 namespace lockstep::comm::internal {
 
-// The first error of a group's collectives. Once set, the group is failed: ranks may be out of step, so nothing further is sent.
+// The first error of a group's collectives. Once set, the group is failed: ranks may be out of step, so nothing further
+// is sent.
 class GroupFailure {
  public:
   void Record(const absl::Status& status) {

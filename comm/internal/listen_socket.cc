@@ -24,7 +24,8 @@ absl::StatusOr<AddressList> Resolve(const char* host, int port) {
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host, absl::StrCat(port).c_str(), &hints, &list);
-  if (error) return absl::NotFoundError(absl::StrCat("host \"", host ? host : "", "\" is unknown: ", gai_strerror(error)));
+  if (error)
+    return absl::NotFoundError(absl::StrCat("host \"", host ? host : "", "\" is unknown: ", gai_strerror(error)));
   return AddressList(list, freeaddrinfo);
 }
 
@@ -64,7 +65,8 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
   const int error = errno;
   const std::string message = absl::StrCat("cannot listen on ", host, ":", port, ": ", std::strerror(error));
   if (error == EADDRINUSE) {
-    return absl::FailedPreconditionError(absl::StrCat(message, " (by another program, another job, or a second rank 0 of this one)"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(message, " (by another program, another job, or a second rank 0 of this one)"));
   }
   return absl::UnavailableError(message);
 }

@@ -94,15 +94,17 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   if (options.rank == 0 && !agent) {
     LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.server, Serve(address, options));
   }
-  // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait itself.
+  // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait
+  // itself.
   c10d::TCPStoreOptions store_options;
   store_options.port = address.port;
   store_options.numWorkers = options.world_size;
   store_options.timeout = StoreTimeout(options.timeout);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      rendezvous.store,
-      TorchStatusOr(absl::StrCat("connecting to the store at ", address.host, ":", address.port),
-                    [&]() -> c10::intrusive_ptr<c10d::Store> { return c10::make_intrusive<c10d::TCPStore>(address.host, store_options); }));
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store,
+                            TorchStatusOr(absl::StrCat("connecting to the store at ", address.host, ":", address.port),
+                                          [&]() -> c10::intrusive_ptr<c10d::Store> {
+                                            return c10::make_intrusive<c10d::TCPStore>(address.host, store_options);
+                                          }));
   if (agent) {
     // The agent's store outlives a restart of the ranks: as PyTorch's env:// does, each attempt keeps to its own keys.
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
@@ -114,10 +116,12 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
 absl::StatusOr<Rendezvous> OpenFile(const RendezvousOptions& options) {
   const std::string path(absl::StripPrefix(options.init_method, "file://"));
   if (!absl::StartsWith(path, "/")) {
-    return absl::InvalidArgumentError(absl::StrCat("init_method \"", options.init_method, "\": expected file:// and an absolute path"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("init_method \"", options.init_method, "\": expected file:// and an absolute path"));
   }
   Rendezvous rendezvous;
-  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, TorchStatusOr("opening the store", [&]() -> c10::intrusive_ptr<c10d::Store> {
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store,
+                            TorchStatusOr("opening the store", [&]() -> c10::intrusive_ptr<c10d::Store> {
                               auto store = c10::make_intrusive<c10d::FileStore>(path, options.world_size);
                               store->setTimeout(StoreTimeout(options.timeout));
                               return store;
@@ -139,7 +143,8 @@ class Meeting {
     const std::string me = absl::StrCat(world_size_, "|host ", host, ", pid ", getpid(), "|", calls++);
     const std::string holder = store_.compareSet(MemberKey(rank_), "", me);
     if (holder == me) return absl::OkStatus();
-    return Fail(absl::AlreadyExistsError(absl::StrCat("rank ", rank_, ": two processes were given this rank: ", Who(holder), " and ", Who(me))));
+    return Fail(absl::AlreadyExistsError(
+        absl::StrCat("rank ", rank_, ": two processes were given this rank: ", Who(holder), " and ", Who(me))));
   }
 
   absl::Status AwaitOthers(absl::Time deadline) {
@@ -180,8 +185,9 @@ class Meeting {
       const std::string member = store_.get_to_str(MemberKey(other));
       int world_size = 0;
       if (!absl::SimpleAtoi(member.substr(0, member.find('|')), &world_size) || world_size != world_size_) {
-        return Fail(absl::InvalidArgumentError(absl::StrCat("rank ", rank_, " was given world size ", world_size_, ", but rank ", other, " (",
-                                                            Who(member), ") world size ", world_size)));
+        return Fail(absl::InvalidArgumentError(absl::StrCat("rank ", rank_, " was given world size ", world_size_,
+                                                            ", but rank ", other, " (", Who(member), ") world size ",
+                                                            world_size)));
       }
     }
     missing = std::move(still_missing);

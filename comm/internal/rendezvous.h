@@ -2,9 +2,9 @@
 #define LOCKSTEP_COMM_INTERNAL_RENDEZVOUS_H_
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,17 +23,20 @@ struct RendezvousOptions {
 
 // Where the ranks of a group meet.
 struct Rendezvous {
-  c10::intrusive_ptr<c10d::Store> server;  // on the rank that serves the store; must live as long as the group, and goes last
+  c10::intrusive_ptr<c10d::Store>
+      server;  // on the rank that serves the store; must live as long as the group, and goes last
   c10::intrusive_ptr<c10d::Store> store;
   std::string master_addr;  // empty for a file
 };
 
-// Opens the store. Rank 0 serves it on the interface that the address names and no other, unless a launcher's agent does.
-// InvalidArgument for a bad init_method, FailedPrecondition for a port in use, Unavailable or DeadlineExceeded if nobody answers.
+// Opens the store. Rank 0 serves it on the interface that the address names and no other, unless a launcher's agent
+// does. InvalidArgument for a bad init_method, FailedPrecondition for a port in use, Unavailable or DeadlineExceeded if
+// nobody answers.
 absl::StatusOr<Rendezvous> OpenStore(const RendezvousOptions& options);
 
-// Blocks until every rank has called this on `rendezvous`. AlreadyExists if another process has taken this rank's number, InvalidArgument if
-// another rank was given another world size (both end the waiting of all ranks), DeadlineExceeded naming the ranks that are missing.
+// Blocks until every rank has called this on `rendezvous`. AlreadyExists if another process has taken this rank's
+// number, InvalidArgument if another rank was given another world size (both end the waiting of all ranks),
+// DeadlineExceeded naming the ranks that are missing.
 absl::Status MeetAllRanks(const Rendezvous& rendezvous, const RendezvousOptions& options);
 
 }  // namespace lockstep::comm::internal

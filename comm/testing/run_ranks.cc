@@ -10,7 +10,8 @@
 
 namespace lockstep::comm::testing {
 
-std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Status(ProcessGroup& group)>& body, absl::Duration timeout) {
+std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Status(ProcessGroup& group)>& body,
+                                   absl::Duration timeout) {
   ThreadHub hub(world_size, timeout);
   auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(absl::ToChronoMilliseconds(timeout));

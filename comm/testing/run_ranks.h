@@ -19,8 +19,9 @@
 
 namespace lockstep::comm::testing {
 
-// Runs body(group) on `world_size` threads, each with a group of its own over an in-process store, and returns what each rank's returned;
-// what it threw is its status too. When a rank ends, collectives that wait for it fail on the others instead of hanging.
+// Runs body(group) on `world_size` threads, each with a group of its own over an in-process store, and returns what
+// each rank's returned; what it threw is its status too. When a rank ends, collectives that wait for it fail on the
+// others instead of hanging.
 std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Status(ProcessGroup& group)>& body,
                                    absl::Duration timeout = absl::Seconds(30));
 

@@ -32,7 +32,8 @@ std::string Describe(const Call& call) {
   std::string text = c10d::opTypeToString(call.type);
   if (call.type == OpType::BROADCAST) absl::StrAppend(&text, " from ", call.root);
   if (call.tensor.defined()) {
-    absl::StrAppend(&text, " of ", c10::toString(call.tensor.scalar_type()), " [", absl::StrJoin(call.tensor.sizes(), ", "), "]");
+    absl::StrAppend(&text, " of ", c10::toString(call.tensor.scalar_type()), " [",
+                    absl::StrJoin(call.tensor.sizes(), ", "), "]");
   }
   return text;
 }
@@ -60,7 +61,8 @@ void CarryOut(std::vector<Call>& calls) {
   at::NoGradGuard no_grad;
   for (size_t rank = 1; rank < calls.size(); ++rank) {
     const std::string first = Describe(calls[0]), other = Describe(calls[rank]);
-    TORCH_CHECK_VALUE(first == other && calls[0].op == calls[rank].op, "rank 0 called ", first, ", but rank ", rank, " called ", other);
+    TORCH_CHECK_VALUE(first == other && calls[0].op == calls[rank].op, "rank 0 called ", first, ", but rank ", rank,
+                      " called ", other);
   }
   switch (calls[0].type) {
     case OpType::BROADCAST:
@@ -109,7 +111,7 @@ class ThreadHub::Impl {
   const absl::Duration timeout_;
   mutable absl::Mutex mutex_;
   std::map<int64_t, Slot> slots_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> next_ ABSL_GUARDED_BY(mutex_);                       // each rank's next sequence number
+  std::vector<int64_t> next_ ABSL_GUARDED_BY(mutex_);                      // each rank's next sequence number
   std::vector<absl::optional<std::string>> left_ ABSL_GUARDED_BY(mutex_);  // why a rank left
 };
 
@@ -122,7 +124,8 @@ class ThreadWork : public c10d::Work {
     const auto limit = timeout.count() > 0 ? timeout : absl::ToChronoMilliseconds(hub_->timeout());
     std::unique_lock<std::mutex> lock(mutex_);
     if (!cv_.wait_for(lock, limit, [this] { return completed_; })) {
-      TORCH_CHECK_WITH(DistBackendError, false, "timed out after ", limit.count(), " ms waiting for ranks ", hub_->MissingRanks(sequence_));
+      TORCH_CHECK_WITH(DistBackendError, false, "timed out after ", limit.count(), " ms waiting for ranks ",
+                       hub_->MissingRanks(sequence_));
     }
     if (exception_) std::rethrow_exception(exception_);
     return true;
@@ -138,8 +141,8 @@ class ThreadWork : public c10d::Work {
 std::exception_ptr ThreadHub::Impl::LostLocked(const Slot& slot) const {
   for (int rank = 0; rank < size_; ++rank) {
     if (left_[rank] && slot.calls.count(rank) == 0) {
-      return std::make_exception_ptr(
-          c10::DistBackendError({__func__, __FILE__, __LINE__}, absl::StrCat("rank ", rank, " left the group: ", *left_[rank])));
+      return std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, __LINE__}, absl::StrCat("rank ", rank, " left the group: ", *left_[rank])));
     }
   }
   return nullptr;
@@ -207,22 +210,24 @@ class ThreadBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return "threads"; }
 
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
     Call call;
     call.type = OpType::BROADCAST;
     call.root = options.rootRank;
     return Join(std::move(call), tensors);
   }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
     Call call;
     call.type = OpType::ALLREDUCE;
     call.op = options.reduceOp.op_;
     return Join(std::move(call), tensors);
   }
 
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions&) override {
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions&) override {
     Call call;
     call.type = OpType::ALLGATHER;
     call.outputs = outputs.at(0);

@@ -1,20 +1,22 @@
-// A backend whose ranks are threads of one process. For tests; it takes CPU tensors and does broadcast, all_reduce, all_gather and barrier.
+// A backend whose ranks are threads of one process. For tests; it takes CPU tensors and does broadcast, all_reduce,
+// all_gather and barrier.
 
 #ifndef LOCKSTEP_COMM_TESTING_THREAD_BACKEND_H_
 #define LOCKSTEP_COMM_TESTING_THREAD_BACKEND_H_
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "absl/time/time.h"
 
 namespace lockstep::comm::testing {
 
-// Where the threads meet. The last rank to call a collective carries it out, for all, in rank order: the result is the same bits whatever
-// the timing. Ranks that call different collectives at one place in the order all get an error that names both.
+// Where the threads meet. The last rank to call a collective carries it out, for all, in rank order: the result is the
+// same bits whatever the timing. Ranks that call different collectives at one place in the order all get an error that
+// names both.
 class ThreadHub {
  public:
   ThreadHub(int size, absl::Duration timeout);

@@ -10,8 +10,8 @@
 
 namespace lockstep::ddp::internal {
 
-// Gives every rank what rank 0's `tensors` hold, in place, through flat buffers of one dtype and device and up to 250 MiB each: the same
-// broadcasts as PyTorch's, in the same order.
+// Gives every rank what rank 0's `tensors` hold, in place, through flat buffers of one dtype and device and up to 250
+// MiB each: the same broadcasts as PyTorch's, in the same order.
 absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::ddp::internal

@@ -16,7 +16,8 @@ struct Kind {
 
 }  // namespace
 
-std::vector<std::vector<int>> AssignBuckets(const std::vector<BucketItem>& items, const std::vector<int64_t>& limits, BucketOrder order) {
+std::vector<std::vector<int>> AssignBuckets(const std::vector<BucketItem>& items, const std::vector<int64_t>& limits,
+                                            BucketOrder order) {
   std::vector<std::vector<int>> buckets;
   std::map<std::pair<c10::ScalarType, std::string>, Kind> kinds;
   for (size_t i = 0; i < items.size(); ++i) {

@@ -7,15 +7,17 @@ namespace {
 
 using Buckets = std::vector<std::vector<int>>;
 
-std::vector<BucketItem> Floats(std::vector<int64_t> bytes) {
+std::vector<BucketItem> Floats(const std::vector<int64_t>& bytes) {
   std::vector<BucketItem> items;
   for (const int64_t b : bytes) items.push_back({b});
   return items;
 }
 
-// Expected layouts: what torch.distributed._compute_bucket_assignment_by_size of PyTorch 2.11 gives for tensors of these sizes.
+// Expected layouts: what torch.distributed._compute_bucket_assignment_by_size of PyTorch 2.11 gives for tensors of
+// these sizes.
 TEST(AssignBuckets, ClosesABucketOnceItReachesItsLimit) {
-  EXPECT_EQ(AssignBuckets(Floats({400, 400, 400, 400, 800}), {800}, BucketOrder::kFirstItem), (Buckets{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(AssignBuckets(Floats({400, 400, 400, 400, 800}), {800}, BucketOrder::kFirstItem),
+            (Buckets{{0, 1}, {2, 3}, {4}}));
   EXPECT_EQ(AssignBuckets(Floats({300, 600, 100}), {800}, BucketOrder::kFirstItem), (Buckets{{0, 1}, {2}}));
 }
 

@@ -14,12 +14,14 @@ namespace {
 
 std::string Describe(const NamedTensor& parameter) {
   const at::Tensor& tensor = parameter.tensor;
-  return absl::StrCat(parameter.name, " ", c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "), "] strides [",
-                      absl::StrJoin(tensor.strides(), ", "), "]", tensor.requires_grad() ? "" : " frozen");
+  return absl::StrCat(parameter.name, " ", c10::toString(tensor.scalar_type()), " [",
+                      absl::StrJoin(tensor.sizes(), ", "), "] strides [", absl::StrJoin(tensor.strides(), ", "), "]",
+                      tensor.requires_grad() ? "" : " frozen");
 }
 
 std::string Signature(const std::vector<NamedTensor>& parameters) {
-  return absl::StrJoin(parameters, "\n", [](std::string* out, const NamedTensor& p) { absl::StrAppend(out, Describe(p)); });
+  return absl::StrJoin(parameters, "\n",
+                       [](std::string* out, const NamedTensor& p) { absl::StrAppend(out, Describe(p)); });
 }
 
 // The first line in which the two differ.
@@ -27,9 +29,11 @@ absl::Status Difference(int rank, const std::string& mine, const std::string& ra
   const std::vector<std::string> a = absl::StrSplit(rank_0s, '\n'), b = absl::StrSplit(mine, '\n');
   size_t i = 0;
   while (i < std::min(a.size(), b.size()) && a[i] == b[i]) ++i;
-  const auto side = [i](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : std::string("nothing"); };
-  return absl::InvalidArgumentError(absl::StrCat("the ranks' models differ at parameter ", i, ": rank 0 has ", side(a), ", rank ", rank,
-                                                 " has ", side(b)));
+  const auto side = [i](const std::vector<std::string>& lines) {
+    return i < lines.size() ? lines[i] : std::string("nothing");
+  };
+  return absl::InvalidArgumentError(absl::StrCat("the ranks' models differ at parameter ", i, ": rank 0 has ", side(a),
+                                                 ", rank ", rank, " has ", side(b)));
 }
 
 absl::Status Compare(c10d::Store& store, const std::string& prefix, int rank, int size, const std::string& mine) {

@@ -16,8 +16,9 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-// Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store: no collective.
-// InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first parameter with both sides.
+// Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store:
+// no collective. InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first
+// parameter with both sides.
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
 
 }  // namespace lockstep::ddp::internal

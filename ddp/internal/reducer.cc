@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/ScalarOps.h>
 #include <c10/core/GradMode.h>
-
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -30,11 +29,13 @@ std::vector<BucketItem> Items(const std::vector<NamedTensor>& parameters, const 
   return items;
 }
 
-// The part of `buffer` from `offset` as a tensor shaped like `parameter`, with its strides where they leave no gaps. It shares the storage
-// but is no autograd view: optimizers' zero_grad() detaches gradients in place, which a view refuses.
+// The part of `buffer` from `offset` as a tensor shaped like `parameter`, with its strides where they leave no gaps. It
+// shares the storage but is no autograd view: optimizers' zero_grad() detaches gradients in place, which a view
+// refuses.
 at::Tensor PartLike(const at::Tensor& buffer, int64_t offset, const at::Tensor& parameter) {
   const at::Tensor part = at::empty({0}, buffer.options());
-  if (parameter.is_non_overlapping_and_dense()) return part.set_(buffer.storage(), offset, parameter.sizes(), parameter.strides());
+  if (parameter.is_non_overlapping_and_dense())
+    return part.set_(buffer.storage(), offset, parameter.sizes(), parameter.strides());
   return part.set_(buffer.storage(), offset, parameter.sizes());
 }
 
@@ -51,7 +52,8 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
  public:
   Hook(Reducer* reducer, int index) : reducer_(reducer), index_(index) {}
 
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
     reducer_->MarkReady(index_);
     return outputs;
   }
@@ -114,7 +116,8 @@ void Reducer::PrepareForward() {
   if (!rebuilt_ && ready_order_.size() == parameters_.size() && !parameters_.empty()) RebuildBuckets();
 }
 
-// The last backward threw. What was started is finished, so that the ranks stay in step if all of them threw at the same place.
+// The last backward threw. What was started is finished, so that the ranks stay in step if all of them threw at the
+// same place.
 void Reducer::AbandonBackward() {
   for (Bucket& bucket : buckets_) {
     if (bucket.work) last_backward_.Update(bucket.work->Wait());
@@ -129,16 +132,17 @@ void Reducer::AbandonBackward() {
 void Reducer::CheckHooks() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i].tensor) == accumulators_[i]) continue;
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[i].name,
-                     " is no longer the one that was wrapped, so its gradient would not be averaged: call module->to(...) before ddp::Wrap")));
+    ThrowIfError(
+        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[i].name,
+                                                   " is no longer the one that was wrapped, so its gradient would not "
+                                                   "be averaged: call module->to(...) before ddp::Wrap")));
   }
 }
 
 void Reducer::RebuildBuckets() {
   const std::vector<int>& order = ready_order_;
-  std::vector<std::vector<int>> layout =
-      AssignBuckets(Items(parameters_, order), {options_.first_bucket_bytes, options_.bucket_bytes}, BucketOrder::kFilled);
+  std::vector<std::vector<int>> layout = AssignBuckets(
+      Items(parameters_, order), {options_.first_bucket_bytes, options_.bucket_bytes}, BucketOrder::kFilled);
   for (std::vector<int>& bucket : layout) {
     for (int& position : bucket) position = order[position];
   }
@@ -147,7 +151,8 @@ void Reducer::RebuildBuckets() {
   rebuilt_ = true;
 }
 
-// Rank 0's layout. Two broadcasts, as PyTorch's: the parameters in bucket order with the number of buckets, then the buckets' sizes.
+// Rank 0's layout. Two broadcasts, as PyTorch's: the parameters in bucket order with the number of buckets, then the
+// buckets' sizes.
 std::vector<std::vector<int>> Reducer::AgreeOnLayout(const std::vector<std::vector<int>>& mine) {
   const auto options = at::device(parameters_.front().tensor.device()).dtype(at::kInt);
   std::vector<int> flat, sizes;
@@ -184,7 +189,8 @@ void Reducer::MarkReady(int index) {
   if (!in_backward_) BeginBackward();
   Slot& slot = slots_[index];
   // A second time in one backward: the parameter's node ran again, as under checkpointed recomputation.
-  TORCH_CHECK(!slot.ready, "rank ", group_->rank(), ": parameter ", parameters_[index].name, " got its gradient twice in one backward");
+  TORCH_CHECK(!slot.ready, "rank ", group_->rank(), ": parameter ", parameters_[index].name,
+              " got its gradient twice in one backward");
   slot.ready = true;
   if (!rebuilt_ && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
   CopyIntoBucket(index);
@@ -200,8 +206,8 @@ void Reducer::CopyIntoBucket(int index) {
   if (!gradient.defined()) {
     slot.view.zero_();
   } else if (gradient.is_sparse()) {
-    ThrowIfError(absl::UnimplementedError(
-        absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name, " has a sparse gradient; dense ones are averaged")));
+    ThrowIfError(absl::UnimplementedError(absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name,
+                                                       " has a sparse gradient; dense ones are averaged")));
   } else if (gradient.is_alias_of(slot.view)) {
     slot.view.div_(group_->size());
   } else {
@@ -252,10 +258,10 @@ absl::Status Reducer::NoGradientError() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!slots_[i].ready) names.push_back(parameters_[i].name);
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("rank ", group_->rank(), ": ", names.size(), " of ", parameters_.size(),
-                   " parameters got no gradient in the last backward, so it was not averaged: ", absl::StrJoin(names, ", "),
-                   "; each parameter that requires gradients must take part in the loss"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", group_->rank(), ": ", names.size(), " of ", parameters_.size(),
+      " parameters got no gradient in the last backward, so it was not averaged: ", absl::StrJoin(names, ", "),
+      "; each parameter that requires gradients must take part in the loss"));
 }
 
 }  // namespace lockstep::ddp::internal

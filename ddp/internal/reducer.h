@@ -28,10 +28,11 @@ struct ReducerOptions {
 
 // Averages gradients over the ranks while backward is still computing others.
 //
-// A hook on each parameter's gradient accumulator copies the gradient, divided by the world size, into its place in a bucket. When a bucket
-// is full and those before it have started, its all_reduce starts; at the end of backward the results are waited for and copied back (or,
-// with gradient_as_bucket_view, are the gradients). The first backward uses one bucket; the next forward lays buckets out anew in the order
-// in which rank 0's gradients became ready, as PyTorch's DistributedDataParallel does (Li et al., PyTorch Distributed, VLDB 2020).
+// A hook on each parameter's gradient accumulator copies the gradient, divided by the world size, into its place in a
+// bucket. When a bucket is full and those before it have started, its all_reduce starts; at the end of backward the
+// results are waited for and copied back (or, with gradient_as_bucket_view, are the gradients). The first backward uses
+// one bucket; the next forward lays buckets out anew in the order in which rank 0's gradients became ready, as
+// PyTorch's DistributedDataParallel does (Li et al., PyTorch Distributed, VLDB 2020).
 //
 // One thread uses it at a time. Errors are thrown as StatusError, since backward is LibTorch's.
 class Reducer {
@@ -42,8 +43,9 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // To be called before every forward that computes gradients. Throws what was wrong with the last backward: FailedPrecondition naming the
-  // parameters that got no gradient, or those whose autograd node has been replaced (as by module->to(dtype) after wrapping).
+  // To be called before every forward that computes gradients. Throws what was wrong with the last backward:
+  // FailedPrecondition naming the parameters that got no gradient, or those whose autograd node has been replaced (as
+  // by module->to(dtype) after wrapping).
   void PrepareForward();
 
   // The parameters of each bucket, in the order in which the buckets are reduced.

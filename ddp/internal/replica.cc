@@ -21,22 +21,26 @@ constexpr double kDefaultBucketMiB = 25;
 ReducerOptions ToReducerOptions(const Options& options) {
   ReducerOptions reducer_options;
   reducer_options.bucket_bytes = static_cast<int64_t>(options.bucket_cap_mb.value_or(kDefaultBucketMiB) * kMiB);
-  reducer_options.first_bucket_bytes = options.bucket_cap_mb ? reducer_options.bucket_bytes : static_cast<int64_t>(kMiB);
+  reducer_options.first_bucket_bytes =
+      options.bucket_cap_mb ? reducer_options.bucket_bytes : static_cast<int64_t>(kMiB);
   reducer_options.gradient_as_bucket_view = options.gradient_as_bucket_view;
   return reducer_options;
 }
 
 absl::Status CheckOptions(const Options& options, bool anything_to_train) {
   if (options.bucket_cap_mb && !(*options.bucket_cap_mb > 0 && std::isfinite(*options.bucket_cap_mb))) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket_cap_mb is ", *options.bucket_cap_mb, ", expected a positive number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket_cap_mb is ", *options.bucket_cap_mb, ", expected a positive number"));
   }
-  if (!anything_to_train) return absl::InvalidArgumentError("no parameter of the module requires gradients: there is nothing to average");
+  if (!anything_to_train)
+    return absl::InvalidArgumentError("no parameter of the module requires gradients: there is nothing to average");
   return absl::OkStatus();
 }
 
 }  // namespace
 
-Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options) : group_(group), options_(options) {
+Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options)
+    : group_(group), options_(options) {
   std::set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
@@ -48,7 +52,8 @@ Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, con
   }
 }
 
-absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options) {
+absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module& module, comm::ProcessGroup* group,
+                                                         const Options& options) {
   const std::string who = absl::StrCat("rank ", group->rank(), ": ddp::Wrap");
   std::unique_ptr<Replica> replica(new Replica(module, group, options));
   std::vector<NamedTensor> trained;
@@ -59,8 +64,9 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameParameters(*group, replica->named_parameters_), who));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckOptions(options, !trained.empty()), who));
   if (options.init_sync) LOCKSTEP_RETURN_IF_ERROR(Annotate(replica->Synchronize(), who));
-  const absl::Status built = TorchStatus(
-      who, [&] { replica->reducer_ = std::make_unique<Reducer>(std::move(trained), group, ToReducerOptions(options)); });
+  const absl::Status built = TorchStatus(who, [&] {
+    replica->reducer_ = std::make_unique<Reducer>(std::move(trained), group, ToReducerOptions(options));
+  });
   LOCKSTEP_RETURN_IF_ERROR(built);
   return replica;
 }

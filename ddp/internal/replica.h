@@ -17,9 +17,11 @@ namespace lockstep::ddp::internal {
 // This rank's copy of the model: all of DistributedDataParallel that does not depend on the module's type.
 class Replica {
  public:
-  static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
+  static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group,
+                                                         const Options& options);
 
-  // What precedes each forward: buffers from rank 0, and the reducer made ready if gradients are on. Throws StatusError.
+  // What precedes each forward: buffers from rank 0, and the reducer made ready if gradients are on. Throws
+  // StatusError.
   void BeforeForward();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }

@@ -1,4 +1,5 @@
-// The model of PyTorch's Fashion-MNIST tutorials: 784-512-512-10 with ReLU, under the names that its state dict has in Python.
+// The model of PyTorch's Fashion-MNIST tutorials: 784-512-512-10 with ReLU, under the names that its state dict has in
+// Python.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_NET_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_NET_H_
@@ -14,8 +15,9 @@ namespace lockstep::examples {
 struct NetImpl : torch::nn::Module {
   NetImpl()
       : linear_relu_stack(register_module(
-            "linear_relu_stack", torch::nn::Sequential(torch::nn::Linear(28 * 28, 512), torch::nn::ReLU(), torch::nn::Linear(512, 512),
-                                                       torch::nn::ReLU(), torch::nn::Linear(512, 10)))) {}
+            "linear_relu_stack",
+            torch::nn::Sequential(torch::nn::Linear(28 * 28, 512), torch::nn::ReLU(), torch::nn::Linear(512, 512),
+                                  torch::nn::ReLU(), torch::nn::Linear(512, 10)))) {}
 
   // float32 [batch, 1, 28, 28] -> logits, float32 [batch, 10].
   torch::Tensor forward(const torch::Tensor& images) { return linear_relu_stack->forward(images.flatten(1)); }

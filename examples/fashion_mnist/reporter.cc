@@ -14,12 +14,8 @@ namespace lockstep::examples {
 namespace {
 
 nlohmann::ordered_json EpochJson(const char* event, const EpochReport& report) {
-  return {{"event", event},
-          {"epoch", report.epoch},
-          {"step", report.step},
-          {"loss", report.loss},
-          {"accuracy", report.accuracy},
-          {"examples_per_second", report.examples_per_second}};
+  return {{"event", event},      {"epoch", report.epoch},       {"step", report.step},
+          {"loss", report.loss}, {"accuracy", report.accuracy}, {"examples_per_second", report.examples_per_second}};
 }
 
 }  // namespace
@@ -30,7 +26,8 @@ absl::StatusOr<Reporter> Reporter::Create(const std::string& metrics_file, bool 
   reporter.metrics_path_ = metrics_file;
   if (!metrics_file.empty()) {
     reporter.metrics_.open(metrics_file, append ? std::ios::app : std::ios::trunc);
-    if (!reporter.metrics_) return absl::PermissionDeniedError(absl::StrCat("--metrics_file=", metrics_file, " cannot be written"));
+    if (!reporter.metrics_)
+      return absl::PermissionDeniedError(absl::StrCat("--metrics_file=", metrics_file, " cannot be written"));
   }
   return reporter;
 }
@@ -52,8 +49,8 @@ absl::Status Reporter::Step(const StepReport& report) {
   if (terminal_) {
     ShowBar(report);
   } else if (report.step * 10 / report.steps != (report.step - 1) * 10 / report.steps) {
-    Say(absl::StrFormat("epoch %d  step %d/%d  loss %.4f  %.0f images/s", report.epoch, report.step, report.steps, report.loss,
-                        report.examples_per_second));
+    Say(absl::StrFormat("epoch %d  step %d/%d  loss %.4f  %.0f images/s", report.epoch, report.step, report.steps,
+                        report.loss, report.examples_per_second));
   }
   return WriteLine(nlohmann::ordered_json({{"event", "step"},
                                            {"epoch", report.epoch},
@@ -66,8 +63,8 @@ absl::Status Reporter::Step(const StepReport& report) {
 absl::Status Reporter::Epoch(const EpochReport& report) {
   if (!heading_shown_) Say("epoch   train loss   test accuracy    images/s   seconds");
   heading_shown_ = true;
-  Say(absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", report.epoch, report.loss, report.accuracy, report.examples_per_second,
-                      absl::ToDoubleSeconds(report.training_time)));
+  Say(absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", report.epoch, report.loss, report.accuracy,
+                      report.examples_per_second, absl::ToDoubleSeconds(report.training_time)));
   return WriteLine(EpochJson("epoch", report).dump());
 }
 

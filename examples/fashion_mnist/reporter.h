@@ -30,11 +30,12 @@ struct EpochReport {
   absl::Duration training_time;
 };
 
-// Standard output gets a line an epoch under one heading, and what Say() is given. Progress within the epoch is a bar on a terminal and a
-// line ten times an epoch elsewhere.
+// Standard output gets a line an epoch under one heading, and what Say() is given. Progress within the epoch is a bar
+// on a terminal and a line ten times an epoch elsewhere.
 //
-// The metrics file gets one JSON object a line: {"event": "step", "epoch", "step", "loss", "examples_per_second"}, {"event": "epoch", the
-// same and "accuracy"} and {"event": "done", the same}. Numbers are written with all their digits.
+// The metrics file gets one JSON object a line: {"event": "step", "epoch", "step", "loss", "examples_per_second"},
+// {"event": "epoch", the same and "accuracy"} and {"event": "done", the same}. Numbers are written with all their
+// digits.
 class Reporter {
  public:
   // `metrics_file` may be empty; `append` keeps what it holds, as for a run that is resumed.

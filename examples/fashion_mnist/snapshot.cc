@@ -36,10 +36,12 @@ absl::StatusOr<sampler::SamplerState> ToSamplerState(const Value& value) {
   return state;
 }
 
-absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler) {
+absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& optimizer,
+                               sampler::DistributedSampler& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string arch, checkpoint::GetString(file, "arch"));
   if (arch != kArch) {
-    return absl::InvalidArgumentError(absl::StrCat("it is of another model: expected arch \"", kArch, "\", found \"", arch, "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("it is of another model: expected arch \"", kArch, "\", found \"", arch, "\""));
   }
   Position position;
   LOCKSTEP_ASSIGN_OR_RETURN(position.epoch, checkpoint::GetInt(file, "epoch"));
@@ -58,8 +60,8 @@ absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& o
 
 std::string SnapshotPath(const std::string& directory) { return absl::StrCat(directory, "/checkpoint.pt"); }
 
-absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net, const torch::optim::SGD& optimizer,
-                          const sampler::SamplerState& sampler) {
+absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net,
+                          const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
   return checkpoint::Save(path, Value::Dict({{"arch", kArch},
                                              {"epoch", position.epoch},

@@ -25,11 +25,11 @@ struct Position {
 std::string SnapshotPath(const std::string& directory);
 
 // Replaces the file. `sampler` is at `position`. Keys: arch, epoch, step, state_dict, optimizer, sampler.
-absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net, const torch::optim::SGD& optimizer,
-                          const sampler::SamplerState& sampler);
+absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net,
+                          const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler);
 
-// Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what differs, for one of
-// another model, dataset, seed or number of ranks.
+// Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what
+// differs, for one of another model, dataset, seed or number of ranks.
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, Net& net, torch::optim::SGD& optimizer,
                                       sampler::DistributedSampler& sampler);
 

@@ -3,7 +3,8 @@
 //   bazel run //examples/fashion_mnist:train                     # two ranks on this machine
 //   bazel run //examples/fashion_mnist:train -- --parallel=none  # one process, no DDP
 //   bazel run //examples/fashion_mnist:train -- --checkpoint_dir=/tmp/run --checkpoint_every=20   # later with --resume
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/fashion_mnist/train       # or under torchrun --no-python
+//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/fashion_mnist/train       # or under torchrun
+//   --no-python
 //
 // prints
 //
@@ -20,20 +21,23 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(parallel, "ddp", "ddp: one process a rank, gradients averaged; none: one process.");
-DEFINE_int32(nproc_per_node, 2, "Ranks to start under --parallel=ddp; a launcher that has started this program decides itself.");
+DEFINE_int32(nproc_per_node, 2,
+             "Ranks to start under --parallel=ddp; a launcher that has started this program decides itself.");
 DEFINE_int64(epochs, 5, "How often to go through the training images.");
 DEFINE_int64(batch_size, 1024, "Images a step, over all ranks.");
-DEFINE_double(lr, 0.15, "SGD's highest learning rate: it rises to it over three tenths of the run and then falls to 0.");
+DEFINE_double(lr, 0.15,
+              "SGD's highest learning rate: it rises to it over three tenths of the run and then falls to 0.");
 DEFINE_double(momentum, 0.9, "SGD's momentum.");
 DEFINE_int64(seed, 0, "Of the initial parameters and the order of images.");
 DEFINE_string(data_dir, "/usr/share/datasets/fashion-mnist", "The folder of the four IDX files, plain or in gzip.");
-DEFINE_string(checkpoint_dir, "", "An existing folder for checkpoint.pt, which is replaced as training goes on; empty: none is kept.");
+DEFINE_string(checkpoint_dir, "",
+              "An existing folder for checkpoint.pt, which is replaced as training goes on; empty: none is kept.");
 DEFINE_int64(checkpoint_every, 0, "Save a checkpoint every so many steps, beside those at the end of each epoch.");
 DEFINE_bool(resume, false, "Go on from the checkpoint in --checkpoint_dir, in mid-epoch if it is from there.");
 DEFINE_string(pretrained, "", "A .pt file with a state dict to start from.");
@@ -62,7 +66,8 @@ absl::Status CheckFlags() {
   if (FLAGS_batch_size < 1) return FlagError("batch_size", absl::StrCat(FLAGS_batch_size), "1 or more");
   if (!(FLAGS_lr > 0)) return FlagError("lr", absl::StrCat(FLAGS_lr), "a positive number");
   if (!(FLAGS_momentum >= 0)) return FlagError("momentum", absl::StrCat(FLAGS_momentum), "0 or more");
-  if (FLAGS_checkpoint_every < 0) return FlagError("checkpoint_every", absl::StrCat(FLAGS_checkpoint_every), "0 or more");
+  if (FLAGS_checkpoint_every < 0)
+    return FlagError("checkpoint_every", absl::StrCat(FLAGS_checkpoint_every), "0 or more");
   if (!(FLAGS_timeout > 0)) return FlagError("timeout", absl::StrCat(FLAGS_timeout), "a positive number of seconds");
   if (!FLAGS_checkpoint_dir.empty() && !IsDirectory(FLAGS_checkpoint_dir)) {
     return FlagError("checkpoint_dir", FLAGS_checkpoint_dir, "an existing folder");
@@ -111,8 +116,8 @@ absl::Status Run() {
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
-  // A broken connection is one line from us; LibTorch's warning of the same adds a C++ stack.
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
   gflags::SetUsageMessage("trains on Fashion-MNIST, data-parallel; see the top of train.cc");
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);

@@ -24,7 +24,11 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.linear_relu_stack = torch.nn.Sequential(
-            torch.nn.Linear(784, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+            torch.nn.Linear(784, 512),
+            torch.nn.ReLU(),
+            torch.nn.Linear(512, 512),
+            torch.nn.ReLU(),
+            torch.nn.Linear(512, 10),
         )
 
     def forward(self, images):
@@ -77,8 +81,21 @@ class TrainAgainstPython(unittest.TestCase):
             torch.manual_seed(7)
             torch.save(Net().state_dict(), f"{folder}/initial.pt")
             subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--standalone", "--no-python", TRAIN]
-                + [f"--pretrained={folder}/initial.pt", f"--data_dir={DATA}", f"--checkpoint_dir={folder}", "--epochs=1"]
+                [
+                    sys.executable,
+                    "-m",
+                    "torch.distributed.run",
+                    f"--nproc_per_node={RANKS}",
+                    "--standalone",
+                    "--no-python",
+                    TRAIN,
+                ]
+                + [
+                    f"--pretrained={folder}/initial.pt",
+                    f"--data_dir={DATA}",
+                    f"--checkpoint_dir={folder}",
+                    "--epochs=1",
+                ]
                 + [f"--metrics_file={folder}/metrics", f"--seed={SEED}", f"--lr={LR}", f"--momentum={MOMENTUM}"]
                 + [f"--batch_size={BATCH_SIZE}"],
                 check=True,

@@ -12,13 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "lockstep/examples/fashion_mnist/net.h"
-#include "lockstep/examples/fashion_mnist/reporter.h"
-#include "lockstep/examples/fashion_mnist/snapshot.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/examples/fashion_mnist/reporter.h"
+#include "lockstep/examples/fashion_mnist/snapshot.h"
 #include "lockstep/sampler/distributed_sampler.h"
 
 namespace lockstep::examples {
@@ -37,7 +37,8 @@ class Trainer {
   absl::Status Run();
 
  private:
-  Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMnist train, FashionMnist test, sampler::DistributedSampler sampler);
+  Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMnist train, FashionMnist test,
+          sampler::DistributedSampler sampler);
 
   int rank() const { return group_ ? group_->rank() : 0; }
   int ranks() const { return group_ ? group_->size() : 1; }
@@ -75,12 +76,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   options.rank = group ? group->rank() : 0;
   options.seed = config.seed;
   if (config.batch_size % options.num_replicas != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--batch_size=", config.batch_size, " cannot be shared evenly by ", options.num_replicas, " ranks"));
+    return absl::InvalidArgumentError(absl::StrCat("--batch_size=", config.batch_size, " cannot be shared evenly by ",
+                                                   options.num_replicas, " ranks"));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(FashionMnist train, FashionMnist::Load(config.data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(FashionMnist test, FashionMnist::Load(config.data_dir, FashionMnist::Split::kTest));
-  LOCKSTEP_ASSIGN_OR_RETURN(sampler::DistributedSampler sampler, sampler::DistributedSampler::Create(train.labels().size(0), options));
+  LOCKSTEP_ASSIGN_OR_RETURN(sampler::DistributedSampler sampler,
+                            sampler::DistributedSampler::Create(train.labels().size(0), options));
   torch::manual_seed(static_cast<uint64_t>(config.seed));
   return std::unique_ptr<Trainer>(new Trainer(config, group, std::move(train), std::move(test), std::move(sampler)));
 }
@@ -94,8 +96,8 @@ Trainer::Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMn
       sampler_(std::move(sampler)),
       optimizer_(net_->parameters(), torch::optim::SGDOptions(config.lr).momentum(config.momentum)) {}
 
-// Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does not replace the file
-// under another rank's hands.
+// Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
+// not replace the file under another rank's hands.
 absl::Status Trainer::Prepare() {
   if (rank() == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, config_.resume));
@@ -105,8 +107,8 @@ absl::Status Trainer::Prepare() {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
     LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, net_, optimizer_, sampler_));
     if (reporter_) {
-      reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step, " of ",
-                                  steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
+      reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step,
+                                  " of ", steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
     }
   }
   if (group_) {
@@ -150,7 +152,8 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
     const double images_per_second = images / absl::ToDoubleSeconds(training_time + (absl::Now() - start));
     training_time += absl::Now() - start;
     if (reporter_) {
-      LOCKSTEP_RETURN_IF_ERROR(reporter_->Step({position_.epoch + 1, position_.step, steps_per_epoch(), loss, images_per_second}));
+      LOCKSTEP_RETURN_IF_ERROR(
+          reporter_->Step({position_.epoch + 1, position_.step, steps_per_epoch(), loss, images_per_second}));
     }
     const bool last_step = position_.step == steps_per_epoch();
     if (config_.checkpoint_every > 0 && position_.step % config_.checkpoint_every == 0 && !last_step) {
@@ -170,8 +173,8 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   return report;
 }
 
-// It rises linearly to config_.lr over the first three tenths of the run, as a high rate early on amplifies every rounding error, and
-// falls linearly to 0 over the rest.
+// It rises linearly to config_.lr over the first three tenths of the run, as a high rate early on amplifies every
+// rounding error, and falls linearly to 0 over the rest.
 void Trainer::SetLearningRate() {
   const double all = static_cast<double>(config_.epochs * steps_per_epoch());
   const double done = static_cast<double>(position_.epoch * steps_per_epoch() + position_.step);
@@ -193,7 +196,8 @@ absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
   return OverRanks(loss.item<float>(), comm::ReduceOp::kAvg);
 }
 
-// The share of all test images that are classified right. Ranks take every ranks()-th image, so each counts exactly once.
+// The share of all test images that are classified right. Ranks take every ranks()-th image, so each counts exactly
+// once.
 absl::StatusOr<double> Trainer::TestAccuracy() {
   const torch::NoGradGuard no_grad;
   net_->eval();
@@ -223,7 +227,8 @@ absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
 absl::Status Trainer::Save() {
   if (config_.checkpoint_dir.empty() || rank() != 0) return absl::OkStatus();
   sampler_.set_epoch(position_.epoch);
-  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_, sampler_.State(position_.step * rank_batch()));
+  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_,
+                      sampler_.State(position_.step * rank_batch()));
 }
 
 absl::Status Trainer::DryRun() {
@@ -237,8 +242,8 @@ absl::Status Trainer::DryRun() {
   }));
   LOCKSTEP_ASSIGN_OR_RETURN(const double mean, OverRanks(loss.item<float>(), comm::ReduceOp::kAvg));
   if (reporter_) {
-    reporter_->Say(absl::StrCat("dry run: ", ranks(), " ranks, ", steps_per_epoch(), " steps of ", config_.batch_size, " images an epoch, ",
-                                config_.epochs, " epochs; loss of the first batch ", mean));
+    reporter_->Say(absl::StrCat("dry run: ", ranks(), " ranks, ", steps_per_epoch(), " steps of ", config_.batch_size,
+                                " images an epoch, ", config_.epochs, " epochs; loss of the first batch ", mean));
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ namespace lockstep::examples {
 struct TrainConfig {
   int64_t epochs = 5;
   int64_t batch_size = 1024;  // over all ranks
-  double lr = 0.15;  // the highest; see SetLearningRate
+  double lr = 0.15;           // the highest; see SetLearningRate
   double momentum = 0.9;
   int64_t seed = 0;  // of the initial parameters and of the order of samples
   std::string data_dir;

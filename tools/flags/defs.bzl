@@ -1,7 +1,9 @@
 """A command-line switch that is true or false."""
 
+
 def _impl(_ctx):
     return []
+
 
 bool_flag = rule(
     implementation = _impl,

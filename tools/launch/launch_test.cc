@@ -27,7 +27,6 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::NewFolder;
 using testing::ReadFile;
-using ::testing::StartsWith;
 
 class LaunchBinaryTest : public ::testing::Test {
  protected:

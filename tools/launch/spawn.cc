@@ -172,7 +172,8 @@ absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(in
   const char* variable = getenv("LOCAL_RANK");
   int local_rank = 0;
   if (variable != nullptr && !absl::SimpleAtoi(variable, &local_rank)) {
-    return absl::InvalidArgumentError(absl::StrCat("environment variable LOCAL_RANK=\"", variable, "\" is not a number"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("environment variable LOCAL_RANK=\"", variable, "\" is not a number"));
   }
   const absl::Status status = Run(fn, local_rank);
   ReportError(status);

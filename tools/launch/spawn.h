@@ -55,9 +55,10 @@ struct SpawnOptions {
 // Aborted as Launch.
 absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>& fn, const SpawnOptions& options = {});
 
-// For a program that starts its own ranks when it is run by hand, and is one rank when a launcher runs it. Where a launcher other than Spawn
-// has set RANK (torchrun, //tools/launch), runs fn(LOCAL_RANK, or 0 where that is not set) in this process, reports an error to the launcher
-// (report.h) and returns what `fn` returned; what it throws is Internal. Else as Spawn.
+// For a program that starts its own ranks when it is run by hand, and is one rank when a launcher runs it. Where a
+// launcher other than Spawn has set RANK (torchrun, //tools/launch), runs fn(LOCAL_RANK, or 0 where that is not set) in
+// this process, reports an error to the launcher (report.h) and returns what `fn` returned; what it throws is Internal.
+// Else as Spawn.
 absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
                                  const SpawnOptions& options = {});
 

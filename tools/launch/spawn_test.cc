@@ -76,9 +76,11 @@ TEST(SpawnUnlessLaunched, SpawnsByHandAndRunsInPlaceUnderALauncher) {
   const SpawnOptions options = ThisTest();
   const pid_t parent = getpid();
   // Spawned: fn runs in other processes.
-  EXPECT_EQ(SpawnUnlessLaunched(
-                2, [&](int) { return getppid() == parent || InRank() ? absl::OkStatus() : absl::InternalError("here"); }, options),
-            absl::OkStatus());
+  EXPECT_EQ(
+      SpawnUnlessLaunched(
+          2, [&](int) { return getppid() == parent || InRank() ? absl::OkStatus() : absl::InternalError("here"); },
+          options),
+      absl::OkStatus());
   // As under torchrun: fn runs here, and its error comes back as it is.
   setenv("RANK", "3", 1);
   setenv("LOCAL_RANK", "1", 1);

@@ -61,7 +61,7 @@ class Supervisor {
 
  private:
   absl::Status StartAll();
-  absl::Status StartRank(const internal::ProcessSpec& program, internal::RankPlace place,
+  absl::Status StartRank(const internal::ProcessSpec& program, const internal::RankPlace& place,
                          const UniqueFd& master_socket);
   absl::StatusOr<internal::MasterSocket> ChooseMaster() const;
 
@@ -140,7 +140,7 @@ absl::Status Supervisor::StartAll() {
   return absl::OkStatus();
 }
 
-absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, internal::RankPlace place,
+absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, const internal::RankPlace& place,
                                    const UniqueFd& master_socket) {
   Rank rank;
   LOCKSTEP_ASSIGN_OR_RETURN(rank.report, internal::CreateReportFile());

@@ -1,5 +1,6 @@
 """Tests against Python PyTorch of the pinned version."""
 
+
 def peer_test(name, script, data = [], args = [], tags = [], **kwargs):
     """Runs `script` with the Python of //third_party:peer_python; it passes if that exits with 0.
 

@@ -97,7 +97,8 @@ std::map<int, pid_t> Program::Ranks() const {
   return ranks;
 }
 
-std::string RunProgram(const std::vector<std::string>& argv, int* code, const std::map<std::string, std::string>& environment) {
+std::string RunProgram(const std::vector<std::string>& argv, int* code,
+                       const std::map<std::string, std::string>& environment) {
   Program program(argv, environment);
   *code = program.Wait();
   return program.Output();

@@ -38,7 +38,8 @@ class Program {
 };
 
 // Waits for it and returns its output; the exit code in `*code`.
-std::string RunProgram(const std::vector<std::string>& argv, int* code, const std::map<std::string, std::string>& environment = {});
+std::string RunProgram(const std::vector<std::string>& argv, int* code,
+                       const std::map<std::string, std::string>& environment = {});
 
 }  // namespace lockstep::examples::testing
 
