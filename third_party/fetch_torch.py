@@ -78,7 +78,8 @@ def pip(*arguments):
         [*command, *arguments, "--quiet", "--disable-pip-version-check"], capture_output=True, text=True
     )
     if run.returncode:
-        die(f"pip {' '.join(arguments)} failed: {(run.stderr.strip() or run.stdout.strip()).splitlines()[-1:]}")
+        said = [line.strip() for line in (run.stderr or run.stdout).splitlines() if line.strip()]
+        die(f"pip {arguments[0]} {arguments[-1]} failed: {'; '.join(said[-3:]) or 'it said nothing'}")
 
 
 def made_once(name, make):

@@ -36,7 +36,7 @@ absl::StatusOr<sampler::SamplerState> ToSamplerState(const Value& value) {
   return state;
 }
 
-absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& optimizer,
+absl::StatusOr<Position> Apply(const Value& file, int64_t rank_batch, Net& net, torch::optim::SGD& optimizer,
                                sampler::DistributedSampler& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string arch, checkpoint::GetString(file, "arch"));
   if (arch != kArch) {
@@ -52,6 +52,10 @@ absl::StatusOr<Position> Apply(const Value& file, Net& net, torch::optim::SGD& o
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, optimizer_state));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value sampler_value, checkpoint::GetDict(file, "sampler"));
   LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState sampler_state, ToSamplerState(sampler_value));
+  if (sampler_state.consumed != position.step * rank_batch) {
+    return absl::InvalidArgumentError(absl::StrCat("its ", position.step, " steps took ", sampler_state.consumed,
+                                                   " images a rank, but --batch_size gives ", rank_batch, " a step"));
+  }
   LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(sampler_state));
   return position;
 }
@@ -71,12 +75,12 @@ absl::Status SaveSnapshot(const std::string& path, const Position& position, con
                                              {"sampler", SamplerValue(sampler)}}));
 }
 
-absl::StatusOr<Position> LoadSnapshot(const std::string& path, Net& net, torch::optim::SGD& optimizer,
-                                      sampler::DistributedSampler& sampler) {
+absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t rank_batch, Net& net,
+                                      torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler) {
   checkpoint::LoadOptions options;
   options.map_location = "cpu";
   LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, options));
-  absl::StatusOr<Position> position = Apply(file, net, optimizer, sampler);
+  absl::StatusOr<Position> position = Apply(file, rank_batch, net, optimizer, sampler);
   if (!position.ok()) return Annotate(position.status(), path);
   return position;
 }

@@ -29,9 +29,10 @@ absl::Status SaveSnapshot(const std::string& path, const Position& position, con
                           const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler);
 
 // Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what
-// differs, for one of another model, dataset, seed or number of ranks.
-absl::StatusOr<Position> LoadSnapshot(const std::string& path, Net& net, torch::optim::SGD& optimizer,
-                                      sampler::DistributedSampler& sampler);
+// differs, for one of another model, dataset, seed or number of ranks, or in mid-epoch with other than `rank_batch`
+// images a step and rank.
+absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t rank_batch, Net& net,
+                                      torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler);
 
 // Loads only the model's parameters from a state dict, or from a file that has one under "state_dict".
 absl::Status LoadPretrained(const std::string& path, Net& net);

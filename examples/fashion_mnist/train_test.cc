@@ -171,6 +171,13 @@ TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
               HasSubstr(absl::StrCat("rank 1 (local rank 1, pid ", ranks.at(1), ") was killed by signal 9 (SIGKILL)")));
   for (const auto& rank : ranks) EXPECT_NE(kill(rank.second, 0), 0) << "rank " << rank.first << " is left";
 
+  EXPECT_THAT(RunTrain(with(killed_dir, {"--resume", "--seed=1"}), &code), HasSubstr("seed"));
+  EXPECT_EQ(code, 1);
+  std::vector<std::string> other_batch = with(killed_dir, {"--resume"});
+  other_batch.push_back("--batch_size=40");
+  EXPECT_THAT(RunTrain(other_batch, &code), HasSubstr(" images a rank, but --batch_size gives 20 a step"));
+  EXPECT_EQ(code, 1);
+
   const std::string resumed = RunTrain(with(killed_dir, {"--resume"}), &code);
   ASSERT_EQ(code, 0) << resumed;
   EXPECT_THAT(resumed, HasSubstr("resuming from " + killed_dir + "/checkpoint.pt: after 1 epochs and "));

@@ -105,7 +105,7 @@ absl::Status Trainer::Prepare() {
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, net_));
   if (config_.resume) {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
-    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, net_, optimizer_, sampler_));
+    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, rank_batch(), net_, optimizer_, sampler_));
     if (reporter_) {
       reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step,
                                   " of ", steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));

@@ -19,9 +19,8 @@ namespace lockstep::launch {
 // for an OK status.
 //
 // Returns whether it was written: false under a launcher that takes no reports, or under none. Besides Lockstep's
-// launcher
-// ($LOCKSTEP_ERROR_FILE) torchrun understands it ($TORCHELASTIC_ERROR_FILE). Blocks for one write to a file in memory.
-// Thread-safe.
+// launcher ($LOCKSTEP_ERROR_FILE) torchrun understands it ($TORCHELASTIC_ERROR_FILE). Blocks for one write to a file in
+// memory. Thread-safe.
 bool ReportError(const absl::Status& status);
 
 }  // namespace lockstep::launch
