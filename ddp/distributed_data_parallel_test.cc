@@ -313,6 +313,31 @@ TEST(DistributedDataParallel, AParameterWithoutAGradientIsNamedAtTheNextForward)
       absl::OkStatus());
 }
 
+TEST(DistributedDataParallel, AFirstBackwardThatReachesOnlySomeParametersDoesNotSpoilTheBuckets) {
+  EXPECT_EQ(RunRanksOk(2,
+                       [](ProcessGroup& group) {
+                         auto ddp = Wrap(SeededMlp(1), &group);
+                         ASSERT_TRUE(ddp.ok()) << ddp.status();
+                         // The parameters that are also the first to be ready in a whole backward.
+                         ddp->module()->second(torch::ones({2, 5}, torch::kDouble)).sum().backward();
+                         EXPECT_THAT(TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0)); }).message(),
+                                     HasSubstr("2 of 4 parameters got no gradient in the last backward"));
+                         Mlp reference = SeededMlp(1);
+                         for (int step = 0; step < 3; ++step) {
+                           ddp->zero_grad();
+                           reference->zero_grad();
+                           (*ddp)(Share(Batch(8, 4, step), group)).pow(2).mean().backward();
+                           reference(Batch(8, 4, step)).pow(2).mean().backward();
+                           for (size_t i = 0; i < 4; ++i) {
+                             EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(),
+                                                         1e-12, 1e-14))
+                                 << "step " << step << " parameter " << i;
+                           }
+                         }
+                       }),
+            absl::OkStatus());
+}
+
 TEST(DistributedDataParallel, AModuleConvertedAfterWrappingIsRefused) {
   EXPECT_EQ(RunRanksOk(2,
                        [](ProcessGroup& group) {

@@ -121,11 +121,18 @@ void Reducer::PrepareForward() {
 void Reducer::AbandonBackward() {
   for (Bucket& bucket : buckets_) {
     if (bucket.work) last_backward_.Update(bucket.work->Wait());
+  }
+  EndBackward(/*complete=*/false);
+}
+
+// An order in which only some parameters became ready is no order to lay buckets out by.
+void Reducer::EndBackward(bool complete) {
+  for (Bucket& bucket : buckets_) {
     bucket.work.reset();
     bucket.pending = static_cast<int>(bucket.parameters.size());
   }
   for (Slot& slot : slots_) slot.ready = false;
-  ready_order_.clear();
+  if (!complete) ready_order_.clear();
   in_backward_ = false;
 }
 
@@ -154,7 +161,6 @@ void Reducer::RebuildBuckets() {
 // Rank 0's layout. Two broadcasts, as PyTorch's: the parameters in bucket order with the number of buckets, then the
 // buckets' sizes.
 std::vector<std::vector<int>> Reducer::AgreeOnLayout(const std::vector<std::vector<int>>& mine) {
-  const auto options = at::device(parameters_.front().tensor.device()).dtype(at::kInt);
   std::vector<int> flat, sizes;
   for (const std::vector<int>& bucket : mine) {
     flat.insert(flat.end(), bucket.begin(), bucket.end());
@@ -162,7 +168,7 @@ std::vector<std::vector<int>> Reducer::AgreeOnLayout(const std::vector<std::vect
   }
   flat.push_back(static_cast<int>(mine.size()));
   const auto from_rank_0 = [&](const std::vector<int>& values) {
-    const at::Tensor tensor = at::tensor(values, at::kInt).to(options.device());
+    const at::Tensor tensor = at::tensor(values, at::kInt).to(parameters_.front().tensor.device());
     ThrowIfError(group_->Broadcast(tensor, /*root=*/0));
     const at::Tensor host = tensor.cpu();
     return std::vector<int>(host.data_ptr<int>(), host.data_ptr<int>() + host.numel());
@@ -228,18 +234,15 @@ void Reducer::StartFullBuckets() {
 void Reducer::FinishBackward() {
   const c10::NoGradGuard no_grad;
   absl::Status reduced;
-  if (next_bucket_ < buckets_.size()) last_backward_ = NoGradientError();
+  const bool complete = next_bucket_ == buckets_.size();
+  if (!complete) last_backward_ = NoGradientError();
   for (Bucket& bucket : buckets_) {
-    const bool started = bucket.work.has_value();
-    if (started) reduced.Update(bucket.work->Wait());
-    if (started && reduced.ok()) {
-      for (const int i : bucket.parameters) CopyOutOfBucket(i);
-    }
-    bucket.work.reset();
-    bucket.pending = static_cast<int>(bucket.parameters.size());
+    if (!bucket.work) continue;
+    reduced.Update(bucket.work->Wait());
+    if (!reduced.ok()) continue;
+    for (const int i : bucket.parameters) CopyOutOfBucket(i);
   }
-  for (Slot& slot : slots_) slot.ready = false;
-  in_backward_ = false;
+  EndBackward(complete);
   ThrowIfError(reduced);
 }
 

@@ -67,6 +67,7 @@ class Reducer {
   void CopyIntoBucket(int index);
   void StartFullBuckets();
   void FinishBackward();
+  void EndBackward(bool complete);
   void CopyOutOfBucket(int index);
   absl::Status NoGradientError() const;
 
