@@ -20,7 +20,6 @@ absl::StatusOr<int> Resolve(int option, const absl::optional<int>& variable, abs
       absl::StrCat("neither InitOptions::", option_name, " nor environment variable ", variable_name, " is set"));
 }
 
-// Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group, then the device type.
 c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix) {
   return c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store);
 }
@@ -29,6 +28,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(const internal::Rendezvo
                                                         const std::map<c10::DeviceType, BackendInfo>& selection) {
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
   LOCKSTEP_RETURN_IF_ERROR(internal::MeetAllRanks(rendezvous, options));
+  // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group, then the device
+  // type.
   const auto group_store = Prefixed(Prefixed(rendezvous.store, "default_pg"), "0/");
   std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends;
   for (const auto& entry : selection) {

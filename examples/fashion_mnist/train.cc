@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/data/fashion_mnist.h"
 #include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -36,7 +37,8 @@ DEFINE_double(lr, 0.15,
               "SGD's highest learning rate: it rises to it over three tenths of the run and then falls to 0.");
 DEFINE_double(momentum, 0.9, "SGD's momentum.");
 DEFINE_int64(seed, 0, "Of the initial parameters and the order of images.");
-DEFINE_string(data_dir, "/usr/share/datasets/fashion-mnist", "The folder of the four IDX files, plain or in gzip.");
+DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory,
+              "The folder of the four IDX files, plain or in gzip.");
 DEFINE_string(checkpoint_dir, "",
               "An existing folder for checkpoint.pt, which is replaced as training goes on; empty: none is kept.");
 DEFINE_int64(checkpoint_every, 0, "Save a checkpoint every so many steps, beside those at the end of each epoch.");

@@ -48,10 +48,7 @@ class Trainer {
   absl::Status Prepare();
   absl::Status DryRun();
   absl::StatusOr<EpochReport> TrainEpoch();
-  torch::Tensor Forward(const torch::Tensor& images) {
-    const torch::Tensor inputs = Normalized(images);
-    return ddp_ ? (*ddp_)(inputs) : net_(inputs);
-  }
+  torch::Tensor Backward(const torch::data::Example<>& batch);
   absl::StatusOr<double> Step(const torch::data::Example<>& batch);
   void SetLearningRate();
   absl::StatusOr<double> TestAccuracy();
@@ -149,8 +146,8 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
     ++position_.step;
     loss_sum += loss;
     images += batch.target.size(0) * ranks();
-    const double images_per_second = images / absl::ToDoubleSeconds(training_time + (absl::Now() - start));
     training_time += absl::Now() - start;
+    const double images_per_second = images / absl::ToDoubleSeconds(training_time);
     if (reporter_) {
       LOCKSTEP_RETURN_IF_ERROR(
           reporter_->Step({position_.epoch + 1, position_.step, steps_per_epoch(), loss, images_per_second}));
@@ -183,14 +180,21 @@ void Trainer::SetLearningRate() {
   for (auto& group : optimizer_.param_groups()) group.options().set_lr(config_.lr * factor);
 }
 
+// The loss over this rank's batch, and its gradients.
+torch::Tensor Trainer::Backward(const torch::data::Example<>& batch) {
+  const torch::Tensor inputs = Normalized(batch.data);
+  const torch::Tensor loss = torch::nn::functional::cross_entropy(ddp_ ? (*ddp_)(inputs) : net_(inputs), batch.target);
+  loss.backward();  // under DDP the gradients are averaged over the ranks in here
+  return loss;
+}
+
 // One step of training; the loss over the batches of all ranks.
 absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
   torch::Tensor loss;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
     SetLearningRate();
     optimizer_.zero_grad();
-    loss = torch::nn::functional::cross_entropy(Forward(batch.data), batch.target);
-    loss.backward();  // under DDP the gradients are averaged over the ranks in here
+    loss = Backward(batch);
     optimizer_.step();
   }));
   return OverRanks(loss.item<float>(), comm::ReduceOp::kAvg);
@@ -236,10 +240,7 @@ absl::Status Trainer::DryRun() {
   indices.resize(std::min<int64_t>(rank_batch(), indices.size()));
   const torch::data::Example<> batch = train_.Batch(indices);
   torch::Tensor loss;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-    loss = torch::nn::functional::cross_entropy(Forward(batch.data), batch.target);
-    loss.backward();
-  }));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { loss = Backward(batch); }));
   LOCKSTEP_ASSIGN_OR_RETURN(const double mean, OverRanks(loss.item<float>(), comm::ReduceOp::kAvg));
   if (reporter_) {
     reporter_->Say(absl::StrCat("dry run: ", ranks(), " ranks, ", steps_per_epoch(), " steps of ", config_.batch_size,

@@ -7,22 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples::testing {
 namespace {
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
+using launch::testing::ReadFile;
 
 // The parent of `pid`, from /proc/pid/stat: "pid (name) state parent ...".
 pid_t ParentOf(const std::string& pid) {
