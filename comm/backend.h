@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm {
 
@@ -26,13 +27,25 @@ struct BackendContext {
   int rank = 0;
   int size = 1;
   absl::Duration timeout;
-  std::string master_addr;  // where the store listens; empty for a store that has no address
+  std::string master_addr;          // where the store listens; empty for a store that has no address
+  std::string group;                // what messages call the group: "world" or a sub-group's name
+  std::vector<RankIdentity> ranks;  // of every rank, by rank; empty where not every rank is a Lockstep rank
 };
 
+// What a Lockstep backend promises beyond c10d::Backend:
+// - Work::wait(timeout) throws c10::DistBackendError at the deadline, with "timed out" in its message, and never waits
+//   longer; zero means the context's timeout.
+// - abort() may be called from any thread and does not block: every wait() under way, or begun later, throws within
+//   100 ms, and the destructor then returns within 1 s whatever the other ranks do.
+// - ReduceOp::AVG is done by the backend itself, for floating-point and complex dtypes.
+// - What it cannot do throws c10::NotImplementedError that names the operation and the dtype, before anything is sent.
 struct BackendInfo {
   std::string name;                      // as in InitOptions::backend
   std::vector<c10::DeviceType> devices;  // whose tensors it takes
-  int preference = 0;                    // "auto" takes the linked backend with the highest for a device type
+  int preference = 0;                    // "auto" takes the linked and usable one with the highest for a device type
+  // Whether it can serve this group (shm: all ranks on one host); a pure function of the context, so that every rank
+  // comes to the same answer. Null: always.
+  std::function<absl::Status(const BackendContext&)> usable;
   std::function<absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>(const BackendContext&)> create;
 };
 

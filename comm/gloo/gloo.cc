@@ -82,8 +82,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> Create(const BackendContext& c
   }
 }
 
-[[maybe_unused]] const bool registered =
-    RegisterBackend({"gloo", {c10::DeviceType::CPU, c10::DeviceType::CUDA}, /*preference=*/0, Create});
+[[maybe_unused]] const bool registered = RegisterBackend(
+    {"gloo", {c10::DeviceType::CPU, c10::DeviceType::CUDA}, /*preference=*/0, /*usable=*/nullptr, Create});
 
 }  // namespace
 }  // namespace lockstep::comm
