@@ -2,11 +2,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/internal/rendezvous.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/rendezvous/meeting.h"
+#include "lockstep/comm/rendezvous/rendezvous.h"
 
 namespace lockstep::comm {
 namespace {
@@ -27,7 +29,9 @@ c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(const internal::RendezvousOptions& options,
                                                         const std::map<c10::DeviceType, BackendInfo>& selection) {
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
-  LOCKSTEP_RETURN_IF_ERROR(internal::MeetAllRanks(rendezvous, options));
+  LOCKSTEP_RETURN_IF_ERROR(
+      MeetAllRanks(rendezvous.store, options.rank, options.world_size, /*facts=*/"", absl::Now() + options.timeout)
+          .status());
   // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group, then the device
   // type.
   const auto group_store = Prefixed(Prefixed(rendezvous.store, "default_pg"), "0/");

@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/comm/internal/listen_socket.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rendezvous/listen_socket.h"
 
 namespace lockstep::comm {
 namespace {

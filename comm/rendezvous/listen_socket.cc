@@ -1,4 +1,4 @@
-#include "lockstep/comm/internal/listen_socket.h"
+#include "lockstep/comm/rendezvous/listen_socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -70,6 +70,8 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
   }
   return absl::UnavailableError(message);
 }
+
+absl::Status CheckHost(const std::string& host) { return Resolve(host.c_str(), 0).status(); }
 
 absl::StatusOr<int> BoundPort(int fd) {
   sockaddr_storage address = {};

@@ -1,8 +1,9 @@
-#ifndef LOCKSTEP_COMM_INTERNAL_LISTEN_SOCKET_H_
-#define LOCKSTEP_COMM_INTERNAL_LISTEN_SOCKET_H_
+#ifndef LOCKSTEP_COMM_RENDEZVOUS_LISTEN_SOCKET_H_
+#define LOCKSTEP_COMM_RENDEZVOUS_LISTEN_SOCKET_H_
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep::comm::internal {
@@ -13,9 +14,12 @@ namespace lockstep::comm::internal {
 // NotFound if the host name is unknown.
 absl::StatusOr<int> BindListenSocket(const std::string& host, int port);
 
+// NotFound if the host name is unknown; blocks as long as the system's resolver does.
+absl::Status CheckHost(const std::string& host);
+
 // The port that `fd` is bound to.
 absl::StatusOr<int> BoundPort(int fd);
 
 }  // namespace lockstep::comm::internal
 
-#endif  // LOCKSTEP_COMM_INTERNAL_LISTEN_SOCKET_H_
+#endif  // LOCKSTEP_COMM_RENDEZVOUS_LISTEN_SOCKET_H_

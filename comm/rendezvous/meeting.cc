@@ -1,0 +1,244 @@
+#include "lockstep/comm/rendezvous/meeting.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/rendezvous/bounded_call.h"
+#include "lockstep/comm/rendezvous/c10d_stores.h"
+
+namespace lockstep::comm {
+namespace {
+
+using internal::C10dStore;
+
+constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+
+constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
+constexpr char kArrivedKey[] = "lockstep/arrived";    // how many have written their member key
+constexpr char kFailureKey[] = "lockstep/failure";    // why the first to fail did
+constexpr char kMemberPrefix[] = "lockstep/member/";  // "<token>\n<identity>\n<facts>"
+
+// What a rank of PyTorch 2.11's init_process_group writes for a backend of CPU tensors before it waits for the others:
+// the address of its Gloo connections. A Lockstep rank writes it too, but its member key before.
+std::string PythonKey(int rank) { return absl::StrCat("default_pg/0//cpu//0/", rank); }
+
+std::string MemberKey(int rank) { return absl::StrCat(kMemberPrefix, rank); }
+
+// Tells apart processes with the same identity: threads of one process that each play a rank.
+std::string Token() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
+}
+
+struct Member {
+  RankIdentity identity;
+  std::string facts;
+};
+
+absl::StatusOr<Member> ParseMember(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('\n', 2));
+  if (parts.size() != 3) return absl::InternalError(absl::StrCat("no member of a group: \"", text, "\""));
+  LOCKSTEP_ASSIGN_OR_RETURN(RankIdentity identity, DecodeIdentity(parts[1]));
+  return Member{std::move(identity), std::string(parts[2])};
+}
+
+std::string Process(const RankIdentity& identity) {
+  return absl::StrCat("host ", identity.host, ", pid ", identity.pid);
+}
+
+class Meeting {
+ public:
+  Meeting(C10dStore store, int rank, int world_size, std::string facts)
+      : store_(std::move(store)),
+        place_(internal::Describe(store_)),
+        rank_(rank),
+        world_size_(world_size),
+        me_(IdentityOfThisProcess(rank)),
+        facts_(std::move(facts)),
+        members_(world_size),
+        is_python_(world_size, false) {}
+
+  absl::StatusOr<Met> Hold(absl::Time deadline);
+
+ private:
+  absl::Status Join();
+  absl::Status CheckWorldSize();
+  absl::Status NumberTaken(const std::string& holder) const;
+  absl::Status AwaitOthers(absl::Time deadline);
+  absl::StatusOr<bool> AllLockstepArrived();
+  absl::Status LookForEach();
+  absl::Status LookFor(int rank);
+  absl::Status ReadMember(int rank);
+  absl::Status CheckAlive(const RankIdentity& identity) const;
+  bool Has(int rank) const { return members_[rank] != nullptr || is_python_[rank]; }
+  std::vector<int> Missing() const;
+  absl::StatusOr<Met> Result() const;
+
+  const C10dStore store_;
+  const std::string place_;
+  const int rank_;
+  const int world_size_;
+  const RankIdentity me_;
+  const std::string facts_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<bool> is_python_;
+};
+
+absl::Status Meeting::CheckWorldSize() {
+  const std::string mine = absl::StrCat(world_size_, "|", NameOf(me_));
+  const std::vector<std::string> first =
+      absl::StrSplit(store_->compareSet(kWorldKey, "", mine), absl::MaxSplits('|', 1));
+  int size = 0;
+  if (first.size() == 2 && absl::SimpleAtoi(first[0], &size) && size == world_size_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(NameOf(me_), " was given world size ", world_size_, ", but ",
+                                                 first.back(), " world size ", first[0]));
+}
+
+absl::Status Meeting::NumberTaken(const std::string& holder) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member other, ParseMember(holder));
+  const std::string fate = FateOf(other.identity);
+  if (!fate.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("the ", place_, " still holds ", NameOf(other.identity),
+                                                      " of an earlier run, which ", fate,
+                                                      ": each run needs a new one"));
+  }
+  return absl::AlreadyExistsError(absl::StrCat(
+      "rank ", rank_, ": two processes were given this rank: ", Process(other.identity), " and ", Process(me_)));
+}
+
+absl::Status Meeting::Join() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWorldSize());
+  const std::string member = absl::StrCat(Token(), "\n", EncodeIdentity(me_), "\n", facts_);
+  const std::string holder = store_->compareSet(MemberKey(rank_), "", member);
+  if (holder != member) return NumberTaken(holder);
+  store_->add(kArrivedKey, 1);
+  return absl::OkStatus();
+}
+
+absl::Status Meeting::CheckAlive(const RankIdentity& identity) const {
+  const std::string fate = FateOf(identity);
+  if (fate.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(NameOf(identity), " ", fate,
+                                             " while the ranks met, or is of an earlier run "
+                                             "whose keys the ",
+                                             place_, " still holds"));
+}
+
+absl::Status Meeting::ReadMember(int rank) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Member member, ParseMember(store_->get_to_str(MemberKey(rank))));
+  members_[rank] = std::make_unique<Member>(std::move(member));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Meeting::AllLockstepArrived() {
+  if (store_->add(kArrivedKey, 0) < world_size_) return false;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!members_[rank]) LOCKSTEP_RETURN_IF_ERROR(ReadMember(rank));
+  }
+  return true;
+}
+
+// The Python key first: whoever has written that and no member key will never write one.
+absl::Status Meeting::LookFor(int rank) {
+  const bool has_python_key = store_->check({PythonKey(rank)});
+  if (store_->check({MemberKey(rank)})) return ReadMember(rank);
+  is_python_[rank] = has_python_key;
+  return absl::OkStatus();
+}
+
+absl::Status Meeting::LookForEach() {
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!Has(rank)) LOCKSTEP_RETURN_IF_ERROR(LookFor(rank));
+    if (members_[rank]) LOCKSTEP_RETURN_IF_ERROR(CheckAlive(members_[rank]->identity));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int> Meeting::Missing() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!Has(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
+// A group of Lockstep ranks costs each of them two requests a round, whatever its size. Looking for each rank, which
+// tells Python ranks and the missing, costs two a rank: it is given a tenth of the time.
+absl::Status Meeting::AwaitOthers(absl::Time deadline) {
+  absl::Duration pause = absl::Milliseconds(1);
+  absl::Time next_look = absl::Now() + kLongestPause;
+  while (true) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool all, AllLockstepArrived());
+    if (all) return LookForEach();
+    if (store_->check({kFailureKey})) return absl::AbortedError(store_->get_to_str(kFailureKey));
+    const absl::Time now = absl::Now();
+    if (now >= next_look || now >= deadline) {
+      LOCKSTEP_RETURN_IF_ERROR(LookForEach());
+      if (Missing().empty()) return absl::OkStatus();
+      next_look = absl::Now() + std::max(kLongestPause, 10 * (absl::Now() - now));
+    }
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("these ranks have not joined: ", absl::StrJoin(Missing(), ", ")));
+    }
+    absl::SleepFor(std::min(pause, deadline - now));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+absl::StatusOr<Met> Meeting::Result() const {
+  Met met;
+  for (int rank = 0; rank < world_size_; ++rank) met.all_lockstep &= !is_python_[rank];
+  for (int rank = 0; met.all_lockstep && rank < world_size_; ++rank) {
+    met.ranks.push_back(members_[rank]->identity);
+    met.facts.push_back(members_[rank]->facts);
+  }
+  return met;
+}
+
+absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
+  absl::Status status = Join();
+  if (status.ok()) status = AwaitOthers(deadline);
+  if (status.ok()) return Result();
+  // The others learn it before this rank fails. The store goes with the rank that serves it, which is rank 0: the
+  // others must have time to read there why.
+  store_->compareSet(kFailureKey, "", std::string(status.message()));
+  if (rank_ == 0) absl::SleepFor(3 * kLongestPause);
+  return status;
+}
+
+// What a conversation that broke off says about the store.
+absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
+  const std::string place = internal::Describe(store);
+  if (error.code() == absl::StatusCode::kUnavailable) {
+    return absl::UnavailableError(absl::StrCat("the ", place, " went away while the ranks met: ", error.message()));
+  }
+  return Annotate(error, absl::StrCat("meeting the other ranks at the ", place));
+}
+
+}  // namespace
+
+absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
+                                 const std::string& facts, absl::Time deadline) {
+  const auto result = std::make_shared<absl::StatusOr<Met>>(absl::UnknownError("not met"));
+  const absl::Status spoken = internal::CallByDeadline(
+      [=] {
+        Meeting meeting(store, rank, world_size, facts);
+        *result = meeting.Hold(deadline);
+        return absl::OkStatus();
+      },
+      // For the words of a meeting that fails at the deadline itself.
+      std::max(deadline, absl::Now()) + absl::Seconds(1));
+  if (!spoken.ok()) return ExplainStore(spoken, store);
+  return *result;
+}
+
+}  // namespace lockstep::comm

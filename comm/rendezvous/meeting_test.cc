@@ -1,0 +1,154 @@
+// Ranks are threads, over an in-process store unless the store itself is what fails.
+
+#include "lockstep/comm/rendezvous/meeting.h"
+
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/rendezvous/c10d_stores.h"
+
+namespace lockstep::comm {
+namespace {
+
+using internal::C10dStore;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+C10dStore NewStore() { return c10::make_intrusive<c10d::HashStore>(); }
+
+struct Rank {
+  int rank, world_size;
+};
+
+std::vector<absl::StatusOr<Met>> MeetAll(const C10dStore& store, const std::vector<Rank>& ranks,
+                                         absl::Duration timeout = absl::Seconds(20)) {
+  std::vector<absl::StatusOr<Met>> met(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    threads.emplace_back([&, i] {
+      met[i] = MeetAllRanks(store, ranks[i].rank, ranks[i].world_size, absl::StrCat("line\n", ranks[i].rank),
+                            absl::Now() + timeout);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return met;
+}
+
+std::string Text(const absl::StatusOr<Met>& met) { return met.ok() ? "OK" : std::string(met.status().message()); }
+
+RankIdentity DeadProcess(int rank) {
+  RankIdentity identity = IdentityOfThisProcess(rank);
+  identity.start_time += 1;  // another process than the one that has the pid now
+  return identity;
+}
+
+void PutMember(const C10dStore& store, const RankIdentity& identity) {
+  store->set(absl::StrCat("lockstep/member/", identity.rank), absl::StrCat("token\n", EncodeIdentity(identity), "\n"));
+}
+
+TEST(MeetAllRanks, TellsEachRankWhoTheOthersAreAndTheirFacts) {
+  const auto met = MeetAll(NewStore(), {{2, 3}, {0, 3}, {1, 3}});
+  for (const auto& rank : met) {
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    EXPECT_TRUE(rank->all_lockstep);
+    EXPECT_THAT(rank->facts, ::testing::ElementsAre("line\n0", "line\n1", "line\n2"));
+    ASSERT_EQ(rank->ranks.size(), 3);
+    EXPECT_EQ(NameOf(rank->ranks[2]), NameOf(IdentityOfThisProcess(2)));
+  }
+}
+
+TEST(MeetAllRanks, OfALargeWorldIsQuick) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < 64; ++rank) ranks.push_back({rank, 64});
+  for (const auto& rank : MeetAll(NewStore(), ranks)) EXPECT_TRUE(rank.ok()) << rank.status();
+}
+
+TEST(MeetAllRanks, APythonRankIsSeenByEveryLockstepRank) {
+  const C10dStore store = NewStore();
+  store->set("default_pg/0//cpu//0/1", "an address of Gloo");
+  for (const auto& rank : MeetAll(store, {{0, 3}, {2, 3}})) {
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    EXPECT_FALSE(rank->all_lockstep);
+    EXPECT_TRUE(rank->ranks.empty());
+    EXPECT_TRUE(rank->facts.empty());
+  }
+}
+
+TEST(MeetAllRanks, ALockstepRankThatHasGoneOnToGlooIsNoPythonRank) {
+  const C10dStore store = NewStore();
+  store->set("default_pg/0//cpu//0/0", "an address of Gloo");
+  for (const auto& rank : MeetAll(store, {{0, 2}, {1, 2}})) {
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    EXPECT_TRUE(rank->all_lockstep);
+  }
+}
+
+TEST(MeetAllRanks, ADuplicateRankFailsEveryRankNamingBothProcesses) {
+  int saw_it_first = 0;
+  for (const auto& rank : MeetAll(NewStore(), {{0, 3}, {1, 3}, {1, 3}})) {
+    EXPECT_THAT(Text(rank),
+                MatchesRegex("rank 1: two processes were given this rank: host .+, pid [0-9]+ and host .+"));
+    saw_it_first += rank.status().code() == absl::StatusCode::kAlreadyExists;
+  }
+  EXPECT_EQ(saw_it_first, 1);
+}
+
+TEST(MeetAllRanks, AnotherWorldSizeFailsEveryRankNamingBoth) {
+  const C10dStore store = NewStore();
+  store->set("lockstep/world", "2|rank 1 (host a, pid 7)");
+  for (const auto& rank : MeetAll(store, {{0, 3}, {2, 3}})) {
+    EXPECT_THAT(Text(rank),
+                MatchesRegex("rank [02] \\(host .+, pid [0-9]+\\) was given world size 3, but rank 1 \\(host "
+                             "a, pid 7\\) world size 2"));
+  }
+}
+
+TEST(MeetAllRanks, AWorldThatNeverFillsNamesTheMissingOnEveryRank) {
+  const absl::Time start = absl::Now();
+  for (const auto& rank : MeetAll(NewStore(), {{0, 4}, {2, 4}}, absl::Milliseconds(500))) {
+    EXPECT_EQ(Text(rank), "these ranks have not joined: 1, 3");
+  }
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(MeetAllRanks, TheOneWhoseDeadlineComesFirstTellsTheOthers) {
+  const C10dStore store = NewStore();
+  std::thread patient([&] {
+    const absl::Status status = MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Minutes(5)).status();
+    EXPECT_EQ(status, absl::AbortedError("these ranks have not joined: 2"));
+  });
+  while (!store->check({"lockstep/member/0"})) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(MeetAllRanks(store, 1, 3, "", absl::Now() + absl::Milliseconds(100)).status(),
+            absl::DeadlineExceededError("these ranks have not joined: 2"));
+  patient.join();
+}
+
+TEST(MeetAllRanks, ARankThatDiedMeanwhileIsNamedAtOnce) {
+  const C10dStore store = NewStore();
+  PutMember(store, DeadProcess(1));
+  const absl::Time start = absl::Now();
+  const absl::Status status = MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Minutes(5)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), absl::StrCat(NameOf(DeadProcess(1)),
+                                           " died while the ranks met, or is of an earlier run whose keys the "
+                                           "in-process store still holds"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(MeetAllRanks, AStoreOfAnEarlierRunIsRefused) {
+  const std::string path = ::testing::TempDir() + "/stale";
+  const C10dStore store = internal::OpenFileStore(path, 2, absl::Seconds(5)).value();
+  PutMember(store, DeadProcess(1));
+  const absl::Status status = MeetAllRanks(store, 1, 2, "", absl::Now() + absl::Seconds(20)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), absl::StrCat("the file store ", path, " still holds ", NameOf(DeadProcess(1)),
+                                           " of an earlier run, which died: each run needs a new one"));
+}
+
+}  // namespace
+}  // namespace lockstep::comm

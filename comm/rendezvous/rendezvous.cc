@@ -1,0 +1,108 @@
+#include "lockstep/comm/rendezvous/rendezvous.h"
+
+#include <fcntl.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/rendezvous/c10d_stores.h"
+#include "lockstep/comm/rendezvous/listen_socket.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+absl::Status NotSet(absl::string_view name, const RankEnvironment& environment) {
+  const bool known = environment.launcher != "no launcher" && environment.launcher != "the environment";
+  return absl::InvalidArgumentError(absl::StrCat("init_method env:// needs environment variable ", name,
+                                                 ", which is not set",
+                                                 known ? absl::StrCat(" by ", environment.launcher) : ""));
+}
+
+absl::StatusOr<Address> FromEnvironment(const RankEnvironment& environment) {
+  if (environment.master_addr.empty()) return NotSet("MASTER_ADDR", environment);
+  if (environment.master_port < 0) return NotSet("MASTER_PORT", environment);
+  return Address{environment.master_addr, environment.master_port};
+}
+
+// "host:port" or "[v6]:port".
+absl::StatusOr<Address> ParseAddress(absl::string_view init_method) {
+  absl::string_view text = absl::StripPrefix(init_method, "tcp://");
+  const size_t colon = text.rfind(':');
+  Address address;
+  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
+      address.port < 1 || address.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("init_method \"", init_method, "\": expected tcp://host:port with a port from 1 to 65535"));
+  }
+  address.host = std::string(absl::StripSuffix(absl::StripPrefix(text.substr(0, colon), "["), "]"));
+  return address;
+}
+
+// The socket that a launcher bound and this process inherited, or a new one.
+absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
+  if (inherited < 0) return BindListenSocket(address.host, address.port);
+  LOCKSTEP_ASSIGN_OR_RETURN(const int port, BoundPort(inherited));
+  if (port != address.port) {
+    return absl::InvalidArgumentError(absl::StrCat("environment variable LOCKSTEP_MASTER_LISTEN_FD=", inherited,
+                                                   " is bound to port ", port, ", but MASTER_PORT=", address.port));
+  }
+  fcntl(inherited, F_SETFD, FD_CLOEXEC);
+  return inherited;
+}
+
+absl::StatusOr<C10dStore> Serve(const Address& address, const RendezvousOptions& options) {
+  const bool inherits = options.init_method == "env://";
+  LOCKSTEP_ASSIGN_OR_RETURN(const int fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));
+  return ServeTcpStore(address, fd, options.timeout);
+}
+
+absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptions& options) {
+  Rendezvous rendezvous;
+  rendezvous.master_addr = address.host;
+  const bool agent = options.init_method == "env://" && options.environment.use_agent_store;
+  if (options.rank == 0 && !agent) {
+    LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.server, Serve(address, options));
+  }
+  // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait
+  // itself.
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, options.world_size, options.timeout));
+  if (agent && options.environment.restart_count > 0) {
+    rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
+        absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);
+  }
+  return rendezvous;
+}
+
+absl::StatusOr<Rendezvous> OpenFile(const RendezvousOptions& options) {
+  const std::string path(absl::StripPrefix(options.init_method, "file://"));
+  if (!absl::StartsWith(path, "/")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("init_method \"", options.init_method, "\": expected file:// and an absolute path"));
+  }
+  Rendezvous rendezvous;
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, OpenFileStore(path, options.world_size, options.timeout));
+  return rendezvous;
+}
+
+}  // namespace
+
+absl::StatusOr<Rendezvous> OpenStore(const RendezvousOptions& options) {
+  if (options.init_method == "env://") {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Address address, FromEnvironment(options.environment));
+    return OpenTcp(address, options);
+  }
+  if (absl::StartsWith(options.init_method, "tcp://")) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Address address, ParseAddress(options.init_method));
+    return OpenTcp(address, options);
+  }
+  if (absl::StartsWith(options.init_method, "file://")) return OpenFile(options);
+  return absl::InvalidArgumentError(
+      absl::StrCat("init_method \"", options.init_method, "\": expected env://, tcp://host:port or file:///path"));
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,51 @@
+// Several hosts on one machine, for tests: network namespaces that are wired to a router.
+
+#ifndef LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
+#define LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lockstep::comm::testing {
+
+// Host h has a loopback and an interface "eth0" with the address 10.213.h.2, each in a subnet of its own; a router
+// between them forwards. Nothing outside can be reached, and hosts have no name server. The namespaces have no names:
+// they go with this object and with the processes inside, so nothing is left of them even if the test is killed.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto hosts, NetworkHosts::Create(2));
+//   hosts->Run(0, [&] { Serve(hosts->Address(0)); });
+//
+// Needs root and iproute2.
+class NetworkHosts {
+ public:
+  // FailedPrecondition where namespaces cannot be made, saying which step was refused.
+  static absl::StatusOr<std::unique_ptr<NetworkHosts>> Create(int count);
+  ~NetworkHosts();
+
+  int count() const { return static_cast<int>(hosts_.size()); }
+  std::string Address(int host) const;
+
+  // Runs `body` on a thread inside the host, and returns when it has. The threads and processes that it starts are
+  // inside too, and so are the sockets that it opens, wherever they are used later.
+  void Run(int host, const std::function<void()>& body) const;
+
+  // Pulls the plug of a host's interface: what it sends, and what is sent to it, is lost without a word.
+  absl::Status Cut(int host) const;
+
+ private:
+  NetworkHosts() = default;
+  absl::Status Make(int count);
+  absl::Status Wire(int host);
+
+  int router_ = -1;  // descriptors of network namespaces
+  std::vector<int> hosts_;
+};
+
+}  // namespace lockstep::comm::testing
+
+#endif  // LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
