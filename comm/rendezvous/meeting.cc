@@ -24,7 +24,7 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 
 constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
 constexpr char kArrivedKey[] = "lockstep/arrived";    // how many have written their member key
-constexpr char kFailureKey[] = "lockstep/failure";    // why the first to fail did
+constexpr char kFailureKey[] = "lockstep/failure";    // "<code>|<message>" of the first to fail
 constexpr char kMemberPrefix[] = "lockstep/member/";  // "<token>\n<identity>\n<facts>"
 
 // What a rank of PyTorch 2.11's init_process_group writes for a backend of CPU tensors before it waits for the others:
@@ -81,6 +81,10 @@ class Meeting {
   absl::Status CheckAlive(const RankIdentity& identity) const;
   bool Has(int rank) const { return members_[rank] != nullptr || is_python_[rank]; }
   std::vector<int> Missing() const;
+  void Tell(const absl::Status& failure) {
+    store_->compareSet(kFailureKey, "", absl::StrCat(static_cast<int>(failure.code()), "|", failure.message()));
+  }
+  absl::Status OtherFailure();
   absl::StatusOr<Met> Result() const;
 
   const C10dStore store_;
@@ -179,7 +183,7 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool all, AllLockstepArrived());
     if (all) return LookForEach();
-    if (store_->check({kFailureKey})) return absl::AbortedError(store_->get_to_str(kFailureKey));
+    if (store_->check({kFailureKey})) return OtherFailure();
     const absl::Time now = absl::Now();
     if (now >= next_look || now >= deadline) {
       LOCKSTEP_RETURN_IF_ERROR(LookForEach());
@@ -192,6 +196,14 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
     absl::SleepFor(std::min(pause, deadline - now));
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+// That ranks are missing is as true here as where the deadline came first; any other failure is the other rank's.
+absl::Status Meeting::OtherFailure() {
+  const std::string text = store_->get_to_str(kFailureKey);
+  const std::pair<std::string, std::string> code_and_message = absl::StrSplit(text, absl::MaxSplits('|', 1));
+  const bool late = code_and_message.first == absl::StrCat(static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  return late ? absl::DeadlineExceededError(code_and_message.second) : absl::AbortedError(code_and_message.second);
 }
 
 absl::StatusOr<Met> Meeting::Result() const {
@@ -210,7 +222,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
   if (status.ok()) return Result();
   // The others learn it before this rank fails. The store goes with the rank that serves it, which is rank 0: the
   // others must have time to read there why.
-  store_->compareSet(kFailureKey, "", std::string(status.message()));
+  Tell(status);
   if (rank_ == 0) absl::SleepFor(3 * kLongestPause);
   return status;
 }

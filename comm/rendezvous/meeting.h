@@ -25,10 +25,17 @@ struct Met {
 };
 
 // Blocks until every rank is there: each Lockstep rank has called this with the same `world_size`, each Python rank has
-// begun torch.distributed.init_process_group("gloo" or "nccl") on the same store. `facts` is any text.
-// AlreadyExists if another process has taken this rank's number, InvalidArgument if another rank was given another
-// world size (both end the waiting of all ranks), Unavailable if the store goes away, DeadlineExceeded naming the ranks
-// that are missing.
+// begun torch.distributed.init_process_group on the same store, with a backend for CPU tensors ("gloo", or the default
+// "cpu:gloo,cuda:nccl": a rank with "nccl" alone writes nothing that could be told from its absence). `facts` is any
+// text. What is written for it lies under "lockstep/", where Python ranks do not look.
+//
+// Fails on every Lockstep rank as soon as one knows why, with the message of the first:
+//   AlreadyExists       another process has taken this rank's number; Aborted on the other ranks
+//   InvalidArgument     another rank was given another world size; Aborted on the other ranks
+//   FailedPrecondition  the store holds this rank of an earlier run, whose process is dead; Aborted on the other ranks
+//   Unavailable         the store went away, or a rank of this machine died after it had come
+//   DeadlineExceeded    these ranks have not joined by the earliest deadline of all, or the store does not answer
+// Rank 0 fails 300 ms after it knows: the store often goes with it, and the others need it to hear why.
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline);
 

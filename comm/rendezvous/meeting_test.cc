@@ -120,7 +120,7 @@ TEST(MeetAllRanks, TheOneWhoseDeadlineComesFirstTellsTheOthers) {
   const C10dStore store = NewStore();
   std::thread patient([&] {
     const absl::Status status = MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Minutes(5)).status();
-    EXPECT_EQ(status, absl::AbortedError("these ranks have not joined: 2"));
+    EXPECT_EQ(status, absl::DeadlineExceededError("these ranks have not joined: 2"));
   });
   while (!store->check({"lockstep/member/0"})) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(MeetAllRanks(store, 1, 3, "", absl::Now() + absl::Milliseconds(100)).status(),

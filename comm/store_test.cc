@@ -1,0 +1,167 @@
+#include "lockstep/comm/store.h"
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+StoreOptions Rank(int rank) {
+  StoreOptions options;
+  options.rank = rank;
+  options.timeout = absl::Seconds(20);
+  return options;
+}
+
+absl::Time In(absl::Duration duration) { return absl::Now() + duration; }
+
+// Two handles of one store.
+struct Pair {
+  Store first, second;
+};
+
+Pair OfOneProcess() {
+  const Store store = Store::InProcess(Rank(0));
+  return {store, store};
+}
+
+Pair OverTcp() {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  return {server, Store::ConnectTcp("127.0.0.1", server.port(), Rank(1)).value()};
+}
+
+Pair InAFile() {
+  static int files = 0;
+  const std::string path = absl::StrCat(::testing::TempDir(), "/store_", getpid(), "_", files++);
+  return {Store::OpenFile(path, 2, Rank(0)).value(), Store::OpenFile(path, 2, Rank(1)).value()};
+}
+
+struct Kind {
+  std::string name;
+  Pair (*open)();
+};
+
+class EveryStore : public ::testing::TestWithParam<Kind> {
+ protected:
+  const Pair pair_ = GetParam().open();
+  const Store& a_ = pair_.first;
+  const Store& b_ = pair_.second;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryStore,
+                         ::testing::Values(Kind{"InProcess", OfOneProcess}, Kind{"Tcp", OverTcp},
+                                           Kind{"File", InAFile}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(EveryStore, GivesTheOthersWhatOneHasSet) {
+  const std::string bytes("a\0b\xff\n", 5);
+  EXPECT_EQ(a_.Set("key", bytes), absl::OkStatus());
+  EXPECT_EQ(b_.Get("key", In(absl::Seconds(20))).value(), bytes);
+  EXPECT_EQ(b_.Get("key").value(), bytes);
+  EXPECT_TRUE(b_.Check({"key"}).value());
+  EXPECT_FALSE(b_.Check({"key", "other"}).value());
+}
+
+TEST_P(EveryStore, CountsTogether) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int j = 0; j < 25; ++j) EXPECT_TRUE((i % 2 ? a_ : b_).Add("sum", i % 2 ? 2 : 1).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(a_.Add("sum", 0).value(), 150);
+  EXPECT_EQ(b_.Get("sum").value(), "150");
+}
+
+TEST_P(EveryStore, WaitsForEveryKey) {
+  std::thread other([&] {
+    EXPECT_EQ(b_.Set("x", "1"), absl::OkStatus());
+    EXPECT_EQ(b_.Set("y", "1"), absl::OkStatus());
+  });
+  EXPECT_EQ(a_.Wait({"x", "y"}, In(absl::Seconds(20))), absl::OkStatus());
+  other.join();
+}
+
+TEST_P(EveryStore, AWaitHoldsUpNoOtherThread) {
+  std::thread waits([&] { EXPECT_EQ(a_.Get("late", In(absl::Seconds(20))).value(), "now"); });
+  EXPECT_EQ(a_.Set("late", "now"), absl::OkStatus());
+  waits.join();
+}
+
+TEST_P(EveryStore, ComparesBeforeItSets) {
+  EXPECT_EQ(a_.CompareSet("owner", "", "a").value(), "a");
+  EXPECT_EQ(b_.CompareSet("owner", "", "b").value(), "a");
+  EXPECT_EQ(b_.CompareSet("owner", "a", "b").value(), "b");
+}
+
+TEST_P(EveryStore, DeletesAKeyOnce) {
+  ASSERT_EQ(a_.Set("gone", "1"), absl::OkStatus());
+  EXPECT_TRUE(a_.Delete("gone").value());
+  EXPECT_FALSE(b_.Delete("gone").value());
+  EXPECT_FALSE(b_.Check({"gone"}).value());
+}
+
+TEST_P(EveryStore, KeepsPrefixesApart) {
+  EXPECT_EQ(a_.WithPrefix("p").WithPrefix("q").Set("key", "1"), absl::OkStatus());
+  EXPECT_EQ(b_.WithPrefix("p").WithPrefix("q").Get("key").value(), "1");
+  EXPECT_EQ(b_.Get("key").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(EveryStore, NamesTheRankTheStoreAndTheKeyThatIsMissing) {
+  const std::string place = GetParam().name == "Tcp"    ? absl::StrCat("rank 0: store at 127.0.0.1:", a_.port())
+                            : GetParam().name == "File" ? "rank 0: file store /"
+                                                        : "rank 0: in-process store";
+  absl::Status status = a_.Get("absent").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(place));
+  EXPECT_THAT(status.message(), HasSubstr(": get \"absent\": no such key"));
+  ASSERT_EQ(a_.Set("here", "1"), absl::OkStatus());
+  status = a_.Wait({"here", "absent"}, In(absl::Milliseconds(50)));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(place));
+  EXPECT_THAT(status.message(), HasSubstr(": wait: not set by the deadline: \"absent\""));
+}
+
+TEST(TcpStore, GoesWithTheHandleThatServesIt) {
+  auto server = std::make_unique<Store>(Store::ServeTcp("127.0.0.1", 0, Rank(0)).value());
+  const int port = server->port();
+  const Store client = Store::ConnectTcp("127.0.0.1", port, Rank(1)).value();
+  absl::Status status;
+  std::thread waits([&] { status = client.Get("never", In(absl::Minutes(5))).status(); });
+  server.reset();
+  waits.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("rank 1: store at 127.0.0.1:", port, ": get \"never\": ")));
+}
+
+TEST(TcpStore, NamesTheAddressThatCannotBeHad) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  EXPECT_THAT(
+      Store::ServeTcp("127.0.0.1", server.port(), Rank(2)).status().message(),
+      HasSubstr(absl::StrCat("rank 2: cannot listen on 127.0.0.1:", server.port(), ": Address already in use")));
+  StoreOptions hasty = Rank(3);
+  hasty.timeout = absl::Seconds(1);
+  const absl::Status elsewhere = Store::ConnectTcp("127.0.0.2", server.port(), hasty).status();
+  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kDeadlineExceeded) << elsewhere;
+  EXPECT_THAT(elsewhere.message(), HasSubstr(absl::StrCat("rank 3: connecting to the store at 127.0.0.2:",
+                                                          server.port(), ": nobody has answered after 1s")));
+}
+
+TEST(FileStore, NamesTheFolderThatDoesNotExist) {
+  EXPECT_EQ(Store::OpenFile("/no/such/store", 1, Rank(1)).status(),
+            absl::NotFoundError("rank 1: file store /no/such/store: folder /no/such/ does not exist"));
+  EXPECT_EQ(Store::OpenFile("here", 1, {}).status(),
+            absl::InvalidArgumentError("file store \"here\": expected an absolute path"));
+}
+
+}  // namespace
+}  // namespace lockstep::comm
