@@ -1,13 +1,19 @@
 #include "lockstep/comm/store.h"
 
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/comm/rendezvous/listen_socket.h"
 
 namespace lockstep::comm {
 namespace {
@@ -154,6 +160,70 @@ TEST(TcpStore, NamesTheAddressThatCannotBeHad) {
   EXPECT_EQ(elsewhere.code(), absl::StatusCode::kDeadlineExceeded) << elsewhere;
   EXPECT_THAT(elsewhere.message(), HasSubstr(absl::StrCat("rank 3: connecting to the store at 127.0.0.2:",
                                                           server.port(), ": nobody has answered after 1s")));
+}
+
+// Stands between one client and a store, and can stop to pass bytes on, as a cut network does.
+class Wire {
+ public:
+  explicit Wire(int port) : near_(internal::BindListenSocket("127.0.0.1", 0).value()), far_port_(port) {
+    thread_ = std::thread([this] { Forward(); });
+  }
+  ~Wire() {
+    ended_ = true;
+    thread_.join();
+    close(near_);
+  }
+  int port() const { return internal::BoundPort(near_).value(); }
+  void Cut() { cut_ = true; }
+
+ private:
+  void Forward() {
+    pollfd ends[2] = {{accept4(near_, nullptr, nullptr, SOCK_CLOEXEC), POLLIN, 0}, {ConnectTo(far_port_), POLLIN, 0}};
+    while (!ended_) {
+      if (poll(ends, 2, /*milliseconds=*/5) <= 0 || cut_) continue;
+      for (const int from : {0, 1}) {
+        char buffer[4096];
+        const ssize_t count = ends[from].revents ? recv(ends[from].fd, buffer, sizeof(buffer), MSG_DONTWAIT) : 0;
+        if (count > 0) send(ends[1 - from].fd, buffer, count, MSG_NOSIGNAL);
+      }
+    }
+    for (const pollfd& end : ends) close(end.fd);
+  }
+  static int ConnectTo(int port);
+
+  const int near_, far_port_;
+  std::atomic<bool> cut_{false}, ended_{false};
+  std::thread thread_;
+};
+
+int Wire::ConnectTo(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+TEST(TcpStore, ThatDoesNotAnswerAnyMoreIsAnErrorOnceAndForAll) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  Wire wire(server.port());
+  StoreOptions options = Rank(1);
+  options.timeout = absl::Seconds(5);
+  const Store client = Store::ConnectTcp("127.0.0.1", wire.port(), options).value();
+  ASSERT_EQ(client.Set("key", "1"), absl::OkStatus());
+  ASSERT_EQ(client.Get("key").value(), "1");
+  wire.Cut();
+  const absl::Time start = absl::Now();
+  const std::string store = absl::StrCat("rank 1: store at 127.0.0.1:", wire.port());
+  EXPECT_EQ(client.Get("key").status(), absl::DeadlineExceededError(absl::StrCat(
+                                            store,
+                                            ": get \"key\": the store does not answer (the process that serves "
+                                            "it is stopped, or the network is cut)")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(8));
+  EXPECT_EQ(client.WithPrefix("p").Add("n", 1).status(),
+            absl::UnavailableError(absl::StrCat(store, ": add \"n\": the store has stopped to answer before")));
 }
 
 TEST(FileStore, NamesTheFolderThatDoesNotExist) {

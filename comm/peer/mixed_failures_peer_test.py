@@ -65,8 +65,9 @@ class MixedGroupThatForms(unittest.TestCase):
         store_at(port).wait(["default_pg/0//cpu//0/1"])  # the key by which MeetAllRanks knows a Python rank
         os.kill(doomed.pid, signal.SIGKILL)
         output, _ = lockstep.communicate(timeout=2 * mixed_ranks.PATIENCE)
-        self.assertEqual((lockstep.returncode, output),
-                         (1, "DEADLINE_EXCEEDED: rank 0 of 3: these ranks have not joined: 2\n"))
+        self.assertEqual(
+            (lockstep.returncode, output), (1, "DEADLINE_EXCEEDED: rank 0 of 3: these ranks have not joined: 2\n")
+        )
         doomed.join()
 
     def test_pythons_rank_0_that_dies_while_the_group_forms_is_named(self):
@@ -80,7 +81,9 @@ class MixedGroupThatForms(unittest.TestCase):
         output, _ = lockstep.communicate(timeout=2 * mixed_ranks.PATIENCE)
         self.assertLess(time.monotonic() - start, 5)
         self.assertEqual(lockstep.returncode, 1)
-        self.assertIn(f"UNAVAILABLE: rank 1 of 3: the store at 127.0.0.1:{port} went away while the ranks met: ", output)
+        self.assertIn(
+            f"UNAVAILABLE: rank 1 of 3: the store at 127.0.0.1:{port} went away while the ranks met: ", output
+        )
         master.join()
 
     def test_pythons_rank_0_that_is_stopped_is_named_by_the_deadline(self):
@@ -93,9 +96,14 @@ class MixedGroupThatForms(unittest.TestCase):
         start = time.monotonic()
         output, _ = lockstep.communicate(timeout=2 * mixed_ranks.PATIENCE)
         self.assertLess(time.monotonic() - start, 10)
-        self.assertEqual((lockstep.returncode, output),
-                         (1, "DEADLINE_EXCEEDED: rank 1 of 3: meeting the other ranks at the store at "
-                             f"127.0.0.1:{port}: no answer\n"))
+        self.assertEqual(
+            (lockstep.returncode, output),
+            (
+                1,
+                "DEADLINE_EXCEEDED: rank 1 of 3: meeting the other ranks at the store at "
+                f"127.0.0.1:{port}: no answer\n",
+            ),
+        )
         os.kill(master.pid, signal.SIGKILL)
         master.join()
 

@@ -34,9 +34,14 @@ class MixedGroup(unittest.TestCase):
 
     def test_under_the_store_of_torchruns_agent(self):
         agent = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(agent.port), "WORLD_SIZE": "2",
-                     "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True",
-                     "TORCHELASTIC_RESTART_COUNT": "0"}
+        variables = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(agent.port),
+            "WORLD_SIZE": "2",
+            "TORCHELASTIC_RUN_ID": "none",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+        }
         lockstep = {0: mixed_ranks.start_lockstep("env://", -1, -1, env={**os.environ, **variables, "RANK": "0"})}
         os.environ.update(variables)
         try:

@@ -150,5 +150,11 @@ TEST(MeetAllRanks, AStoreOfAnEarlierRunIsRefused) {
                                            " of an earlier run, which died: each run needs a new one"));
 }
 
+TEST(MeetAllRanks, AMemberThatIsNoneOfOursIsRefused) {
+  const C10dStore store = NewStore();
+  store->set("lockstep/member/1", "garbage");
+  EXPECT_EQ(Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20))), "no member of a group: \"garbage\"");
+}
+
 }  // namespace
 }  // namespace lockstep::comm
