@@ -72,6 +72,25 @@ TEST(NetworkHosts, AHostReachesTheOthersAndNothingElse) {
   close(fd);
 }
 
+TEST(NetworkHosts, AStoreListensForTheHostsThatItsAddressNames) {
+  const auto hosts = NetworkHosts::Create(2);
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  for (const bool loopback : {true, false}) {
+    internal::RendezvousOptions options;
+    options.init_method = absl::StrCat("tcp://", loopback ? "127.0.0.1" : (*hosts)->Address(0), ":", kPort);
+    options.timeout = absl::Seconds(20);
+    absl::StatusOr<internal::Rendezvous> master;
+    (*hosts)->Run(0, [&] { master = internal::OpenStore(options); });
+    ASSERT_TRUE(master.ok()) << master.status();
+    options.init_method = absl::StrCat("tcp://", (*hosts)->Address(0), ":", kPort);
+    options.rank = 1;
+    options.timeout = loopback ? absl::Seconds(1) : absl::Seconds(20);
+    absl::Status other;
+    (*hosts)->Run(1, [&] { other = internal::OpenStore(options).status(); });
+    EXPECT_EQ(other.ok(), !loopback) << other;
+  }
+}
+
 TEST(NetworkHosts, AreGoneWithTheObject) {
   const auto link_exists = [] { return system("ip -o link | grep -q host0@") == 0; };
   {
