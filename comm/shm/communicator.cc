@@ -109,6 +109,7 @@ std::shared_ptr<char> Communicator::Allocate(size_t bytes) {
 std::shared_ptr<Call> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);
+  CheckOthersLocked();
   if (!failure_.ok()) {
     call->Fail(failure_);
     return call;
@@ -131,6 +132,7 @@ std::shared_ptr<Call> Communicator::StartMessage(Kind kind, int peer, int64_t ta
                                                  std::shared_ptr<void> owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto message = std::make_shared<Message>(kind, peer, tag, buffer, std::move(owner), next_message_++);
+  CheckOthersLocked();
   if (!failure_.ok()) {
     message->End(failure_);
     return message;
