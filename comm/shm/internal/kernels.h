@@ -1,0 +1,346 @@
+// The reductions' inner loops. Each source that includes this header compiles them for the instruction set in force
+// there: everything is in an anonymous namespace, so that no two versions become one at link time.
+
+#ifndef LOCKSTEP_COMM_SHM_INTERNAL_KERNELS_H_
+#define LOCKSTEP_COMM_SHM_INTERNAL_KERNELS_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "lockstep/comm/shm/reduce.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace lockstep::comm::shm::internal {
+
+ReduceFunction BaselineKernel(DType dtype, Op op);
+// Requires AVX2 and F16C. Null where this build has none.
+ReduceFunction Avx2Kernel(DType dtype, Op op);
+
+namespace {  // NOLINT(google-build-namespaces): one version a source, as said above
+
+// Elements at a time: the accumulators stay in the first-level cache.
+constexpr size_t kBlock = 512;
+
+inline uint32_t Bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float FromBits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// How an element is stored (Stored) and computed with (Value); kByElement: reading one by one vectorises.
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Value = T;
+  static constexpr bool kByElement = true;
+  static Value At(const char* from, size_t i) {
+    T value;
+    memcpy(&value, from + i * sizeof(T), sizeof(T));
+    return value;
+  }
+  static void Load(Value* to, const char* from, size_t n) { memcpy(to, from, n * sizeof(T)); }
+  static void Store(char* to, const Value* from, size_t n) { memcpy(to, from, n * sizeof(T)); }
+};
+
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Value = float;
+  static constexpr bool kByElement = true;
+  static Value At(const char* from, size_t i) {
+    uint16_t half;
+    memcpy(&half, from + 2 * i, 2);
+    return FromBits(uint32_t{half} << 16);
+  }
+  static void Load(Value* to, const char* from, size_t n) {
+    for (size_t i = 0; i < n; ++i) to[i] = At(from, i);
+  }
+  // To nearest even; NaN stays NaN.
+  static void Store(char* to, const Value* from, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t bits = Bits(from[i]);
+      const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+      const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+      const auto half = static_cast<uint16_t>(nan ? 0x7fc0 : rounded);
+      memcpy(to + 2 * i, &half, 2);
+    }
+  }
+};
+
+// IEEE 754 binary16, without hardware.
+inline float HalfToFloat(uint16_t half) {
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t exponent = (half >> 10) & 31, fraction = half & 0x3ff;
+  if (exponent == 31) return FromBits(sign | 0x7f800000 | (fraction << 13));
+  if (exponent != 0) return FromBits(sign | ((exponent + 112) << 23) | (fraction << 13));
+  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+  return FromBits(sign | Bits(magnitude));
+}
+inline uint16_t FloatToHalf(float value) {
+  const uint32_t bits = Bits(value);
+  const uint32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
+  if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // rounds to 65536 or more
+  if (magnitude < 0x38800000) {  // below 2^-14: a subnormal, whose unit is the last bit of 0.5f
+    const uint32_t subnormal = Bits(FromBits(magnitude) + 0.5f) - Bits(0.5f);
+    return static_cast<uint16_t>(sign | subnormal);
+  }
+  const uint32_t rebased = magnitude - (112u << 23);
+  return static_cast<uint16_t>(sign | ((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13));
+}
+
+struct Float16 {
+  using Stored = uint16_t;
+  using Value = float;
+  static constexpr bool kByElement = false;  // eight at a time
+  static void Load(Value* to, const char* from, size_t n) {
+    size_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i))));
+    }
+#endif
+    for (; i < n; ++i) {
+      uint16_t half;
+      memcpy(&half, from + 2 * i, 2);
+      to[i] = HalfToFloat(half);
+    }
+  }
+  static void Store(char* to, const Value* from, size_t n) {
+    size_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+    for (; i < n; ++i) {
+      const uint16_t half = FloatToHalf(from[i]);
+      memcpy(to + 2 * i, &half, 2);
+    }
+  }
+};
+
+template <typename T>
+struct ComplexValue {
+  T real, imaginary;
+};
+
+// Signed integers are summed as unsigned ones: overflow wraps.
+template <typename T>
+struct Sum {
+  static T Apply(T a, T b) { return static_cast<T>(a + b); }
+};
+template <typename T>
+struct Product {
+  static T Apply(T a, T b) { return static_cast<T>(a * b); }
+};
+// uint16_t would multiply as int, and overflow.
+template <>
+struct Product<uint16_t> {
+  static uint16_t Apply(uint16_t a, uint16_t b) { return static_cast<uint16_t>(uint32_t{a} * b); }
+};
+template <typename T>
+struct Sum<ComplexValue<T>> {
+  static ComplexValue<T> Apply(ComplexValue<T> a, ComplexValue<T> b) {
+    return {a.real + b.real, a.imaginary + b.imaginary};
+  }
+};
+template <typename T>
+struct Product<ComplexValue<T>> {
+  static ComplexValue<T> Apply(ComplexValue<T> a, ComplexValue<T> b) {
+    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+  }
+};
+// a != a: NaN wins.
+template <typename T>
+struct Min {
+  static T Apply(T a, T b) { return a < b || a != a ? a : b; }
+};
+template <typename T>
+struct Max {
+  static T Apply(T a, T b) { return a > b || a != a ? a : b; }
+};
+template <typename T>
+struct Band {
+  static T Apply(T a, T b) { return static_cast<T>(a & b); }
+};
+template <typename T>
+struct Bor {
+  static T Apply(T a, T b) { return static_cast<T>(a | b); }
+};
+template <typename T>
+struct Bxor {
+  static T Apply(T a, T b) { return static_cast<T>(a ^ b); }
+};
+
+template <typename T>
+struct Keep {
+  static T Apply(T sum, int) { return sum; }
+};
+template <typename T>
+struct Divide {
+  static T Apply(T sum, int n) { return sum / static_cast<T>(n); }
+};
+template <typename T>
+struct Divide<ComplexValue<T>> {
+  static ComplexValue<T> Apply(ComplexValue<T> sum, int n) {
+    return {sum.real / static_cast<T>(n), sum.imaginary / static_cast<T>(n)};
+  }
+};
+
+template <typename Format, typename Combine, typename Finish>
+void ReduceBlock(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t offset,
+                 size_t n) {
+  using Value = typename Format::Value;
+  alignas(64) Value sum[kBlock];
+  Format::Load(sum, inputs[0] + offset, n);
+  for (int k = 1; k < inputs_count; ++k) {
+    const char* const input = inputs[k] + offset;
+    if constexpr (Format::kByElement) {
+      for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(sum[i], Format::At(input, i));
+    } else {
+      alignas(64) Value next[kBlock];
+      Format::Load(next, input, n);
+      for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(sum[i], next[i]);
+    }
+  }
+  for (size_t i = 0; i < n; ++i) sum[i] = Finish::Apply(sum[i], inputs_count);
+  for (int k = 0; k < outputs_count; ++k) Format::Store(outputs[k] + offset, sum, n);
+}
+
+template <typename Format, typename Combine, typename Finish>
+void Reduce(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count) {
+  constexpr size_t kSize = sizeof(typename Format::Stored);
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = count - first < kBlock ? count - first : kBlock;
+    ReduceBlock<Format, Combine, Finish>(outputs, outputs_count, inputs, inputs_count, first * kSize, n);
+  }
+}
+
+template <typename Format>
+ReduceFunction FloatingKernel(Op op) {
+  using Value = typename Format::Value;
+  switch (op) {
+    case Op::kSum:
+      return Reduce<Format, Sum<Value>, Keep<Value>>;
+    case Op::kAvg:
+      return Reduce<Format, Sum<Value>, Divide<Value>>;
+    case Op::kProduct:
+      return Reduce<Format, Product<Value>, Keep<Value>>;
+    case Op::kMin:
+      return Reduce<Format, Min<Value>, Keep<Value>>;
+    case Op::kMax:
+      return Reduce<Format, Max<Value>, Keep<Value>>;
+    default:
+      return nullptr;
+  }
+}
+
+template <typename T>
+ReduceFunction ComplexKernel(Op op) {
+  using Value = ComplexValue<T>;
+  switch (op) {
+    case Op::kSum:
+      return Reduce<Plain<Value>, Sum<Value>, Keep<Value>>;
+    case Op::kAvg:
+      return Reduce<Plain<Value>, Sum<Value>, Divide<Value>>;
+    case Op::kProduct:
+      return Reduce<Plain<Value>, Product<Value>, Keep<Value>>;
+    default:
+      return nullptr;
+  }
+}
+
+// `T` compares as the dtype does; `Unsigned` wraps.
+template <typename T, typename Unsigned>
+ReduceFunction IntegerKernel(Op op) {
+  switch (op) {
+    case Op::kSum:
+      return Reduce<Plain<Unsigned>, Sum<Unsigned>, Keep<Unsigned>>;
+    case Op::kProduct:
+      return Reduce<Plain<Unsigned>, Product<Unsigned>, Keep<Unsigned>>;
+    case Op::kMin:
+      return Reduce<Plain<T>, Min<T>, Keep<T>>;
+    case Op::kMax:
+      return Reduce<Plain<T>, Max<T>, Keep<T>>;
+    case Op::kBand:
+      return Reduce<Plain<Unsigned>, Band<Unsigned>, Keep<Unsigned>>;
+    case Op::kBor:
+      return Reduce<Plain<Unsigned>, Bor<Unsigned>, Keep<Unsigned>>;
+    case Op::kBxor:
+      return Reduce<Plain<Unsigned>, Bxor<Unsigned>, Keep<Unsigned>>;
+    case Op::kAvg:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+// Booleans are bytes of 0 or 1.
+inline ReduceFunction BoolKernel(Op op) {
+  switch (op) {
+    case Op::kSum:
+    case Op::kMax:
+    case Op::kBor:
+      return Reduce<Plain<uint8_t>, Bor<uint8_t>, Keep<uint8_t>>;
+    case Op::kProduct:
+    case Op::kMin:
+    case Op::kBand:
+      return Reduce<Plain<uint8_t>, Band<uint8_t>, Keep<uint8_t>>;
+    case Op::kBxor:
+      return Reduce<Plain<uint8_t>, Bxor<uint8_t>, Keep<uint8_t>>;
+    case Op::kAvg:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+inline ReduceFunction KernelHere(DType dtype, Op op) {
+  switch (dtype) {
+    case DType::kBytes:
+      return nullptr;
+    case DType::kBool:
+      return BoolKernel(op);
+    case DType::kUInt8:
+      return IntegerKernel<uint8_t, uint8_t>(op);
+    case DType::kUInt16:
+      return IntegerKernel<uint16_t, uint16_t>(op);
+    case DType::kUInt32:
+      return IntegerKernel<uint32_t, uint32_t>(op);
+    case DType::kUInt64:
+      return IntegerKernel<uint64_t, uint64_t>(op);
+    case DType::kInt8:
+      return IntegerKernel<int8_t, uint8_t>(op);
+    case DType::kInt16:
+      return IntegerKernel<int16_t, uint16_t>(op);
+    case DType::kInt32:
+      return IntegerKernel<int32_t, uint32_t>(op);
+    case DType::kInt64:
+      return IntegerKernel<int64_t, uint64_t>(op);
+    case DType::kFloat16:
+      return FloatingKernel<Float16>(op);
+    case DType::kBFloat16:
+      return FloatingKernel<BFloat16>(op);
+    case DType::kFloat32:
+      return FloatingKernel<Plain<float>>(op);
+    case DType::kFloat64:
+      return FloatingKernel<Plain<double>>(op);
+    case DType::kComplex64:
+      return ComplexKernel<float>(op);
+    case DType::kComplex128:
+      return ComplexKernel<double>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace lockstep::comm::shm::internal
+
+#endif  // LOCKSTEP_COMM_SHM_INTERNAL_KERNELS_H_

@@ -1,0 +1,25 @@
+#include "lockstep/comm/shm/reduce.h"
+
+#include "lockstep/comm/shm/internal/kernels.h"
+
+namespace lockstep::comm::shm {
+namespace {
+
+// Every processor with AVX2 has F16C.
+bool HasAvx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+ReduceFunction ReduceFunctionFor(DType dtype, Op op) {
+  static const bool avx2 = HasAvx2();
+  const ReduceFunction fast = avx2 ? internal::Avx2Kernel(dtype, op) : nullptr;
+  return fast ? fast : internal::BaselineKernel(dtype, op);
+}
+
+}  // namespace lockstep::comm::shm

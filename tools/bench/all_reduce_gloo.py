@@ -1,0 +1,66 @@
+"""PyTorch's Gloo, timed as all_reduce.cc times ours: `all_reduce_gloo.py RANKS CASE,CASE,...` prints the same lines."""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def run_case(name, rank, ranks):
+    _, size, dtype_name = name.split("/")
+    size, dtype = int(size), getattr(torch, dtype_name)
+    count = size // dtype.itemsize
+    batch = min(64, max(1, (4 << 20) // size))
+    batches = min(100, max(5, (512 << 20) // (size * batch)))
+    base = torch.arange(count).remainder(13).to(dtype)
+    tensors = [torch.empty(count, dtype=dtype) for _ in range(batch)]
+    warm_up = min(batches, 5)
+    seconds, cpu = [], 0.0
+    for step in range(-warm_up, batches):
+        offset = (step + warm_up) % 5
+        for tensor in tensors:
+            tensor.copy_(base).add_(offset + rank)
+        dist.barrier()
+        cpu_begin, begin = time.process_time(), time.perf_counter()
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        took = time.perf_counter() - begin
+        if step >= 0:
+            seconds.append(took / batch)
+            cpu += time.process_time() - cpu_begin
+        expected = base * ranks + sum(offset + r for r in range(ranks))
+        for tensor in tensors:
+            if not torch.equal(tensor, expected):
+                raise SystemExit(f"{name}: a sum is wrong")
+    slowest = torch.tensor(seconds, dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    all_cpu = torch.tensor([cpu], dtype=torch.float64)
+    dist.all_reduce(all_cpu)
+    if rank == 0:
+        reduced = size * batch * batches
+        line = {"case": name, "seconds": statistics.median(slowest.tolist()), "cpu_ns_per_byte": all_cpu.item() * 1e9 / reduced}
+        print(json.dumps(line), flush=True)
+
+
+def run_rank(rank, ranks, cases, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    for case in cases:
+        run_case(case, rank, ranks)
+    dist.destroy_process_group()
+
+
+def main():
+    ranks, cases = int(sys.argv[1]), sys.argv[2].split(",")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run_rank, (ranks, cases, os.path.join(folder, "store")), nprocs=ranks)
+
+
+if __name__ == "__main__":
+    main()
