@@ -23,6 +23,7 @@ using internal::Participant;
 using internal::Spoke;
 
 constexpr char kEndpointKey[] = "watch";
+constexpr auto kLatecomerPatience = std::chrono::seconds(1);
 // How often a rank that waits for rank 0 to publish looks whether rank 0 still lives.
 constexpr absl::Duration kStoreInterval = absl::Milliseconds(250);
 
@@ -86,7 +87,10 @@ class Watch::Impl {
       participant.set_send([this](const Frame& frame) { spoke->Send(frame); });
       spoke->Start();
     }
-    return participant.AwaitWelcome();
+    const absl::Status welcome = participant.AwaitWelcome();
+    // At the deadline the others know as much by themselves.
+    if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
+    return welcome;
   }
 
   Participant participant;

@@ -191,6 +191,11 @@ Clock::time_point Arbiter::Tick(Clock::time_point now) {
   return cause_ ? Clock::time_point::max() : next;
 }
 
+bool Arbiter::ExpectsMore() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [this](const Member& member) { return !member.joined && fate_of_(member.identity).empty(); });
+}
+
 std::string Arbiter::FateOfMissing() const {
   for (const Member& member : members_) {
     const std::string fate = member.joined ? "" : fate_of_(member.identity);

@@ -21,6 +21,7 @@ constexpr size_t kMaxHelloText = 64;
 constexpr size_t kMostStrangers = 64;  // beside one a rank
 constexpr auto kStrangerPatience = std::chrono::seconds(5);
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
+constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
 // In a time that does not depend on where they differ.
@@ -86,6 +87,17 @@ void Hub::Send(const Frame& frame) {
     arbiter_.Receive(0, frame, Clock::now());
   }
   waker_.Wake();
+}
+
+void Hub::AwaitLatecomers(Clock::duration patience) {
+  const Clock::time_point due = Clock::now() + patience;
+  while (Clock::now() < due) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!arbiter_.ExpectsMore()) return;
+    }
+    std::this_thread::sleep_for(kLatecomerInterval);
+  }
 }
 
 void Hub::Leave(const Frame& farewell) {

@@ -41,6 +41,10 @@ class Hub {
   // A frame of rank 0's own. Any thread; does not block.
   void Send(const Frame& frame);
 
+  // For a group that failed while it was made: blocks until the ranks that are still to come have come, and so been
+  // told of the cause, or for `patience`.
+  void AwaitLatecomers(Clock::duration patience);
+
   // Tells all others of rank 0's farewell, for 150 ms at most, and ends the thread.
   void Leave(const Frame& farewell);
 
