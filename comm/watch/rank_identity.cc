@@ -59,20 +59,6 @@ absl::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
   return stat;
 }
 
-std::string DescribeEnd(const ProcessStat& stat) {
-  if (!stat.wait_status) return "died";
-  if (WIFSIGNALED(*stat.wait_status)) {
-    const int number = WTERMSIG(*stat.wait_status);
-    return absl::StrCat("died: signal ", number, " (", strsignal(number), ")");
-  }
-  return absl::StrCat("exited with code ", WEXITSTATUS(*stat.wait_status));
-}
-
-bool IsVisible(const RankIdentity& identity) {
-  return !identity.boot_id.empty() && identity.pid_namespace == LinkTarget("/proc/self/ns/pid") &&
-         identity.boot_id == FirstLine("/proc/sys/kernel/random/boot_id");
-}
-
 }  // namespace
 
 RankIdentity IdentityOfThisProcess(int rank) {
@@ -118,11 +104,25 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text) {
   return identity;
 }
 
+std::string DescribeEnd(absl::optional<int> wait_status) {
+  if (!wait_status) return "died";
+  if (WIFSIGNALED(*wait_status)) {
+    const int number = WTERMSIG(*wait_status);
+    return absl::StrCat("died: signal ", number, " (", strsignal(number), ")");
+  }
+  return absl::StrCat("exited with code ", WEXITSTATUS(*wait_status));
+}
+
+bool IsVisible(const RankIdentity& identity) {
+  return !identity.boot_id.empty() && identity.pid_namespace == LinkTarget("/proc/self/ns/pid") &&
+         identity.boot_id == FirstLine("/proc/sys/kernel/random/boot_id");
+}
+
 std::string FateOf(const RankIdentity& identity) {
   if (!IsVisible(identity)) return "";
   const auto stat = ReadProcessStat(absl::StrCat(identity.pid));
   if (!stat || stat->start_time != identity.start_time) return "died";
-  return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(*stat) : "";
+  return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(stat->wait_status) : "";
 }
 
 bool IsStopped(const RankIdentity& identity) {

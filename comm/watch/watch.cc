@@ -9,6 +9,7 @@
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/hub.h"
 #include "lockstep/comm/watch/internal/participant.h"
+#include "lockstep/comm/watch/internal/process_handle.h"
 #include "lockstep/comm/watch/internal/spoke.h"
 #include "lockstep/comm/watch/internal/wording.h"
 
@@ -52,23 +53,23 @@ absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Partic
   return made;
 }
 
-absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options) {
+absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const internal::ProcessHandle& hub) {
   while (true) {
     const absl::Time until = std::min(options.deadline, absl::Now() + kStoreInterval);
     const absl::StatusOr<std::string> text = options.get(kEndpointKey, until);
     if (text.ok() || !absl::IsDeadlineExceeded(text.status())) return text;
-    const std::string fate = FateOf(options.ranks[0]);
-    if (!fate.empty()) return absl::UnavailableError(internal::LostText(options.ranks[0], fate, ""));
+    const std::string fate = hub.Fate();
+    if (!fate.empty()) return absl::UnavailableError(internal::LostText(hub.identity(), fate, ""));
     if (absl::Now() >= options.deadline) return absl::DeadlineExceededError(internal::MissingText({options.ranks[0]}));
   }
 }
 
 absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Participant* participant) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options));
+  internal::ProcessHandle hub(options.ranks[0]);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined,
-                            JoinHub(endpoint, options.rank, options.ranks[0], options.deadline));
-  return std::make_unique<Spoke>(std::move(joined), options.ranks[0], participant);
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline));
+  return std::make_unique<Spoke>(std::move(joined), std::move(hub), participant);
 }
 
 }  // namespace

@@ -31,11 +31,18 @@ bool SameToken(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
+std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks) {
+  std::vector<ProcessHandle> handles;
+  for (const RankIdentity& identity : ranks) handles.emplace_back(identity);
+  return handles;
+}
+
 }  // namespace
 
 Hub::Hub(HubOptions options, Participant* participant)
     : options_(std::move(options)),
       participant_(participant),
+      processes_(Handles(options_.ranks)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       arbiter_(
           options_.ranks, options_.joining_deadline,
@@ -46,7 +53,7 @@ Hub::Hub(HubOptions options, Participant* participant)
               by_rank_[rank]->connection.Send(frame);
             }
           },
-          FateOf),
+          [this](const RankIdentity& identity) { return processes_[identity.rank].Fate(); }),
       listener_(options_.listener),
       next_id_(kFirstPeerId),
       by_rank_(options_.ranks.size()) {

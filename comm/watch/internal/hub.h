@@ -13,6 +13,7 @@
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/participant.h"
+#include "lockstep/comm/watch/internal/process_handle.h"
 #include "lockstep/comm/watch/internal/wake.h"
 #include "lockstep/comm/watch/rank_identity.h"
 
@@ -67,6 +68,7 @@ class Hub {
 
   const HubOptions options_;
   Participant* const participant_;
+  const std::vector<ProcessHandle> processes_;  // by rank
   const int epoll_;
   Waker waker_;
 

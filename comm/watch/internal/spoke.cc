@@ -24,18 +24,18 @@ absl::Status LostStatus(const RankIdentity& hub, const std::string& fate, const 
 }
 
 // The fate of a process whose connection has just ended: it takes a moment to show.
-std::string AwaitFate(const RankIdentity& identity) {
+std::string AwaitFate(const ProcessHandle& process) {
   const Clock::time_point due = Clock::now() + kFatePatience;
-  std::string fate = FateOf(identity);
+  std::string fate = process.Fate();
   while (fate.empty() && Clock::now() < due) {
     std::this_thread::sleep_for(kFateInterval);
-    fate = FateOf(identity);
+    fate = process.Fate();
   }
   return fate;
 }
 
 // The frames that the hub sends until it welcomes or the connection ends.
-absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const RankIdentity& hub, absl::Time deadline) {
+absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const ProcessHandle& hub, absl::Time deadline) {
   while (absl::Now() < deadline + kVerdictPatience) {
     pollfd waited = {connection.fd(), POLLIN, 0};
     poll(&waited, 1, 50);
@@ -46,30 +46,30 @@ absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const Ra
     }
     if (connection.ended()) return std::vector<Frame>();
   }
-  return absl::DeadlineExceededError(SilentText(hub));
+  return absl::DeadlineExceededError(SilentText(hub.identity()));
 }
 
 }  // namespace
 
-absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const RankIdentity& hub, absl::Time deadline) {
+absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline) {
   while (true) {
     const absl::StatusOr<int> fd = Connect(endpoint, deadline);
     if (!fd.ok()) {
       const std::string fate = absl::IsUnavailable(fd.status()) ? AwaitFate(hub) : "";
-      return fate.empty() ? fd.status() : LostStatus(hub, fate, "");
+      return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
     }
     Joined joined{std::make_unique<Connection>(*fd), {}};
     joined.connection->Send({Frame::Type::kHello, rank, 0, -1, 0, endpoint.token});
     LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, hub, deadline));
     if (!joined.frames.empty()) return joined;
     const std::string fate = AwaitFate(hub);
-    if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub, fate, joined.connection->end());
+    if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub.identity(), fate, joined.connection->end());
     absl::SleepFor(kRetryInterval);
   }
 }
 
-Spoke::Spoke(Joined joined, const RankIdentity& hub, Participant* participant)
-    : hub_(hub),
+Spoke::Spoke(Joined joined, ProcessHandle hub, Participant* participant)
+    : hub_(std::move(hub)),
       participant_(participant),
       first_frames_(std::move(joined.frames)),
       connection_(std::move(joined.connection)) {}
@@ -124,9 +124,9 @@ std::vector<Frame> Spoke::Receive() {
 
 Clock::time_point Spoke::TickLost(Clock::time_point now) {
   if (lost_.empty() || participant_->hub_left()) return Clock::time_point::max();
-  const std::string fate = FateOf(hub_);
+  const std::string fate = hub_.Fate();
   if (fate.empty() && now < lost_due_) return now + kFateInterval;
-  const absl::Status cause = LostStatus(hub_, fate, lost_);
+  const absl::Status cause = LostStatus(hub_.identity(), fate, lost_);
   participant_->Deliver(
       {Frame::Type::kCause, -1, static_cast<int32_t>(cause.code()), -1, 0, std::string(cause.message())});
   lost_.clear();

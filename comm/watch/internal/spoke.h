@@ -11,8 +11,8 @@
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/participant.h"
+#include "lockstep/comm/watch/internal/process_handle.h"
 #include "lockstep/comm/watch/internal/wake.h"
-#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm::internal {
 
@@ -24,13 +24,13 @@ struct Joined {
 
 // Connects and says hello, and again when the hub, flooded with strangers, dropped us; blocks until every rank has
 // joined. The group's first cause if it fails before that, Unavailable if rank 0 is gone, DeadlineExceeded.
-absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const RankIdentity& hub, absl::Time deadline);
+absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline);
 
 // Another rank's connection to rank 0, on a thread of its own.
 class Spoke {
  public:
   // `participant` is borrowed, and gets the hub's frames on the spoke's thread.
-  Spoke(Joined joined, const RankIdentity& hub, Participant* participant);
+  Spoke(Joined joined, ProcessHandle hub, Participant* participant);
   ~Spoke();
 
   // Starts the thread; once, and before any frame is given to Send().
@@ -48,7 +48,7 @@ class Spoke {
   Clock::time_point TickLost(Clock::time_point now);
   void Disconnect();
 
-  const RankIdentity hub_;
+  const ProcessHandle hub_;
   Participant* const participant_;
   Waker waker_;
   std::vector<Frame> first_frames_;  // the thread's
