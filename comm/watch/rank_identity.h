@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 
 namespace lockstep::comm {
 
@@ -39,6 +40,15 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
 // "died" where the reason cannot be seen any more; empty while it runs, or where it cannot be seen from here (another
 // machine or pid namespace).
 std::string FateOf(const RankIdentity& identity);
+
+// The same from the status that waitpid() gives; "died" without one.
+std::string DescribeEnd(absl::optional<int> wait_status);
+
+// Whether `identity`'s process, dead or alive, can be seen from this one.
+bool IsVisible(const RankIdentity& identity);
+
+// Whether `identity`'s process is stopped, as by SIGSTOP or a debugger; false where that cannot be seen from here.
+bool IsStopped(const RankIdentity& identity);
 
 }  // namespace lockstep::comm
 

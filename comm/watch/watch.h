@@ -22,7 +22,8 @@ struct WatchOptions {
   std::vector<RankIdentity> ranks;  // of every rank of the group, by rank
   std::string host;                 // where rank 0 listens when the ranks do not all share a host; an address or name
 
-  // A store that all ranks share, with keys for this watch alone. get blocks until the key is there or the deadline.
+  // A store that all ranks share, with keys for this watch alone. get blocks until the key is there, or returns
+  // DeadlineExceeded; it is asked again and again, with short deadlines.
   std::function<absl::Status(const std::string& key, const std::string& value)> set;
   std::function<absl::StatusOr<std::string>(const std::string& key, absl::Time deadline)> get;
   absl::Time deadline;  // for connecting

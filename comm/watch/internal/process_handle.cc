@@ -1,0 +1,60 @@
+#include "lockstep/comm/watch/internal/process_handle.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/types/optional.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+constexpr int kPidfdOpen = 434;  // the same on every architecture
+
+// struct pidfd_info of linux/pidfd.h, which Debian 12's kernel headers do not have yet.
+struct PidfdInfo {
+  uint64_t mask;
+  uint64_t cgroup_id;
+  uint32_t ids[11];
+  int32_t exit_code;
+};
+static_assert(sizeof(PidfdInfo) == 64, "the kernel's first version of it");
+
+constexpr uint64_t kExitInfo = uint64_t{1} << 3;
+constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+
+// The status that the parent has reaped.
+absl::optional<int> ReapedStatus(int pidfd) {
+  PidfdInfo info = {};
+  info.mask = kExitInfo;
+  if (pidfd < 0 || ioctl(pidfd, kGetInfo, &info) != 0 || !(info.mask & kExitInfo)) return absl::nullopt;
+  return info.exit_code;
+}
+
+}  // namespace
+
+ProcessHandle::ProcessHandle(RankIdentity identity) : identity_(std::move(identity)) {
+  if (!IsVisible(identity_)) return;
+  pidfd_ = static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0));
+  // Held and still running as the same process: the number was not reused before.
+  if (pidfd_ >= 0 && !FateOf(identity_).empty()) close(std::exchange(pidfd_, -1));
+}
+
+ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
+    : identity_(std::move(other.identity_)), pidfd_(std::exchange(other.pidfd_, -1)) {}
+
+ProcessHandle::~ProcessHandle() {
+  if (pidfd_ >= 0) close(pidfd_);
+}
+
+std::string ProcessHandle::Fate() const {
+  const std::string fate = FateOf(identity_);
+  if (fate != DescribeEnd(absl::nullopt)) return fate;
+  return DescribeEnd(ReapedStatus(pidfd_));
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,31 @@
+#ifndef LOCKSTEP_COMM_WATCH_INTERNAL_PROCESS_HANDLE_H_
+#define LOCKSTEP_COMM_WATCH_INTERNAL_PROCESS_HANDLE_H_
+
+#include <string>
+
+#include "lockstep/comm/watch/rank_identity.h"
+
+namespace lockstep::comm::internal {
+
+// Holds on to a rank's process, so that its end can be told also when its parent has reaped it (Linux 6.15 and later;
+// before, as FateOf()). Not copyable; thread-safe.
+class ProcessHandle {
+ public:
+  explicit ProcessHandle(RankIdentity identity);
+  ~ProcessHandle();
+  ProcessHandle(ProcessHandle&& other) noexcept;
+  ProcessHandle& operator=(ProcessHandle&&) = delete;
+
+  const RankIdentity& identity() const { return identity_; }
+
+  // As FateOf().
+  std::string Fate() const;
+
+ private:
+  RankIdentity identity_;
+  int pidfd_ = -1;
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_WATCH_INTERNAL_PROCESS_HANDLE_H_
