@@ -2,10 +2,10 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <vector>
 
@@ -34,9 +34,15 @@ std::string LinkTarget(const char* path) {
 // proc(5): what follows the command's name, which ends at the last parenthesis, begins with field 3, the state.
 struct ProcessStat {
   char state = 0;
-  uint64_t start_time = 0;  // field 22
-  int wait_status = 0;      // field 52; 0 where it may not be read
+  uint64_t start_time = 0;          // field 22
+  absl::optional<int> wait_status;  // field 52; nothing where it may not be read
 };
+
+// Whether the process has our user, or we have root's.
+bool IsOurs(const std::string& pid) {
+  struct stat owner = {};
+  return geteuid() == 0 || (stat(absl::StrCat("/proc/", pid).c_str(), &owner) == 0 && owner.st_uid == geteuid());
+}
 
 absl::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
   const std::string line = FirstLine(absl::StrCat("/proc/", pid, "/stat"));
@@ -46,18 +52,25 @@ absl::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
   ProcessStat stat;
   if (fields.size() < 50 || !absl::SimpleAtoi(fields[22 - 3], &stat.start_time)) return absl::nullopt;
   stat.state = fields[0][0];
-  if (!absl::SimpleAtoi(fields[52 - 3], &stat.wait_status)) stat.wait_status = 0;
+  int wait_status = 0;
+  // The kernel shows 0 to those who may not read it.
+  if (absl::SimpleAtoi(fields[52 - 3], &wait_status) && (wait_status != 0 || IsOurs(pid)))
+    stat.wait_status = wait_status;
   return stat;
 }
 
-std::string DescribeEnd(int wait_status) {
-  if (WIFSIGNALED(wait_status)) {
-    const int number = WTERMSIG(wait_status);
+std::string DescribeEnd(const ProcessStat& stat) {
+  if (!stat.wait_status) return "died";
+  if (WIFSIGNALED(*stat.wait_status)) {
+    const int number = WTERMSIG(*stat.wait_status);
     return absl::StrCat("died: signal ", number, " (", strsignal(number), ")");
   }
-  // The kernel shows 0 to those who may not read it too.
-  if (WEXITSTATUS(wait_status) != 0) return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
-  return "died";
+  return absl::StrCat("exited with code ", WEXITSTATUS(*stat.wait_status));
+}
+
+bool IsVisible(const RankIdentity& identity) {
+  return !identity.boot_id.empty() && identity.pid_namespace == LinkTarget("/proc/self/ns/pid") &&
+         identity.boot_id == FirstLine("/proc/sys/kernel/random/boot_id");
 }
 
 }  // namespace
@@ -106,12 +119,16 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text) {
 }
 
 std::string FateOf(const RankIdentity& identity) {
-  const bool visible = identity.pid_namespace == LinkTarget("/proc/self/ns/pid") &&
-                       identity.boot_id == FirstLine("/proc/sys/kernel/random/boot_id");
-  if (!visible) return "";
+  if (!IsVisible(identity)) return "";
   const auto stat = ReadProcessStat(absl::StrCat(identity.pid));
   if (!stat || stat->start_time != identity.start_time) return "died";
-  return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(stat->wait_status) : "";
+  return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(*stat) : "";
+}
+
+bool IsStopped(const RankIdentity& identity) {
+  if (!IsVisible(identity)) return false;
+  const auto stat = ReadProcessStat(absl::StrCat(identity.pid));
+  return stat && stat->start_time == identity.start_time && (stat->state == 'T' || stat->state == 't');
 }
 
 }  // namespace lockstep::comm

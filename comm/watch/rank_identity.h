@@ -40,6 +40,9 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
 // machine or pid namespace).
 std::string FateOf(const RankIdentity& identity);
 
+// Whether `identity`'s process is stopped, as by SIGSTOP or a debugger; false where that cannot be seen from here.
+bool IsStopped(const RankIdentity& identity);
+
 }  // namespace lockstep::comm
 
 #endif  // LOCKSTEP_COMM_WATCH_RANK_IDENTITY_H_

@@ -1,0 +1,131 @@
+#include "lockstep/comm/testing/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+
+namespace lockstep::comm::testing {
+namespace {
+
+void WriteLine(int fd, const std::string& text) {
+  // Short enough to be written in one piece, whichever thread writes.
+  std::string line = absl::StrCat(absl::ToInt64Nanoseconds(Process::Now()), " ",
+                                  absl::StrReplaceAll(text.substr(0, 3000), {{"\n", " "}}), "\n");
+  if (write(fd, line.data(), line.size()) < 0) _exit(99);  // the test is gone
+}
+
+}  // namespace
+
+absl::Duration Process::Now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::DurationFromTimespec(now);
+}
+
+Process::Process(const std::function<int(const Say&)>& body) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) abort();
+  fflush(nullptr);  // what is buffered is the parent's to print
+  pid_ = fork();
+  if (pid_ < 0) abort();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ends[0]);
+    exit(body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }));
+  }
+  close(ends[1]);
+  pipe_ = ends[0];
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      pipe_(std::exchange(other.pipe_, -1)),
+      unread_(std::move(other.unread_)),
+      wait_status_(other.wait_status_),
+      end_time_(other.end_time_) {}
+
+Process::~Process() {
+  if (pid_ < 0) return;
+  if (!wait_status_) {
+    Signal(SIGKILL);
+    Wait();
+  }
+  close(pipe_);
+}
+
+void Process::Signal(int number) const {
+  // A reaped child's number may be somebody else's.
+  if (!wait_status_) kill(pid_, number);
+}
+
+absl::optional<Process::Line> Process::TakeLine() {
+  const size_t end = unread_.find('\n');
+  if (end == std::string::npos) return absl::nullopt;
+  const std::string line = unread_.substr(0, end);
+  unread_.erase(0, end + 1);
+  const size_t space = line.find(' ');
+  int64_t nanoseconds = 0;
+  if (space == std::string::npos || !absl::SimpleAtoi(line.substr(0, space), &nanoseconds)) return Line{line, {}};
+  return Line{line.substr(space + 1), absl::Nanoseconds(nanoseconds)};
+}
+
+bool Process::ReadMore(absl::Duration patience) {
+  pollfd waited = {pipe_, POLLIN, 0};
+  char bytes[4096];
+  if (poll(&waited, 1, static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(patience)))) <= 0) return false;
+  const ssize_t size = read(pipe_, bytes, sizeof(bytes));
+  if (size > 0) unread_.append(bytes, size);
+  return size > 0;
+}
+
+absl::optional<Process::Line> Process::AwaitLine(const std::string& prefix, absl::Duration patience) {
+  const absl::Duration deadline = Now() + patience;
+  while (true) {
+    while (absl::optional<Line> line = TakeLine()) {
+      if (absl::StartsWith(line->text, prefix)) return line;
+    }
+    if (!ReadMore(deadline - Now())) return absl::nullopt;
+  }
+}
+
+int Process::Wait(absl::Duration patience) {
+  if (wait_status_) return *wait_status_;
+  const absl::Duration deadline = Now() + patience;
+  int status = 0;
+  while (waitpid(pid_, &status, WNOHANG) == 0) {
+    if (Now() > deadline) kill(pid_, SIGKILL);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  end_time_ = Now();
+  wait_status_ = status;
+  return status;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  const char* base = getenv("TEST_TMPDIR");
+  path_ = absl::StrCat(base ? base : "/tmp", "/lockstep_XXXXXX");
+  if (!mkdtemp(&path_[0])) abort();
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace lockstep::comm::testing

@@ -1,0 +1,105 @@
+#ifndef LOCKSTEP_COMM_WATCH_INTERNAL_ARBITER_H_
+#define LOCKSTEP_COMM_WATCH_INTERNAL_ARBITER_H_
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "lockstep/comm/watch/internal/frame.h"
+#include "lockstep/comm/watch/rank_identity.h"
+
+namespace lockstep::comm::internal {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a process whose connection ended may take to show how it ended; a busy machine needs some of it.
+constexpr auto kFatePatience = std::chrono::milliseconds(100);
+// How long an error of a rank's own waits for a better explanation.
+constexpr auto kTroublePatience = std::chrono::milliseconds(500);
+// How long an inquiry waits for answers.
+constexpr auto kInquiryPatience = std::chrono::milliseconds(1000);
+// How long a mismatch waits for the fingerprints of the ranks that have not said theirs.
+constexpr auto kMismatchPatience = std::chrono::milliseconds(200);
+
+// What rank 0 makes of what the ranks tell it: which of their troubles is the group's first cause. It has no socket, no
+// clock and no thread: it is told what happened and when, and says what to send to whom. Not thread-safe.
+class Arbiter {
+ public:
+  // `send` gives a frame to a rank that has joined, 0 among them; `fate_of` is FateOf().
+  Arbiter(std::vector<RankIdentity> ranks, Clock::time_point joining_deadline,
+          std::function<void(int rank, const Frame&)> send, std::function<std::string(const RankIdentity&)> fate_of);
+
+  // False if that rank has joined already, or there is none of that number.
+  bool Join(int rank);
+  bool complete() const { return joined_ == members_.size(); }
+  // Whether a rank that has not joined still may: it is not known to be dead.
+  bool ExpectsMore() const;
+
+  void Receive(int rank, const Frame& frame, Clock::time_point now);
+  // The rank's connection is gone; `how` as Connection::end().
+  void Lose(int rank, const std::string& how, Clock::time_point now);
+
+  // Does what is due, and returns when there is something to do next.
+  Clock::time_point Tick(Clock::time_point now);
+
+ private:
+  struct Member {
+    RankIdentity identity;
+    bool joined = false;
+    absl::optional<Frame> farewell;
+    absl::optional<Frame> answer;  // to the inquiry under way
+    std::string lost;              // how its connection ended; empty while it stands
+    Clock::time_point lost_due;
+    bool there() const { return joined && !farewell && lost.empty(); }
+  };
+  struct Agreement {
+    std::map<std::string, std::vector<int>> ranks;  // by fingerprint
+    size_t said = 0;
+    Clock::time_point mismatch_due = Clock::time_point::max();
+  };
+  struct Inquiry {
+    Frame question;
+    Clock::time_point due;
+  };
+
+  void Decide(absl::StatusCode code, const std::string& text, int origin = -1);
+  void SendAll(const Frame& frame);
+  void Leave(int rank, const Frame& farewell);
+  void NoteTrouble(int rank, const Frame& frame, Clock::time_point now);
+  void Ask(const Frame& question, Clock::time_point now);
+  void NoteAnswer(int rank, const Frame& frame);
+  void NoteFingerprint(int rank, const Frame& frame, Clock::time_point now);
+
+  Clock::time_point TickJoining(Clock::time_point now);
+  Clock::time_point TickLost(Clock::time_point now);
+  void TickTrouble(Clock::time_point now);
+
+  std::string FateOfLost(const Member& member);
+  std::string FateOfMissing() const;
+  void ConcludeInquiry();
+  void ConcludeMismatch(int64_t sequence, const Agreement& agreement);
+  // The first rank that left before call `sequence`, or nullptr.
+  const Member* LeaverBefore(int64_t sequence) const;
+
+  std::vector<Member> members_;
+  const Clock::time_point joining_deadline_;
+  const std::function<void(int, const Frame&)> send_;
+  const std::function<std::string(const RankIdentity&)> fate_of_;
+  size_t joined_ = 0;
+  size_t lost_ = 0;  // members whose end is still to be explained
+  absl::optional<Frame> cause_;
+  absl::optional<Frame> trouble_;
+  Clock::time_point trouble_due_;
+  absl::optional<Inquiry> inquiry_;
+  int64_t inquiries_ = 0;
+  std::map<int64_t, Agreement> agreements_;  // by sequence
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_WATCH_INTERNAL_ARBITER_H_

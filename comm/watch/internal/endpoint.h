@@ -1,0 +1,42 @@
+#ifndef LOCKSTEP_COMM_WATCH_INTERNAL_ENDPOINT_H_
+#define LOCKSTEP_COMM_WATCH_INTERNAL_ENDPOINT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lockstep::comm::internal {
+
+// Where the hub listens, and what proves that a connection is a rank's.
+struct Endpoint {
+  std::string host;   // empty: an abstract Unix socket
+  std::string name;   // the abstract socket's name, or the port
+  std::string token;  // 128 random bits, in hexadecimal
+};
+
+std::string EncodeEndpoint(const Endpoint& endpoint);
+absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text);
+
+// 128 bits from the kernel, in hexadecimal.
+std::string RandomToken();
+
+// Sockets are non-blocking and close on exec; the caller owns them.
+
+// Listens on an abstract Unix socket of a random name.
+absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint);
+
+// Listens on the interface that `host` names, or on all if that is no address of this machine, at any free port.
+absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
+
+// Unavailable if nobody listens there, DeadlineExceeded, NotFound for an unknown host.
+absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline);
+
+// For a TCP connection: small messages go at once, and a host that vanished is found in 20 s, though nothing is sent.
+// Nothing for another kind.
+void TuneConnection(int fd);
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_WATCH_INTERNAL_ENDPOINT_H_

@@ -1,0 +1,215 @@
+#include "lockstep/comm/watch/internal/hub.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "lockstep/comm/watch/internal/endpoint.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+constexpr uint64_t kWakerId = 0;
+constexpr uint64_t kListenerId = 1;
+constexpr uint64_t kFirstPeerId = 2;
+
+constexpr size_t kMaxHelloText = 64;
+constexpr size_t kMostStrangers = 64;  // beside one a rank
+constexpr auto kStrangerPatience = std::chrono::seconds(5);
+constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
+constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
+constexpr auto kAcceptPause = std::chrono::milliseconds(50);
+
+// In a time that does not depend on where they differ.
+bool SameToken(const std::string& a, const std::string& b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace
+
+Hub::Hub(HubOptions options, Participant* participant)
+    : options_(std::move(options)),
+      participant_(participant),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      arbiter_(
+          options_.ranks, options_.joining_deadline,
+          [this](int rank, const Frame& frame) {
+            if (rank == 0) {
+              to_rank0_.push_back(frame);
+            } else if (by_rank_[rank]) {
+              by_rank_[rank]->connection.Send(frame);
+            }
+          },
+          FateOf),
+      listener_(options_.listener),
+      next_id_(kFirstPeerId),
+      by_rank_(options_.ranks.size()) {
+  Watch(waker_.fd(), kWakerId);
+  if (listener_ >= 0) Watch(listener_, kListenerId);
+  arbiter_.Join(0);
+  if (arbiter_.complete()) CloseListener();
+}
+
+void Hub::Start() {
+  thread_ = StartThread([this] { Run(); });
+}
+
+Hub::~Hub() {
+  if (thread_.joinable()) Leave(participant_->Farewell());
+  peers_.clear();
+  CloseListener();
+  close(epoll_);
+}
+
+void Hub::Watch(int fd, uint64_t id) {
+  epoll_event event = {};
+  // A connection tells of each change once, and is read and written until it would block: what is to be watched for
+  // never changes, whichever thread sends.
+  event.events = id >= kFirstPeerId ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN;
+  event.data.u64 = id;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+}
+
+void Hub::CloseListener() {
+  if (listener_ >= 0) close(listener_);
+  listener_ = -1;
+}
+
+void Hub::Send(const Frame& frame) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arbiter_.Receive(0, frame, Clock::now());
+  }
+  waker_.Wake();
+}
+
+void Hub::AwaitLatecomers(Clock::duration patience) {
+  const Clock::time_point due = Clock::now() + patience;
+  while (Clock::now() < due) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!arbiter_.ExpectsMore()) return;
+    }
+    std::this_thread::sleep_for(kLatecomerInterval);
+  }
+}
+
+void Hub::Leave(const Frame& farewell) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arbiter_.Receive(0, farewell, Clock::now());
+    for (auto& entry : peers_) entry.second->connection.FinishSending();
+    leaving_ = true;
+    leaving_due_ = Clock::now() + kFarewellPatience;
+  }
+  waker_.Wake();
+  thread_.join();
+}
+
+bool Hub::Done(Clock::time_point now) const {
+  const bool all_gone = std::all_of(by_rank_.begin(), by_rank_.end(), [](const Peer* peer) { return !peer; });
+  return leaving_ && (all_gone || now >= leaving_due_);
+}
+
+void Hub::Run() {
+  Clock::time_point due = Clock::now();
+  while (true) {
+    epoll_event events[64];
+    const int ready = epoll_wait(epoll_, events, 64, PollTimeout(Clock::now(), due));
+    const Clock::time_point now = Clock::now();
+    std::vector<Frame> frames;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (int i = 0; i < ready; ++i) Handle(events[i].data.u64, now);
+      due = std::min(arbiter_.Tick(now), TickStrangers(now));
+      if (leaving_) due = std::min(due, leaving_due_);
+      frames.swap(to_rank0_);
+      if (Done(now)) return;
+    }
+    for (const Frame& frame : frames) participant_->Deliver(frame);
+    due = std::min(due, participant_->Tick(now));
+  }
+}
+
+void Hub::Handle(uint64_t id, Clock::time_point now) {
+  if (id == kWakerId) return waker_.Clear();
+  if (id == kListenerId) return Accept(now);
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  Peer& peer = *found->second;
+  peer.connection.Flush();
+  for (const Frame& frame : peer.connection.Receive()) {
+    if (peer.rank >= 0) {
+      arbiter_.Receive(peer.rank, frame, now);
+    } else if (!Admit(peer, frame)) {
+      peers_.erase(found);
+      return;
+    }
+  }
+  if (!peer.connection.ended()) return;
+  if (peer.rank >= 0) {
+    by_rank_[peer.rank] = nullptr;
+    arbiter_.Lose(peer.rank, peer.connection.end(), now);
+  }
+  peers_.erase(found);
+}
+
+void Hub::Accept(Clock::time_point now) {
+  while (listener_ >= 0) {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+      accept_again_ = now + kAcceptPause;
+      return;
+    }
+    if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (fd < 0) continue;  // that one is gone again
+    TuneConnection(fd);
+    const uint64_t id = next_id_++;
+    peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, now);
+    strangers_.push_back(id);
+    Watch(fd, id);
+  }
+}
+
+bool Hub::Admit(Peer& peer, const Frame& hello) {
+  const int rank = hello.rank;
+  const bool belongs = hello.type == Frame::Type::kHello && SameToken(hello.text, options_.token) && rank > 0 &&
+                       rank < static_cast<int>(by_rank_.size()) && !by_rank_[rank];
+  if (!belongs) return false;
+  by_rank_[rank] = &peer;
+  peer.rank = rank;
+  peer.connection.set_max_text(kMaxFrameText);
+  if (arbiter_.Join(rank)) return true;
+  by_rank_[rank] = nullptr;
+  return false;
+}
+
+Clock::time_point Hub::TickStrangers(Clock::time_point now) {
+  if (arbiter_.complete()) CloseListener();
+  if (accept_again_ != Clock::time_point() && now >= accept_again_ && listener_ >= 0) {
+    accept_again_ = Clock::time_point();
+    Watch(listener_, kListenerId);
+  }
+  while (!strangers_.empty()) {
+    const auto oldest = peers_.find(strangers_.front());
+    const bool stranger = oldest != peers_.end() && oldest->second->rank < 0;
+    const bool too_many = strangers_.size() > kMostStrangers + by_rank_.size();
+    const bool late = stranger && now >= oldest->second->since + kStrangerPatience;
+    if (stranger && !too_many && !late && !arbiter_.complete()) break;
+    if (stranger) peers_.erase(oldest);
+    strangers_.pop_front();
+  }
+  Clock::time_point next = Clock::time_point::max();
+  if (!strangers_.empty()) next = peers_.at(strangers_.front())->since + kStrangerPatience;
+  if (accept_again_ != Clock::time_point()) next = std::min(next, accept_again_);
+  return next;
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,90 @@
+#ifndef LOCKSTEP_COMM_WATCH_INTERNAL_HUB_H_
+#define LOCKSTEP_COMM_WATCH_INTERNAL_HUB_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/watch/internal/arbiter.h"
+#include "lockstep/comm/watch/internal/connection.h"
+#include "lockstep/comm/watch/internal/participant.h"
+#include "lockstep/comm/watch/internal/wake.h"
+#include "lockstep/comm/watch/rank_identity.h"
+
+namespace lockstep::comm::internal {
+
+struct HubOptions {
+  std::vector<RankIdentity> ranks;
+  int listener = -1;  // owned by the hub from then on; -1 where there is nobody to come
+  std::string token;  // what a rank's first frame says
+  Clock::time_point joining_deadline;
+};
+
+// Rank 0's connections to all others, on a thread of its own, with the arbiter that hears them.
+//
+// Anybody may connect before the group is complete. Who has not said the token within 5 s, or says anything else, is
+// dropped, and so is the oldest of those when they are too many; afterwards nobody listens.
+class Hub {
+ public:
+  // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
+  Hub(HubOptions options, Participant* participant);
+  ~Hub();
+
+  // Starts the thread; once, and before any frame is given to Send().
+  void Start();
+
+  // A frame of rank 0's own. Any thread; does not block.
+  void Send(const Frame& frame);
+
+  // For a group that failed while it was made: blocks until the ranks that are still to come have come, and so been
+  // told of the cause, or for `patience`.
+  void AwaitLatecomers(Clock::duration patience);
+
+  // Tells all others of rank 0's farewell, for 150 ms at most, and ends the thread.
+  void Leave(const Frame& farewell);
+
+ private:
+  struct Peer {
+    Peer(int fd, size_t max_text, Clock::time_point since) : connection(fd, max_text), since(since) {}
+    Connection connection;
+    const Clock::time_point since;
+    int rank = -1;  // a stranger's
+  };
+
+  void Run();
+  void Watch(int fd, uint64_t id);
+  void Handle(uint64_t id, Clock::time_point now);
+  void Accept(Clock::time_point now);
+  void CloseListener();
+  bool Admit(Peer& peer, const Frame& hello);
+  Clock::time_point TickStrangers(Clock::time_point now);  // returns when to do it next
+  bool Done(Clock::time_point now) const;
+
+  const HubOptions options_;
+  Participant* const participant_;
+  const int epoll_;
+  Waker waker_;
+
+  std::mutex mutex_;  // guards what follows
+  Arbiter arbiter_;
+  int listener_;
+  Clock::time_point accept_again_;  // after the process ran out of descriptors
+  uint64_t next_id_;
+  std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back
+  std::vector<Peer*> by_rank_;
+  std::deque<uint64_t> strangers_;  // in the order in which they came; those that are known by now among them
+  std::vector<Frame> to_rank0_;     // delivered by the thread
+  bool leaving_ = false;
+  Clock::time_point leaving_due_;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_WATCH_INTERNAL_HUB_H_

@@ -1,0 +1,237 @@
+#include "lockstep/comm/watch/internal/participant.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/comm/watch/internal/wording.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+// How often a rank looks whether it needs one that has left.
+constexpr auto kLeaverInterval = std::chrono::milliseconds(20);
+// How long a rank waits for the hub before it decides alone: longer than the hub's own patience with the others.
+constexpr auto kExplainPatience = std::chrono::milliseconds(1300);
+constexpr auto kTimeoutPatience = std::chrono::milliseconds(1400);
+constexpr auto kAbortPatience = std::chrono::milliseconds(1000);
+
+Clock::time_point ToClock(absl::Time deadline) {
+  const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24 * 365));
+  return Clock::now() + absl::ToChronoMicroseconds(left);
+}
+
+absl::StatusCode ErrorCode(int code) {
+  return code == 0 ? absl::StatusCode::kUnknown : static_cast<absl::StatusCode>(code);
+}
+
+}  // namespace
+
+Participant::Participant(int rank, std::vector<RankIdentity> ranks, std::function<void(const absl::Status&)> on_failure)
+    : rank_(rank), ranks_(std::move(ranks)), on_failure_(std::move(on_failure)) {}
+
+void Participant::SetCause(const Lock&, Cause cause) {
+  if (cause_) return;
+  cause_ = std::move(cause);
+  changed_.notify_all();
+}
+
+void Participant::FallBackAt(const Lock& lock, Fallback fallback) {
+  if (fallback_) return;
+  fallback_ = std::move(fallback);
+  if (hub_left_) FallBackWithoutHub(lock);
+}
+
+void Participant::FallBackWithoutHub(const Lock&) {
+  fallback_->due = Clock::time_point();  // there is nobody to wait for
+  if (fallback_->blames_hub) fallback_->cause = LeftCause(*leaver_);
+}
+
+Participant::Cause Participant::LeftCause(const Frame& farewell) const {
+  return {absl::StatusCode::kUnavailable, LeftText(ranks_[farewell.rank], farewell.sequence, farewell.text)};
+}
+
+bool Participant::FallBackIfDue(const Lock& lock, Clock::time_point now) {
+  if (cause_ || !fallback_ || now < fallback_->due) return false;
+  SetCause(lock, fallback_->cause);
+  return true;
+}
+
+void Participant::NoteFarewell(const Lock& lock, const Frame& frame) {
+  if (frame.rank < 0 || frame.rank >= static_cast<int>(ranks_.size())) return;
+  if (!leaver_ || frame.sequence < leaver_->sequence) leaver_ = frame;
+  if (frame.rank != 0) return;
+  hub_left_ = true;
+  if (fallback_) FallBackWithoutHub(lock);
+  changed_.notify_all();
+}
+
+void Participant::Deliver(const Frame& frame) {
+  absl::optional<Frame> answer;
+  {
+    const Lock lock(mutex_);
+    switch (frame.type) {
+      case Frame::Type::kWelcome:
+        welcome_ = true;
+        changed_.notify_all();
+        break;
+      case Frame::Type::kCause:
+        SetCause(lock, frame.rank == rank_ && own_ ? *own_ : Cause{ErrorCode(frame.code), frame.text});
+        break;
+      case Frame::Type::kAgreed:
+        agreed_.insert(frame.sequence);
+        changed_.notify_all();
+        break;
+      case Frame::Type::kFarewell:
+        NoteFarewell(lock, frame);
+        break;
+      case Frame::Type::kAsk:
+        answer = Farewell();
+        answer->type = Frame::Type::kHere;
+        answer->code = ended_.load(std::memory_order_relaxed) < answer->sequence ? 1 : 0;
+        answer->value = frame.value;
+        break;
+      case Frame::Type::kAskFate:
+        if (frame.rank < 0 || frame.rank >= static_cast<int>(ranks_.size())) break;
+        answer = Frame{Frame::Type::kFate, frame.rank, 0, -1, 0, FateOf(ranks_[frame.rank])};
+        break;
+      default:  // a rank's own frames: the hub sends none of them
+        break;
+    }
+  }
+  if (answer) send_(*answer);
+  Report();
+}
+
+bool Participant::NeedsLeaver(const Lock&) const {
+  return leaver_ && std::max(begun_.load(std::memory_order_relaxed), awaited_) > leaver_->sequence;
+}
+
+Clock::time_point Participant::Tick(Clock::time_point now) {
+  Clock::time_point next = Clock::time_point::max();
+  absl::optional<Cause> decided;
+  {
+    const Lock lock(mutex_);
+    if (!cause_ && !told_of_leaver_ && NeedsLeaver(lock)) {
+      told_of_leaver_ = true;
+      decided = LeftCause(*leaver_);
+      FallBackAt(lock, {now + kAbortPatience, *decided});
+    }
+    if (FallBackIfDue(lock, now)) decided = cause_;
+    if (!cause_ && leaver_) next = now + kLeaverInterval;
+    if (!cause_ && fallback_) next = std::min(next, fallback_->due);
+  }
+  // The hub is to know too, even if it is stopped and hears of it late.
+  if (decided) {
+    send_({Frame::Type::kDecide, -1, static_cast<int32_t>(decided->code), -1, 0, decided->text});
+  }
+  Report();
+  return next;
+}
+
+void Participant::Report() {
+  {
+    const Lock lock(mutex_);
+    if (!cause_ || reported_) return;
+    reported_ = true;
+  }
+  if (on_failure_) on_failure_(failure());
+}
+
+absl::Status Participant::AwaitCause(Lock& lock) {
+  while (!cause_) {
+    // A little past the time when the watch's thread is to do the same.
+    const auto due = fallback_->due + (hub_left_ ? Clock::duration::zero() : std::chrono::milliseconds(100));
+    if (changed_.wait_until(lock, due) == std::cv_status::timeout) FallBackIfDue(lock, Clock::now());
+  }
+  return cause_->ToStatus();
+}
+
+absl::Status Participant::Inquire(const Frame& frame, Clock::duration patience, Cause fallback,
+                                  const absl::Status* own) {
+  {
+    const Lock lock(mutex_);
+    if (cause_) return cause_->ToStatus();
+    if (own && !own_) own_ = Cause{own->code(), std::string(own->message())};
+    FallBackAt(lock, {Clock::now() + patience, std::move(fallback), /*blames_hub=*/true});
+  }
+  send_(frame);
+  Lock lock(mutex_);
+  return AwaitCause(lock);
+}
+
+absl::Status Participant::Explain(const absl::Status& error) {
+  if (error.ok()) return error;
+  const std::string message(error.message());
+  Frame trouble = Farewell();
+  trouble.type = Frame::Type::kTrouble;
+  trouble.text = message;
+  const std::string silent = absl::StrCat(SilentText(ranks_[0]), "; ", FailedText(ranks_[rank_], message));
+  return Inquire(trouble, kExplainPatience, {absl::StatusCode::kUnavailable, silent}, &error);
+}
+
+absl::Status Participant::ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) {
+  const Frame question{Frame::Type::kTimeout, rank_, 0, sequence, absl::ToInt64Milliseconds(timeout), operation};
+  const std::string silent = TimeoutText(sequence, operation, timeout, {SilentText(ranks_[0])});
+  return Inquire(question, kTimeoutPatience, {absl::StatusCode::kDeadlineExceeded, silent}, nullptr);
+}
+
+absl::Status Participant::Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline) {
+  const absl::Time start = absl::Now();
+  {
+    const Lock lock(mutex_);
+    if (cause_) return cause_->ToStatus();
+    awaited_ = std::max(awaited_, sequence);
+  }
+  send_({Frame::Type::kAgree, rank_, 0, sequence, 0, fingerprint});
+  Lock lock(mutex_);
+  const auto done = [&] { return cause_ || agreed_.count(sequence) != 0; };
+  if (changed_.wait_until(lock, ToClock(deadline), done)) {
+    if (agreed_.erase(sequence)) return absl::OkStatus();
+    return cause_->ToStatus();
+  }
+  lock.unlock();
+  const bool begun = begun_.load(std::memory_order_relaxed) == sequence;
+  return ExplainTimeout(sequence, begun ? operation_.load(std::memory_order_relaxed) : "call", deadline - start);
+}
+
+void Participant::Abort(const absl::Status& cause) {
+  if (cause.ok()) return;
+  const Cause own{cause.code(), std::string(cause.message())};
+  {
+    const Lock lock(mutex_);
+    if (cause_) return;
+    if (!own_) own_ = own;
+    FallBackAt(lock, {Clock::now() + kAbortPatience, own});
+  }
+  send_({Frame::Type::kDecide, rank_, static_cast<int32_t>(absl::StatusCode::kAborted), -1, 0,
+         FailedText(ranks_[rank_], own.text)});
+}
+
+absl::Status Participant::failure() {
+  const Lock lock(mutex_);
+  return cause_ ? cause_->ToStatus() : absl::OkStatus();
+}
+
+absl::Status Participant::AwaitWelcome() {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return welcome_ || cause_; });
+  return welcome_ ? absl::OkStatus() : cause_->ToStatus();
+}
+
+Frame Participant::Farewell() const {
+  return {Frame::Type::kFarewell,
+          rank_,
+          0,
+          begun_.load(std::memory_order_relaxed),
+          0,
+          operation_.load(std::memory_order_relaxed)};
+}
+
+bool Participant::hub_left() {
+  const Lock lock(mutex_);
+  return hub_left_;
+}
+
+}  // namespace lockstep::comm::internal

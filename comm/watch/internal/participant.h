@@ -1,0 +1,111 @@
+#ifndef LOCKSTEP_COMM_WATCH_INTERNAL_PARTICIPANT_H_
+#define LOCKSTEP_COMM_WATCH_INTERNAL_PARTICIPANT_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "lockstep/comm/watch/internal/arbiter.h"
+#include "lockstep/comm/watch/internal/frame.h"
+#include "lockstep/comm/watch/rank_identity.h"
+
+namespace lockstep::comm::internal {
+
+// One rank's own side of a watch: where it is, what it has heard from the hub, and what it asks of it. Knows no socket:
+// the watch's thread hands it the hub's frames, and it hands its own to `send`.
+//
+// Its locks are the C++ library's, not Abseil's, so that ThreadSanitizer sees them.
+class Participant {
+ public:
+  Participant(int rank, std::vector<RankIdentity> ranks, std::function<void(const absl::Status&)> on_failure);
+
+  // Before any other method. `send` must not block, and must wake the watch's thread, so that it calls Tick().
+  void set_send(std::function<void(const Frame&)> send) { send_ = std::move(send); }
+
+  // For the watch's thread: a frame from the hub, or one that the thread makes itself when the hub is dead.
+  void Deliver(const Frame& frame);
+  // For the watch's thread: does what is due, and returns when there is something to do next.
+  Clock::time_point Tick(Clock::time_point now);
+
+  // As Watch's. Any thread.
+  void Begin(int64_t sequence, const char* operation) {
+    operation_.store(operation, std::memory_order_relaxed);
+    begun_.store(sequence, std::memory_order_relaxed);
+  }
+  void End(int64_t sequence) {
+    // Asynchronous calls may end out of order.
+    if (sequence > ended_.load(std::memory_order_relaxed)) ended_.store(sequence, std::memory_order_relaxed);
+  }
+  absl::Status Explain(const absl::Status& error);
+  absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout);
+  absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline);
+  void Abort(const absl::Status& cause);
+  absl::Status failure();
+
+  // Blocks until every rank has joined, or the first cause.
+  absl::Status AwaitWelcome();
+  Frame Farewell() const;
+  bool hub_left();
+
+ private:
+  // An absl::Status counts its references in code that ThreadSanitizer does not see.
+  struct Cause {
+    absl::StatusCode code;
+    std::string text;
+    absl::Status ToStatus() const { return absl::Status(code, text); }
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // What becomes the cause if the hub says nothing by `due`.
+  struct Fallback {
+    Clock::time_point due;
+    Cause cause;
+    bool blames_hub = false;  // for its silence
+  };
+
+  void SetCause(const Lock&, Cause cause);
+  void FallBackAt(const Lock& lock, Fallback fallback);
+  void FallBackWithoutHub(const Lock&);
+  Cause LeftCause(const Frame& farewell) const;
+  bool FallBackIfDue(const Lock& lock, Clock::time_point now);
+  absl::Status AwaitCause(Lock& lock);
+  // Sends `frame`, and returns the group's first cause, which is `fallback` if the hub does not answer.
+  absl::Status Inquire(const Frame& frame, Clock::duration patience, Cause fallback, const absl::Status* own);
+  void NoteFarewell(const Lock& lock, const Frame& frame);
+  bool NeedsLeaver(const Lock&) const;
+  void Report();
+
+  const int rank_;
+  const std::vector<RankIdentity> ranks_;
+  const std::function<void(const absl::Status&)> on_failure_;
+  std::function<void(const Frame&)> send_;
+
+  std::atomic<int64_t> begun_{-1};
+  std::atomic<int64_t> ended_{-1};
+  std::atomic<const char*> operation_{""};
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool welcome_ = false;
+  bool reported_ = false;
+  bool hub_left_ = false;
+  bool told_of_leaver_ = false;
+  absl::optional<Cause> cause_;
+  absl::optional<Cause> own_;  // this rank's own error, should it become the cause
+  absl::optional<Fallback> fallback_;
+  absl::optional<Frame> leaver_;  // the one that left first, by its last call
+  int64_t awaited_ = -1;          // the latest call that this rank waits for in Agree()
+  std::set<int64_t> agreed_;
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_WATCH_INTERNAL_PARTICIPANT_H_

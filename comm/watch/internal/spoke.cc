@@ -1,0 +1,157 @@
+#include "lockstep/comm/watch/internal/spoke.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/watch/internal/wording.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
+constexpr auto kFateInterval = std::chrono::milliseconds(5);
+// The hub names those that are missing at the deadline: that is worth a little more.
+constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
+
+absl::Status LostStatus(const RankIdentity& hub, const std::string& fate, const std::string& how) {
+  return absl::UnavailableError(LostText(hub, fate, how));
+}
+
+// The fate of a process whose connection has just ended: it takes a moment to show.
+std::string AwaitFate(const RankIdentity& identity) {
+  const Clock::time_point due = Clock::now() + kFatePatience;
+  std::string fate = FateOf(identity);
+  while (fate.empty() && Clock::now() < due) {
+    std::this_thread::sleep_for(kFateInterval);
+    fate = FateOf(identity);
+  }
+  return fate;
+}
+
+// The frames that the hub sends until it welcomes or the connection ends.
+absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const RankIdentity& hub, absl::Time deadline) {
+  while (absl::Now() < deadline + kVerdictPatience) {
+    pollfd waited = {connection.fd(), POLLIN, 0};
+    poll(&waited, 1, 50);
+    std::vector<Frame> frames = connection.Receive();
+    for (const Frame& frame : frames) {
+      if (frame.type == Frame::Type::kWelcome) return frames;
+      if (frame.type == Frame::Type::kCause) return absl::Status(static_cast<absl::StatusCode>(frame.code), frame.text);
+    }
+    if (connection.ended()) return std::vector<Frame>();
+  }
+  return absl::DeadlineExceededError(SilentText(hub));
+}
+
+}  // namespace
+
+absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const RankIdentity& hub, absl::Time deadline) {
+  while (true) {
+    const absl::StatusOr<int> fd = Connect(endpoint, deadline);
+    if (!fd.ok()) {
+      const std::string fate = absl::IsUnavailable(fd.status()) ? AwaitFate(hub) : "";
+      return fate.empty() ? fd.status() : LostStatus(hub, fate, "");
+    }
+    Joined joined{std::make_unique<Connection>(*fd), {}};
+    joined.connection->Send({Frame::Type::kHello, rank, 0, -1, 0, endpoint.token});
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, hub, deadline));
+    if (!joined.frames.empty()) return joined;
+    const std::string fate = AwaitFate(hub);
+    if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub, fate, joined.connection->end());
+    absl::SleepFor(kRetryInterval);
+  }
+}
+
+Spoke::Spoke(Joined joined, const RankIdentity& hub, Participant* participant)
+    : hub_(hub),
+      participant_(participant),
+      first_frames_(std::move(joined.frames)),
+      connection_(std::move(joined.connection)) {}
+
+void Spoke::Start() {
+  thread_ = StartThread([this] { Run(); });
+}
+
+Spoke::~Spoke() {
+  if (thread_.joinable()) Leave(participant_->Farewell());
+}
+
+void Spoke::Send(const Frame& frame) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (connection_) connection_->Send(frame);
+  }
+  waker_.Wake();
+}
+
+void Spoke::Leave(const Frame& farewell) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    leaving_ = true;
+    leaving_due_ = Clock::now() + kFarewellPatience;
+    if (connection_) {
+      connection_->Send(farewell);
+      connection_->FinishSending();
+    }
+  }
+  waker_.Wake();
+  thread_.join();
+}
+
+void Spoke::Disconnect() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  connection_.reset();
+}
+
+std::vector<Frame> Spoke::Receive() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!connection_) return {};
+  connection_->Flush();
+  std::vector<Frame> frames = connection_->Receive();
+  if (connection_->ended()) {
+    lost_ = connection_->end();
+    lost_due_ = Clock::now() + kFatePatience;
+    connection_.reset();
+  }
+  return frames;
+}
+
+Clock::time_point Spoke::TickLost(Clock::time_point now) {
+  if (lost_.empty() || participant_->hub_left()) return Clock::time_point::max();
+  const std::string fate = FateOf(hub_);
+  if (fate.empty() && now < lost_due_) return now + kFateInterval;
+  const absl::Status cause = LostStatus(hub_, fate, lost_);
+  participant_->Deliver(
+      {Frame::Type::kCause, -1, static_cast<int32_t>(cause.code()), -1, 0, std::string(cause.message())});
+  lost_.clear();
+  return Clock::time_point::max();
+}
+
+void Spoke::Run() {
+  for (const Frame& frame : first_frames_) participant_->Deliver(frame);
+  Clock::time_point due = Clock::now();
+  while (true) {
+    pollfd waited[2] = {{waker_.fd(), POLLIN, 0}, {-1, POLLIN, 0}};  // -1: ignored
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (leaving_ && (!connection_ || Clock::now() >= leaving_due_)) return;
+      if (leaving_) due = std::min(due, leaving_due_);
+      if (connection_) waited[1].fd = connection_->fd();
+      if (connection_ && !connection_->sent_all()) waited[1].events |= POLLOUT;
+    }
+    poll(waited, 2, PollTimeout(Clock::now(), due));
+    if (waited[0].revents) waker_.Clear();
+    for (const Frame& frame : Receive()) participant_->Deliver(frame);
+    if (participant_->hub_left()) Disconnect();
+    const Clock::time_point now = Clock::now();
+    due = std::min(TickLost(now), participant_->Tick(now));
+  }
+}
+
+}  // namespace lockstep::comm::internal

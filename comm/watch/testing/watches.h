@@ -1,0 +1,64 @@
+// What tests of the watch are made from: stores without LibTorch, and options.
+
+#ifndef LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
+#define LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/comm/watch/watch.h"
+
+namespace lockstep::comm::testing {
+
+// A store among threads.
+class MapStore {
+ public:
+  absl::Status Set(const std::string& key, const std::string& value);
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_;
+};
+
+// A store among processes: a file a key in a folder that is there.
+class FolderStore {
+ public:
+  explicit FolderStore(std::string folder) : folder_(std::move(folder)) {}
+  absl::Status Set(const std::string& key, const std::string& value);
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline);
+
+ private:
+  std::string folder_;
+};
+
+// This process as each of `size` ranks; `one_host` false: the last rank's network namespace is another one, so that the
+// watch takes TCP.
+std::vector<RankIdentity> ThreadRanks(int size, bool one_host = true);
+
+// For a watch over `store`, borrowed, which connects within `patience`. Host is 127.0.0.1.
+template <typename Store>
+WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks,
+                         absl::Duration patience = absl::Seconds(20)) {
+  WatchOptions options;
+  options.rank = rank;
+  options.ranks = std::move(ranks);
+  options.host = "127.0.0.1";
+  options.set = [store](const std::string& key, const std::string& value) { return store->Set(key, value); };
+  options.get = [store](const std::string& key, absl::Time deadline) { return store->Get(key, deadline); };
+  options.deadline = absl::Now() + patience;
+  return options;
+}
+
+// Watches of threads of this process, one a rank, all connected; ends the process where they do not connect.
+std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, bool one_host = true);
+
+}  // namespace lockstep::comm::testing
+
+#endif  // LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_

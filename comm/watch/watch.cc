@@ -1,0 +1,132 @@
+#include "lockstep/comm/watch/watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/watch/internal/endpoint.h"
+#include "lockstep/comm/watch/internal/hub.h"
+#include "lockstep/comm/watch/internal/participant.h"
+#include "lockstep/comm/watch/internal/spoke.h"
+#include "lockstep/comm/watch/internal/wording.h"
+
+namespace lockstep::comm {
+namespace {
+
+using internal::Clock;
+using internal::Endpoint;
+using internal::Frame;
+using internal::Hub;
+using internal::Participant;
+using internal::Spoke;
+
+constexpr char kEndpointKey[] = "watch";
+constexpr auto kLatecomerPatience = std::chrono::seconds(1);
+// How often a rank that waits for rank 0 to publish looks whether rank 0 still lives.
+constexpr absl::Duration kStoreInterval = absl::Milliseconds(250);
+
+Clock::time_point ToClock(absl::Time deadline) {
+  return Clock::now() + absl::ToChronoMicroseconds(std::min(deadline - absl::Now(), absl::Hours(24 * 365)));
+}
+
+bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return OnOneHost(ranks[0], rank); });
+}
+
+absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Participant* participant) {
+  internal::HubOptions hub{options.ranks, -1, internal::RandomToken(), ToClock(options.deadline)};
+  if (options.ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
+  Endpoint endpoint;
+  endpoint.token = hub.token;
+  if (AllOnOneHost(options.ranks)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
+  } else {
+    const std::string& host = options.host.empty() ? options.ranks[0].host : options.host;
+    LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnNetwork(host, endpoint));
+  }
+  // The hub listens, and owns the socket, before anybody is told.
+  auto made = std::make_unique<Hub>(std::move(hub), participant);
+  LOCKSTEP_RETURN_IF_ERROR(options.set(kEndpointKey, EncodeEndpoint(endpoint)));
+  return made;
+}
+
+absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options) {
+  while (true) {
+    const absl::Time until = std::min(options.deadline, absl::Now() + kStoreInterval);
+    const absl::StatusOr<std::string> text = options.get(kEndpointKey, until);
+    if (text.ok() || !absl::IsDeadlineExceeded(text.status())) return text;
+    const std::string fate = FateOf(options.ranks[0]);
+    if (!fate.empty()) return absl::UnavailableError(internal::LostText(options.ranks[0], fate, ""));
+    if (absl::Now() >= options.deadline) return absl::DeadlineExceededError(internal::MissingText({options.ranks[0]}));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Participant* participant) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined,
+                            JoinHub(endpoint, options.rank, options.ranks[0], options.deadline));
+  return std::make_unique<Spoke>(std::move(joined), options.ranks[0], participant);
+}
+
+}  // namespace
+
+class Watch::Impl {
+ public:
+  explicit Impl(const WatchOptions& options) : participant(options.rank, options.ranks, options.on_failure) {}
+
+  absl::Status Connect(const WatchOptions& options) {
+    if (options.rank == 0) {
+      LOCKSTEP_ASSIGN_OR_RETURN(hub, MakeHub(options, &participant));
+      participant.set_send([this](const Frame& frame) { hub->Send(frame); });
+      hub->Start();
+    } else {
+      LOCKSTEP_ASSIGN_OR_RETURN(spoke, MakeSpoke(options, &participant));
+      participant.set_send([this](const Frame& frame) { spoke->Send(frame); });
+      spoke->Start();
+    }
+    const absl::Status welcome = participant.AwaitWelcome();
+    // At the deadline the others know as much by themselves.
+    if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
+    return welcome;
+  }
+
+  Participant participant;
+  // One of them; its thread uses the participant.
+  std::unique_ptr<Hub> hub;
+  std::unique_ptr<Spoke> spoke;
+};
+
+Watch::Watch(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Watch::~Watch() = default;
+
+absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(WatchOptions options) {
+  const int size = static_cast<int>(options.ranks.size());
+  if (options.rank < 0 || options.rank >= size) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is no rank of a group of ", size));
+  }
+  auto impl = std::make_shared<Impl>(options);
+  LOCKSTEP_RETURN_IF_ERROR(impl->Connect(options));
+  return std::unique_ptr<Watch>(new Watch(std::move(impl)));
+}
+
+void Watch::Begin(int64_t sequence, const char* operation) { impl_->participant.Begin(sequence, operation); }
+void Watch::End(int64_t sequence) { impl_->participant.End(sequence); }
+
+absl::Status Watch::Explain(const absl::Status& error) { return impl_->participant.Explain(error); }
+
+absl::Status Watch::ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) {
+  return impl_->participant.ExplainTimeout(sequence, operation, timeout);
+}
+
+absl::Status Watch::Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline) {
+  return impl_->participant.Agree(sequence, fingerprint, deadline);
+}
+
+void Watch::Abort(const absl::Status& cause) { impl_->participant.Abort(cause); }
+
+absl::Status Watch::failure() const { return impl_->participant.failure(); }
+
+}  // namespace lockstep::comm

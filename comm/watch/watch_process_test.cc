@@ -1,0 +1,217 @@
+// The watch among processes: what the others hear when one is killed, stopped, or ends, and how soon.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/testing/process.h"
+#include "lockstep/comm/watch/testing/watches.h"
+#include "lockstep/comm/watch/watch.h"
+
+namespace lockstep::comm {
+namespace {
+
+using testing::FolderStore;
+using testing::OptionsOver;
+using testing::Process;
+using testing::TemporaryFolder;
+
+std::vector<RankIdentity> Meet(FolderStore& store, int rank, int size, bool several_hosts) {
+  const auto key = [](int of) { return absl::StrCat("identity", of); };
+  EXPECT_TRUE(store.Set(key(rank), EncodeIdentity(IdentityOfThisProcess(rank))).ok());
+  std::vector<RankIdentity> ranks;
+  for (int of = 0; of < size; ++of) {
+    ranks.push_back(DecodeIdentity(store.Get(key(of), absl::Now() + absl::Seconds(20)).value()).value());
+  }
+  if (several_hosts) ranks.back().network_namespace = "net:[another]";
+  return ranks;
+}
+
+// Processes that are ranks of one watch.
+class Ranks {
+ public:
+  using Body = std::function<void(int rank, Watch& watch, const Process::Say& say)>;
+
+  // Each says who it is, meets the others and then does `body`. `several_hosts`: as if the last rank's network were
+  // another one, so that they take TCP.
+  Ranks(int size, bool several_hosts, const Body& body) {
+    for (int rank = 0; rank < size; ++rank) {
+      processes_.emplace_back([&, rank](const Process::Say& say) {
+        FolderStore store(folder_.path());
+        std::vector<RankIdentity> ranks = Meet(store, rank, size, several_hosts);
+        say(NameOf(ranks[rank]));
+        body(rank, *Watch::Create(OptionsOver(&store, rank, std::move(ranks))).value(), say);
+        return 0;
+      });
+    }
+    for (Process& process : processes_) names_.push_back(process.AwaitLine("rank ")->text);
+  }
+
+  Process& operator[](int rank) { return processes_[rank]; }
+  const std::string& name(int rank) const { return names_[rank]; }
+
+  // What `rank` said next about a failure, and how long after `event` it came.
+  void ExpectFailure(int rank, const std::string& text, absl::Duration event, absl::Duration limit) {
+    const auto line = processes_[rank].AwaitLine("failed ");
+    ASSERT_TRUE(line) << "rank " << rank << " said nothing";
+    EXPECT_EQ(line->text, "failed " + text);
+    EXPECT_LT(line->time - event, limit) << "rank " << rank;
+    latest_ = std::max(latest_, line->time - event);
+  }
+  absl::Duration latest() const { return latest_; }
+
+ private:
+  TemporaryFolder folder_;
+  std::vector<Process> processes_;
+  std::vector<std::string> names_;
+  absl::Duration latest_;
+};
+
+// Begins call 7 and waits for the first cause, asking nobody.
+void WaitInACall(int rank, Watch& watch, const Process::Say& say) {
+  watch.Begin(7, "all_reduce");
+  say("in call");
+  while (watch.failure().ok()) absl::SleepFor(absl::Milliseconds(1));
+  say(absl::StrCat("failed ", watch.failure().ToString()));
+  pause();
+}
+
+class WatchAmongProcesses : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, WatchAmongProcesses, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "SeveralHosts" : "OneHost"; });
+
+TEST_P(WatchAmongProcesses, AKilledRankIsNamedWithItsSignalAtOnce) {
+  for (const int victim : {0, 1}) {
+    Ranks ranks(4, GetParam(), WaitInACall);
+    for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(ranks[rank].AwaitLine("in call"));
+    const absl::Duration killed = Process::Now();
+    ranks[victim].Signal(SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      ranks.ExpectFailure(rank, absl::StrCat("UNAVAILABLE: ", ranks.name(victim), " died: signal 9 (Killed)"), killed,
+                          absl::Seconds(1));
+    }
+    printf("rank %d killed: the last of the others knew after %s\n", victim,
+           absl::FormatDuration(ranks.latest()).c_str());
+  }
+}
+
+TEST_P(WatchAmongProcesses, ARankThatExitsInsideTheGroupIsNamedWithItsCode) {
+  Ranks ranks(3, GetParam(), [](int rank, Watch& watch, const Process::Say& say) {
+    if (rank == 1) _exit(3);
+    WaitInACall(rank, watch, say);
+  });
+  for (const int rank : {0, 2}) {
+    ranks.ExpectFailure(rank, absl::StrCat("UNAVAILABLE: ", ranks.name(1), " exited with code 3"), Process::Now(),
+                        absl::Seconds(2));
+  }
+}
+
+TEST_P(WatchAmongProcesses, ARankThatAbortsAndDiesIsNamedByItsMessage) {
+  for (const int victim : {0, 1}) {
+    Ranks ranks(3, GetParam(), [victim](int rank, Watch& watch, const Process::Say& say) {
+      if (rank == victim) {
+        watch.Abort(absl::InternalError("no memory"));
+        _exit(3);
+      }
+      WaitInACall(rank, watch, say);
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      ranks.ExpectFailure(rank, absl::StrCat("ABORTED: ", ranks.name(victim), " failed: no memory"), Process::Now(),
+                          absl::Seconds(2));
+    }
+  }
+}
+
+// A stopped rank's kernel goes on holding its connections: only a timeout tells.
+TEST_P(WatchAmongProcesses, AStoppedRankIsNamedAtTheTimeout) {
+  for (const int victim : {0, 1}) {
+    Ranks ranks(3, GetParam(), [victim](int rank, Watch& watch, const Process::Say& say) {
+      if (rank == victim) return WaitInACall(rank, watch, say);
+      watch.Begin(8, "barrier");
+      say("in call");
+      FolderStore("").Get("never", absl::Now() + absl::Milliseconds(300)).IgnoreError();
+      say(absl::StrCat("failed ", watch.ExplainTimeout(8, "barrier", absl::Seconds(3)).ToString()));
+      pause();
+    });
+    ASSERT_TRUE(ranks[victim].AwaitLine("in call"));
+    ranks[victim].Signal(SIGSTOP);
+    const absl::Duration stopped = Process::Now();
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      ranks.ExpectFailure(
+          rank, absl::StrCat("DEADLINE_EXCEEDED: barrier #8 timed out after 3s: ", ranks.name(victim), " is stopped"),
+          stopped, absl::Milliseconds(300) + absl::Seconds(2));
+    }
+    printf("rank %d stopped: the last of the others knew %s after its timeout\n", victim,
+           absl::FormatDuration(ranks.latest() - absl::Milliseconds(300)).c_str());
+    // Once it goes on, it learns what the others decided.
+    ranks[victim].Signal(SIGCONT);
+    const auto line = ranks[victim].AwaitLine("failed ");
+    ASSERT_TRUE(line);
+    EXPECT_TRUE(absl::StartsWith(line->text, "failed DEADLINE_EXCEEDED: barrier #8 timed out after 3s: "))
+        << line->text;
+  }
+}
+
+TEST_P(WatchAmongProcesses, AStoppedRank0DoesNotHoldAnErrorOrAFarewellUp) {
+  Ranks ranks(2, GetParam(), [](int rank, Watch& watch, const Process::Say& say) {
+    if (rank == 0) {
+      raise(SIGSTOP);
+      pause();
+    }
+    say("here");
+    const absl::Status cause = watch.Explain(absl::InternalError("odd"));
+    say(absl::StrCat("failed ", cause.ToString()));
+  });
+  int status = 0;
+  ASSERT_EQ(waitpid(ranks[0].pid(), &status, WUNTRACED), ranks[0].pid());
+  const auto here = ranks[1].AwaitLine("here");
+  const auto failed = ranks[1].AwaitLine("failed ");
+  ASSERT_TRUE(here && failed);
+  EXPECT_TRUE(absl::StartsWith(failed->text, absl::StrCat("failed UNAVAILABLE: ", ranks.name(0), " "))) << failed->text;
+  EXPECT_TRUE(absl::EndsWith(failed->text, absl::StrCat("; ", ranks.name(1), " failed: odd"))) << failed->text;
+  EXPECT_LT(failed->time - here->time, absl::Seconds(2));
+  EXPECT_EQ(ranks[1].Wait(), 0);
+  EXPECT_LT(ranks[1].end_time() - failed->time, absl::Seconds(1));
+}
+
+TEST_P(WatchAmongProcesses, ARankThatDiesBeforeItConnectsIsNamedLongBeforeTheDeadline) {
+  for (const int victim : {0, 2}) {
+    const TemporaryFolder folder;
+    const bool several_hosts = GetParam();
+    std::vector<Process> processes;
+    for (int rank = 0; rank < 3; ++rank) {
+      processes.emplace_back([&, rank](const Process::Say& say) {
+        FolderStore store(folder.path());
+        std::vector<RankIdentity> ranks = Meet(store, rank, 3, several_hosts);
+        say(NameOf(ranks[rank]));
+        if (rank == victim) _exit(4);
+        say(absl::StrCat("failed ", Watch::Create(OptionsOver(&store, rank, std::move(ranks))).status().ToString()));
+        return 0;
+      });
+    }
+    const std::string name = processes[victim].AwaitLine("rank ")->text;
+    const absl::Duration start = Process::Now();
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      const auto line = processes[rank].AwaitLine("failed ");
+      ASSERT_TRUE(line);
+      EXPECT_EQ(line->text, absl::StrCat("failed UNAVAILABLE: ", name, " exited with code 4"));
+      EXPECT_LT(line->time - start, absl::Seconds(2));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
