@@ -15,6 +15,7 @@ namespace lockstep::comm {
 namespace {
 
 using Selection = std::map<c10::DeviceType, BackendInfo>;
+using Candidates = BackendCandidates;
 
 // The one piece of global state: filled while the program is loaded, before main and before any other thread, and only
 // read afterwards.
@@ -24,8 +25,7 @@ std::map<std::string, BackendInfo>& Registry() {
 }
 
 absl::Status NotLinked(absl::string_view name) {
-  std::vector<std::string> linked;
-  for (const auto& entry : Registry()) linked.push_back(entry.first);
+  const std::vector<std::string> linked = LinkedBackends();
   return absl::NotFoundError(
       absl::StrCat("backend \"", name, "\" is not linked into this program; linked: ",
                    linked.empty() ? "none (depend on @lockstep//comm/gloo, for one)" : absl::StrJoin(linked, ", ")));
@@ -39,22 +39,24 @@ absl::StatusOr<BackendInfo> Find(absl::string_view name) {
 
 bool Usable(c10::DeviceType device) { return device != c10::DeviceType::CUDA || at::hasCUDA(); }
 
-absl::StatusOr<Selection> SelectAuto() {
-  Selection selection;
+absl::StatusOr<Candidates> FindAuto() {
+  Candidates candidates;
+  candidates.is_auto = true;
   for (const auto& entry : Registry()) {
     for (const c10::DeviceType device : entry.second.devices) {
-      if (!Usable(device)) continue;
-      const auto inserted = selection.emplace(device, entry.second);
-      BackendInfo& chosen = inserted.first->second;
-      if (entry.second.preference > chosen.preference) chosen = entry.second;
+      if (Usable(device)) candidates.by_device[device].push_back(entry.second);
     }
   }
-  if (selection.empty()) return NotLinked("auto");
-  return selection;
+  if (candidates.by_device.empty()) return NotLinked("auto");
+  for (auto& entry : candidates.by_device) {
+    std::stable_sort(entry.second.begin(), entry.second.end(),
+                     [](const BackendInfo& a, const BackendInfo& b) { return a.preference > b.preference; });
+  }
+  return candidates;
 }
 
-absl::StatusOr<Selection> SelectPerDevice(absl::string_view spec) {
-  Selection selection;
+absl::StatusOr<Candidates> FindPerDevice(absl::string_view spec) {
+  Candidates candidates;
   for (const absl::string_view part : absl::StrSplit(spec, ',')) {
     const std::pair<absl::string_view, absl::string_view> device_and_name =
         absl::StrSplit(part, absl::MaxSplits(':', 1));
@@ -71,11 +73,18 @@ absl::StatusOr<Selection> SelectPerDevice(absl::string_view spec) {
       return absl::InvalidArgumentError(
           absl::StrCat("backend \"", info.name, "\" does not take ", device_name, " tensors"));
     }
-    if (!selection.emplace(device, std::move(info)).second) {
+    if (!candidates.by_device.emplace(device, std::vector<BackendInfo>{std::move(info)}).second) {
       return absl::InvalidArgumentError(absl::StrCat("backend \"", spec, "\" names ", device_name, " twice"));
     }
   }
-  return selection;
+  return candidates;
+}
+
+absl::Status CanServe(const BackendInfo& info, const std::vector<std::string>& linked, const BackendContext& context) {
+  if (std::find(linked.begin(), linked.end(), info.name) == linked.end()) {
+    return absl::FailedPreconditionError("not every rank has it linked");
+  }
+  return info.usable ? info.usable(context) : absl::OkStatus();
 }
 
 }  // namespace
@@ -86,15 +95,50 @@ bool RegisterBackend(BackendInfo info) {
   return true;
 }
 
-absl::StatusOr<Selection> SelectBackends(absl::string_view spec) {
-  if (spec == "auto") return SelectAuto();
-  if (absl::StrContains(spec, ':') || absl::StrContains(spec, ',')) return SelectPerDevice(spec);
+std::vector<std::string> LinkedBackends() {
+  std::vector<std::string> names;
+  for (const auto& entry : Registry()) names.push_back(entry.first);
+  return names;
+}
+
+absl::StatusOr<Candidates> FindBackends(absl::string_view spec) {
+  if (spec == "auto") return FindAuto();
+  if (absl::StrContains(spec, ':') || absl::StrContains(spec, ',')) return FindPerDevice(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const BackendInfo info, Find(spec));
-  Selection selection;
+  Candidates candidates;
   for (const c10::DeviceType device : info.devices) {
-    if (Usable(device)) selection.emplace(device, info);
+    if (Usable(device)) candidates.by_device[device] = {info};
   }
+  return candidates;
+}
+
+absl::StatusOr<Selection> SelectBackends(absl::string_view spec) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Candidates candidates, FindBackends(spec));
+  Selection selection;
+  for (const auto& entry : candidates.by_device) selection.emplace(entry.first, entry.second.front());
   return selection;
+}
+
+absl::StatusOr<Selection> ChooseBackends(const Candidates& candidates, const std::vector<std::string>& linked,
+                                         const BackendContext& context) {
+  Selection selection;
+  std::string reasons;
+  for (const auto& entry : candidates.by_device) {
+    for (const BackendInfo& info : entry.second) {
+      const absl::Status serves = CanServe(info, linked, context);
+      if (serves.ok()) {
+        selection.emplace(entry.first, info);
+        break;
+      }
+      absl::StrAppend(&reasons, "; backend \"", info.name, "\" cannot serve group \"", context.group,
+                      "\": ", serves.message());
+    }
+    if (!candidates.is_auto && selection.count(entry.first) == 0) selection.clear();
+  }
+  const bool complete = candidates.is_auto || selection.size() == candidates.by_device.size();
+  if (!selection.empty() && complete) return selection;
+  return absl::FailedPreconditionError(reasons.empty() ? "no backend serves a device of this machine"
+                                                       : reasons.substr(2));
 }
 
 }  // namespace lockstep::comm

@@ -53,11 +53,29 @@ struct BackendInfo {
 // second one of the same name is a programming error and ends the process.
 bool RegisterBackend(BackendInfo info);
 
-// The backend for each device type that `spec` names, in PyTorch's three forms: "auto" (the preferred one for each
-// device type that the program can use), "gloo" (one for all its device types) and "cpu:gloo,cuda:nccl". NotFound,
-// listing the linked ones, for a name that is not linked; InvalidArgument for a device type that the backend does not
-// serve or a spec of another form.
+// The names of the backends that are linked in, sorted.
+std::vector<std::string> LinkedBackends();
+
+// For each device type, the backends that may serve it, the most preferred first.
+struct BackendCandidates {
+  bool is_auto = false;  // the best of those that can; else each device type has one, which must
+  std::map<c10::DeviceType, std::vector<BackendInfo>> by_device;
+};
+
+// What `spec` names, in PyTorch's three forms: "auto" (all that are linked, for each device type that the program can
+// use), "gloo" (one for all its device types) and "cpu:gloo,cuda:nccl". NotFound, listing the linked ones, for a name
+// that is not linked; InvalidArgument for a device type that the backend does not serve or a spec of another form.
+absl::StatusOr<BackendCandidates> FindBackends(absl::string_view spec);
+
+// The most preferred of FindBackends(spec) for each device type, whether or not it can serve a group.
 absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> SelectBackends(absl::string_view spec);
+
+// The backend that serves each device type in the group that `context` tells of (its store is not looked at): for
+// "auto" the first that every rank has linked, as `linked` lists, and that is usable. The same on every rank that gives
+// the same spec. FailedPrecondition, with each one's reason, where there is none.
+absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> ChooseBackends(const BackendCandidates& candidates,
+                                                                      const std::vector<std::string>& linked,
+                                                                      const BackendContext& context);
 
 }  // namespace lockstep::comm
 

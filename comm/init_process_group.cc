@@ -1,11 +1,17 @@
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <utility>
+#include "lockstep/comm/init_process_group.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/internal/making.h"
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
@@ -22,31 +28,68 @@ absl::StatusOr<int> Resolve(int option, const absl::optional<int>& variable, abs
       absl::StrCat("neither InitOptions::", option_name, " nor environment variable ", variable_name, " is set"));
 }
 
-c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix) {
-  return c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store);
+absl::StatusOr<Debug> ResolveDebug(Debug option) {
+  if (option != Debug::kFromEnvironment) return option;
+  const std::string value = ProcessEnvironment("TORCH_DISTRIBUTED_DEBUG").value_or("OFF");
+  const std::string upper = absl::AsciiStrToUpper(value);
+  if (upper == "OFF" || upper.empty()) return Debug::kOff;
+  if (upper == "INFO") return Debug::kInfo;
+  if (upper == "DETAIL") return Debug::kDetail;
+  return absl::InvalidArgumentError(
+      absl::StrCat("environment variable TORCH_DISTRIBUTED_DEBUG=", value, ": expected OFF, INFO or DETAIL"));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(const internal::RendezvousOptions& options,
-                                                        const std::map<c10::DeviceType, BackendInfo>& selection) {
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
-  LOCKSTEP_RETURN_IF_ERROR(
-      MeetAllRanks(rendezvous.store, options.rank, options.world_size, /*facts=*/"", absl::Now() + options.timeout)
-          .status());
-  // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group, then the device
-  // type.
-  const auto group_store = Prefixed(Prefixed(rendezvous.store, "default_pg"), "0/");
-  std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends;
-  for (const auto& entry : selection) {
-    BackendContext context;
-    context.store = Prefixed(group_store, absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), "/"));
-    context.rank = options.rank;
-    context.size = options.world_size;
-    context.timeout = options.timeout;
-    context.master_addr = rendezvous.master_addr;
-    LOCKSTEP_ASSIGN_OR_RETURN(backends[entry.first], entry.second.create(context));
+// The backends that every rank has linked; those that Python has where a rank is Python's.
+std::vector<std::string> LinkedEverywhere(const Met& met) {
+  if (!met.all_lockstep) return {"gloo", "nccl"};
+  std::vector<std::string> linked = LinkedBackends();
+  for (const std::string& facts : met.facts) {
+    const std::vector<std::string> theirs = absl::StrSplit(facts, ',');
+    const auto lacks = [&](const std::string& name) {
+      return std::find(theirs.begin(), theirs.end(), name) == theirs.end();
+    };
+    linked.erase(std::remove_if(linked.begin(), linked.end(), lacks), linked.end());
   }
-  return ProcessGroup::FromBackends(Prefixed(rendezvous.store, "lockstep/group"), rendezvous.server,
-                                    std::move(backends));
+  return linked;
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::RendezvousOptions& options,
+                                                        std::shared_ptr<internal::Making> making) {
+  const absl::Time deadline = absl::Now() + options.timeout;
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Met met, MeetAllRanks(rendezvous.store, options.rank, options.world_size,
+                                                        absl::StrJoin(LinkedBackends(), ","), deadline));
+  making->store = rendezvous.store;
+  making->server = rendezvous.server;
+  making->master_addr = rendezvous.master_addr;
+  making->linked = LinkedEverywhere(met);
+  making->ranks = met.ranks;
+  internal::NewGroupOptions world;
+  world.name = "world";
+  world.rank = options.rank;
+  for (int rank = 0; rank < options.world_size; ++rank) world.world_ranks.push_back(rank);
+  world.store = internal::Prefixed(rendezvous.store, "lockstep/group");
+  // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group.
+  world.backend_store = internal::Prefixed(internal::Prefixed(rendezvous.store, "default_pg"), "0/");
+  return internal::MakeGroup(std::move(making), std::move(world));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options,
+                                                   const internal::RendezvousOptions& rendezvous) {
+  if (rendezvous.rank >= rendezvous.world_size) {
+    return absl::InvalidArgumentError("the rank is not below the world size");
+  }
+  if (options.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const Debug debug, ResolveDebug(options.debug));
+  auto making = std::make_shared<internal::Making>();
+  LOCKSTEP_ASSIGN_OR_RETURN(making->candidates, FindBackends(options.backend));
+  making->timeout = options.timeout;
+  making->info = debug != Debug::kOff;
+  making->detail = debug == Debug::kDetail;
+  making->report_uncaught_exceptions = options.report_uncaught_exceptions;
+  return MakeWorld(rendezvous, std::move(making));
 }
 
 }  // namespace
@@ -56,16 +99,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
   LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
-  const std::string who = absl::StrCat("rank ", rank, " of ", world_size);
-  if (rank >= world_size)
-    return absl::InvalidArgumentError(absl::StrCat(who, ": the rank is not below the world size"));
-  if (options.timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, ": timeout is ", absl::FormatDuration(options.timeout)));
-  }
-  const auto selection = SelectBackends(options.backend);
-  if (!selection.ok()) return Annotate(selection.status(), who);
-  auto group = MakeGroup({options.init_method, rank, world_size, options.timeout, environment}, *selection);
-  if (!group.ok()) return Annotate(group.status(), who);
+  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment});
+  if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
   return group;
 }
 

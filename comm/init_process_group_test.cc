@@ -170,6 +170,17 @@ TEST(InitProcessGroup, AnUnknownBackendListsThoseLinked) {
   EXPECT_EQ(Message(options), "rank 0 of 1: backend \"cpu:gloo,cpu:gloo\" names cpu twice");
 }
 
+TEST(InitProcessGroup, ReadsHowCloselyToLookFromTheEnvironment) {
+  setenv("TORCH_DISTRIBUTED_DEBUG", "detail", 1);
+  const std::string url = TcpUrl();
+  std::vector<Group> groups = InitAll({Options(url, 0, 2), Options(url, 1, 2)});
+  ExpectTheySum(groups);
+  setenv("TORCH_DISTRIBUTED_DEBUG", "LOUD", 1);
+  EXPECT_EQ(Message(Options("tcp://127.0.0.1:1", 0, 1)),
+            "rank 0 of 1: environment variable TORCH_DISTRIBUTED_DEBUG=LOUD: expected OFF, INFO or DETAIL");
+  unsetenv("TORCH_DISTRIBUTED_DEBUG");
+}
+
 TEST(InitProcessGroup, TakesABackendForEachDeviceType) {
   InitOptions options = Options(TcpUrl(), 0, 1);
   options.backend = "cpu:gloo";

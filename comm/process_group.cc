@@ -1,187 +1,187 @@
 #include "lockstep/comm/process_group.h"
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <exception>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/base/status.h"
-#include "lockstep/comm/internal/backend_status.h"
-#include "lockstep/comm/internal/group_failure.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/making.h"
 
 namespace lockstep::comm {
+
+using internal::Call;
+
 namespace {
 
-std::string Describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "an undefined tensor";
-  return absl::StrCat(c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "), "] on ",
-                      tensor.device().str());
-}
-
-absl::Status CheckTensor(const at::Tensor& tensor) {
-  if (!tensor.defined()) return absl::InvalidArgumentError("the tensor is undefined");
-  if (tensor.layout() != at::kStrided) return absl::InvalidArgumentError("the tensor is not dense");
-  if (!tensor.is_contiguous()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the tensor is not contiguous: its strides are [", absl::StrJoin(tensor.strides(), ", "), "]"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckOutputs(const std::vector<at::Tensor>& outputs, const at::Tensor& input, int size) {
-  if (static_cast<int>(outputs.size()) != size) {
-    return absl::InvalidArgumentError(absl::StrCat("expected ", size, " outputs, one a rank, found ", outputs.size()));
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string which = absl::StrCat("output ", i);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckTensor(outputs[i]), which));
-    if (outputs[i].sizes() != input.sizes() || outputs[i].scalar_type() != input.scalar_type() ||
-        outputs[i].device() != input.device()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(which, " is ", Describe(outputs[i]), ", expected ", Describe(input)));
+absl::Status CheckBackends(const BackendMap& backends) {
+  if (backends.empty()) return absl::InvalidArgumentError("a process group needs a backend");
+  const auto& first = backends.begin()->second;
+  for (const auto& entry : backends) {
+    const std::string device = c10::DeviceTypeName(entry.first, /*lower_case=*/true);
+    if (!entry.second) return absl::InvalidArgumentError(absl::StrCat("the backend for ", device, " tensors is null"));
+    if (entry.second->getRank() != first->getRank() || entry.second->getSize() != first->getSize()) {
+      return absl::InvalidArgumentError(absl::StrCat("the backend for ", device, " tensors is rank ",
+                                                     entry.second->getRank(), " of ", entry.second->getSize(),
+                                                     ", expected rank ", first->getRank(), " of ", first->getSize()));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckOp(const at::Tensor& tensor, ReduceOp op) {
-  if (op == ReduceOp::kAvg && tensor.defined() && !tensor.is_floating_point() && !tensor.is_complex()) {
-    return absl::InvalidArgumentError("an average needs a floating-point or complex tensor");
-  }
-  return absl::OkStatus();
+std::vector<c10::intrusive_ptr<c10d::Backend>> Values(const BackendMap& backends) {
+  std::vector<c10::intrusive_ptr<c10d::Backend>> values;
+  for (const auto& entry : backends) values.push_back(entry.second);
+  return values;
 }
 
-c10d::ReduceOp ToC10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:  // divided afterwards: Gloo has no average
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-  }
-  TORCH_CHECK_VALUE(false, "no such ReduceOp: ", static_cast<int>(op));
+internal::GroupParts PartsOf(c10::intrusive_ptr<c10d::Store> store, BackendMap backends, absl::Duration timeout) {
+  internal::GroupParts parts;
+  parts.state.rank = backends.begin()->second->getRank();
+  parts.state.size = backends.begin()->second->getSize();
+  parts.state.timeout = timeout;
+  parts.store = std::move(store);
+  parts.backends = std::move(backends);
+  return parts;
 }
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> ProcessGroup::FromBackends(
-    c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> master,
-    std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>> backends) {
-  TORCH_CHECK_VALUE(!backends.empty(), "a process group needs a backend");
-  std::unique_ptr<ProcessGroup> group(new ProcessGroup());
-  group->rank_ = backends.begin()->second->getRank();
-  group->size_ = backends.begin()->second->getSize();
-  group->store_ = std::move(store);
-  group->master_ = std::move(master);
-  group->backends_ = std::move(backends);
-  group->failure_ = std::make_shared<internal::GroupFailure>();
-  return group;
+const std::shared_ptr<internal::GroupState>& internal::StateOf(const ProcessGroup& group) { return group.state_; }
+
+ProcessGroup::ProcessGroup(internal::GroupParts parts)
+    : rank_(parts.state.rank),
+      size_(parts.state.size),
+      exceptions_(std::uncaught_exceptions()),
+      abortable_(parts.abortable),
+      master_(std::move(parts.master)),
+      store_(std::move(parts.store)),
+      backends_(std::move(parts.backends)),
+      state_(std::make_shared<internal::GroupState>(std::move(parts.state), Values(backends_))),
+      making_(std::move(parts.making)),
+      world_ranks_(std::move(parts.world_ranks)) {
+  state_->SetWatch(std::move(parts.watch));
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::FromC10d(BackendMap backends,
+                                                                     c10::intrusive_ptr<c10d::Store> store,
+                                                                     absl::Duration timeout) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckBackends(backends));
+  return std::make_unique<ProcessGroup>(PartsOf(std::move(store), std::move(backends), timeout));
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::FromBackends(c10::intrusive_ptr<c10d::Store> store,
+                                                         c10::intrusive_ptr<c10d::Store> master, BackendMap backends,
+                                                         absl::Duration timeout) {
+  ThrowIfError(CheckBackends(backends));
+  internal::GroupParts parts = PartsOf(std::move(store), std::move(backends), timeout);
+  parts.master = std::move(master);
+  parts.abortable = true;
+  return std::make_unique<ProcessGroup>(std::move(parts));
 }
 
 ProcessGroup::~ProcessGroup() {
-  if (failure().ok()) return;
-  // See the class comment; the server must stay for the backends that are left.
+  if (std::uncaught_exceptions() > exceptions_) {
+    state_->Abort(absl::AbortedError("left by an exception"));
+  }
+  Release();
+}
+
+void ProcessGroup::Release() {
+  state_->Close();
+  if (!state_->failed() || abortable_) backends_.clear();
+  if (backends_.empty()) return;
+  // A foreign backend may wait for its calls in its destructor, up to their own timeouts: it is left behind, and so is
+  // the server that it may talk to.
   for (auto& entry : backends_) entry.second.release();
+  backends_.clear();
   master_.release();
 }
 
-absl::Status ProcessGroup::failure() const { return failure_->first(); }
+const std::string& ProcessGroup::name() const { return state_->name(); }
+absl::Duration ProcessGroup::timeout() const { return state_->timeout(); }
+absl::Status ProcessGroup::failure() const { return state_->failure(); }
+void ProcessGroup::Abort(const absl::Status& cause) { state_->Abort(cause); }
 
 std::string ProcessGroup::NextKey(absl::string_view purpose) { return absl::StrCat(purpose, "/", keys_.fetch_add(1)); }
 
-absl::StatusOr<c10d::Backend*> ProcessGroup::BackendFor(const at::Tensor& tensor) const {
-  const auto found = backends_.find(tensor.device().type());
-  if (found != backends_.end()) return found->second.get();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the group has no backend for ", c10::DeviceTypeName(tensor.device().type(), true), " tensors"));
+c10d::Backend* ProcessGroup::FindBackend(const Call& call) const {
+  if (!call.has_tensor) return backends_.empty() ? nullptr : backends_.begin()->second.get();
+  const auto found = backends_.find(call.tensor.device().type());
+  return found == backends_.end() ? nullptr : found->second.get();
 }
 
-absl::Status ProcessGroup::CheckRoot(int root) const {
-  if (root >= 0 && root < size_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("root ", root, " is no rank of a group of ", size_));
-}
-
-Work ProcessGroup::Start(absl::string_view operation, const at::Tensor& tensor, absl::Status valid,
-                         const std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>& start,
-                         std::function<void()> after) {
-  const absl::Status failed = failure();
-  if (!failed.ok()) return Work(failed);
-  const int64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed);
-  std::string name = absl::StrCat("rank ", rank_, ": ", operation, " #", sequence, " of ", Describe(tensor));
-  valid.Update(CheckTensor(tensor));
-  if (!valid.ok()) return Work(Annotate(valid, name));
-  const absl::StatusOr<c10d::Backend*> backend = BackendFor(tensor);
-  if (!backend.ok()) return Work(Annotate(backend.status(), name));
-  return Launch(
-      std::move(name), [&] { return start(**backend); }, std::move(after));
-}
-
-Work ProcessGroup::Launch(std::string name, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
-                          std::function<void()> after) {
-  try {
-    return Work(start(), std::move(name), failure_, std::move(after));
-  } catch (...) {
-    const absl::Status status = internal::BackendStatus(name);
-    failure_->Record(status);
-    return Work(status);
-  }
-}
-
-Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
-  return Start("broadcast", tensor, CheckRoot(root), [&](c10d::Backend& backend) {
-    std::vector<at::Tensor> tensors = {tensor};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return backend.broadcast(tensors, options);
-  });
-}
-
-Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
-  std::function<void()> divide;
-  if (op == ReduceOp::kAvg) divide = [tensor, size = size_] { tensor.detach().div_(size); };
-  return Start(
-      "all_reduce", tensor, CheckOp(tensor, op),
-      [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> tensors = {tensor};
-        c10d::AllreduceOptions options;
-        options.reduceOp = ToC10d(op);
-        return backend.allreduce(tensors, options);
-      },
-      std::move(divide));
-}
-
-Work ProcessGroup::AllGatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
-  const absl::Status valid = input.defined() ? CheckOutputs(outputs, input, size_) : absl::OkStatus();
-  return Start("all_gather", input, valid, [&](c10d::Backend& backend) {
-    std::vector<at::Tensor> inputs = {input};
-    std::vector<std::vector<at::Tensor>> output_lists = {outputs};
-    return backend.allgather(output_lists, inputs);
-  });
+absl::Status ProcessGroup::NoBackend(const Call& call) const {
+  if (!call.has_tensor) return absl::FailedPreconditionError("the group was shut down");
+  return absl::InvalidArgumentError(absl::StrCat("the group has no backend for ",
+                                                 c10::DeviceTypeName(call.tensor.device().type(), true), " tensors"));
 }
 
 Work ProcessGroup::BarrierAsync() {
-  const absl::Status failed = failure();
-  if (!failed.ok()) return Work(failed);
-  std::string name = absl::StrCat("rank ", rank_, ": barrier #", sequence_.fetch_add(1, std::memory_order_relaxed));
   return Launch(
-      std::move(name), [&] { return backends_.begin()->second->barrier(); }, nullptr);
-}
-
-absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int root) { return BroadcastAsync(tensor, root).Wait(); }
-
-absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) {
-  return AllReduceAsync(tensor, op).Wait();
-}
-
-absl::Status ProcessGroup::AllGather(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
-  return AllGatherAsync(outputs, input).Wait();
+      Call::Of("barrier"), [] { return absl::OkStatus(); }, [] { return ""; },
+      [](c10d::Backend& backend) { return backend.barrier(); });
 }
 
 absl::Status ProcessGroup::Barrier() { return BarrierAsync().Wait(); }
+
+absl::Status ProcessGroup::AwaitOthers(const std::string& key, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  store_->set(absl::StrCat(key, "/", rank_), "");
+  std::vector<int> missing;
+  for (int i = 0; i < size_; ++i) missing.push_back(i);
+  absl::Duration pause = absl::Milliseconds(1);
+  while (true) {
+    const auto arrived = [&](int rank) { return store_->check({absl::StrCat(key, "/", rank)}); };
+    missing.erase(std::remove_if(missing.begin(), missing.end(), arrived), missing.end());
+    if (missing.empty()) return absl::OkStatus();
+    if (state_->failed()) return state_->failure();
+    if (absl::Now() >= deadline) break;
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, absl::Milliseconds(20));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("these ranks did not arrive within ", absl::FormatDuration(timeout),
+                                                  ": ", absl::StrJoin(missing, ", ")));
+}
+
+absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {
+  if (state_->failed()) return state_->failure();
+  Call call = Call::Of("monitored_barrier");
+  call.sequence = state_->NextSequence(call.kind);
+  if (!store_) return state_->Refuse(call, absl::FailedPreconditionError("the group has no store"));
+  state_->Begin(call);
+  absl::Status status;
+  const absl::Status spoken = TorchStatus("", [&] { status = AwaitOthers(NextKey("monitored_barrier"), timeout); });
+  status.Update(spoken);
+  if (!status.ok()) return state_->ExplainNamed(call, status);
+  state_->End(call);
+  return status;
+}
+
+absl::StatusOr<at::Tensor> ProcessGroup::AllocateShared(at::IntArrayRef shape, at::ScalarType dtype) {
+  if (state_->failed()) return state_->failure();
+  return TorchStatusOr(absl::StrCat("rank ", rank_, ": allocating a shared tensor"), [&] {
+    const auto options = at::TensorOptions().dtype(dtype);
+    const auto found = backends_.find(c10::DeviceType::CPU);
+    if (found == backends_.end() || !found->second->supportsTensorAlloc(0)) return at::empty(shape, options);
+    return found->second->allocateTensor(c10::multiply_integers(shape), options).view(shape);
+  });
+}
+
+absl::Status ProcessGroup::Shutdown(absl::Time deadline) {
+  Work last = BarrierAsync();
+  LOCKSTEP_RETURN_IF_ERROR(last.WaitHost(deadline));
+  state_->Close();
+  for (auto& entry : backends_) entry.second->shutdown();
+  backends_.clear();
+  state_->Fail(absl::FailedPreconditionError(absl::StrCat("rank ", rank_, ": the group was shut down")));
+  return absl::OkStatus();
+}
 
 }  // namespace lockstep::comm

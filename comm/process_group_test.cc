@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/comm/testing/thread_backend.h"
 
 namespace lockstep::comm {
 namespace {
@@ -116,6 +119,93 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
             EXPECT_EQ(group.Barrier(), absl::OkStatus());
           }),
       absl::OkStatus());
+}
+
+TEST(ProcessGroup, RefusesListsSplitsAndRanksByNameToo) {
+  EXPECT_EQ(
+      testing::RunRanksOk(
+          2,
+          [](ProcessGroup& group) {
+            const at::Tensor one = at::zeros({1}), two = at::zeros({2}), whole = at::zeros({1}, at::kLong);
+            const int other = 1 - group.rank();
+            const std::string rank = "rank " + std::to_string(group.rank());
+            EXPECT_EQ(group.ReduceScatterTensor(two, two),
+                      absl::InvalidArgumentError(
+                          rank + ": reduce_scatter_tensor #0 of Float [2] on cpu: input is Float [2] on "
+                                 "cpu, expected 4 elements: 2 for each of 2 ranks"));
+            EXPECT_THAT(group.AllGatherIntoTensor(at::zeros({2}, at::kLong), one).message(),
+                        HasSubstr("output is Long [2] on cpu, expected the dtype and device of Float [1] on cpu"));
+            EXPECT_THAT(group.AllReduceCoalesced({one, at::zeros({2, 2}).t()}).message(),
+                        HasSubstr("tensor 1: the tensor is not contiguous: its strides are [1, 2]"));
+            EXPECT_THAT(group.AllReduceCoalesced({}).message(), HasSubstr("expected one tensor or more, found none"));
+            EXPECT_THAT(
+                group.Gather({one, one}, one, other).message(),
+                HasSubstr("expected no outputs on a rank that is not root " + std::to_string(other) + ", found 2"));
+            EXPECT_THAT(group.AllToAll({one}, {one, one}).message(),
+                        HasSubstr("expected 2 outputs, one a rank, found 1"));
+            EXPECT_THAT(group.AllToAllSingle(at::zeros({3}), at::zeros({3})).message(),
+                        HasSubstr("input is Float [3] on cpu, whose first dimension 2 ranks cannot share equally"));
+            EXPECT_THAT(group.AllToAllSingle(two, two, {1, 1}, {1, 2}).message(),
+                        HasSubstr("input splits [1, 2] of Float [2] on cpu: their sum is 3, expected 2"));
+            EXPECT_THAT(group.AllToAllSingle(two, two, {3, -1}, {1, 1}).message(), HasSubstr("a split is negative"));
+            EXPECT_THAT(group.AllReduce(one, ReduceOp::kBxor).message(),
+                        HasSubstr("a bitwise reduction needs an integer or bool tensor, found Float"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kComplexFloat), ReduceOp::kMin).message(),
+                        HasSubstr("a minimum or maximum needs numbers that have an order, found ComplexFloat"));
+            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kComplexFloat).conj()).message(),
+                        HasSubstr("the tensor is a lazily conjugated or negated view"));
+            EXPECT_EQ(group.Send(one, group.rank()),
+                      absl::InvalidArgumentError(rank + ": send #0 to " + rank +
+                                                 " of Float [1] on cpu: a rank cannot send to itself"));
+            EXPECT_THAT(group.Recv(one, 2).status().message(), HasSubstr("source 2 is no rank of a group of 2"));
+            EXPECT_THAT(group.Send(one, other, -1).message(), HasSubstr("tag -1 is negative"));
+            EXPECT_EQ(
+                group.BatchIsendIrecv({{P2POp::Kind::kSend, whole, other}, {P2POp::Kind::kRecv, whole, 7}})
+                    .status()
+                    .message(),
+                rank +
+                    ": batch_isend_irecv: operation 1, recv of Long [1] on cpu: source 7 is no rank of a group of 2");
+            EXPECT_EQ(group.failure(), absl::OkStatus());
+            EXPECT_EQ(group.Barrier(), absl::OkStatus());
+          }),
+      absl::OkStatus());
+}
+
+TEST(ProcessGroup, AMonitoredBarrierNamesTheRanksThatDidNotArrive) {
+  const auto results = testing::RunRanks(4, [](ProcessGroup& group) {
+    if (group.rank() % 2 == 1) group.store()->wait({"named"});
+    if (group.rank() % 2 == 1) return absl::OkStatus();
+    const absl::Status status = group.MonitoredBarrier(absl::Milliseconds(200));
+    group.store()->set("named", "");
+    return status;
+  });
+  EXPECT_EQ(results[0], absl::DeadlineExceededError("rank 0: monitored_barrier #0: these ranks did not arrive within "
+                                                    "200ms: 1, 3"));
+  EXPECT_EQ(results[2].code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ProcessGroup, BackendsMadeElsewhereMustFitTogether) {
+  testing::ThreadHub hub(2, absl::Seconds(1));
+  EXPECT_EQ(ProcessGroup::FromC10d({}, nullptr).status(),
+            absl::InvalidArgumentError("a process group needs a backend"));
+  EXPECT_EQ(ProcessGroup::FromC10d({{c10::DeviceType::CPU, nullptr}}, nullptr).status(),
+            absl::InvalidArgumentError("the backend for cpu tensors is null"));
+  EXPECT_EQ(ProcessGroup::FromC10d({{c10::DeviceType::CPU, testing::MakeThreadBackend(hub, 0)},
+                                    {c10::DeviceType::CUDA, testing::MakeThreadBackend(hub, 1)}},
+                                   nullptr)
+                .status(),
+            absl::InvalidArgumentError("the backend for cuda tensors is rank 1 of 2, expected rank 0 of 2"));
+  auto group = ProcessGroup::FromC10d({{c10::DeviceType::CPU, testing::MakeThreadBackend(hub, 1)}}, nullptr);
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ((*group)->rank(), 1);
+  EXPECT_EQ(
+      (*group)->NewGroup({0, 1}).status(),
+      absl::FailedPreconditionError("rank 1: new_group \"group 0\" of ranks 0, 1: this group's backends were made "
+                                    "elsewhere; make the sub-group's there too"));
+  EXPECT_EQ((*group)->NewGroup({1, 1}).status(),
+            absl::InvalidArgumentError("rank 1: new_group \"group 1\" of ranks 1, 1: rank 1 is named twice"));
+  EXPECT_EQ((*group)->MonitoredBarrier(absl::Seconds(1)),
+            absl::FailedPreconditionError("rank 1: monitored_barrier #0: the group has no store"));
 }
 
 TEST(ProcessGroup, ARankThatEndsFailsTheOthersAndTheGroupStaysFailed) {

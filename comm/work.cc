@@ -1,19 +1,23 @@
 #include "lockstep/comm/work.h"
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/comm/internal/backend_status.h"
-#include "lockstep/comm/internal/group_failure.h"
+#include "lockstep/comm/internal/group_state.h"
 
 namespace lockstep::comm {
 
 Work::Work(absl::Status error) : status_(std::move(error)) {}
 
-Work::Work(c10::intrusive_ptr<c10d::Work> work, std::string name, std::shared_ptr<internal::GroupFailure> failure,
-           std::function<void()> after)
-    : work_(std::move(work)), name_(std::move(name)), failure_(std::move(failure)), after_(std::move(after)) {}
+Work::Work(absl::Status error, internal::Call call, std::shared_ptr<internal::GroupState> group)
+    : call_(std::move(call)), group_(std::move(group)), status_(std::move(error)) {}
+
+Work::Work(c10::intrusive_ptr<c10d::Work> work, internal::Call call, std::shared_ptr<internal::GroupState> group)
+    : work_(std::move(work)), call_(std::move(call)), group_(std::move(group)) {}
 
 Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
@@ -21,18 +25,40 @@ Work::~Work() = default;
 
 absl::Status Work::Wait() {
   if (!work_) return status_;
+  // A wait that is given a limit blocks the host on NCCL; without one it orders the stream.
+  const bool cuda = call_.has_tensor && call_.tensor.is_cuda();
+  return WaitAtMost(cuda ? absl::ZeroDuration() : group_->timeout());
+}
+
+absl::Status Work::WaitHost(absl::Time deadline) {
+  if (!work_) return status_;
+  const absl::Duration left = std::min(deadline - absl::Now(), group_->timeout());
+  return WaitAtMost(std::max(left, absl::Milliseconds(1)));
+}
+
+absl::Status Work::WaitAtMost(absl::Duration limit) {
+  absl::Status error;
   try {
-    if (!work_->wait()) status_ = absl::AbortedError(absl::StrCat(name_, ": was aborted"));
-    if (status_.ok() && after_) after_();
+    if (!work_->wait(absl::ToChronoMilliseconds(limit))) error = absl::AbortedError("was aborted");
+    if (call_.from_any) source_ = work_->sourceRank();
   } catch (...) {
-    status_ = internal::BackendStatus(name_);
+    error = internal::BackendStatus("");
   }
-  failure_->Record(status_);
+  if (error.ok()) {
+    group_->End(call_);
+  } else {
+    status_ = group_->Explain(call_, error);
+  }
   work_.reset();
-  after_ = nullptr;
   return status_;
 }
 
 bool Work::IsCompleted() const { return !work_ || work_->isCompleted(); }
+
+std::string Work::id() const {
+  if (!group_) return "";
+  const std::string group = group_->name() == "world" ? "" : absl::StrCat(" in group \"", group_->name(), "\"");
+  return internal::Id(call_) + group;
+}
 
 }  // namespace lockstep::comm

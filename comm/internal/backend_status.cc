@@ -14,7 +14,8 @@ absl::Status BackendStatus(absl::string_view context) {
   const size_t position_end = absl::StartsWith(message, "[/") ? message.find("] ") : absl::string_view::npos;
   if (position_end != absl::string_view::npos) message.remove_prefix(position_end + 2);
   const bool untyped = status.code() == absl::StatusCode::kInternal;
-  return Annotate(absl::Status(untyped ? absl::StatusCode::kUnavailable : status.code(), message), context);
+  status = absl::Status(untyped ? absl::StatusCode::kUnavailable : status.code(), message);
+  return context.empty() ? status : Annotate(status, context);
 }
 
 }  // namespace lockstep::comm::internal

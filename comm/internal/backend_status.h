@@ -8,7 +8,7 @@ namespace lockstep::comm::internal {
 
 // What went wrong in a backend, from the exception that is being handled. Gloo's own exceptions have no type to tell
 // them by; they come from its connections, so they are Unavailable, and the source position that their messages begin
-// with is left out.
+// with is left out. "`context`: " goes before the message, nothing where it is empty.
 absl::Status BackendStatus(absl::string_view context);
 
 }  // namespace lockstep::comm::internal

@@ -1,260 +1,169 @@
 #include "lockstep/comm/testing/thread_backend.h"
 
-#include <ATen/ATen.h>
-
-#include <chrono>
-#include <cstdint>
 #include <map>
 #include <utility>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/optional.h"
+#include "lockstep/comm/backend.h"
 
 namespace lockstep::comm::testing {
 namespace {
 
 using c10d::OpType;
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// One rank's call of one collective.
-struct Call {
-  OpType type = OpType::UNKNOWN;
-  c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM;
-  int64_t root = 0;
-  at::Tensor tensor;                // undefined for a barrier
-  std::vector<at::Tensor> outputs;  // all_gather only
-};
-
-std::string Describe(const Call& call) {
-  std::string text = c10d::opTypeToString(call.type);
-  if (call.type == OpType::BROADCAST) absl::StrAppend(&text, " from ", call.root);
-  if (call.tensor.defined()) {
-    absl::StrAppend(&text, " of ", c10::toString(call.tensor.scalar_type()), " [",
-                    absl::StrJoin(call.tensor.sizes(), ", "), "]");
-  }
-  return text;
+ThreadCall CallOf(OpType type, const Tensors& inputs, const Tensors& outputs = {}) {
+  ThreadCall call;
+  call.type = type;
+  for (const at::Tensor& tensor : inputs) call.inputs.push_back(tensor.detach());
+  for (const at::Tensor& tensor : outputs) call.outputs.push_back(tensor.detach());
+  return call;
 }
 
-void Combine(at::Tensor& sum, const at::Tensor& next, c10d::ReduceOp::RedOpType op) {
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-      sum.add_(next);
-      return;
-    case c10d::ReduceOp::PRODUCT:
-      sum.mul_(next);
-      return;
-    case c10d::ReduceOp::MIN:
-      at::minimum_out(sum, sum, next);
-      return;
-    case c10d::ReduceOp::MAX:
-      at::maximum_out(sum, sum, next);
-      return;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "this reduction is not implemented between threads");
-  }
+ThreadCall ReductionOf(OpType type, const c10d::ReduceOp& op, const Tensors& inputs, const Tensors& outputs = {}) {
+  ThreadCall call = CallOf(type, inputs, outputs);
+  call.op = op.op_;
+  call.subject = call.inputs.at(0);
+  CheckReduction(call);
+  return call;
 }
 
-void CarryOut(std::vector<Call>& calls) {
-  at::NoGradGuard no_grad;
-  for (size_t rank = 1; rank < calls.size(); ++rank) {
-    const std::string first = Describe(calls[0]), other = Describe(calls[rank]);
-    TORCH_CHECK_VALUE(first == other && calls[0].op == calls[rank].op, "rank 0 called ", first, ", but rank ", rank,
-                      " called ", other);
-  }
-  switch (calls[0].type) {
-    case OpType::BROADCAST:
-      for (Call& call : calls) call.tensor.copy_(calls[calls[0].root].tensor);
-      return;
-    case OpType::ALLREDUCE: {
-      at::Tensor sum = calls[0].tensor.clone();
-      for (size_t rank = 1; rank < calls.size(); ++rank) Combine(sum, calls[rank].tensor, calls[rank].op);
-      for (Call& call : calls) call.tensor.copy_(sum);
-      return;
-    }
-    case OpType::ALLGATHER:
-      for (Call& call : calls) {
-        for (size_t rank = 0; rank < calls.size(); ++rank) call.outputs[rank].copy_(calls[rank].tensor);
-      }
-      return;
-    default:
-      return;
-  }
+// Cut along the first dimension.
+Tensors Rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size) {
+  if (splits.empty()) return tensor.detach().tensor_split(size);
+  return tensor.detach().split_with_sizes(splits);
 }
-
-}  // namespace
-
-class ThreadWork;
-
-class ThreadHub::Impl {
- public:
-  Impl(int size, absl::Duration timeout) : size_(size), timeout_(timeout), next_(size, 0), left_(size) {}
-
-  int size() const { return size_; }
-  absl::Duration timeout() const { return timeout_; }
-  c10::intrusive_ptr<c10d::Work> Join(const std::shared_ptr<Impl>& self, int rank, Call call);
-  void Leave(int rank, const std::string& reason);
-  std::string MissingRanks(int64_t sequence) const;
-
- private:
-  struct Slot {
-    std::map<int, Call> calls;
-    std::vector<c10::intrusive_ptr<ThreadWork>> works;
-  };
-
-  // Why the collective `slot` cannot be completed any more, or nullptr.
-  std::exception_ptr LostLocked(const Slot& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  const int size_;
-  const absl::Duration timeout_;
-  mutable absl::Mutex mutex_;
-  std::map<int64_t, Slot> slots_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> next_ ABSL_GUARDED_BY(mutex_);                      // each rank's next sequence number
-  std::vector<absl::optional<std::string>> left_ ABSL_GUARDED_BY(mutex_);  // why a rank left
-};
-
-class ThreadWork : public c10d::Work {
- public:
-  ThreadWork(int rank, OpType type, std::shared_ptr<ThreadHub::Impl> hub, int64_t sequence)
-      : Work(rank, type), hub_(std::move(hub)), sequence_(sequence) {}
-
-  bool wait(std::chrono::milliseconds timeout) override {
-    const auto limit = timeout.count() > 0 ? timeout : absl::ToChronoMilliseconds(hub_->timeout());
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!cv_.wait_for(lock, limit, [this] { return completed_; })) {
-      TORCH_CHECK_WITH(DistBackendError, false, "timed out after ", limit.count(), " ms waiting for ranks ",
-                       hub_->MissingRanks(sequence_));
-    }
-    if (exception_) std::rethrow_exception(exception_);
-    return true;
-  }
-
-  void Finish(std::exception_ptr error) { finish(std::move(error)); }
-
- private:
-  const std::shared_ptr<ThreadHub::Impl> hub_;
-  const int64_t sequence_;
-};
-
-std::exception_ptr ThreadHub::Impl::LostLocked(const Slot& slot) const {
-  for (int rank = 0; rank < size_; ++rank) {
-    if (left_[rank] && slot.calls.count(rank) == 0) {
-      return std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, __LINE__}, absl::StrCat("rank ", rank, " left the group: ", *left_[rank])));
-    }
-  }
-  return nullptr;
-}
-
-c10::intrusive_ptr<c10d::Work> ThreadHub::Impl::Join(const std::shared_ptr<Impl>& self, int rank, Call call) {
-  c10::intrusive_ptr<ThreadWork> work;
-  Slot complete;
-  {
-    absl::MutexLock lock(&mutex_);
-    const int64_t sequence = next_[rank]++;
-    work = c10::make_intrusive<ThreadWork>(rank, call.type, self, sequence);
-    Slot& slot = slots_[sequence];
-    slot.calls.emplace(rank, std::move(call));
-    slot.works.push_back(work);
-    if (const std::exception_ptr lost = LostLocked(slot)) {
-      work->Finish(lost);
-      return work;
-    }
-    if (static_cast<int>(slot.calls.size()) < size_) return work;
-    complete = std::move(slot);
-    slots_.erase(sequence);
-  }
-  std::vector<Call> calls;
-  for (auto& entry : complete.calls) calls.push_back(std::move(entry.second));
-  std::exception_ptr error;
-  try {
-    CarryOut(calls);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  for (const auto& waiting : complete.works) waiting->Finish(error);
-  return work;
-}
-
-void ThreadHub::Impl::Leave(int rank, const std::string& reason) {
-  absl::MutexLock lock(&mutex_);
-  left_[rank] = reason;
-  for (auto& entry : slots_) {
-    if (const std::exception_ptr lost = LostLocked(entry.second)) {
-      for (const auto& work : entry.second.works) work->Finish(lost);
-    }
-  }
-}
-
-std::string ThreadHub::Impl::MissingRanks(int64_t sequence) const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<int> missing;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (next_[rank] <= sequence) missing.push_back(rank);
-  }
-  return absl::StrJoin(missing, ", ");
-}
-
-ThreadHub::ThreadHub(int size, absl::Duration timeout) : impl_(std::make_shared<Impl>(size, timeout)) {}
-ThreadHub::~ThreadHub() = default;
-int ThreadHub::size() const { return impl_->size(); }
-void ThreadHub::Leave(int rank, const std::string& reason) { impl_->Leave(rank, reason); }
-
-namespace {
 
 class ThreadBackend : public c10d::Backend {
  public:
-  ThreadBackend(std::shared_ptr<ThreadHub::Impl> hub, int rank) : Backend(rank, hub->size()), hub_(std::move(hub)) {}
+  ThreadBackend(ThreadPort port, int rank) : Backend(rank, port.size()), port_(std::move(port)) {}
+  ~ThreadBackend() override { port_.Leave("its group was destroyed"); }
 
   const std::string getBackendName() const override { return "threads"; }
+  void abort() override { port_.Abort(); }
 
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override {
-    Call call;
-    call.type = OpType::BROADCAST;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return Rooted(CallOf(OpType::BROADCAST, tensors), options.rootRank, tensors.at(0));
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return port_.Join(ReductionOf(OpType::ALLREDUCE, options.reduceOp, tensors));
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return port_.Join(ReductionOf(OpType::ALLREDUCE_COALESCED, options.reduceOp, tensors));
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    ThreadCall call = ReductionOf(OpType::REDUCE, options.reduceOp, tensors);
     call.root = options.rootRank;
-    return Join(std::move(call), tensors);
+    return port_.Join(std::move(call));
   }
-
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override {
-    Call call;
-    call.type = OpType::ALLREDUCE;
-    call.op = options.reduceOp.op_;
-    return Join(std::move(call), tensors);
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override {
+    return Alike(CallOf(OpType::ALLGATHER, inputs, outputs.at(0)), inputs.at(0));
   }
-
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions&) override {
-    Call call;
-    call.type = OpType::ALLGATHER;
-    call.outputs = outputs.at(0);
-    return Join(std::move(call), inputs);
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    return Alike(CallOf(OpType::_ALLGATHER_BASE, {input}, PartsLike(output, input)), input);
   }
-
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
-    Call call;
-    call.type = OpType::BARRIER;
-    return hub_->Join(hub_, getRank(), std::move(call));
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override {
+    return port_.Join(ReductionOf(OpType::REDUCE_SCATTER, options.reduceOp, inputs.at(0), outputs));
   }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    return port_.Join(ReductionOf(OpType::_REDUCE_SCATTER_BASE, options.reduceOp, PartsLike(input, output), {output}));
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override {
+    return port_.Join(CallOf(OpType::ALLTOALL, inputs, outputs));
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) override {
+    return port_.Join(
+        CallOf(OpType::ALLTOALL_BASE, Rows(input, input_splits, getSize()), Rows(output, output_splits, getSize())));
+  }
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    return Rooted(CallOf(OpType::GATHER, inputs, outputs.empty() ? Tensors() : outputs[0]), options.rootRank,
+                  inputs.at(0));
+  }
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    return Rooted(CallOf(OpType::SCATTER, inputs.empty() ? Tensors() : inputs[0], outputs), options.rootRank,
+                  outputs.at(0));
+  }
+  WorkPtr barrier(const c10d::BarrierOptions&) override { return port_.Join(CallOf(OpType::BARRIER, {})); }
+  WorkPtr send(Tensors& tensors, int to, int tag) override { return port_.Send(tensors.at(0).detach(), to, tag); }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    return port_.Receive(tensors.at(0).detach(), from, tag);
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override { return port_.Receive(tensors.at(0).detach(), -1, tag); }
 
  private:
-  c10::intrusive_ptr<c10d::Work> Join(Call call, const std::vector<at::Tensor>& tensors) {
-    TORCH_CHECK_VALUE(tensors.size() == 1, "expected one tensor, found ", tensors.size());
-    // Detached: the collective writes tensors that may be leaves that require gradients.
-    call.tensor = tensors[0].detach();
-    return hub_->Join(hub_, getRank(), std::move(call));
+  WorkPtr Rooted(ThreadCall call, int64_t root, const at::Tensor& subject) {
+    call.root = root;
+    return Alike(std::move(call), subject);
+  }
+  WorkPtr Alike(ThreadCall call, const at::Tensor& subject) {
+    call.subject = subject;
+    return port_.Join(std::move(call));
+  }
+  Tensors PartsLike(const at::Tensor& tensor, const at::Tensor& part) {
+    Tensors parts;
+    for (int i = 0; i < getSize(); ++i) {
+      parts.push_back(tensor.detach().view({-1}).slice(0, i * part.numel(), (i + 1) * part.numel()).view(part.sizes()));
+    }
+    return parts;
   }
 
-  const std::shared_ptr<ThreadHub::Impl> hub_;
+  const ThreadPort port_;
 };
+
+// The hubs that rank 0 has made and that not every rank has taken yet.
+struct Pending {
+  std::shared_ptr<ThreadHub> hub;
+  int takers = 0;
+};
+
+absl::Mutex& PendingMutex() {
+  static auto* const mutex = new absl::Mutex();
+  return *mutex;
+}
+
+std::shared_ptr<ThreadHub> TakeHub(const BackendContext& context) {
+  static auto* const pending = new std::map<std::string, Pending>();
+  static int64_t made = 0;
+  if (context.rank == 0) {
+    absl::MutexLock lock(&PendingMutex());
+    const std::string id = absl::StrCat(made++);
+    (*pending)[id].hub = std::make_shared<ThreadHub>(context.size, context.timeout);
+    context.store->set("hub", id);
+  }
+  const std::string id = context.store->get_to_str("hub");
+  absl::MutexLock lock(&PendingMutex());
+  Pending& entry = pending->at(id);
+  const std::shared_ptr<ThreadHub> hub = entry.hub;
+  if (++entry.takers == context.size) pending->erase(id);
+  return hub;
+}
+
+absl::Status InOneProcess(const BackendContext& context) {
+  for (const RankIdentity& rank : context.ranks) {
+    if (rank.pid != context.ranks[0].pid) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(NameOf(context.ranks[0]), " and ", NameOf(rank), " are not one process"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> Create(const BackendContext& context) {
+  return MakeThreadBackend(*TakeHub(context), context.rank);
+}
+
+[[maybe_unused]] const bool registered =
+    RegisterBackend({"threads", {c10::DeviceType::CPU}, /*preference=*/-100, InOneProcess, Create});
 
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> MakeThreadBackend(const ThreadHub& hub, int rank) {
-  return c10::make_intrusive<ThreadBackend>(hub.impl(), rank);
+  return c10::make_intrusive<ThreadBackend>(ThreadPort(hub.impl(), rank), rank);
 }
 
 }  // namespace lockstep::comm::testing

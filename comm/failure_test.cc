@@ -1,0 +1,179 @@
+// What a group does with an error, and with what its watch knows of it. The watch is a stand-in that notes what it is
+// asked.
+
+#include <ATen/ATen.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/internal/making.h"
+#include "lockstep/comm/internal/uncaught.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/thread_backend.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class NotingWatch : public internal::GroupWatch {
+ public:
+  void Begin(int64_t sequence, const char* operation) override { Note("begin ", sequence, operation); }
+  void End(int64_t sequence) override { Note("end ", sequence, ""); }
+  absl::Status Explain(const absl::Status& error) override {
+    notes.push_back(absl::StrCat("explain ", error.message()));
+    return cause.ok() ? error : cause;
+  }
+  absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) override {
+    Note("late ", sequence, absl::StrCat(operation, " ", absl::FormatDuration(timeout)));
+    return cause;
+  }
+  absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time) override {
+    Note("agree ", sequence, fingerprint);
+    return cause;
+  }
+  void Abort(const absl::Status& status) override {
+    notes.push_back(absl::StrCat("abort ", status.message()));
+    if (say_aloud) fprintf(stderr, "told: %s\n", std::string(status.message()).c_str());
+  }
+
+  absl::Status cause;
+  bool say_aloud = false;
+  std::vector<std::string> notes;
+
+ private:
+  void Note(absl::string_view what, int64_t sequence, absl::string_view rest) {
+    notes.push_back(absl::StrCat(what, sequence, rest.empty() ? "" : " ", rest));
+  }
+};
+
+// Rank 0 of 2; nobody is the other.
+struct Lonely {
+  explicit Lonely(absl::Duration timeout = absl::Milliseconds(50), bool detail = false, std::string name = "world")
+      : hub(2, timeout), watch(std::make_shared<NotingWatch>()) {
+    internal::GroupParts parts;
+    parts.state.size = 2;
+    parts.state.timeout = timeout;
+    parts.state.detail = detail;
+    parts.state.name = std::move(name);
+    parts.backends[c10::DeviceType::CPU] = testing::MakeThreadBackend(hub, 0);
+    parts.abortable = true;
+    parts.watch = watch;
+    group = std::make_unique<ProcessGroup>(std::move(parts));
+  }
+
+  testing::ThreadHub hub;
+  std::shared_ptr<NotingWatch> watch;
+  std::unique_ptr<ProcessGroup> group;
+};
+
+const absl::Status kDeath = absl::UnavailableError("rank 1 (host b, pid 7) died: signal 9 (Killed)");
+
+TEST(Failure, AnErrorGivesWayToWhatTheWatchKnows) {
+  Lonely rank;
+  rank.watch->cause = kDeath;
+  rank.hub.Leave(1, "it is gone");
+  EXPECT_EQ(rank.group->AllReduce(at::zeros({2})),
+            absl::UnavailableError(
+                "rank 0: all_reduce #0 of Float [2] on cpu: rank 1 (host b, pid 7) died: signal 9 (Killed)"));
+  EXPECT_EQ(rank.group->failure(), kDeath);
+  EXPECT_EQ(rank.group->Barrier(), kDeath);
+  EXPECT_THAT(rank.watch->notes,
+              ElementsAre("begin 0 all_reduce",
+                          "explain rank 0: all_reduce #0 of Float [2] on cpu: rank 1 left the group: it is gone"));
+}
+
+TEST(Failure, AnErrorThatNobodyCanExplainIsTheCause) {
+  Lonely rank;
+  rank.hub.Leave(1, "it is gone");
+  const absl::Status status = rank.group->Barrier();
+  EXPECT_EQ(status, absl::UnavailableError("rank 0: barrier #0: rank 1 left the group: it is gone"));
+  EXPECT_EQ(rank.group->failure(), status);
+}
+
+TEST(Failure, ADeadlineIsExplainedByAskingWhereTheRanksAre) {
+  Lonely rank;
+  rank.watch->cause = absl::DeadlineExceededError("rank 1 (host b, pid 7) has begun nothing");
+  EXPECT_EQ(rank.group->Barrier(),
+            absl::DeadlineExceededError("rank 0: barrier #0: rank 1 (host b, pid 7) has begun nothing"));
+  EXPECT_THAT(rank.watch->notes, ElementsAre("begin 0 barrier", "late 0 barrier 50ms"));
+}
+
+TEST(Failure, ASendOrReceiveIsNotAPlaceInTheOrderOfCollectives) {
+  Lonely rank;
+  rank.watch->cause = kDeath;
+  EXPECT_EQ(
+      rank.group->Recv(at::zeros({2}), 1, 3).status().message(),
+      "rank 0: recv #0 from rank 1 with tag 3 of Float [2] on cpu: rank 1 (host b, pid 7) died: signal 9 (Killed)");
+  EXPECT_THAT(rank.watch->notes,
+              ElementsAre("explain rank 0: recv #0 from rank 1 with tag 3 of Float [2] on cpu: timed out after 50 ms"));
+}
+
+TEST(Failure, AbortIsToldToTheOtherRanksAndEndsWaits) {
+  Lonely rank(absl::Seconds(60));
+  Work work = rank.group->BarrierAsync();
+  rank.group->Abort(absl::ResourceExhaustedError("disk full"));
+  EXPECT_EQ(work.Wait(), absl::ResourceExhaustedError("rank 0: barrier #0: disk full"));
+  EXPECT_EQ(rank.group->failure(), absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(rank.watch->notes, ElementsAre("begin 0 barrier", "abort disk full"));
+}
+
+TEST(Failure, InDetailEachCollectiveIsAgreedOnFirst) {
+  Lonely rank(absl::Seconds(60), /*detail=*/true);
+  Work work = rank.group->AllReduceAsync(at::zeros({3}), ReduceOp::kMax);
+  EXPECT_EQ(rank.watch->notes[0], "agree 0 all_reduce of Float [3] on cpu, op max");
+  Work exchange = rank.group->AllToAllSingleAsync(at::zeros({4}), at::zeros({4}));
+  EXPECT_EQ(rank.watch->notes[2], "agree 1 all_to_all_single of Float");
+  rank.watch->cause = absl::InvalidArgumentError("rank 0: a; rank 1: b");
+  EXPECT_EQ(rank.group->Broadcast(at::zeros({3}), 1),
+            absl::InvalidArgumentError("rank 0: broadcast #2 of Float [3] on cpu: rank 0: a; rank 1: b"));
+  EXPECT_EQ(rank.watch->notes[4], "agree 2 broadcast of Float [3] on cpu, root 1");
+  EXPECT_EQ(rank.group->failure(), rank.watch->cause);
+}
+
+TEST(Failure, ARefusedCallIsNotAFailure) {
+  Lonely rank;
+  EXPECT_THAT(rank.group->AllReduce(at::zeros({2}, at::kUInt64)).message(),
+              HasSubstr("rank 0: all_reduce #0 of UInt64 [2] on cpu: ALLREDUCE of UInt64 is not implemented"));
+  EXPECT_EQ(rank.group->failure(), absl::OkStatus());
+  EXPECT_THAT(rank.watch->notes, ElementsAre("begin 0 all_reduce", "end 0"));
+}
+
+TEST(Failure, AGroupThatAnExceptionDestroysTellsTheOthers) {
+  std::shared_ptr<NotingWatch> watch;
+  try {
+    Lonely rank;
+    watch = rank.watch;
+    throw std::runtime_error("out of cheese");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_THAT(watch->notes, ElementsAre("abort left by an exception"));
+  { watch = Lonely().watch; }
+  EXPECT_THAT(watch->notes, ElementsAre());
+}
+
+TEST(Failure, MessagesNameASubGroup) {
+  Lonely rank(absl::Seconds(60), /*detail=*/false, "rows");
+  EXPECT_EQ(rank.group->Broadcast(at::zeros({1}), 5).message(),
+            "rank 0 of group \"rows\": broadcast #0 of Float [1] on cpu: root 5 is no rank of a group of 2");
+  EXPECT_EQ(rank.group->BarrierAsync().id(), "barrier #1 in group \"rows\"");
+  EXPECT_EQ(Lonely(absl::Seconds(60)).group->BarrierAsync().id(), "barrier #0");
+}
+
+void DieOfAnException() {
+  Lonely rank;
+  rank.watch->say_aloud = true;
+  internal::ReportUncaughtExceptions(internal::StateOf(*rank.group));
+  std::thread([] { throw std::runtime_error("the tape is torn"); }).join();
+}
+
+TEST(FailureDeathTest, AnUncaughtExceptionIsToldBeforeItEndsTheProcess) {
+  EXPECT_DEATH(DieOfAnException(), "told: uncaught exception: the tape is torn(.|\n)*terminate called");
+}
+
+}  // namespace
+}  // namespace lockstep::comm

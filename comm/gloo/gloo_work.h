@@ -1,0 +1,86 @@
+#ifndef LOCKSTEP_COMM_GLOO_GLOO_WORK_H_
+#define LOCKSTEP_COMM_GLOO_GLOO_WORK_H_
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lockstep::comm {
+
+// What the calls of one Gloo backend share, so that abort() can end every wait at once although Gloo's own waits cannot
+// be ended. Thread-safe.
+class GlooCalls {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  explicit GlooCalls(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+
+  // Ends all waits, now and later.
+  void Abort();
+
+  // Whether a collective is under way.
+  bool Busy() const;
+
+  std::chrono::milliseconds Limit(std::chrono::milliseconds timeout) const {
+    return timeout.count() > 0 ? std::min(timeout, timeout_) : timeout_;
+  }
+
+ private:
+  friend class CollectiveWork;
+  friend class PointToPointWork;
+
+  const std::chrono::milliseconds timeout_;
+  mutable absl::Mutex mutex_;
+  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
+  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<c10d::Work*> waiting_ ABSL_GUARDED_BY(mutex_);  // sends and receives that a thread waits for
+  std::vector<WorkPtr> dropped_ ABSL_GUARDED_BY(mutex_);   // that nobody waited for: Gloo still uses their memory
+};
+
+// A collective of Gloo's: the wait is on a completion callback, not on Gloo. `after` runs once Gloo is done, whether or
+// not anybody waits, on Gloo's thread.
+class CollectiveWork : public c10d::Work {
+ public:
+  static c10::intrusive_ptr<c10d::Work> Create(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls,
+                                               const c10::intrusive_ptr<c10d::Work>& gloo, std::function<void()> after);
+  // Made by Create().
+  CollectiveWork(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls)
+      : Work(rank, type), calls_(std::move(calls)) {}
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+
+ private:
+  void Done(std::exception_ptr error);
+
+  const std::shared_ptr<GlooCalls> calls_;
+  bool done_ = false;  // these two are guarded by calls_->mutex_
+  std::exception_ptr error_;
+};
+
+// A send or receive of Gloo's, whose wait abort() can end.
+class PointToPointWork : public c10d::Work {
+ public:
+  PointToPointWork(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls, c10::intrusive_ptr<c10d::Work> gloo)
+      : Work(rank, type), calls_(std::move(calls)), gloo_(std::move(gloo)) {}
+  ~PointToPointWork() override;
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  int sourceRank() const override { return gloo_->sourceRank(); }
+
+ private:
+  const std::shared_ptr<GlooCalls> calls_;
+  const c10::intrusive_ptr<c10d::Work> gloo_;
+};
+
+}  // namespace lockstep::comm
+
+#endif  // LOCKSTEP_COMM_GLOO_GLOO_WORK_H_

@@ -1,0 +1,103 @@
+#include "lockstep/comm/internal/group_state.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::comm::internal {
+
+GroupState::GroupState(Options options, std::vector<c10::intrusive_ptr<c10d::Backend>> backends)
+    : options_(std::move(options)), backends_(std::move(backends)) {}
+
+GroupState::~GroupState() = default;
+
+absl::Status GroupState::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return first_;
+}
+
+void GroupState::Fail(const absl::Status& cause) {
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!first_.ok()) return;
+    first_ = cause;
+    failed_.store(true, std::memory_order_release);
+    backends = backends_;
+  }
+  VLOG(1) << "rank " << rank() << ": group \"" << name() << "\" failed: " << cause;
+  for (const auto& backend : backends) {
+    try {
+      backend->abort();
+    } catch (const std::exception& error) {
+      LOG(WARNING) << "rank " << rank() << ": aborting backend " << backend->getBackendName() << ": " << error.what();
+    }
+  }
+}
+
+void GroupState::Abort(const absl::Status& cause) {
+  if (failed()) return;
+  Fail(cause);
+  if (watch_) watch_->Abort(cause);
+}
+
+void GroupState::Close() {
+  watch_.reset();
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
+  absl::MutexLock lock(&mutex_);
+  backends.swap(backends_);
+}
+
+std::string GroupState::NameOf(const Call& call) const {
+  const std::string group = name() == "world" ? "" : absl::StrCat(" of group \"", name(), "\"");
+  return absl::StrCat("rank ", rank(), group, ": ", Describe(call));
+}
+
+absl::Status GroupState::Agree(const Call& call, const std::string& arguments) {
+  std::string fingerprint = call.operation;
+  if (call.has_tensor) {
+    absl::StrAppend(&fingerprint, " of ",
+                    call.shapes_differ ? c10::toString(call.tensor.scalar_type()) : Describe(call.tensor).c_str());
+  }
+  if (!arguments.empty()) absl::StrAppend(&fingerprint, ", ", arguments);
+  const absl::Status status = watch_->Agree(call.sequence, fingerprint, absl::Now() + timeout());
+  if (status.ok()) return status;
+  Fail(status);
+  return Annotate(failure(), NameOf(call));
+}
+
+absl::Status GroupState::Refuse(const Call& call, const absl::Status& status) const {
+  return Annotate(status, NameOf(call));
+}
+
+absl::Status GroupState::CauseOf(const Call& call, const absl::Status& error) {
+  if (!watch_) return error;
+  if (error.code() == absl::StatusCode::kDeadlineExceeded && call.kind == Call::Kind::kCollective) {
+    return watch_->ExplainTimeout(call.sequence, call.operation, timeout());
+  }
+  return watch_->Explain(error);
+}
+
+// The first cause, which another call, or the watch, may have recorded, as the call `name` is to return it.
+absl::Status GroupState::FirstCause(const std::string& name) const {
+  const absl::Status cause = failure();
+  return absl::StartsWith(cause.message(), name) ? cause : Annotate(cause, name);
+}
+
+absl::Status GroupState::Explain(const Call& call, const absl::Status& error) {
+  const std::string name = NameOf(call);
+  if (!failed()) Fail(CauseOf(call, Annotate(error, name)));
+  return FirstCause(name);
+}
+
+absl::Status GroupState::ExplainNamed(const Call& call, const absl::Status& error) {
+  const std::string name = NameOf(call);
+  if (!failed()) Fail(watch_ ? watch_->Explain(Annotate(error, name)) : Annotate(error, name));
+  return FirstCause(name);
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,108 @@
+#ifndef LOCKSTEP_COMM_INTERNAL_GROUP_STATE_H_
+#define LOCKSTEP_COMM_INTERNAL_GROUP_STATE_H_
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "lockstep/comm/internal/call.h"
+#include "lockstep/comm/internal/group_watch.h"
+
+namespace c10d {
+class Backend;
+}
+
+namespace lockstep::comm::internal {
+
+// What a group and its Works share: the sequence of its calls, its first failure, and what that failure must reach. All
+// methods may be called from any thread. On the path of a healthy call nothing here takes a lock or makes a string.
+class GroupState {
+ public:
+  struct Options {
+    int rank = 0;
+    int size = 1;
+    std::string name = "world";
+    absl::Duration timeout = absl::Minutes(30);
+    bool detail = false;  // every rank agrees on each collective before it begins; needs a watch
+  };
+
+  // `backends` are aborted when the group fails.
+  GroupState(Options options, std::vector<c10::intrusive_ptr<c10d::Backend>> backends);
+  ~GroupState();
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const std::string& name() const { return options_.name; }
+  absl::Duration timeout() const { return options_.timeout; }
+  int64_t NextSequence(Call::Kind kind) {
+    return (kind == Call::Kind::kCollective ? sequence_ : point_to_point_).fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Before the first call, and not while one is under way.
+  void SetWatch(std::shared_ptr<GroupWatch> watch) { watch_ = std::move(watch); }
+  const std::shared_ptr<GroupWatch>& watch() const { return watch_; }
+
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  // The first failure, or OK.
+  absl::Status failure() const;
+
+  // Makes `cause` the group's failure and aborts the backends; does nothing if there is one already.
+  void Fail(const absl::Status& cause);
+
+  // Fail(), telling the other ranks too where there is a watch.
+  void Abort(const absl::Status& cause);
+
+  // Lets go of the watch and of the backends, which the group is about to destroy.
+  void Close();
+
+  void Begin(const Call& call) {
+    if (watch_ && call.kind == Call::Kind::kCollective) watch_->Begin(call.sequence, call.operation);
+  }
+  void End(const Call& call) {
+    if (watch_ && call.kind == Call::Kind::kCollective) watch_->End(call.sequence);
+  }
+
+  // Whether Agree() is to be called before each collective.
+  bool detail() const { return options_.detail && watch_; }
+  absl::Status Agree(const Call& call, const std::string& arguments);
+
+  // What is wrong with a call's own arguments: the group goes on.
+  absl::Status Refuse(const Call& call, const absl::Status& status) const;
+
+  // A call's error, as the backend tells it, becomes the group's failure, or gives way to the one that explains it.
+  // Returns what the call is to return.
+  absl::Status Explain(const Call& call, const absl::Status& error);
+
+  // The same for an error that names the ranks it is about already.
+  absl::Status ExplainNamed(const Call& call, const absl::Status& error);
+
+  // "rank 0: all_reduce #3 of Float [3] on cpu"; the rank is "rank 0 of group \"rows\"" in a sub-group.
+  std::string NameOf(const Call& call) const;
+
+ private:
+  absl::Status CauseOf(const Call& call, const absl::Status& error);
+  absl::Status FirstCause(const std::string& name) const;
+
+  const Options options_;
+  std::shared_ptr<GroupWatch> watch_;
+  std::atomic<int64_t> sequence_{0};
+  std::atomic<int64_t> point_to_point_{0};
+  std::atomic<bool> failed_{false};
+  mutable absl::Mutex mutex_;
+  absl::Status first_ ABSL_GUARDED_BY(mutex_);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_INTERNAL_GROUP_STATE_H_

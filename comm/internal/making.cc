@@ -1,0 +1,132 @@
+#include "lockstep/comm/internal/making.h"
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/local_address.h"
+#include "lockstep/comm/internal/uncaught.h"
+#include "lockstep/comm/watch/watch.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+BackendContext ContextOf(const Making& making, const NewGroupOptions& options) {
+  BackendContext context;
+  context.rank = options.rank;
+  context.size = static_cast<int>(options.world_ranks.size());
+  context.timeout = making.timeout;
+  context.master_addr = making.master_addr;
+  context.group = options.name;
+  for (size_t i = 0; i < options.world_ranks.size() && !making.ranks.empty(); ++i) {
+    context.ranks.push_back(making.ranks[options.world_ranks[i]]);
+    context.ranks.back().rank = static_cast<int>(i);
+  }
+  return context;
+}
+
+class WatchOfGroup : public GroupWatch {
+ public:
+  explicit WatchOfGroup(std::unique_ptr<Watch> watch) : watch_(std::move(watch)) {}
+  void Begin(int64_t sequence, const char* operation) override { watch_->Begin(sequence, operation); }
+  void End(int64_t sequence) override { watch_->End(sequence); }
+  absl::Status Explain(const absl::Status& error) override { return watch_->Explain(error); }
+  absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) override {
+    return watch_->ExplainTimeout(sequence, operation, timeout);
+  }
+  absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline) override {
+    return watch_->Agree(sequence, fingerprint, deadline);
+  }
+  void Abort(const absl::Status& cause) override { watch_->Abort(cause); }
+
+ private:
+  const std::unique_ptr<Watch> watch_;
+};
+
+absl::StatusOr<std::string> Get(c10d::Store& store, const std::string& key, absl::Time deadline) {
+  return TorchStatusOr("", [&] {
+    store.wait({key}, absl::ToChronoMilliseconds(std::max(deadline - absl::Now(), absl::Milliseconds(1))));
+    return store.get_to_str(key);
+  });
+}
+
+// Where the group's first rank can be reached: the master's address is world rank 0's.
+std::string WatchHost(const Making& making, const NewGroupOptions& options) {
+  if (options.world_ranks[0] == 0 && !making.master_addr.empty()) return making.master_addr;
+  const std::string own = making.master_addr.empty() ? "" : LocalAddressTowards(making.master_addr);
+  return own.empty() ? making.ranks[options.world_ranks[0]].host : own;
+}
+
+// The group's watch, or null where there is nobody to watch or somebody who does not take part.
+absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const Making& making, const NewGroupOptions& options,
+                                                      std::vector<RankIdentity> ranks,
+                                                      const std::shared_ptr<GroupState>& state) {
+  if (ranks.size() < 2) return nullptr;
+  const auto store = Prefixed(options.store, "watch");
+  WatchOptions watch;
+  watch.rank = options.rank;
+  watch.ranks = std::move(ranks);
+  watch.host = WatchHost(making, options);
+  watch.set = [store](const std::string& key, const std::string& value) {
+    return TorchStatus("", [&] { store->set(key, value); });
+  };
+  watch.get = [store](const std::string& key, absl::Time deadline) { return Get(*store, key, deadline); };
+  watch.deadline = absl::Now() + making.timeout;
+  // Weak: a group that is destroyed destroys its watch, which waits for this.
+  watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
+    if (const auto group = weak.lock()) group->Fail(cause);
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(std::move(watch)));
+  return std::make_shared<WatchOfGroup>(std::move(made));
+}
+
+void Inform(const BackendContext& context, const std::map<c10::DeviceType, BackendInfo>& selection) {
+  std::vector<std::string> parts;
+  for (const auto& entry : selection) {
+    parts.push_back(absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), ":", entry.second.name));
+  }
+  LOG(INFO) << "rank " << context.rank << " of " << context.size << ": group \"" << context.group << "\" over "
+            << absl::StrJoin(parts, ",") << ", timeout " << context.timeout;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix) {
+  return c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store);
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Making> making, NewGroupOptions options) {
+  BackendContext context = ContextOf(*making, options);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto selection, ChooseBackends(making->candidates, making->linked, context));
+  GroupParts parts;
+  for (const auto& entry : selection) {
+    context.store =
+        Prefixed(options.backend_store, absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), "/"));
+    LOCKSTEP_ASSIGN_OR_RETURN(parts.backends[entry.first], entry.second.create(context));
+  }
+  if (making->info) Inform(context, selection);
+  parts.state.rank = context.rank;
+  parts.state.size = context.size;
+  parts.state.name = options.name;
+  parts.state.timeout = making->timeout;
+  parts.state.detail = making->detail;
+  parts.store = options.store;
+  parts.master = making->server;
+  parts.abortable = true;
+  parts.making = making;
+  parts.world_ranks = options.world_ranks;
+  auto group = std::make_unique<ProcessGroup>(std::move(parts));
+  const auto& state = internal::StateOf(*group);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto watch, MakeWatch(*making, options, context.ranks, state));
+  state->SetWatch(std::move(watch));
+  if (making->report_uncaught_exceptions) ReportUncaughtExceptions(state);
+  return group;
+}
+
+}  // namespace lockstep::comm::internal

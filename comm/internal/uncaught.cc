@@ -1,0 +1,75 @@
+#include "lockstep/comm/internal/uncaught.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/comm/internal/backend_status.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+// What the watch's thread may need to send what it was told.
+constexpr std::chrono::milliseconds kTimeToTell{100};
+
+// The groups that are alive: a terminate handler gets no argument to find them by.
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<GroupState>> groups;
+  std::terminate_handler previous = nullptr;
+};
+
+Registry& TheRegistry() {
+  static auto* const registry = new Registry();
+  return *registry;
+}
+
+std::string WhatEndsTheProcess() {
+  if (!std::current_exception()) return "std::terminate was called";
+  return absl::StrCat("uncaught exception: ", BackendStatus("").message());
+}
+
+// Whether there was anybody to tell.
+bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
+  bool told = false;
+  for (const auto& weak : groups) {
+    const auto group = weak.lock();
+    const auto watch = group ? group->watch() : nullptr;
+    if (!watch) continue;
+    watch->Abort(absl::AbortedError(WhatEndsTheProcess()));
+    told = true;
+  }
+  return told;
+}
+
+[[noreturn]] void Terminate() {
+  Registry& registry = TheRegistry();
+  // Whoever holds the mutex may be the thread that is ending.
+  if (registry.mutex.try_lock()) {
+    if (TellGroups(registry.groups)) std::this_thread::sleep_for(kTimeToTell);
+    registry.mutex.unlock();
+  }
+  if (registry.previous) registry.previous();
+  std::abort();
+}
+
+}  // namespace
+
+void ReportUncaughtExceptions(const std::shared_ptr<GroupState>& group) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  auto& groups = registry.groups;
+  groups.erase(std::remove_if(groups.begin(), groups.end(), [](const auto& weak) { return weak.expired(); }),
+               groups.end());
+  groups.push_back(group);
+  if (std::get_terminate() == Terminate) return;
+  registry.previous = std::set_terminate(Terminate);
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,187 @@
+// The collectives of ProcessGroup in which every rank gives, or gets, the same.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+using internal::Call;
+using internal::CheckTensor;
+
+namespace {
+
+std::string OpArgument(ReduceOp op) { return absl::StrCat("op ", NameOf(op)); }
+std::string RootArgument(int root) { return absl::StrCat("root ", root); }
+
+// Tensor first: what is said of a tensor that is undefined must not look at its dtype.
+absl::Status CheckReduction(const at::Tensor& tensor, ReduceOp op) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+  return CheckReduceOp(op, tensor.scalar_type());
+}
+
+absl::Status CheckCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op) {
+  if (tensors.empty()) return absl::InvalidArgumentError("expected one tensor or more, found none");
+  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensors[0], op));
+  return internal::CheckList(tensors, "tensor", tensors[0], static_cast<int>(tensors.size()), /*same_shape=*/false);
+}
+
+std::string SizesArgument(const std::vector<at::Tensor>& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) absl::StrAppend(&text, internal::Describe(tensor), ", ");
+  return text;
+}
+
+}  // namespace
+
+Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
+  return Launch(
+      Call::Of("broadcast", tensor),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+        return internal::CheckRank(root, "root", size_);
+      },
+      [&] { return RootArgument(root); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> tensors = {tensor};
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        return backend.broadcast(tensors, options);
+      });
+}
+
+Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
+  return Launch(
+      Call::Of("all_reduce", tensor), [&] { return CheckReduction(tensor, op); }, [&] { return OpArgument(op); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> tensors = {tensor};
+        c10d::AllreduceOptions options;
+        options.reduceOp = internal::ToC10d(op);
+        return backend.allreduce(tensors, options);
+      });
+}
+
+Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op) {
+  return Launch(
+      Call::Of("all_reduce_coalesced", tensors.empty() ? at::Tensor() : tensors[0]),
+      [&] { return CheckCoalesced(tensors, op); }, [&] { return absl::StrCat(SizesArgument(tensors), OpArgument(op)); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> copy = tensors;
+        c10d::AllreduceCoalescedOptions options;
+        options.reduceOp = internal::ToC10d(op);
+        return backend.allreduce_coalesced(copy, options);
+      });
+}
+
+Work ProcessGroup::ReduceAsync(const at::Tensor& tensor, int root, ReduceOp op) {
+  return Launch(
+      Call::Of("reduce", tensor),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensor, op));
+        return internal::CheckRank(root, "root", size_);
+      },
+      [&] { return absl::StrCat(RootArgument(root), ", ", OpArgument(op)); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> tensors = {tensor};
+        c10d::ReduceOptions options;
+        options.reduceOp = internal::ToC10d(op);
+        options.rootRank = root;
+        return backend.reduce(tensors, options);
+      });
+}
+
+Work ProcessGroup::AllGatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
+  return Launch(
+      Call::Of("all_gather", input),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(input));
+        return internal::CheckList(outputs, "output", input, size_, /*same_shape=*/true);
+      },
+      [] { return ""; },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> inputs = {input};
+        std::vector<std::vector<at::Tensor>> output_lists = {outputs};
+        return backend.allgather(output_lists, inputs);
+      });
+}
+
+Work ProcessGroup::AllGatherIntoTensorAsync(const at::Tensor& output, const at::Tensor& input) {
+  return Launch(
+      Call::Of("all_gather_into_tensor", input),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(input));
+        return internal::CheckMultiple(output, "output", input, size_);
+      },
+      [] { return ""; },
+      [&](c10d::Backend& backend) {
+        at::Tensor to = output, from = input;
+        return backend._allgather_base(to, from);
+      });
+}
+
+Work ProcessGroup::ReduceScatterAsync(const at::Tensor& output, const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  return Launch(
+      Call::Of("reduce_scatter", output),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
+        return internal::CheckList(inputs, "input", output, size_, /*same_shape=*/true);
+      },
+      [&] { return OpArgument(op); },
+      [&](c10d::Backend& backend) {
+        std::vector<at::Tensor> to = {output};
+        std::vector<std::vector<at::Tensor>> from = {inputs};
+        c10d::ReduceScatterOptions options;
+        options.reduceOp = internal::ToC10d(op);
+        return backend.reduce_scatter(to, from, options);
+      });
+}
+
+Work ProcessGroup::ReduceScatterTensorAsync(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  return Launch(
+      Call::Of("reduce_scatter_tensor", output),
+      [&]() -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
+        return internal::CheckMultiple(input, "input", output, size_);
+      },
+      [&] { return OpArgument(op); },
+      [&](c10d::Backend& backend) {
+        at::Tensor to = output, from = input;
+        c10d::ReduceScatterOptions options;
+        options.reduceOp = internal::ToC10d(op);
+        return backend._reduce_scatter_base(to, from, options);
+      });
+}
+
+absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int root) { return BroadcastAsync(tensor, root).Wait(); }
+
+absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) {
+  return AllReduceAsync(tensor, op).Wait();
+}
+
+absl::Status ProcessGroup::AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op) {
+  return AllReduceCoalescedAsync(tensors, op).Wait();
+}
+
+absl::Status ProcessGroup::Reduce(const at::Tensor& tensor, int root, ReduceOp op) {
+  return ReduceAsync(tensor, root, op).Wait();
+}
+
+absl::Status ProcessGroup::AllGather(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
+  return AllGatherAsync(outputs, input).Wait();
+}
+
+absl::Status ProcessGroup::AllGatherIntoTensor(const at::Tensor& output, const at::Tensor& input) {
+  return AllGatherIntoTensorAsync(output, input).Wait();
+}
+
+absl::Status ProcessGroup::ReduceScatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  return ReduceScatterAsync(output, inputs, op).Wait();
+}
+
+absl::Status ProcessGroup::ReduceScatterTensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  return ReduceScatterTensorAsync(output, input, op).Wait();
+}
+
+}  // namespace lockstep::comm

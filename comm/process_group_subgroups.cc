@@ -1,0 +1,65 @@
+// ProcessGroup's sub-groups.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/making.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+namespace {
+
+absl::Status CheckRanks(const std::vector<int>& sorted, int size) {
+  if (sorted.empty()) return absl::InvalidArgumentError("expected one rank or more, found none");
+  for (const int rank : sorted) LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank(rank, "rank", size));
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice == sorted.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rank ", *twice, " is named twice"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroup(std::vector<int> ranks, std::string name) {
+  if (state_->failed()) return state_->failure();
+  const int64_t number = groups_.fetch_add(1);
+  if (name.empty()) name = absl::StrCat("group ", number);
+  const std::string who =
+      absl::StrCat("rank ", rank_, ": new_group \"", name, "\" of ranks ", absl::StrJoin(ranks, ", "));
+  std::sort(ranks.begin(), ranks.end());
+  const absl::Status valid = CheckRanks(ranks, size_);
+  if (!valid.ok()) return Annotate(valid, who);
+  if (!making_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, ": this group's backends were made elsewhere; make the sub-group's there too"));
+  }
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return nullptr;
+  internal::NewGroupOptions options;
+  options.name = std::move(name);
+  options.rank = static_cast<int>(own - ranks.begin());
+  for (const int rank : ranks) options.world_ranks.push_back(world_ranks_[rank]);
+  // The first rank too: ranks that do not overlap may make groups with one number, as NewGroupByHost() does.
+  options.store = internal::Prefixed(store_, absl::StrCat("group/", number, "/", ranks[0]));
+  options.backend_store = internal::Prefixed(options.store, "backend");
+  auto group = internal::MakeGroup(making_, std::move(options));
+  if (!group.ok()) return Annotate(group.status(), who);
+  return group;
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroupByHost() {
+  if (!making_ || making_->ranks.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank_, ": new_group_by_host: it is not known which host each rank is on"));
+  }
+  const RankIdentity& own = making_->ranks[world_ranks_[rank_]];
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (OnOneHost(own, making_->ranks[world_ranks_[rank]])) ranks.push_back(rank);
+  }
+  return NewGroup(std::move(ranks), absl::StrCat("host ", own.host));
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,50 @@
+#include "lockstep/comm/testing/init_ranks.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/torch_status.h"
+
+namespace lockstep::comm::testing {
+namespace {
+
+std::string NewPath() {
+  static std::atomic<int> made{0};
+  const char* directory = getenv("TEST_TMPDIR");
+  return absl::StrCat(directory ? directory : "/tmp", "/ranks_", getpid(), "_", made.fetch_add(1));
+}
+
+}  // namespace
+
+std::vector<absl::Status> InitRanks(const InitOptions& options, int world_size,
+                                    const std::function<absl::Status(ProcessGroup& group)>& body) {
+  const std::string path = NewPath();
+  std::vector<std::unique_ptr<ProcessGroup>> groups(world_size);
+  std::vector<absl::Status> results(world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      InitOptions own = options;
+      own.init_method = absl::StrCat("file://", path);
+      own.rank = rank;
+      own.world_size = world_size;
+      auto group = InitProcessGroup(own);
+      results[rank] = group.status();
+      if (!group.ok()) return;
+      groups[rank] = *std::move(group);
+      const absl::Status thrown = TorchStatus("", [&] { results[rank] = body(*groups[rank]); });
+      results[rank].Update(thrown);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  groups.clear();
+  unlink(path.c_str());
+  return results;
+}
+
+}  // namespace lockstep::comm::testing

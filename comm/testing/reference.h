@@ -1,0 +1,29 @@
+// What collectives must give, worked out one number at a time from all ranks' inputs.
+
+#ifndef LOCKSTEP_COMM_TESTING_REFERENCE_H_
+#define LOCKSTEP_COMM_TESTING_REFERENCE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "lockstep/comm/reduce_op.h"
+
+namespace lockstep::comm::testing {
+
+// Every dtype that a dense CPU tensor can have.
+const std::vector<at::ScalarType>& AllDtypes();
+
+// What rank `rank` of `size` gives to the call number `seed`: small whole numbers, so that no dtype rounds and the
+// order of additions does not matter; multiples of `size` where averages are taken. All ranks can work it out.
+at::Tensor Input(int rank, int size, at::IntArrayRef shape, at::ScalarType dtype, int seed);
+
+// `op` over tensors of one shape and dtype, as that dtype.
+at::Tensor Reduced(const std::vector<at::Tensor>& inputs, ReduceOp op);
+
+// Whether both have one shape, one dtype and the same numbers; works for dtypes that have no at::equal.
+bool Same(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace lockstep::comm::testing
+
+#endif  // LOCKSTEP_COMM_TESTING_REFERENCE_H_
