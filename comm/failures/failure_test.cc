@@ -1,0 +1,233 @@
+// What every rank gets when another dies, stops, leaves or throws in the middle of the work, and how soon.
+
+#include <ATen/ATen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/failures/backends.h"
+#include "lockstep/comm/testing/rank_processes.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using testing::Process;
+using testing::RankProcesses;
+using testing::SayStatus;
+using ::testing::StartsWith;
+
+std::unique_ptr<ProcessGroup> Join(const InitOptions& options) {
+  auto group = InitProcessGroup(options);
+  if (!group.ok()) fprintf(stderr, "%s\n", group.status().ToString().c_str());
+  return std::move(group).value();
+}
+
+// All-reduces 4 MiB again and again; says so when it is well under way, and the first error.
+absl::Status ReduceUntilItFails(ProcessGroup& group, const Process::Say& say) {
+  const at::Tensor tensor = at::ones({1 << 20});
+  const absl::Time end = absl::Now() + absl::Seconds(25);
+  absl::Status status;
+  for (int i = 0; status.ok() && absl::Now() < end; ++i) {
+    if (i == 3) say("in call");
+    status = group.AllReduce(tensor, ReduceOp::kMax);
+  }
+  SayStatus(say, status);
+  return status;
+}
+
+// A rank's life: reduce until it fails, then ask once more, and end, saying when.
+int ReduceAndEnd(const InitOptions& options, const Process::Say& say) {
+  std::unique_ptr<ProcessGroup> group = Join(options);
+  ReduceUntilItFails(*group, say).IgnoreError();
+  SayStatus(say, group->Barrier());
+  SayStatus(say, group->failure());
+  say("destroying");
+  group.reset();
+  say("returning");
+  return 0;
+}
+
+// The latest of some times, by which a failure was known; printed, since docs/failures.md shows them.
+class Latest {
+ public:
+  void Note(absl::Duration time) { latest_ = std::max(latest_, time); }
+  void Print(const std::string& what) const {
+    printf("MEASURED %s: %.3f s\n", what.c_str(), absl::ToDoubleSeconds(latest_));
+  }
+
+ private:
+  absl::Duration latest_;
+};
+
+class RanksFail : public FailureTest {
+ protected:
+  // What the rank says of its group's end: the first cause, again, at once, and nothing waits.
+  static void ExpectAQuickEnd(RankProcesses& ranks, int rank, const Process::Line& first, const std::string& cause) {
+    const auto again = ranks.AwaitStatus(rank), failure = ranks.AwaitStatus(rank);
+    const auto destroying = ranks[rank].AwaitLine("destroying"), returning = ranks[rank].AwaitLine("returning");
+    ASSERT_TRUE(again && failure && destroying && returning) << "rank " << rank;
+    EXPECT_THAT(again->text, HasSubstr(cause));
+    EXPECT_THAT(failure->text, HasSubstr(cause));
+    EXPECT_LT(again->time - first.time, absl::Milliseconds(500));
+    EXPECT_LT(returning->time - destroying->time, absl::Seconds(1)) << "the destructor of rank " << rank;
+    EXPECT_EQ(ranks[rank].Wait(), 0);
+    EXPECT_LT(ranks[rank].end_time() - returning->time, absl::Seconds(1)) << "the exit of rank " << rank;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, RanksFail, ::testing::ValuesIn(BackendsUnderTest()),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(RanksFail, AKilledRankIsNamedOnAllOthersWithin2s) {
+  Latest latest;
+  for (const int size : {2, 4}) {
+    for (const int victim : {0, size - 1}) {
+      RankProcesses ranks(size, Options(), ReduceAndEnd);
+      ASSERT_TRUE(ranks.AwaitAll("in call"));
+      const absl::Duration killed = ranks.Signal(victim, SIGKILL);
+      const std::string cause = ranks.name(victim) + " died: signal 9 (Killed)";
+      for (int rank = 0; rank < size; ++rank) {
+        if (rank == victim) continue;
+        const auto status = ranks.AwaitStatus(rank);
+        ASSERT_TRUE(status) << "rank " << rank;
+        EXPECT_THAT(status->text, StartsWith(absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #")));
+        EXPECT_THAT(status->text, HasSubstr(" of Float [1048576] on cpu: " + cause));
+        EXPECT_LT(status->time - killed, absl::Seconds(2));
+        latest.Note(status->time - killed);
+        ExpectAQuickEnd(ranks, rank, *status, cause);
+      }
+    }
+  }
+  latest.Print(GetParam() + ", SIGKILL in mid-collective to the last survivor's error");
+}
+
+TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
+  const absl::Duration timeout = absl::Seconds(2);
+  Latest latest;
+  for (const int size : {2, 4}) {
+    for (const int victim : {0, size - 1}) {
+      RankProcesses ranks(size, Options(timeout), ReduceAndEnd);
+      ASSERT_TRUE(ranks.AwaitAll("in call"));
+      const absl::Duration stopped = ranks.Signal(victim, SIGSTOP);
+      const std::string cause = ranks.name(victim) + " is stopped";
+      for (int rank = 0; rank < size; ++rank) {
+        if (rank == victim) continue;
+        const auto status = ranks.AwaitStatus(rank);
+        ASSERT_TRUE(status) << "rank " << rank;
+        EXPECT_THAT(status->text, StartsWith(absl::StrCat("DEADLINE_EXCEEDED: rank ", rank, ": all_reduce #")));
+        EXPECT_THAT(status->text, MatchesRegex(".* on cpu: all_reduce #[0-9]+ timed out after 2s: .*"));
+        EXPECT_THAT(status->text, HasSubstr(cause));
+        EXPECT_LT(status->time - stopped, timeout + absl::Seconds(2));
+        latest.Note(status->time - stopped - timeout);
+        ExpectAQuickEnd(ranks, rank, *status, cause);
+      }
+    }
+  }
+  latest.Print(GetParam() + ", SIGSTOP: the last survivor's error after the timeout");
+}
+
+TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
+  for (const int victim : {0, 2}) {
+    RankProcesses ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
+      std::unique_ptr<ProcessGroup> group = Join(options);
+      say("joined");
+      if (options.rank == victim) _exit(3);
+      SayStatus(say, group->AllReduce(at::ones({3})));
+      return 0;
+    });
+    const auto exited = ranks[victim].AwaitLine("joined");
+    ASSERT_TRUE(exited);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      const auto status = ranks.AwaitStatus(rank);
+      ASSERT_TRUE(status);
+      EXPECT_EQ(status->text, absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #0 of Float [3] on cpu: ",
+                                           ranks.name(victim), " exited with code 3"));
+      EXPECT_LT(status->time - exited->time, absl::Seconds(2));
+    }
+  }
+}
+
+TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
+  for (const int victim : {0, 2}) {
+    RankProcesses ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
+      std::unique_ptr<ProcessGroup> group = Join(options);
+      SayStatus(say, group->Barrier());
+      if (options.rank == victim) return 0;
+      SayStatus(say, group->AllReduce(at::ones({3})));
+      return 0;
+    });
+    const auto left = ranks.AwaitStatus(victim);
+    ASSERT_TRUE(left);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks.AwaitStatus(rank)->text, "OK");
+      const auto status = ranks.AwaitStatus(rank);
+      ASSERT_TRUE(status);
+      EXPECT_EQ(status->text, absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #1 of Float [3] on cpu: ",
+                                           ranks.name(victim), " left the group after barrier #0"));
+      EXPECT_LT(status->time - left->time, absl::Seconds(2));
+    }
+  }
+}
+
+// What the others of three get when rank 1, after a barrier, does `fail`.
+void ExpectFailureOfRank1(const InitOptions& options, const std::function<void(ProcessGroup&)>& fail,
+                          const std::string& message) {
+  RankProcesses ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
+    try {
+      std::unique_ptr<ProcessGroup> group = Join(own);
+      group->Barrier().IgnoreError();
+      say("failing");
+      if (own.rank == 1) fail(*group);
+      SayStatus(say, group->AllReduce(at::ones({3})));
+    } catch (const std::out_of_range&) {
+      say("caught");
+      pause();  // the process goes on: its death tells nobody
+    }
+    return 0;
+  });
+  const auto failed = ranks[1].AwaitLine("failing");
+  ASSERT_TRUE(failed);
+  for (const int rank : {0, 2}) {
+    const auto status = ranks.AwaitStatus(rank);
+    ASSERT_TRUE(status);
+    EXPECT_EQ(status->text, absl::StrCat("ABORTED: rank ", rank, ": all_reduce #1 of Float [3] on cpu: ", ranks.name(1),
+                                         " failed: ", message));
+    EXPECT_LT(status->time - failed->time, absl::Seconds(2));
+  }
+}
+
+TEST_P(RanksFail, AnUncaughtExceptionReachesTheOthersAsItsMessage) {
+  ExpectFailureOfRank1(
+      Options(), [](ProcessGroup&) { throw std::runtime_error("the disk is full"); },
+      "uncaught exception: the disk is full");
+}
+
+TEST_P(RanksFail, AnExceptionThroughTheGroupsScopeReachesTheOthersAtOnce) {
+  ExpectFailureOfRank1(
+      Options(), [](ProcessGroup&) { throw std::out_of_range("no such file"); }, "left by an exception");
+}
+
+TEST_P(RanksFail, AnAbortReachesTheOthersAsItsMessage) {
+  ExpectFailureOfRank1(
+      Options(),
+      [](ProcessGroup& group) {
+        group.Abort(absl::DataLossError("sample 7 is damaged"));
+        throw std::out_of_range("");
+      },
+      "sample 7 is damaged");
+}
+
+}  // namespace
+}  // namespace lockstep::comm

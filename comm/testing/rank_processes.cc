@@ -1,0 +1,52 @@
+#include "lockstep/comm/testing/rank_processes.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/comm/watch/rank_identity.h"
+
+namespace lockstep::comm::testing {
+namespace {
+
+constexpr char kStatus[] = "status ";
+constexpr char kName[] = "I am ";
+
+}  // namespace
+
+void SayStatus(const Process::Say& say, const absl::Status& status) { say(absl::StrCat(kStatus, status.ToString())); }
+
+RankProcesses::RankProcesses(int world_size, InitOptions options, const Body& body) {
+  options.init_method = absl::StrCat("file://", folder_.path(), "/store");
+  options.world_size = world_size;
+  for (int rank = 0; rank < world_size; ++rank) {
+    options.rank = rank;
+    processes_.emplace_back([&](const Process::Say& say) {
+      say(absl::StrCat(kName, NameOf(IdentityOfThisProcess(rank))));
+      return body(options, say);
+    });
+  }
+  for (Process& process : processes_) {
+    const auto name = process.AwaitLine(kName);
+    names_.push_back(name ? name->text.substr(sizeof(kName) - 1) : "a rank that did not start");
+  }
+}
+
+bool RankProcesses::AwaitAll(const std::string& line) {
+  bool all = true;
+  for (Process& process : processes_) all = process.AwaitLine(line).has_value() && all;
+  return all;
+}
+
+absl::Duration RankProcesses::Signal(int rank, int number) {
+  const absl::Duration now = Process::Now();
+  processes_[rank].Signal(number);
+  return now;
+}
+
+absl::optional<Process::Line> RankProcesses::AwaitStatus(int rank) {
+  absl::optional<Process::Line> line = processes_[rank].AwaitLine(kStatus);
+  if (line) line->text.erase(0, sizeof(kStatus) - 1);
+  return line;
+}
+
+}  // namespace lockstep::comm::testing
