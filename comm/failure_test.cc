@@ -55,14 +55,16 @@ class NotingWatch : public internal::GroupWatch {
 struct Lonely {
   explicit Lonely(absl::Duration timeout = absl::Milliseconds(50), bool detail = false, std::string name = "world")
       : hub(2, timeout), watch(std::make_shared<NotingWatch>()) {
+    internal::GroupState::Options state;
+    state.size = 2;
+    state.timeout = timeout;
+    state.detail = detail;
+    state.name = std::move(name);
     internal::GroupParts parts;
-    parts.state.size = 2;
-    parts.state.timeout = timeout;
-    parts.state.detail = detail;
-    parts.state.name = std::move(name);
+    parts.state = std::make_shared<internal::GroupState>(std::move(state));
+    parts.state->SetWatch(watch);
     parts.backends[c10::DeviceType::CPU] = testing::MakeThreadBackend(hub, 0);
     parts.abortable = true;
-    parts.watch = watch;
     group = std::make_unique<ProcessGroup>(std::move(parts));
   }
 

@@ -95,7 +95,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankEnvironment environment, ReadRankEnvironment());
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankEnvironment environment,
+                            ReadRankEnvironment(ProcessEnvironment, {options.rank, options.world_size}));
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
   LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));

@@ -42,10 +42,12 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> Values(const BackendMap& backends
 }
 
 internal::GroupParts PartsOf(c10::intrusive_ptr<c10d::Store> store, BackendMap backends, absl::Duration timeout) {
+  internal::GroupState::Options state;
+  state.rank = backends.begin()->second->getRank();
+  state.size = backends.begin()->second->getSize();
+  state.timeout = timeout;
   internal::GroupParts parts;
-  parts.state.rank = backends.begin()->second->getRank();
-  parts.state.size = backends.begin()->second->getSize();
-  parts.state.timeout = timeout;
+  parts.state = std::make_shared<internal::GroupState>(std::move(state));
   parts.store = std::move(store);
   parts.backends = std::move(backends);
   return parts;
@@ -56,17 +58,17 @@ internal::GroupParts PartsOf(c10::intrusive_ptr<c10d::Store> store, BackendMap b
 const std::shared_ptr<internal::GroupState>& internal::StateOf(const ProcessGroup& group) { return group.state_; }
 
 ProcessGroup::ProcessGroup(internal::GroupParts parts)
-    : rank_(parts.state.rank),
-      size_(parts.state.size),
+    : rank_(parts.state->rank()),
+      size_(parts.state->size()),
       exceptions_(std::uncaught_exceptions()),
       abortable_(parts.abortable),
       master_(std::move(parts.master)),
       store_(std::move(parts.store)),
       backends_(std::move(parts.backends)),
-      state_(std::make_shared<internal::GroupState>(std::move(parts.state), Values(backends_))),
+      state_(std::move(parts.state)),
       making_(std::move(parts.making)),
       world_ranks_(std::move(parts.world_ranks)) {
-  state_->SetWatch(std::move(parts.watch));
+  state_->SetBackends(Values(backends_));
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::FromC10d(BackendMap backends,

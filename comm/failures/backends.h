@@ -6,11 +6,26 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/network_hosts.h"
+#include "lockstep/comm/testing/rank_processes.h"
 
 namespace lockstep::comm {
 
 // The backends whose failures are caused and measured: each is linked into the tests of this folder (see BUILD).
-inline std::vector<std::string> BackendsUnderTest() { return {"gloo"}; }
+inline std::vector<std::string> BackendsUnderTest() { return {"gloo", "shm", "hierarchical"}; }
+
+// Ranks over one of them; on two hosts where the backend is for several.
+class Ranks : public testing::RankProcesses {
+ public:
+  Ranks(int world_size, const InitOptions& options, const Body& body)
+      : RankProcesses(world_size, options, body, options.backend == "hierarchical" ? &TwoHosts() : nullptr) {}
+
+ private:
+  static const testing::NetworkHosts& TwoHosts() {
+    static const auto hosts = testing::NetworkHosts::Create(2);
+    return **hosts;
+  }
+};
 
 // A test that runs for each of them.
 class FailureTest : public ::testing::TestWithParam<std::string> {
@@ -21,6 +36,11 @@ class FailureTest : public ::testing::TestWithParam<std::string> {
     options.timeout = timeout;
     options.debug = Debug::kOff;
     return options;
+  }
+
+  // Numbers of ranks to try: hierarchical needs a host with two.
+  static std::vector<int> Sizes() {
+    return GetParam() == "hierarchical" ? std::vector<int>{3, 4} : std::vector<int>{2, 4};
   }
 };
 

@@ -18,7 +18,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Process;
-using testing::RankProcesses;
 using testing::SayStatus;
 using ::testing::StartsWith;
 
@@ -30,7 +29,7 @@ class RanksDisagree : public FailureTest {
   static void Expect(const Call& usual, const std::string& usual_text, const Call& odd, const std::string& odd_text) {
     InitOptions options = Options();
     options.debug = Debug::kDetail;
-    RankProcesses ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
+    Ranks ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
       const auto group = InitProcessGroup(own).value();
       SayStatus(say, group->AllReduce(at::ones({5})));
       SayStatus(say, (own.rank == 1 ? odd : usual)(*group));

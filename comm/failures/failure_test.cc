@@ -23,7 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::Process;
-using testing::RankProcesses;
 using testing::SayStatus;
 using ::testing::StartsWith;
 
@@ -73,7 +72,7 @@ class Latest {
 class RanksFail : public FailureTest {
  protected:
   // What the rank says of its group's end: the first cause, again, at once, and nothing waits.
-  static void ExpectAQuickEnd(RankProcesses& ranks, int rank, const Process::Line& first, const std::string& cause) {
+  static void ExpectAQuickEnd(Ranks& ranks, int rank, const Process::Line& first, const std::string& cause) {
     const auto again = ranks.AwaitStatus(rank), failure = ranks.AwaitStatus(rank);
     const auto destroying = ranks[rank].AwaitLine("destroying"), returning = ranks[rank].AwaitLine("returning");
     ASSERT_TRUE(again && failure && destroying && returning) << "rank " << rank;
@@ -90,9 +89,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, RanksFail, ::testing::ValuesIn(BackendsUnderT
 
 TEST_P(RanksFail, AKilledRankIsNamedOnAllOthersWithin2s) {
   Latest latest;
-  for (const int size : {2, 4}) {
+  for (const int size : Sizes()) {
     for (const int victim : {0, size - 1}) {
-      RankProcesses ranks(size, Options(), ReduceAndEnd);
+      Ranks ranks(size, Options(), ReduceAndEnd);
       ASSERT_TRUE(ranks.AwaitAll("in call"));
       const absl::Duration killed = ranks.Signal(victim, SIGKILL);
       const std::string cause = ranks.name(victim) + " died: signal 9 (Killed)";
@@ -114,9 +113,9 @@ TEST_P(RanksFail, AKilledRankIsNamedOnAllOthersWithin2s) {
 TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
   const absl::Duration timeout = absl::Seconds(2);
   Latest latest;
-  for (const int size : {2, 4}) {
+  for (const int size : Sizes()) {
     for (const int victim : {0, size - 1}) {
-      RankProcesses ranks(size, Options(timeout), ReduceAndEnd);
+      Ranks ranks(size, Options(timeout), ReduceAndEnd);
       ASSERT_TRUE(ranks.AwaitAll("in call"));
       const absl::Duration stopped = ranks.Signal(victim, SIGSTOP);
       const std::string cause = ranks.name(victim) + " is stopped";
@@ -138,7 +137,7 @@ TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
 
 TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
   for (const int victim : {0, 2}) {
-    RankProcesses ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
+    Ranks ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
       std::unique_ptr<ProcessGroup> group = Join(options);
       say("joined");
       if (options.rank == victim) _exit(3);
@@ -160,7 +159,7 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
 
 TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
   for (const int victim : {0, 2}) {
-    RankProcesses ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
+    Ranks ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
       std::unique_ptr<ProcessGroup> group = Join(options);
       SayStatus(say, group->Barrier());
       if (options.rank == victim) return 0;
@@ -184,7 +183,7 @@ TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
 // What the others of three get when rank 1, after a barrier, does `fail`.
 void ExpectFailureOfRank1(const InitOptions& options, const std::function<void(ProcessGroup&)>& fail,
                           const std::string& message) {
-  RankProcesses ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
+  Ranks ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
     try {
       std::unique_ptr<ProcessGroup> group = Join(own);
       group->Barrier().IgnoreError();

@@ -18,7 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::Process;
-using testing::RankProcesses;
 using testing::SayStatus;
 
 constexpr absl::Duration kTimeout = absl::Seconds(3);
@@ -38,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, GroupIsMade, ::testing::ValuesIn(BackendsUnde
                          [](const auto& param) { return param.param; });
 
 TEST_P(GroupIsMade, WithoutARankThatDiedBeforeItCameNamingItByTheDeadline) {
-  RankProcesses ranks(3, Options(), [](const InitOptions& options, const Process::Say& say) {
+  Ranks ranks(3, Options(), [](const InitOptions& options, const Process::Say& say) {
     return options.rank == 1 ? 4 : Make(options, say);
   });
   for (const int rank : {0, 2}) {
@@ -74,7 +73,7 @@ TEST_P(GroupIsMade, ByRanksOfWhichOneDiesInTheMiddleNamingItByTheDeadline) {
   for (const int victim : {0, 2}) {
     InitOptions options = Options();
     options.backend = BackendThatKills(victim);
-    RankProcesses ranks(3, options, Make);
+    Ranks ranks(3, options, Make);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       const auto making = ranks[rank].AwaitLine("making"), status = ranks.AwaitStatus(rank);

@@ -59,6 +59,16 @@ class Queue {
     if (entry.error) std::rethrow_exception(entry.error);
   }
 
+  void FinishAll() {
+    std::shared_ptr<Entry> last;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (entries_.empty()) return;
+      last = entries_.back();
+    }
+    Finish(*last, timeout_);
+  }
+
  private:
   void TestLocked() {
     while (!entries_.empty() && Take(*entries_.front(), [](AllReducePhases& part) { return part.Test(); })) {
@@ -122,6 +132,7 @@ class HierarchicalBackend final : public c10d::Backend {
     }
   }
   void shutdown() override { abort(); }
+  void waitForPendingWorks() override { queue_->FinishAll(); }
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     return AllReduce(c10d::OpType::ALLREDUCE, tensors, options.reduceOp);

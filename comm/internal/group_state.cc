@@ -10,10 +10,18 @@
 
 namespace lockstep::comm::internal {
 
-GroupState::GroupState(Options options, std::vector<c10::intrusive_ptr<c10d::Backend>> backends)
-    : options_(std::move(options)), backends_(std::move(backends)) {}
+GroupState::GroupState(Options options) : options_(std::move(options)) {}
 
 GroupState::~GroupState() = default;
+
+void GroupState::SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> backends) {
+  {
+    absl::MutexLock lock(&mutex_);
+    backends_ = std::move(backends);
+    if (first_.ok()) return;
+  }
+  AbortBackends();
+}
 
 absl::Status GroupState::failure() const {
   absl::MutexLock lock(&mutex_);
@@ -21,16 +29,23 @@ absl::Status GroupState::failure() const {
 }
 
 void GroupState::Fail(const absl::Status& cause) {
-  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
   {
     absl::MutexLock lock(&mutex_);
     if (!first_.ok()) return;
     first_ = cause;
     failed_.store(true, std::memory_order_release);
-    backends = backends_;
   }
   VLOG(1) << "rank " << rank() << ": group \"" << name() << "\" failed: " << cause;
-  for (const auto& backend : backends) {
+  AbortBackends();
+}
+
+std::vector<c10::intrusive_ptr<c10d::Backend>> GroupState::backends() const {
+  absl::MutexLock lock(&mutex_);
+  return backends_;
+}
+
+void GroupState::AbortBackends() {
+  for (const auto& backend : backends()) {
     try {
       backend->abort();
     } catch (const std::exception& error) {
@@ -46,10 +61,17 @@ void GroupState::Abort(const absl::Status& cause) {
 }
 
 void GroupState::Close() {
+  for (const auto& backend : backends()) {
+    if (failed()) break;
+    try {
+      backend->waitForPendingWorks();
+    } catch (const std::exception&) {  // it has none, or they failed: nobody waits for them
+    }
+  }
   watch_.reset();
-  std::vector<c10::intrusive_ptr<c10d::Backend>> backends;
+  std::vector<c10::intrusive_ptr<c10d::Backend>> released;
   absl::MutexLock lock(&mutex_);
-  backends.swap(backends_);
+  released.swap(backends_);
 }
 
 std::string GroupState::NameOf(const Call& call) const {

@@ -35,8 +35,7 @@ class GroupState {
     bool detail = false;  // every rank agrees on each collective before it begins; needs a watch
   };
 
-  // `backends` are aborted when the group fails.
-  GroupState(Options options, std::vector<c10::intrusive_ptr<c10d::Backend>> backends);
+  explicit GroupState(Options options);
   ~GroupState();
 
   int rank() const { return options_.rank; }
@@ -46,6 +45,9 @@ class GroupState {
   int64_t NextSequence(Call::Kind kind) {
     return (kind == Call::Kind::kCollective ? sequence_ : point_to_point_).fetch_add(1, std::memory_order_relaxed);
   }
+
+  // They are aborted when the group fails, or here if it has.
+  void SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> backends);
 
   // Before the first call, and not while one is under way.
   void SetWatch(std::shared_ptr<GroupWatch> watch) { watch_ = std::move(watch); }
@@ -62,7 +64,8 @@ class GroupState {
   // Fail(), telling the other ranks too where there is a watch.
   void Abort(const absl::Status& cause);
 
-  // Lets go of the watch and of the backends, which the group is about to destroy.
+  // Lets go of the backends and of the watch, which says farewell; the group is about to destroy both. Calls of a
+  // healthy group that are under way are waited for first, while the watch still sees what becomes of the other ranks.
   void Close();
 
   void Begin(const Call& call) {
@@ -90,6 +93,8 @@ class GroupState {
   std::string NameOf(const Call& call) const;
 
  private:
+  std::vector<c10::intrusive_ptr<c10d::Backend>> backends() const;
+  void AbortBackends();
   absl::Status CauseOf(const Call& call, const absl::Status& error);
   absl::Status FirstCause(const std::string& name) const;
 

@@ -86,6 +86,26 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const Making& making, cons
   return std::make_shared<WatchOfGroup>(std::move(made));
 }
 
+GroupState::Options StateOptions(const Making& making, const BackendContext& context) {
+  GroupState::Options options;
+  options.rank = context.rank;
+  options.size = context.size;
+  options.name = context.group;
+  options.timeout = making.timeout;
+  options.detail = making.detail;
+  return options;
+}
+
+absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendInfo>& selection, BackendContext context,
+                                        const c10::intrusive_ptr<c10d::Store>& store) {
+  BackendMap backends;
+  for (const auto& entry : selection) {
+    context.store = Prefixed(store, absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), "/"));
+    LOCKSTEP_ASSIGN_OR_RETURN(backends[entry.first], entry.second.create(context));
+  }
+  return backends;
+}
+
 void Inform(const BackendContext& context, const std::map<c10::DeviceType, BackendInfo>& selection) {
   std::vector<std::string> parts;
   for (const auto& entry : selection) {
@@ -102,29 +122,24 @@ c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& 
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Making> making, NewGroupOptions options) {
-  BackendContext context = ContextOf(*making, options);
+  const BackendContext context = ContextOf(*making, options);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto selection, ChooseBackends(making->candidates, making->linked, context));
-  GroupParts parts;
-  for (const auto& entry : selection) {
-    context.store =
-        Prefixed(options.backend_store, absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), "/"));
-    LOCKSTEP_ASSIGN_OR_RETURN(parts.backends[entry.first], entry.second.create(context));
-  }
+  const auto state = std::make_shared<GroupState>(StateOptions(*making, context));
+  // Before the backends: a rank that dies while they are made is then named.
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto watch, MakeWatch(*making, options, context.ranks, state));
+  state->SetWatch(watch);
+  auto backends = MakeBackends(selection, context, options.backend_store);
+  if (!backends.ok()) return watch ? watch->Explain(backends.status()) : backends.status();
   if (making->info) Inform(context, selection);
-  parts.state.rank = context.rank;
-  parts.state.size = context.size;
-  parts.state.name = options.name;
-  parts.state.timeout = making->timeout;
-  parts.state.detail = making->detail;
+  GroupParts parts;
+  parts.state = state;
+  parts.backends = *std::move(backends);
   parts.store = options.store;
   parts.master = making->server;
   parts.abortable = true;
   parts.making = making;
   parts.world_ranks = options.world_ranks;
   auto group = std::make_unique<ProcessGroup>(std::move(parts));
-  const auto& state = internal::StateOf(*group);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto watch, MakeWatch(*making, options, context.ranks, state));
-  state->SetWatch(std::move(watch));
   if (making->report_uncaught_exceptions) ReportUncaughtExceptions(state);
   return group;
 }

@@ -30,12 +30,11 @@ struct Making {
 
 // What a ProcessGroup is put together from.
 struct GroupParts {
-  GroupState::Options state;
+  std::shared_ptr<GroupState> state;
   c10::intrusive_ptr<c10d::Store> master;
   c10::intrusive_ptr<c10d::Store> store;
   BackendMap backends;
   bool abortable = false;  // the backends promise what comm/backend.h says of abort()
-  std::shared_ptr<GroupWatch> watch;
   std::shared_ptr<const Making> making;
   std::vector<int> world_ranks;  // of the group's ranks
 };

@@ -13,8 +13,8 @@
 namespace lockstep::comm {
 namespace {
 
-// By default PyTorch's watchdog ends the process when a collective fails. 2 lets it only abort the communicator, so that
-// the error reaches whoever waits. Read when a process group is made; a setting of the user's stays.
+// By default PyTorch's watchdog ends the process when a collective fails. 2 lets it only abort the communicator, so
+// that the error reaches whoever waits. Read when a process group is made; a setting of the user's stays.
 void KeepTheProcessOnErrors() {
   static std::once_flag once;
   std::call_once(once, [] { setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0); });

@@ -8,7 +8,8 @@ namespace {
 
 absl::Status NeedsCuda() {
   return absl::UnimplementedError(
-      "backend \"nccl\": this program was built without CUDA; build it with --config=cuda, or in another workspace with "
+      "backend \"nccl\": this program was built without CUDA; build it with --config=cuda, or in another workspace "
+      "with "
       "--@lockstep//tools/flags:cuda");
 }
 

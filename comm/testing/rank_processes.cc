@@ -10,19 +10,27 @@ namespace {
 
 constexpr char kStatus[] = "status ";
 constexpr char kName[] = "I am ";
+constexpr int kPort = 29500;  // free in a network namespace of the test's own
+
+// The rank's half of the world.
+int HostOf(int rank, int world_size) { return 2 * rank < world_size ? 0 : 1; }
 
 }  // namespace
 
 void SayStatus(const Process::Say& say, const absl::Status& status) { say(absl::StrCat(kStatus, status.ToString())); }
 
-RankProcesses::RankProcesses(int world_size, InitOptions options, const Body& body) {
-  options.init_method = absl::StrCat("file://", folder_.path(), "/store");
+RankProcesses::RankProcesses(int world_size, InitOptions options, const Body& body, const NetworkHosts* hosts) {
+  options.init_method =
+      hosts ? absl::StrCat("tcp://", hosts->Address(0), ":", kPort) : absl::StrCat("file://", folder_.path(), "/store");
   options.world_size = world_size;
   for (int rank = 0; rank < world_size; ++rank) {
     options.rank = rank;
     processes_.emplace_back([&](const Process::Say& say) {
       say(absl::StrCat(kName, NameOf(IdentityOfThisProcess(rank))));
-      return body(options, say);
+      if (!hosts) return body(options, say);
+      int code = 0;
+      hosts->Run(HostOf(rank, world_size), [&] { code = body(options, say); });
+      return code;
     });
   }
   for (Process& process : processes_) {

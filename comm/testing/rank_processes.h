@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/comm/testing/process.h"
 
 namespace lockstep::comm::testing {
@@ -35,8 +36,9 @@ class RankProcesses {
   // What a rank does in its process, with its options; what it returns is the process's exit code.
   using Body = std::function<int(const InitOptions& options, const Process::Say& say)>;
 
-  // `options` hold for every rank, but for init_method, rank and world_size, which are filled in.
-  RankProcesses(int world_size, InitOptions options, const Body& body);
+  // `options` hold for every rank, but for init_method, rank and world_size, which are filled in. With `hosts` the
+  // first half of the ranks runs on the first host, the others on the second, and they meet over TCP at the first.
+  RankProcesses(int world_size, InitOptions options, const Body& body, const NetworkHosts* hosts = nullptr);
 
   int size() const { return static_cast<int>(processes_.size()); }
   Process& operator[](int rank) { return processes_[rank]; }

@@ -71,7 +71,7 @@ RankIdentity IdentityOfThisProcess(int rank) {
   if (const auto stat = ReadProcessStat("self")) identity.start_time = stat->start_time;
   identity.boot_id = FirstLine("/proc/sys/kernel/random/boot_id");
   identity.pid_namespace = LinkTarget("/proc/self/ns/pid");
-  identity.network_namespace = LinkTarget("/proc/self/ns/net");
+  identity.network_namespace = LinkTarget("/proc/thread-self/ns/net");
   return identity;
 }
 

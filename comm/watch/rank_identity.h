@@ -19,7 +19,7 @@ struct RankIdentity {
   uint64_t start_time = 0;        // of the process, in clock ticks since boot: tells a reused pid from the first
   std::string boot_id;            // of the running kernel: the same for all containers of one machine
   std::string pid_namespace;      // as /proc/self/ns/pid names it
-  std::string network_namespace;  // as /proc/self/ns/net names it
+  std::string network_namespace;  // of the calling thread, as /proc/thread-self/ns/net names it
 };
 
 // This process as `rank`. Facts that cannot be read are left empty.

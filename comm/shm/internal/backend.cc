@@ -72,12 +72,10 @@ class ShmBackend final : public c10d::Backend {
         communicator_(std::move(communicator)),
         timeout_(timeout) {}
 
-  // Calls that nobody waited for are finished, unless the group has failed.
-  ~ShmBackend() override { communicator_->Drain(absl::Now() + timeout_).IgnoreError(); }
-
   const std::string getBackendName() const override { return "shm"; }
   void abort() override { communicator_->Abort(absl::AbortedError("the group was aborted")); }
   void shutdown() override { abort(); }
+  void waitForPendingWorks() override { ThrowIfError(communicator_->Drain(absl::Now() + timeout_)); }
 
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
