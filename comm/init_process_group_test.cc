@@ -141,7 +141,7 @@ std::string Message(const InitOptions& options) { return std::string(InitProcess
 TEST(InitProcessGroup, RefusesBadOptionsByName) {
   EXPECT_EQ(Message({}), "neither InitOptions::rank nor environment variable RANK is set");
   InitOptions options = Options("tcp://127.0.0.1:29500", 2, 2);
-  EXPECT_EQ(Message(options), "rank 2 of 2: the rank is not below the world size");
+  EXPECT_EQ(Message(options), "rank 2 is not below world size 2");
   options.rank = 1;
   options.world_size = -1;
   EXPECT_EQ(Message(options), "neither InitOptions::world_size nor environment variable WORLD_SIZE is set");

@@ -20,6 +20,7 @@
 namespace lockstep::comm {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::Process;
@@ -55,6 +56,11 @@ int ReduceAndEnd(const InitOptions& options, const Process::Say& say) {
   group.reset();
   say("returning");
   return 0;
+}
+
+// What a call returns: the cause with the call's name, or the bare cause where the group had failed before the call.
+auto SaysCause(const std::string& code, int rank, const std::string& call, const std::string& cause) {
+  return AnyOf(absl::StrCat(code, ": rank ", rank, ": ", call, ": ", cause), absl::StrCat(code, ": ", cause));
 }
 
 // The latest of some times, by which a failure was known; printed, since docs/failures.md shows them.
@@ -150,8 +156,8 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
       if (rank == victim) continue;
       const auto status = ranks.AwaitStatus(rank);
       ASSERT_TRUE(status);
-      EXPECT_EQ(status->text, absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #0 of Float [3] on cpu: ",
-                                           ranks.name(victim), " exited with code 3"));
+      EXPECT_THAT(status->text, SaysCause("UNAVAILABLE", rank, "all_reduce #0 of Float [3] on cpu",
+                                          ranks.name(victim) + " exited with code 3"));
       EXPECT_LT(status->time - exited->time, absl::Seconds(2));
     }
   }
@@ -173,8 +179,8 @@ TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
       EXPECT_EQ(ranks.AwaitStatus(rank)->text, "OK");
       const auto status = ranks.AwaitStatus(rank);
       ASSERT_TRUE(status);
-      EXPECT_EQ(status->text, absl::StrCat("UNAVAILABLE: rank ", rank, ": all_reduce #1 of Float [3] on cpu: ",
-                                           ranks.name(victim), " left the group after barrier #0"));
+      EXPECT_THAT(status->text, SaysCause("UNAVAILABLE", rank, "all_reduce #1 of Float [3] on cpu",
+                                          ranks.name(victim) + " left the group after barrier #0"));
       EXPECT_LT(status->time - left->time, absl::Seconds(2));
     }
   }
@@ -201,8 +207,8 @@ void ExpectFailureOfRank1(const InitOptions& options, const std::function<void(P
   for (const int rank : {0, 2}) {
     const auto status = ranks.AwaitStatus(rank);
     ASSERT_TRUE(status);
-    EXPECT_EQ(status->text, absl::StrCat("ABORTED: rank ", rank, ": all_reduce #1 of Float [3] on cpu: ", ranks.name(1),
-                                         " failed: ", message));
+    EXPECT_THAT(status->text, SaysCause("ABORTED", rank, "all_reduce #1 of Float [3] on cpu",
+                                        absl::StrCat(ranks.name(1), " failed: ", message)));
     EXPECT_LT(status->time - failed->time, absl::Seconds(2));
   }
 }

@@ -47,7 +47,9 @@ Process::Process(const std::function<int(const Say&)>& body) {
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
-    exit(body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }));
+    // noexcept: what it throws finds no handler of the test's.
+    const auto run = [&]() noexcept { return body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }); };
+    exit(run());
   }
   close(ends[1]);
   pipe_ = ends[0];
