@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -47,9 +48,10 @@ Process::Process(const std::function<int(const Say&)>& body) {
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
-    // noexcept: what it throws finds no handler of the test's.
-    const auto run = [&]() noexcept { return body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }); };
-    exit(run());
+    // On a thread of its own what it throws finds no handler, as in a program's main: nothing is unwound.
+    int code = 0;
+    std::thread([&] { code = body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }); }).join();
+    exit(code);
   }
   close(ends[1]);
   pipe_ = ends[0];
