@@ -145,20 +145,21 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
   for (const int victim : {0, 2}) {
     Ranks ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
       std::unique_ptr<ProcessGroup> group = Join(options);
+      if (options.rank == victim) signal(SIGUSR1, [](int) { _exit(3); });
       say("joined");
-      if (options.rank == victim) _exit(3);
+      if (options.rank == victim) pause();
       SayStatus(say, group->AllReduce(at::ones({3})));
       return 0;
     });
-    const auto exited = ranks[victim].AwaitLine("joined");
-    ASSERT_TRUE(exited);
+    ASSERT_TRUE(ranks.AwaitAll("joined"));
+    const absl::Duration exited = ranks.Signal(victim, SIGUSR1);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       const auto status = ranks.AwaitStatus(rank);
       ASSERT_TRUE(status);
       EXPECT_THAT(status->text, SaysCause("UNAVAILABLE", rank, "all_reduce #0 of Float [3] on cpu",
                                           ranks.name(victim) + " exited with code 3"));
-      EXPECT_LT(status->time - exited->time, absl::Seconds(2));
+      EXPECT_LT(status->time - exited, absl::Seconds(2));
     }
   }
 }

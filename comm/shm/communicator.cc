@@ -299,8 +299,10 @@ void Communicator::FailLocked(const absl::Status& status) {
 absl::Status Communicator::TimedOutLocked(absl::Duration waited) {
   const std::string what = collectives_.empty() ? "a message" : collectives_.front()->Name();
   const std::string ranks = collectives_.empty() ? mail_->WaitsFor() : collectives_.front()->WaitsFor();
-  FailLocked(absl::DeadlineExceededError(absl::StrCat("rank ", port_->rank, ": ", what, " timed out after ",
-                                                      absl::FormatDuration(waited), " waiting for rank ", ranks)));
+  FailLocked(absl::DeadlineExceededError(
+      absl::StrCat("rank ", port_->rank, ": ", what, " timed out after ",
+                   absl::FormatDuration(absl::Floor(waited + absl::Microseconds(500), absl::Milliseconds(1))),
+                   " waiting for rank ", ranks)));
   return failure_;
 }
 

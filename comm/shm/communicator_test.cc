@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using testing::RunLocalRanks;
 using testing::RunLocalRanksOk;
 
@@ -202,7 +203,7 @@ TEST(Communicator, ADeadlineNamesTheRanksThatDidNotCome) {
   for (const absl::Status& status : results) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("all_reduce #0 timed out after 10"), HasSubstr("waiting for rank 1")));
+                MatchesRegex("rank [02]: all_reduce #0 timed out after [0-9]+ms waiting for rank 1"));
   }
 }
 

@@ -7,6 +7,7 @@
 // its slowest rank; the figures are medians over batches.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gflags/gflags.h>
 #include <string.h>
 #include <time.h>

@@ -9,7 +9,8 @@
 
 #include "lockstep/comm/shm/reduce.h"
 
-#if defined(__F16C__)
+// kernels_avx2.cc sets it. GCC 12's preprocessor does not see what a target pragma switches on.
+#if defined(LOCKSTEP_SHM_AVX2)
 #include <immintrin.h>
 #endif
 
@@ -35,7 +36,7 @@ inline float FromBits(uint32_t bits) {
   return value;
 }
 
-// How an element is stored (Stored) and computed with (Value); kByElement: reading one by one vectorises.
+// How an element is stored (Stored) and computed with (Value); kByElement: At() reads one, and the compiler vectorises.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -50,25 +51,27 @@ struct Plain {
   static void Store(char* to, const Value* from, size_t n) { memcpy(to, from, n * sizeof(T)); }
 };
 
+// To nearest even; NaN stays NaN.
+inline uint16_t FloatToBrain(float value) {
+  const uint32_t bits = Bits(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
 struct BFloat16 {
   using Stored = uint16_t;
   using Value = float;
-  static constexpr bool kByElement = true;
-  static Value At(const char* from, size_t i) {
-    uint16_t half;
-    memcpy(&half, from + 2 * i, 2);
-    return FromBits(uint32_t{half} << 16);
-  }
+  static constexpr bool kByElement = false;
   static void Load(Value* to, const char* from, size_t n) {
-    for (size_t i = 0; i < n; ++i) to[i] = At(from, i);
+    for (size_t i = 0; i < n; ++i) {
+      uint16_t half;
+      memcpy(&half, from + 2 * i, 2);
+      to[i] = FromBits(uint32_t{half} << 16);
+    }
   }
-  // To nearest even; NaN stays NaN.
   static void Store(char* to, const Value* from, size_t n) {
     for (size_t i = 0; i < n; ++i) {
-      const uint32_t bits = Bits(from[i]);
-      const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-      const bool nan = (bits & 0x7fffffff) > 0x7f800000;
-      const auto half = static_cast<uint16_t>(nan ? 0x7fc0 : rounded);
+      const uint16_t half = FloatToBrain(from[i]);
       memcpy(to + 2 * i, &half, 2);
     }
   }
@@ -102,7 +105,7 @@ struct Float16 {
   static constexpr bool kByElement = false;  // eight at a time
   static void Load(Value* to, const char* from, size_t n) {
     size_t i = 0;
-#if defined(__F16C__)
+#if defined(LOCKSTEP_SHM_AVX2)
     for (; i + 8 <= n; i += 8) {
       _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i))));
     }
@@ -115,7 +118,7 @@ struct Float16 {
   }
   static void Store(char* to, const Value* from, size_t n) {
     size_t i = 0;
-#if defined(__F16C__)
+#if defined(LOCKSTEP_SHM_AVX2)
     for (; i + 8 <= n; i += 8) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i),
                        _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
@@ -201,19 +204,25 @@ void ReduceBlock(char* const* outputs, int outputs_count, const char* const* inp
                  size_t n) {
   using Value = typename Format::Value;
   alignas(64) Value sum[kBlock];
-  Format::Load(sum, inputs[0] + offset, n);
-  for (int k = 1; k < inputs_count; ++k) {
-    const char* const input = inputs[k] + offset;
-    if constexpr (Format::kByElement) {
-      for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(sum[i], Format::At(input, i));
-    } else {
-      alignas(64) Value next[kBlock];
-      Format::Load(next, input, n);
-      for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(sum[i], next[i]);
+  int k = 1;
+  if constexpr (Format::kByElement) {
+    if (inputs_count > 1) {
+      const char *const first = inputs[0] + offset, *const second = inputs[1] + offset;
+      for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(Format::At(first, i), Format::At(second, i));
+      k = 2;
     }
   }
+  if (k == 1) Format::Load(sum, inputs[0] + offset, n);
+  for (; k < inputs_count; ++k) {
+    alignas(64) Value next[kBlock];
+    Format::Load(next, inputs[k] + offset, n);
+    for (size_t i = 0; i < n; ++i) sum[i] = Combine::Apply(sum[i], next[i]);
+  }
   for (size_t i = 0; i < n; ++i) sum[i] = Finish::Apply(sum[i], inputs_count);
-  for (int k = 0; k < outputs_count; ++k) Format::Store(outputs[k] + offset, sum, n);
+  // Rounded once; the others are copies.
+  Format::Store(outputs[0] + offset, sum, n);
+  for (k = 1; k < outputs_count; ++k)
+    memcpy(outputs[k] + offset, outputs[0] + offset, n * sizeof(typename Format::Stored));
 }
 
 template <typename Format, typename Combine, typename Finish>
@@ -224,6 +233,79 @@ void Reduce(char* const* outputs, int outputs_count, const char* const* inputs, 
     ReduceBlock<Format, Combine, Finish>(outputs, outputs_count, inputs, inputs_count, first * kSize, n);
   }
 }
+
+#if defined(LOCKSTEP_SHM_AVX2)
+using Floats = float __attribute__((vector_size(32)));
+
+template <>
+struct Divide<Floats> {
+  static Floats Apply(Floats sum, int n) { return sum / static_cast<float>(n); }
+};
+
+// bfloat16 by words of two: each half of a word is the upper half of a float, so nothing is moved across a register.
+struct Brains {
+  Floats even, odd;
+};
+inline Brains LoadBrains(const char* from) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m256i upper = _mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), _mm256_castsi256_ps(upper)};
+}
+
+// To nearest even, in the upper half; what the lower half holds is of no use. NaN may become something else.
+inline __m256i RoundToBrains(Floats values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+inline bool AnyNan(Brains values) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(values.even, values.odd, _CMP_UNORD_Q)) != 0;
+}
+
+template <template <typename> class Combine, template <typename> class Finish>
+void ReduceBrains(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count) {
+  const auto by_element = [&](size_t first, size_t n) {
+    ReduceBlock<BFloat16, Combine<float>, Finish<float>>(outputs, outputs_count, inputs, inputs_count, 2 * first, n);
+  };
+  const size_t whole = count / 16 * 16;
+  for (size_t i = 0; i < whole; i += 16) {
+    Brains sum = LoadBrains(inputs[0] + 2 * i);
+    for (int k = 1; k < inputs_count; ++k) {
+      const Brains next = LoadBrains(inputs[k] + 2 * i);
+      sum = {Combine<Floats>::Apply(sum.even, next.even), Combine<Floats>::Apply(sum.odd, next.odd)};
+    }
+    sum = {Finish<Floats>::Apply(sum.even, inputs_count), Finish<Floats>::Apply(sum.odd, inputs_count)};
+    if (AnyNan(sum)) {
+      by_element(i, 16);
+      continue;
+    }
+    // The odd ones' upper halves over the even ones', moved down.
+    const __m256i words =
+        _mm256_blend_epi16(_mm256_srli_epi32(RoundToBrains(sum.even), 16), RoundToBrains(sum.odd), 0xaa);
+    for (int k = 0; k < outputs_count; ++k) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(outputs[k] + 2 * i), words);
+    }
+  }
+  if (whole != count) by_element(whole, count - whole);
+}
+
+inline ReduceFunction BrainKernel(Op op) {
+  switch (op) {
+    case Op::kSum:
+      return ReduceBrains<Sum, Keep>;
+    case Op::kAvg:
+      return ReduceBrains<Sum, Divide>;
+    case Op::kProduct:
+      return ReduceBrains<Product, Keep>;
+    case Op::kMin:
+      return ReduceBrains<Min, Keep>;
+    case Op::kMax:
+      return ReduceBrains<Max, Keep>;
+    default:
+      return nullptr;
+  }
+}
+#endif
 
 template <typename Format>
 ReduceFunction FloatingKernel(Op op) {
@@ -327,7 +409,11 @@ inline ReduceFunction KernelHere(DType dtype, Op op) {
     case DType::kFloat16:
       return FloatingKernel<Float16>(op);
     case DType::kBFloat16:
+#if defined(LOCKSTEP_SHM_AVX2)
+      return BrainKernel(op);
+#else
       return FloatingKernel<BFloat16>(op);
+#endif
     case DType::kFloat32:
       return FloatingKernel<Plain<float>>(op);
     case DType::kFloat64:
