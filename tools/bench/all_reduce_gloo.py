@@ -43,7 +43,11 @@ def run_case(name, rank, ranks):
     dist.all_reduce(all_cpu)
     if rank == 0:
         reduced = size * batch * batches
-        line = {"case": name, "seconds": statistics.median(slowest.tolist()), "cpu_ns_per_byte": all_cpu.item() * 1e9 / reduced}
+        line = {
+            "case": name,
+            "seconds": statistics.median(slowest.tolist()),
+            "cpu_ns_per_byte": all_cpu.item() * 1e9 / reduced,
+        }
         print(json.dumps(line), flush=True)
 
 

@@ -37,7 +37,9 @@ def install_open_mpi():
     as_root = [] if os.geteuid() == 0 else ["sudo"]
     print("compare: installing openmpi-bin libopenmpi-dev (apt-get)", file=sys.stderr)
     for arguments in (["update"], ["install", "-y", "--no-install-recommends", "openmpi-bin", "libopenmpi-dev"]):
-        run = subprocess.run([*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments], capture_output=True, text=True)
+        run = subprocess.run(
+            [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments], capture_output=True, text=True
+        )
         if run.returncode:
             sys.exit(f"compare: apt-get {' '.join(arguments)} failed:\n{run.stdout}{run.stderr}")
 
@@ -78,7 +80,12 @@ def measure(programs, rounds, sizes, rank_counts):
         for ranks in rank_counts:
             for name, run in (("lockstep", programs.lockstep), ("gloo", programs.gloo), ("openmpi", programs.openmpi)):
                 placements = PLACEMENTS if name == "lockstep" else ("ordinary",)
-                cases = [f"{placement}/{SIZES[size]}/{dtype}" for size in sizes for dtype in DTYPES for placement in placements]
+                cases = [
+                    f"{placement}/{SIZES[size]}/{dtype}"
+                    for size in sizes
+                    for dtype in DTYPES
+                    for placement in placements
+                ]
                 for line in run(ranks, cases):
                     if line["case"] == "memcpy":
                         memcpy.setdefault(ranks, []).append(line["bytes"] / line["seconds"])
@@ -101,7 +108,15 @@ def comparisons(seconds, cpu, sizes, rank_counts):
                         case = f"{placement}/{size}/{dtype}/{ranks}ranks"
                         for suite, figures, unit in (("all_reduce", seconds, "s"), ("all_reduce_cpu", cpu, "ns/byte")):
                             a, b = figures[ours], figures[theirs]
-                            yield {"suite": suite, "case": case, "ours": a, "peer_name": peer, "peer": b, "unit": unit, "ratio": b / a}
+                            yield {
+                                "suite": suite,
+                                "case": case,
+                                "ours": a,
+                                "peer_name": peer,
+                                "peer": b,
+                                "unit": unit,
+                                "ratio": b / a,
+                            }
 
 
 def in_words(seconds):
