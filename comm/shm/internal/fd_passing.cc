@@ -61,38 +61,41 @@ bool IsThisUser(int connection) {
   return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 && credentials.uid == geteuid();
 }
 
-bool SendFd(int connection, int fd) {
+// A message of one byte with room for one descriptor.
+struct FdMessage {
+  FdMessage() {
+    header.msg_iov = &payload;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+  }
+  FdMessage(const FdMessage&) = delete;
+  FdMessage& operator=(const FdMessage&) = delete;
+
   char byte = 'f';
   iovec payload = {&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &payload;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
+  msghdr header = {};
+};
+
+bool SendFd(int connection, int fd) {
+  FdMessage message;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+  return sendmsg(connection, &message.header, MSG_NOSIGNAL) == 1;
 }
 
 // -1 if none came with the message.
 int TakeFd(int connection) {
-  char byte;
-  iovec payload = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &payload;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return -1;
+  FdMessage message;
+  if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+  if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return -1;
   int fd = -1;
-  memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+  memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
   return fd;
 }
 
