@@ -136,7 +136,13 @@ def markdown(rows, memcpy, rounds):
         by_case.setdefault((row["suite"], row["case"]), {})[row["peer_name"]] = row
     out = [f"{machine()}. Medians of {rounds} rounds.", ""]
     for ranks, rate in sorted(memcpy.items()):
-        out.append(f"- {ranks} ranks that each copy 25 MiB at a time with memcpy: {rate / 1e9:.1f} GB/s a rank.")
+        line = f"- {ranks} ranks that each copy 25 MiB at a time with memcpy: {rate / 1e9:.1f} GB/s a rank."
+        # In place each rank reads and writes as many bytes as a memcpy of the tensor does, whatever the number of ranks.
+        in_place = by_case.get(("all_reduce", f"in_place/25MiB/float32/{ranks}ranks"))
+        if in_place:
+            share = SIZES["25MiB"] / rate / in_place["gloo"]["ours"]
+            line += f" `in_place/25MiB/float32` moves as many bytes a rank, at {share:.0%} of that rate."
+        out.append(line)
     out += [
         "",
         "| case | ours | Gloo | Open MPI | times Gloo | times Open MPI | CPU, of Gloo's | CPU, of Open MPI's |",
@@ -182,6 +188,8 @@ def main():
     arguments = parse_arguments()
     # Files are the caller's, not Bazel's.
     top = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    if arguments.markdown and any(mark not in (top / arguments.markdown).read_text() for mark in MARKS):
+        sys.exit(f"compare: --markdown: {arguments.markdown} lacks the marks {' and '.join(MARKS)}")
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(*[os.path.abspath(path) for path in arguments.programs], folder)
         seconds, cpu, memcpy = measure(programs, arguments.rounds, arguments.sizes, arguments.ranks)
