@@ -1,7 +1,7 @@
 """Finds LibTorch, or fetches it with pip, and lays it out for a Bazel repository; run by libtorch.bzl and peer.bzl.
 
   fetch_torch.py cpu    what a CPU program needs: headers, libtorch_cpu, libc10, and the two NVIDIA runtime libraries they load
-  fetch_torch.py cuda   those and everything libtorch_cuda links
+  fetch_torch.py cuda   everything else that libtorch_cuda links
   fetch_torch.py peer   an importable Python torch
 
 Links `include`, `lib` (one link per library) or, for the peer, `site-packages` into the working directory. Wheels come by name through
@@ -34,7 +34,7 @@ CPU_MEMBERS = re.compile(
     r"torch/(include/|version\.py|lib/(libtorch_cpu|libc10)\.so|lib/libgomp)|nvidia/cu13/(include/|lib/lib(cudart|cupti)\.so)"
 )
 CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart.so.*", "libcupti.so.*"]
-CUDA_LIBRARIES = CPU_LIBRARIES + [
+CUDA_LIBRARIES = [
     "libtorch.so",
     "libtorch_cuda.so",
     "libtorch_cuda_linalg.so",
@@ -198,7 +198,7 @@ def main():
         link(torch, CPU_LIBRARIES, ["libtorch_cpu.so", "libc10.so"])
     elif kind == "cuda":
         torch = named_by_user() or (installed() or fetch_python_torch()) / "torch"
-        link(torch, CUDA_LIBRARIES, ["libtorch_cpu.so", "libc10.so", "libtorch_cuda.so", "libc10_cuda.so"])
+        link(torch, CUDA_LIBRARIES, ["libtorch_cuda.so", "libc10_cuda.so"])
     elif kind == "peer":
         os.symlink(installed() or fetch_python_torch(), "site-packages")
     else:

@@ -1,17 +1,33 @@
-"""LibTorch as a repository: `//:torch` for CPU programs, `//:torch_cuda` where cuda = True.
+"""LibTorch as two repositories: @lockstep_libtorch, what CPU programs need, and @lockstep_libtorch_cuda (cuda = True), only what CUDA adds to it:
+libraries to link, and the headers of CUDA and NCCL. So a source that includes neither compiles alike with and without --config=cuda.
 
 It is LOCKSTEP_LIBTORCH if that is set, else the active Python's torch if that is the pinned version, else the pinned wheel through pip."""
 
-_BUILD = """
+_CPU_BUILD = """
 package(default_visibility = ["//visibility:public"])
 
 cc_library(
-    name = "{name}",
+    name = "torch",
     srcs = glob(["lib/*.so", "lib/*.so.*"]),
-    hdrs = glob(["include/**"], exclude = ["include/**/*.cuh"]) + glob(["cuda_include/**", "nccl_include/**"]),
-    includes = {includes},
-    defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO"{defines}],
+    hdrs = glob(["include/**"], exclude = ["include/**/*.cuh"]),
+    includes = ["include", "include/torch/csrc/api/include"],
+    defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO"],
     linkopts = ["-pthread", "-Wl,--no-as-needed"],
+)
+"""
+
+_CUDA_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+filegroup(
+    name = "libraries",
+    srcs = glob(["lib/*.so", "lib/*.so.*"]),
+)
+
+cc_library(
+    name = "headers",
+    hdrs = glob(["cuda_include/**", "nccl_include/**"]),
+    includes = {includes},
 )
 """
 
@@ -31,17 +47,11 @@ def run_fetch_torch(ctx, kind):
 
 def _libtorch_impl(ctx):
     run_fetch_torch(ctx, "cuda" if ctx.attr.cuda else "cpu")
-    includes = ["include", "include/torch/csrc/api/include"]
     if ctx.attr.cuda:
-        includes += [d for d in ["cuda_include", "nccl_include"] if ctx.path(d).exists]
-    ctx.file(
-        "BUILD",
-        _BUILD.format(
-            name = "torch_cuda" if ctx.attr.cuda else "torch",
-            includes = repr(includes),
-            defines = ', "USE_C10D_NCCL", "LOCKSTEP_CUDA"' if ctx.attr.cuda else "",
-        ),
-    )
+        includes = [d for d in ["cuda_include", "nccl_include"] if ctx.path(d).exists]
+        ctx.file("BUILD", _CUDA_BUILD.format(includes = repr(includes)))
+    else:
+        ctx.file("BUILD", _CPU_BUILD)
 
 
 libtorch_repository = repository_rule(
