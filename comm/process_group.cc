@@ -111,6 +111,8 @@ absl::Duration ProcessGroup::timeout() const { return state_->timeout(); }
 absl::Status ProcessGroup::failure() const { return state_->failure(); }
 void ProcessGroup::Abort(const absl::Status& cause) { state_->Abort(cause); }
 
+bool ProcessGroup::OnlyLockstepRanks() const { return making_ ? !making_->ranks.empty() : abortable_; }
+
 std::string ProcessGroup::NextKey(absl::string_view purpose) { return absl::StrCat(purpose, "/", keys_.fetch_add(1)); }
 
 c10d::Backend* ProcessGroup::FindBackend(const Call& call) const {

@@ -99,6 +99,10 @@ class ProcessGroup {
   // For small facts between ranks; shared by all of them, its keys prefixed for this group.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
+  // Whether every rank is known to be a Lockstep rank, so that they may agree on things through the store. False where
+  // Python ranks are in the group, and for a group that FromC10d() made.
+  bool OnlyLockstepRanks() const;
+
   // A key for the store that no other call returns: "`purpose`/n" for the n-th call, so the same on every rank if all
   // call it in one order.
   std::string NextKey(absl::string_view purpose);

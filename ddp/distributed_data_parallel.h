@@ -4,16 +4,23 @@
 #ifndef LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 #define LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 
+#include <deque>
 #include <memory>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/tensors.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/forward.h"
 #include "lockstep/ddp/internal/replica.h"
 #include "lockstep/ddp/options.h"
+#include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp {
 
@@ -26,26 +33,29 @@ namespace lockstep::ddp {
 //   optimizer.step();                                                        // the same step on every rank
 //
 // Every rank must wrap the same module, run the same sequence of forward and backward passes, and step an optimizer of
-// the same settings. Every backward that reaches the parameters is averaged, however often one follows a forward. Each
-// parameter that requires gradients must take part in each loss. Changing the parameters' dtype or device after
+// the same settings; see Join for ranks with fewer inputs, and NoSync for backward passes that only accumulate. Every
+// backward that reaches the parameters is averaged, however often one follows a forward. Each parameter that requires
+// gradients must take part in each loss, unless options say otherwise. Changing the parameters' dtype or device after
 // wrapping disconnects them: the next forward says so.
 //
 // The forward of a module with buffers broadcasts them from rank 0 first, also in eval mode, so all ranks must call it
 // equally often: evaluate with module(), which is local. There is no operator->: it would lead around forward.
 //
 // Errors inside forward and backward are thrown, as LibTorch code does, as StatusError (base/torch_status.h), whose
-// status says which rank, what, and why. One thread uses a handle at a time.
+// status says which rank, what, and why. One thread uses a handle at a time. Several wrapped modules may share a group
+// if all ranks use them in the same order.
 template <typename Net>
 class DistributedDataParallel {
  public:
   // Throws StatusError: an earlier backward that was not averaged, a failed group, a lost rank.
   template <typename... Args>
-  auto forward(Args&&... args) {
-    replica_->BeforeForward();
-    return net_->forward(std::forward<Args>(args)...);
+  decltype(auto) forward(Args&&... args) {
+    return internal::Forward(
+        *replica_, [this](auto&&... a) -> decltype(auto) { return net_->forward(std::forward<decltype(a)>(a)...); },
+        std::forward<Args>(args)...);
   }
   template <typename... Args>
-  auto operator()(Args&&... args) {
+  decltype(auto) operator()(Args&&... args) {
     return forward(std::forward<Args>(args)...);
   }
 
@@ -60,9 +70,18 @@ class DistributedDataParallel {
   void eval() { net_->eval(); }
   void zero_grad(bool set_to_none = true) { net_->zero_grad(set_to_none); }
 
+  // Replaces the all_reduce of gradients from the next backward on; all ranks must do the same. FailedPrecondition if
+  // there is a hook already, or in backward.
+  absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
+
+  // The last steps, 128 at most, oldest first; see Summary() and WriteChromeTrace().
+  const std::deque<StepStatistics>& statistics() const { return replica_->reducer().recorder().steps(); }
+
  private:
   template <typename T>
   friend absl::StatusOr<DistributedDataParallel<T>> Wrap(T, comm::ProcessGroup*, const Options&);
+  template <typename T>
+  friend internal::Replica& internal::ReplicaOf(DistributedDataParallel<T>& ddp);
 
   DistributedDataParallel(Net net, std::unique_ptr<internal::Replica> replica)
       : net_(std::move(net)), replica_(std::move(replica)) {}

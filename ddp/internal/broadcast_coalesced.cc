@@ -28,7 +28,7 @@ void Unflatten(const at::Tensor& buffer, const std::vector<at::Tensor>& tensors,
 
 }  // namespace
 
-absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors) {
+absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root) {
   const c10::NoGradGuard no_grad;
   std::vector<BucketItem> items;
   for (const at::Tensor& tensor : tensors) {
@@ -36,8 +36,8 @@ absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at:
   }
   for (const std::vector<int>& bucket : AssignBuckets(items, {kBufferBytes}, BucketOrder::kFirstItem)) {
     const at::Tensor buffer = Flatten(tensors, bucket);
-    LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(buffer, /*root=*/0));
-    if (group.rank() != 0) Unflatten(buffer, tensors, bucket);
+    LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(buffer, root));
+    if (group.rank() != root) Unflatten(buffer, tensors, bucket);
   }
   return absl::OkStatus();
 }

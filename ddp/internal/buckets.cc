@@ -21,6 +21,10 @@ std::vector<std::vector<int>> AssignBuckets(const std::vector<BucketItem>& items
   std::vector<std::vector<int>> buckets;
   std::map<std::pair<c10::ScalarType, std::string>, Kind> kinds;
   for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].sparse) {
+      buckets.push_back({static_cast<int>(i)});
+      continue;
+    }
     Kind& kind = kinds[{items[i].dtype, items[i].device.str()}];
     kind.items.push_back(static_cast<int>(i));
     kind.bytes += items[i].bytes;

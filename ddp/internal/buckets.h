@@ -14,6 +14,7 @@ struct BucketItem {
   int64_t bytes = 0;
   c10::ScalarType dtype = c10::ScalarType::Float;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
+  bool sparse = false;  // it gets a bucket of its own
 };
 
 enum class BucketOrder {

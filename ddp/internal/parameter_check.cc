@@ -1,5 +1,8 @@
 #include "lockstep/ddp/internal/parameter_check.h"
 
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
+
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -56,6 +59,40 @@ absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<Na
     same = Compare(*group.store(), prefix, group.rank(), group.size(), Signature(parameters));
   });
   return spoken.ok() ? same : spoken;
+}
+
+absl::Status CheckSameParametersAsPython(comm::ProcessGroup& group, const std::vector<NamedTensor>& trained) {
+  const auto device = trained.front().tensor.device();
+  const at::Tensor mine = at::tensor({static_cast<int64_t>(trained.size())}, at::kLong).to(device);
+  std::vector<at::Tensor> counts;
+  for (int rank = 0; rank < group.size(); ++rank) counts.push_back(at::empty_like(mine));
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGather(counts, mine));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto count = counts[rank].item<int64_t>();
+    if (count == trained.size()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the ranks' models differ: rank ", group.rank(), " has ",
+                                                   trained.size(), " parameters, rank ", rank, " has ", count));
+  }
+  std::vector<int64_t> shapes;
+  for (const NamedTensor& parameter : trained) {
+    const at::Tensor& tensor = parameter.tensor;
+    shapes.insert(shapes.end(), tensor.sizes().begin(), tensor.sizes().end());
+    shapes.insert(shapes.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+  const at::Tensor exchanged = at::tensor(shapes, at::kLong).to(device);
+  LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(exchanged, /*root=*/0));
+  const at::Tensor rank_0s = exchanged.cpu();
+  const int64_t* next = rank_0s.data_ptr<int64_t>();
+  for (const NamedTensor& parameter : trained) {
+    const at::Tensor& tensor = parameter.tensor;
+    const at::IntArrayRef sizes(next, tensor.dim()), strides(next + tensor.dim(), tensor.dim());
+    next += 2 * tensor.dim();
+    if (sizes == tensor.sizes() && strides == tensor.strides()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ranks' models differ at parameter ", parameter.name, ": rank 0 has [", absl::StrJoin(sizes, ", "),
+        "] strides [", absl::StrJoin(strides, ", "), "], rank ", group.rank(), " has ", Describe(parameter)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::ddp::internal

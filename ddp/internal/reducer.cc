@@ -1,52 +1,45 @@
+// Hooks, layouts and what comes before a forward. Backward is in reducer_backward.cc.
+
 #include "lockstep/ddp/internal/reducer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/ScalarOps.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <limits>
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/bucket.h"
 #include "lockstep/ddp/internal/buckets.h"
 
 namespace lockstep::ddp::internal {
 namespace {
 
-std::vector<BucketItem> Items(const std::vector<NamedTensor>& parameters, const std::vector<int>& order) {
+// The items of `order` that are reduced in buckets, with the parameter of each.
+std::vector<BucketItem> Items(const std::vector<ReducedParameter>& parameters, const std::vector<int>& order) {
   std::vector<BucketItem> items;
   for (const int i : order) {
     const at::Tensor& tensor = parameters[i].tensor;
-    items.push_back({static_cast<int64_t>(tensor.nbytes()), tensor.scalar_type(), tensor.device()});
+    items.push_back({static_cast<int64_t>(tensor.nbytes()), tensor.scalar_type(), tensor.device(),
+                     parameters[i].sparse});
   }
   return items;
 }
 
-// The part of `buffer` from `offset` as a tensor shaped like `parameter`, with its strides where they leave no gaps. It
-// shares the storage but is no autograd view: optimizers' zero_grad() detaches gradients in place, which a view
-// refuses.
-at::Tensor PartLike(const at::Tensor& buffer, int64_t offset, const at::Tensor& parameter) {
-  const at::Tensor part = at::empty({0}, buffer.options());
-  if (parameter.is_non_overlapping_and_dense())
-    return part.set_(buffer.storage(), offset, parameter.sizes(), parameter.strides());
-  return part.set_(buffer.storage(), offset, parameter.sizes());
+std::vector<std::vector<int>> Assign(const std::vector<ReducedParameter>& parameters, const std::vector<int>& order,
+                                     const std::vector<int64_t>& limits, BucketOrder bucket_order) {
+  auto layout = AssignBuckets(Items(parameters, order), limits, bucket_order);
+  for (std::vector<int>& bucket : layout) {
+    for (int& position : bucket) position = order[position];
+  }
+  return layout;
 }
 
 }  // namespace
-
-struct Reducer::Bucket {
-  std::vector<int> parameters;
-  at::Tensor buffer;
-  int pending = 0;  // parameters whose gradient is not in yet
-  absl::optional<comm::Work> work;
-};
 
 class Reducer::Hook : public torch::autograd::FunctionPostHook {
  public:
@@ -54,7 +47,7 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list&) override {
-    reducer_->MarkReady(index_);
+    reducer_->OnGradient(index_);
     return outputs;
   }
 
@@ -63,44 +56,108 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
   const int index_;
 };
 
-Reducer::Reducer(std::vector<NamedTensor> parameters, comm::ProcessGroup* group, ReducerOptions options)
-    : parameters_(std::move(parameters)), group_(group), options_(options), slots_(parameters_.size()) {
-  for (size_t i = 0; i < parameters_.size(); ++i) InstallHook(static_cast<int>(i));
-  std::vector<int> all(parameters_.size());
-  std::iota(all.begin(), all.end(), 0);
-  auto layout = AssignBuckets(Items(parameters_, all), {std::numeric_limits<int64_t>::max()}, BucketOrder::kFirstItem);
-  // Gradients become ready roughly from the last parameter to the first.
-  BuildBuckets({layout.rbegin(), layout.rend()});
+Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* group, ReducerOptions options)
+    : parameters_(std::move(parameters)),
+      group_(group),
+      options_(std::move(options)),
+      recorder_(group->rank()),
+      states_(parameters_.size()) {
+  if (NeedsSink()) used_.emplace(static_cast<int>(parameters_.size()), parameters_.front().tensor.device());
+  InstallHooks();
+  BuildBuckets(FirstLayout());
 }
 
-Reducer::~Reducer() {
+Reducer::~Reducer() { RemoveHooks(); }
+
+void Reducer::InstallHooks() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters_[i].tensor));
+    hooks_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(this, static_cast<int>(i))));
+  }
+}
+
+void Reducer::RemoveHooks() {
   for (size_t i = 0; i < hooks_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
+  hooks_.clear();
+  accumulators_.clear();
 }
 
-void Reducer::InstallHook(int index) {
-  accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters_[index].tensor));
-  hooks_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(this, index)));
+void Reducer::ReinstallHooks() {
+  RemoveHooks();
+  InstallHooks();
+  hooks_move_ = true;
+}
+
+std::vector<std::vector<int>> Reducer::FirstLayout() const {
+  std::vector<int> order;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].delayed) order.push_back(static_cast<int>(i));
+  }
+  auto layout = Assign(parameters_, order, options_.first_limits, BucketOrder::kFirstItem);
+  // Gradients become ready roughly from the last parameter to the first.
+  return {layout.rbegin(), layout.rend()};
 }
 
 void Reducer::BuildBuckets(const std::vector<std::vector<int>>& layout) {
   const c10::NoGradGuard no_grad;
-  buckets_.clear();
-  for (const std::vector<int>& indices : layout) {
-    Bucket bucket;
-    bucket.parameters = indices;
-    bucket.pending = static_cast<int>(indices.size());
-    int64_t numel = 0;
-    for (const int i : indices) numel += parameters_[i].tensor.numel();
-    const at::Tensor& first = parameters_[indices.front()].tensor;
-    bucket.buffer = at::empty({numel}, at::device(first.device()).dtype(first.scalar_type()));
-    int64_t offset = 0;
-    for (const int i : indices) {
-      const at::Tensor& parameter = parameters_[i].tensor;
-      slots_[i] = {static_cast<int>(buckets_.size()), PartLike(bucket.buffer, offset, parameter), false};
-      offset += parameter.numel();
-    }
-    buckets_.push_back(std::move(bucket));
+  std::vector<int> delayed;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].delayed) delayed.push_back(static_cast<int>(i));
   }
+  // Memory that no gradient lives in is free for the new buckets.
+  buckets_.clear();
+  for (State& state : states_) state.slot = Slot();
+  for (const std::vector<int>& indices : layout) buckets_.push_back(MakeBucket(indices));
+  ordered_ = buckets_.size();
+  if (!delayed.empty()) {
+    buckets_.push_back(MakeBucket(delayed));
+    buckets_.back().delayed = true;
+  }
+  std::vector<BucketStatistics> statistics;
+  for (Bucket& bucket : buckets_) {
+    bucket.for_hook.is_last = bucket.index + 1 == static_cast<int>(buckets_.size());
+    BucketStatistics figures;
+    figures.index = bucket.index;
+    figures.bytes = bucket.sparse ? 0 : static_cast<int64_t>(bucket.buffer.nbytes());
+    figures.parameters = std::make_shared<const std::vector<std::string>>(bucket.for_hook.names);
+    statistics.push_back(std::move(figures));
+  }
+  recorder_.SetBuckets(std::move(statistics));
+  ++layout_;
+}
+
+Reducer::Bucket Reducer::MakeBucket(const std::vector<int>& indices) {
+  Bucket bucket;
+  bucket.index = static_cast<int>(buckets_.size());
+  bucket.parameters = indices;
+  bucket.pending = static_cast<int>(indices.size());
+  const ReducedParameter& first = parameters_[indices.front()];
+  bucket.sparse = first.sparse;
+  int64_t numel = 0;
+  for (const int i : indices) numel += parameters_[i].tensor.numel();
+  const at::ScalarType dtype = options_.reduce_dtype.value_or(first.tensor.scalar_type());
+  if (!bucket.sparse) {
+    if (first.tensor.is_cpu()) {
+      auto shared = group_->AllocateShared({numel}, dtype);
+      ThrowIfError(shared.status());
+      bucket.buffer = *std::move(shared);
+    } else {
+      bucket.buffer = at::empty({numel}, first.tensor.options().dtype(dtype).requires_grad(false));
+    }
+  }
+  int64_t offset = 0;
+  for (const int i : indices) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    states_[i].bucket = bucket.index;
+    states_[i].dtype = parameter.scalar_type();
+    if (!bucket.sparse) states_[i].slot = Slot(bucket.buffer, offset, parameter);
+    offset += parameter.numel();
+    bucket.for_hook.parameters.push_back(parameter);
+    bucket.for_hook.names.push_back(parameters_[i].name);
+  }
+  bucket.for_hook.index = bucket.index;
+  bucket.for_hook.layout = layout_;
+  return bucket;
 }
 
 std::vector<std::vector<int>> Reducer::BucketLayout() const {
@@ -109,34 +166,22 @@ std::vector<std::vector<int>> Reducer::BucketLayout() const {
   return layout;
 }
 
-void Reducer::PrepareForward() {
+void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
+
+void Reducer::PrepareForward(bool sync) {
   if (in_backward_) AbandonBackward();
-  ThrowIfError(std::exchange(last_backward_, absl::OkStatus()));
+  if (absl::Status wrong = std::exchange(last_backward_, absl::OkStatus()); !wrong.ok()) {
+    // The other ranks averaged a step that this one did not compute: they must hear of it.
+    group_->Abort(wrong);
+    ThrowIfError(wrong);
+  }
+  ThrowIfError(group_->failure());
   CheckHooks();
-  if (!rebuilt_ && ready_order_.size() == parameters_.size() && !parameters_.empty()) RebuildBuckets();
-}
-
-// The last backward threw. What was started is finished, so that the ranks stay in step if all of them threw at the
-// same place.
-void Reducer::AbandonBackward() {
-  for (Bucket& bucket : buckets_) {
-    if (bucket.work) last_backward_.Update(bucket.work->Wait());
-  }
-  EndBackward(/*complete=*/false);
-}
-
-// An order in which only some parameters became ready is no order to lay buckets out by.
-void Reducer::EndBackward(bool complete) {
-  for (Bucket& bucket : buckets_) {
-    bucket.work.reset();
-    bucket.pending = static_cast<int>(bucket.parameters.size());
-  }
-  for (Slot& slot : slots_) slot.ready = false;
-  if (!complete) ready_order_.clear();
-  in_backward_ = false;
+  sync_ = sync;
 }
 
 void Reducer::CheckHooks() const {
+  if (hooks_move_) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i].tensor) == accumulators_[i]) continue;
     ThrowIfError(
@@ -146,15 +191,16 @@ void Reducer::CheckHooks() const {
   }
 }
 
-void Reducer::RebuildBuckets() {
-  const std::vector<int>& order = ready_order_;
-  std::vector<std::vector<int>> layout = AssignBuckets(
-      Items(parameters_, order), {options_.first_bucket_bytes, options_.bucket_bytes}, BucketOrder::kFilled);
-  for (std::vector<int>& bucket : layout) {
-    for (int& position : bucket) position = order[position];
+void Reducer::RebuildIfDue() {
+  if (!MayRebuild() || ready_order_.empty()) return;
+  std::vector<int> order;
+  for (const int i : ready_order_) {
+    if (!parameters_[i].delayed) order.push_back(i);
   }
-  layout = AgreeOnLayout(layout);
-  if (layout != BucketLayout()) BuildBuckets(layout);
+  const auto layout = AgreeOnLayout(Assign(parameters_, order, options_.limits, BucketOrder::kFilled));
+  std::vector<std::vector<int>> present = BucketLayout();
+  present.resize(ordered_);
+  if (layout != present) BuildBuckets(layout);
   rebuilt_ = true;
 }
 
@@ -183,88 +229,6 @@ std::vector<std::vector<int>> Reducer::AgreeOnLayout(const std::vector<std::vect
     next += size;
   }
   return layout;
-}
-
-void Reducer::BeginBackward() {
-  in_backward_ = true;
-  next_bucket_ = 0;
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { FinishBackward(); });
-}
-
-void Reducer::MarkReady(int index) {
-  if (!in_backward_) BeginBackward();
-  Slot& slot = slots_[index];
-  // A second time in one backward: the parameter's node ran again, as under checkpointed recomputation.
-  TORCH_CHECK(!slot.ready, "rank ", group_->rank(), ": parameter ", parameters_[index].name,
-              " got its gradient twice in one backward");
-  slot.ready = true;
-  if (!rebuilt_ && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
-  CopyIntoBucket(index);
-  --buckets_[slot.bucket].pending;
-  StartFullBuckets();
-}
-
-void Reducer::CopyIntoBucket(int index) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor& parameter = parameters_[index].tensor;
-  Slot& slot = slots_[index];
-  at::Tensor& gradient = parameter.mutable_grad();
-  if (!gradient.defined()) {
-    slot.view.zero_();
-  } else if (gradient.is_sparse()) {
-    ThrowIfError(absl::UnimplementedError(absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name,
-                                                       " has a sparse gradient; dense ones are averaged")));
-  } else if (gradient.is_alias_of(slot.view)) {
-    slot.view.div_(group_->size());
-  } else {
-    // The scalar PyTorch multiplies by, through the same kernel, so that the rounding is the same.
-    at::mul_out(slot.view, gradient.detach(), at::native::wrapped_scalar_tensor(1.0 / group_->size()));
-  }
-  if (options_.gradient_as_bucket_view && gradient.defined()) gradient = slot.view;
-}
-
-void Reducer::StartFullBuckets() {
-  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].pending == 0) {
-    Bucket& bucket = buckets_[next_bucket_++];
-    bucket.work = group_->AllReduceAsync(bucket.buffer);
-  }
-}
-
-// What waits for the end of backward: the bucket results, the gradients, and the verdict on parameters without one.
-void Reducer::FinishBackward() {
-  const c10::NoGradGuard no_grad;
-  absl::Status reduced;
-  const bool complete = next_bucket_ == buckets_.size();
-  if (!complete) last_backward_ = NoGradientError();
-  for (Bucket& bucket : buckets_) {
-    if (!bucket.work) continue;
-    reduced.Update(bucket.work->Wait());
-    if (!reduced.ok()) continue;
-    for (const int i : bucket.parameters) CopyOutOfBucket(i);
-  }
-  EndBackward(complete);
-  ThrowIfError(reduced);
-}
-
-void Reducer::CopyOutOfBucket(int index) {
-  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
-  const at::Tensor& view = slots_[index].view;
-  if (!gradient.defined()) {
-    gradient = options_.gradient_as_bucket_view ? view : view.clone();
-  } else if (!gradient.is_alias_of(view)) {
-    gradient.detach().copy_(view);
-  }
-}
-
-absl::Status Reducer::NoGradientError() const {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!slots_[i].ready) names.push_back(parameters_[i].name);
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", group_->rank(), ": ", names.size(), " of ", parameters_.size(),
-      " parameters got no gradient in the last backward, so it was not averaged: ", absl::StrJoin(names, ", "),
-      "; each parameter that requires gradients must take part in the loss"));
 }
 
 }  // namespace lockstep::ddp::internal

@@ -1,9 +1,9 @@
 #include "lockstep/ddp/internal/replica.h"
 
+#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
+#include <torch/nn/modules/embedding.h>
 
-#include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -11,30 +11,24 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/internal/broadcast_coalesced.h"
+#include "lockstep/ddp/internal/check_options.h"
+#include "lockstep/ddp/internal/sink.h"
 
 namespace lockstep::ddp::internal {
 namespace {
 
-constexpr double kMiB = 1 << 20;
-constexpr double kDefaultBucketMiB = 25;
-
-ReducerOptions ToReducerOptions(const Options& options) {
-  ReducerOptions reducer_options;
-  reducer_options.bucket_bytes = static_cast<int64_t>(options.bucket_cap_mb.value_or(kDefaultBucketMiB) * kMiB);
-  reducer_options.first_bucket_bytes =
-      options.bucket_cap_mb ? reducer_options.bucket_bytes : static_cast<int64_t>(kMiB);
-  reducer_options.gradient_as_bucket_view = options.gradient_as_bucket_view;
-  return reducer_options;
-}
-
-absl::Status CheckOptions(const Options& options, bool anything_to_train) {
-  if (options.bucket_cap_mb && !(*options.bucket_cap_mb > 0 && std::isfinite(*options.bucket_cap_mb))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bucket_cap_mb is ", *options.bucket_cap_mb, ", expected a positive number"));
+// The parameters whose module asks for sparse gradients.
+std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module) {
+  std::set<const at::TensorImpl*> sparse;
+  for (const auto& child : module.modules(/*include_self=*/false)) {
+    if (const auto* embedding = child->as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+      sparse.insert(embedding->weight.unsafeGetTensorImpl());
+    if (const auto* bag = child->as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+      sparse.insert(bag->weight.unsafeGetTensorImpl());
   }
-  if (!anything_to_train)
-    return absl::InvalidArgumentError("no parameter of the module requires gradients: there is nothing to average");
-  return absl::OkStatus();
+  if (const auto* embedding = module.as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+    sparse.insert(embedding->weight.unsafeGetTensorImpl());
+  return sparse;
 }
 
 }  // namespace
@@ -44,11 +38,14 @@ Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, con
   std::set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
-    named_parameters_.push_back({item.key(), item.value()});
     parameters_.push_back(item.value());
+    if (options.parameters_to_ignore.count(item.key())) continue;
+    named_parameters_.push_back({item.key(), item.value()});
+    if (item.value().requires_grad()) trained_.push_back(named_parameters_.back());
   }
-  for (const at::Tensor& buffer : module.buffers()) {
-    if (buffer.defined() && seen.insert(buffer.unsafeGetTensorImpl()).second) buffers_.push_back(buffer);
+  for (const auto& item : module.named_buffers()) {
+    if (options.parameters_to_ignore.count(item.key()) || !item.value().defined()) continue;
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) buffers_.push_back(item.value());
   }
 }
 
@@ -56,30 +53,153 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module
                                                          const Options& options) {
   const std::string who = absl::StrCat("rank ", group->rank(), ": ddp::Wrap");
   std::unique_ptr<Replica> replica(new Replica(module, group, options));
-  std::vector<NamedTensor> trained;
-  for (const NamedTensor& parameter : replica->named_parameters_) {
-    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
-  }
-  // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameParameters(*group, replica->named_parameters_), who));
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckOptions(options, !trained.empty()), who));
-  if (options.init_sync) LOCKSTEP_RETURN_IF_ERROR(Annotate(replica->Synchronize(), who));
-  const absl::Status built = TorchStatus(who, [&] {
-    replica->reducer_ = std::make_unique<Reducer>(std::move(trained), group, ToReducerOptions(options));
-  });
-  LOCKSTEP_RETURN_IF_ERROR(built);
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(replica->Build(module), who));
   return replica;
 }
 
-absl::Status Replica::Synchronize() {
-  std::vector<at::Tensor> state = parameters_;
-  state.insert(state.end(), buffers_.begin(), buffers_.end());
-  return BroadcastCoalesced(*group_, state);
+absl::Status Replica::Build(const torch::nn::Module& module) {
+  // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
+  if (group_->OnlyLockstepRanks()) LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_));
+  if (options_.init_sync) {
+    if (!group_->OnlyLockstepRanks()) LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
+    LOCKSTEP_RETURN_IF_ERROR(SynchronizeFrom(0));
+  }
+  return TorchStatus("", [&] {
+    const std::set<const at::TensorImpl*> sparse = SparseParameters(module);
+    const std::set<std::string> delayed(options_.delay_all_reduce_named_params.begin(),
+                                        options_.delay_all_reduce_named_params.end());
+    std::vector<ReducedParameter> reduced;
+    ReducerOptions reducer_options = ToReducerOptions(options_);
+    for (const NamedTensor& parameter : trained_) {
+      if (parameter.name == options_.param_to_hook_all_reduce)
+        reducer_options.delay_until = static_cast<int>(reduced.size());
+      reduced.push_back({parameter.name, parameter.tensor, sparse.count(parameter.tensor.unsafeGetTensorImpl()) > 0,
+                         delayed.count(parameter.name) > 0});
+    }
+    reducer_ = std::make_shared<Reducer>(std::move(reduced), group_, std::move(reducer_options));
+    if (!options_.mixed_precision) return;
+    if (options_.mixed_precision->buffer_dtype) CastBuffers(*options_.mixed_precision->buffer_dtype);
+    if (!options_.mixed_precision->param_dtype) return;
+    std::vector<at::Tensor> floating;
+    for (const NamedTensor& parameter : named_parameters_) {
+      if (parameter.tensor.is_floating_point()) floating.push_back(parameter.tensor);
+    }
+    casts_.emplace(std::move(floating), *options_.mixed_precision->param_dtype);
+    reducer_->SetEndCallback([this] { casts_->Restore(); });
+  });
 }
 
+void Replica::CastBuffers(c10::ScalarType dtype) {
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& buffer : buffers_) {
+    if (buffer.is_floating_point()) buffer.set_data(buffer.to(dtype));
+  }
+}
+
+absl::Status Replica::SynchronizeFrom(int rank) {
+  std::vector<at::Tensor> state;
+  for (const NamedTensor& parameter : named_parameters_) state.push_back(parameter.tensor);
+  if (options_.broadcast_buffers) state.insert(state.end(), buffers_.begin(), buffers_.end());
+  return BroadcastCoalesced(*group_, state, rank);
+}
+
+absl::Status Replica::RegisterHook(CommunicationHook hook) {
+  const std::string who = absl::StrCat("rank ", group_->rank(), ": RegisterHook");
+  if (!hook) return absl::InvalidArgumentError(absl::StrCat(who, ": the hook is empty"));
+  if (reducer_->has_hook()) return absl::FailedPreconditionError(absl::StrCat(who, ": there is a hook already"));
+  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
+  reducer_->SetHook(std::move(hook));
+  return absl::OkStatus();
+}
+
+std::vector<at::Tensor> Replica::Trained(const std::vector<int>& indices) const {
+  std::vector<at::Tensor> trained;
+  for (const int i : indices) trained.push_back(trained_[i].tensor);
+  return trained;
+}
+
+// The order of what is exchanged here is PyTorch's.
 void Replica::BeforeForward() {
-  if (c10::GradMode::is_enabled()) reducer_->PrepareForward();
-  if (options_.broadcast_buffers && !buffers_.empty()) ThrowIfError(BroadcastCoalesced(*group_, buffers_));
+  const bool computes_gradients = c10::GradMode::is_enabled();
+  if (computes_gradients) {
+    reducer_->PrepareForward(sync_);
+    reducer_->recorder().BeginForward();
+  }
+  if (casts_) casts_->Restore();
+  if (join_ && join_->announce) AnnounceNotFinished();
+  if (computes_gradients) reducer_->RebuildIfDue();
+  if (BroadcastsBuffers()) BroadcastBuffers();
+  if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
+  if (!casts_) return;
+  casts_->Cast();
+  if (computes_gradients) reducer_->ReinstallHooks();
+}
+
+void Replica::AfterForward() {
+  broadcast_buffers_ = c10::GradMode::is_enabled() && sync_;
+  if (c10::GradMode::is_enabled()) {
+    reducer_->recorder().EndForward();
+  } else if (casts_) {
+    casts_->Restore();
+  }
+}
+
+at::Tensor Replica::ChangeInput(const at::Tensor& input) const {
+  if (!input.defined()) return input;
+  at::Tensor changed = input;
+  if (!options_.device_ids.empty()) changed = changed.to(options_.device_ids.front());
+  if (casts_ && changed.is_floating_point()) changed = changed.to(*options_.mixed_precision->param_dtype);
+  return changed;
+}
+
+std::vector<at::Tensor> Replica::ChangeOutputs(std::vector<at::Tensor> outputs) const {
+  if (options_.output_device) {
+    for (at::Tensor& output : outputs) {
+      if (output.defined()) output = output.to(*options_.output_device);
+    }
+  }
+  if (!reducer_->NeedsSink() || !c10::GradMode::is_enabled()) return outputs;
+  return PassThroughSink(outputs, [reducer = std::weak_ptr<Reducer>(reducer_)] {
+    if (const auto alive = reducer.lock()) alive->BeginBackward();
+  });
+}
+
+// With Join: the ranks that have inputs add one each.
+void Replica::AnnounceNotFinished() {
+  const at::Tensor active = at::full({1}, 1.0f, at::device(device()));
+  ThrowIfError(group_->AllReduce(active));
+  if (join_->stop_together) {
+    const at::Tensor finished = at::full({1}, 0.0f, at::device(device()));
+    const bool named = group_->OnlyLockstepRanks();
+    ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
+    const int rank = static_cast<int>(finished.item<float>()) - 1;
+    if (rank >= 0) {
+      ThrowIfError(absl::OutOfRangeError(
+          absl::StrCat("rank ", group_->rank(), " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
+                       " has no inputs left")));
+    }
+  }
+  if (!join_->divide_by_initial_world_size) reducer_->SetDivisor(static_cast<int>(active.item<float>()));
+}
+
+int Replica::AnyRank(bool candidate) {
+  const at::Tensor rank = at::full({1}, candidate ? group_->rank() : -1, at::device(device()).dtype(at::kLong));
+  ThrowIfError(group_->AllReduce(rank, comm::ReduceOp::kMax));
+  return static_cast<int>(rank.item<int64_t>());
+}
+
+void Replica::BroadcastBuffers() {
+  ThrowIfError(BroadcastCoalesced(*group_, buffers_, join_ ? AnyRank(/*candidate=*/true) : 0));
+}
+
+void Replica::ShadowStep() {
+  reducer_->RebuildIfDue();
+  if (BroadcastsBuffers()) ThrowIfError(BroadcastCoalesced(*group_, buffers_, AnyRank(/*candidate=*/false)));
+  const at::Tensor synced = at::full({1}, 0.0f, at::device(device()));
+  ThrowIfError(group_->AllReduce(synced));
+  broadcast_buffers_ = synced.item<float>() != 0;
+  if (broadcast_buffers_) reducer_->ShadowBackward();
 }
 
 }  // namespace lockstep::ddp::internal

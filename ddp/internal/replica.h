@@ -5,14 +5,28 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/cast_parameters.h"
+#include "lockstep/ddp/internal/parameter_check.h"
 #include "lockstep/ddp/internal/reducer.h"
 #include "lockstep/ddp/options.h"
+#include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp::internal {
+
+// What Join asks of a replica's forward passes.
+struct JoinMode {
+  bool announce = false;  // that this rank is not finished: the first replica of a Join does
+  bool divide_by_initial_world_size = true;
+  bool stop_together = false;
+};
 
 // This rank's copy of the model: all of DistributedDataParallel that does not depend on the module's type.
 class Replica {
@@ -20,23 +34,58 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group,
                                                          const Options& options);
 
-  // What precedes each forward: buffers from rank 0, and the reducer made ready if gradients are on. Throws
-  // StatusError.
+  // What precedes and follows each forward. They throw StatusError.
   void BeforeForward();
+  void AfterForward();
+
+  // Whether forward's arguments and results are others than the module's own: on another device, of another dtype, or
+  // behind a node that finds backward.
+  bool ChangesInputs() const { return !options_.device_ids.empty() || casts_; }
+  bool ChangesOutputs() const { return options_.output_device || reducer_->NeedsSink(); }
+  at::Tensor ChangeInput(const at::Tensor& input) const;
+  std::vector<at::Tensor> ChangeOutputs(std::vector<at::Tensor> outputs) const;
+
+  // For NoSync.
+  bool sync() const { return sync_; }
+  void set_sync(bool sync) { sync_ = sync; }
+
+  // For Join. ShadowStep() is, on a rank that has no inputs left, what another's forward and backward exchange.
+  void SetJoinMode(absl::optional<JoinMode> mode) { join_ = std::move(mode); }
+  void ShadowStep();
+  absl::Status SynchronizeFrom(int rank);
+
+  // The highest rank that is a candidate. All ranks must call it, one at least as a candidate.
+  int AnyRank(bool candidate);
+
+  absl::Status RegisterHook(CommunicationHook hook);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  const Reducer& reducer() const { return *reducer_; }
+  Reducer& reducer() const { return *reducer_; }
+  comm::ProcessGroup& group() const { return *group_; }
+  c10::Device device() const { return trained_.front().tensor.device(); }
+
+  // The parameters that `indices`, of the reducer's bucket callback, mean.
+  std::vector<at::Tensor> Trained(const std::vector<int>& indices) const;
 
  private:
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
-  absl::Status Synchronize();
+  absl::Status Build(const torch::nn::Module& module);
+  void CastBuffers(c10::ScalarType dtype);
+  void AnnounceNotFinished();
+  void BroadcastBuffers();
+  bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }
 
   comm::ProcessGroup* const group_;
   const Options options_;
-  std::vector<NamedTensor> named_parameters_;  // a tied weight once, under its first name
-  std::vector<at::Tensor> parameters_;
+  std::vector<NamedTensor> named_parameters_;  // a tied weight once, under its first name; none that is ignored
+  std::vector<NamedTensor> trained_;
+  std::vector<at::Tensor> parameters_;  // those that are ignored too
   std::vector<at::Tensor> buffers_;
-  std::unique_ptr<Reducer> reducer_;
+  std::shared_ptr<Reducer> reducer_;
+  absl::optional<CastParameters> casts_;
+  absl::optional<JoinMode> join_;
+  bool sync_ = true;
+  bool broadcast_buffers_ = true;  // no before the forward that follows one that was not synchronised
 };
 
 }  // namespace lockstep::ddp::internal

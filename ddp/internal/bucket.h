@@ -1,0 +1,28 @@
+#ifndef LOCKSTEP_DDP_INTERNAL_BUCKET_H_
+#define LOCKSTEP_DDP_INTERNAL_BUCKET_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/reducer.h"
+
+namespace lockstep::ddp::internal {
+
+struct Reducer::Bucket {
+  int index = 0;
+  std::vector<int> parameters;
+  at::Tensor buffer;  // of a sparse one: this rank's gradient
+  bool sparse = false;
+  bool delayed = false;
+  int pending = 0;                  // parameters whose gradient is not in yet
+  absl::optional<comm::Work> work;  // once started: of an all_reduce in place,
+  absl::optional<Future> future;    // or of anything else
+  GradBucket for_hook;              // without the buffer
+};
+
+}  // namespace lockstep::ddp::internal
+
+#endif  // LOCKSTEP_DDP_INTERNAL_BUCKET_H_

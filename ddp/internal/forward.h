@@ -1,0 +1,82 @@
+#ifndef LOCKSTEP_DDP_INTERNAL_FORWARD_H_
+#define LOCKSTEP_DDP_INTERNAL_FORWARD_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/tensors.h"
+#include "lockstep/ddp/internal/replica.h"
+
+namespace lockstep::ddp {
+
+template <typename Net>
+class DistributedDataParallel;
+
+namespace internal {
+
+// For the parts of DDP that are no templates.
+template <typename Net>
+Replica& ReplicaOf(DistributedDataParallel<Net>& ddp) {
+  return *ddp.replica_;
+}
+
+// What forward gets for an argument of type Arg: a copy with other tensors, or, where it holds none, the argument.
+template <typename Arg>
+using ChangedInput = std::conditional_t<kMayHoldTensors<Arg>, std::decay_t<Arg>, Arg&&>;
+
+template <typename Arg>
+ChangedInput<Arg> ChangeInput(const Replica& replica, Arg&& arg) {
+  if constexpr (kMayHoldTensors<Arg>) {
+    return MapTensors(arg, [&](const at::Tensor& tensor) { return replica.ChangeInput(tensor); });
+  } else {
+    return std::forward<Arg>(arg);
+  }
+}
+
+template <typename T>
+T ChangeOutputs(const Replica& replica, const T& output) {
+  std::vector<at::Tensor> tensors;
+  ForEachTensor(output, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  tensors = replica.ChangeOutputs(std::move(tensors));
+  auto next = tensors.begin();
+  return MapTensors(output, [&](const at::Tensor&) { return *next++; });
+}
+
+// net_forward(args...) and what DDP does around it. The result has the module's own type.
+template <typename NetForward, typename... Args>
+decltype(auto) Forward(Replica& replica, const NetForward& net_forward, Args&&... args) {
+  using Result = decltype(net_forward(std::forward<Args>(args)...));
+  const auto call = [&]() -> Result {
+    if constexpr ((kMayHoldTensors<Args> || ...)) {
+      if (replica.ChangesInputs()) {
+        // Each is passed on as what it was: a reference to a copy, or the copy itself.
+        std::tuple<ChangedInput<Args>...> changed(ChangeInput<Args>(replica, std::forward<Args>(args))...);
+        return std::apply([&](auto&... arg) -> Result { return net_forward(static_cast<Args&&>(arg)...); }, changed);
+      }
+    }
+    return net_forward(std::forward<Args>(args)...);
+  };
+  replica.BeforeForward();
+  if constexpr (std::is_void_v<Result>) {
+    call();
+    replica.AfterForward();
+  } else if constexpr (kMayHoldTensors<Result> && !std::is_reference_v<Result>) {
+    Result output = call();
+    if (replica.ChangesOutputs()) output = ChangeOutputs(replica, output);
+    replica.AfterForward();
+    return output;
+  } else {
+    Result output = call();
+    replica.AfterForward();
+    return static_cast<Result>(std::forward<Result>(output));
+  }
+}
+
+}  // namespace internal
+}  // namespace lockstep::ddp
+
+#endif  // LOCKSTEP_DDP_INTERNAL_FORWARD_H_

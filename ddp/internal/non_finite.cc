@@ -1,0 +1,63 @@
+#include "lockstep/ddp/internal/non_finite.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+
+namespace lockstep::ddp::internal {
+namespace {
+
+std::vector<NonFiniteGradient> OnRank(int rank, const std::string& names) {
+  std::vector<NonFiniteGradient> found;
+  for (const absl::string_view name : absl::StrSplit(names, '\n', absl::SkipEmpty()))
+    found.push_back({rank, std::string(name)});
+  return found;
+}
+
+}  // namespace
+
+bool HasNonFinite(const at::Tensor& tensor) {
+  // A sum is the cheapest pass over all elements; one that overflows is looked at again.
+  if (!tensor.is_floating_point() && !tensor.is_complex()) return false;
+  const at::Tensor sum = tensor.sum();
+  if (sum.isfinite().item<bool>()) return false;
+  return !tensor.isfinite().all().item<bool>();
+}
+
+absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
+                                                              const std::vector<std::string>& in_sum,
+                                                              const std::vector<std::string>& mine) {
+  std::vector<NonFiniteGradient> found;
+  if (!group.OnlyLockstepRanks()) {
+    found = OnRank(group.rank(), absl::StrJoin(mine, "\n"));
+  } else {
+    const std::string prefix = group.NextKey("ddp_non_finite");
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("asking whose gradient is not finite", [&] {
+      group.store()->set(absl::StrCat(prefix, "/", group.rank()), absl::StrJoin(mine, "\n"));
+      for (int rank = 0; rank < group.size(); ++rank) {
+        const auto theirs = OnRank(rank, group.store()->get_to_str(absl::StrCat(prefix, "/", rank)));
+        found.insert(found.end(), theirs.begin(), theirs.end());
+      }
+    }));
+  }
+  if (!found.empty()) return found;
+  for (const std::string& name : in_sum) found.push_back({-1, name});
+  return found;
+}
+
+absl::Status NonFiniteError(const std::vector<NonFiniteGradient>& found) {
+  return absl::DataLossError(absl::StrJoin(found, "; ", [](std::string* out, const NonFiniteGradient& gradient) {
+    absl::StrAppend(out, "the gradient of ", gradient.parameter, " is not finite ",
+                    gradient.rank < 0 ? std::string("once summed over the ranks, though it is on each")
+                                      : absl::StrCat("on rank ", gradient.rank));
+  }));
+}
+
+}  // namespace lockstep::ddp::internal

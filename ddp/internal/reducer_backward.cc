@@ -1,0 +1,418 @@
+// From a parameter's gradient to the average in its place.
+
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/bucket.h"
+#include "lockstep/ddp/internal/non_finite.h"
+#include "lockstep/ddp/internal/reducer.h"
+#include "lockstep/ddp/internal/sparse_all_reduce.h"
+
+namespace lockstep::ddp::internal {
+namespace {
+
+// out = in * factor, by the kernel and the scalar that PyTorch uses, so that the rounding is the same.
+void Scale(const at::Tensor& out, const at::Tensor& in, double factor) {
+  at::Tensor result = out;
+  at::mul_out(result, in, at::native::wrapped_scalar_tensor(factor));
+}
+
+// Whether nobody but its parameter refers to the gradient.
+bool Unshared(const at::Tensor& gradient) {
+  return gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
+}
+
+at::Tensor EmptySparse(const at::Tensor& like) {
+  return at::sparse_coo_tensor(like.sizes(), like.options().layout(at::kSparse).requires_grad(false));
+}
+
+}  // namespace
+
+void Reducer::BeginBackward() {
+  if (in_backward_ || !sync_) return;
+  in_backward_ = true;
+  next_bucket_ = next_delivery_ = 0;
+  for (State& state : states_) state.remaining = state.expected;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { FinishBackward(); });
+  if (!FirstOfStaticGraph()) MarkUnused();
+}
+
+// Parameters that this backward will not reach are ready at once.
+void Reducer::MarkUnused() {
+  if (!NeedsSink()) return;
+  std::vector<int> unused;
+  const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool is_used =
+        options_.static_graph ? states_[i].expected > 0 : !nodes || nodes->count(accumulators_[i].get()) > 0;
+    if (!is_used) unused.push_back(static_cast<int>(i));
+    if (is_used && options_.skip_all_reduce_unused_params && DynamicUnused()) used_->Mark(static_cast<int>(i));
+  }
+  if (options_.skip_all_reduce_unused_params && DynamicUnused()) {
+    used_->StartExchange(*group_);
+    ThrowIfError(used_->WaitForAll());
+  }
+  for (const int i : unused) {
+    if (!states_[i].ready) MarkReady(i);
+  }
+}
+
+void Reducer::OnGradient(int index) {
+  const at::Tensor& gradient = parameters_[index].tensor.grad();
+  // A gradient may arrive undefined, from an output that the loss does not depend on.
+  if (used_ && (DynamicUnused() || FirstOfStaticGraph()) && gradient.defined()) used_->Mark(index);
+  if (!sync_) {
+    if (on_end_ && !std::exchange(end_is_queued_, true))
+      torch::autograd::Engine::get_default_engine().queue_callback([this] {
+        end_is_queued_ = false;
+        on_end_();
+      });
+    return;
+  }
+  BeginBackward();
+  recorder_.GradientReady();
+  State& state = states_[index];
+  if (FirstOfStaticGraph()) {
+    ++state.expected;
+    return;
+  }
+  if (options_.static_graph) {
+    if (state.remaining == 0) {
+      ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+          "rank ", group_->rank(), ": parameter ", parameters_[index].name, " got ", state.expected + 1,
+          " gradients in this backward and ", state.expected, " in the first: the graph is not static")));
+    }
+    if (--state.remaining > 0) return;
+  }
+  MarkReady(index);
+  if (MayRebuild() && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
+  StartFullBuckets();
+  if (index == options_.delay_until) StartDelayed();
+  DeliverFinished();
+}
+
+void Reducer::MarkReady(int index) {
+  State& state = states_[index];
+  Bucket& bucket = buckets_[state.bucket];
+  // A second time in one backward: the parameter's node ran again, as under checkpointed recomputation; or it came
+  // after the delayed ones were reduced.
+  if (state.ready || bucket.work || bucket.future) {
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+        "rank ", group_->rank(), ": parameter ", parameters_[index].name,
+        bucket.delayed ? " got its gradient after that of the parameter that its all_reduce follows"
+                       : " got its gradient twice in one backward: recomputation needs Options::static_graph")));
+  }
+  state.ready = true;
+  if (bucket.sparse) {
+    TakeSparse(index);
+  } else {
+    CopyIntoSlot(index, /*used=*/!NeedsSink() || used_->Used(index));
+  }
+  if (--bucket.pending == 0) recorder_.BucketReady(bucket.index);
+}
+
+void Reducer::CopyIntoSlot(int index, bool used) {
+  const c10::NoGradGuard no_grad;
+  Slot& slot = states_[index].slot;
+  const at::Tensor& gradient = parameters_[index].tensor.grad();
+  const bool in_place = gradient.defined() && slot.Holds(gradient);
+  // One that this step did not use keeps what it has if nobody used it.
+  if (!in_place || !used) slot.Reclaim();
+  const at::Tensor& place = slot.tensor();
+  const bool divide = !hook_;
+  if (!gradient.defined()) {
+    place.zero_();
+  } else if (in_place && used) {
+    if (!divide) return;
+    if (options_.gradient_as_bucket_view) {
+      place.div_(Divisor());
+    } else {
+      Scale(place, place, 1.0 / Divisor());
+    }
+  } else if (!divide || place.scalar_type() != gradient.scalar_type()) {
+    place.copy_(gradient);
+    if (divide) place.div_(Divisor());
+  } else {
+    Scale(place, gradient.detach(), 1.0 / Divisor());
+  }
+}
+
+void Reducer::TakeSparse(int index) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor& parameter = parameters_[index].tensor;
+  const at::Tensor& gradient = parameter.grad();
+  Bucket& bucket = buckets_[states_[index].bucket];
+  if (!gradient.defined()) {
+    bucket.buffer = EmptySparse(parameter);
+  } else if (!gradient.is_sparse()) {
+    ThrowIfError(absl::InvalidArgumentError(
+        absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name,
+                     " belongs to an embedding with sparse gradients, but its gradient is dense")));
+  } else {
+    bucket.buffer = gradient.detach().coalesce().div(Divisor());
+  }
+}
+
+void Reducer::StartFullBuckets() {
+  for (; next_bucket_ < ordered_ && buckets_[next_bucket_].pending == 0; ++next_bucket_) Start(buckets_[next_bucket_]);
+}
+
+void Reducer::StartDelayed() {
+  Bucket& bucket = buckets_.back();
+  if (!bucket.delayed || bucket.work || bucket.future) return;
+  for (const int i : bucket.parameters) {
+    if (states_[i].ready) continue;
+    last_backward_.Update(absl::FailedPreconditionError(
+        absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[i].name, " had no gradient when that of ",
+                     parameters_[options_.delay_until].name, ", which its all_reduce follows, was computed")));
+    MarkReady(i);
+  }
+  Start(bucket);
+}
+
+bool Reducer::Skipped(const Bucket& bucket) const {
+  if (!options_.skip_all_reduce_unused_params || !NeedsSink() || FirstOfStaticGraph()) return false;
+  return std::none_of(bucket.parameters.begin(), bucket.parameters.end(), [this](int i) { return used_->Used(i); });
+}
+
+void Reducer::Start(Bucket& bucket) {
+  if (options_.non_finite != NonFinite::kIgnore && !bucket.sparse && HasNonFinite(bucket.buffer)) {
+    for (const int i : bucket.parameters) {
+      if (HasNonFinite(states_[i].slot.tensor())) not_finite_.push_back(i);
+    }
+  }
+  ReplaceGradients(bucket);
+  Launch(bucket);
+}
+
+void Reducer::Launch(Bucket& bucket) {
+  if (Skipped(bucket)) {
+    bucket.future.emplace(bucket.buffer);
+    return;
+  }
+  recorder_.BucketStarted(bucket.index);
+  if (hook_ || bucket.sparse) {
+    bucket.future = Reduce(bucket);
+  } else {
+    bucket.work = group_->AllReduceAsync(bucket.buffer);
+  }
+}
+
+Future Reducer::Reduce(Bucket& bucket) {
+  if (bucket.sparse) return Future([this, sum = bucket.buffer] { return SparseAllReduce(*group_, sum); });
+  GradBucket for_hook = bucket.for_hook;
+  for_hook.buffer = bucket.buffer;
+  for (const int i : bucket.parameters) for_hook.gradients.push_back(states_[i].slot.tensor());
+  return hook_(for_hook);
+}
+
+// The slots become the gradients before they are reduced, so that the memory of what they replace is free for the rest
+// of backward.
+void Reducer::ReplaceGradients(const Bucket& bucket) {
+  if (bucket.sparse || options_.reduce_dtype) return;
+  for (const int i : bucket.parameters) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!gradient.defined() || states_[i].slot.Holds(gradient)) continue;
+    if (NeedsSink() && !used_->Used(i)) continue;
+    if (options_.gradient_as_bucket_view || Unshared(gradient)) gradient = states_[i].slot.tensor();
+  }
+}
+
+// Buckets whose all_reduce is over while backward goes on.
+void Reducer::DeliverFinished() {
+  // Which parameters any rank used, and whether all is finite, is known at the end.
+  if (NeedsSink() || options_.non_finite != NonFinite::kIgnore) return;
+  for (; next_delivery_ < next_bucket_; ++next_delivery_) {
+    Bucket& bucket = buckets_[next_delivery_];
+    if (!bucket.work || !bucket.work->IsCompleted()) return;
+    ThrowIfError(bucket.work->Wait());
+    recorder_.BucketEnded(next_delivery_);
+    Deliver(bucket, bucket.buffer);
+  }
+}
+
+void Reducer::Deliver(Bucket& bucket, const at::Tensor& result) {
+  const c10::NoGradGuard no_grad;
+  if (bucket.sparse) {
+    if (!NeedsSink() || used_->Used(bucket.parameters.front()))
+      parameters_[bucket.parameters.front()].tensor.mutable_grad() = result;
+  } else {
+    if (!result.is_alias_of(bucket.buffer)) bucket.buffer.copy_(result);
+    for (const int i : bucket.parameters) DeliverParameter(i);
+  }
+  if (on_bucket_) on_bucket_(bucket.parameters);
+}
+
+void Reducer::DeliverParameter(int index) {
+  // A parameter that no rank used keeps the gradient it had.
+  if (NeedsSink() && !used_->Used(index)) return;
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  const at::Tensor& average = states_[index].slot.tensor();
+  if (average.scalar_type() != states_[index].dtype) {
+    gradient = average.to(states_[index].dtype);
+  } else if (!gradient.defined()) {
+    gradient = average;
+  } else if (!gradient.is_alias_of(average)) {
+    gradient.detach().copy_(average);
+  }
+}
+
+// What waits for the end of backward: the buckets' results, the gradients, and the verdict on parameters without one.
+void Reducer::FinishBackward() {
+  if (!in_backward_) return;
+  if (FirstOfStaticGraph()) {
+    FinishFirstOfStaticGraph();
+    return;
+  }
+  const bool all_came = std::all_of(states_.begin(), states_.end(), [](const State& state) { return state.ready; });
+  if (!all_came && !DynamicUnused()) last_backward_ = NoGradientError();
+  if (options_.static_graph && MayRebuild()) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i].expected == 0) ready_order_.push_back(static_cast<int>(i));
+    }
+  }
+  CompleteBackward();
+}
+
+void Reducer::FinishFirstOfStaticGraph() {
+  graph_known_ = true;
+  used_->StartExchange(*group_);
+  CompleteBackward();
+  ready_order_.clear();
+}
+
+// Every rank exchanges every bucket, whatever this one has: the others must not wait for it in vain.
+void Reducer::CompleteBackward() {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (!states_[i].ready) MarkReady(static_cast<int>(i));
+  }
+  StartFullBuckets();
+  StartDelayed();
+  if (DynamicUnused() && !options_.skip_all_reduce_unused_params) used_->StartExchange(*group_);
+  const absl::Status reduced = WaitAndDeliver();
+  recorder_.EndBackward();
+  EndBackward(/*complete=*/last_backward_.ok() && reduced.ok());
+  ThrowIfError(reduced);
+}
+
+// `results`: of the buckets from next_delivery_ on.
+absl::Status Reducer::WaitForBuckets(std::vector<at::Tensor>& results) {
+  for (size_t i = next_delivery_; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    at::Tensor result = bucket.buffer;
+    if (bucket.work) {
+      LOCKSTEP_RETURN_IF_ERROR(bucket.work->Wait());
+    } else {
+      LOCKSTEP_ASSIGN_OR_RETURN(result, bucket.future->Wait());
+    }
+    recorder_.BucketEnded(i);
+    results.push_back(std::move(result));
+  }
+  return used_ ? used_->WaitForAll() : absl::OkStatus();
+}
+
+absl::Status Reducer::WaitAndDeliver() {
+  std::vector<at::Tensor> results;
+  LOCKSTEP_RETURN_IF_ERROR(WaitForBuckets(results));
+  if (options_.non_finite != NonFinite::kIgnore) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(results));
+  for (const at::Tensor& result : results) Deliver(buckets_[next_delivery_++], result);
+  return absl::OkStatus();
+}
+
+// Every rank sees the same sums, so all of them find the same here; only then do they ask each other whose it is.
+absl::Status Reducer::CheckFinite(const std::vector<at::Tensor>& results) {
+  std::vector<int> in_sum;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Bucket& bucket = buckets_[next_delivery_ + i];
+    if (bucket.sparse || !HasNonFinite(results[i])) continue;
+    if (!results[i].is_alias_of(bucket.buffer)) bucket.buffer.copy_(results[i]);
+    for (const int p : bucket.parameters) {
+      if (HasNonFinite(states_[p].slot.tensor())) in_sum.push_back(p);
+    }
+  }
+  if (in_sum.empty()) return absl::OkStatus();
+  std::vector<std::string> sums, mine;
+  for (const int p : in_sum) sums.push_back(parameters_[p].name);
+  for (const int p : not_finite_) mine.push_back(parameters_[p].name);
+  auto found = WhoseNonFinite(*group_, sums, mine);
+  if (!found.ok()) return found.status();
+  recorder_.SetNonFinite(*found);
+  if (options_.non_finite == NonFinite::kReport) return absl::OkStatus();
+  return NonFiniteError(*found);
+}
+
+// The last backward threw. What was started is finished, so that the ranks stay in step if all of them threw at the
+// same place.
+void Reducer::AbandonBackward() {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.work) last_backward_.Update(bucket.work->Wait());
+    if (bucket.future) last_backward_.Update(bucket.future->Wait().status());
+  }
+  EndBackward(/*complete=*/false);
+}
+
+// An order in which only some parameters became ready is no order to lay buckets out by.
+void Reducer::EndBackward(bool complete) {
+  for (Bucket& bucket : buckets_) {
+    bucket.work.reset();
+    bucket.future.reset();
+    bucket.pending = static_cast<int>(bucket.parameters.size());
+    if (bucket.sparse) bucket.buffer = at::Tensor();
+  }
+  for (State& state : states_) state.ready = false;
+  if (!complete) ready_order_.clear();
+  if (DynamicUnused()) used_->Clear();
+  not_finite_.clear();
+  divisor_.reset();
+  in_backward_ = false;
+  end_is_queued_ = false;
+  if (on_end_) on_end_();
+}
+
+// Zeros in every bucket; otherwise what backward does. Gradients that live in the buckets move out.
+void Reducer::ShadowBackward() {
+  const c10::NoGradGuard no_grad;
+  next_bucket_ = next_delivery_ = 0;
+  const bool used_first = FirstOfStaticGraph() || (DynamicUnused() && options_.skip_all_reduce_unused_params);
+  if (used_first) used_->StartExchange(*group_);
+  if (used_first && !FirstOfStaticGraph()) ThrowIfError(used_->WaitForAll());
+  for (Bucket& bucket : buckets_) {
+    for (const int i : bucket.parameters) states_[i].slot.Reclaim();
+    bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
+    Launch(bucket);
+  }
+  if (DynamicUnused() && !used_first) used_->StartExchange(*group_);
+  std::vector<at::Tensor> results;
+  absl::Status reduced = WaitForBuckets(results);
+  if (reduced.ok() && options_.non_finite != NonFinite::kIgnore) reduced = CheckFinite(results);
+  if (MayRebuild() && ready_order_.empty()) {
+    for (size_t i = 0; i < parameters_.size(); ++i) ready_order_.push_back(static_cast<int>(i));
+  }
+  graph_known_ = true;
+  EndBackward(/*complete=*/true);
+  ThrowIfError(reduced);
+}
+
+absl::Status Reducer::NoGradientError() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!states_[i].ready) names.push_back(parameters_[i].name);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", group_->rank(), ": ", names.size(), " of ", parameters_.size(),
+      " parameters got no gradient in the last backward, so it was not averaged: ", absl::StrJoin(names, ", "),
+      "; each parameter that requires gradients must take part in the loss, or Options::find_unused_parameters be set"));
+}
+
+}  // namespace lockstep::ddp::internal

@@ -1,0 +1,17 @@
+#ifndef LOCKSTEP_DDP_INTERNAL_SINK_H_
+#define LOCKSTEP_DDP_INTERNAL_SINK_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+namespace lockstep::ddp::internal {
+
+// The same tensors behind a node of the autograd graph that calls `on_backward` before gradients pass it, so in the
+// backward that the loss began, before any that it nests. Tensors without a grad_fn are returned as they are.
+std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs, std::function<void()> on_backward);
+
+}  // namespace lockstep::ddp::internal
+
+#endif  // LOCKSTEP_DDP_INTERNAL_SINK_H_

@@ -1,0 +1,54 @@
+#include "lockstep/ddp/internal/sparse_all_reduce.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::ddp::internal {
+namespace {
+
+// The ranks' parts of a tensor of `count` rows at most, of which each contributes the first rows.
+absl::StatusOr<std::vector<at::Tensor>> GatherRows(comm::ProcessGroup& group, const at::Tensor& rows,
+                                                   const std::vector<int64_t>& counts, int64_t count) {
+  std::vector<int64_t> shape = rows.sizes().vec();
+  shape[0] = count;
+  const at::Tensor padded = at::zeros(shape, rows.options());
+  padded.narrow(0, 0, rows.size(0)).copy_(rows);
+  std::vector<at::Tensor> gathered;
+  for (int r = 0; r < group.size(); ++r) gathered.push_back(at::empty(shape, rows.options()));
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGather(gathered, padded));
+  for (int r = 0; r < group.size(); ++r) gathered[r] = gathered[r].narrow(0, 0, counts[r]);
+  return gathered;
+}
+
+absl::StatusOr<std::vector<int64_t>> GatherCounts(comm::ProcessGroup& group, int64_t count, c10::Device device) {
+  const at::Tensor mine = at::tensor({count}, at::kLong).to(device);
+  const at::Tensor all = at::empty({group.size()}, mine.options());
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, mine));
+  const at::Tensor host = all.cpu();
+  return std::vector<int64_t>(host.data_ptr<int64_t>(), host.data_ptr<int64_t>() + group.size());
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const at::Tensor& sparse) {
+  const at::Tensor mine = sparse.coalesce();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> counts, GatherCounts(group, mine._nnz(), mine.device()));
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  if (most == 0) return mine;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> indices,
+                            GatherRows(group, mine.indices().t().contiguous(), counts, most));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> values, GatherRows(group, mine.values(), counts, most));
+  // Rank after rank: coalescing all at once would add in an order of its own.
+  at::Tensor sum;
+  for (int r = 0; r < group.size(); ++r) {
+    const at::Tensor part = at::sparse_coo_tensor(indices[r].t(), values[r], mine.sizes(), mine.options());
+    sum = sum.defined() ? (sum + part).coalesce() : part.coalesce();
+  }
+  return sum;
+}
+
+}  // namespace lockstep::ddp::internal
