@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
     : parameters_(std::move(parameters)),
       group_(group),
       options_(std::move(options)),
+      word_key_(group->NextKey("ddp_no_gradient")),
       recorder_(group->rank()),
       states_(parameters_.size()) {
   if (NeedsSink()) used_.emplace(static_cast<int>(parameters_.size()), parameters_.front().tensor.device());
@@ -170,14 +172,27 @@ void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
 
 void Reducer::PrepareForward(bool sync) {
   if (in_backward_) AbandonBackward();
-  if (absl::Status wrong = std::exchange(last_backward_, absl::OkStatus()); !wrong.ok()) {
-    // The other ranks averaged a step that this one did not compute: they must hear of it.
-    group_->Abort(wrong);
-    ThrowIfError(wrong);
-  }
-  ThrowIfError(group_->failure());
+  ThrowIfError(std::exchange(last_backward_, absl::OkStatus()));
+  ThrowIfError(Explained(group_->failure()));
   CheckHooks();
   sync_ = sync;
+}
+
+// Leaves word of what this rank's backward lacked, for the others to find should this rank go away over it.
+void Reducer::LeaveWord() {
+  if (!group_->OnlyLockstepRanks()) return;
+  last_backward_.Update(TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
+}
+
+// `status`, with the word that a rank left.
+absl::Status Reducer::Explained(const absl::Status& status) const {
+  if (status.ok() || !group_->OnlyLockstepRanks()) return status;
+  std::string word;
+  const absl::Status read = TorchStatus("", [&] {
+    if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);
+  });
+  if (!read.ok() || word.empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; before that, ", word));
 }
 
 void Reducer::CheckHooks() const {

@@ -113,6 +113,8 @@ class Reducer {
   void InstallHooks();
   void RemoveHooks();
   void CheckHooks() const;
+  void LeaveWord();
+  absl::Status Explained(const absl::Status& status) const;
   std::vector<std::vector<int>> FirstLayout() const;
   void BuildBuckets(const std::vector<std::vector<int>>& layout);
   Bucket MakeBucket(const std::vector<int>& parameters);
@@ -160,6 +162,7 @@ class Reducer {
   const std::vector<ReducedParameter> parameters_;
   comm::ProcessGroup* const group_;
   const ReducerOptions options_;
+  const std::string word_key_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // kept alive: the hooks are theirs
   std::vector<uintptr_t> hooks_;
   bool hooks_move_ = false;  // see ReinstallHooks()

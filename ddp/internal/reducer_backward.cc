@@ -276,7 +276,10 @@ void Reducer::FinishBackward() {
     return;
   }
   const bool all_came = std::all_of(states_.begin(), states_.end(), [](const State& state) { return state.ready; });
-  if (!all_came && !DynamicUnused()) last_backward_ = NoGradientError();
+  if (!all_came && !DynamicUnused()) {
+    last_backward_ = NoGradientError();
+    LeaveWord();
+  }
   if (options_.static_graph && MayRebuild()) {
     for (size_t i = 0; i < states_.size(); ++i) {
       if (states_[i].expected == 0) ready_order_.push_back(static_cast<int>(i));
@@ -303,7 +306,7 @@ void Reducer::CompleteBackward() {
   const absl::Status reduced = WaitAndDeliver();
   recorder_.EndBackward();
   EndBackward(/*complete=*/last_backward_.ok() && reduced.ok());
-  ThrowIfError(reduced);
+  ThrowIfError(Explained(reduced));
 }
 
 // `results`: of the buckets from next_delivery_ on.
