@@ -24,11 +24,8 @@ class MixedGroup(unittest.TestCase):
     def test_resnet18_with_python_as_rank_0(self):
         self.check("resnet18", python_ranks=[0], cpp_ranks=[1])
 
-    def test_resnet18_with_cpp_as_rank_0(self):
-        self.check("resnet18", python_ranks=[1], cpp_ranks=[0])
-
-    def test_resnet18_bucket_view_two_and_two(self):
-        self.check("resnet18_bucket_view", python_ranks=[1, 2], cpp_ranks=[0, 3])
+    def test_resnet18_bucket_view_with_cpp_as_rank_0(self):
+        self.check("resnet18_bucket_view", python_ranks=[1], cpp_ranks=[0])
 
     def test_transformer_with_tied_weights_two_and_two(self):
         self.check("transformer_with_tied_weights", python_ranks=[0, 3], cpp_ranks=[1, 2])

@@ -27,11 +27,10 @@ at::Generator BatchGenerator(int64_t micro_step, int rank) {
 }
 
 MlpImpl::MlpImpl()
-    : layers(register_module(
-          "layers", torch::nn::Sequential(torch::nn::Linear(kFeatures, kHidden), torch::nn::ReLU(),
-                                          torch::nn::Linear(kHidden, kHidden), torch::nn::ReLU(),
-                                          torch::nn::Linear(kHidden, kHidden), torch::nn::ReLU(),
-                                          torch::nn::Linear(kHidden, kClasses)))) {}
+    : layers(register_module("layers", torch::nn::Sequential(torch::nn::Linear(kFeatures, kHidden), torch::nn::ReLU(),
+                                                             torch::nn::Linear(kHidden, kHidden), torch::nn::ReLU(),
+                                                             torch::nn::Linear(kHidden, kHidden), torch::nn::ReLU(),
+                                                             torch::nn::Linear(kHidden, kClasses)))) {}
 
 Batch MlpImpl::Draw(int64_t micro_step, int rank) {
   at::Generator generator = BatchGenerator(micro_step, rank);

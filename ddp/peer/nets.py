@@ -1,7 +1,13 @@
 """nets.h's networks and batches, in Python: the same operations in the same order."""
 
+import os
+import sys
+
 import torch
 from torch import nn
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../models/peer"))
+import resnet
 
 BATCH, FEATURES, HIDDEN, CLASSES = 8, 32, 64, 10
 TOKENS, WIDTH, HEADS, LENGTH = 50, 32, 2, 12
@@ -114,46 +120,12 @@ class Recurrent(nn.Module):
         return self.head(torch.relu(self.twice(torch.relu(self.twice(x)))))
 
 
-class BasicBlock(nn.Module):
-    def __init__(self, in_channels, channels, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.relu = nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = None
-        if stride != 1 or in_channels != channels:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-            )
-
-    def forward(self, x):
-        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        out += self.downsample(x) if self.downsample else x
-        return self.relu(out)
-
-
-class ResNet18(nn.Module):
-    """torchvision's, which the peer's Python lacks, with ten classes."""
-
+class ResNet18(resnet.ResNet18):
     def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, 2, 1)
-        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
-        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
-        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
-        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(512, CLASSES)
+        super().__init__(CLASSES)
 
-    def forward(self, inputs, _=None):
-        x = self.maxpool(self.relu(self.bn1(self.conv1(inputs))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(self.avgpool(x).flatten(1))
+    def forward(self, inputs, _):
+        return super().forward(inputs)
 
 
 # By trainer.cc's --net: the network, and what draws rank's batch of a micro-step.

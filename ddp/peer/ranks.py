@@ -65,7 +65,9 @@ def start_cpp(case, rank, world_size, init_method, initial, output, backend="glo
     if accumulate > 1:
         flags["accumulate"] = accumulate
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-    command = [TRAINER] + [f"--{name}={str(value).lower() if value is True else value}" for name, value in flags.items()]
+    command = [TRAINER] + [
+        f"--{name}={str(value).lower() if value is True else value}" for name, value in flags.items()
+    ]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
 
