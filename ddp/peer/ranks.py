@@ -1,0 +1,138 @@
+"""Starts ranks that train, C++ ones (trainer.cc, the test's first argument) and Python ones, and compares what came out.
+
+Python ranks are forked from this process, which has imported torch. It computes no gradient itself: autograd does not survive a fork.
+"""
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+
+import nets
+import torch
+import training
+
+TRAINER = os.path.abspath(sys.argv.pop(1))
+FORK = multiprocessing.get_context("fork")
+
+# name: the network, options of DDP, and how many backward passes a step has. Buckets are small enough for at least three of them.
+CASES = {
+    "mlp": ("mlp", {"bucket_cap_mb": 0.012}, 1),
+    "resnet18": ("resnet18", {"bucket_cap_mb": 8}, 1),
+    "resnet18_bucket_view": ("resnet18", {"bucket_cap_mb": 8, "gradient_as_bucket_view": True}, 1),
+    "transformer_with_tied_weights": ("transformer", {"bucket_cap_mb": 0.02}, 1),
+    "unused_parameters": ("branches", {"bucket_cap_mb": 0.012, "find_unused_parameters": True}, 1),
+    "unused_parameters_bucket_view": (
+        "branches",
+        {"bucket_cap_mb": 0.012, "find_unused_parameters": True, "gradient_as_bucket_view": True},
+        1,
+    ),
+    "accumulation": ("mlp", {"bucket_cap_mb": 0.012}, 3),
+    "accumulation_bucket_view": ("mlp", {"bucket_cap_mb": 0.012, "gradient_as_bucket_view": True}, 3),
+    "static_graph": ("recurrent", {"bucket_cap_mb": 0.012, "static_graph": True}, 1),
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def save_initial(case, folder):
+    torch.manual_seed(3)
+    path = f"{folder}/initial.pt"
+    torch.save(nets.NETS[CASES[case][0]][0]().state_dict(), path)
+    return path
+
+
+def start_cpp(case, rank, world_size, init_method, initial, output, backend="gloo"):
+    net, options, accumulate = CASES[case]
+    flags = {
+        "net": net,
+        "rank": rank,
+        "world_size": world_size,
+        "init_method": init_method,
+        "backend": backend,
+        "initial": initial,
+        "output": output,
+        "steps": training.STEPS,
+        "lr": training.LR,
+        "timeout": training.PATIENCE,
+        **options,
+    }
+    if accumulate > 1:
+        flags["accumulate"] = accumulate
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    command = [TRAINER] + [
+        f"--{name}={str(value).lower() if value is True else value}" for name, value in flags.items()
+    ]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def start_python(case, rank, world_size, init_method, initial, output):
+    net, options, accumulate = CASES[case]
+    arguments = (net, rank, world_size, init_method, initial, output, accumulate)
+    process = FORK.Process(target=training.train_rank, args=arguments, kwargs=options)
+    process.start()
+    return process
+
+
+def start_alone(case, world_size, initial, outputs):
+    net, _, accumulate = CASES[case]
+    process = FORK.Process(target=training.train_alone, args=(net, world_size, initial, outputs, accumulate))
+    process.start()
+    return process
+
+
+def start_group(start, side, case, world_size, folder, initial, **options):
+    """Starts ranks of one side that meet in a file; returns them and their outputs."""
+    outputs = [f"{folder}/{side}{rank}.pt" for rank in range(world_size)]
+    meet = f"file://{folder}/{side}_store"
+    processes = [start(case, rank, world_size, meet, initial, outputs[rank], **options) for rank in range(world_size)]
+    return processes, outputs
+
+
+def expect_success(test, processes):
+    """Ends all processes; names each that failed."""
+    failures = []
+    for process in processes:
+        if isinstance(process, subprocess.Popen):
+            try:
+                _, error = process.communicate(timeout=2 * training.PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                _, error = process.communicate()
+            if process.returncode:
+                failures.append(f"a C++ rank ended with {process.returncode}: {error}")
+        else:
+            process.join(2 * training.PATIENCE)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+            if process.exitcode:
+                failures.append(f"a Python rank ended with {process.exitcode}")
+    test.assertEqual(failures, [])
+
+
+def bits(tensor):
+    return tensor.contiguous().flatten().view(torch.uint8)
+
+
+def expect_same_bits(test, expected_path, found_path, where):
+    expected, found = (torch.load(path, weights_only=True) for path in (expected_path, found_path))
+    test.assertEqual([loss.hex() for loss in found["losses"]], [loss.hex() for loss in expected["losses"]], where)
+    test.assertGreaterEqual(len(found["losses"]), training.STEPS, where)
+    test.assertEqual(list(found["state_dict"]), list(expected["state_dict"]), where)
+    for name, value in expected["state_dict"].items():
+        test.assertEqual(found["state_dict"][name].dtype, value.dtype, f"{where}: {name}")
+        test.assertTrue(torch.equal(bits(found["state_dict"][name]), bits(value)), f"{where}: {name}")
+
+
+def expect_learning(test, initial_path, path):
+    """Every weight has moved, so that equal bits are not those of a training that did nothing."""
+    initial, trained = torch.load(initial_path, weights_only=True), torch.load(path, weights_only=True)["state_dict"]
+    for name, value in initial.items():
+        if "never" not in name:
+            test.assertFalse(torch.equal(trained[name], value), name)

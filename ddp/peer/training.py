@@ -1,0 +1,77 @@
+"""What trainer.cc does, with Python's DistributedDataParallel, and in one process without it."""
+
+import contextlib
+import datetime
+
+import nets
+import torch
+import torch.distributed as dist
+
+STEPS, LR, MOMENTUM, PATIENCE = 20, 0.05, 0.9, 60
+
+
+def train_rank(net_name, rank, world_size, init_method, initial, output, accumulate=1, buckets=3, **options):
+    """One rank over Gloo. `buckets`: how many there must be at the end, at least."""
+    torch.set_num_threads(1)
+    timeout = datetime.timedelta(seconds=PATIENCE)
+    dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world_size, timeout=timeout)
+    make, draw = nets.NETS[net_name]
+    net = make()
+    if rank == 0:
+        net.load_state_dict(torch.load(initial, weights_only=True))
+    ddp = torch.nn.parallel.DistributedDataParallel(net, **options)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for part in range(accumulate):
+            inputs, targets, branch = draw(step * accumulate + part, rank)
+            with contextlib.nullcontext() if part == accumulate - 1 else ddp.no_sync():
+                loss = torch.nn.functional.cross_entropy(ddp(inputs, branch), targets)
+                losses.append(loss.item())
+                loss.backward()
+        optimizer.step()
+    facts = ddp._get_ddp_logging_data()
+    sizes = facts.get("rebuilt_bucket_sizes") or facts["bucket_sizes"]
+    assert len(sizes.split(",")) >= buckets, sizes
+    torch.save({"losses": losses, "state_dict": net.state_dict()}, output)
+    dist.destroy_process_group()
+
+
+def train_alone(net_name, world_size, initial, outputs, accumulate=1):
+    """All ranks' training in this process: the gradient is rank 0's / world_size + rank 1's / world_size + ..., added in that order."""
+    torch.set_num_threads(1)
+    make, draw = nets.NETS[net_name]
+    net = make()
+    net.load_state_dict(torch.load(initial, weights_only=True))
+    parameters = list(net.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
+    losses = [[] for _ in range(world_size)]
+    rank_buffers = [[b.clone() for b in net.buffers()] for _ in range(world_size)]
+    for step in range(STEPS):
+        sums = [None] * len(parameters)
+        from_rank_0 = [b.clone() for b in rank_buffers[0]]
+        for rank in range(world_size):
+            optimizer.zero_grad()
+            set_buffers(net, from_rank_0)
+            for part in range(accumulate):
+                inputs, targets, branch = draw(step * accumulate + part, rank)
+                loss = torch.nn.functional.cross_entropy(net(inputs, branch), targets)
+                losses[rank].append(loss.item())
+                loss.backward()
+            rank_buffers[rank] = [b.clone() for b in net.buffers()]
+            for i, parameter in enumerate(parameters):
+                if parameter.grad is not None:
+                    share = parameter.grad * (1 / world_size)
+                    sums[i] = share if sums[i] is None else sums[i] + share
+        for parameter, total in zip(parameters, sums):
+            parameter.grad = total
+        optimizer.step()
+    for rank in range(world_size):
+        set_buffers(net, rank_buffers[rank])
+        torch.save({"losses": losses[rank], "state_dict": net.state_dict()}, outputs[rank])
+
+
+def set_buffers(net, values):
+    for buffer, value in zip(net.buffers(), values):
+        buffer.copy_(value)

@@ -1,0 +1,135 @@
+#include "lockstep/models/resnet.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lockstep::models {
+namespace {
+
+torch::nn::Conv2d Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+// What the skipped input passes through to fit the block's output; null where it fits already.
+torch::nn::Sequential Downsample(const BlockOptions& options, int64_t expansion) {
+  const int64_t out = options.channels * expansion;
+  if (options.stride == 1 && options.in_channels == out) return nullptr;
+  torch::nn::Sequential downsample;
+  downsample->push_back(Conv(options.in_channels, out, 1, options.stride));
+  downsample->push_back(options.norm(out));
+  return downsample;
+}
+
+}  // namespace
+
+torch::nn::AnyModule BatchNorm(int64_t channels) {
+  return torch::nn::AnyModule(torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(channels)));
+}
+
+BasicBlockImpl::BasicBlockImpl(BlockOptions options) : options_(std::move(options)) { reset(); }
+
+void BasicBlockImpl::reset() {
+  const int64_t channels = options_.channels;
+  downsample_ = Downsample(options_, kExpansion);
+  conv1_ = register_module("conv1", Conv(options_.in_channels, channels, 3, options_.stride));
+  bn1_ = options_.norm(channels);
+  register_module("bn1", bn1_.ptr());
+  conv2_ = register_module("conv2", Conv(channels, channels, 3, 1));
+  bn2_ = options_.norm(channels);
+  register_module("bn2", bn2_.ptr());
+  if (downsample_) register_module("downsample", downsample_);
+}
+
+at::Tensor BasicBlockImpl::forward(const at::Tensor& input) {
+  at::Tensor x = bn1_.forward(conv1_(input)).relu_();
+  x = bn2_.forward(conv2_(x));
+  x += downsample_ ? downsample_->forward(input) : input;
+  return x.relu_();
+}
+
+BottleneckImpl::BottleneckImpl(BlockOptions options) : options_(std::move(options)) { reset(); }
+
+void BottleneckImpl::reset() {
+  const int64_t channels = options_.channels, out = channels * kExpansion;
+  downsample_ = Downsample(options_, kExpansion);
+  conv1_ = register_module("conv1", Conv(options_.in_channels, channels, 1, 1));
+  bn1_ = options_.norm(channels);
+  register_module("bn1", bn1_.ptr());
+  conv2_ = register_module("conv2", Conv(channels, channels, 3, options_.stride));
+  bn2_ = options_.norm(channels);
+  register_module("bn2", bn2_.ptr());
+  conv3_ = register_module("conv3", Conv(channels, out, 1, 1));
+  bn3_ = options_.norm(out);
+  register_module("bn3", bn3_.ptr());
+  if (downsample_) register_module("downsample", downsample_);
+}
+
+at::Tensor BottleneckImpl::forward(const at::Tensor& input) {
+  at::Tensor x = bn1_.forward(conv1_(input)).relu_();
+  x = bn2_.forward(conv2_(x)).relu_();
+  x = bn3_.forward(conv3_(x));
+  x += downsample_ ? downsample_->forward(input) : input;
+  return x.relu_();
+}
+
+ResNetImpl::ResNetImpl(ResNetOptions options) : options_(std::move(options)) { reset(); }
+
+void ResNetImpl::reset() {
+  in_channels_ = 64;
+  conv1_ = register_module("conv1", Conv(3, in_channels_, 7, 2));
+  bn1_ = options_.norm(in_channels_);
+  register_module("bn1", bn1_.ptr());
+  int64_t channels = 64;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i] = register_module(absl::StrCat("layer", i + 1), MakeLayer(channels, options_.blocks[i], i == 0 ? 1 : 2));
+    channels *= 2;
+  }
+  fc_ = register_module("fc", torch::nn::Linear(in_channels_, options_.num_classes));
+  InitializeConvolutions();
+}
+
+torch::nn::Sequential ResNetImpl::MakeLayer(int64_t channels, int64_t blocks, int64_t stride) {
+  torch::nn::Sequential layer;
+  for (int64_t i = 0; i < blocks; ++i) layer->push_back(MakeBlock(channels, i == 0 ? stride : 1));
+  return layer;
+}
+
+torch::nn::AnyModule ResNetImpl::MakeBlock(int64_t channels, int64_t stride) {
+  const BlockOptions block{in_channels_, channels, stride, options_.norm};
+  in_channels_ = channels * options_.Expansion();
+  return options_.bottleneck ? torch::nn::AnyModule(Bottleneck(block)) : torch::nn::AnyModule(BasicBlock(block));
+}
+
+void ResNetImpl::InitializeConvolutions() {
+  for (const auto& module : modules(/*include_self=*/false)) {
+    if (auto* conv = module->as<torch::nn::Conv2d>()) {
+      torch::nn::init::kaiming_normal_(conv->weight, 0, torch::kFanOut, torch::kReLU);
+    }
+  }
+}
+
+at::Tensor ResNetImpl::forward(const at::Tensor& images) {
+  at::Tensor x = bn1_.forward(conv1_(images)).relu_();
+  x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
+  for (torch::nn::Sequential& layer : layers_) x = layer->forward(x);
+  return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+}
+
+ResNet ResNet18(int64_t num_classes, NormFactory norm) {
+  return ResNet(ResNetOptions{{2, 2, 2, 2}, false, num_classes, std::move(norm)});
+}
+
+ResNet ResNet34(int64_t num_classes, NormFactory norm) {
+  return ResNet(ResNetOptions{{3, 4, 6, 3}, false, num_classes, std::move(norm)});
+}
+
+ResNet ResNet50(int64_t num_classes, NormFactory norm) {
+  return ResNet(ResNetOptions{{3, 4, 6, 3}, true, num_classes, std::move(norm)});
+}
+
+}  // namespace lockstep::models

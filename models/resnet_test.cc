@@ -1,0 +1,106 @@
+#include "lockstep/models/resnet.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::models {
+namespace {
+
+// A line of a file that testdata/make_golden.py wrote.
+struct Golden {
+  std::string name, shape, sum;
+};
+
+std::vector<Golden> ReadGolden(const std::string& arch) {
+  std::ifstream file("models/testdata/" + arch + ".txt");
+  std::vector<Golden> golden;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    fields >> golden.emplace_back().name >> golden.back().shape >> golden.back().sum;
+  }
+  return golden;
+}
+
+std::string ShapeOf(const at::Tensor& tensor) { return tensor.dim() ? absl::StrJoin(tensor.sizes(), ",") : "scalar"; }
+
+// Sums agree to what the last bits of the vector instructions that a processor has may change.
+void ExpectAsGolden(const at::Tensor& tensor, const Golden& golden) {
+  EXPECT_EQ(ShapeOf(tensor), golden.shape) << golden.name;
+  EXPECT_EQ(golden.sum == "-", tensor.scalar_type() == at::kLong) << golden.name;
+  if (golden.sum == "-") return;
+  EXPECT_NEAR(tensor.sum(at::kDouble).item<double>(), std::stod(golden.sum), 2e-3) << golden.name;
+}
+
+void ExpectLikeTorchvision(const std::string& arch, ResNet (*make)(int64_t, NormFactory), int64_t parameters) {
+  torch::manual_seed(11);
+  ResNet net = make(1000, BatchNorm);
+  int64_t count = 0;
+  for (const at::Tensor& parameter : net->parameters()) count += parameter.numel();
+  EXPECT_EQ(count, parameters);
+  const std::vector<Golden> golden = ReadGolden(arch);
+  const checkpoint::Value state = checkpoint::StateDict(*net);
+  ASSERT_EQ(state.size() + 1, golden.size());
+  for (size_t i = 0; i < state.size(); ++i) {
+    EXPECT_EQ(state.entries()[i].first.string_value(), golden[i].name);
+    ExpectAsGolden(state.entries()[i].second.tensor(), golden[i]);
+  }
+  net->eval();
+  const torch::NoGradGuard no_grad;
+  ExpectAsGolden(net(torch::linspace(-1, 1, 2 * 3 * 64 * 64).view({2, 3, 64, 64})), golden.back());
+}
+
+TEST(ResNet, Of18LayersIsTorchvisions) { ExpectLikeTorchvision("resnet18", ResNet18, 11689512); }
+TEST(ResNet, Of34LayersIsTorchvisions) { ExpectLikeTorchvision("resnet34", ResNet34, 21797672); }
+TEST(ResNet, Of50LayersIsTorchvisions) { ExpectLikeTorchvision("resnet50", ResNet50, 25557032); }
+
+TEST(ResNet, HasAsManyLogitsAsClassesForAnySizeOfImage) {
+  ResNet net = ResNet18(10);
+  EXPECT_EQ(net(torch::zeros({4, 3, 32, 32})).sizes(), (std::vector<int64_t>{4, 10}));
+  EXPECT_EQ(net(torch::zeros({1, 3, 50, 71})).sizes(), (std::vector<int64_t>{1, 10}));
+}
+
+TEST(ResNet, TakesEveryNormalisationLayerFromItsFactory) {
+  std::vector<int64_t> channels;
+  ResNet net = ResNet18(10, [&](int64_t n) {
+    channels.push_back(n);
+    return torch::nn::AnyModule(torch::nn::GroupNorm(torch::nn::GroupNormOptions(8, n)));
+  });
+  EXPECT_EQ(absl::StrJoin(channels, " "), "64 64 64 64 64 128 128 128 128 128 256 256 256 256 256 512 512 512 512 512");
+  EXPECT_TRUE(net->buffers().empty());  // BatchNorm would have some
+  EXPECT_TRUE(net->named_parameters().contains("layer2.0.downsample.1.weight"));
+  EXPECT_TRUE(net(torch::zeros({2, 3, 32, 32})).isfinite().all().item<bool>());
+}
+
+TEST(ResNet, EveryParameterGetsAGradient) {
+  for (const auto& make : {ResNet18, ResNet50}) {
+    ResNet net = make(10, BatchNorm);
+    net(torch::randn({2, 3, 32, 32})).square().sum().backward();
+    for (const auto& parameter : net->named_parameters()) {
+      EXPECT_GT(parameter.value().grad().abs().sum().item<double>(), 0) << parameter.key();
+    }
+  }
+}
+
+TEST(ResNet, CloneIsEqualAndApart) {
+  ResNet net = ResNet18(10);
+  net->eval();
+  ResNet copy(std::dynamic_pointer_cast<ResNetImpl>(net->clone()));
+  const torch::NoGradGuard no_grad;
+  const at::Tensor images = torch::randn({2, 3, 32, 32}), before = net(images);
+  EXPECT_TRUE(torch::equal(copy(images), before));
+  for (at::Tensor& parameter : copy->parameters()) parameter.zero_();
+  EXPECT_TRUE(torch::equal(net(images), before));
+  EXPECT_TRUE(torch::equal(copy(images), torch::zeros({2, 10})));
+}
+
+}  // namespace
+}  // namespace lockstep::models

@@ -1,0 +1,241 @@
+// Times training steps of ranks on this host, each with one thread: what compare.py runs for our side of suite ddp.
+//
+//   ./bazelw run //tools/bench:ddp -- --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
+//   ./bazelw run //tools/bench:ddp -- --overhead                 # what wrapping costs a rank that is alone
+//
+// Prints a JSON line a case: the median time of a step (zero_grad, forward, backward, optimizer) of the slowest rank
+// after some steps to warm up, and rank 0's loss of the last of these, by which compare.py knows that all programs
+// train the same.
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <gflags/gflags.h>
+#include <malloc.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/models/resnet.h"
+#include "lockstep/tools/launch/spawn.h"
+
+DEFINE_string(case, "mlp_4x64/b32",
+              "of resnet18/b8/64px, mlp_784_512_512_10/b64 and mlp_4x64/b32, separated by commas");
+DEFINE_int32(world_size, 2, "processes");
+DEFINE_string(backend, "shm", "shm or gloo; local: not wrapped, so that the ranks train apart, at the same time");
+DEFINE_int32(steps, 0, "how many are timed; 0: as the case has it");
+DEFINE_bool(gradient_as_bucket_view, false, "as in ddp::Options");
+DEFINE_bool(
+    tuned_allocator, false,
+    "keep freed memory in this process: thresholds of malloc far above the size of a gradient. The environment's "
+    "THP_MEM_ALLOC_ENABLE=1 is LibTorch's other half of it");
+DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A case's network is made after torch::manual_seed(7) and its rank's batch from generator 100 + rank, as in
+// ddp_python.py.
+struct Lengths {
+  int warm_up, steps;
+};
+
+at::Generator BatchGenerator(int rank) { return at::detail::createCPUGenerator(static_cast<uint64_t>(100 + rank)); }
+
+struct Batch {
+  Batch(at::IntArrayRef shape, int64_t classes, int rank) {
+    at::Generator generator = BatchGenerator(rank);
+    inputs = at::randn(shape, generator);
+    targets = at::randint(classes, {shape[0]}, generator, at::kLong);
+  }
+  at::Tensor inputs, targets;
+};
+
+torch::nn::Sequential Mlp(const std::vector<int64_t>& widths) {
+  torch::nn::Sequential mlp;
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    if (i > 0) mlp->push_back(torch::nn::ReLU());
+    mlp->push_back(torch::nn::Linear(widths[i], widths[i + 1]));
+  }
+  return mlp;
+}
+
+torch::nn::Sequential Mlp4x64() { return Mlp({64, 64, 64, 64, 64}); }
+Batch BatchOf4x64(int rank) { return Batch({32, 64}, 64, rank); }
+
+// One step of training, of a module or of what wraps one.
+template <typename Model>
+class Trainer {
+ public:
+  Trainer(Model model, const std::vector<at::Tensor>& parameters, Batch batch)
+      : model_(std::move(model)),
+        optimizer_(parameters, torch::optim::SGDOptions(0.01).momentum(0.9)),
+        batch_(std::move(batch)) {}
+
+  // The loss.
+  at::Tensor Step() {
+    optimizer_.zero_grad();
+    const at::Tensor loss = at::cross_entropy_loss(model_.forward(batch_.inputs), batch_.targets);
+    loss.backward();
+    optimizer_.step();
+    return loss.detach();
+  }
+
+  double TimedStep() {
+    const auto begin = Clock::now();
+    Step();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+ private:
+  Model model_;
+  torch::optim::SGD optimizer_;
+  const Batch batch_;
+};
+
+// What has a module's forward as a member, as ddp::DistributedDataParallel has.
+template <typename Net>
+struct Unwrapped {
+  at::Tensor forward(const at::Tensor& inputs) { return net->forward(inputs); }
+  Net net;
+};
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Model>
+absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Trainer<Model> trainer) {
+  double loss = 0;
+  std::vector<double> seconds;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
+    for (int step = 0; step < lengths.warm_up; ++step) loss = trainer.Step().template item<double>();
+  }));
+  LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
+    for (int step = 0; step < lengths.steps; ++step) seconds.push_back(trainer.TimedStep());
+  }));
+  at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
+  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(slowest, comm::ReduceOp::kMax));
+  if (group.rank() == 0) {
+    std::cout << nlohmann::json({{"case", name}, {"seconds", slowest.item<double>()}, {"loss", loss}}) << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+template <typename Net>
+absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Net net, const Batch& batch) {
+  if (FLAGS_steps > 0) lengths.steps = FLAGS_steps;
+  if (FLAGS_backend == "local") {
+    const std::vector<at::Tensor> parameters = net->parameters();
+    return RunTrainer(group, name, lengths, Trainer<Unwrapped<Net>>({net}, parameters, batch));
+  }
+  ddp::Options options;
+  options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(net, &group, options));
+  const std::vector<at::Tensor> parameters = wrapped.parameters();
+  return RunTrainer(group, name, lengths,
+                    Trainer<ddp::DistributedDataParallel<Net>>(std::move(wrapped), parameters, batch));
+}
+
+absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
+  torch::manual_seed(7);
+  const int rank = group.rank();
+  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 400}, Mlp4x64(), BatchOf4x64(rank));
+  if (name == "mlp_784_512_512_10/b64") {
+    return RunNet(group, name, {10, 60}, Mlp({784, 512, 512, 10}), Batch({64, 784}, 10, rank));
+  }
+  if (name == "resnet18/b8/64px") {
+    return RunNet(group, name, {3, 12}, models::ResNet18(), Batch({8, 3, 64, 64}, 1000, rank));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
+}
+
+// Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the median of the blocks'
+// differences.
+absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, const ddp::Options& options) {
+  constexpr int kBlocks = 31, kSteps = 60;
+  torch::manual_seed(7);
+  const torch::nn::Sequential plain = Mlp4x64();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(Mlp4x64(), &group, options));
+  const std::vector<at::Tensor> of_plain = plain->parameters(), of_ddp = ddp.parameters();
+  Trainer<Unwrapped<torch::nn::Sequential>> unwrapped({plain}, of_plain, BatchOf4x64(0));
+  Trainer<ddp::DistributedDataParallel<torch::nn::Sequential>> wrapped(std::move(ddp), of_ddp, BatchOf4x64(0));
+  const auto block = [](auto& trainer) {
+    std::vector<double> seconds;
+    for (int step = 0; step < kSteps; ++step) seconds.push_back(trainer.TimedStep());
+    return Median(seconds);
+  };
+  std::vector<double> differences;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
+    block(unwrapped);
+    block(wrapped);
+    for (int i = 0; i < kBlocks; ++i) {
+      const double without = block(unwrapped);
+      differences.push_back(block(wrapped) - without);
+    }
+  }));
+  std::cout << nlohmann::json({{"case", name}, {"seconds", Median(differences)}}) << std::endl;
+  return absl::OkStatus();
+}
+
+absl::Status RunOverheads(comm::ProcessGroup& group) {
+  LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", {}));
+  ddp::Options options;
+  options.gradient_as_bucket_view = true;
+  options.non_finite = ddp::NonFinite::kReport;
+  return RunOverhead(group, "mlp_4x64/b32/bucket_view_and_checks", options);
+}
+
+absl::Status TuneAllocator() {
+  // What MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_ and MALLOC_TOP_PAD_ are in suite_ddp.py.
+  if (mallopt(M_MMAP_THRESHOLD, 32 << 20) && mallopt(M_TRIM_THRESHOLD, 1 << 30) && mallopt(M_TOP_PAD, 64 << 20)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError("mallopt refused a threshold");
+}
+
+absl::Status RunRank() {
+  at::set_num_threads(1);
+  if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
+  comm::InitOptions options;
+  options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
+  options.timeout = absl::Minutes(2);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
+  if (FLAGS_overhead) return RunOverheads(*group);
+  for (const absl::string_view name : absl::StrSplit(FLAGS_case, ',')) {
+    LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, std::string(name)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  const int ranks = FLAGS_overhead ? 1 : FLAGS_world_size;
+  const absl::Status status = lockstep::launch::Spawn(ranks, [](int) { return lockstep::RunRank(); });
+  if (!status.ok()) std::cerr << status.message() << "\n";
+  return lockstep::launch::ExitCode(status);
+}
