@@ -1,0 +1,249 @@
+#include "lockstep/ddp/clip_grad_norm.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::ddp {
+namespace {
+
+using comm::ProcessGroup;
+using comm::testing::RunRanks;
+using comm::testing::RunRanksOk;
+using ::testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A parameter whose gradient is given.
+torch::Tensor WithGradient(const torch::Tensor& gradient) {
+  torch::Tensor parameter = torch::zeros_like(gradient).requires_grad_();
+  parameter.mutable_grad() = gradient.clone();
+  return parameter;
+}
+
+// Three with gradients, one without.
+std::vector<torch::Tensor> Parameters(c10::ScalarType dtype = torch::kFloat) {
+  std::vector<torch::Tensor> parameters;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 7}, {3}, {2, 3, 4}}) {
+    const auto seed = static_cast<uint64_t>(parameters.size());
+    parameters.push_back(
+        WithGradient(torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble).to(dtype)));
+  }
+  parameters.push_back(torch::zeros({2}).requires_grad_());
+  return parameters;
+}
+
+ClipGradNormOptions NormType(double norm_type) {
+  ClipGradNormOptions options;
+  options.norm_type = norm_type;
+  return options;
+}
+
+TEST(ClipGradNorm, GivesTheBitsOfClippingInOneProcess) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
+    for (const double norm_type : {2.0, 1.0, 3.5, kInfinity, 0.0}) {
+      for (const double max_norm : {0.01, 1.0, 1000.0}) {
+        SCOPED_TRACE(absl::StrCat(c10::toString(dtype), ", norm_type ", norm_type, ", max_norm ", max_norm));
+        std::vector<torch::Tensor> expected = Parameters(dtype);
+        const double expected_norm = torch::nn::utils::clip_grad_norm_(expected, max_norm, norm_type);
+        const auto body = [&](ProcessGroup& group) {
+          std::vector<torch::Tensor> parameters = Parameters(dtype);
+          const absl::StatusOr<double> norm = ClipGradNorm(group, parameters, max_norm, NormType(norm_type));
+          ASSERT_TRUE(norm.ok()) << norm.status();
+          EXPECT_EQ(*norm, expected_norm);
+          for (int i = 0; i < 3; ++i) EXPECT_TRUE(parameters[i].grad().equal(expected[i].grad())) << i;
+          EXPECT_FALSE(parameters[3].grad().defined());
+        };
+        EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+      }
+    }
+  }
+}
+
+TEST(ClipGradNorm, ScalesByTheNormOfRank0) {
+  std::vector<torch::Tensor> gradients(3);
+  const auto body = [&](ProcessGroup& group) {
+    // Apart by less than a thousandth, as rounding may put them.
+    const std::vector<torch::Tensor> parameters = {WithGradient(torch::full({4}, 2.0 + 1e-4 * group.rank()))};
+    const absl::StatusOr<double> norm = ClipGradNorm(group, parameters, 1.0);
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_EQ(*norm, 4);
+    EXPECT_NEAR(parameters[0].grad()[0].item<double>(), (2.0 + 1e-4 * group.rank()) / 4, 1e-6);
+  };
+  EXPECT_EQ(RunRanksOk(3, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, AllowsForTheRoundingOfBfloat16) {
+  const auto body = [](ProcessGroup& group) {
+    // 1 and the next number.
+    const torch::Tensor gradient = torch::full({1}, 1 + group.rank() / 128.0).to(torch::kBFloat16);
+    EXPECT_EQ(*ClipGradNorm(group, {WithGradient(gradient)}, 1.0), 1);
+    EXPECT_FALSE(ClipGradNorm(group, {WithGradient(gradient.to(torch::kFloat))}, 1.0).ok());
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, TellsEveryRankThatGradientsDiffer) {
+  const auto body = [](ProcessGroup& group) {
+    const std::vector<torch::Tensor> parameters = {WithGradient(torch::full({4}, group.rank() == 2 ? 3.0 : 1.0))};
+    const absl::Status status = ClipGradNorm(group, parameters, 0.5).status();
+    EXPECT_EQ(status, absl::FailedPreconditionError(
+                          absl::StrCat("rank ", group.rank(),
+                                       " of 3: ClipGradNorm: expected the same gradients on every rank, found a norm "
+                                       "of 2 on rank 0, 6 on rank 2; no gradient was changed")));
+    EXPECT_EQ(parameters[0].grad()[0].item<double>(), group.rank() == 2 ? 3.0 : 1.0);
+    EXPECT_EQ(group.Barrier(), absl::OkStatus());  // The group goes on.
+  };
+  EXPECT_EQ(RunRanksOk(3, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, TellsEveryRankThatOneAloneHasANan) {
+  const auto body = [](ProcessGroup& group) {
+    const std::vector<torch::Tensor> parameters = {WithGradient(torch::full({4}, group.rank() == 1 ? kNan : 1.0))};
+    const absl::Status status = ClipGradNorm(group, parameters, 0.5).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("a norm of 2 on rank 0, nan on rank 1;"));
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, ListsEightRanksOfMany) {
+  const auto body = [](ProcessGroup& group) {
+    const std::vector<torch::Tensor> parameters = {WithGradient(torch::full({1}, group.rank() + 1.0))};
+    const absl::Status status = ClipGradNorm(group, parameters, 0.5).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("8 on rank 7, 9 on rank 8 and so on, 10 ranks;"));
+  };
+  EXPECT_EQ(RunRanksOk(11, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, ScalesByANonFiniteNormAsPyTorchDoes) {
+  for (const double bad : {kInfinity, kNan}) {
+    std::vector<torch::Tensor> expected = Parameters();
+    expected[1].mutable_grad()[0] = bad;
+    torch::nn::utils::clip_grad_norm_(expected, 1.0);
+    const auto body = [&](ProcessGroup& group) {
+      std::vector<torch::Tensor> parameters = Parameters();
+      parameters[1].mutable_grad()[0] = bad;
+      const absl::StatusOr<double> norm = ClipGradNorm(group, parameters, 1.0);
+      ASSERT_TRUE(norm.ok()) << norm.status();
+      EXPECT_FALSE(std::isfinite(*norm));
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(torch::allclose(parameters[i].grad(), expected[i].grad(), 0, 0, /*equal_nan=*/true)) << i;
+      }
+    };
+    EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+  }
+}
+
+TEST(ClipGradNorm, NamesTheFirstNonFiniteGradientIfAsked) {
+  ClipGradNormOptions options;
+  options.error_if_nonfinite = true;
+  const auto body = [&](ProcessGroup& group) {
+    std::vector<torch::Tensor> parameters = Parameters();
+    parameters.insert(parameters.begin(), torch::zeros({2}).requires_grad_());  // no gradient, but counted
+    parameters[2].mutable_grad()[1] = kNan;
+    parameters[3].mutable_grad().fill_(kInfinity);
+    const torch::Tensor before = parameters[1].grad().clone();
+    const absl::Status status = ClipGradNorm(group, parameters, 0.1, options).status();
+    EXPECT_EQ(status, absl::FailedPreconditionError(absl::StrCat(
+                          "rank ", group.rank(),
+                          " of 2: ClipGradNorm: expected a finite norm of order 2 of the gradients, found nan, first "
+                          "that of parameter 2 on rank 0; no gradient was changed")));
+    EXPECT_TRUE(parameters[1].grad().equal(before));
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, SaysIfOnlyTheTotalOverflows) {
+  ClipGradNormOptions options;
+  options.error_if_nonfinite = true;
+  const auto body = [&](ProcessGroup& group) {
+    const torch::Tensor large = torch::full({1}, 3e38);
+    const absl::Status status = ClipGradNorm(group, {WithGradient(large), WithGradient(large)}, 1.0, options).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("found inf, though every single gradient's is finite"));
+  };
+  EXPECT_EQ(RunRanksOk(1, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, CombinesTheNormsOfShares) {
+  for (const double norm_type : {2.0, 1.0, 3.5, kInfinity, 0.0}) {
+    SCOPED_TRACE(norm_type);
+    std::vector<torch::Tensor> expected = Parameters(torch::kDouble);
+    const double expected_norm = torch::nn::utils::clip_grad_norm_(expected, 0.5, norm_type);
+    ClipGradNormOptions options = NormType(norm_type);
+    options.sharded = true;
+    const auto body = [&](ProcessGroup& group) {
+      const std::vector<torch::Tensor> all = Parameters(torch::kDouble);
+      std::vector<torch::Tensor> share;  // 0 and 2; 1; none
+      for (int i = group.rank(); i < 3 && group.rank() < 2; i += 2) share.push_back(all[i]);
+      const absl::StatusOr<double> norm = ClipGradNorm(group, share, 0.5, options);
+      ASSERT_TRUE(norm.ok()) << norm.status();
+      EXPECT_NEAR(*norm, expected_norm, 1e-13 * expected_norm);
+      for (int i = group.rank(); i < 3 && group.rank() < 2; i += 2) {
+        EXPECT_TRUE(torch::allclose(all[i].grad(), expected[i].grad(), 1e-13, 0)) << i;
+      }
+    };
+    EXPECT_EQ(RunRanksOk(3, body), absl::OkStatus());
+  }
+}
+
+TEST(ClipGradNorm, NamesTheShareThatIsNotFinite) {
+  for (const double norm_type : {2.0, kInfinity}) {
+    ClipGradNormOptions options = NormType(norm_type);
+    options.sharded = true;
+    options.error_if_nonfinite = true;
+    const auto body = [&](ProcessGroup& group) {
+      std::vector<torch::Tensor> share = {WithGradient(torch::ones({2})), WithGradient(torch::ones({2}))};
+      if (group.rank() == 1) share[1].mutable_grad().fill_(kNan);
+      const absl::Status status = ClipGradNorm(group, share, 1.0, options).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(status.message()), HasSubstr("found nan, first that of parameter 1 on rank 1"));
+    };
+    EXPECT_EQ(RunRanksOk(3, body), absl::OkStatus());
+  }
+}
+
+TEST(ClipGradNorm, CountsATiedWeightOnce) {
+  const auto body = [](ProcessGroup& group) {
+    const torch::Tensor tied = WithGradient(torch::full({4}, 1.0));
+    const absl::StatusOr<double> norm = ClipGradNorm(group, {tied, tied}, 1.0);
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_EQ(*norm, 2);
+    EXPECT_NEAR(tied.grad()[0].item<double>(), 0.5, 1e-6);
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, IsZeroWithoutGradients) {
+  const auto body = [](ProcessGroup& group) {
+    EXPECT_EQ(*ClipGradNorm(group, {}, 1.0), 0);
+    EXPECT_EQ(*ClipGradNorm(group, {torch::zeros({2}).requires_grad_()}, 1.0), 0);
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+}
+
+TEST(ClipGradNorm, RefusesWrongArgumentsBeforeItSends) {
+  const auto body = [](ProcessGroup& group) {
+    if (group.rank() != 0) return absl::OkStatus();  // Rank 0 would wait for the others in any collective.
+    EXPECT_EQ(ClipGradNorm(group, {}, 1.0, NormType(-1)).status(),
+              absl::InvalidArgumentError("rank 0 of 2: ClipGradNorm: expected a norm_type of at least 0, found -1"));
+    EXPECT_EQ(ClipGradNorm(group, {}, kNan).status(),
+              absl::InvalidArgumentError("rank 0 of 2: ClipGradNorm: expected a max_norm of at least 0, found nan"));
+    return absl::OkStatus();
+  };
+  for (const absl::Status& status : RunRanks(2, body)) EXPECT_EQ(status, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace lockstep::ddp

@@ -1,0 +1,133 @@
+#include "lockstep/ddp/sync_batch_norm/convert_sync_batch_norm.h"
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/ddp/sync_batch_norm/sync_batch_norm.h"
+
+namespace lockstep::ddp {
+namespace {
+
+using torch::nn::Module;
+using Layer = std::shared_ptr<SyncBatchNormImpl>;
+
+// Puts a layer where a container calls it.
+using Put = std::function<void(const Layer&)>;
+
+// The places in which the containers hold a child, beside its registration: they call what is there.
+std::vector<Put> PlacesIn(Module& parent, const Module* child) {
+  std::vector<Put> places;
+  if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&parent)) {
+    for (torch::nn::AnyModule& held : *sequential) {
+      if (held.ptr().get() == child) places.push_back([&held](const Layer& layer) { held = torch::nn::AnyModule(layer); });
+    }
+  } else if (auto* list = dynamic_cast<torch::nn::ModuleListImpl*>(&parent)) {
+    for (std::shared_ptr<Module>& held : *list) {
+      if (held.get() == child) places.push_back([&held](const Layer& layer) { held = layer; });
+    }
+  } else if (auto* dict = dynamic_cast<torch::nn::ModuleDictImpl*>(&parent)) {
+    for (auto& held : *dict) {
+      if (held.value().get() == child) places.push_back([&held](const Layer& layer) { held.value() = layer; });
+    }
+  }
+  return places;
+}
+
+template <typename BatchNorm>
+Layer LayerFor(const Module& old, comm::ProcessGroup* group) {
+  return typeid(old) == typeid(BatchNorm)
+             ? std::make_shared<SyncBatchNormImpl>(static_cast<const BatchNorm&>(old), group)
+             : nullptr;
+}
+
+// Null for a class derived from BatchNorm.
+Layer LayerInPlaceOf(const Module& old, comm::ProcessGroup* group) {
+  if (Layer layer = LayerFor<torch::nn::BatchNorm1dImpl>(old, group)) return layer;
+  if (Layer layer = LayerFor<torch::nn::BatchNorm2dImpl>(old, group)) return layer;
+  return LayerFor<torch::nn::BatchNorm3dImpl>(old, group);
+}
+
+bool IsBatchNorm(const Module& module) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
+}
+
+// Collects what is to be done, without doing it.
+class Plan {
+ public:
+  explicit Plan(comm::ProcessGroup* group) : group_(group) {}
+
+  void AddChildren(Module& parent, const std::string& path) {
+    for (const auto& item : parent.named_children()) {
+      const std::string child_path = absl::StrCat(path, path.empty() ? "" : ".", item.key());
+      if (IsBatchNorm(*item.value())) {
+        Add(parent, item.key(), item.value(), child_path);
+      } else {
+        AddChildren(*item.value(), child_path);
+      }
+    }
+  }
+
+  const std::vector<std::string>& impossible() const { return impossible_; }
+
+  int CarryOut() const {
+    for (const std::function<void()>& replacement : replacements_) replacement();
+    return static_cast<int>(layers_.size());
+  }
+
+ private:
+  void Add(Module& parent, const std::string& name, const std::shared_ptr<Module>& old, const std::string& path) {
+    Layer& layer = layers_[old];
+    if (layer == nullptr) layer = LayerInPlaceOf(*old, group_);
+    std::vector<Put> places = PlacesIn(parent, old.get());
+    if (layer == nullptr || places.empty()) {
+      impossible_.push_back(path);
+      return;
+    }
+    replacements_.push_back([&parent, name, layer = layer, places = std::move(places)] {
+      for (const Put& put : places) put(layer);
+      parent.replace_module(name, layer);
+    });
+  }
+
+  comm::ProcessGroup* group_;
+  std::map<std::shared_ptr<Module>, Layer> layers_;  // by the layer they replace
+  std::vector<std::function<void()>> replacements_;
+  std::vector<std::string> impossible_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> ConvertSyncBatchNorm(Module& module, comm::ProcessGroup* group) {
+  if (IsBatchNorm(module)) {
+    return absl::FailedPreconditionError(
+        "ConvertSyncBatchNorm: the module is itself a BatchNorm, in whose place nothing can be put; make a "
+        "SyncBatchNorm from it");
+  }
+  Plan plan(group);
+  plan.AddChildren(module, "");
+  if (!plan.impossible().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "ConvertSyncBatchNorm: these BatchNorm layers are members of classes that call them by their type, so they "
+        "cannot be replaced, and nothing was: ",
+        absl::StrJoin(plan.impossible(), ", "), "; pass the model a norm factory (ddp::SyncBatchNormFactory) instead"));
+  }
+  return plan.CarryOut();
+}
+
+}  // namespace lockstep::ddp
