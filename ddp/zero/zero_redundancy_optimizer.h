@@ -52,7 +52,7 @@ struct ZeroOptions {
 // options, which may be changed between steps, by schedulers too: each step uses what they are then. param_groups() and
 // zero_grad() are about all parameters, state() about this rank's.
 //
-// Collective, so to be called by every rank in one order: Create(), step(), ConsolidateStateDict().
+// Collective, so to be called by every rank in one order: Create(), AddParamGroup(), step(), ConsolidateStateDict().
 //
 // To save: ConsolidateStateDict(0), then on rank 0 save this optimizer as one would a plain `Base`, before the next
 // step: with checkpoint::OptimizerStateDict() (SGD) or torch::save(). To load: load the whole state into it as into a
@@ -92,8 +92,20 @@ class ZeroRedundancyOptimizer final : public Base {
     return Create(std::move(groups), defaults, group, options);
   }
 
+  // Adds parameters, whose options are those given to Create() where the group has none; those that are there stay where
+  // they are. The errors are Create()'s, and leave all as it was. torch::optim::Adagrad makes state in its constructor
+  // only, so it cannot step them.
+  absl::Status AddParamGroup(torch::optim::OptimizerParamGroup added) {
+    if (!added.has_options()) added.set_options(this->defaults_->clone());
+    internal::ParamGroups groups = this->param_groups_;
+    groups.push_back(std::move(added));
+    LOCKSTEP_ASSIGN_OR_RETURN(shards_, internal::Shards::Create(groups, &shards_.group(), shards_.as_views()));
+    this->param_groups_ = std::move(groups);
+    return absl::OkStatus();
+  }
+
   // Returns what `closure` does, if there is one. Throws what Base throws, and StatusError: the errors of broadcasts;
-  // FailedPrecondition where parameters were added since Create().
+  // FailedPrecondition where parameters were added by other means than AddParamGroup().
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {

@@ -344,7 +344,38 @@ TEST(ZeroRedundancyOptimizer, PassesOnWhatTheOptimizerSaysOfItsOptions) {
   });
 }
 
-TEST(ZeroRedundancyOptimizer, RefusesParametersThatComeLater) {
+TEST(ZeroRedundancyOptimizer, TakesFurtherGroups) {
+  const std::vector<at::Tensor> expected = Parameters();
+  const auto first = [](const std::vector<at::Tensor>& all) {
+    return std::vector<at::Tensor>(all.begin(), all.begin() + 3);
+  };
+  const auto later = [](const std::vector<at::Tensor>& all) {
+    return OptimizerParamGroup(std::vector<at::Tensor>(all.begin() + 3, all.end()));
+  };
+  torch::optim::Adam plain(first(expected), Settings<torch::optim::Adam>::Defaults());
+  TrainSteps(plain, expected, 0, 2);
+  plain.add_param_group(later(expected));
+  TrainSteps(plain, expected, 2, 4);
+  for (const bool views : {false, true}) {
+    OnRanks(3, [&](ProcessGroup& group) {
+      const std::vector<at::Tensor> parameters = Parameters();
+      ZeroOptions options;
+      options.parameters_as_bucket_view = views;
+      const auto zero = ZeroRedundancyOptimizer<torch::optim::Adam>::Create(
+          first(parameters), Settings<torch::optim::Adam>::Defaults(), &group, options);
+      ASSERT_TRUE(zero.ok()) << zero.status();
+      TrainSteps(**zero, parameters, 0, 2);
+      ASSERT_EQ((*zero)->AddParamGroup(later(parameters)), absl::OkStatus());
+      TrainSteps(**zero, parameters, 2, 4);
+      ExpectSameBits(parameters, expected);
+      EXPECT_THAT(std::string((*zero)->AddParamGroup(later(parameters)).message()),
+                  HasSubstr("group 2 parameter 0 is there twice"));
+      TrainSteps(**zero, parameters, 4, 5);
+    });
+  }
+}
+
+TEST(ZeroRedundancyOptimizer, RefusesParametersThatComeByOtherWays) {
   OnRanks(2, [](ProcessGroup& group) {
     const auto zero = MakeZero<torch::optim::SGD>(Parameters(), group);
     zero->add_parameters({at::ones({2})});

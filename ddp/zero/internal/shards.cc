@@ -107,7 +107,7 @@ absl::StatusOr<Shards> Shards::Create(const ParamGroups& groups, comm::ProcessGr
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   LOCKSTEP_RETURN_IF_ERROR(Annotate(ddp::internal::CheckSameParameters(*group, Named(groups)), who));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckEach(groups, as_views), who));
-  Shards shards(group, AssignOwners(SizesOf(groups), group->size()));
+  Shards shards(group, AssignOwners(SizesOf(groups), group->size()), as_views);
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t i = 0; i < groups[g].params().size(); ++i) shards.Add(groups[g].params()[i], shards.owners_[g][i]);
   }
@@ -157,7 +157,7 @@ ParamGroups Shards::ShareOf(const ParamGroups& groups, int rank) const {
   }
   if (!same) {
     throw StatusError(absl::FailedPreconditionError(
-        absl::StrCat("rank ", group_->rank(), ": ZeroRedundancyOptimizer: parameters were added after it was created")));
+        absl::StrCat("rank ", group_->rank(), ": ZeroRedundancyOptimizer: its parameters are not those it was created with; add some with AddParamGroup()")));
   }
   return share;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +48,7 @@ class Shards {
   absl::StatusOr<std::string> ReceiveBytes(int from) const;
 
   comm::ProcessGroup& group() const { return *group_; }
+  bool as_views() const { return as_views_; }
 
  private:
   // Parameters of one rank, dtype and device.
@@ -56,13 +58,14 @@ class Shards {
     at::Tensor buffer;  // that they are parts of; undefined where they live apart
   };
 
-  Shards(comm::ProcessGroup* group, std::vector<std::vector<int>> owners)
-      : group_(group), owners_(std::move(owners)) {}
+  Shards(comm::ProcessGroup* group, std::vector<std::vector<int>> owners, bool as_views)
+      : group_(group), owners_(std::move(owners)), as_views_(as_views) {}
   void Add(const at::Tensor& parameter, int owner);
   void MakeViews();
 
   comm::ProcessGroup* group_;
   std::vector<std::vector<int>> owners_;  // by param group and place in it
+  bool as_views_;
   std::vector<Part> parts_;               // by owner
   at::Device device_ = at::kCPU;          // one that the group has a backend for
 };
