@@ -29,7 +29,6 @@ using internal::RestartUselessColumns;
 // A part of a bucket that is compressed.
 struct Matrix {
   std::string key;      // of its warm start
-  int layout = 0;       // that its warm start belongs to
   at::Tensor gradient;  // in the bucket
   at::Tensor input;     // [n, m]: the gradient's elements in order, perhaps with zeros after them
   at::Tensor p, q;      // [n, r] and [m, r], in the flat tensors that are all-reduced
@@ -49,7 +48,6 @@ struct Step {
 };
 
 struct WarmStart {
-  int layout = 0;
   at::Tensor q;
   at::Tensor start;  // the random columns that q began with
 };
@@ -93,7 +91,7 @@ void SplitByGradient(GradBucket& bucket, const PowerSgdOptions& options, Step& s
     const int64_t n = gradient.dim() == 0 ? 1 : gradient.size(0), m = n == 0 ? 0 : gradient.numel() / n;
     const int64_t rank = std::min({n, m, options.matrix_approximation_rank});
     if (rank > 0 && (n + m) * rank * options.min_compression_rate < n * m) {
-      step.matrices.push_back({bucket.names[i], 0, gradient, gradient.reshape({n, m}), {}, {}});
+      step.matrices.push_back({bucket.names[i], gradient, gradient.reshape({n, m}), {}, {}});
       step.fed_back.emplace_back(bucket.names[i], gradient);
     } else {
       step.uncompressed.push_back(gradient);
@@ -109,9 +107,11 @@ void SplitByGradient(GradBucket& bucket, const PowerSgdOptions& options, Step& s
                    [&](const Matrix& a, const Matrix& b) { return first(a) < first(b); });
 }
 
-// The whole bucket as one matrix, which is made when the errors are in.
+// The whole bucket as one matrix, which is made when the errors are in. Old layouts' warm starts stay behind, as buckets
+// are laid out anew once, and a warm start is small.
 void TakeWhole(GradBucket& bucket, Step& step) {
-  step.matrices.push_back({absl::StrCat("bucket ", bucket.index), bucket.layout, bucket.buffer, {}, {}, {}});
+  step.matrices.push_back(
+      {absl::StrCat("layout ", bucket.layout, " bucket ", bucket.index), bucket.buffer, {}, {}, {}});
   for (size_t i = 0; i < bucket.gradients.size(); ++i) step.fed_back.emplace_back(bucket.names[i], bucket.gradients[i]);
 }
 
@@ -191,13 +191,13 @@ void Compressor::StartQs(Step& step) {
   c10::optional<at::Generator> random;
   for (Matrix& matrix : step.matrices) {
     WarmStart& warm = warm_[matrix.key];
-    if (warm.q.defined() && warm.layout == matrix.layout && FitsTogether(warm.q, matrix.q)) {
+    if (warm.q.defined() && FitsTogether(warm.q, matrix.q)) {
       matrix.q.copy_(warm.q);
       RestartUselessColumns(matrix.q, warm.start);
     } else {
       if (!random) random = at::detail::createCPUGenerator(seeds_.Next());
       matrix.q.copy_(at::randn(matrix.q.sizes(), random, at::TensorOptions(matrix.q.scalar_type())));
-      warm = {matrix.layout, {}, options_.warm_start ? matrix.q.clone() : at::Tensor()};
+      warm = {{}, options_.warm_start ? matrix.q.clone() : at::Tensor()};
     }
     Orthogonalize(matrix.q, options_.orthogonalization_epsilon);
   }

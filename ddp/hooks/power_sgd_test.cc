@@ -296,6 +296,23 @@ TEST(BatchedPowerSgd, KeepsErrorsInANewLayoutOfTheBuckets) {
   });
 }
 
+TEST(BatchedPowerSgd, StartsAnewInANewLayoutOfTheBuckets) {
+  OnRanks(2, [](ProcessGroup& group) {
+    PowerSgdOptions options = FromTheStart();
+    options.use_error_feedback = false;
+    // In the second step, after a first one that had other gradients.
+    const auto second = [&](int first_step, int layout) {
+      const CommunicationHook hook = Make(BatchedPowerSgd, group, options);
+      Reduce(hook, MakeBucket({RandomGradient({60}, group.rank(), first_step)}));
+      GradBucket bucket = MakeBucket({RandomGradient({60}, group.rank(), 3)});
+      bucket.layout = layout;
+      return Reduce(hook, bucket);
+    };
+    EXPECT_FALSE(second(1, 0).equal(second(2, 0)));
+    EXPECT_TRUE(second(1, 1).equal(second(2, 1)));
+  });
+}
+
 TEST(PowerSgd, ComesBackFromGradientsOfZerosAndFromOnesThatAreNotFinite) {
   constexpr float kBad[] = {0, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()};
   for (const Factory factory : {&PowerSgd, &BatchedPowerSgd}) {

@@ -211,6 +211,7 @@ TEST(ZeroRedundancyOptimizer, CallsTheClosureWithAllParameters) {
     const at::Tensor loss = zero->step([&] {
       EXPECT_TRUE(c10::GradMode::is_enabled());
       zero->zero_grad();
+      for (const at::Tensor& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
       SetGradients(parameters, 0);
       return at::full({}, 3.0);
     });
