@@ -1,0 +1,88 @@
+#include "lockstep/ddp/hooks/default_hooks.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep::ddp::hooks {
+namespace {
+
+Future Failed(absl::Status status) {
+  return Future([status = std::move(status)]() -> absl::StatusOr<at::Tensor> { return status; });
+}
+
+// A cast would drop the imaginary parts.
+absl::Status CheckReal(const GradBucket& bucket, c10::ScalarType dtype) {
+  if (!bucket.buffer.is_complex()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket.index, " holds ",
+                                                 c10::toString(bucket.buffer.scalar_type()),
+                                                 ", which cannot be compressed to ", c10::toString(dtype)));
+}
+
+// The future of `buffer` with what `future` gives cast into it.
+Future CastInto(const at::Tensor& buffer, Future future) {
+  return std::move(future).Then([buffer](const at::Tensor& value) -> absl::StatusOr<at::Tensor> {
+    buffer.copy_(value);
+    return buffer;
+  });
+}
+
+CommunicationHook Compress(comm::ProcessGroup* group, c10::ScalarType dtype) {
+  return [group, dtype](GradBucket& bucket) {
+    const absl::Status real = CheckReal(bucket, dtype);
+    if (!real.ok()) return Failed(real);
+    const at::Tensor compressed = bucket.buffer.to(dtype).div_(group->size());
+    return CastInto(bucket.buffer, Future(group->AllReduceAsync(compressed), compressed));
+  };
+}
+
+std::shared_ptr<GradBucket> Cast(const GradBucket& bucket, c10::ScalarType dtype) {
+  auto cast = std::make_shared<GradBucket>(bucket);
+  cast->buffer = bucket.buffer.to(dtype);
+  for (at::Tensor& gradient : cast->gradients) {
+    gradient = cast->buffer.as_strided(gradient.sizes(), gradient.strides(),
+                                       gradient.storage_offset() - bucket.buffer.storage_offset() +
+                                           cast->buffer.storage_offset());
+  }
+  return cast;
+}
+
+CommunicationHook CompressWrapper(CommunicationHook hook, c10::ScalarType dtype) {
+  return [hook = std::move(hook), dtype](GradBucket& bucket) {
+    const absl::Status real = CheckReal(bucket, dtype);
+    if (!real.ok()) return Failed(real);
+    const std::shared_ptr<GradBucket> cast = Cast(bucket, dtype);
+    // The hook may refer to its bucket until its future is there.
+    return CastInto(bucket.buffer, hook(*cast).Then([cast](at::Tensor value) -> absl::StatusOr<at::Tensor> {
+      return value;
+    }));
+  };
+}
+
+}  // namespace
+
+CommunicationHook AllReduce(comm::ProcessGroup* group) {
+  return [group](GradBucket& bucket) {
+    bucket.buffer.div_(group->size());
+    return Future(group->AllReduceAsync(bucket.buffer), bucket.buffer);
+  };
+}
+
+CommunicationHook Fp16Compress(comm::ProcessGroup* group) { return Compress(group, c10::kHalf); }
+CommunicationHook Bf16Compress(comm::ProcessGroup* group) { return Compress(group, c10::kBFloat16); }
+
+CommunicationHook Fp16CompressWrapper(CommunicationHook hook) { return CompressWrapper(std::move(hook), c10::kHalf); }
+CommunicationHook Bf16CompressWrapper(CommunicationHook hook) {
+  return CompressWrapper(std::move(hook), c10::kBFloat16);
+}
+
+CommunicationHook Noop() {
+  return [](GradBucket& bucket) { return Future(bucket.buffer); };
+}
+
+}  // namespace lockstep::ddp::hooks

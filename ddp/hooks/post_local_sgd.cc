@@ -1,0 +1,31 @@
+#include "lockstep/ddp/hooks/post_local_sgd.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/ddp/hooks/default_hooks.h"
+
+namespace lockstep::ddp::hooks {
+
+absl::StatusOr<CommunicationHook> PostLocalSgd(comm::ProcessGroup* group, comm::ProcessGroup* subgroup,
+                                               const PostLocalSgdOptions& options) {
+  if (options.start_local_sgd_iter < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PostLocalSgd: start_local_sgd_iter is ", options.start_local_sgd_iter, ", expected 0 or more"));
+  }
+  if (options.post_local_gradient_allreduce && subgroup == nullptr) {
+    return absl::InvalidArgumentError(
+        "PostLocalSgd: subgroup is null, expected this rank's one as post_local_gradient_allreduce is set");
+  }
+  CommunicationHook local = options.post_local_gradient_allreduce ? AllReduce(subgroup) : Noop();
+  return [global = AllReduce(group), local = std::move(local), start = options.start_local_sgd_iter,
+          iteration = std::make_shared<int64_t>(0)](GradBucket& bucket) {
+    const bool all = *iteration < start;
+    if (bucket.is_last) ++*iteration;
+    return all ? global(bucket) : local(bucket);
+  };
+}
+
+}  // namespace lockstep::ddp::hooks
