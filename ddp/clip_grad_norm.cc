@@ -1,5 +1,6 @@
 #include "lockstep/ddp/clip_grad_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

@@ -1,5 +1,6 @@
 #include "lockstep/ddp/sync_batch_norm/internal/statistics.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
