@@ -2,6 +2,8 @@
 
 #include <ATen/ops/full.h>
 
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -20,6 +22,7 @@ Join::Join(std::initializer_list<Joinable> modules, const JoinOptions& options) 
   internal::JoinMode mode;
   mode.divide_by_initial_world_size = options.divide_by_initial_world_size;
   mode.stop_together = options.throw_on_early_termination;
+  mode.active = std::make_shared<int>(0);
   for (const Joinable& module : modules) {
     mode.announce = replicas_.empty();
     replicas_.push_back(module.replica_);

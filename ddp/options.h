@@ -29,7 +29,7 @@ struct MixedPrecision {
 enum class NonFinite {
   kIgnore,  // nothing is looked for
   kReport,  // the step goes on; StepStatistics names parameter and rank
-  kThrow,   // backward throws DataLoss naming parameter and rank, before any gradient is changed
+  kThrow,   // backward throws DataLoss naming parameter and rank; what the gradients hold then is not defined
 };
 
 // The names, meanings and defaults are those of torch.nn.parallel.DistributedDataParallel, but where noted.
@@ -73,8 +73,8 @@ struct Options {
   std::set<std::string> parameters_to_ignore;
 
   // Names of parameters that are not reduced in buckets but together, in one all-reduce that starts when the gradient
-  // of the parameter named param_to_hook_all_reduce is computed and is waited for when the next forward starts or the
-  // gradients are read through WaitForDelayed(). Both or neither must be set.
+  // of the parameter named param_to_hook_all_reduce is computed and is waited for at the end of backward. That
+  // parameter's gradient must come after theirs. Both or neither must be set. Not under Join.
   std::vector<std::string> delay_all_reduce_named_params;
   std::string param_to_hook_all_reduce;
 

@@ -173,7 +173,7 @@ void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
 void Reducer::PrepareForward(bool sync) {
   if (in_backward_) AbandonBackward();
   ThrowIfError(std::exchange(last_backward_, absl::OkStatus()));
-  ThrowIfError(Explained(group_->failure()));
+  ThrowIfError(group_->failure());
   CheckHooks();
   sync_ = sync;
 }
@@ -184,9 +184,10 @@ void Reducer::LeaveWord() {
   last_backward_.Update(TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
 }
 
-// `status`, with the word that a rank left.
 absl::Status Reducer::Explained(const absl::Status& status) const {
-  if (status.ok() || !group_->OnlyLockstepRanks()) return status;
+  const bool group_failed =
+      absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+  if (!group_failed || !group_->OnlyLockstepRanks()) return status;
   std::string word;
   const absl::Status read = TorchStatus("", [&] {
     if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
@@ -102,6 +103,9 @@ class Reducer {
   // The parameters of each bucket, in the order in which the buckets are reduced.
   std::vector<std::vector<int>> BucketLayout() const;
 
+  // `status`; if it says that the group failed, with the word that a rank left whose parameters got no gradient.
+  absl::Status Explained(const absl::Status& status) const;
+
   bool in_backward() const { return in_backward_; }
   StepRecorder& recorder() { return recorder_; }
   comm::ProcessGroup& group() { return *group_; }
@@ -114,7 +118,6 @@ class Reducer {
   void RemoveHooks();
   void CheckHooks() const;
   void LeaveWord();
-  absl::Status Explained(const absl::Status& status) const;
   std::vector<std::vector<int>> FirstLayout() const;
   void BuildBuckets(const std::vector<std::vector<int>>& layout);
   Bucket MakeBucket(const std::vector<int>& parameters);
@@ -141,8 +144,10 @@ class Reducer {
   void FinishBackward();
   void FinishFirstOfStaticGraph();
   void CompleteBackward();
+  absl::StatusOr<at::Tensor> Result(Bucket& bucket) const;
   absl::Status WaitForBuckets(std::vector<at::Tensor>& results);
   absl::Status WaitAndDeliver();
+  void AddNonFinite(const Bucket& bucket, const at::Tensor& content, std::vector<int>& found) const;
   absl::Status CheckFinite(const std::vector<at::Tensor>& results);
   void AbandonBackward();
   void EndBackward(bool complete);

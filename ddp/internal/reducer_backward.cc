@@ -187,11 +187,7 @@ bool Reducer::Skipped(const Bucket& bucket) const {
 }
 
 void Reducer::Start(Bucket& bucket) {
-  if (options_.non_finite != NonFinite::kIgnore && !bucket.sparse && HasNonFinite(bucket.buffer)) {
-    for (const int i : bucket.parameters) {
-      if (HasNonFinite(states_[i].slot.tensor())) not_finite_.push_back(i);
-    }
-  }
+  if (options_.non_finite != NonFinite::kIgnore) AddNonFinite(bucket, bucket.buffer, not_finite_);
   ReplaceGradients(bucket);
   Launch(bucket);
 }
@@ -261,8 +257,8 @@ void Reducer::DeliverParameter(int index) {
   const at::Tensor& average = states_[index].slot.tensor();
   if (average.scalar_type() != states_[index].dtype) {
     gradient = average.to(states_[index].dtype);
-  } else if (!gradient.defined()) {
-    gradient = average;
+  } else if (!gradient.defined() || gradient.scalar_type() != average.scalar_type()) {
+    gradient = average;  // also where it is that of a parameter in another dtype for now (MixedPrecision)
   } else if (!gradient.is_alias_of(average)) {
     gradient.detach().copy_(average);
   }
@@ -309,20 +305,37 @@ void Reducer::CompleteBackward() {
   ThrowIfError(Explained(reduced));
 }
 
-// `results`: of the buckets from next_delivery_ on.
-absl::Status Reducer::WaitForBuckets(std::vector<at::Tensor>& results) {
-  for (size_t i = next_delivery_; i < buckets_.size(); ++i) {
-    Bucket& bucket = buckets_[i];
-    at::Tensor result = bucket.buffer;
-    if (bucket.work) {
-      LOCKSTEP_RETURN_IF_ERROR(bucket.work->Wait());
-    } else {
-      LOCKSTEP_ASSIGN_OR_RETURN(result, bucket.future->Wait());
-    }
-    recorder_.BucketEnded(i);
-    results.push_back(std::move(result));
+// What became of a bucket that has started.
+absl::StatusOr<at::Tensor> Reducer::Result(Bucket& bucket) const {
+  if (bucket.work) {
+    LOCKSTEP_RETURN_IF_ERROR(bucket.work->Wait());
+    return bucket.buffer;
   }
-  return used_ ? used_->WaitForAll() : absl::OkStatus();
+  absl::StatusOr<at::Tensor> result = absl::UnknownError("");
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(absl::StrCat("rank ", group_->rank(), ": the hook's future of bucket ",
+                                                    bucket.index),
+                                       [&] { result = bucket.future->Wait(); }));
+  if (result.ok() && !bucket.sparse && result->sizes() != bucket.buffer.sizes()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", group_->rank(), ": the hook's tensor for bucket ",
+                                                   bucket.index, " has shape [", absl::StrJoin(result->sizes(), ", "),
+                                                   "], expected [", bucket.buffer.numel(), "]"));
+  }
+  return result;
+}
+
+// `results`: of the buckets from next_delivery_ on. Waits for all of them also where one fails: the next step writes to
+// the buckets.
+absl::Status Reducer::WaitForBuckets(std::vector<at::Tensor>& results) {
+  absl::Status status;
+  for (size_t i = next_delivery_; i < buckets_.size(); ++i) {
+    absl::StatusOr<at::Tensor> result = Result(buckets_[i]);
+    status.Update(result.status());
+    if (!result.ok()) continue;
+    if (!Skipped(buckets_[i])) recorder_.BucketEnded(i);
+    results.push_back(*std::move(result));
+  }
+  if (used_) status.Update(used_->WaitForAll());
+  return status;
 }
 
 absl::Status Reducer::WaitAndDeliver() {
@@ -333,16 +346,21 @@ absl::Status Reducer::WaitAndDeliver() {
   return absl::OkStatus();
 }
 
+// Adds the bucket's parameters whose part of `content`, which is in the buffer if dense, is not finite.
+void Reducer::AddNonFinite(const Bucket& bucket, const at::Tensor& content, std::vector<int>& found) const {
+  if (!HasNonFinite(bucket.sparse ? content._values() : content)) return;
+  for (const int i : bucket.parameters) {
+    if (bucket.sparse || HasNonFinite(states_[i].slot.tensor())) found.push_back(i);
+  }
+}
+
 // Every rank sees the same sums, so all of them find the same here; only then do they ask each other whose it is.
 absl::Status Reducer::CheckFinite(const std::vector<at::Tensor>& results) {
   std::vector<int> in_sum;
   for (size_t i = 0; i < results.size(); ++i) {
     const Bucket& bucket = buckets_[next_delivery_ + i];
-    if (bucket.sparse || !HasNonFinite(results[i])) continue;
-    if (!results[i].is_alias_of(bucket.buffer)) bucket.buffer.copy_(results[i]);
-    for (const int p : bucket.parameters) {
-      if (HasNonFinite(states_[p].slot.tensor())) in_sum.push_back(p);
-    }
+    if (!bucket.sparse && !results[i].is_alias_of(bucket.buffer)) bucket.buffer.copy_(results[i]);
+    AddNonFinite(bucket, results[i], in_sum);
   }
   if (in_sum.empty()) return absl::OkStatus();
   std::vector<std::string> sums, mine;
@@ -359,8 +377,7 @@ absl::Status Reducer::CheckFinite(const std::vector<at::Tensor>& results) {
 // same place.
 void Reducer::AbandonBackward() {
   for (Bucket& bucket : buckets_) {
-    if (bucket.work) last_backward_.Update(bucket.work->Wait());
-    if (bucket.future) last_backward_.Update(bucket.future->Wait().status());
+    if (bucket.work || bucket.future) last_backward_.Update(Result(bucket).status());
   }
   EndBackward(/*complete=*/false);
 }
@@ -387,9 +404,10 @@ void Reducer::EndBackward(bool complete) {
 void Reducer::ShadowBackward() {
   const c10::NoGradGuard no_grad;
   next_bucket_ = next_delivery_ = 0;
-  const bool used_first = FirstOfStaticGraph() || (DynamicUnused() && options_.skip_all_reduce_unused_params);
+  const bool learns_graph = FirstOfStaticGraph();
+  const bool used_first = learns_graph || (DynamicUnused() && options_.skip_all_reduce_unused_params);
   if (used_first) used_->StartExchange(*group_);
-  if (used_first && !FirstOfStaticGraph()) ThrowIfError(used_->WaitForAll());
+  if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
   for (Bucket& bucket : buckets_) {
     for (const int i : bucket.parameters) states_[i].slot.Reclaim();
     bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
@@ -399,7 +417,8 @@ void Reducer::ShadowBackward() {
   std::vector<at::Tensor> results;
   absl::Status reduced = WaitForBuckets(results);
   if (reduced.ok() && options_.non_finite != NonFinite::kIgnore) reduced = CheckFinite(results);
-  if (MayRebuild() && ready_order_.empty()) {
+  // The backward in which others learn a static graph gives them no order.
+  if (MayRebuild() && !learns_graph && ready_order_.empty()) {
     for (size_t i = 0; i < parameters_.size(); ++i) ready_order_.push_back(static_cast<int>(i));
   }
   graph_known_ = true;

@@ -28,6 +28,8 @@ std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module
   }
   if (const auto* embedding = module.as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
     sparse.insert(embedding->weight.unsafeGetTensorImpl());
+  if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+    sparse.insert(bag->weight.unsafeGetTensorImpl());
   return sparse;
 }
 
@@ -47,6 +49,11 @@ Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, con
     if (options.parameters_to_ignore.count(item.key()) || !item.value().defined()) continue;
     if (seen.insert(item.value().unsafeGetTensorImpl()).second) buffers_.push_back(item.value());
   }
+}
+
+// A module that is let go between forward and backward gets its parameters back.
+Replica::~Replica() {
+  if (casts_) casts_->Restore();
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module& module, comm::ProcessGroup* group,
@@ -119,8 +126,12 @@ std::vector<at::Tensor> Replica::Trained(const std::vector<int>& indices) const 
   return trained;
 }
 
-// The order of what is exchanged here is PyTorch's.
 void Replica::BeforeForward() {
+  ThrowIfError(reducer_->Explained(TorchStatus("", [this] { PrepareForward(); })));
+}
+
+// The order of what is exchanged here is PyTorch's.
+void Replica::PrepareForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (computes_gradients) {
     reducer_->PrepareForward(sync_);
@@ -128,6 +139,7 @@ void Replica::BeforeForward() {
   }
   if (casts_) casts_->Restore();
   if (join_ && join_->announce) AnnounceNotFinished();
+  if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(*join_->active);
   if (computes_gradients) reducer_->RebuildIfDue();
   if (BroadcastsBuffers()) BroadcastBuffers();
   if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
@@ -180,7 +192,7 @@ void Replica::AnnounceNotFinished() {
                        " has no inputs left")));
     }
   }
-  if (!join_->divide_by_initial_world_size) reducer_->SetDivisor(static_cast<int>(active.item<float>()));
+  *join_->active = static_cast<int>(active.item<float>());
 }
 
 int Replica::AnyRank(bool candidate) {

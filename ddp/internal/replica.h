@@ -23,7 +23,8 @@ namespace lockstep::ddp::internal {
 
 // What Join asks of a replica's forward passes.
 struct JoinMode {
-  bool announce = false;  // that this rank is not finished: the first replica of a Join does
+  bool announce = false;        // that this rank is not finished: the first replica of a Join does
+  std::shared_ptr<int> active;  // how many ranks are not, as the first replica learns; of all replicas of a Join
   bool divide_by_initial_world_size = true;
   bool stop_together = false;
 };
@@ -31,6 +32,7 @@ struct JoinMode {
 // This rank's copy of the model: all of DistributedDataParallel that does not depend on the module's type.
 class Replica {
  public:
+  ~Replica();
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group,
                                                          const Options& options);
 
@@ -70,6 +72,7 @@ class Replica {
  private:
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
   absl::Status Build(const torch::nn::Module& module);
+  void PrepareForward();
   void CastBuffers(c10::ScalarType dtype);
   void AnnounceNotFinished();
   void BroadcastBuffers();

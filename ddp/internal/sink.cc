@@ -14,7 +14,6 @@ class Sink final : public torch::autograd::Node {
  public:
   explicit Sink(std::function<void()> on_backward) : on_backward_(std::move(on_backward)) {}
 
-  // Of outputs that the loss does not depend on the gradient is undefined, and stays so.
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     on_backward_();
     return std::move(gradients);
@@ -26,17 +25,13 @@ class Sink final : public torch::autograd::Node {
 
 }  // namespace
 
-std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs, std::function<void()> on_backward) {
+std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
+                                        const std::function<void()>& on_backward) {
   std::vector<at::Tensor> passed = outputs;
-  std::vector<at::Tensor> inputs;
-  for (const at::Tensor& output : outputs) {
-    if (output.defined() && output.grad_fn()) inputs.push_back(output);
-  }
-  if (inputs.empty()) return passed;
-  const std::shared_ptr<Sink> sink(new Sink(std::move(on_backward)), torch::autograd::deleteNode);
-  sink->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (at::Tensor& output : passed) {
     if (!output.defined() || !output.grad_fn()) continue;
+    const std::shared_ptr<Sink> sink(new Sink(on_backward), torch::autograd::deleteNode);
+    sink->set_next_edges(torch::autograd::collect_next_edges(output));
     output = output.tensor_data();  // the same numbers and version counter, outside the graph
     torch::autograd::set_history(output, sink);
   }

@@ -8,9 +8,11 @@
 
 namespace lockstep::ddp::internal {
 
-// The same tensors behind a node of the autograd graph that calls `on_backward` before gradients pass it, so in the
-// backward that the loss began, before any that it nests. Tensors without a grad_fn are returned as they are.
-std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs, std::function<void()> on_backward);
+// The same tensors, each behind a node of the autograd graph that calls `on_backward` before its gradient passes, so in
+// the backward that the loss began, before any that it nests. A node a tensor: one that the loss does not depend on
+// stays out of backward, with what is behind it. Tensors without a grad_fn are returned as they are.
+std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
+                                        const std::function<void()>& on_backward);
 
 }  // namespace lockstep::ddp::internal
 
