@@ -41,6 +41,9 @@ namespace lockstep::ddp {
 // The forward of a module with buffers broadcasts them from rank 0 first, also in eval mode, so all ranks must call it
 // equally often: evaluate with module(), which is local. There is no operator->: it would lead around forward.
 //
+// Where device_ids or mixed_precision is set, the module's forward gets changed copies of the arguments that hold
+// tensors: what it writes to them is lost, and it must not return a reference to one.
+//
 // Errors inside forward and backward are thrown, as LibTorch code does, as StatusError (base/torch_status.h), whose
 // status says which rank, what, and why. One thread uses a handle at a time. Several wrapped modules may share a group
 // if all ranks use them in the same order.

@@ -2,13 +2,12 @@
 
 #include <torch/torch.h>
 
-#include <mutex>
-
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/ddp/testing/training.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -16,34 +15,15 @@ namespace {
 using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
+using testing::Batch;
+using testing::ExpectClose;
+using testing::Gradients;
 using ::testing::HasSubstr;
-
-struct MlpImpl : torch::nn::Module {
-  MlpImpl(int64_t in, int64_t hidden, int64_t out)
-      : first(register_module("first", torch::nn::Linear(in, hidden))),
-        second(register_module("second", torch::nn::Linear(hidden, out))) {}
-  torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
-  torch::nn::Linear first, second;
-};
-TORCH_MODULE(Mlp);
-
-// The whole batch, of which rank r of n takes every n-th row.
-torch::Tensor Batch(int64_t rows, int64_t columns, int step) {
-  return torch::randn({rows, columns}, at::detail::createCPUGenerator(1000 + step), torch::kDouble);
-}
-
-torch::Tensor Share(const torch::Tensor& batch, const ProcessGroup& group) {
-  return batch.slice(0, group.rank(), torch::nullopt, group.size());
-}
-
-Mlp SeededMlp(uint64_t seed, int64_t hidden = 5) {
-  static std::mutex mutex;  // the default generator is the process's
-  const std::lock_guard<std::mutex> lock(mutex);
-  torch::manual_seed(seed);
-  Mlp net(4, hidden, 3);
-  net->to(torch::kDouble);
-  return net;
-}
+using testing::Mlp;
+using testing::OnRanks;
+using testing::SeededMlp;
+using testing::Share;
+using testing::Wrapped;
 
 TEST(Wrap, GivesEveryRankTheParametersAndBuffersOfRank0) {
   EXPECT_EQ(RunRanksOk(3,
@@ -131,6 +111,23 @@ TEST(DistributedDataParallel, WithBucketViewsGradientsLiveInTheBuckets) {
                          }
                        }),
             absl::OkStatus());
+}
+
+TEST(DistributedDataParallel, WithBucketViewsAGradientThatIsHeldElsewhereLivesInTheBucketToo) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const bool view : {false, true}) {
+      Options options;
+      options.gradient_as_bucket_view = view;
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      const torch::Tensor held = torch::zeros({5, 4}, torch::kDouble);
+      ddp.parameters()[0].mutable_grad() = held;
+      ddp(Share(Batch(8, 4, 0), group)).pow(2).mean().backward();
+      auto reference = SeededMlp(1);
+      reference(Batch(8, 4, 0)).pow(2).mean().backward();
+      ExpectClose(Gradients(ddp.parameters()), Gradients(reference->parameters()));
+      EXPECT_EQ(ddp.parameters()[0].grad().is_same(held), !view);
+    }
+  });
 }
 
 TEST(DistributedDataParallel, SeveralBackwardPassesAccumulateAverages) {
@@ -245,56 +242,6 @@ TEST(DistributedDataParallel, ForwardKeepsTheModulesSignature) {
             absl::OkStatus());
 }
 
-std::vector<std::vector<int>> LayoutAfterRebuild(const Options& options) {
-  std::vector<std::vector<int>> layout;
-  EXPECT_EQ(RunRanksOk(2,
-                       [&](ProcessGroup& group) {
-                         Mlp net = SeededMlp(1);
-                         auto replica = internal::Replica::Create(*net, &group, options);
-                         ASSERT_TRUE(replica.ok()) << replica.status();
-                         EXPECT_EQ((*replica)->reducer().BucketLayout(), (std::vector<std::vector<int>>{{0, 1, 2, 3}}));
-                         for (int step = 0; step < 2; ++step) {
-                           (*replica)->BeforeForward();
-                           net(Batch(2, 4, 0)).sum().backward();
-                         }
-                         if (group.rank() == 1) layout = (*replica)->reducer().BucketLayout();
-                       }),
-            absl::OkStatus());
-  return layout;
-}
-
-TEST(DistributedDataParallel, BucketsAreRebuiltInReadyOrderAfterTheFirstBackward) {
-  Options options;
-  options.bucket_cap_mb = 120.0 / (1 << 20);  // 15 doubles
-  // The last layer's gradients come first; in them, as PyTorch's engine orders it, bias (3) before weight (15).
-  EXPECT_EQ(LayoutAfterRebuild(options), (std::vector<std::vector<int>>{{3, 2}, {1, 0}}));
-  EXPECT_EQ(LayoutAfterRebuild({}), (std::vector<std::vector<int>>{{3, 2, 1, 0}}));
-}
-
-TEST(DistributedDataParallel, AnExceptionInForwardOrBackwardLeavesTheNextStepRight) {
-  EXPECT_EQ(RunRanksOk(2,
-                       [](ProcessGroup& group) {
-                         auto ddp = Wrap(SeededMlp(1), &group);
-                         ASSERT_TRUE(ddp.ok()) << ddp.status();
-                         EXPECT_THROW((*ddp)(torch::ones({2, 99}, torch::kDouble)), c10::Error);
-                         // Thrown by a hook between the layers: the second layer's gradients are in, the first's never
-                         // come.
-                         auto hidden = torch::tanh(ddp->module()->first(Batch(2, 4, 0)));
-                         hidden.register_hook(
-                             [](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("in backward"); });
-                         EXPECT_THROW(ddp->module()->second(hidden).sum().backward(), std::runtime_error);
-                         ddp->zero_grad();
-                         Mlp reference = SeededMlp(1);
-                         (*ddp)(Share(Batch(8, 4, 1), group)).pow(2).mean().backward();
-                         reference(Batch(8, 4, 1)).pow(2).mean().backward();
-                         for (size_t i = 0; i < 4; ++i) {
-                           EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(),
-                                                       1e-12, 1e-14));
-                         }
-                       }),
-            absl::OkStatus());
-}
-
 TEST(DistributedDataParallel, AParameterWithoutAGradientIsNamedAtTheNextForward) {
   EXPECT_EQ(
       RunRanksOk(
@@ -310,7 +257,7 @@ TEST(DistributedDataParallel, AParameterWithoutAGradientIsNamedAtTheNextForward)
                     "rank ", group.rank(),
                     ": 2 of 4 parameters got no gradient in the last backward, so it was not averaged: "
                     "second.weight, second.bias; each parameter that requires gradients must take part in the loss, or "
-                                          "Options::find_unused_parameters be set"));
+                    "Options::find_unused_parameters be set"));
             // Said once; training may go on.
             ddp->zero_grad();
             (*ddp)(Batch(2, 4, 0)).sum().backward();

@@ -62,7 +62,8 @@ absl::Status Join::KeepCompany() {
     for (internal::Replica* replica : replicas_) replica->ShadowStep();
     was_last = false;
   }
-  for (internal::Replica* replica : replicas_) LOCKSTEP_RETURN_IF_ERROR(replica->SynchronizeFrom(replica->AnyRank(was_last)));
+  for (internal::Replica* replica : replicas_)
+    LOCKSTEP_RETURN_IF_ERROR(replica->SynchronizeFrom(replica->AnyRank(was_last)));
   return absl::OkStatus();
 }
 

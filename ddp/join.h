@@ -49,7 +49,8 @@ class Joinable {
 //   LOCKSTEP_RETURN_IF_ERROR(join.Finish());   // all ranks have the model of one that was done last
 //
 // Every rank must create it, with the same modules, which it borrows, over one group, and the same options. Each step
-// costs two small all_reduces more. In a step all of the modules must be used, in the order given. Models whose forward
+// costs two small all_reduces more. In a step all of the modules must be used, in the order given, each one's backward
+// before the next one's forward. Models whose forward
 // has collectives of its own, such as SyncBatchNorm, need throw_on_early_termination.
 class Join {
  public:

@@ -13,12 +13,12 @@ namespace lockstep::ddp {
 namespace {
 
 using comm::ProcessGroup;
-using ::testing::HasSubstr;
 using testing::Batch;
 using testing::Branches;
 using testing::ExpectClose;
 using testing::ExpectTrainsAsOneProcess;
 using testing::Gradients;
+using ::testing::HasSubstr;
 using testing::OnRanks;
 using testing::Share;
 using testing::Thrown;
@@ -122,8 +122,9 @@ TEST(StaticGraph, WithoutItAGradientInPartsIsAnErrorThatSaysSo) {
     auto ddp = Wrapped(std::make_shared<CheckpointedImpl>(), group);
     const auto loss = ddp(Batch(8, 4, 0), true, false);
     EXPECT_EQ(Thrown([&] { loss.backward(); }).message(),
-              absl::StrCat("rank ", group.rank(), ": parameter middle got its gradient twice in one backward: "
-                                                  "recomputation needs Options::static_graph"));
+              absl::StrCat("rank ", group.rank(),
+                           ": parameter middle got its gradient twice in one backward: "
+                           "recomputation needs Options::static_graph"));
     // The same graph without recomputation goes on.
     ddp.zero_grad();
     CheckpointedImpl reference;
@@ -139,8 +140,9 @@ TEST(StaticGraph, AParameterUsedLaterThanTheFirstStepIsNamed) {
     ddp(Batch(8, 4, 0), Used{0, 1}).mean().backward();
     const auto loss = ddp(Batch(8, 4, 1), Used{0, 1, 2}).mean();
     EXPECT_EQ(Thrown([&] { loss.backward(); }).message(),
-              absl::StrCat("rank ", group.rank(), ": parameter branch2 got 1 gradients in this backward and 0 in the "
-                                                  "first: the graph is not static"));
+              absl::StrCat("rank ", group.rank(),
+                           ": parameter branch2 got 1 gradients in this backward and 0 in the "
+                           "first: the graph is not static"));
   });
 }
 
@@ -149,7 +151,9 @@ TEST(StaticGraph, AParameterNoLongerUsedIsNamedAtTheNextForward) {
     auto ddp = Wrapped(Branches(3), group, Static());
     ddp(Batch(8, 4, 0), Used{0, 1, 2}).mean().backward();
     ddp(Batch(8, 4, 1), Used{0, 2}).mean().backward();
-    EXPECT_THAT(Thrown([&] { ddp(Batch(8, 4, 2), Used{0, 2}); }).message(),
+    EXPECT_THAT(Thrown([&] {
+                  ddp(Batch(8, 4, 2), Used{0, 2});
+                }).message(),
                 HasSubstr("1 of 3 parameters got no gradient in the last backward, so it was not averaged: branch1"));
   });
 }

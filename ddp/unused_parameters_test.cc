@@ -17,12 +17,12 @@ namespace {
 using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::Batch;
 using testing::Branches;
 using testing::ExpectClose;
 using testing::ExpectTrainsAsOneProcess;
 using testing::Gradients;
+using ::testing::HasSubstr;
 using testing::OnRanks;
 using testing::Share;
 using testing::Used;
@@ -153,7 +153,8 @@ TEST(FindUnusedParameters, WithoutItTheNextForwardNamesThemOnTheRankAndItsPeersE
 }
 
 // The reductions of a step whose last branch is used by the ranks from `from` on.
-const BucketStatistics& BucketOfLastBranch(DistributedDataParallel<Branches>& ddp, const ProcessGroup& group, int from) {
+const BucketStatistics& BucketOfLastBranch(DistributedDataParallel<Branches>& ddp, const ProcessGroup& group,
+                                           int from) {
   const Used all = {0, 1, 2}, some = {0, 1};
   ddp(Share(Batch(8, 4, 0), group), group.rank() >= from ? all : some).mean().backward();
   for (const BucketStatistics& bucket : ddp.statistics().back().buckets) {

@@ -25,8 +25,8 @@ std::vector<BucketItem> Items(const std::vector<ReducedParameter>& parameters, c
   std::vector<BucketItem> items;
   for (const int i : order) {
     const at::Tensor& tensor = parameters[i].tensor;
-    items.push_back({static_cast<int64_t>(tensor.nbytes()), tensor.scalar_type(), tensor.device(),
-                     parameters[i].sparse});
+    items.push_back(
+        {static_cast<int64_t>(tensor.nbytes()), tensor.scalar_type(), tensor.device(), parameters[i].sparse});
   }
   return items;
 }
@@ -47,8 +47,8 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
   Hook(Reducer* reducer, int index) : reducer_(reducer), index_(index) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    reducer_->OnGradient(index_);
+                                            const torch::autograd::variable_list& inputs) override {
+    reducer_->OnGradient(index_, inputs.empty() ? at::Tensor() : inputs.front());
     return outputs;
   }
 
@@ -181,12 +181,12 @@ void Reducer::PrepareForward(bool sync) {
 // Leaves word of what this rank's backward lacked, for the others to find should this rank go away over it.
 void Reducer::LeaveWord() {
   if (!group_->OnlyLockstepRanks()) return;
-  last_backward_.Update(TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
+  last_backward_.Update(
+      TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
 }
 
 absl::Status Reducer::Explained(const absl::Status& status) const {
-  const bool group_failed =
-      absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+  const bool group_failed = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
   if (!group_failed || !group_->OnlyLockstepRanks()) return status;
   std::string word;
   const absl::Status read = TorchStatus("", [&] {

@@ -126,7 +126,7 @@ class Reducer {
   bool DynamicUnused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool FirstOfStaticGraph() const { return options_.static_graph && !graph_known_; }
 
-  void OnGradient(int index);
+  void OnGradient(int index, const at::Tensor& arriving);
   void MarkUnused();
   void MarkReady(int index);
   void CopyIntoSlot(int index, bool used);
@@ -143,6 +143,7 @@ class Reducer {
   void DeliverParameter(int index);
   void FinishBackward();
   void FinishFirstOfStaticGraph();
+  void InventReadyOrder();
   void CompleteBackward();
   absl::StatusOr<at::Tensor> Result(Bucket& bucket) const;
   absl::Status WaitForBuckets(std::vector<at::Tensor>& results);
@@ -183,12 +184,14 @@ class Reducer {
   int layout_ = 0;
   bool sync_ = true;
   bool in_backward_ = false;
-  bool end_is_queued_ = false;     // of a backward that is not averaged
-  bool graph_known_ = false;       // of a static graph: the first backward is over
-  size_t next_bucket_ = 0;         // the first that has not started
-  size_t next_delivery_ = 0;       // the first whose result is not in the gradients
-  std::vector<int> ready_order_;   // of the first backward
-  std::vector<int> not_finite_;    // parameters whose own gradient is not, in this backward
+  bool end_is_queued_ = false;    // of a backward that is not averaged
+  bool graph_known_ = false;      // of a static graph: this rank's first backward is over
+  bool used_known_ = false;       // and which parameters any rank uses, exchanged in the first backward of any
+  at::Tensor arriving_;           // what the engine holds of the gradient that has just come in
+  size_t next_bucket_ = 0;        // the first that has not started
+  size_t next_delivery_ = 0;      // the first whose result is not in the gradients
+  std::vector<int> ready_order_;  // of the first backward
+  std::vector<int> not_finite_;   // parameters whose own gradient is not, in this backward
   bool rebuilt_ = false;
   absl::optional<int> divisor_;
   absl::Status last_backward_;

@@ -22,13 +22,19 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Whether nobody but its parameter refers to the gradient.
-bool Unshared(const at::Tensor& gradient) {
-  return gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
+// Whether nobody but its parameter refers to the gradient, and the engine to `arriving`, which it may be made of.
+bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
+  if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
+  const bool of_arriving = arriving.defined() && arriving.has_storage() && arriving.is_alias_of(gradient);
+  return gradient.storage().use_count() == (of_arriving ? 2 : 1);
 }
 
+// A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.
 at::Tensor EmptySparse(const at::Tensor& like) {
-  return at::sparse_coo_tensor(like.sizes(), like.options().layout(at::kSparse).requires_grad(false));
+  std::vector<int64_t> no_rows = like.sizes().vec();
+  no_rows[0] = 0;
+  const at::TensorOptions options = like.options().requires_grad(false);
+  return at::sparse_coo_tensor(at::empty({1, 0}, options.dtype(at::kLong)), at::empty(no_rows, options), like.sizes());
 }
 
 }  // namespace
@@ -62,10 +68,10 @@ void Reducer::MarkUnused() {
   }
 }
 
-void Reducer::OnGradient(int index) {
+void Reducer::OnGradient(int index, const at::Tensor& arriving) {
   const at::Tensor& gradient = parameters_[index].tensor.grad();
   // A gradient may arrive undefined, from an output that the loss does not depend on.
-  if (used_ && (DynamicUnused() || FirstOfStaticGraph()) && gradient.defined()) used_->Mark(index);
+  if (used_ && (DynamicUnused() || !used_known_) && gradient.defined()) used_->Mark(index);
   if (!sync_) {
     if (on_end_ && !std::exchange(end_is_queued_, true))
       torch::autograd::Engine::get_default_engine().queue_callback([this] {
@@ -83,17 +89,19 @@ void Reducer::OnGradient(int index) {
   }
   if (options_.static_graph) {
     if (state.remaining == 0) {
-      ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
-          "rank ", group_->rank(), ": parameter ", parameters_[index].name, " got ", state.expected + 1,
-          " gradients in this backward and ", state.expected, " in the first: the graph is not static")));
+      ThrowIfError(absl::FailedPreconditionError(
+          absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name, " got ", state.expected + 1,
+                       " gradients in this backward and ", state.expected, " in the first: the graph is not static")));
     }
     if (--state.remaining > 0) return;
   }
+  arriving_ = arriving;
   MarkReady(index);
   if (MayRebuild() && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
   StartFullBuckets();
   if (index == options_.delay_until) StartDelayed();
   DeliverFinished();
+  arriving_.reset();
 }
 
 void Reducer::MarkReady(int index) {
@@ -176,7 +184,8 @@ void Reducer::StartDelayed() {
 }
 
 bool Reducer::Skipped(const Bucket& bucket) const {
-  if (!options_.skip_all_reduce_unused_params || !NeedsSink() || FirstOfStaticGraph()) return false;
+  if (!options_.skip_all_reduce_unused_params || !NeedsSink()) return false;
+  if (options_.static_graph && !used_known_) return false;
   return std::none_of(bucket.parameters.begin(), bucket.parameters.end(), [this](int i) { return used_->Used(i); });
 }
 
@@ -215,7 +224,7 @@ void Reducer::ReplaceGradients(const Bucket& bucket) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (!gradient.defined() || states_[i].slot.Holds(gradient)) continue;
     if (NeedsSink() && !used_->Used(i)) continue;
-    if (options_.gradient_as_bucket_view || Unshared(gradient)) gradient = states_[i].slot.tensor();
+    if (options_.gradient_as_bucket_view || Unshared(gradient, arriving_)) gradient = states_[i].slot.tensor();
   }
 }
 
@@ -279,10 +288,20 @@ void Reducer::FinishBackward() {
 }
 
 void Reducer::FinishFirstOfStaticGraph() {
+  // A rank that had no inputs when the others learnt the graph (see ShadowBackward) learns its own part of it later.
+  const bool late = used_known_;
   graph_known_ = true;
-  used_->StartExchange(*group_);
+  if (!late) used_->StartExchange(*group_);
   CompleteBackward();
+  used_known_ = true;
   ready_order_.clear();
+  if (late) InventReadyOrder();
+}
+
+// For a backward in which this rank saw no order, and others did.
+void Reducer::InventReadyOrder() {
+  if (!MayRebuild() || !ready_order_.empty()) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) ready_order_.push_back(static_cast<int>(i));
 }
 
 // Every rank exchanges every bucket, whatever this one has: the others must not wait for it in vain.
@@ -306,9 +325,9 @@ absl::StatusOr<at::Tensor> Reducer::Result(Bucket& bucket) const {
     return bucket.buffer;
   }
   absl::StatusOr<at::Tensor> result = absl::UnknownError("");
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(absl::StrCat("rank ", group_->rank(), ": the hook's future of bucket ",
-                                                    bucket.index),
-                                       [&] { result = bucket.future->Wait(); }));
+  LOCKSTEP_RETURN_IF_ERROR(
+      TorchStatus(absl::StrCat("rank ", group_->rank(), ": the hook's future of bucket ", bucket.index),
+                  [&] { result = bucket.future->Wait(); }));
   if (result.ok() && !bucket.sparse && result->sizes() != bucket.buffer.sizes()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", group_->rank(), ": the hook's tensor for bucket ",
                                                    bucket.index, " has shape [", absl::StrJoin(result->sizes(), ", "),
@@ -384,7 +403,11 @@ void Reducer::EndBackward(bool complete) {
     bucket.pending = static_cast<int>(bucket.parameters.size());
     if (bucket.sparse) bucket.buffer = at::Tensor();
   }
-  for (State& state : states_) state.ready = false;
+  for (State& state : states_) {
+    state.ready = false;
+    if (FirstOfStaticGraph()) state.expected = 0;  // to be learnt again
+  }
+  arriving_.reset();
   if (!complete) ready_order_.clear();
   if (DynamicUnused()) used_->Clear();
   not_finite_.clear();
@@ -398,7 +421,7 @@ void Reducer::EndBackward(bool complete) {
 void Reducer::ShadowBackward() {
   const c10::NoGradGuard no_grad;
   next_bucket_ = next_delivery_ = 0;
-  const bool learns_graph = FirstOfStaticGraph();
+  const bool learns_graph = options_.static_graph && !used_known_;
   const bool used_first = learns_graph || (DynamicUnused() && options_.skip_all_reduce_unused_params);
   if (used_first) used_->StartExchange(*group_);
   if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
@@ -411,11 +434,8 @@ void Reducer::ShadowBackward() {
   std::vector<at::Tensor> results;
   absl::Status reduced = WaitForBuckets(results);
   if (reduced.ok() && options_.non_finite != NonFinite::kIgnore) reduced = CheckFinite(results);
-  // The backward in which others learn a static graph gives them no order.
-  if (MayRebuild() && !learns_graph && ready_order_.empty()) {
-    for (size_t i = 0; i < parameters_.size(); ++i) ready_order_.push_back(static_cast<int>(i));
-  }
-  graph_known_ = true;
+  if (!learns_graph) InventReadyOrder();  // a backward in which others learn a static graph gives them no order
+  used_known_ = options_.static_graph;
   EndBackward(/*complete=*/true);
   ThrowIfError(reduced);
 }
@@ -428,7 +448,8 @@ absl::Status Reducer::NoGradientError() const {
   return absl::FailedPreconditionError(absl::StrCat(
       "rank ", group_->rank(), ": ", names.size(), " of ", parameters_.size(),
       " parameters got no gradient in the last backward, so it was not averaged: ", absl::StrJoin(names, ", "),
-      "; each parameter that requires gradients must take part in the loss, or Options::find_unused_parameters be set"));
+      "; each parameter that requires gradients must take part in the loss, or Options::find_unused_parameters be "
+      "set"));
 }
 
 }  // namespace lockstep::ddp::internal

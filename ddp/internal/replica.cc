@@ -94,6 +94,7 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
     }
     casts_.emplace(std::move(floating), *options_.mixed_precision->param_dtype);
     reducer_->SetEndCallback([this] { casts_->Restore(); });
+    reducer_->ReinstallHooks();  // as each forward that computes gradients does from now on
   });
 }
 
@@ -187,9 +188,9 @@ void Replica::AnnounceNotFinished() {
     ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
     const int rank = static_cast<int>(finished.item<float>()) - 1;
     if (rank >= 0) {
-      ThrowIfError(absl::OutOfRangeError(
-          absl::StrCat("rank ", group_->rank(), " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
-                       " has no inputs left")));
+      ThrowIfError(absl::OutOfRangeError(absl::StrCat("rank ", group_->rank(),
+                                                      " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
+                                                      " has no inputs left")));
     }
   }
   *join_->active = static_cast<int>(active.item<float>());

@@ -1,0 +1,215 @@
+// Handles and graphs that live longer or shorter than expected, passes that fail, and modules beside each other.
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/testing/training.h"
+
+namespace lockstep::ddp {
+namespace {
+
+using comm::ProcessGroup;
+using testing::Batch;
+using testing::ExpectClose;
+using testing::Gradients;
+using testing::Mlp;
+using testing::OnRanks;
+using testing::SeededMlp;
+using testing::Share;
+using testing::Wrapped;
+
+std::vector<Options> EveryWay() {
+  std::vector<Options> ways(4);
+  ways[1].gradient_as_bucket_view = true;
+  ways[2].find_unused_parameters = true;
+  ways[3].static_graph = true;
+  for (Options& options : ways) options.bucket_cap_mb = 1e-6;
+  return ways;
+}
+
+void ExpectNextStepsRight(DistributedDataParallel<Mlp>& ddp, const ProcessGroup& group) {
+  for (int step = 1; step < 4; ++step) {
+    ddp.zero_grad();
+    auto reference = SeededMlp(1);
+    ddp(Share(Batch(8, 4, step), group)).pow(2).mean().backward();
+    reference(Batch(8, 4, step)).pow(2).mean().backward();
+    ExpectClose(Gradients(ddp.parameters()), Gradients(reference->parameters()));
+  }
+}
+
+TEST(LifeCycle, AForwardThatThrowsLeavesTheNextStepRight) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      EXPECT_THROW(ddp(torch::ones({2, 99}, torch::kDouble)), c10::Error);
+      ExpectNextStepsRight(ddp, group);
+      EXPECT_THROW(ddp(torch::ones({2, 99}, torch::kDouble)), c10::Error);
+      ExpectNextStepsRight(ddp, group);
+    }
+  });
+}
+
+TEST(LifeCycle, ABackwardThatThrowsMidwayLeavesTheNextStepRight) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      bool fail = true;
+      // Once second.bias and second.weight are in.
+      ddp.module()->first->bias.register_hook([&fail](const torch::Tensor& gradient) {
+        if (fail) throw std::runtime_error("in backward");
+        return gradient;
+      });
+      for (int round = 0; round < 2; ++round) {  // the second time with buckets of which some are being reduced
+        fail = true;
+        const auto loss = ddp(Batch(2, 4, 0)).sum();
+        EXPECT_THROW(loss.backward(), std::runtime_error);
+        fail = false;
+        ExpectNextStepsRight(ddp, group);
+      }
+    }
+  });
+}
+
+TEST(LifeCycle, AForwardWithoutGradientsChangesNothing) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      for (int round = 0; round < 2; ++round) {
+        {
+          const torch::NoGradGuard no_grad;
+          EXPECT_FALSE(ddp(Batch(2, 4, 0)).requires_grad());
+        }
+        ExpectNextStepsRight(ddp, group);
+      }
+      EXPECT_EQ(ddp.statistics().size(), 6);
+    }
+  });
+}
+
+TEST(LifeCycle, AForwardWhoseBackwardNeverComesChangesNothing) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      ddp(Batch(2, 4, 0));
+      ExpectNextStepsRight(ddp, group);
+    }
+  });
+}
+
+TEST(LifeCycle, AHandleMayBeMovedBetweenForwardAndBackward) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto ddp = Wrapped(SeededMlp(1), group, options);
+      const auto loss = ddp(Share(Batch(8, 4, 0), group)).pow(2).mean();
+      auto moved = std::move(ddp);
+      loss.backward();
+      auto reference = SeededMlp(1);
+      reference(Batch(8, 4, 0)).pow(2).mean().backward();
+      ExpectClose(Gradients(moved.parameters()), Gradients(reference->parameters()));
+      ExpectNextStepsRight(moved, group);
+    }
+  });
+}
+
+TEST(LifeCycle, AGraphThatOutlivesItsHandleGivesEachRankItsOwnGradients) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto net = SeededMlp(1);
+      torch::Tensor loss;
+      {
+        auto ddp = Wrapped(net, group, options);
+        loss = ddp(Share(Batch(8, 4, 0), group)).pow(2).mean();
+      }
+      loss.backward();
+      auto alone = SeededMlp(1);
+      alone(Share(Batch(8, 4, 0), group)).pow(2).mean().backward();
+      ExpectClose(Gradients(net->parameters()), Gradients(alone->parameters()));
+    }
+  });
+}
+
+TEST(LifeCycle, GradientsOutliveTheHandleAndItsBuckets) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto net = SeededMlp(1);
+      {
+        auto ddp = Wrapped(net, group, options);
+        ddp(Share(Batch(8, 4, 0), group)).pow(2).mean().backward();
+      }
+      auto reference = SeededMlp(1);
+      reference(Batch(8, 4, 0)).pow(2).mean().backward();
+      ExpectClose(Gradients(net->parameters()), Gradients(reference->parameters()));
+      // Wrapped once more, it goes on from them.
+      auto again = Wrapped(net, group, options);
+      again(Share(Batch(8, 4, 1), group)).pow(2).mean().backward();
+      reference(Batch(8, 4, 1)).pow(2).mean().backward();
+      ExpectClose(Gradients(net->parameters()), Gradients(reference->parameters()));
+    }
+  });
+}
+
+TEST(LifeCycle, SeveralModulesShareAGroup) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto a = Wrapped(SeededMlp(1), group, options);
+      auto b = Wrapped(SeededMlp(2), group, options);
+      auto reference_a = SeededMlp(1), reference_b = SeededMlp(2);
+      for (int step = 0; step < 3; ++step) {
+        a.zero_grad();
+        b.zero_grad();
+        reference_a->zero_grad();
+        reference_b->zero_grad();
+        const auto share = Share(Batch(8, 4, step), group);
+        // One backward through both.
+        (a(share) * b(share)).mean().backward();
+        (reference_a(Batch(8, 4, step)) * reference_b(Batch(8, 4, step))).mean().backward();
+        ExpectClose(Gradients(a.parameters()), Gradients(reference_a->parameters()));
+        ExpectClose(Gradients(b.parameters()), Gradients(reference_b->parameters()));
+      }
+    }
+  });
+}
+
+// Parameters of two dtypes, one of them empty, one with a memory format of its own, one a number.
+struct OddImpl : torch::nn::Module {
+  OddImpl() {
+    image = register_parameter(
+        "image", torch::arange(24, torch::kDouble).view({1, 2, 3, 4}).contiguous(torch::MemoryFormat::ChannelsLast));
+    empty = register_parameter("empty", torch::zeros({0, 3}, torch::kDouble));
+    number = register_parameter("number", torch::tensor(2.0, torch::kDouble));
+    single = register_parameter("single", torch::ones({3}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return (image.sum({0, 1, 2}) * x).sum() * number + empty.sum() + (single * 2).sum().to(torch::kDouble) * x.sum();
+  }
+  torch::Tensor image, empty, number, single;
+};
+
+TEST(LifeCycle, ParametersMayBeEmptyScalarsOfSeveralDtypesAndMemoryFormats) {
+  OnRanks(2, [](ProcessGroup& group) {
+    for (const Options& options : EveryWay()) {
+      auto net = std::make_shared<OddImpl>();
+      auto ddp = Wrapped(net, group, options);
+      OddImpl reference;
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad(/*set_to_none=*/step != 1);
+        reference.zero_grad();
+        ddp(Batch(2, 4, step)[group.rank()]).backward();
+        for (int rank = 0; rank < 2; ++rank) reference.forward(Batch(2, 4, step)[rank]).div(2).backward();
+        ExpectClose(Gradients(net->parameters()), Gradients(reference.parameters()), 1e-6);  // one is of float
+        ExpectClose({net->image.grad(), net->number.grad()}, {reference.image.grad(), reference.number.grad()});
+        EXPECT_EQ(net->image.grad().strides(), net->image.strides());
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::ddp
