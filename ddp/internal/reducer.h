@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/birthplace.h"
 #include "lockstep/ddp/internal/slot.h"
 #include "lockstep/ddp/internal/step_recorder.h"
 #include "lockstep/ddp/internal/used_parameters.h"
@@ -129,6 +130,10 @@ class Reducer {
   void OnGradient(int index, const at::Tensor& arriving);
   void MarkUnused();
   void MarkReady(int index);
+  void AllocateSlots(Bucket& bucket);
+  void ExpectAfter(int index);
+  bool BornInPlace(int index);
+  void MoveToOtherMemory(Bucket& bucket);
   void CopyIntoSlot(int index, bool used);
   void TakeSparse(int index);
   void StartFullBuckets();
@@ -160,6 +165,9 @@ class Reducer {
     int bucket = 0;
     at::ScalarType dtype = at::kFloat;  // of the gradient after backward
     Slot slot;
+    std::shared_ptr<Birthplace> birthplace;  // the slot's memory, if a gradient may be born there
+    int birth_number = 0;                    // see Births; 0: not known, -1: no more
+    int next = -1;                           // the parameter whose gradient came after its own, in the last backward
     bool ready = false;
     int expected = 0;   // of a static graph: how often its hook runs in a backward
     int remaining = 0;  // in this one
@@ -180,6 +188,8 @@ class Reducer {
   std::vector<Bucket> buckets_;  // the one of delayed parameters, if any, last
   size_t ordered_ = 0;           // the buckets before it, which start in order
   std::vector<State> states_;
+  std::shared_ptr<Births> births_;  // null: no gradient is born in a bucket
+  int last_gradient_ = -1;          // the parameter of the one that came last in this backward
   absl::optional<UsedParameters> used_;
   int layout_ = 0;
   bool sync_ = true;

@@ -45,6 +45,8 @@ void Reducer::BeginBackward() {
   next_bucket_ = next_delivery_ = 0;
   for (State& state : states_) state.remaining = state.expected;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { FinishBackward(); });
+  last_gradient_ = -1;
+  if (births_) Births::Activate(births_);
   if (!FirstOfStaticGraph()) MarkUnused();
 }
 
@@ -102,6 +104,7 @@ void Reducer::OnGradient(int index, const at::Tensor& arriving) {
   if (index == options_.delay_until) StartDelayed();
   DeliverFinished();
   arriving_.reset();
+  if (births_) ExpectAfter(index);
 }
 
 void Reducer::MarkReady(int index) {
@@ -127,6 +130,10 @@ void Reducer::MarkReady(int index) {
 void Reducer::CopyIntoSlot(int index, bool used) {
   const c10::NoGradGuard no_grad;
   Slot& slot = states_[index].slot;
+  if (states_[index].birthplace && BornInPlace(index)) {
+    if (!hook_) Scale(slot.tensor(), slot.tensor(), 1.0 / Divisor());
+    return;
+  }
   const at::Tensor& gradient = parameters_[index].tensor.grad();
   const bool in_place = gradient.defined() && slot.Holds(gradient);
   // One that this step did not use keeps what it has if nobody used it.
@@ -147,6 +154,54 @@ void Reducer::CopyIntoSlot(int index, bool used) {
     if (divide) place.div_(Divisor());
   } else {
     Scale(place, gradient, 1.0 / Divisor());
+  }
+}
+
+// Whether the parameter's gradient was computed in its slot, which then is the gradient. If something else lives there
+// it stays, and the bucket moves; that would happen in every step, so nothing is born there any more.
+bool Reducer::BornInPlace(int index) {
+  State& state = states_[index];
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  const at::Tensor& place = state.slot.tensor();
+  const bool usable = gradient.defined() && gradient.layout() == at::kStrided && gradient.strides() == place.strides() &&
+                      gradient.scalar_type() == place.scalar_type() && Unshared(gradient, arriving_);
+  if (!state.birthplace->occupied) {
+    if (usable) state.birth_number = births_->NumberOf(gradient.const_data_ptr(), state.birthplace->bytes);
+    return false;
+  }
+  if (usable && gradient.const_data_ptr() == state.birthplace->data) {
+    gradient = place;
+    return true;
+  }
+  state.birth_number = -1;
+  MoveToOtherMemory(buckets_[state.bucket]);
+  return false;
+}
+
+// After the gradient of a parameter that of the same one is expected as in the last backward, in its slot if nobody
+// holds what is there.
+void Reducer::ExpectAfter(int index) {
+  if (last_gradient_ >= 0) states_[last_gradient_].next = index;
+  last_gradient_ = index;
+  const int next = states_[index].next;
+  std::shared_ptr<Birthplace> place;
+  if (next >= 0 && !states_[next].ready && states_[next].birth_number > 0) {
+    const at::Tensor& there = states_[next].slot.tensor();
+    if (there.use_count() == 1 && there.storage().use_count() == 1) place = states_[next].birthplace;
+  }
+  births_->ExpectNext(std::move(place), next >= 0 ? states_[next].birth_number : 0);
+}
+
+void Reducer::MoveToOtherMemory(Bucket& bucket) {
+  std::vector<Slot> old;
+  for (const int i : bucket.parameters) old.push_back(states_[i].slot);
+  AllocateSlots(bucket);
+  for (size_t k = 0; k < old.size(); ++k) {
+    const State& state = states_[bucket.parameters[k]];
+    if (!state.ready) continue;
+    Copy(state.slot.tensor(), old[k].tensor());
+    at::Tensor& gradient = parameters_[bucket.parameters[k]].tensor.mutable_grad();
+    if (gradient.defined() && old[k].Holds(gradient)) gradient = state.slot.tensor();
   }
 }
 
@@ -413,6 +468,7 @@ void Reducer::EndBackward(bool complete) {
   not_finite_.clear();
   divisor_.reset();
   in_backward_ = false;
+  if (births_) Births::Activate(nullptr);
   end_is_queued_ = false;
   if (on_end_) on_end_();
 }
