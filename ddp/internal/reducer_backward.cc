@@ -387,9 +387,10 @@ void Reducer::EndBackward(bool complete) {
 void Reducer::ShadowBackward() {
   const c10::NoGradGuard no_grad;
   next_bucket_ = next_delivery_ = 0;
-  const bool used_first = FirstOfStaticGraph() || (DynamicUnused() && options_.skip_all_reduce_unused_params);
+  const bool learns_graph = FirstOfStaticGraph();
+  const bool used_first = learns_graph || (DynamicUnused() && options_.skip_all_reduce_unused_params);
   if (used_first) used_->StartExchange(*group_);
-  if (used_first && !FirstOfStaticGraph()) ThrowIfError(used_->WaitForAll());
+  if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
   for (Bucket& bucket : buckets_) {
     for (const int i : bucket.parameters) states_[i].slot.Reclaim();
     bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
@@ -399,7 +400,8 @@ void Reducer::ShadowBackward() {
   std::vector<at::Tensor> results;
   absl::Status reduced = WaitForBuckets(results);
   if (reduced.ok() && options_.non_finite != NonFinite::kIgnore) reduced = CheckFinite(results);
-  if (MayRebuild() && ready_order_.empty()) {
+  // The first backward of a static graph has no order.
+  if (MayRebuild() && ready_order_.empty() && !learns_graph) {
     for (size_t i = 0; i < parameters_.size(); ++i) ready_order_.push_back(static_cast<int>(i));
   }
   graph_known_ = true;
