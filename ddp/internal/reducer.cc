@@ -172,7 +172,7 @@ void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
 
 void Reducer::PrepareForward(bool sync) {
   if (in_backward_) AbandonBackward();
-  ThrowIfError(std::exchange(last_backward_, absl::OkStatus()));
+  ThrowIfError(Explained(std::exchange(last_backward_, absl::OkStatus())));
   ThrowIfError(Explained(group_->failure()));
   CheckHooks();
   sync_ = sync;
@@ -184,9 +184,11 @@ void Reducer::LeaveWord() {
   last_backward_.Update(TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
 }
 
-// `status`, with the word that a rank left.
 absl::Status Reducer::Explained(const absl::Status& status) const {
-  if (status.ok() || !group_->OnlyLockstepRanks()) return status;
+  if (!group_->OnlyLockstepRanks()) return status;
+  // After a timeout the store may be that of a stopped rank, which would not answer either. One that is gone, with the
+  // rank that served it, is an error at once: then `status` has to do.
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
   std::string word;
   const absl::Status read = TorchStatus("", [&] {
     if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);

@@ -91,6 +91,9 @@ class Reducer {
   // Gradients are divided by this instead of the number of ranks, until the end of the next backward.
   void SetDivisor(int divisor) { divisor_ = divisor; }
 
+  // `status`, of a collective, and what a rank that went away said its last backward had lacked, if one did.
+  absl::Status Explained(const absl::Status& status) const;
+
   // For a rank that has no inputs left: what the others' next backward exchanges, with gradients of zero, and what
   // their next forward does to the layout.
   void ShadowBackward();
@@ -114,7 +117,6 @@ class Reducer {
   void RemoveHooks();
   void CheckHooks() const;
   void LeaveWord();
-  absl::Status Explained(const absl::Status& status) const;
   std::vector<std::vector<int>> FirstLayout() const;
   void BuildBuckets(const std::vector<std::vector<int>>& layout);
   Bucket MakeBucket(const std::vector<int>& parameters);

@@ -61,7 +61,7 @@ void Reducer::MarkUnused() {
   }
   if (options_.skip_all_reduce_unused_params && DynamicUnused()) {
     used_->StartExchange(*group_);
-    ThrowIfError(used_->WaitForAll());
+    ThrowIfError(Explained(used_->WaitForAll()));
   }
   for (const int i : unused) {
     if (!states_[i].ready) MarkReady(i);
@@ -236,7 +236,7 @@ void Reducer::DeliverFinished() {
   for (; next_delivery_ < next_bucket_; ++next_delivery_) {
     Bucket& bucket = buckets_[next_delivery_];
     if (!bucket.work || !bucket.work->IsCompleted()) return;
-    ThrowIfError(bucket.work->Wait());
+    ThrowIfError(Explained(bucket.work->Wait()));
     recorder_.BucketEnded(next_delivery_);
     Deliver(bucket, bucket.buffer);
   }
@@ -390,7 +390,7 @@ void Reducer::ShadowBackward() {
   const bool learns_graph = FirstOfStaticGraph();
   const bool used_first = learns_graph || (DynamicUnused() && options_.skip_all_reduce_unused_params);
   if (used_first) used_->StartExchange(*group_);
-  if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
+  if (used_first && !learns_graph) ThrowIfError(Explained(used_->WaitForAll()));
   for (Bucket& bucket : buckets_) {
     for (const int i : bucket.parameters) states_[i].slot.Reclaim();
     bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
@@ -406,7 +406,7 @@ void Reducer::ShadowBackward() {
   }
   graph_known_ = true;
   EndBackward(/*complete=*/true);
-  ThrowIfError(reduced);
+  ThrowIfError(Explained(reduced));
 }
 
 absl::Status Reducer::NoGradientError() const {

@@ -119,7 +119,6 @@ std::vector<at::Tensor> Replica::Trained(const std::vector<int>& indices) const 
   return trained;
 }
 
-// The order of what is exchanged here is PyTorch's.
 void Replica::BeforeForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (computes_gradients) {
@@ -127,13 +126,18 @@ void Replica::BeforeForward() {
     reducer_->recorder().BeginForward();
   }
   if (casts_) casts_->Restore();
+  ThrowIfError(reducer_->Explained(TorchStatus("", [&] { ExchangeBeforeForward(computes_gradients); })));
+  if (!casts_) return;
+  casts_->Cast();
+  if (computes_gradients) reducer_->ReinstallHooks();
+}
+
+// The order is PyTorch's.
+void Replica::ExchangeBeforeForward(bool computes_gradients) {
   if (join_ && join_->announce) AnnounceNotFinished();
   if (computes_gradients) reducer_->RebuildIfDue();
   if (BroadcastsBuffers()) BroadcastBuffers();
   if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
-  if (!casts_) return;
-  casts_->Cast();
-  if (computes_gradients) reducer_->ReinstallHooks();
 }
 
 void Replica::AfterForward() {

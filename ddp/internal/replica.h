@@ -71,6 +71,7 @@ class Replica {
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
   absl::Status Build(const torch::nn::Module& module);
   void CastBuffers(c10::ScalarType dtype);
+  void ExchangeBeforeForward(bool computes_gradients);
   void AnnounceNotFinished();
   void BroadcastBuffers();
   bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }
