@@ -84,6 +84,7 @@ class Reducer {
   // Called with the parameters of each bucket, in order, as soon as its gradients are averaged.
   using BucketCallback = std::function<void(const std::vector<int>& parameters)>;
   void SetBucketCallback(BucketCallback callback) { on_bucket_ = std::move(callback); }
+  bool has_bucket_callback() const { return on_bucket_ != nullptr; }
 
   // Called when a backward has ended, averaged or not, and when one is given up.
   void SetEndCallback(std::function<void()> callback) { on_end_ = std::move(callback); }

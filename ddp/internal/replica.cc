@@ -113,12 +113,6 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
   return absl::OkStatus();
 }
 
-std::vector<at::Tensor> Replica::Trained(const std::vector<int>& indices) const {
-  std::vector<at::Tensor> trained;
-  for (const int i : indices) trained.push_back(trained_[i].tensor);
-  return trained;
-}
-
 void Replica::BeforeForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (computes_gradients) {
