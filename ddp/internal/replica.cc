@@ -121,6 +121,7 @@ void Replica::BeforeForward() {
   }
   if (casts_) casts_->Restore();
   ThrowIfError(reducer_->Explained(TorchStatus("", [&] { ExchangeBeforeForward(computes_gradients); })));
+  if (computes_gradients) reducer_->recorder().BeginCompute();
   if (!casts_) return;
   casts_->Cast();
   if (computes_gradients) reducer_->ReinstallHooks();
