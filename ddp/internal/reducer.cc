@@ -199,8 +199,10 @@ void Reducer::LeaveWord() {
 }
 
 absl::Status Reducer::Explained(const absl::Status& status) const {
-  const bool group_failed = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
-  if (!group_failed || !group_->OnlyLockstepRanks()) return status;
+  if (!group_->OnlyLockstepRanks()) return status;
+  // After a timeout the store may be that of a stopped rank, which would not answer either. One that is gone, with the
+  // rank that served it, is an error at once: then `status` has to do.
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
   std::string word;
   const absl::Status read = TorchStatus("", [&] {
     if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);

@@ -86,12 +86,16 @@ class Reducer {
   // Called with the parameters of each bucket, in order, as soon as its gradients are averaged.
   using BucketCallback = std::function<void(const std::vector<int>& parameters)>;
   void SetBucketCallback(BucketCallback callback) { on_bucket_ = std::move(callback); }
+  bool has_bucket_callback() const { return on_bucket_ != nullptr; }
 
   // Called when a backward has ended, averaged or not, and when one is given up.
   void SetEndCallback(std::function<void()> callback) { on_end_ = std::move(callback); }
 
   // Gradients are divided by this instead of the number of ranks, until the end of the next backward.
   void SetDivisor(int divisor) { divisor_ = divisor; }
+
+  // `status`, of a collective, and what a rank that went away said its last backward had lacked, if one did.
+  absl::Status Explained(const absl::Status& status) const;
 
   // For a rank that has no inputs left: what the others' next backward exchanges, with gradients of zero, and what
   // their next forward does to the layout.

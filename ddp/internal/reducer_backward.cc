@@ -63,7 +63,7 @@ void Reducer::MarkUnused() {
   }
   if (options_.skip_all_reduce_unused_params && DynamicUnused()) {
     used_->StartExchange(*group_);
-    ThrowIfError(used_->WaitForAll());
+    ThrowIfError(Explained(used_->WaitForAll()));
   }
   for (const int i : unused) {
     if (!states_[i].ready) MarkReady(i);
@@ -290,7 +290,7 @@ void Reducer::DeliverFinished() {
   for (; next_delivery_ < next_bucket_; ++next_delivery_) {
     Bucket& bucket = buckets_[next_delivery_];
     if (!bucket.work || !bucket.work->IsCompleted()) return;
-    ThrowIfError(bucket.work->Wait());
+    ThrowIfError(Explained(bucket.work->Wait()));
     recorder_.BucketEnded(next_delivery_);
     Deliver(bucket, bucket.buffer);
   }
@@ -493,7 +493,7 @@ void Reducer::ShadowBackward() {
   if (!learns_graph) InventReadyOrder();  // a backward in which others learn a static graph gives them no order
   used_known_ = options_.static_graph;
   EndBackward(/*complete=*/true);
-  ThrowIfError(reduced);
+  ThrowIfError(Explained(reduced));
 }
 
 absl::Status Reducer::NoGradientError() const {
