@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -84,27 +85,35 @@ class GradientAllocator final : public at::Allocator {
 
 void Births::Activate(std::shared_ptr<Births> births) { active = std::move(births); }
 
-void Births::ExpectNext(std::shared_ptr<Birthplace> place, int number) {
+void Births::Begin() {
+  counts_.clear();
   requests_.clear();
-  expected_ = std::move(place);
-  awaited_ = number;
+  expected_.clear();
 }
+
+void Births::Expect(std::shared_ptr<Birthplace> place, int number) {
+  const size_t bytes = place->bytes;
+  expected_[{bytes, number}] = std::move(place);
+}
+
+void Births::Withdraw(size_t bytes, int number) { expected_.erase({bytes, number}); }
 
 std::shared_ptr<Birthplace> Births::Take(size_t bytes) {
-  if (!expected_ || expected_->bytes != bytes || --awaited_ != 0) return nullptr;
-  return expected_->occupied.exchange(true) ? nullptr : std::move(expected_);
+  const auto found = expected_.find({bytes, ++counts_[bytes]});
+  if (found == expected_.end()) return nullptr;
+  std::shared_ptr<Birthplace> place = std::move(found->second);
+  expected_.erase(found);
+  return place->occupied.exchange(true) ? nullptr : place;
 }
 
-void Births::Note(void* data, size_t bytes) { requests_.push_back({data, bytes}); }
+void Births::Note(void* data, size_t bytes) { requests_.push_back({data, bytes, counts_[bytes]}); }
 
 int Births::NumberOf(const void* data, size_t bytes) const {
-  int number = 0, found = 0;
-  for (const Request& request : requests_) {
-    if (request.bytes != bytes) continue;
-    ++number;
-    if (request.data == data) found = number;  // the last: memory may be given again
-  }
-  return found;
+  // The last: memory may have been given before.
+  const auto found = std::find_if(requests_.rbegin(), requests_.rend(), [&](const Request& request) {
+    return request.data == data && request.bytes == bytes;
+  });
+  return found == requests_.rend() ? 0 : found->number;
 }
 
 bool GradientAllocatorInstalled() { return base != nullptr; }

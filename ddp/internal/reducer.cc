@@ -31,6 +31,9 @@ std::vector<BucketItem> Items(const std::vector<ReducedParameter>& parameters, c
   return items;
 }
 
+// Where something else was born so often, the graph is not the same in every backward.
+constexpr int kMisbirths = 3;
+
 std::vector<std::vector<int>> Assign(const std::vector<ReducedParameter>& parameters, const std::vector<int>& order,
                                      const std::vector<int64_t>& limits, BucketOrder bucket_order) {
   auto layout = AssignBuckets(Items(parameters, order), limits, bucket_order);
@@ -167,7 +170,7 @@ void Reducer::AllocateSlots(Bucket& bucket) {
     states_[i].slot = Slot(bucket.buffer, offset, parameter);
     offset += parameter.numel();
     states_[i].birthplace.reset();
-    if (!births_ || states_[i].birth_number < 0 || parameter.nbytes() < Births::kLeastBytes) continue;
+    if (!births_ || states_[i].misbirths > kMisbirths || parameter.nbytes() < Births::kLeastBytes) continue;
     states_[i].birthplace = std::make_shared<Birthplace>();
     states_[i].birthplace->data = states_[i].slot.tensor().data_ptr();
     states_[i].birthplace->bytes = parameter.nbytes();

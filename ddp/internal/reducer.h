@@ -94,9 +94,6 @@ class Reducer {
   // Gradients are divided by this instead of the number of ranks, until the end of the next backward.
   void SetDivisor(int divisor) { divisor_ = divisor; }
 
-  // `status`, of a collective, and what a rank that went away said its last backward had lacked, if one did.
-  absl::Status Explained(const absl::Status& status) const;
-
   // For a rank that has no inputs left: what the others' next backward exchanges, with gradients of zero, and what
   // their next forward does to the layout.
   void ShadowBackward();
@@ -135,7 +132,7 @@ class Reducer {
   void MarkUnused();
   void MarkReady(int index);
   void AllocateSlots(Bucket& bucket);
-  void ExpectAfter(int index);
+  void ExpectBirths(const std::vector<int>& parameters);
   bool BornInPlace(int index);
   void MoveToOtherMemory(Bucket& bucket);
   void CopyIntoSlot(int index, bool used);
@@ -170,8 +167,8 @@ class Reducer {
     at::ScalarType dtype = at::kFloat;  // of the gradient after backward
     Slot slot;
     std::shared_ptr<Birthplace> birthplace;  // the slot's memory, if a gradient may be born there
-    int birth_number = 0;                    // see Births; 0: not known, -1: no more
-    int next = -1;                           // the parameter whose gradient came after its own, in the last backward
+    int birth_number = 0;                    // see Births; 0: not known
+    int misbirths = 0;                       // how often something else was born there
     bool ready = false;
     int expected = 0;   // of a static graph: how often its hook runs in a backward
     int remaining = 0;  // in this one
@@ -193,7 +190,6 @@ class Reducer {
   size_t ordered_ = 0;           // the buckets before it, which start in order
   std::vector<State> states_;
   std::shared_ptr<Births> births_;  // null: no gradient is born in a bucket
-  int last_gradient_ = -1;          // the parameter of the one that came last in this backward
   absl::optional<UsedParameters> used_;
   int layout_ = 0;
   bool sync_ = true;

@@ -22,11 +22,19 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Whether nobody but its parameter refers to the gradient, and the engine to `arriving`, which it may be made of.
+// Whether nobody but its parameter refers to the gradient's memory, and the engine to `arriving`, which it may be made
+// of, and which, being a transposed weight's, may be a view of a tensor that nobody else has.
 bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
   if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
-  const bool of_arriving = arriving.defined() && arriving.has_storage() && arriving.is_alias_of(gradient);
-  return gradient.storage().use_count() == (of_arriving ? 2 : 1);
+  size_t holders = 1;
+  if (arriving.defined() && arriving.has_storage() && arriving.is_alias_of(gradient)) {
+    ++holders;
+    if (arriving.is_view()) {
+      if (arriving._base().use_count() > (gradient.is_view() ? 2 : 1)) return false;
+      ++holders;
+    }
+  }
+  return gradient.storage().use_count() == holders;
 }
 
 // A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.
@@ -45,8 +53,11 @@ void Reducer::BeginBackward() {
   next_bucket_ = next_delivery_ = 0;
   for (State& state : states_) state.remaining = state.expected;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { FinishBackward(); });
-  last_gradient_ = -1;
-  if (births_) Births::Activate(births_);
+  if (births_) {
+    births_->Begin();
+    for (const Bucket& bucket : buckets_) ExpectBirths(bucket.parameters);
+    Births::Activate(births_);
+  }
   if (!FirstOfStaticGraph()) MarkUnused();
 }
 
@@ -104,7 +115,6 @@ void Reducer::OnGradient(int index, const at::Tensor& arriving) {
   if (index == options_.delay_until) StartDelayed();
   DeliverFinished();
   arriving_.reset();
-  if (births_) ExpectAfter(index);
 }
 
 void Reducer::MarkReady(int index) {
@@ -157,44 +167,45 @@ void Reducer::CopyIntoSlot(int index, bool used) {
   }
 }
 
+// The gradients that are still to come, where nobody holds what their slots have.
+void Reducer::ExpectBirths(const std::vector<int>& parameters) {
+  for (const int i : parameters) {
+    const State& state = states_[i];
+    const at::Tensor& there = state.slot.tensor();
+    if (!state.birthplace || state.birth_number == 0 || state.ready) continue;
+    if (there.use_count() == 1 && there.storage().use_count() == 1)
+      births_->Expect(state.birthplace, state.birth_number);
+  }
+}
+
 // Whether the parameter's gradient was computed in its slot, which then is the gradient. If something else lives there
-// it stays, and the bucket moves; that would happen in every step, so nothing is born there any more.
+// it stays, and the bucket moves.
 bool Reducer::BornInPlace(int index) {
   State& state = states_[index];
+  const Birthplace& birthplace = *state.birthplace;
+  births_->Withdraw(birthplace.bytes, state.birth_number);
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::Tensor& place = state.slot.tensor();
   const bool usable = gradient.defined() && gradient.layout() == at::kStrided && gradient.strides() == place.strides() &&
                       gradient.scalar_type() == place.scalar_type() && Unshared(gradient, arriving_);
-  if (!state.birthplace->occupied) {
-    if (usable) state.birth_number = births_->NumberOf(gradient.const_data_ptr(), state.birthplace->bytes);
-    return false;
-  }
-  if (usable && gradient.const_data_ptr() == state.birthplace->data) {
+  if (birthplace.occupied && usable && gradient.const_data_ptr() == birthplace.data) {
     gradient = place;
     return true;
   }
-  state.birth_number = -1;
-  MoveToOtherMemory(buckets_[state.bucket]);
-  return false;
-}
-
-// After the gradient of a parameter that of the same one is expected as in the last backward, in its slot if nobody
-// holds what is there.
-void Reducer::ExpectAfter(int index) {
-  if (last_gradient_ >= 0) states_[last_gradient_].next = index;
-  last_gradient_ = index;
-  const int next = states_[index].next;
-  std::shared_ptr<Birthplace> place;
-  if (next >= 0 && !states_[next].ready && states_[next].birth_number > 0) {
-    const at::Tensor& there = states_[next].slot.tensor();
-    if (there.use_count() == 1 && there.storage().use_count() == 1) place = states_[next].birthplace;
+  state.birth_number = usable ? births_->NumberOf(gradient.const_data_ptr(), birthplace.bytes) : 0;
+  if (birthplace.occupied) {
+    ++state.misbirths;
+    MoveToOtherMemory(buckets_[state.bucket]);
   }
-  births_->ExpectNext(std::move(place), next >= 0 ? states_[next].birth_number : 0);
+  return false;
 }
 
 void Reducer::MoveToOtherMemory(Bucket& bucket) {
   std::vector<Slot> old;
-  for (const int i : bucket.parameters) old.push_back(states_[i].slot);
+  for (const int i : bucket.parameters) {
+    old.push_back(states_[i].slot);
+    if (states_[i].birthplace) births_->Withdraw(states_[i].birthplace->bytes, states_[i].birth_number);
+  }
   AllocateSlots(bucket);
   for (size_t k = 0; k < old.size(); ++k) {
     const State& state = states_[bucket.parameters[k]];
@@ -203,6 +214,7 @@ void Reducer::MoveToOtherMemory(Bucket& bucket) {
     at::Tensor& gradient = parameters_[bucket.parameters[k]].tensor.mutable_grad();
     if (gradient.defined() && old[k].Holds(gradient)) gradient = state.slot.tensor();
   }
+  ExpectBirths(bucket.parameters);
 }
 
 void Reducer::TakeSparse(int index) {
