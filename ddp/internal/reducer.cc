@@ -47,8 +47,8 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
   Hook(Reducer* reducer, int index) : reducer_(reducer), index_(index) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& inputs) override {
-    reducer_->OnGradient(index_, inputs.empty() ? at::Tensor() : inputs.front());
+                                            const torch::autograd::variable_list&) override {
+    reducer_->OnGradient(index_);
     return outputs;
   }
 

@@ -126,7 +126,7 @@ class Reducer {
   bool DynamicUnused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool FirstOfStaticGraph() const { return options_.static_graph && !graph_known_; }
 
-  void OnGradient(int index, const at::Tensor& arriving);
+  void OnGradient(int index);
   void MarkUnused();
   void MarkReady(int index);
   void CopyIntoSlot(int index, bool used);
@@ -187,7 +187,6 @@ class Reducer {
   bool end_is_queued_ = false;    // of a backward that is not averaged
   bool graph_known_ = false;      // of a static graph: this rank's first backward is over
   bool used_known_ = false;       // and which parameters any rank uses, exchanged in the first backward of any
-  at::Tensor arriving_;           // what the engine holds of the gradient that has just come in
   size_t next_bucket_ = 0;        // the first that has not started
   size_t next_delivery_ = 0;      // the first whose result is not in the gradients
   std::vector<int> ready_order_;  // of the first backward

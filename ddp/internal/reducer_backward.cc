@@ -28,11 +28,9 @@ void Scale(const at::Tensor& out, const at::Tensor& in, double factor) {
   at::mul_out(result, in, at::native::wrapped_scalar_tensor(factor));
 }
 
-// Whether nobody but its parameter refers to the gradient, and the engine to `arriving`, which it may be made of.
-bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
-  if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
-  const bool of_arriving = arriving.defined() && arriving.has_storage() && arriving.is_alias_of(gradient);
-  return gradient.storage().use_count() == (of_arriving ? 2 : 1);
+// Whether nobody but its parameter refers to the gradient.
+bool Unshared(const at::Tensor& gradient) {
+  return gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
 }
 
 // A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.
@@ -74,7 +72,7 @@ void Reducer::MarkUnused() {
   }
 }
 
-void Reducer::OnGradient(int index, const at::Tensor& arriving) {
+void Reducer::OnGradient(int index) {
   const at::Tensor& gradient = parameters_[index].tensor.grad();
   // A gradient may arrive undefined, from an output that the loss does not depend on.
   if (used_ && (DynamicUnused() || !used_known_) && gradient.defined()) used_->Mark(index);
@@ -101,13 +99,11 @@ void Reducer::OnGradient(int index, const at::Tensor& arriving) {
     }
     if (--state.remaining > 0) return;
   }
-  arriving_ = arriving;
+  DeliverFinished();
   MarkReady(index);
   if (MayRebuild() && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
   StartFullBuckets();
   if (index == options_.delay_until) StartDelayed();
-  DeliverFinished();
-  arriving_.reset();
 }
 
 void Reducer::MarkReady(int index) {
@@ -230,11 +226,12 @@ void Reducer::ReplaceGradients(const Bucket& bucket) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (!gradient.defined() || states_[i].slot.Holds(gradient)) continue;
     if (NeedsSink() && !used_->Used(i)) continue;
-    if (options_.gradient_as_bucket_view || Unshared(gradient, arriving_)) gradient = states_[i].slot.tensor();
+    if (options_.gradient_as_bucket_view || Unshared(gradient)) gradient = states_[i].slot.tensor();
   }
 }
 
-// Buckets whose all_reduce is over while backward goes on.
+// Buckets whose all_reduce is over while backward goes on. Not those that the gradient at hand has just filled: the
+// engine still refers to that one.
 void Reducer::DeliverFinished() {
   // Which parameters any rank used, and whether all is finite, is known at the end.
   if (NeedsSink() || options_.non_finite != NonFinite::kIgnore) return;
@@ -266,9 +263,13 @@ void Reducer::DeliverParameter(int index) {
   const at::Tensor& average = states_[index].slot.tensor();
   if (average.scalar_type() != states_[index].dtype) {
     gradient = average.to(states_[index].dtype);
-  } else if (!gradient.defined() || gradient.scalar_type() != average.scalar_type()) {
-    gradient = average;  // also where it is that of a parameter in another dtype for now (MixedPrecision)
-  } else if (!gradient.is_alias_of(average)) {
+    return;
+  }
+  if (gradient.defined() && gradient.is_alias_of(average)) return;
+  // The dtype differs where the gradient is that of a parameter in another one for now (MixedPrecision).
+  if (!gradient.defined() || gradient.scalar_type() != average.scalar_type() || Unshared(gradient)) {
+    gradient = average;
+  } else {
     gradient.detach().copy_(average);
   }
 }
@@ -413,7 +414,6 @@ void Reducer::EndBackward(bool complete) {
     state.ready = false;
     if (FirstOfStaticGraph()) state.expected = 0;  // to be learnt again
   }
-  arriving_.reset();
   if (!complete) ready_order_.clear();
   if (DynamicUnused()) used_->Clear();
   not_finite_.clear();
@@ -432,7 +432,9 @@ void Reducer::ShadowBackward() {
   if (used_first) used_->StartExchange(*group_);
   if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
   for (Bucket& bucket : buckets_) {
-    for (const int i : bucket.parameters) states_[i].slot.Reclaim();
+    if (!bucket.sparse) {
+      for (const int i : bucket.parameters) states_[i].slot.Reclaim();
+    }
     bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
     Launch(bucket);
   }
