@@ -1,5 +1,6 @@
 #include "lockstep/ddp/clip_grad_norm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -138,10 +139,9 @@ absl::Status CheckFinite(double norm, double norm_type, const std::vector<Report
   if (std::isfinite(norm)) return absl::OkStatus();
   const auto first = std::find_if(reports.begin(), reports.end(),
                                   [](const Report& report) { return report.first_nonfinite != kNone; });
-  const std::string whose = first == reports.end()
-                                ? std::string("though every single gradient's is finite")
-                                : absl::StrCat("first that of parameter ", first->first_nonfinite, " on rank ",
-                                               first - reports.begin());
+  const std::string whose = first == reports.end() ? std::string("though every single gradient's is finite")
+                                                   : absl::StrCat("first that of parameter ", first->first_nonfinite,
+                                                                  " on rank ", first - reports.begin());
   return absl::FailedPreconditionError(absl::StrCat("expected a finite norm of order ", norm_type,
                                                     " of the gradients, found ", norm, ", ", whose,
                                                     "; no gradient was changed"));

@@ -30,8 +30,8 @@ struct ClipGradNormOptions {
 };
 
 // Scales the gradients of `parameters`, in place, by min(1, max_norm / (norm + 1e-6)), where norm is that of all
-// gradients as one vector, and returns norm as it was before: torch::nn::utils::clip_grad_norm_ over ranks. To be called
-// between backward and the optimizer's step.
+// gradients as one vector, and returns norm as it was before: torch::nn::utils::clip_grad_norm_ over ranks. To be
+// called between backward and the optimizer's step.
 //
 //   loss.backward();   // DDP leaves the same gradients on every rank
 //   absl::StatusOr<double> norm = ddp::ClipGradNorm(*group, ddp.parameters(), /*max_norm=*/1.0);

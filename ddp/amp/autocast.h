@@ -27,9 +27,9 @@ namespace lockstep::ddp {
 // found. They have to end in the thread, and in reverse of the order, in which they were made.
 class Autocast {
  public:
-  // `dtype`: half or bfloat16; not set: the thread's own, which is half for CUDA and bfloat16 for the CPU unless changed.
-  // `cache_enabled`: keep cast parameters; not set: as it is. Throws c10::ValueError for a device type other than CPU and
-  // CUDA, and for other dtypes.
+  // `dtype`: half or bfloat16; not set: the thread's own, which is half for CUDA and bfloat16 for the CPU unless
+  // changed. `cache_enabled`: keep cast parameters; not set: as it is. Throws c10::ValueError for a device type other
+  // than CPU and CUDA, and for other dtypes.
   explicit Autocast(c10::DeviceType device_type, absl::optional<c10::ScalarType> dtype = absl::nullopt,
                     bool enabled = true, absl::optional<bool> cache_enabled = absl::nullopt);
   ~Autocast();

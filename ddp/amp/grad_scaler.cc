@@ -1,5 +1,6 @@
 #include "lockstep/ddp/amp/grad_scaler.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
@@ -60,9 +61,9 @@ absl::StatusOr<std::vector<Batch>> GradientsOf(const torch::optim::Optimizer& op
       if (!parameter.grad().defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
       const at::Tensor gradient = parameter.grad().is_sparse() ? parameter.grad()._values() : parameter.grad();
       if (gradient.scalar_type() == at::kHalf) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("expected gradients in float, found half for parameter ", p, " of parameter group ", g,
-                         "; keep parameters in float and compute under Autocast"));
+        return absl::FailedPreconditionError(absl::StrCat("expected gradients in float, found half for parameter ", p,
+                                                          " of parameter group ", g,
+                                                          "; keep parameters in float and compute under Autocast"));
       }
       AddTo(batches, gradient);
     }
@@ -120,8 +121,8 @@ absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Opti
     found_inf.add_(found.to(found_inf.device()));
   }
   if (options_.group != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        Annotate(options_.group->AllReduce(found_inf, comm::ReduceOp::kMax), "GradScaler: which ranks found infinities"));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(options_.group->AllReduce(found_inf, comm::ReduceOp::kMax),
+                                      "GradScaler: which ranks found infinities"));
   }
   return found_inf;
 }

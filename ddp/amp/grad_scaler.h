@@ -19,8 +19,8 @@ namespace lockstep::ddp {
 // The names and defaults are those of torch.amp.GradScaler, but where noted.
 struct GradScalerOptions {
   double init_scale = 65536;
-  double growth_factor = 2;       // more than 1
-  double backoff_factor = 0.5;    // between 0 and 1
+  double growth_factor = 2;        // more than 1
+  double backoff_factor = 0.5;     // between 0 and 1
   int64_t growth_interval = 2000;  // at least 1
   bool enabled = true;
 
@@ -41,8 +41,8 @@ struct GradScalerState {
 // Multiplies the loss, so that small gradients do not vanish in half precision, divides the gradients again before the
 // step, and skips steps whose gradients overflowed. The scale halves (backoff_factor) after a skipped step and doubles
 // (growth_factor) after growth_interval steps without one; Micikevicius et al., "Mixed Precision Training", 2018, and
-// torch.amp.GradScaler, whose rule it keeps, by the same kernels. On CPUs and GPUs. bfloat16 has float's range and needs
-// none of it.
+// torch.amp.GradScaler, whose rule it keeps, by the same kernels. On CPUs and GPUs. bfloat16 has float's range and
+// needs none of it.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(ddp::GradScaler scaler, ddp::GradScaler::Create());
 //   scaler.Scale(loss).backward();
@@ -58,7 +58,8 @@ struct GradScalerState {
 // step, since each decides by the same numbers. With `group` Unscale(), or Step() in its place, is one all-reduce of a
 // float, on the scale's device, by all ranks, also by one whose optimizer has no gradients.
 //
-// Not thread-safe. Errors of LibTorch come as TorchStatus() gives them; only Scale() throws, as it is part of the graph.
+// Not thread-safe. Errors of LibTorch come as TorchStatus() gives them; only Scale() throws, as it is part of the
+// graph.
 class GradScaler {
  public:
   // InvalidArgument for factors, a scale or an interval out of range.
@@ -68,17 +69,17 @@ class GradScaler {
   // losses are better in float, as autocast's loss functions leave them. The first call decides the scale's device.
   at::Tensor Scale(const at::Tensor& outputs);
 
-  // Divides the gradients of the optimizer's parameters by the scale, in place, and notes whether one is infinite or NaN
-  // afterwards. FailedPrecondition: called a second time or after Step(), before the first Scale(), with no gradient at
-  // all (without `group`), or with gradients in half, whose parameters should be in float under Autocast.
+  // Divides the gradients of the optimizer's parameters by the scale, in place, and notes whether one is infinite or
+  // NaN afterwards. FailedPrecondition: called a second time or after Step(), before the first Scale(), with no
+  // gradient at all (without `group`), or with gradients in half, whose parameters should be in float under Autocast.
   absl::Status Unscale(torch::optim::Optimizer& optimizer);
 
   // Unscale(), unless it was called, and optimizer.step() if all gradients are finite. Returns whether it stepped.
   // FailedPrecondition as Unscale(), or called a second time.
   absl::StatusOr<bool> Step(torch::optim::Optimizer& optimizer);
 
-  // Ends the iteration: adapts the scale, or sets it to `new_scale`, more than 0. FailedPrecondition if no optimizer was
-  // unscaled and there is no `new_scale`, or before the first Scale().
+  // Ends the iteration: adapts the scale, or sets it to `new_scale`, more than 0. FailedPrecondition if no optimizer
+  // was unscaled and there is no `new_scale`, or before the first Scale().
   absl::Status Update(absl::optional<double> new_scale = absl::nullopt);
 
   // 1 if not enabled. Waits for the scale's device.

@@ -92,7 +92,7 @@ TEST(GradScaler, GrowsAfterAnIntervalWithoutOverflow) {
   GradScaler scaler = Scaler(options);
   Training training;
   // By the rule: after each 3 good steps in a row it doubles; a bad one halves it and starts counting anew.
-  const std::vector<std::pair<bool, double>> iterations = {{true, 4}, {true, 4},  {true, 8}, {true, 8}, {true, 8},
+  const std::vector<std::pair<bool, double>> iterations = {{true, 4},  {true, 4}, {true, 8}, {true, 8}, {true, 8},
                                                            {false, 4}, {true, 4}, {true, 4}, {true, 8}};
   const std::vector<int64_t> trackers = {1, 2, 0, 1, 2, 0, 1, 2, 0};
   for (size_t i = 0; i < iterations.size(); ++i) {
@@ -166,7 +166,8 @@ TEST(GradScaler, RefusesCallsOutOfOrder) {
             refused("GradScaler: Unscale was called twice for this optimizer since the last Update"));
   EXPECT_EQ(training.parameter.grad()[0].item<double>(), 1);
   ASSERT_TRUE(*scaler.Step(training.optimizer));
-  EXPECT_EQ(scaler.Unscale(training.optimizer), refused("GradScaler: Unscale was called after Step for this optimizer"));
+  EXPECT_EQ(scaler.Unscale(training.optimizer),
+            refused("GradScaler: Unscale was called after Step for this optimizer"));
   EXPECT_EQ(scaler.Step(training.optimizer).status(),
             refused("GradScaler: Step was called twice for this optimizer since the last Update"));
   EXPECT_EQ(training.value(), 0);

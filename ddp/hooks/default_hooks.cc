@@ -45,9 +45,9 @@ std::shared_ptr<GradBucket> Cast(const GradBucket& bucket, c10::ScalarType dtype
   auto cast = std::make_shared<GradBucket>(bucket);
   cast->buffer = bucket.buffer.to(dtype);
   for (at::Tensor& gradient : cast->gradients) {
-    gradient = cast->buffer.as_strided(gradient.sizes(), gradient.strides(),
-                                       gradient.storage_offset() - bucket.buffer.storage_offset() +
-                                           cast->buffer.storage_offset());
+    gradient = cast->buffer.as_strided(
+        gradient.sizes(), gradient.strides(),
+        gradient.storage_offset() - bucket.buffer.storage_offset() + cast->buffer.storage_offset());
   }
   return cast;
 }
@@ -58,9 +58,8 @@ CommunicationHook CompressWrapper(CommunicationHook hook, c10::ScalarType dtype)
     if (!real.ok()) return Failed(real);
     const std::shared_ptr<GradBucket> cast = Cast(bucket, dtype);
     // The hook may refer to its bucket until its future is there.
-    return CastInto(bucket.buffer, hook(*cast).Then([cast](at::Tensor value) -> absl::StatusOr<at::Tensor> {
-      return value;
-    }));
+    return CastInto(bucket.buffer,
+                    hook(*cast).Then([cast](at::Tensor value) -> absl::StatusOr<at::Tensor> { return value; }));
   };
 }
 

@@ -16,9 +16,7 @@ using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
 using ::testing::HasSubstr;
 
-std::vector<at::Tensor> Gradients(int rank) {
-  return {RandomGradient({4, 3}, rank, 0), RandomGradient({5}, rank, 1)};
-}
+std::vector<at::Tensor> Gradients(int rank) { return {RandomGradient({4, 3}, rank, 0), RandomGradient({5}, rank, 1)}; }
 
 // Sums in rank order, as the ranks of the test do.
 at::Tensor Sum(int ranks, const std::function<at::Tensor(at::Tensor gradients)>& prepare) {
@@ -56,10 +54,12 @@ TEST(Bf16Compress, CastsDividesSumsAndCastsBack) {
 }
 
 TEST(CompressWrapper, AroundAllReduceIsTheCompressHook) {
-  ExpectReduces(3, [](ProcessGroup* group) { return Fp16CompressWrapper(AllReduce(group)); },
-                Sum(3, [](at::Tensor g) { return g.to(at::kHalf) / 3; }).to(at::kFloat));
-  ExpectReduces(3, [](ProcessGroup* group) { return Bf16CompressWrapper(AllReduce(group)); },
-                Sum(3, [](at::Tensor g) { return g.to(at::kBFloat16) / 3; }).to(at::kFloat));
+  ExpectReduces(
+      3, [](ProcessGroup* group) { return Fp16CompressWrapper(AllReduce(group)); },
+      Sum(3, [](at::Tensor g) { return g.to(at::kHalf) / 3; }).to(at::kFloat));
+  ExpectReduces(
+      3, [](ProcessGroup* group) { return Bf16CompressWrapper(AllReduce(group)); },
+      Sum(3, [](at::Tensor g) { return g.to(at::kBFloat16) / 3; }).to(at::kFloat));
 }
 
 TEST(CompressWrapper, GivesTheHookEachGradientInHalfPrecision) {

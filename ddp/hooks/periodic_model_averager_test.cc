@@ -63,21 +63,21 @@ TEST(PeriodicModelAverager, UsesOneCollectiveForEachDtype) {
 }
 
 TEST(PeriodicModelAverager, RefusesWhatItCannotAverage) {
-  EXPECT_EQ(RunRanksOk(1,
-                       [](ProcessGroup& group) {
-                         auto averager = PeriodicModelAverager::Create(&group, {1});
-                         ASSERT_TRUE(averager.ok()) << averager.status();
-                         EXPECT_THAT(
-                             std::string(averager->AverageParameters({at::ones({1}), at::ones({1}, at::kInt)}).message()),
-                             HasSubstr("parameter 1 is Int"));
-                         EXPECT_EQ(averager->AverageParameters({at::Tensor()}).code(),
-                                   absl::StatusCode::kInvalidArgument);
-                         EXPECT_THAT(std::string(PeriodicModelAverager::Create(&group, {0}).status().message()),
-                                     HasSubstr("period is 0"));
-                         EXPECT_THAT(std::string(PeriodicModelAverager::Create(&group, {1, -1}).status().message()),
-                                     HasSubstr("warmup_steps is -1"));
-                       }),
-            absl::OkStatus());
+  EXPECT_EQ(
+      RunRanksOk(1,
+                 [](ProcessGroup& group) {
+                   auto averager = PeriodicModelAverager::Create(&group, {1});
+                   ASSERT_TRUE(averager.ok()) << averager.status();
+                   EXPECT_THAT(
+                       std::string(averager->AverageParameters({at::ones({1}), at::ones({1}, at::kInt)}).message()),
+                       HasSubstr("parameter 1 is Int"));
+                   EXPECT_EQ(averager->AverageParameters({at::Tensor()}).code(), absl::StatusCode::kInvalidArgument);
+                   EXPECT_THAT(std::string(PeriodicModelAverager::Create(&group, {0}).status().message()),
+                               HasSubstr("period is 0"));
+                   EXPECT_THAT(std::string(PeriodicModelAverager::Create(&group, {1, -1}).status().message()),
+                               HasSubstr("warmup_steps is -1"));
+                 }),
+      absl::OkStatus());
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ struct PostLocalSgdOptions {
 //   LOCKSTEP_RETURN_IF_ERROR(averager.AverageParameters(ddp.parameters()));   // on every rank, after every step
 //
 // The averager's warm-up must be as long as the hook's. DDP's own broadcasts of buffers go on among all ranks. An
-// optimizer's state, such as momentum, is not averaged. A checkpoint has the parameters of the rank that writes it: save
-// after a step that averaged.
+// optimizer's state, such as momentum, is not averaged. A checkpoint has the parameters of the rank that writes it:
+// save after a step that averaged.
 //
 // Both groups must outlive the hook. Every rank of `group` must create one, with the same options and a sub-group that
 // it belongs to; nothing is exchanged. InvalidArgument: start_local_sgd_iter is negative, or `subgroup` is null though

@@ -4,7 +4,6 @@
 
 #include <functional>
 
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"

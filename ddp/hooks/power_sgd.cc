@@ -107,8 +107,8 @@ void SplitByGradient(GradBucket& bucket, const PowerSgdOptions& options, Step& s
                    [&](const Matrix& a, const Matrix& b) { return first(a) < first(b); });
 }
 
-// The whole bucket as one matrix, which is made when the errors are in. Old layouts' warm starts stay behind, as buckets
-// are laid out anew once, and a warm start is small.
+// The whole bucket as one matrix, which is made when the errors are in. Old layouts' warm starts stay behind, as
+// buckets are laid out anew once, and a warm start is small.
 void TakeWhole(GradBucket& bucket, Step& step) {
   step.matrices.push_back(
       {absl::StrCat("layout ", bucket.layout, " bucket ", bucket.index), bucket.buffer, {}, {}, {}});
@@ -302,7 +302,8 @@ absl::Status CheckOptions(const PowerSgdOptions& options) {
 
 absl::StatusOr<CommunicationHook> Make(comm::ProcessGroup* group, const PowerSgdOptions& options, bool batched) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
-  return [compressor = std::make_shared<Compressor>(group, options, batched), plain = AllReduce(group)](GradBucket& bucket) {
+  return [compressor = std::make_shared<Compressor>(group, options, batched),
+          plain = AllReduce(group)](GradBucket& bucket) {
     if (!compressor->Compresses(bucket)) return plain(bucket);
     auto [step, work] = compressor->Begin(bucket);
     return Future(std::move(work), step->buffer).Then([compressor, step = step](const at::Tensor&) {

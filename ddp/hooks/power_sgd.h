@@ -65,14 +65,14 @@ struct PowerSgdOptions {
 //   LOG(INFO) << options.statistics->rate() << " times fewer elements";
 //
 // A gradient of shape [n, a, b, ...] counts as a matrix of n rows and a * b * ... columns. Those not worth compressing,
-// such as biases, are all-reduced as they are. Every rank gets the same bits. An average over the ranks that has no more
-// than matrix_approximation_rank linearly independent rows is reproduced up to rounding.
+// such as biases, are all-reduced as they are. Every rank gets the same bits. An average over the ranks that has no
+// more than matrix_approximation_rank linearly independent rows is reproduced up to rounding.
 //
 // Errors and warm starts are kept for each parameter, by its name, so they survive DDP's laying out its buckets anew;
 // those of a parameter whose shape, dtype or device has changed are dropped. A gradient of zeros (an unused parameter)
-// is harmless; one that is not finite spoils its own step only. One hook serves one DistributedDataParallel; copies share their state. Its collectives: one for each
-// bucket in the thread that runs backward, and one where the future is waited for; so the order is the same on all
-// ranks, but Python ranks, which have three, cannot take part.
+// is harmless; one that is not finite spoils its own step only. One hook serves one DistributedDataParallel; copies
+// share their state. Its collectives: one for each bucket in the thread that runs backward, and one where the future is
+// waited for; so the order is the same on all ranks, but Python ranks, which have three, cannot take part.
 //
 // `group`, the one that was wrapped with, must outlive the hook. Creating it is not collective; every rank must create
 // it with the same options. InvalidArgument: matrix_approximation_rank below 1, start_power_sgd_iter negative,

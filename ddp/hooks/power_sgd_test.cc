@@ -104,8 +104,9 @@ TEST(PowerSgd, LeavesScalarsAndEmptyGradientsUncompressed) {
   PowerSgdOptions options = FromTheStart();
   options.min_compression_rate = 0.4;
   OnRanks(2, [&](ProcessGroup& group) {
-    const at::Tensor reduced = Reduce(Make(PowerSgd, group, options),
-                                      MakeBucket({at::full({}, 2.0f * group.rank()), at::zeros({0, 3}), at::ones({3})}));
+    const at::Tensor reduced =
+        Reduce(Make(PowerSgd, group, options),
+               MakeBucket({at::full({}, 2.0f * group.rank()), at::zeros({0, 3}), at::ones({3})}));
     EXPECT_LT(Distance(reduced, at::ones({4})), 1e-6);
   });
 }
@@ -220,7 +221,8 @@ TEST(PowerSgd, CountsElementsAndBytesOfCompressedSteps) {
     const CommunicationHook hook = Make(PowerSgd, group, options);
     EXPECT_EQ(options.statistics->rate(), 0);
     for (int step = 0; step < 3; ++step)
-      Reduce(hook, MakeBucket({RandomGradient({20, 30}, group.rank(), step, at::kDouble), at::zeros({9}, at::kDouble)}));
+      Reduce(hook,
+             MakeBucket({RandomGradient({20, 30}, group.rank(), step, at::kDouble), at::zeros({9}, at::kDouble)}));
     EXPECT_EQ(options.statistics->elements_before, 2 * (20 * 30 + 9));
     EXPECT_EQ(options.statistics->elements_after, 2 * ((20 + 30) * 2 + 9));
     EXPECT_EQ(options.statistics->bytes_before, 8 * 2 * (20 * 30 + 9));

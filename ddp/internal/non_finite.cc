@@ -1,8 +1,5 @@
 #include "lockstep/ddp/internal/non_finite.h"
 
-#include <ATen/ATen.h>
-
-#include <cmath>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -22,14 +19,6 @@ std::vector<NonFiniteGradient> OnRank(int rank, const std::string& names) {
 }
 
 }  // namespace
-
-bool HasNonFinite(const at::Tensor& tensor) {
-  // A sum is the cheapest pass over all elements; one that overflows is looked at again.
-  if (!tensor.is_floating_point() && !tensor.is_complex()) return false;
-  const at::Tensor sum = tensor.sum();
-  if (sum.isfinite().item<bool>()) return false;
-  return !tensor.isfinite().all().item<bool>();
-}
 
 absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
                                                               const std::vector<std::string>& in_sum,

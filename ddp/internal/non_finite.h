@@ -1,8 +1,6 @@
 #ifndef LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
 #define LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <vector>
 
@@ -12,9 +10,6 @@
 #include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp::internal {
-
-// Whether any element is a NaN or an infinity. Reads the tensor once where all are finite.
-bool HasNonFinite(const at::Tensor& tensor);
 
 // Whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose gradient was not
 // on this rank. Through the group's store: every rank must call it, which all do since they see the same averages.

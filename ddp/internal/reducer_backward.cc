@@ -1,7 +1,6 @@
 // From a parameter's gradient to the average in its place.
 
 #include <ATen/ATen.h>
-#include <ATen/ScalarOps.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -15,18 +14,13 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/internal/bucket.h"
+#include "lockstep/ddp/internal/kernels.h"
 #include "lockstep/ddp/internal/non_finite.h"
 #include "lockstep/ddp/internal/reducer.h"
 #include "lockstep/ddp/internal/sparse_all_reduce.h"
 
 namespace lockstep::ddp::internal {
 namespace {
-
-// out = in * factor, by the kernel and the scalar that PyTorch uses, so that the rounding is the same.
-void Scale(const at::Tensor& out, const at::Tensor& in, double factor) {
-  at::Tensor result = out;
-  at::mul_out(result, in, at::native::wrapped_scalar_tensor(factor));
-}
 
 // Whether nobody but its parameter refers to the gradient.
 bool Unshared(const at::Tensor& gradient) {
@@ -145,10 +139,10 @@ void Reducer::CopyIntoSlot(int index, bool used) {
       Scale(place, place, 1.0 / Divisor());
     }
   } else if (!divide || place.scalar_type() != gradient.scalar_type()) {
-    place.copy_(gradient);
+    Copy(place, gradient);
     if (divide) place.div_(Divisor());
   } else {
-    Scale(place, gradient.detach(), 1.0 / Divisor());
+    Scale(place, gradient, 1.0 / Divisor());
   }
 }
 

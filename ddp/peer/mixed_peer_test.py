@@ -11,15 +11,15 @@ class MixedGroup(unittest.TestCase):
         world_size = len(python_ranks) + len(cpp_ranks)
         meet = f"tcp://127.0.0.1:{ranks.free_port()}"
         with tempfile.TemporaryDirectory() as folder:
-            initial = ranks.save_initial(case, folder)
-            alone, expected = ranks.start_group(ranks.start_python, "python", case, world_size, folder, initial)
+            group = ranks.Group(case, world_size, folder)
+            alone, expected = group.start(ranks.start_python, "python")
             found = [f"{folder}/mixed{rank}.pt" for rank in range(world_size)]
-            mixed = [ranks.start_cpp(case, rank, world_size, meet, initial, found[rank]) for rank in cpp_ranks]
-            mixed += [ranks.start_python(case, rank, world_size, meet, initial, found[rank]) for rank in python_ranks]
+            mixed = [ranks.start_cpp(group, rank, meet, found[rank], backend="gloo") for rank in cpp_ranks]
+            mixed += [ranks.start_python(group, rank, meet, found[rank]) for rank in python_ranks]
             ranks.expect_success(self, mixed + alone)
             for rank in range(world_size):
-                ranks.expect_same_bits(self, expected[rank], found[rank], f"rank {rank}")
-            ranks.expect_learning(self, initial, found[0])
+                ranks.expect_same_bits(self, group, expected[rank], found[rank], f"rank {rank}")
+            ranks.expect_learning(self, group, found[0])
 
     def test_resnet18_with_python_as_rank_0(self):
         self.check("resnet18", python_ranks=[0], cpp_ranks=[1])

@@ -15,6 +15,7 @@ import training
 
 TRAINER = os.path.abspath(sys.argv.pop(1))
 FORK = multiprocessing.get_context("fork")
+STEPS = 20
 
 # name: the network, options of DDP, and how many backward passes a step has. Buckets are small enough for at least three of them.
 CASES = {
@@ -40,58 +41,61 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def save_initial(case, folder):
-    torch.manual_seed(3)
-    path = f"{folder}/initial.pt"
-    torch.save(nets.NETS[CASES[case][0]][0]().state_dict(), path)
-    return path
+class Group:
+    """Ranks of one case that all start from rank 0's weights, which are saved in `folder`."""
+
+    def __init__(self, case, world_size, folder, steps=STEPS):
+        self.net, self.options, self.accumulate = CASES[case]
+        self.world_size, self.folder, self.steps = world_size, folder, steps
+        self.initial = f"{folder}/initial.pt"
+        torch.manual_seed(3)
+        torch.save(nets.NETS[self.net][0]().state_dict(), self.initial)
+
+    def start(self, start_rank, side, **keywords):
+        """Starts all ranks of one side, which meet in a file; returns them and their outputs."""
+        outputs = self._outputs(side)
+        meet = f"file://{self.folder}/{side}_store"
+        return [start_rank(self, rank, meet, outputs[rank], **keywords) for rank in range(self.world_size)], outputs
+
+    def start_alone(self):
+        """Starts the one process that does what all ranks do."""
+        outputs = self._outputs("alone")
+        arguments = (self.net, self.world_size, self.steps, self.initial, outputs, self.accumulate)
+        process = FORK.Process(target=training.train_alone, args=arguments)
+        process.start()
+        return [process], outputs
+
+    def _outputs(self, side):
+        return [f"{self.folder}/{side}{rank}.pt" for rank in range(self.world_size)]
 
 
-def start_cpp(case, rank, world_size, init_method, initial, output, backend="gloo"):
-    net, options, accumulate = CASES[case]
+def start_cpp(group, rank, init_method, output, backend):
     flags = {
-        "net": net,
+        "net": group.net,
         "rank": rank,
-        "world_size": world_size,
+        "world_size": group.world_size,
         "init_method": init_method,
         "backend": backend,
-        "initial": initial,
+        "initial": group.initial,
         "output": output,
-        "steps": training.STEPS,
+        "steps": group.steps,
         "lr": training.LR,
         "timeout": training.PATIENCE,
-        **options,
+        "accumulate": group.accumulate,
+        **group.options,
     }
-    if accumulate > 1:
-        flags["accumulate"] = accumulate
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
     command = [TRAINER] + [
         f"--{name}={str(value).lower() if value is True else value}" for name, value in flags.items()
     ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def start_python(case, rank, world_size, init_method, initial, output):
-    net, options, accumulate = CASES[case]
-    arguments = (net, rank, world_size, init_method, initial, output, accumulate)
-    process = FORK.Process(target=training.train_rank, args=arguments, kwargs=options)
+def start_python(group, rank, init_method, output):
+    arguments = (group.net, rank, group.world_size, group.steps, init_method, group.initial, output, group.accumulate)
+    process = FORK.Process(target=training.train_rank, args=arguments, kwargs=group.options)
     process.start()
     return process
-
-
-def start_alone(case, world_size, initial, outputs):
-    net, _, accumulate = CASES[case]
-    process = FORK.Process(target=training.train_alone, args=(net, world_size, initial, outputs, accumulate))
-    process.start()
-    return process
-
-
-def start_group(start, side, case, world_size, folder, initial, **options):
-    """Starts ranks of one side that meet in a file; returns them and their outputs."""
-    outputs = [f"{folder}/{side}{rank}.pt" for rank in range(world_size)]
-    meet = f"file://{folder}/{side}_store"
-    processes = [start(case, rank, world_size, meet, initial, outputs[rank], **options) for rank in range(world_size)]
-    return processes, outputs
 
 
 def expect_success(test, processes):
@@ -120,19 +124,19 @@ def bits(tensor):
     return tensor.contiguous().flatten().view(torch.uint8)
 
 
-def expect_same_bits(test, expected_path, found_path, where):
+def expect_same_bits(test, group, expected_path, found_path, where):
     expected, found = (torch.load(path, weights_only=True) for path in (expected_path, found_path))
+    test.assertEqual(len(expected["losses"]), group.steps * group.accumulate)
     test.assertEqual([loss.hex() for loss in found["losses"]], [loss.hex() for loss in expected["losses"]], where)
-    test.assertGreaterEqual(len(found["losses"]), training.STEPS, where)
     test.assertEqual(list(found["state_dict"]), list(expected["state_dict"]), where)
     for name, value in expected["state_dict"].items():
         test.assertEqual(found["state_dict"][name].dtype, value.dtype, f"{where}: {name}")
         test.assertTrue(torch.equal(bits(found["state_dict"][name]), bits(value)), f"{where}: {name}")
 
 
-def expect_learning(test, initial_path, path):
+def expect_learning(test, group, path):
     """Every weight has moved, so that equal bits are not those of a training that did nothing."""
-    initial, trained = torch.load(initial_path, weights_only=True), torch.load(path, weights_only=True)["state_dict"]
+    initial, trained = torch.load(group.initial, weights_only=True), torch.load(path, weights_only=True)["state_dict"]
     for name, value in initial.items():
         if "never" not in name:
             test.assertFalse(torch.equal(trained[name], value), name)

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -23,6 +24,7 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/no_sync.h"
 #include "lockstep/ddp/peer/nets.h"
 #include "lockstep/models/resnet.h"
 
@@ -35,6 +37,7 @@ DEFINE_double(timeout, 60, "seconds that meeting, or one collective, may take");
 DEFINE_string(initial, "", "a state dict to start from");
 DEFINE_string(output, "", "where to write what came out");
 DEFINE_int32(steps, 20, "optimizer steps");
+DEFINE_int32(accumulate, 1, "backward passes a step, of which the last one averages");
 DEFINE_double(lr, 0.05, "SGD's");
 DEFINE_double(bucket_cap_mb, 25, "as in ddp::Options, like those below");
 DEFINE_bool(gradient_as_bucket_view, false, "");
@@ -66,10 +69,14 @@ Value TrainSteps(Ddp& ddp, const Draw& draw, const Forward& forward) {
   std::vector<Value> losses;
   for (int step = 0; step < FLAGS_steps; ++step) {
     optimizer.zero_grad();
-    const Batch batch = draw(step, FLAGS_rank);
-    const at::Tensor loss = at::cross_entropy_loss(forward(ddp, batch), batch.targets);
-    losses.emplace_back(loss.template item<double>());
-    loss.backward();
+    for (int part = 0; part < FLAGS_accumulate; ++part) {
+      absl::optional<NoSync> no_sync;
+      if (part + 1 < FLAGS_accumulate) no_sync.emplace(ddp);
+      const Batch batch = draw(step * FLAGS_accumulate + part, FLAGS_rank);
+      const at::Tensor loss = at::cross_entropy_loss(forward(ddp, batch), batch.targets);
+      losses.emplace_back(loss.template item<double>());
+      loss.backward();
+    }
     optimizer.step();
   }
   return Value::List(std::move(losses));

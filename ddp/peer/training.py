@@ -7,10 +7,10 @@ import nets
 import torch
 import torch.distributed as dist
 
-STEPS, LR, MOMENTUM, PATIENCE = 20, 0.05, 0.9, 60
+LR, MOMENTUM, PATIENCE = 0.05, 0.9, 60
 
 
-def train_rank(net_name, rank, world_size, init_method, initial, output, accumulate=1, buckets=3, **options):
+def train_rank(net_name, rank, world_size, steps, init_method, initial, output, accumulate, buckets=3, **options):
     """One rank over Gloo. `buckets`: how many there must be at the end, at least."""
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=PATIENCE)
@@ -22,7 +22,7 @@ def train_rank(net_name, rank, world_size, init_method, initial, output, accumul
     ddp = torch.nn.parallel.DistributedDataParallel(net, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=LR, momentum=MOMENTUM)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         for part in range(accumulate):
             inputs, targets, branch = draw(step * accumulate + part, rank)
@@ -38,7 +38,7 @@ def train_rank(net_name, rank, world_size, init_method, initial, output, accumul
     dist.destroy_process_group()
 
 
-def train_alone(net_name, world_size, initial, outputs, accumulate=1):
+def train_alone(net_name, world_size, steps, initial, outputs, accumulate):
     """All ranks' training in this process: the gradient is rank 0's / world_size + rank 1's / world_size + ..., added in that order."""
     torch.set_num_threads(1)
     make, draw = nets.NETS[net_name]
@@ -48,7 +48,7 @@ def train_alone(net_name, world_size, initial, outputs, accumulate=1):
     optimizer = torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
     losses = [[] for _ in range(world_size)]
     rank_buffers = [[b.clone() for b in net.buffers()] for _ in range(world_size)]
-    for step in range(STEPS):
+    for step in range(steps):
         sums = [None] * len(parameters)
         from_rank_0 = [b.clone() for b in rank_buffers[0]]
         for rank in range(world_size):

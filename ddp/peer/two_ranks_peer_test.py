@@ -9,15 +9,15 @@ import ranks
 class TwoRanks(unittest.TestCase):
     def check(self, case):
         with tempfile.TemporaryDirectory() as folder:
-            initial = ranks.save_initial(case, folder)
-            python, expected = ranks.start_group(ranks.start_python, "python", case, 2, folder, initial)
-            gloo, over_gloo = ranks.start_group(ranks.start_cpp, "gloo", case, 2, folder, initial)
-            shm, over_shm = ranks.start_group(ranks.start_cpp, "shm", case, 2, folder, initial, backend="shm")
+            group = ranks.Group(case, 2, folder)
+            python, expected = group.start(ranks.start_python, "python")
+            gloo, over_gloo = group.start(ranks.start_cpp, "gloo", backend="gloo")
+            shm, over_shm = group.start(ranks.start_cpp, "shm", backend="shm")
             ranks.expect_success(self, gloo + shm + python)
             for rank in range(2):
-                ranks.expect_same_bits(self, expected[rank], over_gloo[rank], f"Gloo, rank {rank}")
-                ranks.expect_same_bits(self, expected[rank], over_shm[rank], f"shm, rank {rank}")
-            ranks.expect_learning(self, initial, over_gloo[0])
+                ranks.expect_same_bits(self, group, expected[rank], over_gloo[rank], f"Gloo, rank {rank}")
+                ranks.expect_same_bits(self, group, expected[rank], over_shm[rank], f"shm, rank {rank}")
+            ranks.expect_learning(self, group, over_gloo[0])
 
 
 def add_test(case):

@@ -33,7 +33,8 @@ std::vector<Put> PlacesIn(Module& parent, const Module* child) {
   std::vector<Put> places;
   if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&parent)) {
     for (torch::nn::AnyModule& held : *sequential) {
-      if (held.ptr().get() == child) places.push_back([&held](const Layer& layer) { held = torch::nn::AnyModule(layer); });
+      if (held.ptr().get() == child)
+        places.push_back([&held](const Layer& layer) { held = torch::nn::AnyModule(layer); });
     }
   } else if (auto* list = dynamic_cast<torch::nn::ModuleListImpl*>(&parent)) {
     for (std::shared_ptr<Module>& held : *list) {

@@ -10,9 +10,9 @@
 
 namespace lockstep::ddp {
 
-// Replaces every torch::nn::BatchNorm1d, 2d and 3d under `module` by a SyncBatchNorm over `group`, and returns how many;
-// torch.nn.SyncBatchNorm.convert_sync_batchnorm for what can be replaced. To be called before ddp::Wrap(), on every
-// rank; nothing is sent.
+// Replaces every torch::nn::BatchNorm1d, 2d and 3d under `module` by a SyncBatchNorm over `group`, and returns how
+// many; torch.nn.SyncBatchNorm.convert_sync_batchnorm for what can be replaced. To be called before ddp::Wrap(), on
+// every rank; nothing is sent.
 //
 //   torch::nn::Sequential net(torch::nn::Conv2d(3, 64, 3), torch::nn::BatchNorm2d(64), torch::nn::ReLU());
 //   absl::StatusOr<int> replaced = ddp::ConvertSyncBatchNorm(*net, group.get());

@@ -64,7 +64,8 @@ struct ContainersImpl : torch::nn::Module {
   ContainersImpl()
       : list(register_module("list", torch::nn::ModuleList(torch::nn::BatchNorm1d(4), torch::nn::ReLU()))),
         dict(register_module("dict", torch::nn::ModuleDict())) {
-    dict->update(std::vector<std::pair<std::string, std::shared_ptr<Module>>>{{"norm", torch::nn::BatchNorm2d(4).ptr()}});
+    dict->update(
+        std::vector<std::pair<std::string, std::shared_ptr<Module>>>{{"norm", torch::nn::BatchNorm2d(4).ptr()}});
   }
   torch::nn::ModuleList list;
   torch::nn::ModuleDict dict;
@@ -79,7 +80,8 @@ TEST(ConvertSyncBatchNorm, MakesASequentialCallTheNewLayer) {
     ASSERT_TRUE(replaced.ok()) << replaced.status();
     EXPECT_EQ(*replaced, 1);
     const torch::Tensor whole = Values({6, 4}, 1);
-    EXPECT_LT(LargestDifference(net->forward(Share(whole, group)), Share(torch::relu(Normalized(whole)), group)), 1e-13);
+    EXPECT_LT(LargestDifference(net->forward(Share(whole, group)), Share(torch::relu(Normalized(whole)), group)),
+              1e-13);
     // It is the registered one too.
     EXPECT_NE(net->named_children()["0"]->as<SyncBatchNorm>(), nullptr);
     EXPECT_EQ(net->ptr(0), net->named_children()["0"]);

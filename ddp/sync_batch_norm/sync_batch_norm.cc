@@ -1,6 +1,7 @@
 #include "lockstep/ddp/sync_batch_norm/sync_batch_norm.h"
 
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/empty.h>

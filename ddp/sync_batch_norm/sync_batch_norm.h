@@ -33,16 +33,16 @@ namespace lockstep::ddp {
 // num_batches_tracked), so the state dict of one loads into the other.
 //
 // Which ranks must call it: in training all ranks of the group call forward equally often and in the same order, and so
-// backward, with or without gradients. N and the other dimensions may differ between ranks and N may be 0; the number of
-// channels may not. Forward is one all-gather of 2C + 1 doubles, backward one all-reduce of 2C doubles, which is left
-// out if the input needs no gradient. In eval mode nothing is sent: running statistics are used, or those of this rank's
-// batch if there are none.
+// backward, with or without gradients. N and the other dimensions may differ between ranks and N may be 0; the number
+// of channels may not. Forward is one all-gather of 2C + 1 doubles, backward one all-reduce of 2C doubles, which is
+// left out if the input needs no gradient. In eval mode nothing is sent: running statistics are used, or those of this
+// rank's batch if there are none.
 //
 // Every rank keeps the same running statistics, to the bit. The gradients of weight and bias are this rank's part, as
-// DistributedDataParallel expects them: they are to be summed or averaged over the ranks. Inputs may be half or bfloat16
-// with parameters in float; all sums are then in float. Statistics travel in double, as mean, squared deviations and
-// count: a group in which Python ranks run torch.nn.SyncBatchNorm cannot be mixed with this one. In a group of one, or
-// none, it is BatchNorm, to the bit.
+// DistributedDataParallel expects them: they are to be summed or averaged over the ranks. Inputs may be half or
+// bfloat16 with parameters in float; all sums are then in float. Statistics travel in double, as mean, squared
+// deviations and count: a group in which Python ranks run torch.nn.SyncBatchNorm cannot be mixed with this one. In a
+// group of one, or none, it is BatchNorm, to the bit.
 //
 // forward and backward throw StatusError. InvalidArgument: fewer than two dimensions, a wrong number of channels (both
 // before anything is sent), or fewer than two values a channel on all ranks together (on every rank). Unimplemented: a

@@ -292,26 +292,17 @@ TEST(SyncBatchNorm, ClonesKeepTheGroupAndHaveTheirOwnTensors) {
   EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
 }
 
-TEST(SyncBatchNorm, IsMadeByItsFactory) {
-  const auto body = [](ProcessGroup& group) {
-    torch::nn::AnyModule norm = SyncBatchNormFactory(&group)(kChannels);
-    torch::nn::AnyModule local = BatchNorm2dFactory()(kChannels);
-    const torch::Tensor whole = Values({4, kChannels, 2, 2}, 1).to(torch::kFloat);
-    const auto share = [&](const torch::Tensor& tensor) { return tensor.narrow(0, 2 * group.rank(), 2); };
-    ExpectNear(norm.forward(share(whole)), share(local.forward(whole)), 1e-6);
-  };
-  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
-}
-
 TEST(SyncBatchNorm, RefusesAWrongNumberOfChannelsBeforeItSends) {
   const auto body = [](ProcessGroup& group) {
     SyncBatchNorm layer(kChannels, &group);
     const auto refused = [&](const torch::Tensor& input) { return TorchStatus("", [&] { layer(input); }); };
     EXPECT_EQ(refused(torch::ones({4, 5})),
-              absl::InvalidArgumentError(absl::StrCat("rank ", group.rank(), " of 2: SyncBatchNorm: expected an input of "
+              absl::InvalidArgumentError(absl::StrCat("rank ", group.rank(),
+                                                      " of 2: SyncBatchNorm: expected an input of "
                                                       "3 channels (dimension 1), found the shape [4, 5]")));
     EXPECT_EQ(refused(torch::ones({3})),
-              absl::InvalidArgumentError(absl::StrCat("rank ", group.rank(), " of 2: SyncBatchNorm: expected an input of "
+              absl::InvalidArgumentError(absl::StrCat("rank ", group.rank(),
+                                                      " of 2: SyncBatchNorm: expected an input of "
                                                       "at least 2 dimensions, found the shape [3]")));
     layer(torch::randn({4, 3}));  // The group goes on.
   };
@@ -330,7 +321,8 @@ TEST(SyncBatchNorm, RefusesASingleValuePerChannelOverAllRanks) {
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(statuses[rank].code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(statuses[rank].message()),
-                HasSubstr(absl::StrCat("rank ", rank, " of 3: SyncBatchNorm in training: expected more than 1 value per "
+                HasSubstr(absl::StrCat("rank ", rank,
+                                       " of 3: SyncBatchNorm in training: expected more than 1 value per "
                                        "channel over all ranks, found 1, on rank 1")));
   }
   const auto alone = [](ProcessGroup& group) {

@@ -92,9 +92,9 @@ class ZeroRedundancyOptimizer final : public Base {
     return Create(std::move(groups), defaults, group, options);
   }
 
-  // Adds parameters, whose options are those given to Create() where the group has none; those that are there stay where
-  // they are. The errors are Create()'s, and leave all as it was. torch::optim::Adagrad makes state in its constructor
-  // only, so it cannot step them.
+  // Adds parameters, whose options are those given to Create() where the group has none; those that are there stay
+  // where they are. The errors are Create()'s, and leave all as it was. torch::optim::Adagrad makes state in its
+  // constructor only, so it cannot step them.
   absl::Status AddParamGroup(torch::optim::OptimizerParamGroup added) {
     if (!added.has_options()) added.set_options(this->defaults_->clone());
     internal::ParamGroups groups = this->param_groups_;
@@ -124,8 +124,7 @@ class ZeroRedundancyOptimizer final : public Base {
     comm::ProcessGroup& group = shards_.group();
     const std::string who = absl::StrCat("rank ", group.rank(), ": ConsolidateStateDict");
     if (to < 0 || to >= group.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(who, ": to is ", to, ", expected a rank below ", group.size()));
+      return absl::InvalidArgumentError(absl::StrCat(who, ": to is ", to, ", expected a rank below ", group.size()));
     }
     KeepOwnShare();
     for (int from = 0; from < group.size(); ++from) {

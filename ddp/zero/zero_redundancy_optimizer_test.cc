@@ -26,7 +26,8 @@ using torch::optim::OptimizerParamGroup;
 
 std::vector<at::Tensor> Parameters() {
   std::vector<at::Tensor> parameters;
-  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{7, 5}, {7}, {4, 3, 2}, {}, {40}, {6, 6}}) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{7, 5}, {7}, {4, 3, 2}, {}, {40}, {6, 6}}) {
     const auto dtype = shape.size() == 3 ? at::kDouble : at::kFloat;
     parameters.push_back(at::randn(shape, at::detail::createCPUGenerator(parameters.size()), dtype).requires_grad_());
   }
@@ -339,8 +340,8 @@ TEST(ZeroRedundancyOptimizer, RefusesParametersThatAreNoLeavesOrThereTwice) {
 
 TEST(ZeroRedundancyOptimizer, PassesOnWhatTheOptimizerSaysOfItsOptions) {
   OnRanks(2, [](ProcessGroup& group) {
-    const auto zero = ZeroRedundancyOptimizer<torch::optim::SGD>::Create({at::ones({2})},
-                                                                         torch::optim::SGDOptions(-1), &group);
+    const auto zero =
+        ZeroRedundancyOptimizer<torch::optim::SGD>::Create({at::ones({2})}, torch::optim::SGDOptions(-1), &group);
     EXPECT_THAT(std::string(zero.status().message()), HasSubstr("Invalid learning rate: -1"));
   });
 }

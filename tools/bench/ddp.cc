@@ -32,6 +32,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/launch/spawn.h"
@@ -173,11 +174,13 @@ absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
 
 // Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the median of the blocks'
 // differences.
-absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, const ddp::Options& options) {
+absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, const ddp::Options& options,
+                         const ddp::CommunicationHook& hook) {
   constexpr int kBlocks = 31, kSteps = 60;
   torch::manual_seed(7);
   const torch::nn::Sequential plain = Mlp4x64();
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(Mlp4x64(), &group, options));
+  if (hook) LOCKSTEP_RETURN_IF_ERROR(ddp.RegisterHook(hook));
   const std::vector<at::Tensor> of_plain = plain->parameters(), of_ddp = ddp.parameters();
   Trainer<Unwrapped<torch::nn::Sequential>> unwrapped({plain}, of_plain, BatchOf4x64(0));
   Trainer<ddp::DistributedDataParallel<torch::nn::Sequential>> wrapped(std::move(ddp), of_ddp, BatchOf4x64(0));
@@ -200,11 +203,14 @@ absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, con
 }
 
 absl::Status RunOverheads(comm::ProcessGroup& group) {
-  LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", {}));
+  LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", {}, nullptr));
   ddp::Options options;
   options.gradient_as_bucket_view = true;
   options.non_finite = ddp::NonFinite::kReport;
-  return RunOverhead(group, "mlp_4x64/b32/bucket_view_and_checks", options);
+  return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", options, [&group](ddp::GradBucket& bucket) {
+    bucket.buffer.div_(group.size());
+    return ddp::Future(group.AllReduceAsync(bucket.buffer), bucket.buffer);
+  });
 }
 
 absl::Status TuneAllocator() {

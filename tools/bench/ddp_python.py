@@ -107,7 +107,7 @@ def run_rank(rank, ranks, variant, cases, store):
     if variant == "overhead":
         run_overhead("mlp_4x64/b32/plain", None)
         hook = default_hooks.allreduce_hook
-        run_overhead("mlp_4x64/b32/bucket_view_and_checks", hook, gradient_as_bucket_view=True)
+        run_overhead("mlp_4x64/b32/bucket_view_hook_checks", hook, gradient_as_bucket_view=True)
     for case in cases:
         run_case(case, variant, rank)
     dist.destroy_process_group()

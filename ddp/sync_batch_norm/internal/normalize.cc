@@ -1,5 +1,6 @@
 #include "lockstep/ddp/sync_batch_norm/internal/normalize.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/cat.h>

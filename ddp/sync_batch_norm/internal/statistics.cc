@@ -1,5 +1,6 @@
 #include "lockstep/ddp/sync_batch_norm/internal/statistics.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -30,11 +31,11 @@ absl::Status TooFewValues(const at::Tensor& counts, int64_t total, const at::Ten
   const at::Tensor host = counts.cpu();
   int owner = 0;
   while (owner + 1 < group.size() && host[owner].item<double>() == 0) ++owner;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rank ", group.rank(), " of ", group.size(),
-      ": SyncBatchNorm in training: expected more than 1 value per channel over all ranks, found ", total,
-      total == 0 ? std::string() : absl::StrCat(", on rank ", owner), "; this rank's input has the shape [",
-      absl::StrJoin(input.sizes(), ", "), "]"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank ", group.rank(), " of ", group.size(),
+                   ": SyncBatchNorm in training: expected more than 1 value per channel over all ranks, found ", total,
+                   total == 0 ? std::string() : absl::StrCat(", on rank ", owner),
+                   "; this rank's input has the shape [", absl::StrJoin(input.sizes(), ", "), "]"));
 }
 
 }  // namespace

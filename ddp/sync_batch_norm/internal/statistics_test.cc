@@ -64,8 +64,8 @@ TEST(CombineStatistics, KeepsASmallVarianceAroundALargeMean) {
   // Sums of squares would be 1e16 a value, whose last digit counts 2 in double: a variance of 1 would drown.
   const torch::Tensor deviations = Values({1000, 1});
   const torch::Tensor input = deviations + 1e8;
-  const BatchStatistics all = CombineStatistics(
-      torch::stack({LocalStatistics(input.slice(0, 0, 400)), LocalStatistics(input.slice(0, 400))}));
+  const BatchStatistics all =
+      CombineStatistics(torch::stack({LocalStatistics(input.slice(0, 0, 400)), LocalStatistics(input.slice(0, 400))}));
   EXPECT_LT(LargestDifference(all.variance, deviations.var(0, false)), 1e-7);
 }
 

@@ -156,8 +156,9 @@ ParamGroups Shards::ShareOf(const ParamGroups& groups, int rank) const {
     if (groups[g].has_options()) share.back().set_options(groups[g].options().clone());
   }
   if (!same) {
-    throw StatusError(absl::FailedPreconditionError(
-        absl::StrCat("rank ", group_->rank(), ": ZeroRedundancyOptimizer: its parameters are not those it was created with; add some with AddParamGroup()")));
+    throw StatusError(absl::FailedPreconditionError(absl::StrCat(
+        "rank ", group_->rank(),
+        ": ZeroRedundancyOptimizer: its parameters are not those it was created with; add some with AddParamGroup()")));
   }
   return share;
 }

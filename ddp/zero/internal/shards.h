@@ -32,8 +32,8 @@ class Shards {
   // all ranks: they differ, or one is undefined, no leaf or there twice, or, with `as_views`, not dense.
   static absl::StatusOr<Shards> Create(const ParamGroups& groups, comm::ProcessGroup* group, bool as_views);
 
-  // `groups` with the parameters of `rank` only, and copies of their options. FailedPrecondition, thrown as StatusError:
-  // they are not the groups that Create() was given.
+  // `groups` with the parameters of `rank` only, and copies of their options. FailedPrecondition, thrown as
+  // StatusError: they are not the groups that Create() was given.
   ParamGroups ShareOf(const ParamGroups& groups, int rank) const;
   ParamGroups OwnShare(const ParamGroups& groups) const { return ShareOf(groups, group_->rank()); }
 
@@ -66,8 +66,8 @@ class Shards {
   comm::ProcessGroup* group_;
   std::vector<std::vector<int>> owners_;  // by param group and place in it
   bool as_views_;
-  std::vector<Part> parts_;               // by owner
-  at::Device device_ = at::kCPU;          // one that the group has a backend for
+  std::vector<Part> parts_;       // by owner
+  at::Device device_ = at::kCPU;  // one that the group has a backend for
 };
 
 // What `save` writes to an archive, and back; tensors are loaded to the CPU.

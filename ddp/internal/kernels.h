@@ -1,0 +1,21 @@
+#ifndef LOCKSTEP_DDP_INTERNAL_KERNELS_H_
+#define LOCKSTEP_DDP_INTERNAL_KERNELS_H_
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::ddp::internal {
+
+// out = in * factor, rounded as at::mul_out(out, in, wrapped scalar) rounds it, which is what PyTorch's reducer calls:
+// the factor in the tensor's dtype. For CPU tensors of float or double of one layout without the operator's 2 us of
+// dispatch; otherwise by the operator. May be in place.
+void Scale(const at::Tensor& out, const at::Tensor& in, double factor);
+
+// out = in, likewise.
+void Copy(const at::Tensor& out, const at::Tensor& in);
+
+// Whether any element is a NaN or an infinity. Reads the tensor once.
+bool HasNonFinite(const at::Tensor& tensor);
+
+}  // namespace lockstep::ddp::internal
+
+#endif  // LOCKSTEP_DDP_INTERNAL_KERNELS_H_
