@@ -32,6 +32,7 @@ struct StepStatistics {
   int rank = 0;
   int64_t step = 0;          // counted from 0: forward passes that were averaged
   int64_t unix_time = 0;     // of the forward's begin, in nanoseconds
+  int64_t compute_begin = -1;   // what forward gets from other ranks was there
   int64_t forward_end = -1;
   int64_t backward_begin = -1;  // the first gradient was in
   int64_t last_gradient = -1;   // and the last

@@ -47,8 +47,8 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
   Hook(Reducer* reducer, int index) : reducer_(reducer), index_(index) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    reducer_->OnGradient(index_);
+                                            const torch::autograd::variable_list& inputs) override {
+    reducer_->OnGradient(index_, inputs.empty() ? at::Tensor() : inputs.front());
     return outputs;
   }
 
@@ -65,6 +65,8 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
       recorder_(group->rank()),
       states_(parameters_.size()) {
   if (NeedsSink()) used_.emplace(static_cast<int>(parameters_.size()), parameters_.front().tensor.device());
+  if (GradientAllocatorInstalled() && parameters_.front().tensor.is_cpu() && !options_.reduce_dtype)
+    births_ = std::make_shared<Births>();
   InstallHooks();
   BuildBuckets(FirstLayout());
 }
@@ -135,31 +137,42 @@ Reducer::Bucket Reducer::MakeBucket(const std::vector<int>& indices) {
   bucket.pending = static_cast<int>(indices.size());
   const ReducedParameter& first = parameters_[indices.front()];
   bucket.sparse = first.sparse;
-  int64_t numel = 0;
-  for (const int i : indices) numel += parameters_[i].tensor.numel();
-  const at::ScalarType dtype = options_.reduce_dtype.value_or(first.tensor.scalar_type());
-  if (!bucket.sparse) {
-    if (first.tensor.is_cpu()) {
-      auto shared = group_->AllocateShared({numel}, dtype);
-      ThrowIfError(shared.status());
-      bucket.buffer = *std::move(shared);
-    } else {
-      bucket.buffer = at::empty({numel}, first.tensor.options().dtype(dtype).requires_grad(false));
-    }
-  }
-  int64_t offset = 0;
   for (const int i : indices) {
-    const at::Tensor& parameter = parameters_[i].tensor;
     states_[i].bucket = bucket.index;
-    states_[i].dtype = parameter.scalar_type();
-    if (!bucket.sparse) states_[i].slot = Slot(bucket.buffer, offset, parameter);
-    offset += parameter.numel();
-    bucket.for_hook.parameters.push_back(parameter);
+    states_[i].dtype = parameters_[i].tensor.scalar_type();
+    bucket.for_hook.parameters.push_back(parameters_[i].tensor);
     bucket.for_hook.names.push_back(parameters_[i].name);
   }
+  if (!bucket.sparse) AllocateSlots(bucket);
   bucket.for_hook.index = bucket.index;
   bucket.for_hook.layout = layout_;
   return bucket;
+}
+
+void Reducer::AllocateSlots(Bucket& bucket) {
+  const at::Tensor& first = parameters_[bucket.parameters.front()].tensor;
+  int64_t numel = 0;
+  for (const int i : bucket.parameters) numel += parameters_[i].tensor.numel();
+  const at::ScalarType dtype = options_.reduce_dtype.value_or(first.scalar_type());
+  if (first.is_cpu()) {
+    auto shared = group_->AllocateShared({numel}, dtype);
+    ThrowIfError(shared.status());
+    bucket.buffer = *std::move(shared);
+  } else {
+    bucket.buffer = at::empty({numel}, first.options().dtype(dtype).requires_grad(false));
+  }
+  int64_t offset = 0;
+  for (const int i : bucket.parameters) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    states_[i].slot = Slot(bucket.buffer, offset, parameter);
+    offset += parameter.numel();
+    states_[i].birthplace.reset();
+    if (!births_ || states_[i].birth_number < 0 || parameter.nbytes() < Births::kLeastBytes) continue;
+    states_[i].birthplace = std::make_shared<Birthplace>();
+    states_[i].birthplace->data = states_[i].slot.tensor().data_ptr();
+    states_[i].birthplace->bytes = parameter.nbytes();
+    states_[i].birthplace->buffer = bucket.buffer;
+  }
 }
 
 std::vector<std::vector<int>> Reducer::BucketLayout() const {
@@ -186,8 +199,10 @@ void Reducer::LeaveWord() {
 }
 
 absl::Status Reducer::Explained(const absl::Status& status) const {
-  const bool group_failed = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
-  if (!group_failed || !group_->OnlyLockstepRanks()) return status;
+  if (!group_->OnlyLockstepRanks()) return status;
+  // After a timeout the store may be that of a stopped rank, which would not answer either. One that is gone, with the
+  // rank that served it, is an error at once: then `status` has to do.
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
   std::string word;
   const absl::Status read = TorchStatus("", [&] {
     if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);

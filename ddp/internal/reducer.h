@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/birthplace.h"
 #include "lockstep/ddp/internal/slot.h"
 #include "lockstep/ddp/internal/step_recorder.h"
 #include "lockstep/ddp/internal/used_parameters.h"
@@ -85,6 +86,7 @@ class Reducer {
   // Called with the parameters of each bucket, in order, as soon as its gradients are averaged.
   using BucketCallback = std::function<void(const std::vector<int>& parameters)>;
   void SetBucketCallback(BucketCallback callback) { on_bucket_ = std::move(callback); }
+  bool has_bucket_callback() const { return on_bucket_ != nullptr; }
 
   // Called when a backward has ended, averaged or not, and when one is given up.
   void SetEndCallback(std::function<void()> callback) { on_end_ = std::move(callback); }
@@ -126,9 +128,13 @@ class Reducer {
   bool DynamicUnused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool FirstOfStaticGraph() const { return options_.static_graph && !graph_known_; }
 
-  void OnGradient(int index);
+  void OnGradient(int index, const at::Tensor& arriving);
   void MarkUnused();
   void MarkReady(int index);
+  void AllocateSlots(Bucket& bucket);
+  void ExpectAfter(int index);
+  bool BornInPlace(int index);
+  void MoveToOtherMemory(Bucket& bucket);
   void CopyIntoSlot(int index, bool used);
   void TakeSparse(int index);
   void StartFullBuckets();
@@ -160,6 +166,9 @@ class Reducer {
     int bucket = 0;
     at::ScalarType dtype = at::kFloat;  // of the gradient after backward
     Slot slot;
+    std::shared_ptr<Birthplace> birthplace;  // the slot's memory, if a gradient may be born there
+    int birth_number = 0;                    // see Births; 0: not known, -1: no more
+    int next = -1;                           // the parameter whose gradient came after its own, in the last backward
     bool ready = false;
     int expected = 0;   // of a static graph: how often its hook runs in a backward
     int remaining = 0;  // in this one
@@ -180,6 +189,8 @@ class Reducer {
   std::vector<Bucket> buckets_;  // the one of delayed parameters, if any, last
   size_t ordered_ = 0;           // the buckets before it, which start in order
   std::vector<State> states_;
+  std::shared_ptr<Births> births_;  // null: no gradient is born in a bucket
+  int last_gradient_ = -1;          // the parameter of the one that came last in this backward
   absl::optional<UsedParameters> used_;
   int layout_ = 0;
   bool sync_ = true;
@@ -187,6 +198,7 @@ class Reducer {
   bool end_is_queued_ = false;    // of a backward that is not averaged
   bool graph_known_ = false;      // of a static graph: this rank's first backward is over
   bool used_known_ = false;       // and which parameters any rank uses, exchanged in the first backward of any
+  at::Tensor arriving_;           // what the engine holds of the gradient that has just come in
   size_t next_bucket_ = 0;        // the first that has not started
   size_t next_delivery_ = 0;      // the first whose result is not in the gradients
   std::vector<int> ready_order_;  // of the first backward

@@ -22,9 +22,11 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Whether nobody but its parameter refers to the gradient.
-bool Unshared(const at::Tensor& gradient) {
-  return gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
+// Whether nobody but its parameter refers to the gradient, and the engine to `arriving`, which it may be made of.
+bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
+  if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
+  const bool of_arriving = arriving.defined() && arriving.has_storage() && arriving.is_alias_of(gradient);
+  return gradient.storage().use_count() == (of_arriving ? 2 : 1);
 }
 
 // A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.
@@ -43,6 +45,8 @@ void Reducer::BeginBackward() {
   next_bucket_ = next_delivery_ = 0;
   for (State& state : states_) state.remaining = state.expected;
   torch::autograd::Engine::get_default_engine().queue_callback([this] { FinishBackward(); });
+  last_gradient_ = -1;
+  if (births_) Births::Activate(births_);
   if (!FirstOfStaticGraph()) MarkUnused();
 }
 
@@ -59,14 +63,14 @@ void Reducer::MarkUnused() {
   }
   if (options_.skip_all_reduce_unused_params && DynamicUnused()) {
     used_->StartExchange(*group_);
-    ThrowIfError(used_->WaitForAll());
+    ThrowIfError(Explained(used_->WaitForAll()));
   }
   for (const int i : unused) {
     if (!states_[i].ready) MarkReady(i);
   }
 }
 
-void Reducer::OnGradient(int index) {
+void Reducer::OnGradient(int index, const at::Tensor& arriving) {
   const at::Tensor& gradient = parameters_[index].tensor.grad();
   // A gradient may arrive undefined, from an output that the loss does not depend on.
   if (used_ && (DynamicUnused() || !used_known_) && gradient.defined()) used_->Mark(index);
@@ -94,10 +98,13 @@ void Reducer::OnGradient(int index) {
     if (--state.remaining > 0) return;
   }
   DeliverFinished();
+  arriving_ = arriving;
   MarkReady(index);
   if (MayRebuild() && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
   StartFullBuckets();
   if (index == options_.delay_until) StartDelayed();
+  arriving_.reset();
+  if (births_) ExpectAfter(index);
 }
 
 void Reducer::MarkReady(int index) {
@@ -123,6 +130,10 @@ void Reducer::MarkReady(int index) {
 void Reducer::CopyIntoSlot(int index, bool used) {
   const c10::NoGradGuard no_grad;
   Slot& slot = states_[index].slot;
+  if (states_[index].birthplace && BornInPlace(index)) {
+    if (!hook_) Scale(slot.tensor(), slot.tensor(), 1.0 / Divisor());
+    return;
+  }
   const at::Tensor& gradient = parameters_[index].tensor.grad();
   const bool in_place = gradient.defined() && slot.Holds(gradient);
   // One that this step did not use keeps what it has if nobody used it.
@@ -143,6 +154,54 @@ void Reducer::CopyIntoSlot(int index, bool used) {
     if (divide) place.div_(Divisor());
   } else {
     Scale(place, gradient, 1.0 / Divisor());
+  }
+}
+
+// Whether the parameter's gradient was computed in its slot, which then is the gradient. If something else lives there
+// it stays, and the bucket moves; that would happen in every step, so nothing is born there any more.
+bool Reducer::BornInPlace(int index) {
+  State& state = states_[index];
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  const at::Tensor& place = state.slot.tensor();
+  const bool usable = gradient.defined() && gradient.layout() == at::kStrided && gradient.strides() == place.strides() &&
+                      gradient.scalar_type() == place.scalar_type() && Unshared(gradient, arriving_);
+  if (!state.birthplace->occupied) {
+    if (usable) state.birth_number = births_->NumberOf(gradient.const_data_ptr(), state.birthplace->bytes);
+    return false;
+  }
+  if (usable && gradient.const_data_ptr() == state.birthplace->data) {
+    gradient = place;
+    return true;
+  }
+  state.birth_number = -1;
+  MoveToOtherMemory(buckets_[state.bucket]);
+  return false;
+}
+
+// After the gradient of a parameter that of the same one is expected as in the last backward, in its slot if nobody
+// holds what is there.
+void Reducer::ExpectAfter(int index) {
+  if (last_gradient_ >= 0) states_[last_gradient_].next = index;
+  last_gradient_ = index;
+  const int next = states_[index].next;
+  std::shared_ptr<Birthplace> place;
+  if (next >= 0 && !states_[next].ready && states_[next].birth_number > 0) {
+    const at::Tensor& there = states_[next].slot.tensor();
+    if (there.use_count() == 1 && there.storage().use_count() == 1) place = states_[next].birthplace;
+  }
+  births_->ExpectNext(std::move(place), next >= 0 ? states_[next].birth_number : 0);
+}
+
+void Reducer::MoveToOtherMemory(Bucket& bucket) {
+  std::vector<Slot> old;
+  for (const int i : bucket.parameters) old.push_back(states_[i].slot);
+  AllocateSlots(bucket);
+  for (size_t k = 0; k < old.size(); ++k) {
+    const State& state = states_[bucket.parameters[k]];
+    if (!state.ready) continue;
+    Copy(state.slot.tensor(), old[k].tensor());
+    at::Tensor& gradient = parameters_[bucket.parameters[k]].tensor.mutable_grad();
+    if (gradient.defined() && old[k].Holds(gradient)) gradient = state.slot.tensor();
   }
 }
 
@@ -220,7 +279,7 @@ void Reducer::ReplaceGradients(const Bucket& bucket) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (!gradient.defined() || states_[i].slot.Holds(gradient)) continue;
     if (NeedsSink() && !used_->Used(i)) continue;
-    if (options_.gradient_as_bucket_view || Unshared(gradient)) gradient = states_[i].slot.tensor();
+    if (options_.gradient_as_bucket_view || Unshared(gradient, arriving_)) gradient = states_[i].slot.tensor();
   }
 }
 
@@ -232,7 +291,7 @@ void Reducer::DeliverFinished() {
   for (; next_delivery_ < next_bucket_; ++next_delivery_) {
     Bucket& bucket = buckets_[next_delivery_];
     if (!bucket.work || !bucket.work->IsCompleted()) return;
-    ThrowIfError(bucket.work->Wait());
+    ThrowIfError(Explained(bucket.work->Wait()));
     recorder_.BucketEnded(next_delivery_);
     Deliver(bucket, bucket.buffer);
   }
@@ -261,7 +320,7 @@ void Reducer::DeliverParameter(int index) {
   }
   if (gradient.defined() && gradient.is_alias_of(average)) return;
   // The dtype differs where the gradient is that of a parameter in another one for now (MixedPrecision).
-  if (!gradient.defined() || gradient.scalar_type() != average.scalar_type() || Unshared(gradient)) {
+  if (!gradient.defined() || gradient.scalar_type() != average.scalar_type() || Unshared(gradient, arriving_)) {
     gradient = average;
   } else {
     gradient.detach().copy_(average);
@@ -408,11 +467,13 @@ void Reducer::EndBackward(bool complete) {
     state.ready = false;
     if (FirstOfStaticGraph()) state.expected = 0;  // to be learnt again
   }
+  arriving_.reset();
   if (!complete) ready_order_.clear();
   if (DynamicUnused()) used_->Clear();
   not_finite_.clear();
   divisor_.reset();
   in_backward_ = false;
+  if (births_) Births::Activate(nullptr);
   end_is_queued_ = false;
   if (on_end_) on_end_();
 }
@@ -439,7 +500,7 @@ void Reducer::ShadowBackward() {
   if (!learns_graph) InventReadyOrder();  // a backward in which others learn a static graph gives them no order
   used_known_ = options_.static_graph;
   EndBackward(/*complete=*/true);
-  ThrowIfError(reduced);
+  ThrowIfError(Explained(reduced));
 }
 
 absl::Status Reducer::NoGradientError() const {

@@ -121,12 +121,6 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
   return absl::OkStatus();
 }
 
-std::vector<at::Tensor> Replica::Trained(const std::vector<int>& indices) const {
-  std::vector<at::Tensor> trained;
-  for (const int i : indices) trained.push_back(trained_[i].tensor);
-  return trained;
-}
-
 void Replica::BeforeForward() {
   ThrowIfError(reducer_->Explained(TorchStatus("", [this] { PrepareForward(); })));
 }
@@ -139,14 +133,20 @@ void Replica::PrepareForward() {
     reducer_->recorder().BeginForward();
   }
   if (casts_) casts_->Restore();
+  ExchangeBeforeForward(computes_gradients);
+  if (computes_gradients) reducer_->recorder().BeginCompute();
+  if (!casts_) return;
+  casts_->Cast();
+  if (computes_gradients) reducer_->ReinstallHooks();
+}
+
+// The order is PyTorch's.
+void Replica::ExchangeBeforeForward(bool computes_gradients) {
   if (join_ && join_->announce) AnnounceNotFinished();
   if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(*join_->active);
   if (computes_gradients) reducer_->RebuildIfDue();
   if (BroadcastsBuffers()) BroadcastBuffers();
   if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
-  if (!casts_) return;
-  casts_->Cast();
-  if (computes_gradients) reducer_->ReinstallHooks();
 }
 
 void Replica::AfterForward() {

@@ -66,14 +66,18 @@ class Replica {
   comm::ProcessGroup& group() const { return *group_; }
   c10::Device device() const { return trained_.front().tensor.device(); }
 
-  // The parameters that `indices`, of the reducer's bucket callback, mean.
-  std::vector<at::Tensor> Trained(const std::vector<int>& indices) const;
+  // The parameters that are reduced, by the numbers that the reducer's bucket callback gets.
+  const std::vector<NamedTensor>& trained() const { return trained_; }
+
+  // Whether the parameters are of another dtype while backward runs.
+  bool CastsParameters() const { return casts_.has_value(); }
 
  private:
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
   absl::Status Build(const torch::nn::Module& module);
   void PrepareForward();
   void CastBuffers(c10::ScalarType dtype);
+  void ExchangeBeforeForward(bool computes_gradients);
   void AnnounceNotFinished();
   void BroadcastBuffers();
   bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }

@@ -17,10 +17,12 @@ int64_t StepRecorder::Now() const { return Nanoseconds<std::chrono::steady_clock
 void StepRecorder::BeginForward() {
   begin_ = Nanoseconds<std::chrono::steady_clock>();
   current_.unix_time = Nanoseconds<std::chrono::system_clock>();
-  current_.forward_end = current_.backward_begin = current_.last_gradient = current_.end = -1;
+  current_.compute_begin = current_.forward_end = current_.backward_begin = current_.last_gradient = current_.end = -1;
   for (BucketStatistics& bucket : current_.buckets) bucket.ready = bucket.start = bucket.end = -1;
   current_.non_finite.clear();
 }
+
+void StepRecorder::BeginCompute() { current_.compute_begin = Now(); }
 
 void StepRecorder::EndForward() { current_.forward_end = Now(); }
 

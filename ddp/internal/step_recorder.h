@@ -20,6 +20,7 @@ class StepRecorder {
   void SetBuckets(std::vector<BucketStatistics> buckets) { current_.buckets = std::move(buckets); }
 
   void BeginForward();
+  void BeginCompute();
   void EndForward();
   void GradientReady();
   void BucketReady(size_t bucket) { current_.buckets[bucket].ready = Now(); }

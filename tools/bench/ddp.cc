@@ -34,6 +34,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/gradient_allocator.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -47,6 +48,7 @@ DEFINE_bool(
     tuned_allocator, false,
     "keep freed memory in this process: thresholds of malloc far above the size of a gradient. The environment's "
     "THP_MEM_ALLOC_ENABLE=1 is LibTorch's other half of it");
+DEFINE_bool(gradient_allocator, false, "ddp::InstallGradientAllocator()");
 DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
 
 namespace lockstep {
@@ -224,6 +226,7 @@ absl::Status TuneAllocator() {
 absl::Status RunRank() {
   at::set_num_threads(1);
   if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
+  if (FLAGS_gradient_allocator) ddp::InstallGradientAllocator();
   comm::InitOptions options;
   options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
   options.timeout = absl::Minutes(2);

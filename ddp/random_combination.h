@@ -1,0 +1,59 @@
+// What //ddp:random_test draws: a model, options, and a way to train.
+
+#ifndef LOCKSTEP_DDP_RANDOM_COMBINATION_H_
+#define LOCKSTEP_DDP_RANDOM_COMBINATION_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "lockstep/ddp/options.h"
+
+namespace lockstep::ddp {
+
+// x -> tanh(W x + b), or for a branch x + tanh(W x + b).
+struct LayerSpec {
+  int in = 0, out = 0;
+  int tied_to = -1;  // the layer whose weight this one has too, under a name of its own
+  int times = 1;     // in a row
+  bool frozen_weight = false, frozen_bias = false;
+  bool branch = false;  // may be left out
+};
+
+enum class Branches { kAlways, kSomeNever, kByChance };
+
+struct Combination {
+  static constexpr int kInputs = 5;  // of the first layer
+
+  int seed = 0;
+  int ranks = 1;
+  std::vector<LayerSpec> layers;
+  bool buffer = false;
+  Branches branches = Branches::kAlways;
+  Options options;
+  bool hook = false;
+  bool set_to_none = true;
+  bool keep_old_gradients = false;
+  int steps = 5;
+  int unsynced = 0;    // backward passes under NoSync before each averaged one
+  int averaged = 1;    // averaged backward passes a step
+  bool twice = false;  // each loss goes backward two times
+  bool join = false, divide_by_initial_world_size = true;
+  std::vector<int> steps_of_rank;
+  double momentum = 0, weight_decay = 0;
+};
+
+// The same for a seed everywhere. What it combines is exact: the ranks' training is that of one process, but for
+// rounding.
+Combination RandomCombination(int seed);
+
+// How to run it again, and what it is.
+std::string Describe(const Combination& combination);
+
+// A number that looks random, from some that do not.
+uint64_t Mix(std::initializer_list<int64_t> parts);
+
+}  // namespace lockstep::ddp
+
+#endif  // LOCKSTEP_DDP_RANDOM_COMBINATION_H_
