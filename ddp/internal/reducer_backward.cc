@@ -108,12 +108,12 @@ void Reducer::OnGradient(int index, const at::Tensor& arriving) {
     }
     if (--state.remaining > 0) return;
   }
+  DeliverFinished();
   arriving_ = arriving;
   MarkReady(index);
   if (MayRebuild() && ready_order_.size() < parameters_.size()) ready_order_.push_back(index);
   StartFullBuckets();
   if (index == options_.delay_until) StartDelayed();
-  DeliverFinished();
   arriving_.reset();
 }
 
@@ -295,7 +295,8 @@ void Reducer::ReplaceGradients(const Bucket& bucket) {
   }
 }
 
-// Buckets whose all_reduce is over while backward goes on.
+// Buckets whose all_reduce is over while backward goes on. Not those that the gradient at hand has just filled: the
+// engine still refers to that one.
 void Reducer::DeliverFinished() {
   // Which parameters any rank used, and whether all is finite, is known at the end.
   if (NeedsSink() || options_.non_finite != NonFinite::kIgnore) return;
@@ -327,9 +328,13 @@ void Reducer::DeliverParameter(int index) {
   const at::Tensor& average = states_[index].slot.tensor();
   if (average.scalar_type() != states_[index].dtype) {
     gradient = average.to(states_[index].dtype);
-  } else if (!gradient.defined() || gradient.scalar_type() != average.scalar_type()) {
-    gradient = average;  // also where it is that of a parameter in another dtype for now (MixedPrecision)
-  } else if (!gradient.is_alias_of(average)) {
+    return;
+  }
+  if (gradient.defined() && gradient.is_alias_of(average)) return;
+  // The dtype differs where the gradient is that of a parameter in another one for now (MixedPrecision).
+  if (!gradient.defined() || gradient.scalar_type() != average.scalar_type() || Unshared(gradient, arriving_)) {
+    gradient = average;
+  } else {
     gradient.detach().copy_(average);
   }
 }
@@ -494,7 +499,9 @@ void Reducer::ShadowBackward() {
   if (used_first) used_->StartExchange(*group_);
   if (used_first && !learns_graph) ThrowIfError(used_->WaitForAll());
   for (Bucket& bucket : buckets_) {
-    for (const int i : bucket.parameters) states_[i].slot.Reclaim();
+    if (!bucket.sparse) {
+      for (const int i : bucket.parameters) states_[i].slot.Reclaim();
+    }
     bucket.buffer = bucket.sparse ? EmptySparse(parameters_[bucket.parameters.front()].tensor) : bucket.buffer.zero_();
     Launch(bucket);
   }
