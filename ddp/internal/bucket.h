@@ -23,6 +23,9 @@ struct Reducer::Bucket {
   GradBucket for_hook;              // without the buffer
 };
 
+// A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.
+at::Tensor EmptySparse(const at::Tensor& like);
+
 }  // namespace lockstep::ddp::internal
 
 #endif  // LOCKSTEP_DDP_INTERNAL_BUCKET_H_

@@ -1,4 +1,5 @@
-// Hooks, layouts and what comes before a forward. Backward is in reducer_backward.cc.
+// Hooks, layouts and what comes before a forward. Backward is in reducer_backward.cc, reducer_gradients.cc and
+// reducer_finish.cc.
 
 #include "lockstep/ddp/internal/reducer.h"
 

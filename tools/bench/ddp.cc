@@ -35,6 +35,7 @@
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_allocator.h"
+#include "lockstep/ddp/statistics.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -49,6 +50,7 @@ DEFINE_bool(
     "keep freed memory in this process: thresholds of malloc far above the size of a gradient. The environment's "
     "THP_MEM_ALLOC_ENABLE=1 is LibTorch's other half of it");
 DEFINE_bool(gradient_allocator, false, "ddp::InstallGradientAllocator()");
+DEFINE_string(trace, "", "rank R writes its last step to this file's name and .R, for Perfetto and for trace_picture.py");
 DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
 
 namespace lockstep {
@@ -103,6 +105,8 @@ class Trainer {
     return loss.detach();
   }
 
+  const Model& model() const { return model_; }
+
   double TimedStep() {
     const auto begin = Clock::now();
     Step();
@@ -122,6 +126,15 @@ struct Unwrapped {
   Net net;
 };
 
+template <typename Net>
+absl::Status WriteTrace(const ddp::DistributedDataParallel<Net>& ddp, int rank) {
+  return ddp::WriteChromeTrace(absl::StrCat(FLAGS_trace, ".", rank), {ddp.statistics().back()});
+}
+template <typename Net>
+absl::Status WriteTrace(const Unwrapped<Net>&, int) {
+  return absl::InvalidArgumentError("--trace: with --backend=local nothing is wrapped, so there is no trace");
+}
+
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
   return values[values.size() / 2];
@@ -138,6 +151,7 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
     for (int step = 0; step < lengths.steps; ++step) seconds.push_back(trainer.TimedStep());
   }));
+  if (!FLAGS_trace.empty()) LOCKSTEP_RETURN_IF_ERROR(WriteTrace(trainer.model(), group.rank()));
   at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
   LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(slowest, comm::ReduceOp::kMax));
   if (group.rank() == 0) {
