@@ -69,9 +69,9 @@ class Future {
 };
 
 // Called when all of a bucket's gradients are in, bucket after bucket in the order of GradBucket::index, in the thread
-// that runs backward. The future's tensor has the shape of `bucket.buffer`, may be it, and becomes the gradients: a hook
-// divides by the number of ranks itself. All ranks need the same hook, and every rank the same tensor in the end, or
-// their parameters drift apart. What it throws, and an error of its future, fails backward.
+// that runs backward. The future's tensor has the shape of `bucket.buffer`, may be it, and becomes the gradients: a
+// hook divides by the number of ranks itself. All ranks need the same hook, and every rank the same tensor in the end,
+// or their parameters drift apart. What it throws, and an error of its future, fails backward.
 //
 //   [group](ddp::GradBucket& bucket) {
 //     bucket.buffer.div_(group->size());

@@ -104,9 +104,8 @@ int BornInPlace(const Net& net) {
 void Watch(const Net& net) {
   net->watch->arrived.resize(net->layers.size());
   for (size_t i = 0; i < net->layers.size(); ++i) {
-    net->layers[i]->weight.register_hook([watch = net->watch, i](const torch::Tensor& gradient) {
-      watch->arrived[i] = gradient.data_ptr();
-    });
+    net->layers[i]->weight.register_hook(
+        [watch = net->watch, i](const torch::Tensor& gradient) { watch->arrived[i] = gradient.data_ptr(); });
   }
 }
 

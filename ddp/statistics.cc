@@ -68,8 +68,8 @@ void AddStep(const StepStatistics& step, Json& events) {
                             {"ready_us", static_cast<double>(bucket.ready) / 1e3},
                             {"parameters", bucket.parameters ? *bucket.parameters : std::vector<std::string>()}};
     // A row a bucket: the reductions of several overlap.
-    events.push_back(Event(step, 1 + bucket.index, absl::StrCat("bucket ", bucket.index), bucket.start, bucket.end,
-                           arguments));
+    events.push_back(
+        Event(step, 1 + bucket.index, absl::StrCat("bucket ", bucket.index), bucket.start, bucket.end, arguments));
   }
 }
 

@@ -18,9 +18,9 @@ struct BucketStatistics {
   int index = 0;
   int64_t bytes = 0;
   std::shared_ptr<const std::vector<std::string>> parameters;  // their names
-  int64_t ready = -1;  // its last gradient was in
-  int64_t start = -1;  // its all_reduce, or communication hook, began
-  int64_t end = -1;    // its result was there; on CUDA: was ordered into the stream
+  int64_t ready = -1;                                          // its last gradient was in
+  int64_t start = -1;                                          // its all_reduce, or communication hook, began
+  int64_t end = -1;  // its result was there; on CUDA: was ordered into the stream
 };
 
 struct NonFiniteGradient {
@@ -30,13 +30,13 @@ struct NonFiniteGradient {
 
 struct StepStatistics {
   int rank = 0;
-  int64_t step = 0;          // counted from 0: forward passes that were averaged
-  int64_t unix_time = 0;     // of the forward's begin, in nanoseconds
-  int64_t compute_begin = -1;   // what forward gets from other ranks was there
+  int64_t step = 0;            // counted from 0: forward passes that were averaged
+  int64_t unix_time = 0;       // of the forward's begin, in nanoseconds
+  int64_t compute_begin = -1;  // what forward gets from other ranks was there
   int64_t forward_end = -1;
-  int64_t backward_begin = -1;  // the first gradient was in
-  int64_t last_gradient = -1;   // and the last
-  int64_t end = -1;             // backward had averaged gradients
+  int64_t backward_begin = -1;            // the first gradient was in
+  int64_t last_gradient = -1;             // and the last
+  int64_t end = -1;                       // backward had averaged gradients
   std::vector<BucketStatistics> buckets;  // in the order in which they are reduced
   std::vector<NonFiniteGradient> non_finite;
 

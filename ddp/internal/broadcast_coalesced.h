@@ -10,10 +10,9 @@
 
 namespace lockstep::ddp::internal {
 
-// Gives every rank what the tensors of rank `root` hold, in place, through flat buffers of one dtype and device and up to 250
-// MiB each: the same broadcasts as PyTorch's, in the same order.
-absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors,
-                                int root = 0);
+// Gives every rank what the tensors of rank `root` hold, in place, through flat buffers of one dtype and device and up
+// to 250 MiB each: the same broadcasts as PyTorch's, in the same order.
+absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
 }  // namespace lockstep::ddp::internal
 

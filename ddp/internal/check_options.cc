@@ -70,12 +70,14 @@ absl::Status CheckNames(const Options& options, const torch::nn::Module& module,
       return Invalid("parameters_to_ignore names ", name, ", which the module does not have");
   }
   if (options.delay_all_reduce_named_params.empty() != options.param_to_hook_all_reduce.empty())
-    return Invalid("of delay_all_reduce_named_params and param_to_hook_all_reduce one is set: expected both or neither");
+    return Invalid(
+        "of delay_all_reduce_named_params and param_to_hook_all_reduce one is set: expected both or neither");
   std::vector<std::string> names = options.delay_all_reduce_named_params;
   if (!names.empty()) names.push_back(options.param_to_hook_all_reduce);
   for (const std::string& name : names) {
     if (!Holds(trained, name))
-      return Invalid("the all_reduce of ", name, " cannot be delayed or waited for: no parameter of that name is reduced");
+      return Invalid("the all_reduce of ", name,
+                     " cannot be delayed or waited for: no parameter of that name is reduced");
   }
   return absl::OkStatus();
 }
@@ -110,7 +112,8 @@ ReducerOptions ToReducerOptions(const Options& options) {
   if (reducer.limits.empty()) {
     if (!options.bucket_cap_mb) reducer.limits.push_back(Bytes(1));
     reducer.limits.push_back(Bytes(options.bucket_cap_mb.value_or(kDefaultBucketMiB)));
-    reducer.first_limits = one_bucket_first ? std::vector<int64_t>{std::numeric_limits<int64_t>::max()} : reducer.limits;
+    reducer.first_limits =
+        one_bucket_first ? std::vector<int64_t>{std::numeric_limits<int64_t>::max()} : reducer.limits;
   } else {
     reducer.first_limits = reducer.limits;
   }
@@ -120,8 +123,8 @@ ReducerOptions ToReducerOptions(const Options& options) {
   reducer.gradient_as_bucket_view = options.gradient_as_bucket_view;
   reducer.non_finite = options.non_finite;
   if (options.mixed_precision) {
-    reducer.reduce_dtype =
-        options.mixed_precision->reduce_dtype ? options.mixed_precision->reduce_dtype : options.mixed_precision->param_dtype;
+    reducer.reduce_dtype = options.mixed_precision->reduce_dtype ? options.mixed_precision->reduce_dtype
+                                                                 : options.mixed_precision->param_dtype;
   }
   return reducer;
 }

@@ -12,8 +12,8 @@
 
 namespace lockstep::ddp::internal {
 
-// InvalidArgument for options that are out of range, contradict each other, or do not fit the module, of which `trained`
-// are the parameters that are to be reduced.
+// InvalidArgument for options that are out of range, contradict each other, or do not fit the module, of which
+// `trained` are the parameters that are to be reduced.
 absl::Status CheckOptions(const Options& options, const torch::nn::Module& module,
                           const std::vector<NamedTensor>& trained);
 

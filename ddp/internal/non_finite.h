@@ -11,8 +11,8 @@
 
 namespace lockstep::ddp::internal {
 
-// Whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose gradient was not
-// on this rank. Through the group's store: every rank must call it, which all do since they see the same averages.
+// Whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose gradient was
+// not on this rank. Through the group's store: every rank must call it, which all do since they see the same averages.
 // Where Python ranks are in the group only this rank's own part is known.
 absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
                                                               const std::vector<std::string>& in_sum,

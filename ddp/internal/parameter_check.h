@@ -21,8 +21,8 @@ struct NamedTensor {
 // parameter with both sides. All ranks must be Lockstep's: ProcessGroup::OnlyLockstepRanks().
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
 
-// What Python's DistributedDataParallel exchanges to compare shapes and strides of the `trained` parameters, for a group
-// that it may be in: an all_gather of their number and a broadcast of rank 0's. InvalidArgument on the rank that
+// What Python's DistributedDataParallel exchanges to compare shapes and strides of the `trained` parameters, for a
+// group that it may be in: an all_gather of their number and a broadcast of rank 0's. InvalidArgument on the rank that
 // differs.
 absl::Status CheckSameParametersAsPython(comm::ProcessGroup& group, const std::vector<NamedTensor>& trained);
 

@@ -89,8 +89,9 @@ bool Reducer::BornInPlace(int index) {
   births_->Withdraw(birthplace.bytes, state.birth_number);
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::Tensor& place = state.slot.tensor();
-  const bool usable = gradient.defined() && gradient.layout() == at::kStrided && gradient.strides() == place.strides() &&
-                      gradient.scalar_type() == place.scalar_type() && Unshared(gradient, arriving_);
+  const bool usable = gradient.defined() && gradient.layout() == at::kStrided &&
+                      gradient.strides() == place.strides() && gradient.scalar_type() == place.scalar_type() &&
+                      Unshared(gradient, arriving_);
   if (birthplace.occupied && usable && gradient.const_data_ptr() == birthplace.data) {
     gradient = place;
     return true;

@@ -1,3 +1,5 @@
+#include "lockstep/ddp/sync_batch_norm/norm_factory.h"
+
 #include <torch/torch.h>
 
 #include <vector>
@@ -6,7 +8,6 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/ddp/sync_batch_norm/norm_factory.h"
 #include "lockstep/ddp/sync_batch_norm/sync_batch_norm.h"
 
 namespace lockstep::ddp {
@@ -17,7 +18,7 @@ using comm::testing::RunRanksOk;
 
 constexpr int64_t kChannels = 3;
 
-torch::Tensor Values(std::vector<int64_t> shape, uint64_t seed) {
+torch::Tensor Values(const std::vector<int64_t>& shape, uint64_t seed) {
   return torch::randn(shape, at::detail::createCPUGenerator(seed), torch::kDouble);
 }
 

@@ -50,7 +50,8 @@ DEFINE_bool(
     "keep freed memory in this process: thresholds of malloc far above the size of a gradient. The environment's "
     "THP_MEM_ALLOC_ENABLE=1 is LibTorch's other half of it");
 DEFINE_bool(gradient_allocator, false, "ddp::InstallGradientAllocator()");
-DEFINE_string(trace, "", "rank R writes its last step to this file's name and .R, for Perfetto and for trace_picture.py");
+DEFINE_string(trace, "",
+              "rank R writes its last step to this file's name and .R, for Perfetto and for trace_picture.py");
 DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
 
 namespace lockstep {
@@ -64,7 +65,7 @@ struct Lengths {
   int warm_up, steps;
 };
 
-at::Generator BatchGenerator(int rank) { return at::detail::createCPUGenerator(static_cast<uint64_t>(100 + rank)); }
+at::Generator BatchGenerator(int rank) { return at::detail::createCPUGenerator(100 + static_cast<uint64_t>(rank)); }
 
 struct Batch {
   Batch(at::IntArrayRef shape, int64_t classes, int rank) {

@@ -99,7 +99,15 @@ def markdown(seconds, cases, rounds):
     out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", ""]
     header = "| allocator | step | ours | without its gradient allocator | C++ local | Python DDP | its bucket views | its no-op hook | Python local | times Python DDP |"
     out += [header, "|---|---|---|---|---|---|---|---|---|---|"]
-    order = ("ours", "ours_without_gradient_allocator", "cpp_local", "python_ddp", "python_ddp_bucket_view", "python_ddp_noop_hook", "python_local")
+    order = (
+        "ours",
+        "ours_without_gradient_allocator",
+        "cpp_local",
+        "python_ddp",
+        "python_ddp_bucket_view",
+        "python_ddp_noop_hook",
+        "python_local",
+    )
     for suite in SUITES:
         for case in cases:
             figures = [in_words(seconds[suite, name, case]) for name in order]
