@@ -114,6 +114,42 @@ TEST(RegisterHook, TheHookSeesEachBucketOfTheLayoutInOrder) {
   });
 }
 
+TEST(RegisterHook, GradientsArePartsOfTheBufferOneAfterAnother) {
+  OnRanks(2, [](ProcessGroup& group) {
+    size_t seen = 0;
+    const CommunicationHook look = [&](GradBucket& bucket) {
+      int64_t offset = 0;
+      for (const at::Tensor& gradient : bucket.gradients) {
+        EXPECT_TRUE(gradient.is_alias_of(bucket.buffer));
+        EXPECT_EQ(gradient.storage_offset() - bucket.buffer.storage_offset(), offset);
+        EXPECT_TRUE(gradient.reshape({-1}).equal(bucket.buffer.narrow(0, offset, gradient.numel())));
+        offset += gradient.numel();
+        ++seen;
+      }
+      EXPECT_EQ(offset, bucket.buffer.numel());
+      return Future(bucket.buffer);
+    };
+    Hooked ddp = WithHook(group, look);
+    for (int step = 0; step < 2; ++step) ddp(Batch(4, 4, step)).pow(2).mean().backward();
+    EXPECT_EQ(seen, 8);
+  });
+}
+
+TEST(RegisterHook, A16BitWrapperGivesEachGradientItsOwnPart) {
+  OnRanks(2, [](ProcessGroup& group) {
+    // Each gradient becomes its number in the bucket.
+    Hooked ddp = WithHook(group, hooks::Fp16CompressWrapper([](GradBucket& bucket) {
+      for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i].fill_(static_cast<double>(i));
+      return Future(bucket.buffer);
+    }));
+    ddp(Batch(4, 4, 0)).pow(2).mean().backward();
+    for (size_t i = 0; i < 4; ++i) {
+      const at::Tensor gradient = ddp.parameters()[i].grad();
+      EXPECT_TRUE(gradient.equal(at::full_like(gradient, static_cast<double>(i)))) << i;
+    }
+  });
+}
+
 TEST(RegisterHook, TheBufferHasThisRanksGradientsUndivided) {
   OnRanks(3, [](ProcessGroup& group) {
     auto ddp = WithHook(group, hooks::Noop());

@@ -20,7 +20,7 @@ struct Reducer::Bucket {
   int pending = 0;                  // parameters whose gradient is not in yet
   absl::optional<comm::Work> work;  // once started: of an all_reduce in place,
   absl::optional<Future> future;    // or of anything else
-  GradBucket for_hook;              // without the buffer
+  GradBucket for_hook;              // of a dense one
 };
 
 // A gradient of an embedding of which no row was used: as one of some rows it has one sparse dimension.

@@ -165,10 +165,14 @@ void Reducer::AllocateSlots(Bucket& bucket) {
   } else {
     bucket.buffer = at::empty({numel}, first.options().dtype(dtype).requires_grad(false));
   }
+  bucket.for_hook.buffer = bucket.buffer;
+  bucket.for_hook.gradients.clear();
   int64_t offset = 0;
   for (const int i : bucket.parameters) {
     const at::Tensor& parameter = parameters_[i].tensor;
     states_[i].slot = Slot(bucket.buffer, offset, parameter);
+    const at::Tensor& place = states_[i].slot.tensor();
+    bucket.for_hook.gradients.push_back(bucket.buffer.as_strided(place.sizes(), place.strides(), offset));
     offset += parameter.numel();
     states_[i].birthplace.reset();
     if (!births_ || states_[i].misbirths > kMisbirths || parameter.nbytes() < Births::kLeastBytes) continue;

@@ -150,8 +150,6 @@ void Reducer::Launch(Bucket& bucket) {
 Future Reducer::Reduce(Bucket& bucket) {
   if (bucket.sparse) return Future([this, sum = bucket.buffer] { return SparseAllReduce(*group_, sum); });
   GradBucket for_hook = bucket.for_hook;
-  for_hook.buffer = bucket.buffer;
-  for (const int i : bucket.parameters) for_hook.gradients.push_back(states_[i].slot.tensor());
   return hook_(for_hook);
 }
 

@@ -20,16 +20,14 @@ namespace {
 // The parameters whose module asks for sparse gradients.
 std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module) {
   std::set<const at::TensorImpl*> sparse;
-  for (const auto& child : module.modules(/*include_self=*/false)) {
-    if (const auto* embedding = child->as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+  const auto look_at = [&sparse](const torch::nn::Module& one) {
+    if (const auto* embedding = one.as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
       sparse.insert(embedding->weight.unsafeGetTensorImpl());
-    if (const auto* bag = child->as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+    if (const auto* bag = one.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
       sparse.insert(bag->weight.unsafeGetTensorImpl());
-  }
-  if (const auto* embedding = module.as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
-    sparse.insert(embedding->weight.unsafeGetTensorImpl());
-  if (const auto* bag = module.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
-    sparse.insert(bag->weight.unsafeGetTensorImpl());
+  };
+  look_at(module);
+  for (const auto& child : module.modules(/*include_self=*/false)) look_at(*child);
   return sparse;
 }
 
