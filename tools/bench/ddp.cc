@@ -35,6 +35,7 @@
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_allocator.h"
+#include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/statistics.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/launch/spawn.h"
@@ -224,10 +225,7 @@ absl::Status RunOverheads(comm::ProcessGroup& group) {
   ddp::Options options;
   options.gradient_as_bucket_view = true;
   options.non_finite = ddp::NonFinite::kReport;
-  return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", options, [&group](ddp::GradBucket& bucket) {
-    bucket.buffer.div_(group.size());
-    return ddp::Future(group.AllReduceAsync(bucket.buffer), bucket.buffer);
-  });
+  return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", options, ddp::hooks::AllReduce(&group));
 }
 
 absl::Status TuneAllocator() {
