@@ -139,9 +139,10 @@ TEST(RegisterHook, A16BitWrapperGivesEachGradientItsOwnPart) {
   OnRanks(2, [](ProcessGroup& group) {
     // Each gradient becomes its number in the bucket.
     Hooked ddp = WithHook(group, hooks::Fp16CompressWrapper([](GradBucket& bucket) {
-      for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i].fill_(static_cast<double>(i));
-      return Future(bucket.buffer);
-    }));
+                            for (size_t i = 0; i < bucket.gradients.size(); ++i)
+                              bucket.gradients[i].fill_(static_cast<double>(i));
+                            return Future(bucket.buffer);
+                          }));
     ddp(Batch(4, 4, 0)).pow(2).mean().backward();
     for (size_t i = 0; i < 4; ++i) {
       const at::Tensor gradient = ddp.parameters()[i].grad();
