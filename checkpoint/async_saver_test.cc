@@ -6,47 +6,35 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <future>
-#include <sstream>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/testing/folder.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class AsyncSaverTest : public testing::Test {
+class AsyncSaverTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/async_XXXXXX";
-    ASSERT_NE(mkdtemp(&pattern[0]), nullptr);
-    directory_ = pattern;
-  }
+  std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
 
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-
-  std::string Contents(const std::string& name) const {
-    std::ostringstream contents;
-    contents << std::ifstream(Path(name), std::ios::binary).rdbuf();
-    return contents.str();
-  }
-
-  std::string directory_;
+  const testing::Folder folder_;
 };
 
 // A save whose thread waits, once the file is written, until it is let go.
 struct Held {
   std::promise<void> go;
-  std::function<absl::Status()> Then(absl::Status outcome = absl::OkStatus()) {
-    return [future = std::make_shared<std::future<void>>(go.get_future()), outcome] {
+  std::function<absl::Status()> Then() {
+    return [future = std::make_shared<std::future<void>>(go.get_future())] {
       future->wait();
-      return outcome;
+      return absl::OkStatus();
     };
   }
 };
@@ -62,9 +50,9 @@ TEST_F(AsyncSaverTest, WritesTheFileThatSaveWrites) {
   AsyncSaver saver;
   ASSERT_EQ(saver.Save(Path("model.pt"), value), absl::OkStatus());
   ASSERT_EQ(saver.Wait(), absl::OkStatus());
-  const std::string written = Contents("model.pt");
+  const std::string written = folder_.Read("model.pt");
   ASSERT_EQ(Save(Path("model.pt"), value), absl::OkStatus());
-  EXPECT_TRUE(written == Contents("model.pt")) << "the bytes differ";
+  EXPECT_TRUE(written == folder_.Read("model.pt")) << "the bytes differ";
 }
 
 TEST_F(AsyncSaverTest, WhatChangesAfterSaveIsNotInTheFile) {

@@ -179,19 +179,20 @@ TEST_P(ManagerFailuresTest, RanksThatSaveDifferentStepsAreTold) {
 }
 
 TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
-  for (const auto& [what, harm] : std::vector<std::pair<std::string, std::function<std::string(std::string)>>>{
+  using Harm = std::pair<std::string, std::function<std::string(std::string)>>;
+  for (const Harm& harm : std::vector<Harm>{
            {"a flipped bit", [](std::string all) { return all[all.size() / 2] ^= 1, all; }},
            {"cut in half", [](const std::string& all) { return all.substr(0, all.size() / 2); }},
            {"empty", [](const std::string&) { return std::string(); }},
            {"not a checkpoint", [](const std::string&) { return std::string(5000, 'x'); }}}) {
-    SCOPED_TRACE(what);
+    SCOPED_TRACE(harm.first);
     EXPECT_EQ(RunRanksOk(2,
                          [&](ProcessGroup& group) {
                            const auto manager = Make(folder_.path(), &group, GetParam());
                            for (const int step : {1, 2})
                              EXPECT_EQ(SaveNow(*manager, step, Weights(step)), absl::OkStatus());
                            if (group.rank() == 0) {
-                             folder_.Write("step_00000002.pt", harm(folder_.Read("step_00000002.pt")));
+                             folder_.Write("step_00000002.pt", harm.second(folder_.Read("step_00000002.pt")));
                            }
                            EXPECT_EQ(group.Barrier(), absl::OkStatus());
                            const auto restored = manager->LoadLatest();
