@@ -31,7 +31,7 @@ using comm::testing::RankProcesses;
 using comm::testing::SayStatus;
 using ::testing::HasSubstr;
 
-constexpr int64_t kElements = 1 << 20;  // of a step's weights, each of which is the step
+constexpr int64_t kElements = 4 << 20;  // of a step's weights, each of which is the step
 
 InitOptions Options() {
   InitOptions options;
@@ -96,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Saves, ManagerKillTest, ::testing::Values(false, true),
 TEST_P(ManagerKillTest, ARunKilledInASaveGoesOnFromASaveThatWasComplete) {
   std::mt19937 random(1);
   int64_t saved = 0;
+  int in_mid_save = 0;
   for (int run = 0; run < 8; ++run) {
     RankProcesses ranks = Start();
     for (int rank = 0; rank < 2; ++rank) {
@@ -104,12 +105,16 @@ TEST_P(ManagerKillTest, ARunKilledInASaveGoesOnFromASaveThatWasComplete) {
       EXPECT_GE(from, saved) << "run " << run;
       EXPECT_LE(from, saved + 100);
     }
-    for (int i = random() % 3; i >= 0; --i) saved = NumberAfter("saved ", ranks[0]);
-    // Anywhere within the next saves: a save takes some ms.
-    absl::SleepFor(absl::Microseconds(random() % 8000));
+    const absl::Duration before = Process::Now();
+    saved = NumberAfter("saved ", ranks[0]);
+    // Anywhere within the next save.
+    absl::SleepFor((Process::Now() - before) * std::uniform_real_distribution<>(0.1, 0.9)(random));
     ranks.Signal(0, run % 2 == 0 ? SIGTERM : SIGKILL);
     ranks[0].Wait();
+    const auto names = folder_.Names();
+    in_mid_save += std::any_of(names.begin(), names.end(), IsHidden);
   }
+ EXPECT_GT(in_mid_save, 0) << "no kill hit a save: the test tests nothing";
 }
 
 TEST_P(ManagerKillTest, TheOthersAreToldWhichRankDied) {
