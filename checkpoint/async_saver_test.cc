@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -104,6 +105,36 @@ TEST_F(AsyncSaverTest, SaveReturnsWhileTheFileIsStillBeingDealtWith) {
   // Save would never have returned had it waited.
   held.go.set_value();
   EXPECT_EQ(saver.Wait(), absl::OkStatus());
+}
+
+// Of memory that this process has, in bytes.
+int64_t Resident() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(AsyncSaverTest, PreparedMemoryIsPresentBeforeTheFirstSave) {
+  const Value value = Value::Dict({{"large", at::full({32 << 20}, 0.5)}});
+  const int64_t size = int64_t{128} << 20;
+  AsyncSaver saver;
+  const int64_t before = Resident();
+  ASSERT_EQ(saver.Prepare(value), absl::OkStatus());
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+  const int64_t prepared = Resident();
+  EXPECT_GT(prepared - before, size * 9 / 10);
+  ASSERT_EQ(saver.Save(Path("model.pt"), value, {.sync = false}), absl::OkStatus());
+  ASSERT_EQ(saver.Wait(), absl::OkStatus());
+  EXPECT_LT(Resident() - prepared, size / 2) << "the save took other memory";
+  EXPECT_TRUE(Identical(*Load(Path("model.pt")), value));
+}
+
+TEST_F(AsyncSaverTest, PreparingLeavesTheLastSavesOutcome) {
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("gone/model.pt"), at::ones({5})), absl::OkStatus());
+  EXPECT_EQ(saver.Prepare(at::Tensor()), absl::InvalidArgumentError("an undefined tensor"));
+  EXPECT_EQ(saver.Prepare(at::ones({100})), absl::OkStatus());
+  EXPECT_EQ(saver.Wait().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(AsyncSaverTest, WaitTellsTheErrorWithThePath) {

@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(std::string directory, 
   const absl::Status valid = CheckOptions(directory, options);
   std::unique_ptr<Manager> manager(new Manager(std::move(directory), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
-  LOCKSTEP_RETURN_IF_ERROR(manager->Prepare());
+  LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());
   return manager;
 }
 
@@ -138,14 +138,14 @@ absl::Status Manager::ChooseWriters(const absl::Status& valid) {
 }
 
 // The first writer's best is the measure for all, so that they go on alike.
-absl::Status Manager::Prepare() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests, GatherAgreed(group_, PrepareHere()));
+absl::Status Manager::PrepareDirectories() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests, GatherAgreed(group_, PrepareDirectory()));
   double best = 0;
   if (absl::SimpleAtod(bests[writers_[0]], &best)) best_ = best;
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Manager::PrepareHere() const {
+absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   if (!writer_) return std::string();
   LOCKSTEP_RETURN_IF_ERROR(directory_.Prepare());
   if (options_.best_metric.empty()) return std::string();
@@ -229,6 +229,10 @@ absl::Status Manager::Publish(const CheckpointInfo& info) {
   const absl::Status removed = directory_.RemoveOld(info.step, {options_.keep_last, options_.keep_every});
   if (!removed.ok()) LOG(WARNING) << removed.message();
   return absl::OkStatus();
+}
+
+absl::Status Manager::Prepare(const Value& value) {
+  return writer_ && options_.asynchronous ? saver_.Prepare(value) : absl::OkStatus();
 }
 
 absl::Status Manager::Wait() {

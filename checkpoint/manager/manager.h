@@ -103,6 +103,10 @@ class Manager {
   // ResourceExhausted, PermissionDenied, ...: what the system said. The previous files are then as they were.
   absl::Status Save(int64_t step, const Value& value, const SaveArguments& arguments = {});
 
+  // Where saves are asynchronous, has the writers' memory ready for such a value, in the background, so that the first
+  // Save takes no longer than the others; see AsyncSaver::Prepare. Not collective: any rank may call it, or none.
+  absl::Status Prepare(const Value& value);
+
   // Blocks until the last Save is done, on all ranks. Its outcome if no call has told it yet, else OK.
   absl::Status Wait();
 
@@ -129,8 +133,8 @@ class Manager {
   int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const { return group_ == nullptr ? 1 : group_->size(); }
   absl::Status ChooseWriters(const absl::Status& valid);
-  absl::Status Prepare();
-  absl::StatusOr<std::string> PrepareHere() const;
+  absl::Status PrepareDirectories();
+  absl::StatusOr<std::string> PrepareDirectory() const;
   absl::Status Begin(int64_t step, const Value& value, const SaveArguments& arguments);
   absl::Status CheckArguments(int64_t step, const Value& value) const;
   absl::StatusOr<std::string> Request(int64_t step, const Value& value, const SaveArguments& arguments) const;

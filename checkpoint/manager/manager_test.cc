@@ -183,6 +183,15 @@ TEST_P(ManagerTest, WhatChangesAfterSaveIsNotSaved) {
   EXPECT_TRUE((*restored)->rank_state.tensor().equal(at::ones({2})));
 }
 
+TEST_P(ManagerTest, PreparingChangesNothing) {
+  const auto manager = Make(directory_, nullptr, Options());
+  for (int step = 1; step < 3; ++step) {
+    EXPECT_EQ(manager->Prepare(Weights(7)), absl::OkStatus());
+    EXPECT_EQ(manager->Save(step, Weights(step)), absl::OkStatus());
+  }
+  EXPECT_TRUE(Identical((*manager->LoadLatest())->value, Weights(2)));
+}
+
 TEST_P(ManagerTest, AStepSavedAgainReplacesItsFile) {
   const auto manager = Make(directory_, nullptr, Options());
   for (const double fill : {1, 2}) EXPECT_EQ(manager->Save(5, Weights(fill)), absl::OkStatus());
