@@ -50,33 +50,45 @@ Value RatesOf(const LRScheduler& scheduler) {
   return Value::List({scheduler.GetLastLr().begin(), scheduler.GetLastLr().end()});
 }
 
-absl::StatusOr<Value> Continue(const Value& given) {
-  Value checkpoint = *given.Find("checkpoint");
+// One group a parameter.
+SGD MakeOptimizer(const Value& given, const std::vector<at::Tensor>& parameters) {
   std::vector<OptimizerParamGroup> groups;
-  std::vector<at::Tensor> parameters;
-  for (const auto& [name, tensor] : checkpoint.Find("state_dict")->entries()) {
-    parameters.push_back(tensor.tensor().detach().clone().set_requires_grad(true));
-    const double lr = given.Find("lrs")->items()[groups.size()].double_value();
-    groups.emplace_back(std::vector<at::Tensor>{parameters.back()},
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const double lr = given.Find("lrs")->items()[i].double_value();
+    groups.emplace_back(std::vector<at::Tensor>{parameters[i]},
                         std::make_unique<SGDOptions>(SGDOptions(lr).momentum(0.9)));
   }
-  SGD sgd(groups, SGDOptions(1));
-  LOCKSTEP_ASSIGN_OR_RETURN(LRScheduler scheduler, MakeScheduler(given, sgd));
-  if (!checkpoint.Find("scheduler")->is_none()) {
-    LOCKSTEP_RETURN_IF_ERROR(LoadOptimizerStateDict(sgd, *checkpoint.Find("optimizer")));
-    LOCKSTEP_RETURN_IF_ERROR(scheduler.LoadStateDict(*checkpoint.Find("scheduler")));
-  }
+  return SGD(groups, SGDOptions(1));
+}
+
+// Gives the rates of each epoch. A parameter's gradient is itself.
+Value Train(std::vector<at::Tensor>& parameters, SGD& sgd, LRScheduler& scheduler, int64_t epochs) {
   Value rates = Value::List({RatesOf(scheduler)});
-  const int64_t epochs = given.Find("epochs")->int_value();
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     for (at::Tensor& parameter : parameters) parameter.mutable_grad() = parameter.detach().clone();
     sgd.step();
     scheduler.Step();
     rates.Append(RatesOf(scheduler));
   }
-  Value state_dict = Value::OrderedDict();
-  for (size_t i = 0; i < parameters.size(); ++i)
-    state_dict.Set(checkpoint.Find("state_dict")->entries()[i].first, parameters[i].detach());
+  return rates;
+}
+
+absl::StatusOr<Value> Continue(const Value& given) {
+  Value checkpoint = *given.Find("checkpoint");
+  Value state_dict = Value::Dict();
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, tensor] : checkpoint.Find("state_dict")->entries()) {
+    parameters.push_back(tensor.tensor().detach().clone().set_requires_grad(true));
+    state_dict.Set(name, parameters.back().detach());
+  }
+  SGD sgd = MakeOptimizer(given, parameters);
+  LOCKSTEP_ASSIGN_OR_RETURN(LRScheduler scheduler, MakeScheduler(given, sgd));
+  if (!checkpoint.Find("scheduler")->is_none()) {
+    LOCKSTEP_RETURN_IF_ERROR(LoadOptimizerStateDict(sgd, *checkpoint.Find("optimizer")));
+    LOCKSTEP_RETURN_IF_ERROR(scheduler.LoadStateDict(*checkpoint.Find("scheduler")));
+  }
+  const int64_t epochs = given.Find("epochs")->int_value();
+  const Value rates = Train(parameters, sgd, scheduler, epochs);
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, OptimizerStateDict(sgd));
   checkpoint.Set("epoch", checkpoint.Find("epoch")->int_value() + epochs);
   checkpoint.Set("state_dict", state_dict);
