@@ -129,7 +129,10 @@ class SchedulerPeerTest(unittest.TestCase):
     def test_the_state_has_pythons_keys_and_types(self):
         for name in CASES:
             with self.subTest(name):
-                found, expected = self.results[name]["checkpoint"]["scheduler"], self.python[name].scheduler.state_dict()
+                found, expected = (
+                    self.results[name]["checkpoint"]["scheduler"],
+                    self.python[name].scheduler.state_dict(),
+                )
                 self.assertEqual(repr(found), repr(expected))
 
     def test_a_schedule_begun_in_python_goes_on_in_cpp(self):

@@ -1,9 +1,9 @@
 // What scheduler_peer_test.py has C++ do: scheduler_program FROM TO
 //
-// FROM is a list of {"name", "schedulers": [{"type", its options...}, ...], "milestones": [...] or None, "lrs", "epochs",
-// "checkpoint"}, the checkpoint being what Python's ImageNet example saves, {"epoch", "arch", "state_dict", "best_acc1",
-// "optimizer", "scheduler"}, the last two None to begin anew. Trains each for its epochs and saves
-// {name: {"lrs": each epoch's, "checkpoint"}, ...} to TO.
+// FROM is a list of {"name", "schedulers": [{"type", its options...}, ...], "milestones": [...] or None, "lrs",
+// "epochs", "checkpoint"}, the checkpoint being what Python's ImageNet example saves, {"epoch", "arch", "state_dict",
+// "best_acc1", "optimizer", "scheduler"}, the last two None to begin anew. Trains each for its epochs and saves {name:
+// {"lrs": each epoch's, "checkpoint"}, ...} to TO.
 
 #include <torch/optim/sgd.h>
 
