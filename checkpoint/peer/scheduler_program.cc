@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/lr_scheduler.h"
 #include "lockstep/checkpoint/optimizer.h"
@@ -113,7 +114,9 @@ absl::Status Run(const std::string& from, const std::string& to) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  const absl::Status status = lockstep::checkpoint::Run(argv[1], argv[2]);
+  // A case of another form than the above throws std::bad_variant_access.
+  absl::Status status;
+  status.Update(lockstep::TorchStatus("the cases", [&] { status = lockstep::checkpoint::Run(argv[1], argv[2]); }));
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;
