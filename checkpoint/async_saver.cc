@@ -5,8 +5,8 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/encoder.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
+#include "lockstep/checkpoint/internal/encoder.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -43,7 +43,8 @@ void CopyPieces(const std::vector<Piece>& pieces, size_t total) {
     for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].count);
   };
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int threads = std::min({kMostThreads, std::max(cores, 1), 1 + static_cast<int>(std::min<size_t>(total / kWorthAThread, kMostThreads))});
+  const int threads = std::min(
+      {kMostThreads, std::max(cores, 1), 1 + static_cast<int>(std::min<size_t>(total / kWorthAThread, kMostThreads))});
   std::vector<std::thread> others;
   const absl::Cleanup join = [&] {
     for (std::thread& other : others) other.join();
