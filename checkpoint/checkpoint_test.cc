@@ -298,5 +298,22 @@ TEST(Load, SurvivesRandomDamageThatKeepsTheCrcRight) {
   }
 }
 
+TEST(LoadEntry, LoadsOneEntryAndChecksTheRest) {
+  const std::string path = TestPath("entry.pt");
+  const at::Tensor shared = at::arange(6.0);
+  ASSERT_TRUE(
+      Save(path, Value::Dict({{"epoch", 3}, {"part", Value::List({shared})}, {"large", at::ones({5000})}})).ok());
+  EXPECT_EQ(LoadEntry(path, "epoch")->int_value(), 3);
+  EXPECT_TRUE(LoadEntry(path, "part")->items()[0].tensor().equal(shared));
+  EXPECT_EQ(LoadEntry(path, "none").status(), absl::NotFoundError(path + ": the file's dict has no \"none\""));
+  std::string contents = ReadFile(path);
+  contents[contents.size() / 2] ^= 1;
+  WriteFile(path, contents);
+  EXPECT_EQ(LoadEntry(path, "epoch").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(LoadEntry(path, "epoch", {.verify = false})->int_value(), 3);
+  ASSERT_TRUE(Save(path, Value::List({1})).ok());
+  EXPECT_EQ(LoadEntry(path, "epoch").status(), absl::InvalidArgumentError(path + ": the file's value is no dict"));
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
