@@ -45,7 +45,8 @@ class PickleWriter {
   void Tuple2() { Op(kOpTuple2); }
   void Tuple3() { Op(kOpTuple3); }
   void Reduce() { Op(kOpReduce); }  // callable, argument tuple
-  void Build() { Op(kOpBuild); }    // object, dict of attributes
+  void NewObject() { Op(kOpNewObj); }  // class, argument tuple
+  void Build() { Op(kOpBuild); }    // object, its state
   void PersistentId() { Op(kOpBinPersId); }
 
   // Gives the object on top of the stack a number; Get pushes that object again.
