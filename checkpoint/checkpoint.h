@@ -12,21 +12,13 @@
 #ifndef LOCKSTEP_CHECKPOINT_CHECKPOINT_H_
 #define LOCKSTEP_CHECKPOINT_CHECKPOINT_H_
 
-#include <cstddef>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/checkpoint/map_location.h"
+#include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
-
-struct SaveOptions {
-  // Flush the file and its directory to the disk before returning. Without it a crash of the machine, not of the
-  // program, may lose the file, and where the file system reorders writes the previous one too.
-  bool sync = true;
-};
 
 // Writes `value` to `path`, replacing what is there in one step: at every moment `path` is the whole previous file or
 // the whole new one.
@@ -42,15 +34,6 @@ struct SaveOptions {
 // Unimplemented: quantized, sparse, nested and meta tensors. NotFound, PermissionDenied, ResourceExhausted,
 // FailedPrecondition, ...: what the system said.
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {});
-
-struct LoadOptions {
-  MapLocation map_location = {};
-  // Check every record's CRC-32, also of what is not needed. A file that Python wrote with CRCs off carries none and is
-  // refused.
-  bool verify = true;
-  // Bytes that loading may take beyond the file's size; guards against a crafted file that unfolds without end.
-  size_t memory_limit = size_t{64} << 20;
-};
 
 // Reads the whole file. Nothing in it is executed, and a damaged or crafted file gives an error.
 //

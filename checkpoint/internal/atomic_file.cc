@@ -18,7 +18,6 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-constexpr size_t kBufferSize = size_t{1} << 20;
 constexpr size_t kRandomDigits = 16;
 
 // Temporaries are this and kRandomDigits hexadecimal digits. Cut so that a long name leaves room for them.
@@ -32,40 +31,29 @@ bool IsTemporary(absl::string_view name, absl::string_view prefix) {
 absl::Status SystemError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
 
 // Removes the file unless its writer, who holds a lock on it, lives.
-void RemoveUnlessLocked(int directory, const char* name) {
-  const int file = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+void RemoveUnlessLocked(FileSystem& system, int directory, const char* name) {
+  const int file = system.Open(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) return;
-  if (flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(directory, name, 0);
-  close(file);
-}
-
-absl::Status WriteFully(int file, const char* from, size_t count) {
-  while (count > 0) {
-    const ssize_t wrote = write(file, from, count);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return SystemError("write");
-    from += wrote;
-    count -= wrote;
-  }
-  return absl::OkStatus();
+  if (system.Lock(file, LOCK_EX | LOCK_NB) == 0) system.Unlink(directory, name);
+  system.Close(file);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, bool sync) {
-  std::unique_ptr<AtomicFile> file(new AtomicFile);
-  file->sync_ = sync;
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path, bool sync, FileSystem& system) {
+  std::unique_ptr<AtomicFile> file(new AtomicFile(system, sync));
   LOCKSTEP_RETURN_IF_ERROR(file->OpenDirectory(path));
   file->RemoveStale();
   LOCKSTEP_RETURN_IF_ERROR(file->OpenTemporary());
-  file->buffer_.reserve(kBufferSize);
+  file->writer_ = std::make_unique<BlockWriter>(system, file->file_, sync);
   return file;
 }
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) unlinkat(directory_, temporary_.c_str(), 0);
-  if (file_ >= 0) close(file_);
-  if (directory_ >= 0) close(directory_);
+  writer_.reset();
+  if (!temporary_.empty()) system_.Unlink(directory_, temporary_.c_str());
+  if (file_ >= 0) system_.Close(file_);
+  if (directory_ >= 0) system_.Close(directory_);
 }
 
 // By its descriptor from here on: a directory that is renamed or removed meanwhile cannot lead elsewhere.
@@ -74,26 +62,26 @@ absl::Status AtomicFile::OpenDirectory(const std::string& path) {
   name_ = slash == std::string::npos ? path : path.substr(slash + 1);
   if (name_.empty() || name_ == "." || name_ == "..") return absl::InvalidArgumentError("the path names no file");
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  directory_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  directory_ = system_.Open(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (directory_ < 0) return SystemError("open its directory");
   struct stat status;
   // Told before anything is written rather than by the rename after.
-  if (fstatat(directory_, name_.c_str(), &status, 0) == 0 && S_ISDIR(status.st_mode)) {
+  if (system_.Stat(directory_, name_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
     return absl::FailedPreconditionError("is a directory");
   }
   return absl::OkStatus();
 }
 
 void AtomicFile::RemoveStale() const {
-  const int copy = openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int copy = system_.Open(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   DIR* const entries = copy < 0 ? nullptr : fdopendir(copy);
   if (entries == nullptr) {
-    if (copy >= 0) close(copy);
+    if (copy >= 0) system_.Close(copy);
     return;
   }
   const std::string prefix = TemporaryPrefix(name_);
   while (const dirent* entry = readdir(entries)) {
-    if (IsTemporary(entry->d_name, prefix)) RemoveUnlessLocked(directory_, entry->d_name);
+    if (IsTemporary(entry->d_name, prefix)) RemoveUnlessLocked(system_, directory_, entry->d_name);
   }
   closedir(entries);
 }
@@ -102,45 +90,34 @@ absl::Status AtomicFile::OpenTemporary() {
   std::random_device random;
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string name = absl::StrFormat("%s%08x%08x", TemporaryPrefix(name_), random(), random());
-    const int file = openat(directory_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int file = system_.Open(directory_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno == EEXIST) continue;
     if (file < 0) return SystemError("create a temporary file beside it");
     // Between the two calls another Save may have taken it for a dead one's.
-    const bool lost = flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const bool lost = system_.Lock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat status;
-    if (!lost && fstat(file, &status) == 0 && status.st_nlink > 0) {
+    if (!lost && system_.StatOpen(file, &status) == 0 && status.st_nlink > 0) {
       file_ = file;
       temporary_ = name;
       return absl::OkStatus();
     }
-    close(file);
+    system_.Close(file);
   }
   return absl::UnavailableError("no temporary file can be kept beside it");
 }
 
-absl::Status AtomicFile::Flush() {
-  LOCKSTEP_RETURN_IF_ERROR(WriteFully(file_, buffer_.data(), buffer_.size()));
-  buffer_.clear();
-  return absl::OkStatus();
-}
-
-absl::Status AtomicFile::Append(const void* from, size_t count) {
-  if (buffer_.size() + count > kBufferSize) LOCKSTEP_RETURN_IF_ERROR(Flush());
-  if (count >= kBufferSize) return WriteFully(file_, static_cast<const char*>(from), count);
-  buffer_.append(static_cast<const char*>(from), count);
-  return absl::OkStatus();
-}
+absl::Status AtomicFile::Append(const void* from, size_t count) { return writer_->Append(from, count); }
 
 absl::Status AtomicFile::Commit() {
-  LOCKSTEP_RETURN_IF_ERROR(Flush());
-  if (sync_ && fsync(file_) != 0) return SystemError("flush to the disk");
-  if (renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) != 0)
+  LOCKSTEP_RETURN_IF_ERROR(writer_->Finish());
+  if (sync_ && system_.Sync(file_) != 0) return SystemError("flush to the disk");
+  if (system_.Rename(directory_, temporary_.c_str(), name_.c_str()) != 0)
     return SystemError("rename the temporary file");
   temporary_.clear();
   // Some network file systems report a failed write only here.
-  const int closed = close(std::exchange(file_, -1));
+  const int closed = system_.Close(std::exchange(file_, -1));
   if (closed != 0) return SystemError("the new file is in place, but closing it failed");
-  if (sync_ && fsync(directory_) != 0)
+  if (sync_ && system_.Sync(directory_) != 0)
     return SystemError("the new file is in place, but flushing its directory failed");
   return absl::OkStatus();
 }

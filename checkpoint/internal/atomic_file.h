@@ -17,19 +17,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/checkpoint/internal/block_writer.h"
+#include "lockstep/checkpoint/internal/file_system.h"
 
 namespace lockstep::checkpoint::internal {
 
 class AtomicFile {
  public:
-  // `sync`: flush to the disk. Errors are the system's.
-  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, bool sync);
+  // `sync`: flush to the disk, and so write past the page cache what is large. Errors are the system's.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, bool sync,
+                                                            FileSystem& system = FileSystem::Real());
 
   // Removes the temporary unless Commit renamed it.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  // Copies the bytes. An error may be that of writing what was appended before.
   absl::Status Append(const void* from, size_t count);
 
   // An error after the rename says so: the new file is then in place, and only its surviving a power failure is in
@@ -37,18 +41,18 @@ class AtomicFile {
   absl::Status Commit();
 
  private:
-  AtomicFile() = default;
+  AtomicFile(FileSystem& system, bool sync) : system_(system), sync_(sync) {}
   absl::Status OpenDirectory(const std::string& path);
   void RemoveStale() const;
   absl::Status OpenTemporary();
-  absl::Status Flush();
 
-  bool sync_ = true;
+  FileSystem& system_;
+  const bool sync_;
   int directory_ = -1;
   int file_ = -1;
   std::string name_;
   std::string temporary_;
-  std::string buffer_;
+  std::unique_ptr<BlockWriter> writer_;
 };
 
 }  // namespace lockstep::checkpoint::internal

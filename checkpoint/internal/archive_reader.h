@@ -1,0 +1,18 @@
+// A .pt archive as a Value.
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_ARCHIVE_READER_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_ARCHIVE_READER_H_
+
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/internal/byte_stream.h"
+#include "lockstep/checkpoint/options.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::checkpoint::internal {
+
+// All of `source` is the archive. Errors are Load's, without the path.
+absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_ARCHIVE_READER_H_
