@@ -1,5 +1,5 @@
-// What a pickle describes, before any tensor is made: flat tables of strings, containers, objects, storages and tensors,
-// and nodes that refer to them.
+// What a pickle describes, before any tensor is made: flat tables of strings, containers, objects, storages and
+// tensors, and nodes that refer to them.
 //
 // Two nodes with one kind and index are one Python object, so aliasing is kept; a list may even contain itself.
 

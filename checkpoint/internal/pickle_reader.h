@@ -8,8 +8,8 @@
 // graph, which refers to it. Errors name the byte: DataLoss (damaged), InvalidArgument (an object that is not allowed),
 // Unimplemented (one not supported).
 //
-// With `classes` it also takes objects of these, as descriptions (PickleObject) that the caller makes sense of; they too
-// may be keys of dicts. Ordinary .pt files are read with none.
+// With `classes` it also takes objects of these, as descriptions (PickleObject) that the caller makes sense of; they
+// too may be keys of dicts. Ordinary .pt files are read with none.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_READER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_READER_H_

@@ -145,8 +145,12 @@ TEST(Pickle, MakesNoObjectsOtherwise) {
   EXPECT_THAT(Message(Objects()), HasSubstr("the Python object package.module.Key is not allowed"));
   EXPECT_THAT(std::string(ReadPickle(Objects(), kLimit, {{"package.module", "Key"}}).status().message()),
               HasSubstr("the Python object package.module.make is not allowed"));
-  EXPECT_THAT(Message("\x80\x02" "ctorch\nSize\n)\x81."), HasSubstr("an object of what is no class"));
-  EXPECT_THAT(Message("\x80\x02" "}}b."), HasSubstr("attributes are allowed on an OrderedDict only"));
+  EXPECT_THAT(Message("\x80\x02"
+                      "ctorch\nSize\n)\x81."),
+              HasSubstr("an object of what is no class"));
+  EXPECT_THAT(Message("\x80\x02"
+                      "}}b."),
+              HasSubstr("attributes are allowed on an OrderedDict only"));
 }
 
 TEST(Pickle, BoundsMemory) {
