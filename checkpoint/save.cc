@@ -1,11 +1,9 @@
-#include <memory>
 #include <string>
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/internal/archive_writer.h"
-#include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/internal/encoded_file.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
 namespace lockstep::checkpoint {
@@ -13,12 +11,7 @@ namespace {
 
 absl::Status SaveTo(const std::string& path, const Value& value, const SaveOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const internal::EncodedValue encoded, internal::Encode(value));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::AtomicFile> file,
-                            internal::AtomicFile::Create(path, options.sync));
-  LOCKSTEP_RETURN_IF_ERROR(
-      internal::WriteArchive([&](const void* from, size_t count) { return file->Append(from, count); },
-                             internal::ArchiveNameOf(path), encoded));
-  return file->Commit();
+  return internal::WriteEncodedFile(path, encoded, options);
 }
 
 }  // namespace

@@ -101,6 +101,7 @@ absl::Status AtomicFile::OpenTemporary() {
       temporary_ = name;
       return absl::OkStatus();
     }
+    system_.Unlink(directory_, name.c_str());
     system_.Close(file);
   }
   return absl::UnavailableError("no temporary file can be kept beside it");

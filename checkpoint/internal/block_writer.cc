@@ -86,7 +86,8 @@ void BlockWriter::HandOver() {
 }
 
 void BlockWriter::Run() {
-  if (direct_) SetDirect(true);
+  // Where it is refused writes go through the page cache.
+  direct_now_ = direct_ && system_.SetFlags(file_, O_DIRECT) == 0;
   const absl::MutexLock lock(&mutex_);
   for (;;) {
     mutex_.Await(absl::Condition(this, &BlockWriter::WorkLocked));
@@ -108,7 +109,7 @@ absl::Status BlockWriter::WriteBlock(const Block& block) {
   const size_t aligned = direct_now_ ? block.size / kAlignment * kAlignment : block.size;
   LOCKSTEP_RETURN_IF_ERROR(WriteBytes(block.memory.get(), aligned, block.offset));
   if (aligned == block.size) return absl::OkStatus();
-  SetDirect(false);
+  LOCKSTEP_RETURN_IF_ERROR(EndDirect());
   return WriteBytes(block.memory.get() + aligned, block.size - aligned, block.offset + static_cast<off_t>(aligned));
 }
 
@@ -117,7 +118,7 @@ absl::Status BlockWriter::WriteBytes(const char* from, size_t count, off_t offse
     const ssize_t wrote = system_.Write(file_, from, count, offset);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EINVAL && direct_now_) {  // the file system cannot, or a short write ended unaligned
-      SetDirect(false);
+      LOCKSTEP_RETURN_IF_ERROR(EndDirect());
       continue;
     }
     if (wrote < 0) return absl::ErrnoToStatus(errno, "write");
@@ -128,10 +129,9 @@ absl::Status BlockWriter::WriteBytes(const char* from, size_t count, off_t offse
   return absl::OkStatus();
 }
 
-// Where it is refused writes go through the page cache.
-void BlockWriter::SetDirect(bool direct) {
-  const bool set = system_.SetFlags(file_, direct ? O_DIRECT : 0) == 0;
-  direct_now_ = direct && set;
+absl::Status BlockWriter::EndDirect() {
+  direct_now_ = false;
+  return system_.SetFlags(file_, 0) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "end O_DIRECT");
 }
 
 }  // namespace lockstep::checkpoint::internal

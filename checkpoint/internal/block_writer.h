@@ -53,15 +53,14 @@ class BlockWriter {
   void Run();
   absl::Status WriteBlock(const Block& block);
   absl::Status WriteBytes(const char* from, size_t count, off_t offset);
-  void SetDirect(bool direct);
+  absl::Status EndDirect();
   bool BlockFreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty() || !status_.ok(); }
   bool WorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !full_.empty() || ending_; }
 
   FileSystem& system_;
   const int file_;
-  // After construction only what writes touches it: the thread if there is one.
-  bool direct_;
-  bool direct_now_ = false;
+  const bool direct_;
+  bool direct_now_ = false;  // only what writes touches it: the thread, if there is one
   Block filling_;
   off_t next_offset_ = 0;
   int made_ = 0;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,7 +77,6 @@ class Decoder {
  public:
   Decoder(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options)
       : graph_(graph),
-        verify_(options.verify),
         storages_(zip, options.archive, options.map_location, options.verify),
         strings_(graph.strings.size()),
         sequences_(graph.sequences.size()),
@@ -85,7 +85,7 @@ class Decoder {
 
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
-    if (verify_) LOCKSTEP_RETURN_IF_ERROR(storages_.VerifyOthers());
+    LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
     return value;
   }
 
@@ -106,10 +106,10 @@ class Decoder {
   absl::StatusOr<Value> MakeDict(const PickleDict& dict);
   absl::StatusOr<Value> MakeTensor(const PickleTensor& tensor);
   absl::StatusOr<at::Tensor> Build(const PickleTensor& tensor);
+  std::string TensorHere() const;
   absl::Status Where(const absl::Status& status) const;
 
   const PickleGraph& graph_;
-  const bool verify_;
   StorageLoader storages_;
   std::vector<Value> path_;
   std::vector<Value> strings_;
@@ -117,6 +117,10 @@ class Decoder {
   std::vector<Slot> dicts_;
   std::vector<Slot> tensors_;
 };
+
+std::string Decoder::TensorHere() const {
+  return path_.empty() ? "tensor" : absl::StrCat(KeyPath(path_).ToString(), ": tensor");
+}
 
 absl::Status Decoder::Where(const absl::Status& status) const {
   return path_.empty() ? status : Annotate(status, KeyPath(path_).ToString());
@@ -217,7 +221,7 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
   if (dtype == nullptr) return absl::UnimplementedError(absl::StrCat("a tensor in ", wanted.type, " is not supported"));
   const size_t element_size = c10::elementSize(dtype->type);
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage storage,
-                            storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type)));
+                            storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type), TensorHere()));
   LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor, storage.nbytes(), element_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(tensor, dtype->type));
   return TorchStatusOr("", [&] {
@@ -232,7 +236,7 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
 
 absl::StatusOr<Value> Decoder::MakeTensor(const PickleTensor& tensor) {
   absl::StatusOr<at::Tensor> made = Build(tensor);
-  if (!made.ok()) return Where(Annotate(made.status(), "tensor"));
+  if (!made.ok()) return Annotate(made.status(), TensorHere());
   return tensor.parameter ? Value::Parameter(*std::move(made)) : Value(*std::move(made));
 }
 

@@ -1,4 +1,7 @@
 // Reads storages from an archive, each once, onto the device that map_location says.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage weight, loader.Get(storage, sizeof(float), "[\"weight\"]"));
+//   LOCKSTEP_RETURN_IF_ERROR(loader.ReadAll());  // fills it
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_STORAGE_LOADER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_STORAGE_LOADER_H_
@@ -8,7 +11,10 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/internal/pickle_graph.h"
 #include "lockstep/checkpoint/internal/zip_reader.h"
 #include "lockstep/checkpoint/map_location.h"
@@ -21,11 +27,13 @@ class StorageLoader {
   StorageLoader(const ZipReader& zip, const std::string& archive, const MapLocation& map_location, bool verify)
       : zip_(zip), archive_(archive), map_location_(map_location), verify_(verify) {}
 
-  // `element_size`: of the storage's own type, 1 for an untyped one.
-  absl::StatusOr<c10::Storage> Get(const PickleStorage& wanted, size_t element_size);
+  // Its bytes are undefined until ReadAll, if it is on the CPU. `element_size`: of the storage's own type, 1 for an
+  // untyped one. `where`: what ReadAll's errors call it.
+  absl::StatusOr<c10::Storage> Get(const PickleStorage& wanted, size_t element_size, absl::string_view where);
 
-  // Checks the CRC-32 of every record that Get did not read.
-  absl::Status VerifyOthers() const;
+  // To be called once, when the storages are still held. With `verify` every other record's CRC-32 is checked too. The
+  // error of the first record in the file that has one.
+  absl::Status ReadAll();
 
  private:
   struct Loaded {
@@ -33,14 +41,22 @@ class StorageLoader {
     absl::string_view location;
   };
 
+  struct Pending {
+    char* to;
+    std::string where;
+  };
+
   absl::StatusOr<c10::Device> DeviceFor(absl::string_view location) const;
-  absl::StatusOr<c10::Storage> Read(const ZipRecord& record, absl::string_view location) const;
+  absl::StatusOr<c10::Storage> Allocate(const ZipRecord& record, c10::Device device, absl::string_view where);
 
   const ZipReader& zip_;
   const std::string& archive_;
   const MapLocation& map_location_;
   const bool verify_;
   absl::flat_hash_map<absl::string_view, Loaded> loaded_;
+  // By record. Those that a device has already are absent.
+  absl::flat_hash_map<const ZipRecord*, Pending> pending_;
+  absl::flat_hash_set<const ZipRecord*> done_;
 };
 
 }  // namespace lockstep::checkpoint::internal

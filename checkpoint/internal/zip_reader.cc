@@ -1,6 +1,9 @@
 #include "lockstep/checkpoint/internal/zip_reader.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +19,10 @@ namespace {
 constexpr uint64_t kMaxRecords = 400000;
 // Read and checked while still in the processor's cache.
 constexpr size_t kBlock = 256 * 1024;
+// What a thread takes at a time.
+constexpr uint64_t kPiece = uint64_t{4} << 20;
+// The memory's bandwidth is used up by then.
+constexpr uint64_t kMaxThreads = 8;
 
 // Requires: at + sizeof(T) <= bytes.size().
 template <typename T>
@@ -198,28 +205,82 @@ absl::Status CheckCrc(const ZipRecord& record, uint32_t found) {
 
 }  // namespace
 
-absl::Status ZipReader::Read(const ZipRecord& record, void* to, bool verify) const {
+// The CRC-32 of the part, if `verify`. Where `to` is null the bytes are not kept.
+absl::StatusOr<uint32_t> ZipReader::ReadPart(const ZipRecord& record, uint64_t begin, uint64_t count, char* to,
+                                             bool verify) const {
+  std::vector<char> unkept(to == nullptr ? std::min<uint64_t>(count, kBlock) : 0);
   uint32_t crc = 0;
-  for (uint64_t done = 0; done < record.size;) {
-    const size_t count = std::min<uint64_t>(record.size - done, kBlock);
-    char* const block = static_cast<char*>(to) + done;
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(source_.read(record.offset + done, block, count), record.name));
-    if (verify) crc = ExtendCrc32(crc, block, count);
-    done += count;
+  for (uint64_t done = 0; done < count;) {
+    const size_t size = std::min<uint64_t>(count - done, kBlock);
+    char* const block = to == nullptr ? unkept.data() : to + done;
+    LOCKSTEP_RETURN_IF_ERROR(
+        Annotate(source_.read(record.offset + begin + done, block, size), absl::StrCat("record \"", record.name, "\"")));
+    if (verify) crc = ExtendCrc32(crc, block, size);
+    done += size;
   }
+  return crc;
+}
+
+absl::Status ZipReader::Read(const ZipRecord& record, void* to, bool verify) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const uint32_t crc, ReadPart(record, 0, record.size, static_cast<char*>(to), verify));
   return verify ? CheckCrc(record, crc) : absl::OkStatus();
 }
 
-absl::Status ZipReader::Verify(const ZipRecord& record) const {
-  std::vector<char> block(std::min<uint64_t>(record.size, kBlock));
-  uint32_t crc = 0;
-  for (uint64_t done = 0; done < record.size;) {
-    const size_t count = std::min<uint64_t>(record.size - done, kBlock);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(source_.read(record.offset + done, block.data(), count), record.name));
-    crc = ExtendCrc32(crc, block.data(), count);
-    done += count;
+namespace {
+
+// Of one of the reads.
+struct Piece {
+  size_t read = 0;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+  absl::StatusOr<uint32_t> crc = 0;
+};
+
+std::vector<Piece> Cut(const std::vector<ZipRead>& reads) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    for (uint64_t begin = 0; begin < reads[i].record->size; begin += kPiece) {
+      pieces.push_back({i, begin, std::min(kPiece, reads[i].record->size - begin)});
+    }
   }
-  return CheckCrc(record, crc);
+  return pieces;
+}
+
+// A thread costs as much as reading some tens of KiB.
+size_t ThreadsFor(const std::vector<ZipRead>& reads) {
+  uint64_t total = 0;
+  for (const ZipRead& read : reads) total += read.record->size;
+  return std::min<uint64_t>({1 + total / kPiece, kMaxThreads, std::thread::hardware_concurrency()});
+}
+
+// The calling thread is one of them.
+void InThreads(size_t count, const std::function<void()>& work) {
+  std::vector<std::thread> threads;
+  while (threads.size() + 1 < count) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+void ZipReader::ReadAll(std::vector<ZipRead>& reads, bool verify) const {
+  std::vector<Piece> pieces = Cut(reads);
+  std::atomic<size_t> next{0};
+  InThreads(ThreadsFor(reads), [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) {
+      Piece& piece = pieces[i];
+      const ZipRead& read = reads[piece.read];
+      char* const to = read.to == nullptr ? nullptr : read.to + piece.begin;
+      piece.crc = ReadPart(*read.record, piece.begin, piece.count, to, verify);
+    }
+  });
+  std::vector<uint32_t> crcs(reads.size());
+  for (const Piece& piece : pieces) {
+    reads[piece.read].status.Update(piece.crc.status());
+    if (piece.crc.ok()) crcs[piece.read] = CombineCrc32(crcs[piece.read], *piece.crc, piece.count);
+  }
+  if (!verify) return;
+  for (size_t i = 0; i < reads.size(); ++i) reads[i].status.Update(CheckCrc(*reads[i].record, crcs[i]));
 }
 
 }  // namespace lockstep::checkpoint::internal

@@ -2,7 +2,7 @@
 // may not overlap, and a record's local header must agree with the directory.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
-//   for (const ZipRecord& record : zip.records()) LOCKSTEP_RETURN_IF_ERROR(zip.Verify(record));
+//   LOCKSTEP_RETURN_IF_ERROR(zip.Read(*zip.Find("model/version"), &text[0], true));
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_READER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_READER_H_
@@ -27,6 +27,15 @@ struct ZipRecord {
   uint32_t crc32 = 0;
 };
 
+// One of several records to read.
+struct ZipRead {
+  const ZipRecord* record = nullptr;
+  // Has record->size bytes; null to check the record only.
+  char* to = nullptr;
+  // What came of it.
+  absl::Status status = {};
+};
+
 class ZipReader {
  public:
   // DataLoss: no archive, a truncated or a contradictory one. Unimplemented: compressed, encrypted or split over
@@ -42,14 +51,16 @@ class ZipReader {
   // All record.size bytes. With `verify`, DataLoss where they do not have the CRC-32 that the directory names.
   absl::Status Read(const ZipRecord& record, void* to, bool verify) const;
 
-  // As Read, keeping nothing.
-  absl::Status Verify(const ZipRecord& record) const;
+  // Reads them all, in pieces that as many threads take as the processor has, eight at most. Takes some KiB a thread.
+  void ReadAll(std::vector<ZipRead>& reads, bool verify) const;
 
  private:
   absl::Status ReadDirectory();
   absl::Status AddRecord(absl::string_view directory, size_t& at, uint64_t directory_offset);
   absl::Status FindData(ZipRecord& record, uint64_t limit) const;
   absl::Status CheckOrder(uint64_t limit);
+  absl::StatusOr<uint32_t> ReadPart(const ZipRecord& record, uint64_t begin, uint64_t count, char* to,
+                                    bool verify) const;
 
   ByteSource source_;
   std::vector<ZipRecord> records_;

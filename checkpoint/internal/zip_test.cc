@@ -1,6 +1,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,9 +40,11 @@ std::string TwoRecords() {
 absl::Status ReadAll(const std::string& bytes) {
   const auto zip = ZipReader::Open(FromString(bytes));
   if (!zip.ok()) return zip.status();
-  for (const ZipRecord& record : zip->records()) {
-    const absl::Status status = zip->Verify(record);
-    if (!status.ok()) return status;
+  std::vector<ZipRead> reads;
+  for (const ZipRecord& record : zip->records()) reads.push_back({&record});
+  zip->ReadAll(reads, true);
+  for (const ZipRead& read : reads) {
+    if (!read.status.ok()) return read.status;
   }
   return absl::OkStatus();
 }
@@ -96,6 +99,35 @@ TEST(Zip, RefusesACompressedRecordByName) {
 TEST(Zip, RefusesEveryTruncation) {
   const std::string bytes = TwoRecords();
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(ReadAll(bytes.substr(0, size)).ok()) << size;
+}
+
+// Large enough for several pieces, which several threads read.
+TEST(Zip, ReadsManyRecordsAtOnceAndSaysWhichIsDamaged) {
+  std::vector<std::string> contents = {std::string(13 << 20, 'a'), "", std::string((8 << 20) + 1, 'b'), "c"};
+  for (size_t i = 0; i < contents[0].size(); ++i) contents[0][i] = static_cast<char>(i % 251);
+  std::string bytes;
+  ZipWriter writer(ToString(bytes), "model");
+  for (size_t i = 0; i < contents.size(); ++i) ASSERT_TRUE(writer.Add(std::to_string(i), contents[i]).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+
+  auto zip = ZipReader::Open(FromString(bytes));
+  ASSERT_TRUE(zip.ok()) << zip.status();
+  std::vector<std::string> read_contents;
+  for (const ZipRecord& record : zip->records()) read_contents.emplace_back(record.size, '?');
+  std::vector<ZipRead> reads;
+  for (size_t i = 0; i < contents.size(); ++i) reads.push_back({&zip->records()[i], &read_contents[i][0]});
+  zip->ReadAll(reads, true);
+  for (const ZipRead& read : reads) EXPECT_TRUE(read.status.ok()) << read.status;
+  EXPECT_TRUE(read_contents == contents);
+
+  bytes[zip->records()[0].offset + (9 << 20)] ^= 4;
+  zip = ZipReader::Open(FromString(bytes));
+  reads.clear();
+  for (const ZipRecord& record : zip->records()) reads.push_back({&record});
+  zip->ReadAll(reads, true);
+  EXPECT_EQ(reads[0].status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(reads[0].status.message()), HasSubstr("record \"model/0\": its CRC-32 should be "));
+  for (size_t i = 1; i < reads.size(); ++i) EXPECT_TRUE(reads[i].status.ok()) << reads[i].status;
 }
 
 TEST(Zip, WritesAndReadsPastFourGibibytes) {

@@ -55,7 +55,7 @@ struct ZeroOptions {
 // Collective, so to be called by every rank in one order: Create(), AddParamGroup(), step(), ConsolidateStateDict().
 //
 // To save: ConsolidateStateDict(0), then on rank 0 save this optimizer as one would a plain `Base`, before the next
-// step: with checkpoint::OptimizerStateDict() (SGD) or torch::save(). To load: load the whole state into it as into a
+// step: with checkpoint::OptimizerStateDict() or torch::save(). To load: load the whole state into it as into a
 // plain `Base`, on every rank, with any number of ranks; the next step (or KeepOwnShare()) drops what is not the
 // rank's share. torch::load() wants the parameters' device as its last argument.
 //

@@ -1,6 +1,7 @@
 """Measures Lockstep beside its peers, in one run on this machine.
 
   ./bazelw run //tools/bench:compare -- all_reduce [--json=FILE] [--markdown=FILE] [--rounds=N] [--sizes=4KiB,25MiB] [--ranks=2,4]
+  ./bazelw run //tools/bench:compare -- checkpoint [--json=FILE] [--markdown=FILE] [--rounds=N] [--directory=/data]
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
 
 Each round runs every program once, one after the other; a figure is the median of the rounds' medians. A ratio above 1 says that
@@ -15,9 +16,10 @@ import sys
 import tempfile
 
 import suite_all_reduce
+import suite_checkpoint
 import suite_ddp
 
-SUITES = {"all_reduce": suite_all_reduce, "ddp": suite_ddp}
+SUITES = {"all_reduce": suite_all_reduce, "checkpoint": suite_checkpoint, "ddp": suite_ddp}
 
 
 def write_between_marks(path, marks, text):

@@ -1,0 +1,59 @@
+#include "lockstep/checkpoint/async_saver.h"
+
+#include <string>
+#include <utility>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/encoder.h"
+#include "lockstep/checkpoint/internal/encoded_file.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// What `f` returns, or what it throws.
+absl::Status Guarded(absl::string_view path, const std::function<absl::Status()>& f) {
+  absl::Status status;
+  const absl::Status thrown = TorchStatus("", [&] { status = f(); });
+  status.Update(thrown);
+  return Annotate(status, path);
+}
+
+absl::Status WriteAndThen(const std::string& path, const internal::EncodedValue& encoded, const SaveOptions& options,
+                          const std::function<absl::Status()>& then) {
+  LOCKSTEP_RETURN_IF_ERROR(internal::WriteEncodedFile(path, encoded, options));
+  return then ? then() : absl::OkStatus();
+}
+
+}  // namespace
+
+AsyncSaver::~AsyncSaver() {
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status AsyncSaver::Save(absl::string_view path, const Value& value, const SaveOptions& options,
+                              std::function<absl::Status()> then) {
+  const bool told = told_;
+  const absl::Status earlier = Wait();
+  if (!told) LOCKSTEP_RETURN_IF_ERROR(earlier);
+  return Guarded(path, [&] { return Begin(std::string(path), value, options, std::move(then)); });
+}
+
+absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, const SaveOptions& options,
+                               std::function<absl::Status()> then) {
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::EncodedValue encoded, internal::Encode(value));
+  LOCKSTEP_RETURN_IF_ERROR(snapshot_.Take(encoded));
+  thread_ = std::thread([this, path, options, then = std::move(then), encoded = std::move(encoded)] {
+    outcome_ = Guarded(path, [&] { return WriteAndThen(path, encoded, options, then); });
+  });
+  told_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status AsyncSaver::Wait() {
+  if (thread_.joinable()) thread_.join();
+  told_ = true;
+  return outcome_;
+}
+
+}  // namespace lockstep::checkpoint

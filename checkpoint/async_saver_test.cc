@@ -1,0 +1,171 @@
+#include "lockstep/checkpoint/async_saver.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/checkpoint.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class AsyncSaverTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/async_XXXXXX";
+    ASSERT_NE(mkdtemp(&pattern[0]), nullptr);
+    directory_ = pattern;
+  }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+  std::string Contents(const std::string& name) const {
+    std::ostringstream contents;
+    contents << std::ifstream(Path(name), std::ios::binary).rdbuf();
+    return contents.str();
+  }
+
+  std::string directory_;
+};
+
+// A save whose thread waits, once the file is written, until it is let go.
+struct Held {
+  std::promise<void> go;
+  std::function<absl::Status()> Then(absl::Status outcome = absl::OkStatus()) {
+    return [future = std::make_shared<std::future<void>>(go.get_future()), outcome] {
+      future->wait();
+      return outcome;
+    };
+  }
+};
+
+TEST_F(AsyncSaverTest, WritesTheFileThatSaveWrites) {
+  at::Tensor base = at::arange(12.0).set_requires_grad(true);
+  const Value value = Value::Dict({{"base", Value::Parameter(base)},
+                                   {"column", base.detach().view({3, 4}).select(1, 2)},
+                                   {"empty", at::zeros({0, 3})},
+                                   {"conjugate", at::ones({2}, at::kComplexFloat).conj()},
+                                   {"large", at::full({3 << 20}, 0.25)},
+                                   {"odd", at::ones({3}, at::kByte)}});
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("model.pt"), value), absl::OkStatus());
+  ASSERT_EQ(saver.Wait(), absl::OkStatus());
+  const std::string written = Contents("model.pt");
+  ASSERT_EQ(Save(Path("model.pt"), value), absl::OkStatus());
+  EXPECT_TRUE(written == Contents("model.pt")) << "the bytes differ";
+}
+
+TEST_F(AsyncSaverTest, WhatChangesAfterSaveIsNotInTheFile) {
+  at::Tensor tensor = at::full({1 << 20}, 1.0);
+  const Value value = Value::Dict({{"tensor", tensor}});
+  AsyncSaver saver;
+  for (int i = 0; i < 5; ++i) {
+    tensor.fill_(i);
+    ASSERT_EQ(saver.Save(Path("model.pt"), value), absl::OkStatus());
+    tensor.fill_(-1);
+    ASSERT_EQ(saver.Wait(), absl::OkStatus());
+    const auto loaded = Load(Path("model.pt"));
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_TRUE(loaded->Find("tensor")->tensor().eq(i).all().item<bool>()) << "save " << i;
+  }
+}
+
+TEST_F(AsyncSaverTest, ASaveWaitsForTheOneBefore) {
+  Held held;
+  AsyncSaver saver;
+  bool first_done = false, second_began_after = false;
+  auto then = held.Then();
+  ASSERT_EQ(saver.Save(Path("a.pt"), at::ones({5}), {},
+                       [&, then] {
+                         const absl::Status status = then();
+                         first_done = true;
+                         return status;
+                       }),
+            absl::OkStatus());
+  std::thread release([&] { held.go.set_value(); });
+  ASSERT_EQ(saver.Save(Path("b.pt"), at::full({1000}, 2.0), {},
+                       [&] {
+                         second_began_after = first_done;
+                         return absl::OkStatus();
+                       }),
+            absl::OkStatus());
+  EXPECT_TRUE(first_done);
+  release.join();
+  ASSERT_EQ(saver.Wait(), absl::OkStatus());
+  EXPECT_TRUE(second_began_after);
+  EXPECT_TRUE(Load(Path("a.pt"))->tensor().equal(at::ones({5})));
+  EXPECT_TRUE(Load(Path("b.pt"))->tensor().equal(at::full({1000}, 2.0)));
+}
+
+TEST_F(AsyncSaverTest, SaveReturnsWhileTheFileIsStillBeingDealtWith) {
+  Held held;
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("a.pt"), at::ones({5}), {}, held.Then()), absl::OkStatus());
+  // Save would never have returned had it waited.
+  held.go.set_value();
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+}
+
+TEST_F(AsyncSaverTest, WaitTellsTheErrorWithThePath) {
+  AsyncSaver saver;
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+  ASSERT_EQ(saver.Save(Path("gone/model.pt"), at::ones({5})), absl::OkStatus());
+  const absl::Status status = saver.Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), StartsWith(Path("gone/model.pt: ")));
+  EXPECT_EQ(saver.Wait(), status);
+  // It has been told, and the saver goes on.
+  ASSERT_EQ(saver.Save(Path("model.pt"), at::ones({5})), absl::OkStatus());
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+}
+
+TEST_F(AsyncSaverTest, AnErrorThatNobodyWaitedForIsTheNextSaves) {
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("gone/model.pt"), at::ones({5})), absl::OkStatus());
+  const absl::Status status = saver.Save(Path("model.pt"), at::ones({5}));
+  EXPECT_THAT(std::string(status.message()), StartsWith(Path("gone/model.pt: ")));
+  EXPECT_NE(access(Path("model.pt").c_str(), F_OK), 0);
+  EXPECT_EQ(saver.Save(Path("model.pt"), at::ones({5})), absl::OkStatus());
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+}
+
+TEST_F(AsyncSaverTest, WhatCannotBeSavedIsToldAtOnce) {
+  AsyncSaver saver;
+  const absl::Status status = saver.Save(Path("model.pt"), Value::Dict({{"bad", at::Tensor()}}));
+  EXPECT_EQ(status, absl::InvalidArgumentError(Path("model.pt: [\"bad\"]: an undefined tensor")));
+  EXPECT_EQ(saver.Wait(), absl::OkStatus()) << "nothing was begun";
+}
+
+TEST_F(AsyncSaverTest, TheErrorOfWhatFollowsIsTheSaves) {
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("a.pt"), 1, {}, [] { return absl::AbortedError("no more"); }), absl::OkStatus());
+  EXPECT_EQ(saver.Wait(), absl::AbortedError(Path("a.pt: no more")));
+  EXPECT_TRUE(Load(Path("a.pt")).ok());
+}
+
+TEST_F(AsyncSaverTest, TheDestructorWaits) {
+  Held held;
+  std::thread release;
+  {
+    AsyncSaver saver;
+    ASSERT_EQ(saver.Save(Path("a.pt"), at::ones({5}), {}, held.Then()), absl::OkStatus());
+    release = std::thread([&] { held.go.set_value(); });
+  }
+  release.join();
+  EXPECT_TRUE(Load(Path("a.pt")).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
