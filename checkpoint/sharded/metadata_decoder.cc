@@ -293,7 +293,8 @@ absl::Status CheckDisjoint(const ShardedMetadata& metadata) {
     for (const ShardedChunk& chunk : item.chunks) order.emplace_back(&chunk, &item);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.first->file, a.first->offset) < std::tie(b.first->file, b.first->offset);
+    return std::tie(a.first->file, a.first->offset, a.first->length) <
+           std::tie(b.first->file, b.first->offset, b.first->length);
   });
   for (size_t i = 1; i < order.size(); ++i) {
     const ShardedChunk& before = *order[i - 1].first;
