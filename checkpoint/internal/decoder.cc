@@ -156,6 +156,7 @@ absl::StatusOr<Value> Decoder::Make(PickleNode node) {
       return Once(tensors_[node.index], [&] { return MakeTensor(graph_.tensors[node.index]); });
     case PickleKind::kStorage:
       return Where(absl::UnimplementedError("a storage outside a tensor is not supported"));
+    case PickleKind::kObject:
     case PickleKind::kGlobal:
     case PickleKind::kUnset:
       break;

@@ -1,5 +1,6 @@
 #include "lockstep/checkpoint/internal/pickle_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@ constexpr size_t kStringCost = 128;
 constexpr size_t kContainerCost = 256;
 constexpr size_t kItemCost = 64;
 constexpr size_t kEntryCost = 224;
+constexpr size_t kObjectCost = 192;
 constexpr size_t kTensorCost = 1024;
 constexpr size_t kDimensionCost = 64;
 constexpr size_t kStorageCost = 384;
@@ -54,6 +56,14 @@ absl::StatusOr<std::string> FromLatin1Text(absl::string_view text) {
   return bytes;
 }
 
+absl::StatusOr<PickleGlobal> FindGlobal(const PickleClasses& classes, absl::string_view module,
+                                        absl::string_view name) {
+  const bool given = std::any_of(classes.begin(), classes.end(), [&](const PickleClass& known) {
+    return known.module == module && known.name == name;
+  });
+  return given ? PickleGlobal::kClass : FindPickleGlobal(module, name);
+}
+
 }  // namespace
 
 absl::Status PickleBuilder::Charge(size_t bytes) {
@@ -88,10 +98,10 @@ absl::StatusOr<PickleNode> PickleBuilder::Dict(PickleDictKind kind) {
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::Global(absl::string_view module, absl::string_view name) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleGlobal global, FindPickleGlobal(module, name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleGlobal global, FindGlobal(classes_, module, name));
   if (global == PickleGlobal::kDtype) return OwnedString(absl::StrCat("torch.", name));
   LOCKSTEP_RETURN_IF_ERROR(Charge(kGlobalCost));
-  globals_.push_back({global, name});
+  globals_.push_back({global, module, name});
   return Indexed(PickleKind::kGlobal, globals_.size());
 }
 
@@ -104,13 +114,18 @@ absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
 
 absl::Status PickleBuilder::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
   if (dict.kind != PickleKind::kDict) return Malformed("an entry for what is no dict");
-  if (key.kind > PickleKind::kBytes) return absl::UnimplementedError("a dict key that is no scalar is not supported");
+  if (key.kind > PickleKind::kBytes && key.kind != PickleKind::kObject)
+    return absl::UnimplementedError("a dict key that is no scalar is not supported");
   LOCKSTEP_RETURN_IF_ERROR(Charge(kEntryCost));
   graph_.dicts[dict.index].entries.emplace_back(key, value);
   return absl::OkStatus();
 }
 
-absl::Status PickleBuilder::SetAttributes(PickleNode object, PickleNode state) {
+absl::Status PickleBuilder::SetState(PickleNode object, PickleNode state) {
+  if (object.kind == PickleKind::kObject) {
+    graph_.objects[object.index].state = state;
+    return absl::OkStatus();
+  }
   if (object.kind != PickleKind::kDict || graph_.dicts[object.index].kind != PickleDictKind::kOrderedDict ||
       state.kind != PickleKind::kDict) {
     return absl::InvalidArgumentError("attributes are allowed on an OrderedDict only");
@@ -255,11 +270,26 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
       return Device(given);
     case PickleGlobal::kSize:
       return Size(given);
+    case PickleGlobal::kClass:
+      return Object(callable, arguments);
     case PickleGlobal::kStorageType:
     case PickleGlobal::kDtype:
       break;
   }
   return Malformed("a call of what cannot be called");
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::New(PickleNode type, PickleNode arguments) {
+  if (!IsGlobal(type, PickleGlobal::kClass) || arguments.kind != PickleKind::kTuple)
+    return Malformed("an object of what is no class");
+  return Object(type, arguments);
+}
+
+absl::StatusOr<PickleNode> PickleBuilder::Object(PickleNode callable, PickleNode arguments) {
+  LOCKSTEP_RETURN_IF_ERROR(Charge(kObjectCost));
+  const GlobalRef& made = globals_[callable.index];
+  graph_.objects.push_back({made.module, made.name, arguments, PickleNode()});
+  return Indexed(PickleKind::kObject, graph_.objects.size());
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::Storage(PickleNode id) {

@@ -18,7 +18,8 @@ namespace lockstep::checkpoint::internal {
 
 class PickleBuilder {
  public:
-  explicit PickleBuilder(size_t memory_limit) : left_(memory_limit) {}
+  // `classes` are allowed beside those of pickle_globals.h, and become objects; they must outlive the builder.
+  PickleBuilder(size_t memory_limit, const PickleClasses& classes) : left_(memory_limit), classes_(classes) {}
 
   PickleGraph& graph() { return graph_; }
 
@@ -34,11 +35,13 @@ class PickleBuilder {
 
   absl::Status Append(PickleNode list, PickleNode item);
   absl::Status SetItem(PickleNode dict, PickleNode key, PickleNode value);
-  // `object`.__dict__.update(`state`), for an OrderedDict.
-  absl::Status SetAttributes(PickleNode object, PickleNode state);
+  // `object`.__dict__.update(`state`) for an OrderedDict; the state of an object.
+  absl::Status SetState(PickleNode object, PickleNode state);
 
   // `callable`(*`arguments`).
   absl::StatusOr<PickleNode> Call(PickleNode callable, PickleNode arguments);
+  // `type`.__new__(`type`, *`arguments`).
+  absl::StatusOr<PickleNode> New(PickleNode type, PickleNode arguments);
   // The storage that a persistent id ("storage", type, key, location, count) means.
   absl::StatusOr<PickleNode> Storage(PickleNode id);
 
@@ -58,12 +61,16 @@ class PickleBuilder {
   absl::StatusOr<PickleNode> Device(const Arguments& arguments);
   absl::StatusOr<PickleNode> Size(const Arguments& arguments);
 
+  absl::StatusOr<PickleNode> Object(PickleNode callable, PickleNode arguments);
+
   struct GlobalRef {
     PickleGlobal global;
+    absl::string_view module;
     absl::string_view name;
   };
 
   size_t left_;
+  const PickleClasses& classes_;
   PickleGraph graph_;
   std::vector<GlobalRef> globals_;
 };

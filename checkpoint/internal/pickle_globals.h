@@ -4,11 +4,19 @@
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep::checkpoint::internal {
+
+// A class, or a function that makes an object, by its Python name.
+struct PickleClass {
+  absl::string_view module;
+  absl::string_view name;
+};
+using PickleClasses = std::vector<PickleClass>;
 
 enum class PickleGlobal : uint8_t {
   kOrderedDict,
@@ -22,6 +30,7 @@ enum class PickleGlobal : uint8_t {
   kSize,         // torch.Size
   kStorageType,  // torch.FloatStorage, ...
   kDtype,        // torch.float32, ...
+  kClass,        // one of the classes that this reader was given
 };
 
 // InvalidArgument, naming it, for what is not on the list; Unimplemented for what PyTorch loads and Lockstep does not.

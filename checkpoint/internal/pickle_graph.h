@@ -1,5 +1,5 @@
-// What a pickle describes, before any tensor is made: flat tables of strings, containers, storages and tensors, and
-// nodes that refer to them.
+// What a pickle describes, before any tensor is made: flat tables of strings, containers, objects, storages and
+// tensors, and nodes that refer to them.
 //
 // Two nodes with one kind and index are one Python object, so aliasing is kept; a list may even contain itself.
 
@@ -27,6 +27,7 @@ enum class PickleKind : uint8_t {
   kTuple,    // index into sequences
   kDict,     // index into dicts
   kTensor,   // index into tensors
+  kObject,   // index into objects; only where the reader was given classes
   kStorage,  // index into storages; never in a finished value
   kGlobal,   // index into the reader's table; never in a finished value
   kUnset,    // a hole in the memo; never in a finished value
@@ -48,6 +49,15 @@ struct PickleDict {
   PickleDictKind kind = PickleDictKind::kDict;
   std::vector<std::pair<PickleNode, PickleNode>> entries;
   PickleNode attributes;  // None or a dict
+};
+
+// What would have been made by `module`.`name`(*arguments) and then given `state`. It is a description: nothing is
+// called.
+struct PickleObject {
+  absl::string_view module;
+  absl::string_view name;
+  PickleNode arguments;  // a tuple
+  PickleNode state;      // None where it was given none
 };
 
 struct PickleStorage {
@@ -75,6 +85,7 @@ struct PickleGraph {
   std::vector<absl::string_view> strings;
   std::vector<std::vector<PickleNode>> sequences;
   std::vector<PickleDict> dicts;
+  std::vector<PickleObject> objects;
   std::vector<PickleStorage> storages;
   std::vector<PickleTensor> tensors;
   std::deque<std::string> owned;

@@ -37,6 +37,7 @@ enum PickleOp : uint8_t {
   kOpBinFloat = 'G',
   // Protocol 2, which torch.save writes unless told otherwise.
   kOpProto = 0x80,
+  kOpNewObj = 0x81,
   kOpTuple1 = 0x85,
   kOpTuple2 = 0x86,
   kOpTuple3 = 0x87,

@@ -34,12 +34,14 @@ PickleNode BoolNode(bool value) {
 // The pickle machine: a stack, marks in it, and a memo of numbered objects.
 class Machine {
  public:
-  Machine(absl::string_view pickle, size_t memory_limit) : pickle_(pickle), builder_(memory_limit) {}
+  Machine(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes)
+      : pickle_(pickle), builder_(memory_limit, classes) {}
 
   absl::StatusOr<PickleGraph> Run();
 
  private:
   using Handler = absl::Status (Machine::*)();
+  using Maker = absl::StatusOr<PickleNode> (PickleBuilder::*)(PickleNode callable, PickleNode arguments);
   static const std::array<Handler, 256>& Handlers();
 
   absl::Status Step();
@@ -48,6 +50,7 @@ class Machine {
   template <typename T>
   absl::StatusOr<T> TakeInt();
 
+  absl::Status ChargeDepth();
   absl::Status Push(absl::StatusOr<PickleNode> node);
   absl::StatusOr<PickleNode> Pop();
   absl::StatusOr<PickleNode> Top();
@@ -56,7 +59,7 @@ class Machine {
   absl::Status Put(size_t number);
   absl::Status Get(size_t number);
   absl::Status Text(absl::StatusOr<size_t> size, PickleKind kind);
-  absl::Status TupleOf(size_t count);
+  absl::Status MakeBy(Maker maker);
 
   template <typename T>
   absl::Status OpInt();
@@ -67,9 +70,7 @@ class Machine {
   template <typename T, PickleKind kind>
   absl::Status OpText();
   template <int count>
-  absl::Status OpTupleOf() {
-    return TupleOf(count);
-  }
+  absl::Status OpTupleOf();
   absl::Status OpProto();
   absl::Status OpFrame() { return Take(8).status(); }
   absl::Status OpStop();
@@ -89,7 +90,8 @@ class Machine {
   absl::Status OpSetItems();
   absl::Status OpGlobal();
   absl::Status OpStackGlobal();
-  absl::Status OpReduce();
+  absl::Status OpReduce() { return MakeBy(&PickleBuilder::Call); }
+  absl::Status OpNewObj() { return MakeBy(&PickleBuilder::New); }
   absl::Status OpBuild();
   absl::Status OpPersistentId();
   absl::Status OpMemoize() { return Put(memo_.size()); }
@@ -127,12 +129,15 @@ absl::StatusOr<T> Machine::TakeInt() {
   return value;
 }
 
+absl::Status Machine::ChargeDepth() {
+  if (stack_.size() + marks_.size() <= deepest_) return absl::OkStatus();
+  deepest_ = stack_.size() + marks_.size();
+  return builder_.Charge(2 * sizeof(PickleNode));
+}
+
 absl::Status Machine::Push(absl::StatusOr<PickleNode> node) {
   LOCKSTEP_RETURN_IF_ERROR(node.status());
-  if (stack_.size() + marks_.size() > deepest_) {
-    LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(2 * sizeof(PickleNode)));
-    deepest_ = stack_.size() + marks_.size();
-  }
+  LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
   stack_.push_back(*node);
   return absl::OkStatus();
 }
@@ -182,7 +187,8 @@ absl::Status Machine::Text(absl::StatusOr<size_t> size, PickleKind kind) {
   return Push(builder_.String(text, kind));
 }
 
-absl::Status Machine::TupleOf(size_t count) {
+template <int count>
+absl::Status Machine::OpTupleOf() {
   std::vector<PickleNode> items(count);
   for (size_t i = count; i-- > 0;) {
     LOCKSTEP_ASSIGN_OR_RETURN(items[i], Pop());
@@ -216,7 +222,7 @@ absl::Status Machine::OpText() {
 
 absl::Status Machine::OpProto() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t protocol, TakeInt<uint8_t>());
-  if (protocol < 2 || protocol > 4)
+  if (protocol < 2 || protocol > 5)
     return absl::UnimplementedError(absl::StrCat("pickle protocol ", protocol, " is not supported"));
   return absl::OkStatus();
 }
@@ -230,10 +236,7 @@ absl::Status Machine::OpStop() {
 }
 
 absl::Status Machine::OpMark() {
-  if (stack_.size() + marks_.size() > deepest_) {
-    LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(2 * sizeof(PickleNode)));
-    deepest_ = stack_.size() + marks_.size();
-  }
+  LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
   marks_.push_back(stack_.size());
   return absl::OkStatus();
 }
@@ -304,16 +307,16 @@ absl::Status Machine::OpStackGlobal() {
   return Push(builder_.Global(builder_.graph().strings[module.index], builder_.graph().strings[name.index]));
 }
 
-absl::Status Machine::OpReduce() {
+absl::Status Machine::MakeBy(Maker maker) {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode arguments, Pop());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode callable, Pop());
-  return Push(builder_.Call(callable, arguments));
+  return Push((builder_.*maker)(callable, arguments));
 }
 
 absl::Status Machine::OpBuild() {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode state, Pop());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode object, Top());
-  return builder_.SetAttributes(object, state);
+  return builder_.SetState(object, state);
 }
 
 absl::Status Machine::OpPersistentId() {
@@ -358,6 +361,7 @@ const std::array<Machine::Handler, 256>& Machine::Handlers() {
     table[kOpGlobal] = &Machine::OpGlobal;
     table[kOpStackGlobal] = &Machine::OpStackGlobal;
     table[kOpReduce] = &Machine::OpReduce;
+    table[kOpNewObj] = &Machine::OpNewObj;
     table[kOpBuild] = &Machine::OpBuild;
     table[kOpBinPersId] = &Machine::OpPersistentId;
     table[kOpBinPut] = &Machine::OpPut<uint8_t>;
@@ -388,8 +392,8 @@ absl::StatusOr<PickleGraph> Machine::Run() {
 
 }  // namespace
 
-absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit) {
-  return Machine(pickle, memory_limit).Run();
+absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes) {
+  return Machine(pickle, memory_limit, classes).Run();
 }
 
 }  // namespace lockstep::checkpoint::internal

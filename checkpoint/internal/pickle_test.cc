@@ -101,7 +101,56 @@ TEST(Pickle, ExecutesNothing) {
                       "ctorch._utils\n_rebuild_qtensor\n."),
               HasSubstr("a quantized tensor (torch._utils._rebuild_qtensor) is not supported"));
   EXPECT_THAT(Message("\x80\x02i."), HasSubstr("opcode 0x69 is not allowed"));
-  EXPECT_THAT(Message("\x80\x05."), HasSubstr("protocol 5"));
+  EXPECT_THAT(Message("\x80\x06."), HasSubstr("protocol 6"));
+}
+
+// A dict whose key is an object with a state and whose value is made by a call.
+std::string Objects() {
+  PickleWriter pickle;
+  pickle.EmptyDict();
+  pickle.Mark();
+  pickle.Global("package.module", "Key");
+  pickle.EmptyTuple();
+  pickle.NewObject();
+  pickle.EmptyDict();
+  pickle.Mark();
+  pickle.String("name");
+  pickle.String("weight");
+  pickle.SetItems();
+  pickle.Build();
+  pickle.Global("package.module", "make");
+  pickle.Int(7);
+  pickle.Tuple1();
+  pickle.Reduce();
+  pickle.SetItems();
+  return std::move(pickle).Finish();
+}
+
+TEST(Pickle, DescribesObjectsOfTheClassesItIsGiven) {
+  const std::string pickle = Objects();
+  const auto graph = ReadPickle(pickle, kLimit, {{"package.module", "Key"}, {"package.module", "make"}});
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto& [key, value] = graph->dicts[graph->root.index].entries.at(0);
+  ASSERT_EQ(key.kind, PickleKind::kObject);
+  EXPECT_EQ(graph->objects[key.index].name, "Key");
+  const PickleDict& state = graph->dicts[graph->objects[key.index].state.index];
+  EXPECT_EQ(graph->strings[state.entries.at(0).second.index], "weight");
+  ASSERT_EQ(value.kind, PickleKind::kObject);
+  EXPECT_EQ(graph->objects[value.index].module, "package.module");
+  EXPECT_EQ(graph->sequences[graph->objects[value.index].arguments.index].at(0).integer, 7);
+  EXPECT_EQ(graph->objects[value.index].state.kind, PickleKind::kNone);
+}
+
+TEST(Pickle, MakesNoObjectsOtherwise) {
+  EXPECT_THAT(Message(Objects()), HasSubstr("the Python object package.module.Key is not allowed"));
+  EXPECT_THAT(std::string(ReadPickle(Objects(), kLimit, {{"package.module", "Key"}}).status().message()),
+              HasSubstr("the Python object package.module.make is not allowed"));
+  EXPECT_THAT(Message("\x80\x02"
+                      "ctorch\nSize\n)\x81."),
+              HasSubstr("an object of what is no class"));
+  EXPECT_THAT(Message("\x80\x02"
+                      "}}b."),
+              HasSubstr("attributes are allowed on an OrderedDict only"));
 }
 
 TEST(Pickle, BoundsMemory) {
@@ -129,7 +178,7 @@ TEST(Pickle, RefusesEveryTruncationAndSurvivesEveryByte) {
 
 TEST(Pickle, SurvivesRandomOpcodes) {
   std::mt19937 random(0);
-  const std::string ops = "(.0JKMNQRTUXabcehjqrstu}])G\x80\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95";
+  const std::string ops = "(.0JKMNQRTUXabcehjqrstu}])G\x80\x81\x85\x86\x87\x88\x89\x8a\x8c\x93\x94\x95";
   const std::string base = OneOfEach();
   for (int round = 0; round < 100000; ++round) {
     std::string pickle = base;

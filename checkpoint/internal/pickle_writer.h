@@ -44,8 +44,9 @@ class PickleWriter {
   void Tuple1() { Op(kOpTuple1); }
   void Tuple2() { Op(kOpTuple2); }
   void Tuple3() { Op(kOpTuple3); }
-  void Reduce() { Op(kOpReduce); }  // callable, argument tuple
-  void Build() { Op(kOpBuild); }    // object, dict of attributes
+  void Reduce() { Op(kOpReduce); }     // callable, argument tuple
+  void NewObject() { Op(kOpNewObj); }  // class, argument tuple
+  void Build() { Op(kOpBuild); }       // object, its state
   void PersistentId() { Op(kOpBinPersId); }
 
   // Gives the object on top of the stack a number; Get pushes that object again.

@@ -1,0 +1,104 @@
+#include "lockstep/checkpoint/sharded/checkpoint_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+// n of "__r_n.distcp", or -1 for another name.
+int NumberOf(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "__") || !absl::ConsumeSuffix(&name, ".distcp")) return -1;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '_');
+  int rank = -1, number = -1;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &rank) || !absl::SimpleAtoi(parts[1], &number)) return -1;
+  return rank < 0 || NameOfFile(rank, number) != absl::StrCat("__", name, ".distcp") ? -1 : number;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()), &closedir);
+  if (entries == nullptr) return absl::ErrnoToStatus(errno, "open the directory");
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(entries.get())) names.emplace_back(entry->d_name);
+  return names;
+}
+
+absl::flat_hash_set<std::string> FilesOf(const ShardedMetadata& metadata) {
+  absl::flat_hash_set<std::string> files;
+  for (const ShardedItem& item : metadata.items) {
+    for (const ShardedChunk& chunk : item.chunks) files.insert(chunk.file);
+  }
+  return files;
+}
+
+template <typename Names>
+int LowestFree(const Names& names) {
+  absl::flat_hash_set<int> taken;
+  for (const std::string& name : names) taken.insert(NumberOf(name));
+  int number = 0;
+  while (taken.contains(number)) ++number;
+  return number;
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+absl::Status FlushDirectory(const std::string& path) {
+  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
+  const absl::Status flushed =
+      fsync(directory) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, absl::StrCat("flush ", path));
+  close(directory);
+  return flushed;
+}
+
+}  // namespace
+
+absl::Status MakeDirectory(const std::string& path, bool sync) {
+  const std::string plain(absl::StripSuffix(path, "/"));
+  struct stat status;
+  if (plain.empty() || stat(plain.c_str(), &status) == 0) return absl::OkStatus();
+  const std::string parent = ParentOf(plain);
+  LOCKSTEP_RETURN_IF_ERROR(MakeDirectory(parent, sync));
+  if (mkdir(plain.c_str(), 0777) != 0 && errno != EEXIST)
+    return absl::ErrnoToStatus(errno, absl::StrCat("make the directory ", plain));
+  return sync ? FlushDirectory(parent) : absl::OkStatus();
+}
+
+std::string NameOfFile(int rank, int number) { return absl::StrCat("__", rank, "_", number, ".distcp"); }
+
+absl::StatusOr<int> ChooseNumber(const std::string& directory) {
+  const absl::StatusOr<ShardedMetadata> old = ReadShardedMetadata(directory);
+  if (old.ok()) return LowestFree(FilesOf(*old));
+  if (absl::IsNotFound(old.status())) return 0;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
+  return LowestFree(names);
+}
+
+void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata) {
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
+  if (!names.ok()) return;
+  const absl::flat_hash_set<std::string> kept = FilesOf(metadata);
+  for (const std::string& name : *names) {
+    if (NumberOf(name) >= 0 && !kept.contains(name)) unlink(absl::StrCat(directory, "/", name).c_str());
+  }
+}
+
+}  // namespace lockstep::checkpoint::internal

@@ -1,0 +1,247 @@
+// Saves that fail on one rank, and wishes that cannot be met: every rank is told the same, and what was there stays.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/failures/faulty_file_system.h"
+#include "lockstep/checkpoint/sharded/load_whole.h"
+#include "lockstep/checkpoint/sharded/saver.h"
+#include "lockstep/checkpoint/sharded/sharded.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using checkpoint::testing::FaultyFileSystem;
+using comm::ProcessGroup;
+using comm::testing::RunRanks;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr SaveOptions kNoSync = {.sync = false};
+
+std::string NewDirectory(const std::string& name) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/failures_", name);
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+std::set<std::string> NamesIn(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+// Row `rank` of a tensor that is `number` everywhere.
+ShardedStateDict StateOf(double number, int rank, int ranks) {
+  return {{"x", ShardedTensor{{ranks, 4}, {{{rank, 0}, at::full({1, 4}, number)}}}}, {"number", Value(number)}};
+}
+
+std::vector<absl::Status> Save(const std::string& directory, double number, int ranks) {
+  return RunRanks(ranks, [&](ProcessGroup& group) {
+    return SaveSharded(directory, StateOf(number, group.rank(), ranks), &group, kNoSync);
+  });
+}
+
+// The number whose checkpoint is in `directory`, whole.
+double NumberIn(const std::string& directory, int ranks) {
+  const auto whole = LoadWhole(directory);
+  EXPECT_TRUE(whole.ok()) << whole.status();
+  if (!whole.ok()) return -1;
+  const double number = whole->Find("number")->double_value();
+  EXPECT_TRUE(whole->Find("x")->tensor().equal(at::full({ranks, 4}, number)));
+  return number;
+}
+
+TEST(SaveSharded, ReplacesACheckpointAndLeavesNothingOfIt) {
+  const std::string directory = NewDirectory("replace");
+  EXPECT_THAT(Save(directory, 1, 3), Each(absl::OkStatus()));
+  EXPECT_THAT(Save(directory, 2, 2), Each(absl::OkStatus()));
+  EXPECT_EQ(NumberIn(directory, 2), 2);
+  EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_1.distcp", "__1_1.distcp"));
+  std::ofstream(directory + "/__5_0.distcp") << "of a save that was killed";
+  std::ofstream(directory + "/notes.txt") << "the user's";
+  EXPECT_THAT(Save(directory, 3, 2), Each(absl::OkStatus()));
+  EXPECT_EQ(NumberIn(directory, 2), 3);
+  EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp", "notes.txt"));
+}
+
+TEST(SaveSharded, ReplacesAMetadataThatCannotBeRead) {
+  const std::string directory = NewDirectory("unreadable");
+  EXPECT_THAT(Save(directory, 1, 1), Each(absl::OkStatus()));
+  std::ofstream(directory + "/.metadata") << "damaged";
+  EXPECT_THAT(Save(directory, 2, 1), Each(absl::OkStatus()));
+  EXPECT_EQ(NumberIn(directory, 1), 2);
+}
+
+// What came of a save of 2 over 1 by two ranks, of which `faulty` has its call number `call` fail.
+struct Outcome {
+  std::vector<absl::Status> results;
+  std::string failed;  // the call; empty if there were fewer
+};
+
+Outcome SaveWithFault(const std::string& directory, int faulty, size_t call) {
+  Outcome outcome;
+  outcome.results = RunRanks(2, [&](ProcessGroup& group) {
+    FaultyFileSystem system([&](size_t number, const std::string& name) {
+      if (group.rank() != faulty || number != call) return 0;
+      outcome.failed = name;
+      return ENOSPC;
+    });
+    return internal::SaveShardedOver(system, directory, StateOf(2, group.rank(), 2), &group, {.sync = true});
+  });
+  return outcome;
+}
+
+TEST(SaveSharded, AnErrorOfAnyCallOnOneRankIsEveryRanksAndLeavesTheOldCheckpoint) {
+  int errors = 0;
+  for (size_t call = 0;; ++call) {
+    const std::string directory = NewDirectory(absl::StrCat("fault_", call));
+    ASSERT_THAT(Save(directory, 1, 2), Each(absl::OkStatus()));
+    const Outcome outcome = SaveWithFault(directory, 1, call);
+    if (outcome.failed.empty()) break;
+    SCOPED_TRACE(absl::StrCat("call ", call, ", ", outcome.failed));
+    EXPECT_EQ(outcome.results[0], outcome.results[1]);
+    const bool ok = outcome.results[0].ok();
+    EXPECT_EQ(NumberIn(directory, 2), ok ? 2 : 1);
+    if (ok) continue;
+    ++errors;
+    EXPECT_EQ(outcome.results[0].code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(outcome.results[0].message()), HasSubstr(directory + ": rank 1: "));
+    EXPECT_THAT(std::string(outcome.results[0].message()), HasSubstr("__1_1.distcp: "));
+    EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp"));
+  }
+  EXPECT_GE(errors, 5) << "open the directory, make the file, write, flush, rename";
+}
+
+TEST(SaveSharded, AnErrorOfAnyCallForTheMetadataLeavesTheOldCheckpointOrTheNew) {
+  int errors = 0;
+  for (size_t call = 0;; ++call) {
+    const std::string directory = NewDirectory(absl::StrCat("metadata_fault_", call));
+    ASSERT_THAT(Save(directory, 1, 2), Each(absl::OkStatus()));
+    const Outcome outcome = SaveWithFault(directory, 0, call);
+    if (outcome.failed.empty()) break;
+    SCOPED_TRACE(absl::StrCat("call ", call, ", ", outcome.failed));
+    EXPECT_EQ(outcome.results[0], outcome.results[1]);
+    const bool in_place = absl::StrContains(outcome.results[0].message(), ".metadata: the new file is in place");
+    EXPECT_EQ(NumberIn(directory, 2), outcome.results[0].ok() || in_place ? 2 : 1);
+    errors += outcome.results[0].ok() ? 0 : 1;
+  }
+  EXPECT_GE(errors, 10);
+}
+
+TEST(SaveSharded, ARankThatDiesLeavesTheOldCheckpoint) {
+  const std::string directory = NewDirectory("dies");
+  ASSERT_THAT(Save(directory, 1, 3), Each(absl::OkStatus()));
+  const auto results = RunRanks(3, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return absl::AbortedError("killed");
+    return SaveSharded(directory, StateOf(2, group.rank(), 3), &group, kNoSync);
+  });
+  EXPECT_THAT(std::string(results[0].message()), HasSubstr("killed"));
+  EXPECT_THAT(std::string(results[2].message()), HasSubstr("killed"));
+  EXPECT_EQ(NumberIn(directory, 3), 1);
+}
+
+// What two ranks are told that save these.
+std::string WhyNot(const ShardedStateDict& first, const ShardedStateDict& second) {
+  const std::string directory = NewDirectory("refused");
+  const auto results = RunRanks(2, [&](ProcessGroup& group) {
+    return SaveSharded(directory, group.rank() == 0 ? first : second, &group, kNoSync);
+  });
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_FALSE(std::filesystem::exists(directory + "/.metadata"));
+  return std::string(results[0].message()).substr(std::min(directory.size(), results[0].message().size()));
+}
+
+ShardedTensor Part(std::vector<int64_t> sizes, std::vector<int64_t> offsets, const at::Tensor& tensor) {
+  return {std::move(sizes), {{std::move(offsets), tensor}}};
+}
+
+TEST(SaveSharded, RefusesWhatDoesNotFitTogether) {
+  const at::Tensor two = at::ones({2, 3});
+  EXPECT_EQ(WhyNot({{"w", Part({4, 3}, {0, 0}, two)}}, {{"w", Part({4, 3}, {1, 0}, two)}}),
+            ": item \"w\": rank 0's part [2, 3] at [0, 0] and rank 1's [2, 3] at [1, 0] overlap");
+  EXPECT_EQ(WhyNot({{"w", Part({5, 3}, {0, 0}, two)}}, {{"w", Part({5, 3}, {2, 0}, two)}}),
+            ": item \"w\": all ranks together have 12 of its 15 elements [5, 3]");
+  EXPECT_EQ(WhyNot({{"w", ShardedTensor{{2}, {}}}}, {}),
+            ": item \"w\": all ranks together have 0 of its 2 elements [2]");
+  EXPECT_EQ(WhyNot({{"w", Value(two)}}, {{"w", Value(at::ones({3, 2}))}}),
+            ": item \"w\": rank 1 has Float [3, 2], rank 0 has Float [2, 3]");
+  EXPECT_EQ(WhyNot({{"w", Value(two)}}, {{"w", Value(two.to(at::kInt))}}),
+            ": item \"w\": rank 1 has Int [2, 3], rank 0 has Float [2, 3]");
+  EXPECT_EQ(WhyNot({{"w", 3}}, {{"w", Value(two)}}), ": item \"w\": rank 1 has Float [2, 3], rank 0 has a plain value");
+}
+
+TEST(SaveSharded, RefusesOneRanksOwnMistakesByItsNumber) {
+  const ShardedStateDict fine = {{"w", Part({2, 3}, {0, 0}, at::ones({2, 3}))}};
+  EXPECT_EQ(WhyNot(fine, {{"w", Part({2, 3}, {1, 0}, at::ones({2, 3}))}}),
+            ": rank 1: item \"w\": a part [2, 3] at [1, 0] is not inside [2, 3]");
+  EXPECT_EQ(WhyNot(fine, {{"w", Value(1)}, {"w", Value(2)}}), ": rank 1: item \"w\" is there twice");
+  EXPECT_EQ(WhyNot(fine, {{"\xff", Value(1)}}), ": rank 1: item \"\xff\": a name that is not UTF-8");
+  EXPECT_EQ(WhyNot(fine, {{"w", Value(at::Tensor())}}), ": rank 1: item \"w\": an undefined tensor");
+  EXPECT_EQ(WhyNot(fine, {{{"w", 1.5}, Value(1)}}),
+            ": rank 1: item \"[\"w\"][1.5]\": a path's steps are str and int, found float");
+  EXPECT_EQ(WhyNot(fine, {{"v", Value::List({"\xff"})}}).substr(0, 20), ": rank 1: item \"v\": ");
+}
+
+// What three ranks are told of which rank 2 wants this of a checkpoint with x, [3, 4], and number.
+std::string WhyNotLoaded(const ShardedEntry& wanted) {
+  static const std::string& directory = *new std::string(NewDirectory("wishes"));
+  static const auto saved = Save(directory, 1, 3);
+  EXPECT_THAT(saved, Each(absl::OkStatus()));
+  const auto results = RunRanks(3, [&](ProcessGroup& group) {
+    const at::Tensor x = at::zeros({3, 4});
+    ShardedStateDict state = {{"x", Value(x)}};
+    if (group.rank() == 2) state.push_back(wanted);
+    const absl::Status loaded = LoadSharded(directory, state, &group);
+    EXPECT_TRUE(x.equal(at::zeros({3, 4}))) << "touched on rank " << group.rank();
+    return loaded;
+  });
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+  return std::string(results[0].message()).substr(std::string("rank 2: ").size() + directory.size());
+}
+
+TEST(LoadSharded, AWishThatCannotBeMetOnOneRankLeavesAllTensorsAlone) {
+  EXPECT_EQ(WhyNotLoaded({"y", Value()}), ": item \"y\": the checkpoint has none of this name");
+  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}),
+            ": item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
+  EXPECT_EQ(WhyNotLoaded({"x", Part({3, 4}, {2, 0}, at::zeros({2, 4}))}),
+            ": item \"x\": a part [2, 4] at [2, 0] is not inside [3, 4]");
+  EXPECT_EQ(WhyNotLoaded({"x", 7}), ": item \"x\": the checkpoint has a tensor [3, 4] there, wanted is int");
+  EXPECT_EQ(WhyNotLoaded({"number", Value(at::zeros({}))}),
+            ": item \"number\": the checkpoint has a plain value there, not a tensor");
+}
+
+TEST(LoadSharded, NamesWhatIsMissing) {
+  const std::string directory = NewDirectory("missing");
+  ShardedStateDict state = {{"x", Value()}};
+  EXPECT_EQ(LoadSharded(directory, state, nullptr).code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Save(directory, 1, 2), Each(absl::OkStatus()));
+  std::filesystem::remove(directory + "/__1_0.distcp");
+  const absl::Status missing = LoadSharded(directory, state, nullptr);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(directory + "/__1_0.distcp: item \"x\": "));
+  // Who needs nothing of it does not miss it.
+  ShardedStateDict first = {{"x", Part({2, 4}, {0, 0}, at::zeros({1, 4}))}};
+  EXPECT_EQ(LoadSharded(directory, first, nullptr), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,200 @@
+#include "lockstep/checkpoint/sharded/saver.h"
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/sharded/checkpoint_directory.h"
+#include "lockstep/checkpoint/sharded/chunk_writer.h"
+#include "lockstep/checkpoint/sharded/exchange.h"
+#include "lockstep/checkpoint/sharded/metadata.h"
+#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/save_plan.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+// What other ranks send is not bounded as a file's pickle is.
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+// A rank's words before it writes: the number of the files (rank 0's is the one that counts) and what it has.
+struct Introduction {
+  int number = 0;
+  ShardedMetadata has;
+};
+
+std::string Pack(const Introduction& introduction) {
+  return absl::StrCat(introduction.number, "\n", EncodeMetadata(introduction.has));
+}
+
+absl::StatusOr<Introduction> Unpack(absl::string_view packed) {
+  Introduction introduction;
+  const size_t end = packed.find('\n');
+  if (end == absl::string_view::npos || !absl::SimpleAtoi(packed.substr(0, end), &introduction.number))
+    return absl::InternalError("an introduction without a number");
+  LOCKSTEP_ASSIGN_OR_RETURN(introduction.has, DecodeMetadata(packed.substr(end + 1), kNoLimit));
+  return introduction;
+}
+
+class Saver {
+ public:
+  Saver(FileSystem& system, const std::string& directory, const ShardedStateDict& state, comm::ProcessGroup* group,
+        const SaveOptions& options)
+      : system_(system),
+        directory_(directory),
+        state_(state),
+        group_(group),
+        rank_(group == nullptr ? 0 : group->rank()),
+        options_(options) {}
+
+  absl::Status Run();
+
+ private:
+  absl::StatusOr<std::string> Introduce() const;
+  absl::StatusOr<std::string> Write(const std::vector<std::string>& introductions);
+  absl::Status WriteItems(bool tensors, ShardedMetadata& written);
+  absl::StatusOr<ShardedChunk> WritePart(const ShardedItem& item, const Box& box);
+  const at::Tensor* FindShard(const ShardedTensor& tensor, const Box& box) const;
+  absl::Status Finish(const std::vector<std::string>& written);
+  absl::Status PlaceParts(const ShardedMetadata& written);
+
+  FileSystem& system_;
+  const std::string& directory_;
+  const ShardedStateDict& state_;
+  comm::ProcessGroup* const group_;
+  const int rank_;
+  const SaveOptions& options_;
+  absl::flat_hash_map<std::string, const ShardedEntry*> entries_;
+  SavePlan plan_;
+  std::unique_ptr<ChunkWriter> writer_;
+};
+
+absl::StatusOr<std::string> Saver::Introduce() const {
+  Introduction introduction;
+  LOCKSTEP_ASSIGN_OR_RETURN(introduction.has, Describe(state_));
+  if (rank_ == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(MakeDirectory(directory_, options_.sync));
+    LOCKSTEP_ASSIGN_OR_RETURN(introduction.number, ChooseNumber(directory_));
+  }
+  return Pack(introduction);
+}
+
+const at::Tensor* Saver::FindShard(const ShardedTensor& tensor, const Box& box) const {
+  for (const Shard& shard : tensor.shards) {
+    // Of a tensor without elements any part stands for the whole.
+    if (shard.tensor.numel() == 0 ? ElementsOf(box.sizes) == 0 : shard.offsets == box.offsets) return &shard.tensor;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ShardedChunk> Saver::WritePart(const ShardedItem& item, const Box& box) {
+  const ShardedEntry& entry = *entries_.at(item.name);
+  if (const Value* value = std::get_if<Value>(&entry.value)) return writer_->Write(*value, box);
+  const at::Tensor* part = FindShard(std::get<ShardedTensor>(entry.value), box);
+  if (part == nullptr) return absl::InternalError(absl::StrCat("its part ", ToString(box), " is not here"));
+  return writer_->Write(part->reshape(box.sizes), box);
+}
+
+// Plain values come before the tensors, as in DCP.
+absl::Status Saver::WriteItems(bool tensors, ShardedMetadata& written) {
+  for (size_t i = 0; i < plan_.whole.items.size(); ++i) {
+    const ShardedItem& item = plan_.whole.items[i];
+    if (item.is_tensor != tensors) continue;
+    ShardedItem mine = item;
+    mine.chunks.clear();
+    for (size_t j = 0; j < item.chunks.size(); ++j) {
+      if (plan_.writers[i][j] != rank_) continue;
+      absl::StatusOr<ShardedChunk> chunk = WritePart(item, item.chunks[j].box);
+      LOCKSTEP_RETURN_IF_ERROR(Annotate(chunk.status(), absl::StrCat("item \"", item.name, "\"")));
+      mine.chunks.push_back(*std::move(chunk));
+    }
+    if (!mine.chunks.empty()) written.items.push_back(std::move(mine));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introductions) {
+  std::vector<ShardedMetadata> ranks;
+  int number = 0;
+  for (size_t rank = 0; rank < introductions.size(); ++rank) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Introduction introduction, Unpack(introductions[rank]));
+    if (rank == 0) number = introduction.number;
+    ranks.push_back(std::move(introduction.has));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(plan_, MakeSavePlan(ranks));
+  for (const ShardedEntry& entry : state_) entries_.emplace(entry.name(), &entry);
+  writer_ = std::make_unique<ChunkWriter>(directory_, NameOfFile(rank_, number), options_.sync, system_);
+  ShardedMetadata written;
+  LOCKSTEP_RETURN_IF_ERROR(WriteItems(false, written));
+  LOCKSTEP_RETURN_IF_ERROR(WriteItems(true, written));
+  LOCKSTEP_RETURN_IF_ERROR(writer_->Commit());
+  return EncodeMetadata(written);
+}
+
+absl::Status Saver::PlaceParts(const ShardedMetadata& written) {
+  absl::flat_hash_map<std::string, ShardedItem*> whole;
+  for (ShardedItem& item : plan_.whole.items) whole.emplace(item.name, &item);
+  for (const ShardedItem& item : written.items) {
+    for (const ShardedChunk& chunk : item.chunks) {
+      for (ShardedChunk& planned : whole.at(item.name)->chunks) {
+        if (planned.box == chunk.box) planned = chunk;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Saver::Finish(const std::vector<std::string>& written) {
+  if (rank_ != 0) return absl::OkStatus();
+  for (const std::string& one : written) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, DecodeMetadata(one, kNoLimit));
+    LOCKSTEP_RETURN_IF_ERROR(PlaceParts(metadata));
+  }
+  const std::string pickle = EncodeMetadata(plan_.whole);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                            AtomicFile::Create(absl::StrCat(directory_, "/", kMetadataFile), options_.sync, system_));
+  LOCKSTEP_RETURN_IF_ERROR(file->Append(pickle.data(), pickle.size()));
+  LOCKSTEP_RETURN_IF_ERROR(file->Commit());
+  RemoveOthers(directory_, plan_.whole);
+  return absl::OkStatus();
+}
+
+// What f() returns, or throws.
+template <typename F>
+absl::StatusOr<std::string> Caught(F f) {
+  absl::StatusOr<std::string> result;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { result = f(); }));
+  return result;
+}
+
+absl::Status Saver::Run() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> introductions,
+                            Exchange(group_, Caught([&] { return Introduce(); })));
+  const auto written = Exchange(group_, Caught([&] { return Write(introductions); }));
+  if (!written.ok()) {
+    // Where the group failed another rank may know better, and have finished the checkpoint.
+    const bool agreed = group_ == nullptr || group_->failure().ok();
+    if (agreed && writer_ != nullptr) writer_->Remove();
+    return written.status();
+  }
+  absl::Status finished;
+  finished.Update(TorchStatus("", [&] { finished = Finish(*written); }));
+  return Agree(group_, Annotate(finished, kMetadataFile));
+}
+
+}  // namespace
+
+absl::Status SaveShardedOver(FileSystem& system, const std::string& directory, const ShardedStateDict& state,
+                             comm::ProcessGroup* group, const SaveOptions& options) {
+  return Annotate(Saver(system, directory, state, group, options).Run(), directory);
+}
+
+}  // namespace lockstep::checkpoint::internal
