@@ -220,8 +220,7 @@ std::string WhyNotLoaded(const ShardedEntry& wanted) {
 
 TEST(LoadSharded, AWishThatCannotBeMetOnOneRankLeavesAllTensorsAlone) {
   EXPECT_EQ(WhyNotLoaded({"y", Value()}), ": item \"y\": the checkpoint has none of this name");
-  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}),
-            ": item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
+  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}), ": item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
   EXPECT_EQ(WhyNotLoaded({"x", Part({3, 4}, {2, 0}, at::zeros({2, 4}))}),
             ": item \"x\": a part [2, 4] at [2, 0] is not inside [3, 4]");
   EXPECT_EQ(WhyNotLoaded({"x", 7}), ": item \"x\": the checkpoint has a tensor [3, 4] there, wanted is int");
