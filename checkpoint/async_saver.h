@@ -46,6 +46,11 @@ class AsyncSaver {
   absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {},
                     std::function<absl::Status()> then = {});
 
+  // Has the memory ready for saves of values like `value`, in the background: else the first save, which touches fresh
+  // memory, keeps its caller many times longer than the others do (1 GiB on a virtual machine: seconds). Waits for the
+  // save under way. Errors: those of Save that the value causes.
+  absl::Status Prepare(const Value& value);
+
   // Blocks until nothing is under way. The outcome of the last save, each time it is called; OK if there was none.
   absl::Status Wait();
 
@@ -54,7 +59,7 @@ class AsyncSaver {
                      std::function<absl::Status()> then);
 
   internal::Snapshot snapshot_;
-  std::thread thread_;    // of the save under way
+  std::thread thread_;    // of what is under way
   absl::Status outcome_;  // the thread's, until it is joined
   bool told_ = true;      // whether the caller knows outcome_
 };

@@ -6,47 +6,36 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <future>
-#include <sstream>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/testing/folder.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class AsyncSaverTest : public testing::Test {
+class AsyncSaverTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/async_XXXXXX";
-    ASSERT_NE(mkdtemp(&pattern[0]), nullptr);
-    directory_ = pattern;
-  }
+  std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
 
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-
-  std::string Contents(const std::string& name) const {
-    std::ostringstream contents;
-    contents << std::ifstream(Path(name), std::ios::binary).rdbuf();
-    return contents.str();
-  }
-
-  std::string directory_;
+  const testing::Folder folder_;
 };
 
 // A save whose thread waits, once the file is written, until it is let go.
 struct Held {
   std::promise<void> go;
-  std::function<absl::Status()> Then(absl::Status outcome = absl::OkStatus()) {
-    return [future = std::make_shared<std::future<void>>(go.get_future()), outcome] {
+  std::function<absl::Status()> Then() {
+    return [future = std::make_shared<std::future<void>>(go.get_future())] {
       future->wait();
-      return outcome;
+      return absl::OkStatus();
     };
   }
 };
@@ -62,9 +51,9 @@ TEST_F(AsyncSaverTest, WritesTheFileThatSaveWrites) {
   AsyncSaver saver;
   ASSERT_EQ(saver.Save(Path("model.pt"), value), absl::OkStatus());
   ASSERT_EQ(saver.Wait(), absl::OkStatus());
-  const std::string written = Contents("model.pt");
+  const std::string written = folder_.Read("model.pt");
   ASSERT_EQ(Save(Path("model.pt"), value), absl::OkStatus());
-  EXPECT_TRUE(written == Contents("model.pt")) << "the bytes differ";
+  EXPECT_TRUE(written == folder_.Read("model.pt")) << "the bytes differ";
 }
 
 TEST_F(AsyncSaverTest, WhatChangesAfterSaveIsNotInTheFile) {
@@ -116,6 +105,36 @@ TEST_F(AsyncSaverTest, SaveReturnsWhileTheFileIsStillBeingDealtWith) {
   // Save would never have returned had it waited.
   held.go.set_value();
   EXPECT_EQ(saver.Wait(), absl::OkStatus());
+}
+
+// Of memory that this process has, in bytes.
+int64_t Resident() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(AsyncSaverTest, PreparedMemoryIsPresentBeforeTheFirstSave) {
+  const Value value = Value::Dict({{"large", at::full({32 << 20}, 0.5)}});
+  const int64_t size = int64_t{128} << 20;
+  AsyncSaver saver;
+  const int64_t before = Resident();
+  ASSERT_EQ(saver.Prepare(value), absl::OkStatus());
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+  const int64_t prepared = Resident();
+  EXPECT_GT(prepared - before, size * 9 / 10);
+  ASSERT_EQ(saver.Save(Path("model.pt"), value, {.sync = false}), absl::OkStatus());
+  ASSERT_EQ(saver.Wait(), absl::OkStatus());
+  EXPECT_LT(Resident() - prepared, size / 2) << "the save took other memory";
+  EXPECT_TRUE(Identical(*Load(Path("model.pt")), value));
+}
+
+TEST_F(AsyncSaverTest, PreparingLeavesTheLastSavesOutcome) {
+  AsyncSaver saver;
+  ASSERT_EQ(saver.Save(Path("gone/model.pt"), at::ones({5})), absl::OkStatus());
+  EXPECT_EQ(saver.Prepare(at::Tensor()), absl::InvalidArgumentError("an undefined tensor"));
+  EXPECT_EQ(saver.Prepare(at::ones({100})), absl::OkStatus());
+  EXPECT_EQ(saver.Wait().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(AsyncSaverTest, WaitTellsTheErrorWithThePath) {

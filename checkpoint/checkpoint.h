@@ -48,6 +48,11 @@ absl::Status Save(absl::string_view path, const Value& value, const SaveOptions&
 // tensors; sets, complex numbers, ints past 64 bits.
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
+// One entry of a file that is a dict: LoadEntry("last.pt", "state_dict"). Tensors elsewhere are not loaded; with
+// options.verify they are still read, in small pieces, and checked. Errors are Load's, also InvalidArgument where the
+// file is no dict and NotFound where it has no such key.
+absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options = {});
+
 }  // namespace lockstep::checkpoint
 
 #endif  // LOCKSTEP_CHECKPOINT_CHECKPOINT_H_

@@ -1,3 +1,4 @@
+#include <functional>
 #include <string>
 
 #include "lockstep/base/status.h"
@@ -10,19 +11,29 @@
 namespace lockstep::checkpoint {
 namespace {
 
-absl::StatusOr<Value> LoadFrom(const std::string& path, const LoadOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::ByteSource source, internal::OpenFile(path));
-  return internal::ReadArchive(source, options);
+// `read` of the file at `path`; errors name it.
+absl::StatusOr<Value> ReadFrom(const std::string& path,
+                               const std::function<absl::StatusOr<Value>(const internal::ByteSource&)>& read) {
+  absl::StatusOr<Value> value;
+  absl::Status status = TorchStatus("", [&] {
+    const absl::StatusOr<internal::ByteSource> source = internal::OpenFile(path);
+    value = source.ok() ? read(*source) : source.status();
+  });
+  if (status.ok()) status = value.status();
+  if (!status.ok()) return Annotate(status, path);
+  return value;
 }
 
 }  // namespace
 
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options) {
-  absl::StatusOr<Value> value;
-  absl::Status status = TorchStatus("", [&] { value = LoadFrom(std::string(path), options); });
-  if (status.ok()) status = value.status();
-  if (!status.ok()) return Annotate(status, path);
-  return value;
+  return ReadFrom(std::string(path),
+                  [&](const internal::ByteSource& source) { return internal::ReadArchive(source, options); });
+}
+
+absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options) {
+  return ReadFrom(std::string(path),
+                  [&](const internal::ByteSource& source) { return internal::ReadArchiveEntry(source, key, options); });
 }
 
 }  // namespace lockstep::checkpoint

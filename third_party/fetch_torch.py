@@ -2,9 +2,9 @@
 
   fetch_torch.py cpu    what a CPU program needs: headers, libtorch_cpu, libc10, and the two NVIDIA runtime libraries they load
   fetch_torch.py cuda   everything else that libtorch_cuda links
-  fetch_torch.py peer   an importable Python torch
+  fetch_torch.py peer   an importable Python torch, and the packages that the peer tests compare with besides
 
-Links `include`, `lib` (one link per library) or, for the peer, `site-packages` into the working directory. Wheels come by name through
+Links `include`, `lib` (one link per library) or, for the peer, `site-packages` and `peers` into the working directory. Wheels come by name through
 pip, are checked against the pinned SHA-256, and are unpacked once per machine under the cache folder, whatever the number of Bazel
 output bases. Errors are one line on standard error.
 """
@@ -34,6 +34,8 @@ CPU_MEMBERS = re.compile(
     r"torch/(include/|version\.py|lib/(libtorch_cpu|libc10)\.so|lib/libgomp)|nvidia/cu13/(include/|lib/lib(cudart|cupti)\.so)"
 )
 CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart.so.*", "libcupti.so.*"]
+# What goes with this torch, and what that needs besides torch and numpy.
+PEERS = ["torchvision==0.26.0", "pillow==13.0.0", "safetensors==0.8.0"]
 CUDA_LIBRARIES = [
     "libtorch.so",
     "libtorch_cuda.so",
@@ -127,6 +129,12 @@ def fetch_python_torch():
     )
 
 
+def fetch_peers():
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    name = "-".join(peer.replace("==", "-") for peer in PEERS)
+    return made_once(f"{name}-{tag}", lambda tree: pip("install", f"--target={tree}", "--no-deps", *PEERS))
+
+
 def torch_version(torch):
     for name, pattern in (("version.py", r"__version__ = '([^']+)'"), ("build-version", r"(\S+)")):
         if (torch / name).is_file():
@@ -201,6 +209,7 @@ def main():
         link(torch, CUDA_LIBRARIES, ["libtorch_cuda.so", "libc10_cuda.so"])
     elif kind == "peer":
         os.symlink(installed() or fetch_python_torch(), "site-packages")
+        os.symlink(fetch_peers(), "peers")
     else:
         die(f"unknown kind {kind!r}")
 

@@ -1,12 +1,13 @@
-"""The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it."""
+"""The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it, torchvision
+and safetensors."""
 
 load("//third_party:libtorch.bzl", "ENVIRONMENT", "run_fetch_torch")
 
 
 def _peer_impl(ctx):
     python = run_fetch_torch(ctx, "peer")
-    site = ctx.path("site-packages").realpath
-    ctx.file("python.sh", "#!/bin/sh\nPYTHONPATH='%s'${PYTHONPATH:+:$PYTHONPATH} exec '%s' \"$@\"\n" % (site, python))
+    paths = ":".join([str(ctx.path(folder).realpath) for folder in ["site-packages", "peers"]])
+    ctx.file("python.sh", "#!/bin/sh\nPYTHONPATH='%s'${PYTHONPATH:+:$PYTHONPATH} exec '%s' \"$@\"\n" % (paths, python))
     ctx.file(
         "BUILD",
         'sh_binary(\n    name = "python",\n    srcs = ["python.sh"],\n    visibility = ["//visibility:public"],\n)\n',

@@ -23,8 +23,8 @@ namespace {
 
 using internal::AtomicFile;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::FaultyFileSystem;
+using ::testing::HasSubstr;
 using testing::SavedFile;
 
 constexpr int kNone = 0;
@@ -89,7 +89,8 @@ TEST_P(Faults, AFailingCallLeavesTheOldFileOrTheNewOneAndNothingElse) {
       EXPECT_EQ(OpenDescriptors(), descriptors);
       // What must not go wrong unnoticed; an interrupted write is begun again, and one that O_DIRECT does not suit too.
       const bool repeated = error == EINTR || (error == EINVAL && GetParam() > 4096);
-      const bool must_fail = calls[failing] == "pwrite" ? !repeated : absl::StrContains("fsync renameat", calls[failing]);
+      const bool must_fail =
+          calls[failing] == "pwrite" ? !repeated : absl::StrContains("fsync renameat", calls[failing]);
       EXPECT_TRUE(!must_fail || !status.ok());
       EXPECT_TRUE(status.ok() || absl::StrContains(status.message(), strerror(error))) << status;
     }

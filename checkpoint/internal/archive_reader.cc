@@ -1,12 +1,14 @@
 #include "lockstep/checkpoint/internal/archive_reader.h"
 
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/decoder.h"
+#include "lockstep/checkpoint/internal/pickle_graph.h"
 #include "lockstep/checkpoint/internal/pickle_reader.h"
 #include "lockstep/checkpoint/internal/zip_reader.h"
 
@@ -71,9 +73,20 @@ size_t GraphLimit(const ZipReader& zip, uint64_t file_size, size_t memory_limit)
   return memory_limit + (file_size - contents);
 }
 
-}  // namespace
+// Makes the entry the whole.
+absl::Status MoveRootTo(PickleGraph& graph, absl::string_view key) {
+  if (graph.root.kind != PickleKind::kDict) return absl::InvalidArgumentError("the file's value is no dict");
+  for (const auto& [key_node, value] : graph.dicts[graph.root.index].entries) {
+    if (key_node.kind != PickleKind::kString || graph.strings[key_node.index] != key) continue;
+    graph.root = value;
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("the file's dict has no \"", key, "\""));
+}
 
-absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options) {
+using Choose = std::function<absl::Status(PickleGraph& graph)>;
+
+absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const LoadOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
@@ -82,9 +95,22 @@ absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& o
   const ZipRecord* record = zip.Find(name);
   if (record == nullptr) return absl::DataLossError(absl::StrCat("record \"", name, "\" is missing; no .pt file"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *record, options.verify));
-  const auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
+  auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
+  LOCKSTEP_RETURN_IF_ERROR(choose(*graph));
   return Decode(*graph, zip, {archive, options.map_location, options.verify});
+}
+
+}  // namespace
+
+absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options) {
+  return Read(
+      source, [](PickleGraph&) { return absl::OkStatus(); }, options);
+}
+
+absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, absl::string_view key, const LoadOptions& options) {
+  return Read(
+      source, [&](PickleGraph& graph) { return MoveRootTo(graph, key); }, options);
 }
 
 }  // namespace lockstep::checkpoint::internal

@@ -4,6 +4,7 @@
 #define LOCKSTEP_CHECKPOINT_INTERNAL_ARCHIVE_READER_H_
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/internal/byte_stream.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
@@ -12,6 +13,9 @@ namespace lockstep::checkpoint::internal {
 
 // All of `source` is the archive. Errors are Load's, without the path.
 absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options);
+
+// The entry `key` of the dict that the archive is.
+absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, absl::string_view key, const LoadOptions& options);
 
 }  // namespace lockstep::checkpoint::internal
 

@@ -80,9 +80,7 @@ LOCKSTEP_PCLMUL uint32_t ByPclmul(uint32_t crc, const char* from, size_t count) 
 }
 
 // By the masked form: GCC 12 warns of the plain one's own header.
-LOCKSTEP_AVX512 __m512i Broadcast(const Factors& factors) {
-  return _mm512_maskz_broadcast_i32x4(0xffff, Set(factors));
-}
+LOCKSTEP_AVX512 __m512i Broadcast(const Factors& factors) { return _mm512_maskz_broadcast_i32x4(0xffff, Set(factors)); }
 
 LOCKSTEP_AVX512 __m512i FoldWide(__m512i value, __m512i factors, __m512i onto) {
   const __m512i low = _mm512_clmulepi64_epi128(value, factors, 0x00);

@@ -220,8 +220,9 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
   const Dtype* dtype = tensor.dtype.empty() ? stored : FindDtypeNamed(tensor.dtype);
   if (dtype == nullptr) return absl::UnimplementedError(absl::StrCat("a tensor in ", wanted.type, " is not supported"));
   const size_t element_size = c10::elementSize(dtype->type);
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage storage,
-                            storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type), TensorHere()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const c10::Storage storage,
+      storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type), TensorHere()));
   LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor, storage.nbytes(), element_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(tensor, dtype->type));
   return TorchStatusOr("", [&] {

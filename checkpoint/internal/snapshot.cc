@@ -43,7 +43,8 @@ void CopyPieces(const std::vector<Piece>& pieces, size_t total) {
     for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].count);
   };
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int threads = std::min({kMostThreads, std::max(cores, 1), 1 + static_cast<int>(std::min<size_t>(total / kWorthAThread, kMostThreads))});
+  const int threads = std::min(
+      {kMostThreads, std::max(cores, 1), 1 + static_cast<int>(std::min<size_t>(total / kWorthAThread, kMostThreads))});
   std::vector<std::thread> others;
   const absl::Cleanup join = [&] {
     for (std::thread& other : others) other.join();
@@ -100,15 +101,24 @@ absl::Status Snapshot::ReservePinned(size_t size) {
   });
 }
 
-absl::Status Snapshot::Take(EncodedValue& encoded) {
+absl::Status Snapshot::Reserve(const EncodedValue& encoded) {
   size_t host = 0, pinned = 0;
   for (const c10::Storage& storage : encoded.storages) SizeOf(storage, host, pinned) += Aligned(storage.nbytes());
   LOCKSTEP_RETURN_IF_ERROR(ReserveHost(host));
-  LOCKSTEP_RETURN_IF_ERROR(ReservePinned(pinned));
-  char* const pinned_memory = pinned == 0 ? nullptr : static_cast<char*>(pinned_.data_ptr());
+  return ReservePinned(pinned);
+}
+
+void Snapshot::Touch() {
+  // A kernel before Linux 5.14 does not know this; the first copy is then the slower.
+  if (host_ != nullptr) madvise(host_, host_size_, MADV_POPULATE_WRITE);
+}
+
+absl::Status Snapshot::Take(EncodedValue& encoded) {
+  LOCKSTEP_RETURN_IF_ERROR(Reserve(encoded));
+  char* const pinned_memory = pinned_.defined() ? static_cast<char*>(pinned_.data_ptr()) : nullptr;
   std::vector<c10::Storage> copies;
   std::vector<Piece> pieces;
-  host = pinned = 0;
+  size_t host = 0, pinned = 0;
   for (const c10::Storage& storage : encoded.storages) {
     const bool here = storage.device().is_cpu();
     size_t& used = SizeOf(storage, host, pinned);

@@ -25,6 +25,12 @@ class Snapshot {
   // given before has taken effect. ResourceExhausted where the memory cannot be had.
   absl::Status Take(EncodedValue& encoded);
 
+  // Has the memory ready that Take needs for these, without a copy; what was taken before is gone.
+  absl::Status Reserve(const EncodedValue& encoded);
+
+  // Has the host's memory present, as its first use would. Takes seconds for some GiB.
+  void Touch();
+
  private:
   absl::Status ReserveHost(size_t size);
   absl::Status ReservePinned(size_t size);

@@ -213,8 +213,8 @@ absl::StatusOr<uint32_t> ZipReader::ReadPart(const ZipRecord& record, uint64_t b
   for (uint64_t done = 0; done < count;) {
     const size_t size = std::min<uint64_t>(count - done, kBlock);
     char* const block = to == nullptr ? unkept.data() : to + done;
-    LOCKSTEP_RETURN_IF_ERROR(
-        Annotate(source_.read(record.offset + begin + done, block, size), absl::StrCat("record \"", record.name, "\"")));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(source_.read(record.offset + begin + done, block, size),
+                                      absl::StrCat("record \"", record.name, "\"")));
     if (verify) crc = ExtendCrc32(crc, block, size);
     done += size;
   }

@@ -280,16 +280,17 @@ TEST(ZeroRedundancyOptimizer, WithViewsTheParametersOfARankAndDtypeShareABuffer)
   });
 }
 
-TEST(ZeroRedundancyOptimizer, ConsolidatedIsSavedAndLoadedByCheckpointOptimizer) {
-  const std::vector<at::Tensor> expected = PlainlyTrained<torch::optim::SGD>(4);
+template <typename Base>
+void ExpectSavedAndLoadedByCheckpointOptimizer() {
+  const std::vector<at::Tensor> expected = PlainlyTrained<Base>(4);
   OnRanks(2, [&](ProcessGroup& group) {
     const std::vector<at::Tensor> parameters = Parameters(), twin = Parameters();
-    torch::optim::SGD plain(Groups<torch::optim::SGD>(twin), Settings<torch::optim::SGD>::Defaults());
+    Base plain(Groups<Base>(twin), Settings<Base>::Defaults());
     TrainSteps(plain, twin, 0, 2);
     const auto plain_state = checkpoint::OptimizerStateDict(plain);
     ASSERT_TRUE(plain_state.ok()) << plain_state.status();
 
-    const auto zero = MakeZero<torch::optim::SGD>(parameters, group);
+    const auto zero = MakeZero<Base>(parameters, group);
     TrainSteps(*zero, parameters, 0, 2);
     ASSERT_EQ(zero->ConsolidateStateDict(), absl::OkStatus());
     if (group.rank() == 0) {
@@ -297,7 +298,7 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedIsSavedAndLoadedByCheckpointOptimizer)
       ASSERT_TRUE(zero_state.ok()) << zero_state.status();
       EXPECT_TRUE(checkpoint::Identical(*zero_state, *plain_state));
     }
-    const auto restored = MakeZero<torch::optim::SGD>(parameters, group);
+    const auto restored = MakeZero<Base>(parameters, group);
     ASSERT_EQ(checkpoint::LoadOptimizerStateDict(*restored, *plain_state), absl::OkStatus());
     const size_t whole = restored->state().size();
     restored->KeepOwnShare();
@@ -305,6 +306,12 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedIsSavedAndLoadedByCheckpointOptimizer)
     TrainSteps(*restored, parameters, 2, 4);
     ExpectSameBits(parameters, expected);
   });
+}
+
+TEST(ZeroRedundancyOptimizer, ConsolidatedIsSavedAndLoadedByCheckpointOptimizer) {
+  ExpectSavedAndLoadedByCheckpointOptimizer<torch::optim::SGD>();
+  ExpectSavedAndLoadedByCheckpointOptimizer<torch::optim::Adam>();
+  ExpectSavedAndLoadedByCheckpointOptimizer<torch::optim::Adagrad>();
 }
 
 // What Create() says on each rank of two, rank 1 having other parameters.

@@ -2,6 +2,8 @@
 //
 //   ./bazelw run //tools/bench:checkpoint -- --directory=/data [--case=save,load] [--mebibytes=1024] [--repeat=3]
 
+#include "lockstep/checkpoint/checkpoint.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <fcntl.h>
@@ -27,7 +29,6 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/async_saver.h"
-#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
 #include "nlohmann/json.hpp"
 

@@ -45,7 +45,9 @@ def main():
     mebibytes, tensors, repeat = int(mebibytes), int(tensors), int(repeat)
     path = os.path.join(directory, "python_benchmark.pt")
     count = (mebibytes << 20) // 4 // tensors
-    state_dict = {f"layer{i}.weight": torch.randint(-(2**31), 2**31, (count,), dtype=torch.int32) for i in range(tensors)}
+    state_dict = {
+        f"layer{i}.weight": torch.randint(-(2**31), 2**31, (count,), dtype=torch.int32) for i in range(tensors)
+    }
 
     def clean():
         os.unlink(path)

@@ -80,8 +80,14 @@ def comparisons(measured, size):
 
 
 def markdown(rows, rounds, size):
-    out = [f"{machine()}; PyTorch 2.11.0; {TENSORS} tensors, {size} together. Medians of {rounds} rounds of {REPEAT}.", ""]
-    out += ["| case | ours | extra memory | peer | its time | extra memory | times the peer |", "|---|---|---|---|---|---|---|"]
+    out = [
+        f"{machine()}; PyTorch 2.11.0; {TENSORS} tensors, {size} together. Medians of {rounds} rounds of {REPEAT}.",
+        "",
+    ]
+    out += [
+        "| case | ours | extra memory | peer | its time | extra memory | times the peer |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         extra, peer_extra = (f"{row[key] / 2**20:.1f} MiB" for key in ("extra_bytes", "peer_extra_bytes"))
         times = [in_words(row["ours"]), extra, row["peer_name"], in_words(row["peer"]), peer_extra]

@@ -56,7 +56,7 @@ def nested():
         "tuple": (1, torch.arange(3)),
         "nothing": None,
         "epoch": 7,
-        "many": {f"weight{i}": torch.full((i + 1,), float(i)) for i in range(300)},
+        "many": {f"weight{i}": torch.full((i + 1,), float(i)) for i in range(50)},
     }
 
 
@@ -178,7 +178,7 @@ class ShardedPeerTest(unittest.TestCase):
     def test_python_loads_what_any_number_of_cpp_ranks_saved(self):
         state = nested()
         dcp.save(state, checkpoint_id=self.path("python"), no_dist=True)
-        for ranks in (1, 2, 5):
+        for ranks in (1, 5):
             cpp = self.path(f"cpp{ranks}")
             self.run_program("resave", self.path("python"), cpp, ranks)
             torch.manual_seed(1)

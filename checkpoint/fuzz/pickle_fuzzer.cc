@@ -1,0 +1,69 @@
+// Any bytes as a pickle: what is accepted refers to tables that exist and took no more memory than was allowed.
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/checkpoint/internal/pickle_reader.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+constexpr size_t kMemoryLimit = size_t{8} << 20;
+
+void CheckNode(const PickleGraph& graph, const PickleNode& node) {
+  switch (node.kind) {
+    case PickleKind::kString:
+    case PickleKind::kBytes:
+      return fuzz::Require(node.index < graph.strings.size(), "a string is in the table");
+    case PickleKind::kList:
+    case PickleKind::kTuple:
+      return fuzz::Require(node.index < graph.sequences.size(), "a sequence is in the table");
+    case PickleKind::kDict:
+      return fuzz::Require(node.index < graph.dicts.size(), "a dict is in the table");
+    case PickleKind::kTensor:
+      return fuzz::Require(node.index < graph.tensors.size(), "a tensor is in the table");
+    case PickleKind::kStorage:
+      return fuzz::Require(node.index < graph.storages.size(), "a storage is in the table");
+    default:
+      return;
+  }
+}
+
+size_t MemoryOf(const PickleGraph& graph) {
+  size_t bytes = sizeof(absl::string_view) * graph.strings.size() + sizeof(PickleStorage) * graph.storages.size();
+  for (const auto& items : graph.sequences) bytes += sizeof(items) + sizeof(PickleNode) * items.size();
+  for (const PickleDict& dict : graph.dicts) bytes += sizeof(dict) + 2 * sizeof(PickleNode) * dict.entries.size();
+  for (const PickleTensor& tensor : graph.tensors) {
+    bytes += sizeof(tensor) + sizeof(int64_t) * (tensor.sizes.size() + tensor.strides.size());
+  }
+  return bytes;
+}
+
+void Check(const PickleGraph& graph) {
+  CheckNode(graph, graph.root);
+  for (const auto& items : graph.sequences) {
+    for (const PickleNode& item : items) CheckNode(graph, item);
+  }
+  for (const PickleDict& dict : graph.dicts) {
+    for (const auto& [key, value] : dict.entries) {
+      CheckNode(graph, key);
+      CheckNode(graph, value);
+    }
+    CheckNode(graph, dict.attributes);
+  }
+  for (const PickleTensor& tensor : graph.tensors) {
+    fuzz::Require(tensor.storage < graph.storages.size(), "a tensor's storage is in the table");
+  }
+  fuzz::Require(MemoryOf(graph) <= kMemoryLimit, "memory stays within the limit");
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint::internal
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
+  const auto graph = ReadPickle({reinterpret_cast<const char*>(data), size}, kMemoryLimit);
+  if (graph.ok()) Check(*graph);
+  return 0;
+}

@@ -1,0 +1,76 @@
+// Runs a fuzzer's entry point over files, over the records of those that are archives, and over damaged copies of the
+// small ones: every truncation and every single bit flipped. So the ordinary tests keep what fuzzing has shown.
+
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/checkpoint/internal/file_source.h"
+#include "lockstep/checkpoint/internal/zip_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Of inputs of up to so many bytes every damaged copy is tried, of larger ones a sample.
+constexpr size_t kSmall = 2048;
+
+std::string Contents(const std::string& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return contents.str();
+}
+
+std::vector<std::string> Records(const std::string& path) {
+  std::vector<std::string> records;
+  const auto source = internal::OpenFile(path);
+  if (!source.ok()) return records;
+  const auto zip = internal::ZipReader::Open(*source);
+  if (!zip.ok()) return records;
+  for (const internal::ZipRecord& record : zip->records()) {
+    records.emplace_back(record.size, '\0');
+    if (!zip->Read(record, &records.back()[0], false).ok()) records.pop_back();
+  }
+  return records;
+}
+
+// On a copy of its own size, so that a sanitizer sees a read past the end.
+size_t Run(const std::string& input) {
+  const std::vector<uint8_t> bytes(input.begin(), input.end());
+  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  return 1;
+}
+
+size_t RunDamaged(std::string input) {
+  size_t runs = Run(input);
+  const size_t step = 1 + input.size() / kSmall;
+  for (size_t size = 0; size < input.size(); size += step) runs += Run(input.substr(0, size));
+  for (size_t i = 0; i < input.size(); i += step) {
+    for (int bit = 0; bit < 8; ++bit) {
+      input[i] = static_cast<char>(input[i] ^ (1 << bit));
+      runs += Run(input);
+      input[i] = static_cast<char>(input[i] ^ (1 << bit));
+    }
+  }
+  return runs;
+}
+
+int RunAll(const std::vector<std::string>& paths) {
+  size_t runs = 0;
+  for (const std::string& path : paths) {
+    runs += RunDamaged(Contents(path));
+    for (const std::string& record : Records(path)) runs += RunDamaged(record);
+  }
+  std::cout << runs << " inputs" << std::endl;
+  return runs > paths.size() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
+
+int main(int argc, char** argv) { return lockstep::checkpoint::RunAll({argv + 1, argv + argc}); }

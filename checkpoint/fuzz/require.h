@@ -1,0 +1,20 @@
+// What must hold for every input of a fuzzer.
+
+#ifndef LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
+#define LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace lockstep::checkpoint::fuzz {
+
+// Ends the program, which a fuzzer reports with the input, unless `holds`.
+inline void Require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+}  // namespace lockstep::checkpoint::fuzz
+
+#endif  // LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_

@@ -1,0 +1,55 @@
+// Any bytes as a zip archive: what is accepted lies within them, and reading and checking it fails or succeeds cleanly.
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/checkpoint/internal/zip_reader.h"
+
+namespace lockstep::checkpoint::internal {
+namespace {
+
+ByteSource SourceOf(const char* bytes, size_t size) {
+  return {size, [=](uint64_t offset, void* to, size_t count) {
+            fuzz::Require(offset <= size && count <= size - offset, "a read stays within the file");
+            if (count > 0) std::memcpy(to, bytes + offset, count);
+            return absl::OkStatus();
+          }};
+}
+
+void CheckRecords(const ZipReader& zip, size_t size) {
+  uint64_t end = 0;
+  for (const ZipRecord& record : zip.records()) {
+    fuzz::Require(record.header >= end, "records do not overlap");
+    end = record.offset + record.size;
+    fuzz::Require(record.offset > record.header && end <= size, "a record lies within the file");
+    fuzz::Require(zip.Find(record.name) == &record, "a record is found by its name");
+  }
+}
+
+// Once all at a time and once one by one, which must agree.
+void ReadRecords(const ZipReader& zip) {
+  std::vector<ZipRead> reads;
+  for (const ZipRecord& record : zip.records()) reads.push_back({&record});
+  zip.ReadAll(reads, true);
+  for (const ZipRead& read : reads) {
+    std::string contents(read.record->size, '\0');
+    fuzz::Require(zip.Read(*read.record, &contents[0], true) == read.status, "both ways of reading agree");
+    fuzz::Require(zip.Read(*read.record, &contents[0], false).ok(), "unchecked reading succeeds");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint::internal
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
+  const auto zip = ZipReader::Open(SourceOf(reinterpret_cast<const char*>(data), size));
+  if (!zip.ok()) return 0;
+  CheckRecords(*zip, size);
+  ReadRecords(*zip);
+  return 0;
+}

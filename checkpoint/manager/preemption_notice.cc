@@ -1,0 +1,58 @@
+#include "lockstep/checkpoint/manager/preemption_notice.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// A handler has no other way to its object. Lock-free, as handlers demand.
+std::atomic<bool> exists{false};
+std::atomic<bool> received{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void Note(int) { received.store(true); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PreemptionNotice>> PreemptionNotice::Create(const std::vector<int>& signals) {
+  if (exists.exchange(true)) return absl::FailedPreconditionError("this process has a PreemptionNotice already");
+  std::unique_ptr<PreemptionNotice> notice(new PreemptionNotice);
+  received.store(false);
+  struct sigaction action = {};
+  action.sa_handler = Note;
+  action.sa_flags = SA_RESTART;  // no system call of the program is to fail for it
+  sigemptyset(&action.sa_mask);
+  for (const int signal : signals) {
+    struct sigaction before;
+    if (sigaction(signal, &action, &before) != 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("handle signal ", signal));
+    }
+    notice->before_.emplace_back(signal, before);
+  }
+  return notice;
+}
+
+PreemptionNotice::~PreemptionNotice() {
+  // Backwards, so that of a signal named twice the first handler comes back.
+  for (auto before = before_.rbegin(); before != before_.rend(); ++before) {
+    sigaction(before->first, &before->second, nullptr);
+  }
+  exists.store(false);
+}
+
+bool PreemptionNotice::Received() const { return received.load(); }
+
+absl::StatusOr<bool> PreemptionNotice::ReceivedByAnyRank(comm::ProcessGroup* group) const {
+  if (group == nullptr) return Received();
+  // Empty strings cost one collective of their sizes.
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, group->AllGatherBytes(Received() ? "1" : ""));
+  return std::any_of(ranks.begin(), ranks.end(), [](const std::string& rank) { return !rank.empty(); });
+}
+
+}  // namespace lockstep::checkpoint
