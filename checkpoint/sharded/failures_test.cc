@@ -79,7 +79,8 @@ TEST(SaveSharded, ReplacesACheckpointAndLeavesNothingOfIt) {
   EXPECT_THAT(Save(directory, 2, 2), Each(absl::OkStatus()));
   EXPECT_EQ(NumberIn(directory, 2), 2);
   EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_1.distcp", "__1_1.distcp"));
-  std::ofstream(directory + "/__5_0.distcp") << "of a save that was killed";
+  for (const char* left : {"/__5_0.distcp", "/.__7_2.distcp.lockstep-0123456789abcdef"})
+    std::ofstream(directory + left) << "of a save that was killed";
   std::ofstream(directory + "/notes.txt") << "the user's";
   EXPECT_THAT(Save(directory, 3, 2), Each(absl::OkStatus()));
   EXPECT_EQ(NumberIn(directory, 2), 3);
