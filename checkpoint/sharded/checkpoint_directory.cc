@@ -29,6 +29,13 @@ int NumberOf(absl::string_view name) {
   return rank < 0 || NameOfFile(rank, number) != absl::StrCat("__", name, ".distcp") ? -1 : number;
 }
 
+// AtomicFile's temporary for a rank's file. Its writer is dead once all ranks have written theirs; a rank's own next save
+// would remove it, but that rank may be no more.
+bool IsTemporary(absl::string_view name) {
+  const size_t end = name.find(".lockstep-");
+  return end != absl::string_view::npos && absl::ConsumePrefix(&name, ".") && NumberOf(name.substr(0, end - 1)) >= 0;
+}
+
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()), &closedir);
   if (entries == nullptr) return absl::ErrnoToStatus(errno, "open the directory");
@@ -97,7 +104,8 @@ void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata)
   if (!names.ok()) return;
   const absl::flat_hash_set<std::string> kept = FilesOf(metadata);
   for (const std::string& name : *names) {
-    if (NumberOf(name) >= 0 && !kept.contains(name)) unlink(absl::StrCat(directory, "/", name).c_str());
+    const bool other = NumberOf(name) >= 0 && !kept.contains(name);
+    if (other || IsTemporary(name)) unlink(absl::StrCat(directory, "/", name).c_str());
   }
 }
 

@@ -4,18 +4,22 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <memory>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/failures/faulty_file_system.h"
@@ -75,7 +79,8 @@ TEST(SaveSharded, ReplacesACheckpointAndLeavesNothingOfIt) {
   EXPECT_THAT(Save(directory, 2, 2), Each(absl::OkStatus()));
   EXPECT_EQ(NumberIn(directory, 2), 2);
   EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_1.distcp", "__1_1.distcp"));
-  std::ofstream(directory + "/__5_0.distcp") << "of a save that was killed";
+  for (const char* left : {"/__5_0.distcp", "/.__7_2.distcp.lockstep-0123456789abcdef"})
+    std::ofstream(directory + left) << "of a save that was killed";
   std::ofstream(directory + "/notes.txt") << "the user's";
   EXPECT_THAT(Save(directory, 3, 2), Each(absl::OkStatus()));
   EXPECT_EQ(NumberIn(directory, 2), 3);
@@ -123,7 +128,7 @@ TEST(SaveSharded, AnErrorOfAnyCallOnOneRankIsEveryRanksAndLeavesTheOldCheckpoint
     if (ok) continue;
     ++errors;
     EXPECT_EQ(outcome.results[0].code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(outcome.results[0].message()), HasSubstr(directory + ": rank 1: "));
+    EXPECT_THAT(std::string(outcome.results[0].message()), HasSubstr(directory + ": rank 1 ("));
     EXPECT_THAT(std::string(outcome.results[0].message()), HasSubstr("__1_1.distcp: "));
     EXPECT_THAT(NamesIn(directory), UnorderedElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp"));
   }
@@ -146,6 +151,40 @@ TEST(SaveSharded, AnErrorOfAnyCallForTheMetadataLeavesTheOldCheckpointOrTheNew) 
   EXPECT_GE(errors, 10);
 }
 
+// Rank 0 of one, over a checkpoint of two ranks; killed before its call number `call`. Whether it lived to the end.
+bool SaveAndKill(const std::string& directory, size_t call) {
+  const pid_t child = fork();
+  if (child == 0) {
+    FaultyFileSystem system([call](size_t number, const std::string&) {
+      if (number == call) kill(getpid(), SIGKILL);
+      return 0;
+    });
+    const ShardedStateDict state = {{"x", Value(at::full({2, 4}, 2.0))}, {"number", 2.0}};
+    _exit(internal::SaveShardedOver(system, directory, state, nullptr, {.sync = true}).ok() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(SaveSharded, KilledBeforeAnyCallItLeavesTheOldCheckpointOrTheNewAndTheNextSaveTidiesUp) {
+  int old = 0, replaced = 0;
+  for (size_t call = 0;; ++call) {
+    SCOPED_TRACE(call);
+    const std::string directory = NewDirectory("killed");
+    ASSERT_THAT(Save(directory, 1, 2), Each(absl::OkStatus()));
+    if (SaveAndKill(directory, call)) break;
+    const double left = NumberIn(directory, 2);
+    EXPECT_TRUE(left == 1 || left == 2) << left;
+    ++(left == 1 ? old : replaced);
+    ASSERT_THAT(Save(directory, 3, 2), Each(absl::OkStatus()));
+    EXPECT_EQ(NumberIn(directory, 2), 3);
+    EXPECT_EQ(NamesIn(directory).size(), 3) << ".metadata and a file of each rank";
+  }
+  EXPECT_GT(old, 10);
+  EXPECT_GT(replaced, 1);
+}
+
 TEST(SaveSharded, ARankThatDiesLeavesTheOldCheckpoint) {
   const std::string directory = NewDirectory("dies");
   ASSERT_THAT(Save(directory, 1, 3), Each(absl::OkStatus()));
@@ -158,6 +197,11 @@ TEST(SaveSharded, ARankThatDiesLeavesTheOldCheckpoint) {
   EXPECT_EQ(NumberIn(directory, 3), 1);
 }
 
+// Without what a rank's name says beside its number.
+std::string WithoutHosts(const std::string& message) {
+  return std::regex_replace(message, std::regex(R"(rank (\d+) \([^)]*\))"), "rank $1");
+}
+
 // What two ranks are told that save these.
 std::string WhyNot(const ShardedStateDict& first, const ShardedStateDict& second) {
   const std::string directory = NewDirectory("refused");
@@ -166,7 +210,7 @@ std::string WhyNot(const ShardedStateDict& first, const ShardedStateDict& second
   });
   EXPECT_EQ(results[0], results[1]);
   EXPECT_FALSE(std::filesystem::exists(directory + "/.metadata"));
-  return std::string(results[0].message()).substr(std::min(directory.size(), results[0].message().size()));
+  return WithoutHosts(std::string(absl::StripPrefix(results[0].message(), directory)));
 }
 
 ShardedTensor Part(std::vector<int64_t> sizes, std::vector<int64_t> offsets, const at::Tensor& tensor) {
@@ -215,18 +259,17 @@ std::string WhyNotLoaded(const ShardedEntry& wanted) {
   });
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
-  return std::string(results[0].message()).substr(std::string("rank 2: ").size() + directory.size());
+  return WithoutHosts(absl::StrReplaceAll(results[0].message(), {{directory + ": ", ""}}));
 }
 
 TEST(LoadSharded, AWishThatCannotBeMetOnOneRankLeavesAllTensorsAlone) {
-  EXPECT_EQ(WhyNotLoaded({"y", Value()}), ": item \"y\": the checkpoint has none of this name");
-  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}),
-            ": item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
+  EXPECT_EQ(WhyNotLoaded({"y", Value()}), "rank 2: item \"y\": the checkpoint has none of this name");
+  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}), "rank 2: item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
   EXPECT_EQ(WhyNotLoaded({"x", Part({3, 4}, {2, 0}, at::zeros({2, 4}))}),
-            ": item \"x\": a part [2, 4] at [2, 0] is not inside [3, 4]");
-  EXPECT_EQ(WhyNotLoaded({"x", 7}), ": item \"x\": the checkpoint has a tensor [3, 4] there, wanted is int");
+            "rank 2: item \"x\": a part [2, 4] at [2, 0] is not inside [3, 4]");
+  EXPECT_EQ(WhyNotLoaded({"x", 7}), "rank 2: item \"x\": the checkpoint has a tensor [3, 4] there, wanted is int");
   EXPECT_EQ(WhyNotLoaded({"number", Value(at::zeros({}))}),
-            ": item \"number\": the checkpoint has a plain value there, not a tensor");
+            "rank 2: item \"number\": the checkpoint has a plain value there, not a tensor");
 }
 
 TEST(LoadSharded, NamesWhatIsMissing) {

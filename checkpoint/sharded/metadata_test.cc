@@ -76,21 +76,31 @@ TEST(Metadata, NamesFilesInItsDirectoryOnly) {
 }
 
 TEST(Metadata, PartsLieInsideTheirTensorAndApart) {
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.offsets = {2, 0}; }),
+  EXPECT_EQ(Message([](ShardedMetadata& m) {
+              m.items[0].chunks[1].box.offsets = {2, 0};
+            }),
             "item \"model.w\": its parts [3, 3] at [0, 0] and [1, 3] at [2, 0] overlap");
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.offsets = {4, 0}; }),
+  EXPECT_EQ(Message([](ShardedMetadata& m) {
+              m.items[0].chunks[1].box.offsets = {4, 0};
+            }),
             "item \"model.w\": a part [1, 3] at [4, 0] is not inside [4, 3]");
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.offsets = {-1, 0}; }), HasSubstr("not inside"));
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.sizes = {-1, 3}; }), HasSubstr("not inside"));
-  EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.sizes = {INT64_MAX, 3}; }),
+  EXPECT_THAT(Message([](ShardedMetadata& m) {
+                m.items[0].chunks[1].box.sizes = {INT64_MAX, 3};
+              }),
               HasSubstr("not inside"));
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].box.sizes = {1}; }), HasSubstr("not inside"));
 }
 
 TEST(Metadata, SizesAreInRange) {
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items[0].sizes = {-4, 3}; }),
+  EXPECT_EQ(Message([](ShardedMetadata& m) {
+              m.items[0].sizes = {-4, 3};
+            }),
             "item \"model.w\": a negative size: [-4, 3]");
-  EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].sizes = {int64_t{1} << 40, int64_t{1} << 30}; }),
+  EXPECT_THAT(Message([](ShardedMetadata& m) {
+                m.items[0].sizes = {int64_t{1} << 40, int64_t{1} << 30};
+              }),
               HasSubstr("a size out of range"));
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].sizes = std::vector<int64_t>(65, 1); }),
               HasSubstr("more than 64 dimensions"));
@@ -117,9 +127,13 @@ TEST(Metadata, APartWithoutElementsTakesNoBytesOfOthers) {
 }
 
 TEST(Metadata, PathsSpellNamesAndNamesAreThereOnce) {
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items[0].path = {"model", "v"}; }),
+  EXPECT_EQ(Message([](ShardedMetadata& m) {
+              m.items[0].path = {"model", "v"};
+            }),
             "item \"model.w\": its path does not spell its name");
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items[1].path = {"list", 1}; }),
+  EXPECT_EQ(Message([](ShardedMetadata& m) {
+              m.items[1].path = {"list", 1};
+            }),
             "item \"list.0\": its path does not spell its name");
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[1].path = {}; }), HasSubstr("its path is empty or too long"));
   EXPECT_EQ(Message([](ShardedMetadata& m) { m.items.push_back(m.items[0]); }), "item \"model.w\" is there twice");

@@ -12,9 +12,9 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/manager/agreement.h"
 #include "lockstep/checkpoint/sharded/checkpoint_directory.h"
 #include "lockstep/checkpoint/sharded/chunk_writer.h"
-#include "lockstep/checkpoint/sharded/exchange.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/save_plan.h"
@@ -64,7 +64,7 @@ class Saver {
   absl::StatusOr<ShardedChunk> WritePart(const ShardedItem& item, const Box& box);
   const at::Tensor* FindShard(const ShardedTensor& tensor, const Box& box) const;
   absl::Status Finish(const std::vector<std::string>& written);
-  absl::Status PlaceParts(const ShardedMetadata& written);
+  void PlaceParts(const ShardedMetadata& written);
 
   FileSystem& system_;
   const std::string& directory_;
@@ -73,6 +73,7 @@ class Saver {
   const int rank_;
   const SaveOptions& options_;
   absl::flat_hash_map<std::string, const ShardedEntry*> entries_;
+  absl::Status unfit_;  // why what the ranks have does not fit together: on every rank the same
   SavePlan plan_;
   std::unique_ptr<ChunkWriter> writer_;
 };
@@ -129,7 +130,10 @@ absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introdu
     if (rank == 0) number = introduction.number;
     ranks.push_back(std::move(introduction.has));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(plan_, MakeSavePlan(ranks));
+  absl::StatusOr<SavePlan> plan = MakeSavePlan(ranks);
+  unfit_ = plan.status();
+  LOCKSTEP_RETURN_IF_ERROR(unfit_);
+  plan_ = *std::move(plan);
   for (const ShardedEntry& entry : state_) entries_.emplace(entry.name(), &entry);
   writer_ = std::make_unique<ChunkWriter>(directory_, NameOfFile(rank_, number), options_.sync, system_);
   ShardedMetadata written;
@@ -139,7 +143,8 @@ absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introdu
   return EncodeMetadata(written);
 }
 
-absl::Status Saver::PlaceParts(const ShardedMetadata& written) {
+// Notes where a rank has put what it wrote.
+void Saver::PlaceParts(const ShardedMetadata& written) {
   absl::flat_hash_map<std::string, ShardedItem*> whole;
   for (ShardedItem& item : plan_.whole.items) whole.emplace(item.name, &item);
   for (const ShardedItem& item : written.items) {
@@ -149,14 +154,13 @@ absl::Status Saver::PlaceParts(const ShardedMetadata& written) {
       }
     }
   }
-  return absl::OkStatus();
 }
 
 absl::Status Saver::Finish(const std::vector<std::string>& written) {
   if (rank_ != 0) return absl::OkStatus();
   for (const std::string& one : written) {
     LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, DecodeMetadata(one, kNoLimit));
-    LOCKSTEP_RETURN_IF_ERROR(PlaceParts(metadata));
+    PlaceParts(metadata);
   }
   const std::string pickle = EncodeMetadata(plan_.whole);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
@@ -177,13 +181,13 @@ absl::StatusOr<std::string> Caught(F f) {
 
 absl::Status Saver::Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> introductions,
-                            Exchange(group_, Caught([&] { return Introduce(); })));
-  const auto written = Exchange(group_, Caught([&] { return Write(introductions); }));
+                            GatherAgreed(group_, Caught([&] { return Introduce(); })));
+  const auto written = GatherAgreed(group_, Caught([&] { return Write(introductions); }));
   if (!written.ok()) {
     // Where the group failed another rank may know better, and have finished the checkpoint.
     const bool agreed = group_ == nullptr || group_->failure().ok();
     if (agreed && writer_ != nullptr) writer_->Remove();
-    return written.status();
+    return unfit_.ok() ? written.status() : unfit_;
   }
   absl::Status finished;
   finished.Update(TorchStatus("", [&] { finished = Finish(*written); }));

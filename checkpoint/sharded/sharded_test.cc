@@ -142,14 +142,15 @@ TEST_P(FromRanksToRanks, OneProcessLoadsItWhole) {
   Save(directory, all, GetParam());
   const auto whole = LoadWhole(directory);
   ASSERT_TRUE(whole.ok()) << whole.status();
-  EXPECT_TRUE(Identical(*whole, Value::Dict({{"model", Value::Dict({{"rows", all.rows},
-                                                                    {"columns", all.columns},
-                                                                    {"vector", all.vector},
-                                                                    {"empty", all.empty}})},
-                                             {"scalar", all.scalar},
-                                             {"list", Value::List({all.replicated, "text"})},
-                                             {"epoch", 7},
-                                             {"grid", all.grid}})));
+  EXPECT_TRUE(Identical(
+      *whole,
+      Value::Dict(
+          {{"model",
+            Value::Dict({{"rows", all.rows}, {"columns", all.columns}, {"vector", all.vector}, {"empty", all.empty}})},
+           {"scalar", all.scalar},
+           {"list", Value::List({all.replicated, "text"})},
+           {"epoch", 7},
+           {"grid", all.grid}})));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FromRanksToRanks, testing::Values(1, 2, 3, 4));

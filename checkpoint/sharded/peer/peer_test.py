@@ -56,7 +56,7 @@ def nested():
         "tuple": (1, torch.arange(3)),
         "nothing": None,
         "epoch": 7,
-        "many": {f"weight{i}": torch.full((i + 1,), float(i)) for i in range(300)},
+        "many": {f"weight{i}": torch.full((i + 1,), float(i)) for i in range(50)},
     }
 
 
@@ -85,8 +85,10 @@ def dtensors(mesh, fill):
         "replicated": ([Replicate()], torch.int64, (4,)),
         "one_row": ([Shard(0)], torch.bfloat16, (1, 2)),
     }
-    whole = {name: fill(torch.arange(torch.Size(sizes).numel(), dtype=dtype).view(sizes), number)
-             for number, (name, (_, dtype, sizes)) in enumerate(layouts.items())}
+    whole = {
+        name: fill(torch.arange(torch.Size(sizes).numel(), dtype=dtype).view(sizes), number)
+        for number, (name, (_, dtype, sizes)) in enumerate(layouts.items())
+    }
     return {name: distribute_tensor(tensor, mesh, layouts[name][0]) for name, tensor in whole.items()}
 
 
@@ -103,7 +105,9 @@ def training_state(net, optimizer):
 
 def save_on_rank(rank, port, folder):
     mesh = join_group(rank, port)
-    dcp.save({"tensors": dtensors(mesh, lambda tensor, number: tensor + number), "n": 3}, checkpoint_id=folder + "/dtensor")
+    dcp.save(
+        {"tensors": dtensors(mesh, lambda tensor, number: tensor + number), "n": 3}, checkpoint_id=folder + "/dtensor"
+    )
     net, optimizer, inputs = sharded_training(mesh)
     train(net, optimizer, inputs, 3)
     dcp.save(training_state(net, optimizer), checkpoint_id=folder + "/fsdp")
@@ -174,7 +178,7 @@ class ShardedPeerTest(unittest.TestCase):
     def test_python_loads_what_any_number_of_cpp_ranks_saved(self):
         state = nested()
         dcp.save(state, checkpoint_id=self.path("python"), no_dist=True)
-        for ranks in (1, 2, 5):
+        for ranks in (1, 5):
             cpp = self.path(f"cpp{ranks}")
             self.run_program("resave", self.path("python"), cpp, ranks)
             torch.manual_seed(1)
@@ -193,12 +197,10 @@ class ShardedPeerTest(unittest.TestCase):
         plain = sorted((dtype for dtype in dtypes if not str(dtype).startswith(("torch.q", "torch.bits"))), key=str)
         state = {str(dtype).replace(".", "_"): bits.clone().view(dtype) for dtype in plain}
         self.assertEqual(len(state), 22)
-        # As Python itself: it makes no tensor of these by torch.empty and copy_.
-        state.pop("torch_float4_e2m1fn_x2")
         dcp.save(state, checkpoint_id=self.path("python"), no_dist=True)
         self.assert_same(self.whole("python"), state)
         self.run_program("resave", self.path("python"), self.path("cpp"), 2)
-        again = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        again = {name: torch.zeros_like(bits).view(tensor.dtype) for name, tensor in state.items()}
         dcp.load(again, checkpoint_id=self.path("cpp"), no_dist=True)
         self.assert_same(again, state)
 
