@@ -23,6 +23,8 @@ void CheckNode(const PickleGraph& graph, const PickleNode& node) {
       return fuzz::Require(node.index < graph.dicts.size(), "a dict is in the table");
     case PickleKind::kTensor:
       return fuzz::Require(node.index < graph.tensors.size(), "a tensor is in the table");
+    case PickleKind::kObject:
+      return fuzz::Require(node.index < graph.objects.size(), "an object is in the table");
     case PickleKind::kStorage:
       return fuzz::Require(node.index < graph.storages.size(), "a storage is in the table");
     default:
@@ -31,7 +33,8 @@ void CheckNode(const PickleGraph& graph, const PickleNode& node) {
 }
 
 size_t MemoryOf(const PickleGraph& graph) {
-  size_t bytes = sizeof(absl::string_view) * graph.strings.size() + sizeof(PickleStorage) * graph.storages.size();
+  size_t bytes = sizeof(absl::string_view) * graph.strings.size() + sizeof(PickleStorage) * graph.storages.size() +
+                 sizeof(PickleObject) * graph.objects.size();
   for (const auto& items : graph.sequences) bytes += sizeof(items) + sizeof(PickleNode) * items.size();
   for (const PickleDict& dict : graph.dicts) bytes += sizeof(dict) + 2 * sizeof(PickleNode) * dict.entries.size();
   for (const PickleTensor& tensor : graph.tensors) {
@@ -52,10 +55,41 @@ void Check(const PickleGraph& graph) {
     }
     CheckNode(graph, dict.attributes);
   }
+  for (const PickleObject& object : graph.objects) {
+    CheckNode(graph, object.arguments);
+    CheckNode(graph, object.state);
+  }
   for (const PickleTensor& tensor : graph.tensors) {
     fuzz::Require(tensor.storage < graph.storages.size(), "a tensor's storage is in the table");
   }
   fuzz::Require(MemoryOf(graph) <= kMemoryLimit, "memory stays within the limit");
+}
+
+// Those of torch.distributed.checkpoint's .metadata that are made in different ways.
+const PickleClasses& Classes() {
+  static constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
+  static const auto& classes = *new PickleClasses{
+      {kModule, "Metadata"},
+      {kModule, "TensorStorageMetadata"},
+      {kModule, "BytesStorageMetadata"},
+      {kModule, "ChunkStorageMetadata"},
+      {kModule, "TensorProperties"},
+      {kModule, "MetadataIndex"},
+      {kModule, "StorageMeta"},
+      {kModule, "_MEM_FORMAT_ENCODING"},
+      {"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+      {"torch.serialization", "_get_layout"},
+      {"builtins", "getattr"},
+      {"pathlib", "PosixPath"},
+  };
+  return classes;
+}
+
+void Run(absl::string_view bytes, const PickleClasses& classes) {
+  const auto graph = ReadPickle(bytes, kMemoryLimit, classes);
+  if (!graph.ok()) return;
+  Check(*graph);
+  fuzz::Require(graph->objects.empty() || !classes.empty(), "objects are only of classes that are allowed");
 }
 
 }  // namespace
@@ -63,7 +97,8 @@ void Check(const PickleGraph& graph) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
-  const auto graph = ReadPickle({reinterpret_cast<const char*>(data), size}, kMemoryLimit);
-  if (graph.ok()) Check(*graph);
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  Run(bytes, {});
+  Run(bytes, Classes());
   return 0;
 }

@@ -26,19 +26,19 @@ clang++ -std=c++17 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-reco
 
 # Files of the tests, and what stands in the archives among them.
 mkdir "$work/seeds"
-python3 - "$top/checkpoint/testdata" "$work/seeds" <<'PYTHON'
+python3 - "$work/seeds" "$top"/checkpoint/testdata/* "$top"/checkpoint/sharded/testdata/*/.metadata <<'PYTHON'
 import pathlib
 import sys
 import zipfile
 
-for path in pathlib.Path(sys.argv[1]).iterdir():
+for number, path in enumerate(map(pathlib.Path, sys.argv[2:])):
     seeds = {path.name: path.read_bytes()}
     if zipfile.is_zipfile(path) and path.name != "no_crc.pt":  # which Python's zipfile refuses
         with zipfile.ZipFile(path) as archive:
             seeds.update({f"{path.name}.{name.replace('/', '.')}": archive.read(name) for name in archive.namelist()})
     for name, contents in seeds.items():
         if len(contents) < 1 << 16:
-            pathlib.Path(sys.argv[2], name).write_bytes(contents)
+            pathlib.Path(sys.argv[1], f"{number}.{name}").write_bytes(contents)
 PYTHON
 
 "$work/$fuzzer" -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 "$corpus" "$work/seeds"
