@@ -54,7 +54,9 @@ absl::Status MakeDirectories(const std::string& path) {
 
 absl::Status CopyFile(const std::string& from, const std::string& to, bool sync) {
   constexpr size_t kBlock = size_t{4} << 20;
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::ByteSource source, internal::OpenFile(from));
+  const absl::StatusOr<internal::ByteSource> opened = internal::OpenFile(from);
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(opened.status(), from));
+  const internal::ByteSource& source = *opened;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::AtomicFile> file, internal::AtomicFile::Create(to, sync));
   std::string block(std::min<uint64_t>(kBlock, source.size), '\0');
   for (uint64_t done = 0; done < source.size; done += block.size()) {

@@ -180,11 +180,11 @@ TEST_P(ManagerFailuresTest, RanksThatSaveDifferentStepsAreTold) {
 
 TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
   using Harm = std::pair<std::string, std::function<std::string(std::string)>>;
-  for (const Harm& harm : std::vector<Harm>{
-           {"a flipped bit", [](std::string all) { return all[all.size() / 2] ^= 1, all; }},
-           {"cut in half", [](const std::string& all) { return all.substr(0, all.size() / 2); }},
-           {"empty", [](const std::string&) { return std::string(); }},
-           {"not a checkpoint", [](const std::string&) { return std::string(5000, 'x'); }}}) {
+  for (const Harm& harm :
+       std::vector<Harm>{{"a flipped bit", [](std::string all) { return all[all.size() / 2] ^= 1, all; }},
+                         {"cut in half", [](const std::string& all) { return all.substr(0, all.size() / 2); }},
+                         {"empty", [](const std::string&) { return std::string(); }},
+                         {"not a checkpoint", [](const std::string&) { return std::string(5000, 'x'); }}}) {
     SCOPED_TRACE(harm.first);
     EXPECT_EQ(RunRanksOk(2,
                          [&](ProcessGroup& group) {

@@ -114,7 +114,7 @@ TEST_P(ManagerKillTest, ARunKilledInASaveGoesOnFromASaveThatWasComplete) {
     const auto names = folder_.Names();
     in_mid_save += std::any_of(names.begin(), names.end(), IsHidden);
   }
- EXPECT_GT(in_mid_save, 0) << "no kill hit a save: the test tests nothing";
+  EXPECT_GT(in_mid_save, 0) << "no kill hit a save: the test tests nothing";
 }
 
 TEST_P(ManagerKillTest, TheOthersAreToldWhichRankDied) {

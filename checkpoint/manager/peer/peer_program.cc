@@ -37,8 +37,8 @@ absl::Status SaveTwo(const std::string& directory, const std::string& drawn) {
   at::randn({1});
   // The ranks are threads, so that they have one generator.
   LOCKSTEP_ASSIGN_OR_RETURN(const Value rng, RngState());
-  const auto results = comm::testing::RunRanks(
-      2, [&](comm::ProcessGroup& group) { return SaveRank(directory, group, rng); });
+  const auto results =
+      comm::testing::RunRanks(2, [&](comm::ProcessGroup& group) { return SaveRank(directory, group, rng); });
   for (const absl::Status& result : results) LOCKSTEP_RETURN_IF_ERROR(result);
   return Save(drawn, Draw());
 }
