@@ -29,8 +29,8 @@ int NumberOf(absl::string_view name) {
   return rank < 0 || NameOfFile(rank, number) != absl::StrCat("__", name, ".distcp") ? -1 : number;
 }
 
-// AtomicFile's temporary for a rank's file. Its writer is dead once all ranks have written theirs; a rank's own next save
-// would remove it, but that rank may be no more.
+// AtomicFile's temporary for a rank's file. Its writer is dead once all ranks have written theirs; a rank's own next
+// save would remove it, but that rank may be no more.
 bool IsTemporary(absl::string_view name) {
   const size_t end = name.find(".lockstep-");
   return end != absl::string_view::npos && absl::ConsumePrefix(&name, ".") && NumberOf(name.substr(0, end - 1)) >= 0;

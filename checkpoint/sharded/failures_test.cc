@@ -264,7 +264,8 @@ std::string WhyNotLoaded(const ShardedEntry& wanted) {
 
 TEST(LoadSharded, AWishThatCannotBeMetOnOneRankLeavesAllTensorsAlone) {
   EXPECT_EQ(WhyNotLoaded({"y", Value()}), "rank 2: item \"y\": the checkpoint has none of this name");
-  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}), "rank 2: item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
+  EXPECT_EQ(WhyNotLoaded({"x", Value(at::zeros({4, 3}))}),
+            "rank 2: item \"x\": the checkpoint has [3, 4], wanted is [4, 3]");
   EXPECT_EQ(WhyNotLoaded({"x", Part({3, 4}, {2, 0}, at::zeros({2, 4}))}),
             "rank 2: item \"x\": a part [2, 4] at [2, 0] is not inside [3, 4]");
   EXPECT_EQ(WhyNotLoaded({"x", 7}), "rank 2: item \"x\": the checkpoint has a tensor [3, 4] there, wanted is int");
