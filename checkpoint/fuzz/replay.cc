@@ -17,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace lockstep::checkpoint {
 namespace {
 
-// Of inputs of up to so many bytes every damaged copy is tried, of larger ones a sample.
-constexpr size_t kSmall = 2048;
+// Of inputs that have no more damaged copies than this each is tried, of larger ones a sample.
+constexpr size_t kCopies = 8192;
 
 std::string Contents(const std::string& path) {
   std::ostringstream contents;
@@ -48,7 +48,7 @@ size_t Run(const std::string& input) {
 
 size_t RunDamaged(std::string input) {
   size_t runs = Run(input);
-  const size_t step = 1 + input.size() / kSmall;
+  const size_t step = 1 + input.size() * 9 / kCopies;
   for (size_t size = 0; size < input.size(); size += step) runs += Run(input.substr(0, size));
   for (size_t i = 0; i < input.size(); i += step) {
     for (int bit = 0; bit < 8; ++bit) {
