@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <thread>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/crc32.h"
+#include "lockstep/checkpoint/internal/in_threads.h"
 #include "lockstep/checkpoint/internal/zip_format.h"
 
 namespace lockstep::checkpoint::internal {
@@ -251,14 +251,6 @@ size_t ThreadsFor(const std::vector<ZipRead>& reads) {
   uint64_t total = 0;
   for (const ZipRead& read : reads) total += read.record->size;
   return std::min<uint64_t>({1 + total / kPiece, kMaxThreads, std::thread::hardware_concurrency()});
-}
-
-// The calling thread is one of them.
-void InThreads(size_t count, const std::function<void()>& work) {
-  std::vector<std::thread> threads;
-  while (threads.size() + 1 < count) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
