@@ -13,6 +13,7 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/internal/absolute_path.h"
 #include "lockstep/checkpoint/manager/agreement.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/comm/watch/rank_identity.h"
@@ -114,10 +115,10 @@ absl::Status Both(const absl::Status& first, const absl::Status& second) {
 Manager::Manager(std::string directory, comm::ProcessGroup* group, ManagerOptions options)
     : group_(group), options_(std::move(options)), directory_(std::move(directory)) {}
 
-absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(std::string directory, comm::ProcessGroup* group,
+absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options) {
   const absl::Status valid = CheckOptions(directory, options);
-  std::unique_ptr<Manager> manager(new Manager(std::move(directory), group, std::move(options)));
+  std::unique_ptr<Manager> manager(new Manager(internal::AbsolutePath(directory), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
   LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());
   return manager;
@@ -153,8 +154,11 @@ absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   if (!best.ok() && !absl::IsNotFound(best.status())) {
     LOG(WARNING) << "The next checkpoint will be the best: " << best.status().message();
   }
-  if (!best.ok() || best->metrics.count(options_.best_metric) == 0) return std::string();
-  return absl::StrFormat("%.17g", best->metrics.at(options_.best_metric));
+  if (!best.ok()) return std::string();
+  const auto metric = best->metrics.find(options_.best_metric);
+  // It may be the best of a run by another metric, and of this one NaN.
+  if (metric == best->metrics.end() || std::isnan(metric->second)) return std::string();
+  return absl::StrFormat("%.17g", metric->second);
 }
 
 absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
