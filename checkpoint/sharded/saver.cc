@@ -164,6 +164,7 @@ absl::Status Saver::Finish(const std::vector<std::string>& written) {
     LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, DecodeMetadata(one, kNoLimit));
     PlaceParts(metadata);
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckFiles(directory_, plan_.whole));
   const std::string pickle = EncodeMetadata(plan_.whole);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
                             AtomicFile::Create(absl::StrCat(directory_, "/", kMetadataFile), options_.sync, system_));
