@@ -140,7 +140,8 @@ absl::Status Manager::ChooseWriters(const absl::Status& valid) {
 
 // The first writer's best is the measure for all, so that they go on alike.
 absl::Status Manager::PrepareDirectories() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests, comm::GatherAgreed(group_, "Manager::Create", PrepareDirectory()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests,
+                            comm::GatherAgreed(group_, "Manager::Create", PrepareDirectory()));
   double best = 0;
   if (absl::SimpleAtod(bests[writers_[0]], &best)) best_ = best;
   return absl::OkStatus();

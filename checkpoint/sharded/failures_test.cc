@@ -23,8 +23,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/failures/faulty_file_system.h"
+#include "lockstep/checkpoint/sharded/internal/saver.h"
 #include "lockstep/checkpoint/sharded/load_whole.h"
-#include "lockstep/checkpoint/sharded/saver.h"
 #include "lockstep/checkpoint/sharded/sharded.h"
 #include "lockstep/comm/testing/run_ranks.h"
 

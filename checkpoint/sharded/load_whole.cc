@@ -7,10 +7,10 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/sharded/entry_loader.h"
+#include "lockstep/checkpoint/sharded/internal/entry_loader.h"
+#include "lockstep/checkpoint/sharded/internal/unflatten.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/state_dict.h"
-#include "lockstep/checkpoint/sharded/unflatten.h"
 
 namespace lockstep::checkpoint {
 namespace {

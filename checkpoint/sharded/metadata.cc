@@ -4,7 +4,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/file_source.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/internal/pickle_writer.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
 namespace {

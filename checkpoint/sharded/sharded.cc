@@ -7,9 +7,9 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/file_system.h"
-#include "lockstep/checkpoint/sharded/entry_loader.h"
+#include "lockstep/checkpoint/sharded/internal/entry_loader.h"
+#include "lockstep/checkpoint/sharded/internal/saver.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
-#include "lockstep/checkpoint/sharded/saver.h"
 #include "lockstep/comm/agreement.h"
 
 namespace lockstep::checkpoint {

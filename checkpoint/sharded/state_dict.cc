@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/encoder.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -1,7 +1,7 @@
 // Which rank writes which part of a sharded checkpoint.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_SAVE_PLAN_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_SAVE_PLAN_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVE_PLAN_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVE_PLAN_H_
 
 #include <vector>
 
@@ -35,4 +35,4 @@ absl::StatusOr<SavePlan> MakeSavePlan(const std::vector<ShardedMetadata>& ranks)
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_SAVE_PLAN_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVE_PLAN_H_

@@ -1,7 +1,7 @@
 // One rank's file of a sharded checkpoint: .pt archives, one after another.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_WRITER_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_WRITER_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_WRITER_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_WRITER_H_
 
 #include <cstdint>
 #include <memory>
@@ -48,4 +48,4 @@ class ChunkWriter {
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_WRITER_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_WRITER_H_

@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/save_plan.h"
+#include "lockstep/checkpoint/sharded/internal/save_plan.h"
 
 #include <algorithm>
 #include <string>

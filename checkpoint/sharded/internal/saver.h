@@ -1,7 +1,7 @@
 // SaveSharded over a file system that a test may make fail.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_SAVER_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_SAVER_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVER_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVER_H_
 
 #include <string>
 
@@ -18,4 +18,4 @@ absl::Status SaveShardedOver(FileSystem& system, const std::string& directory, c
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_SAVER_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVER_H_

@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/chunk_writer.h"
+#include "lockstep/checkpoint/sharded/internal/chunk_writer.h"
 
 #include <ATen/core/Tensor.h>
 #include <unistd.h>

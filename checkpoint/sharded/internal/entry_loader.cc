@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/entry_loader.h"
+#include "lockstep/checkpoint/sharded/internal/entry_loader.h"
 
 #include <ATen/ops/empty.h>
 

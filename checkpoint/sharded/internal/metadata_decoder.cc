@@ -12,7 +12,7 @@
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 #include "lockstep/checkpoint/internal/pickle_reader.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {

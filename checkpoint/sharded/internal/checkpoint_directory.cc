@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/checkpoint_directory.h"
+#include "lockstep/checkpoint/sharded/internal/checkpoint_directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
 //
 // Each archive is read once, whoever wants it, in the order of the files; memory is that of the largest.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_READER_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_READER_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_READER_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_READER_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -70,4 +70,4 @@ class ChunkReader {
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_CHUNK_READER_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHUNK_READER_H_

@@ -4,7 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/pickle_writer.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {

@@ -1,7 +1,7 @@
 // The nested state dict that flattened entries came from.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_UNFLATTEN_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_UNFLATTEN_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_UNFLATTEN_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_UNFLATTEN_H_
 
 #include <cstddef>
 #include <utility>
@@ -23,4 +23,4 @@ absl::StatusOr<Value> Unflatten(const std::vector<PathAndValue>& entries, size_t
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_UNFLATTEN_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_UNFLATTEN_H_

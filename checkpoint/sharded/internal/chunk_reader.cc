@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/chunk_reader.h"
+#include "lockstep/checkpoint/sharded/internal/chunk_reader.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/saver.h"
+#include "lockstep/checkpoint/sharded/internal/saver.h"
 
 #include <limits>
 #include <memory>
@@ -12,11 +12,11 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/atomic_file.h"
-#include "lockstep/checkpoint/sharded/checkpoint_directory.h"
-#include "lockstep/checkpoint/sharded/chunk_writer.h"
+#include "lockstep/checkpoint/sharded/internal/checkpoint_directory.h"
+#include "lockstep/checkpoint/sharded/internal/chunk_writer.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/save_plan.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
-#include "lockstep/checkpoint/sharded/save_plan.h"
 #include "lockstep/comm/agreement.h"
 
 namespace lockstep::checkpoint::internal {

@@ -1,7 +1,7 @@
 // Fills the entries of a state dict from a sharded checkpoint, in one process.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_ENTRY_LOADER_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_ENTRY_LOADER_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_ENTRY_LOADER_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_ENTRY_LOADER_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/sharded/box.h"
-#include "lockstep/checkpoint/sharded/chunk_reader.h"
+#include "lockstep/checkpoint/sharded/internal/chunk_reader.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/state_dict.h"
 
@@ -55,4 +55,4 @@ class EntryLoader {
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_ENTRY_LOADER_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_ENTRY_LOADER_H_

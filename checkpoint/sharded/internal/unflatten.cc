@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/unflatten.h"
+#include "lockstep/checkpoint/sharded/internal/unflatten.h"
 
 #include <deque>
 #include <string>

@@ -3,8 +3,8 @@
 // Rank r writes "__r_n.distcp", as DCP does, where n is a number that no file of the checkpoint there has. So the old
 // checkpoint's files stay until the new .metadata has replaced the old one, in one step.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_CHECKPOINT_DIRECTORY_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_CHECKPOINT_DIRECTORY_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHECKPOINT_DIRECTORY_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHECKPOINT_DIRECTORY_H_
 
 #include <string>
 
@@ -32,4 +32,4 @@ void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata)
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_CHECKPOINT_DIRECTORY_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_CHECKPOINT_DIRECTORY_H_

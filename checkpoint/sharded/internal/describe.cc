@@ -7,8 +7,8 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/pickle_writer.h"
-#include "lockstep/checkpoint/sharded/metadata_pickle.h"
-#include "lockstep/checkpoint/sharded/save_plan.h"
+#include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
+#include "lockstep/checkpoint/sharded/internal/save_plan.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {

@@ -1,7 +1,7 @@
 // ShardedMetadata as the bytes of a .metadata file: a pickled torch.distributed.checkpoint.metadata.Metadata.
 
-#ifndef LOCKSTEP_CHECKPOINT_SHARDED_METADATA_PICKLE_H_
-#define LOCKSTEP_CHECKPOINT_SHARDED_METADATA_PICKLE_H_
+#ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_METADATA_PICKLE_H_
+#define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_METADATA_PICKLE_H_
 
 #include <cstddef>
 #include <string>
@@ -25,4 +25,4 @@ std::string JoinPath(const std::vector<Value>& path);
 
 }  // namespace lockstep::checkpoint::internal
 
-#endif  // LOCKSTEP_CHECKPOINT_SHARDED_METADATA_PICKLE_H_
+#endif  // LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_METADATA_PICKLE_H_
