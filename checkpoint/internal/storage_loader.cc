@@ -24,10 +24,11 @@ bool IsHere(c10::Device device) {
 
 // A page fault for every 2 MiB in place of one for every 4 KiB, of which 1 GiB takes 262,144.
 void AdviseHugePages(char* memory, size_t size) {
-  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + size) / kHugePage * kHugePage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t past = reinterpret_cast<uintptr_t>(memory) % kHugePage;
+  const size_t skipped = past == 0 ? 0 : kHugePage - past;
+  if (size < skipped + kHugePage) return;
+  madvise(memory + skipped, (size - skipped) / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 }  // namespace
