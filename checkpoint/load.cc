@@ -1,9 +1,9 @@
 #include <string>
 
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/internal/archive_reader.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/byte_stream.h"
 #include "lockstep/checkpoint/internal/file_source.h"
 
@@ -19,9 +19,10 @@ absl::StatusOr<Value> LoadFrom(const std::string& path, const LoadOptions& optio
 
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options) {
   absl::StatusOr<Value> value;
-  absl::Status status = TorchStatus("", [&] { value = LoadFrom(std::string(path), options); });
-  if (status.ok()) status = value.status();
-  if (!status.ok()) return Annotate(status, path);
+  LOCKSTEP_RETURN_IF_ERROR(internal::AtPath(path, [&] {
+    value = LoadFrom(std::string(path), options);
+    return value.status();
+  }));
   return value;
 }
 

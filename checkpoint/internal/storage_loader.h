@@ -46,7 +46,6 @@ class StorageLoader {
     std::string where;
   };
 
-  absl::StatusOr<c10::Device> DeviceFor(absl::string_view location) const;
   absl::StatusOr<c10::Storage> Allocate(const ZipRecord& record, c10::Device device, absl::string_view where);
 
   const ZipReader& zip_;
