@@ -29,7 +29,8 @@ absl::Status NameOtherFormats(const ByteSource& source) {
   }
   uint64_t header;
   std::memcpy(&header, start, sizeof(header));
-  if (start[8] == '{' && header < source.size) return absl::UnimplementedError("a safetensors file, not a .pt file");
+  if (start[8] == '{' && header < source.size)
+    return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
   return absl::OkStatus();
 }
 
