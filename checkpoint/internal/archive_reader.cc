@@ -74,7 +74,7 @@ size_t GraphLimit(const ZipReader& zip, uint64_t file_size, size_t memory_limit)
 
 }  // namespace
 
-absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options) {
+absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options, SavedDevices* saved_devices) {
   LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
@@ -85,7 +85,7 @@ absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& o
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *record, options.verify));
   const auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
-  return Decode(*graph, zip, {archive, options.map_location, options.verify});
+  return Decode(*graph, zip, {archive, options.map_location, options.verify, saved_devices});
 }
 
 }  // namespace lockstep::checkpoint::internal

@@ -50,6 +50,14 @@ absl::StatusOr<c10::Storage> StorageLoader::Get(const PickleStorage& wanted, siz
   return storage;
 }
 
+SavedDevices StorageLoader::saved_devices() const {
+  SavedDevices devices;
+  for (const auto& entry : loaded_) {
+    devices.emplace(entry.second.storage.unsafeGetStorageImpl(), entry.second.location);
+  }
+  return devices;
+}
+
 absl::Status StorageLoader::ReadAll() {
   std::vector<ZipRead> reads;
   for (const ZipRecord& record : zip_.records()) {

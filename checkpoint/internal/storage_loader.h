@@ -21,6 +21,9 @@
 
 namespace lockstep::checkpoint::internal {
 
+// Where each storage was saved, as the file names it.
+using SavedDevices = absl::flat_hash_map<const c10::StorageImpl*, std::string>;
+
 class StorageLoader {
  public:
   // The arguments must outlive the loader.
@@ -34,6 +37,9 @@ class StorageLoader {
   // To be called once, when the storages are still held. With `verify` every other record's CRC-32 is checked too. The
   // error of the first record in the file that has one.
   absl::Status ReadAll();
+
+  // Of all that Get gave.
+  SavedDevices saved_devices() const;
 
  private:
   struct Loaded {
