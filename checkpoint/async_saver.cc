@@ -4,20 +4,12 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-// What `f` returns, or what it throws.
-absl::Status Guarded(const std::function<absl::Status()>& f) {
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = f(); });
-  status.Update(thrown);
-  return status;
-}
 
 absl::Status WriteAndThen(const std::string& path, const internal::EncodedValue& encoded, const SaveOptions& options,
                           const std::function<absl::Status()>& then) {
@@ -36,7 +28,7 @@ absl::Status AsyncSaver::Save(absl::string_view path, const Value& value, const 
   const bool told = told_;
   const absl::Status earlier = Wait();
   if (!told) LOCKSTEP_RETURN_IF_ERROR(earlier);
-  return Annotate(Guarded([&] { return Begin(std::string(path), value, options, std::move(then)); }), path);
+  return internal::AtPath(path, [&] { return Begin(std::string(path), value, options, std::move(then)); });
 }
 
 absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, const SaveOptions& options,
@@ -44,7 +36,7 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
   LOCKSTEP_ASSIGN_OR_RETURN(internal::EncodedValue encoded, internal::Encode(value));
   LOCKSTEP_RETURN_IF_ERROR(snapshot_.Take(encoded));
   thread_ = std::thread([this, path, options, then = std::move(then), encoded = std::move(encoded)] {
-    outcome_ = Annotate(Guarded([&] { return WriteAndThen(path, encoded, options, then); }), path);
+    outcome_ = internal::AtPath(path, [&] { return WriteAndThen(path, encoded, options, then); });
   });
   told_ = false;
   return absl::OkStatus();
@@ -52,7 +44,7 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
 
 absl::Status AsyncSaver::Prepare(const Value& value) {
   if (thread_.joinable()) thread_.join();
-  return Guarded([&]() -> absl::Status {
+  return internal::AtPath("Prepare", [&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const internal::EncodedValue encoded, internal::Encode(value));
     LOCKSTEP_RETURN_IF_ERROR(snapshot_.Reserve(encoded));
     thread_ = std::thread([this] { snapshot_.Touch(); });

@@ -12,7 +12,6 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/encoder.h"
-#include "lockstep/checkpoint/internal/storage_loader.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -77,6 +76,7 @@ class Decoder {
  public:
   Decoder(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options)
       : graph_(graph),
+        saved_devices_(options.saved_devices),
         storages_(zip, options.archive, options.map_location, options.verify),
         strings_(graph.strings.size()),
         sequences_(graph.sequences.size()),
@@ -86,6 +86,7 @@ class Decoder {
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
     LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
+    if (saved_devices_ != nullptr) *saved_devices_ = storages_.saved_devices();
     return value;
   }
 
@@ -110,6 +111,7 @@ class Decoder {
   absl::Status Where(const absl::Status& status) const;
 
   const PickleGraph& graph_;
+  SavedDevices* const saved_devices_;
   StorageLoader storages_;
   std::vector<Value> path_;
   std::vector<Value> strings_;
