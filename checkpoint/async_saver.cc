@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/internal/absolute_path.h"
 #include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
 #include "lockstep/checkpoint/internal/encoder.h"
@@ -35,8 +36,9 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
                                std::function<absl::Status()> then) {
   LOCKSTEP_ASSIGN_OR_RETURN(internal::EncodedValue encoded, internal::Encode(value));
   LOCKSTEP_RETURN_IF_ERROR(snapshot_.Take(encoded));
-  thread_ = std::thread([this, path, options, then = std::move(then), encoded = std::move(encoded)] {
-    outcome_ = internal::AtPath(path, [&] { return WriteAndThen(path, encoded, options, then); });
+  const std::string file = internal::AbsolutePath(path);
+  thread_ = std::thread([this, path, file, options, then = std::move(then), encoded = std::move(encoded)] {
+    outcome_ = internal::AtPath(path, [&] { return WriteAndThen(file, encoded, options, then); });
   });
   told_ = false;
   return absl::OkStatus();

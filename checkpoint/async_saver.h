@@ -39,7 +39,8 @@ class AsyncSaver {
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
   // Copies `value`, begins to write it to `path` and returns. `then`, if there is one, runs on the saver's thread once
-  // the file is in place; its error is the save's.
+  // the file is in place; its error is the save's. A relative path is taken from the directory that the program is in
+  // now.
   //
   // Errors name `path`: those of Save of checkpoint.h that the value causes, and ResourceExhausted where there is no
   // memory for the copies. If the save before failed and Wait has not told so, its error is returned and nothing begun.

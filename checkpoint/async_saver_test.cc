@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -20,6 +21,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 class AsyncSaverTest : public ::testing::Test {
@@ -165,6 +167,21 @@ TEST_F(AsyncSaverTest, WhatCannotBeSavedIsToldAtOnce) {
   const absl::Status status = saver.Save(Path("model.pt"), Value::Dict({{"bad", at::Tensor()}}));
   EXPECT_EQ(status, absl::InvalidArgumentError(Path("model.pt: [\"bad\"]: an undefined tensor")));
   EXPECT_EQ(saver.Wait(), absl::OkStatus()) << "nothing was begun";
+}
+
+TEST_F(AsyncSaverTest, ARelativePathIsThatOfTheMomentOfSave) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directory(Path("elsewhere"));
+  AsyncSaver saver;
+  std::filesystem::current_path(folder_.path());
+  ASSERT_EQ(saver.Save("a.pt", at::full({16 << 20}, 1.0)), absl::OkStatus());
+  std::filesystem::current_path(Path("elsewhere"));
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+  ASSERT_EQ(saver.Save("gone/b.pt", 1), absl::OkStatus());
+  EXPECT_THAT(std::string(saver.Wait().message()), StartsWith("gone/b.pt: ")) << "told as it was given";
+  std::filesystem::current_path(before);
+  EXPECT_THAT(folder_.Names(), ElementsAre("a.pt", "elsewhere"));
+  EXPECT_THAT(folder_.Names("elsewhere"), ElementsAre());
 }
 
 TEST_F(AsyncSaverTest, TheErrorOfWhatFollowsIsTheSaves) {

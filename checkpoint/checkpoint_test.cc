@@ -155,6 +155,22 @@ TEST(Save, AlignsEveryRecordAndNamesTheArchiveAsTorchSaveDoes) {
                                           "/data/0", "/version", "/.data/serialization_id"));
 }
 
+// [[], [[]], [[[]]], ...]: a list that holds each of its items in the next, so that no way through it that meets only
+// what is new is longer than 2.
+Value EachInTheNext(int count) {
+  Value item = Value::List(), list = Value::List({item});
+  while (list.size() < count) {
+    item = Value::List({item});
+    list.Append(item);
+  }
+  return list;
+}
+
+TEST(SaveAndLoad, WhatIsSavedIsNotTooDeepToBeLoaded) {
+  EXPECT_TRUE(Identical(RoundTrip(EachInTheNext(500)), EachInTheNext(500)));
+  EXPECT_THAT(SaveError(EachInTheNext(501)), HasSubstr("nested more than 500 deep"));
+}
+
 TEST(Save, NamesTheValueThatCannotBeSaved) {
   EXPECT_THAT(SaveError(Value::Dict({{"a", Value::List({at::Tensor()})}})),
               HasSubstr("bad.pt: [\"a\"][0]: an undefined tensor"));
@@ -282,6 +298,11 @@ TEST(Load, RefusesWhatContainsItselfOrIsTooDeepOrTooLarge) {
   for (int i = 0; i < 100000; ++i) deep += "]";
   for (int i = 0; i < 100000; ++i) deep += "a";
   EXPECT_THAT(std::string(LoadPickle(deep + ".").status().message()), HasSubstr("nested more than 500 deep"));
+  // Each list is an item of the root before it is one of the next list.
+  std::string each_in_the_next("\x80\x02]]q\0a", 7);
+  for (int i = 0; i < 100000; ++i) each_in_the_next.append("]h\0aq\0a", 7);
+  EXPECT_THAT(std::string(LoadPickle(each_in_the_next + ".").status().message()),
+              HasSubstr("nested more than 500 deep"));
   LoadOptions options;
   options.memory_limit = 1 << 20;
   EXPECT_EQ(LoadPickle(deep + ".", options).status().code(), absl::StatusCode::kResourceExhausted);

@@ -104,16 +104,25 @@ void CopyAll(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) copy.to.copy_(copy.from.reshape(copy.to.sizes()));
 }
 
+std::vector<Value::Entry> KeysWithout(const Value& dict, absl::string_view prefix) {
+  std::vector<Value::Entry> entries;
+  for (const auto& [key, value] : dict.entries()) {
+    entries.emplace_back(key.is_string() ? Value(absl::StripPrefix(key.string_value(), prefix)) : key, value);
+  }
+  return entries;
+}
+
 absl::StatusOr<Value> WithoutPrefix(const Value& state_dict, const std::string& prefix) {
   if (!state_dict.is_dict()) {
     return absl::InvalidArgumentError(absl::StrCat("a state dict must be a dict, found ", state_dict.type_name()));
   }
   if (prefix.empty()) return state_dict;
-  std::vector<Value::Entry> entries;
-  for (const auto& [key, value] : state_dict.entries()) {
-    entries.emplace_back(key.is_string() ? Value(absl::StripPrefix(key.string_value(), prefix)) : key, value);
+  const Value* metadata = state_dict.attributes().Find("_metadata");
+  Value without = Value::OrderedDict(KeysWithout(state_dict, prefix));
+  if (metadata != nullptr && metadata->is_dict()) {
+    without.SetAttributes(Value::Dict({{"_metadata", Value::OrderedDict(KeysWithout(*metadata, prefix))}}));
   }
-  return Value::OrderedDict(entries);
+  return without;
 }
 
 // A whole checkpoint given for its state dict is the usual mistake.
@@ -148,7 +157,7 @@ absl::Status LoadStateDict(torch::nn::Module& module, const Value& state_dict, c
     expected.insert(name);
     const Value* found = given.Find(name);
     if (found == nullptr) {
-      if (!IsFromBeforeBatchesTracked(state_dict, name)) misfits.Missing(name);
+      if (!IsFromBeforeBatchesTracked(given, name)) misfits.Missing(name);
     } else if (!found->is_tensor() || !Fits(found->tensor(), target)) {
       misfits.Mismatched(name, Described(*found), target);
     } else {

@@ -172,6 +172,14 @@ TEST(LoadStateDict, AllowsAnOldStateDictWithoutNumBatchesTracked) {
   EXPECT_TRUE(LoadStateDict(net, old).ok());
   old.SetAttributes(StateDict(net).attributes());
   EXPECT_THAT(std::string(LoadStateDict(net, old).message()), HasSubstr("1 missing: \"norm.num_batches_tracked\""));
+  // As Python writes it of a DistributedDataParallel, whose _metadata has the prefix too.
+  Value metadata = Value::OrderedDict({{"", Value::Dict({{"version", 1}})}});
+  for (const auto& [module, version] : GetDict(old.attributes(), "_metadata")->entries()) {
+    metadata.Set("module." + module.string_value(), version);
+  }
+  old.SetAttributes(Value::Dict({{"_metadata", metadata}}));
+  EXPECT_THAT(std::string(LoadStateDict(net, old, {.remove_prefix = "module."}).message()),
+              HasSubstr("1 missing: \"norm.num_batches_tracked\""));
 }
 
 }  // namespace

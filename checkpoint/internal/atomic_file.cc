@@ -66,9 +66,9 @@ absl::Status AtomicFile::OpenDirectory(const std::string& path) {
   if (directory_ < 0) return SystemError("open its directory");
   struct stat status;
   // Told before anything is written rather than by the rename after.
-  if (system_.Stat(directory_, name_.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
-    return absl::FailedPreconditionError("is a directory");
-  }
+  const bool there = system_.Stat(directory_, name_.c_str(), &status) == 0;
+  if (!there && errno == ENAMETOOLONG) return SystemError("its name");
+  if (there && S_ISDIR(status.st_mode)) return absl::FailedPreconditionError("is a directory");
   return absl::OkStatus();
 }
 

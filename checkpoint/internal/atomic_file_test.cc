@@ -100,6 +100,13 @@ TEST_F(AtomicFileTest, ADirectoryAtThePathIsRefused) {
   EXPECT_THAT(Names(), ElementsAre("model.pt"));
 }
 
+TEST_F(AtomicFileTest, ANameThatIsTooLongIsToldBeforeAnythingIsWritten) {
+  path_ = directory_ + "/" + std::string(255, 'n');
+  EXPECT_TRUE(Replace("new").ok());
+  EXPECT_EQ(AtomicFile::Create(path_ + "n", true).status().message(), "its name: File name too long");
+  EXPECT_THAT(Names(), ElementsAre(std::string(255, 'n')));
+}
+
 TEST_F(AtomicFileTest, AMissingOrUnwritableDirectoryIsAnError) {
   EXPECT_EQ(AtomicFile::Create(directory_ + "/none/model.pt", true).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(AtomicFile::Create(directory_ + "/", true).status().code(), absl::StatusCode::kInvalidArgument);

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,7 @@ class Decoder {
   struct Slot {
     State state = State::kNew;
     Value value;
+    size_t height = 0;  // how far below it containers and tensors nest
   };
 
   absl::StatusOr<Value> Make(PickleNode node);
@@ -114,6 +116,7 @@ class Decoder {
   SavedDevices* const saved_devices_;
   StorageLoader storages_;
   std::vector<Value> path_;
+  size_t deepest_ = 0;  // of what the container being made has so far
   std::vector<Value> strings_;
   std::vector<Slot> sequences_;
   std::vector<Slot> dicts_;
@@ -128,8 +131,10 @@ absl::Status Decoder::Where(const absl::Status& status) const {
   return path_.empty() ? status : Annotate(status, KeyPath(path_).ToString());
 }
 
+absl::Status TooDeep() { return Malformed(absl::StrCat("containers nested more than ", kMaxDepth, " deep")); }
+
 absl::StatusOr<Value> Decoder::MakeAt(const Value& step, PickleNode node) {
-  if (path_.size() >= kMaxDepth) return Malformed(absl::StrCat("containers nested more than ", kMaxDepth, " deep"));
+  if (path_.size() >= kMaxDepth) return TooDeep();
   path_.push_back(step);
   LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(node));
   path_.pop_back();
@@ -175,14 +180,22 @@ Value Decoder::MakeString(PickleNode node) {
   return made;
 }
 
+// What was made before may nest deep by itself, where a list holds each of its items in the next: a Value that deep
+// would overflow the stack when it is destroyed.
 template <typename MakeIt>
 absl::StatusOr<Value> Decoder::Once(Slot& slot, MakeIt make) {
-  if (slot.state == State::kDone) return slot.value;
   if (slot.state == State::kOpen)
     return Where(absl::UnimplementedError("a container that contains itself is not supported"));
-  slot.state = State::kOpen;
-  LOCKSTEP_ASSIGN_OR_RETURN(slot.value, make());
-  slot.state = State::kDone;
+  if (slot.state == State::kNew) {
+    slot.state = State::kOpen;
+    const size_t deepest = std::exchange(deepest_, path_.size());
+    LOCKSTEP_ASSIGN_OR_RETURN(slot.value, make());
+    slot.height = deepest_ - path_.size();
+    deepest_ = deepest;
+    slot.state = State::kDone;
+  }
+  deepest_ = std::max(deepest_, path_.size() + slot.height);
+  if (deepest_ > kMaxDepth) return TooDeep();
   return slot.value;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -31,6 +32,7 @@ class Encoder {
   absl::Status WriteAt(const Value& step, const Value& value);
   absl::Status WriteString(const std::string& text);
   absl::Status WriteShared(const Value& value);
+  absl::Status WriteNew(const Value& value);
   absl::Status WriteItems(const Value& list);
   absl::Status WriteTuple(const Value& tuple);
   absl::Status WriteDict(const Value& dict);
@@ -44,7 +46,12 @@ class Encoder {
   void WriteMetadata(const at::Tensor& tensor);
   void WriteEmptyOrderedDict();
   absl::Status Error(absl::StatusCode code, absl::string_view what) const;
+  absl::Status TooDeep();
 
+  struct Written {
+    uint32_t memo;
+    size_t height;  // how far below it containers and tensors nest
+  };
   struct Known {
     size_t number;
     const Dtype* dtype;
@@ -53,8 +60,9 @@ class Encoder {
   PickleWriter pickle_;
   EncodedValue encoded_;
   std::vector<Value> path_;
+  size_t deepest_ = 0;  // of what the container being written has so far
   // By identity and whether it is a Parameter: what the pickle's memo already has.
-  absl::flat_hash_map<std::pair<const void*, bool>, uint32_t> written_;
+  absl::flat_hash_map<std::pair<const void*, bool>, Written> written_;
   absl::flat_hash_map<const c10::StorageImpl*, Known> storages_;
 };
 
@@ -63,11 +71,13 @@ absl::Status Encoder::Error(absl::StatusCode code, absl::string_view what) const
   return absl::Status(code, absl::StrCat(KeyPath(path_).ToString(), ": ", what));
 }
 
+absl::Status Encoder::TooDeep() {
+  path_.resize(std::min<size_t>(path_.size(), 3));
+  return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("containers nested more than ", kMaxDepth, " deep"));
+}
+
 absl::Status Encoder::WriteAt(const Value& step, const Value& value) {
-  if (path_.size() >= kMaxDepth) {
-    path_.resize(3);
-    return Error(absl::StatusCode::kInvalidArgument, absl::StrCat("containers nested more than ", kMaxDepth, " deep"));
-  }
+  if (path_.size() >= kMaxDepth) return TooDeep();
   path_.push_back(step);
   LOCKSTEP_RETURN_IF_ERROR(Write(value));
   path_.pop_back();
@@ -108,23 +118,24 @@ absl::Status Encoder::WriteString(const std::string& text) {
 
 absl::Status Encoder::WriteShared(const Value& value) {
   const std::pair<const void*, bool> id(value.identity(), value.is_parameter());
-  const auto known = written_.find(id);
+  auto known = written_.find(id);
   if (known != written_.end()) {
-    pickle_.Get(known->second);
-    return absl::OkStatus();
-  }
-  // Values do not contain themselves, so each can be remembered once it is complete.
-  if (value.is_tensor()) {
-    LOCKSTEP_RETURN_IF_ERROR(WriteTensorOrParameter(value));
-  } else if (value.is_dict()) {
-    LOCKSTEP_RETURN_IF_ERROR(WriteDict(value));
-  } else if (value.is_list()) {
-    LOCKSTEP_RETURN_IF_ERROR(WriteItems(value));
+    pickle_.Get(known->second.memo);
   } else {
-    LOCKSTEP_RETURN_IF_ERROR(WriteTuple(value));
+    // Values do not contain themselves, so each can be remembered once it is complete.
+    const size_t deepest = std::exchange(deepest_, path_.size());
+    LOCKSTEP_RETURN_IF_ERROR(WriteNew(value));
+    known = written_.emplace(id, Written{pickle_.Memoize(), deepest_ - path_.size()}).first;
+    deepest_ = deepest;
   }
-  written_.emplace(id, pickle_.Memoize());
-  return absl::OkStatus();
+  deepest_ = std::max(deepest_, path_.size() + known->second.height);
+  return deepest_ > kMaxDepth ? TooDeep() : absl::OkStatus();
+}
+
+absl::Status Encoder::WriteNew(const Value& value) {
+  if (value.is_tensor()) return WriteTensorOrParameter(value);
+  if (value.is_dict()) return WriteDict(value);
+  return value.is_list() ? WriteItems(value) : WriteTuple(value);
 }
 
 absl::Status Encoder::WriteItems(const Value& list) {
@@ -179,7 +190,7 @@ absl::Status Encoder::WriteEntries(const Value& dict) {
 
 absl::Status Encoder::WriteAttributes(const Value& attributes) {
   if (!attributes.is_dict()) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(Write(attributes));
+  LOCKSTEP_RETURN_IF_ERROR(WriteAt("attributes", attributes));
   pickle_.Build();
   return absl::OkStatus();
 }

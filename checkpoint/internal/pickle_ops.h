@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+
 namespace lockstep::checkpoint::internal {
 
 enum PickleOp : uint8_t {
@@ -52,6 +54,10 @@ enum PickleOp : uint8_t {
   kOpMemoize = 0x94,
   kOpFrame = 0x95,
 };
+
+// Of an opcode that is not among them: Unimplemented where PyTorch loads what it makes, naming that; else
+// InvalidArgument.
+absl::Status OpcodeError(uint8_t opcode);
 
 }  // namespace lockstep::checkpoint::internal
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/pickle_builder.h"
 #include "lockstep/checkpoint/internal/pickle_ops.h"
@@ -377,9 +376,7 @@ const std::array<Machine::Handler, 256>& Machine::Handlers() {
 absl::Status Machine::Step() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t op, TakeInt<uint8_t>());
   const Handler handler = Handlers()[op];
-  if (handler == nullptr)
-    return absl::InvalidArgumentError(absl::StrFormat("the pickle opcode 0x%02x is not allowed", op));
-  return (this->*handler)();
+  return handler == nullptr ? OpcodeError(op) : (this->*handler)();
 }
 
 absl::StatusOr<PickleGraph> Machine::Run() {

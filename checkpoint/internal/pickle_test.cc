@@ -104,6 +104,21 @@ TEST(Pickle, ExecutesNothing) {
   EXPECT_THAT(Message("\x80\x06."), HasSubstr("protocol 6"));
 }
 
+TEST(Pickle, NamesWhatPyTorchLoadsAndItDoesNot) {
+  // Protocols 4 and 5 have opcodes of their own for what the others make by calling a class.
+  for (const auto& [pickle, what] : std::vector<std::pair<std::string, std::string>>{
+           {"\x80\x04\x8f.", "a set"},
+           {"\x80\x04(\x91.", "a frozenset"},
+           {"\x80\x05\x96", "a bytearray"},
+           {"\x80\x02\x8b", "an int that does not fit into 64 bits"},
+           {"\x80\x02\x8a\x09", "an int that does not fit into 64 bits"},
+           {"\x80\x04\x8d", "a string of more than 4 GiB"}}) {
+    const absl::Status status = ReadPickle(pickle + std::string(9, '\0'), kLimit).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << what;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what + " is not supported"));
+  }
+}
+
 // A dict whose key is an object with a state and whose value is made by a call.
 std::string Objects() {
   PickleWriter pickle;

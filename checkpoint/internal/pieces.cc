@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "lockstep/checkpoint/internal/in_threads.h"
+
 namespace lockstep::checkpoint::internal {
 namespace {
 
@@ -32,13 +34,9 @@ std::vector<Piece> CutInPieces(const std::vector<uint64_t>& sizes) {
 
 void ForEachInThreads(const std::vector<Piece>& pieces, absl::FunctionRef<void(size_t)> work) {
   std::atomic<size_t> next{0};
-  const auto run = [&] {
+  InThreads(ThreadsFor(pieces), [&] {
     for (size_t i = next++; i < pieces.size(); i = next++) work(i);
-  };
-  std::vector<std::thread> threads;
-  for (size_t count = ThreadsFor(pieces); count > 1; --count) threads.emplace_back(run);
-  run();
-  for (std::thread& thread : threads) thread.join();
+  });
 }
 
 }  // namespace lockstep::checkpoint::internal

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/in_threads.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -39,18 +39,12 @@ size_t Aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAli
 
 void CopyPieces(const std::vector<Piece>& pieces, size_t total) {
   std::atomic<size_t> next{0};
-  const auto copy = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].count);
-  };
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const int threads = std::min(
       {kMostThreads, std::max(cores, 1), 1 + static_cast<int>(std::min<size_t>(total / kWorthAThread, kMostThreads))});
-  std::vector<std::thread> others;
-  const absl::Cleanup join = [&] {
-    for (std::thread& other : others) other.join();
-  };
-  for (int i = 1; i < threads; ++i) others.emplace_back(copy);
-  copy();
+  InThreads(threads, [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].count);
+  });
 }
 
 void AddPieces(std::vector<Piece>& pieces, char* to, const c10::Storage& storage) {

@@ -13,8 +13,9 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/manager/agreement.h"
+#include "lockstep/checkpoint/internal/absolute_path.h"
 #include "lockstep/checkpoint/serialize.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::checkpoint {
@@ -114,10 +115,10 @@ absl::Status Both(const absl::Status& first, const absl::Status& second) {
 Manager::Manager(std::string directory, comm::ProcessGroup* group, ManagerOptions options)
     : group_(group), options_(std::move(options)), directory_(std::move(directory)) {}
 
-absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(std::string directory, comm::ProcessGroup* group,
+absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options) {
   const absl::Status valid = CheckOptions(directory, options);
-  std::unique_ptr<Manager> manager(new Manager(std::move(directory), group, std::move(options)));
+  std::unique_ptr<Manager> manager(new Manager(internal::AbsolutePath(directory), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
   LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());
   return manager;
@@ -127,7 +128,7 @@ absl::Status Manager::ChooseWriters(const absl::Status& valid) {
   absl::StatusOr<std::string> own =
       absl::StrCat(comm::EncodeIdentity(comm::IdentityOfThisProcess(rank())), "\n", Described(options_));
   if (!valid.ok()) own = valid;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, GatherAgreed(group_, own));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, comm::GatherAgreed(group_, "Manager::Create", own));
   LOCKSTEP_RETURN_IF_ERROR(CheckSameOptions(ranks));
   writers_ = {0};
   if (options_.writers == Writers::kEachNode) {
@@ -139,7 +140,7 @@ absl::Status Manager::ChooseWriters(const absl::Status& valid) {
 
 // The first writer's best is the measure for all, so that they go on alike.
 absl::Status Manager::PrepareDirectories() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests, GatherAgreed(group_, PrepareDirectory()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests, comm::GatherAgreed(group_, "Manager::Create", PrepareDirectory()));
   double best = 0;
   if (absl::SimpleAtod(bests[writers_[0]], &best)) best_ = best;
   return absl::OkStatus();
@@ -153,8 +154,11 @@ absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   if (!best.ok() && !absl::IsNotFound(best.status())) {
     LOG(WARNING) << "The next checkpoint will be the best: " << best.status().message();
   }
-  if (!best.ok() || best->metrics.count(options_.best_metric) == 0) return std::string();
-  return absl::StrFormat("%.17g", best->metrics.at(options_.best_metric));
+  if (!best.ok()) return std::string();
+  const auto metric = best->metrics.find(options_.best_metric);
+  // It may be the best of a run by another metric, and of this one NaN.
+  if (metric == best->metrics.end() || std::isnan(metric->second)) return std::string();
+  return absl::StrFormat("%.17g", metric->second);
 }
 
 absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
@@ -187,7 +191,7 @@ absl::Status Manager::Save(int64_t step, const Value& value, const SaveArguments
 
 absl::Status Manager::Begin(int64_t step, const Value& value, const SaveArguments& arguments) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> requests,
-                            GatherAgreed(group_, Request(step, value, arguments)));
+                            comm::GatherAgreed(group_, "Manager::Save", Request(step, value, arguments)));
   LOCKSTEP_RETURN_IF_ERROR(CheckSameStep(requests));
   unsettled_ = true;
   written_ = writer_ ? Write(step, value, requests) : absl::OkStatus();
@@ -238,7 +242,7 @@ absl::Status Manager::Prepare(const Value& value) {
 absl::Status Manager::Wait() {
   if (!std::exchange(unsettled_, false)) return absl::OkStatus();
   if (written_.ok() && writer_ && options_.asynchronous) written_ = saver_.Wait();
-  return Agree(group_, written_);
+  return comm::Agree(group_, "Manager::Wait", written_);
 }
 
 absl::StatusOr<std::vector<int64_t>> Manager::Steps() {
@@ -248,7 +252,7 @@ absl::StatusOr<std::vector<int64_t>> Manager::Steps() {
     const absl::StatusOr<std::vector<int64_t>> steps = directory_.Steps();
     own = steps.ok() ? absl::StatusOr<std::string>(absl::StrJoin(*steps, " ")) : steps.status();
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> gathered, GatherAgreed(group_, own));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> gathered, comm::GatherAgreed(group_, "Manager::Steps", own));
   std::vector<int64_t> common = ParseSteps(gathered[writers_[0]]);
   for (const int writer : writers_) {
     const std::vector<int64_t> steps = ParseSteps(gathered[writer]);
@@ -286,7 +290,7 @@ absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Latest() {
   absl::Status newest;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string path = directory_.PathOf(*step);
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto read, GatherOutcomes(group_, ReadHere(path)));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto read, comm::GatherOutcomes(group_, "Manager::Latest", ReadHere(path)));
     const absl::StatusOr<CheckpointInfo> info = Agreed(read, path);
     if (info.ok()) return info;
     if (!IsDamage(info.status())) return info.status();
@@ -300,7 +304,7 @@ absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Latest() {
 absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Best() {
   saver_.Wait().IgnoreError();
   const std::string path = directory_.BestPath();
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto read, GatherOutcomes(group_, ReadHere(path)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto read, comm::GatherOutcomes(group_, "Manager::Best", ReadHere(path)));
   const bool none = std::all_of(writers_.begin(), writers_.end(),
                                 [&](int writer) { return absl::IsNotFound(read[writer].status()); });
   if (none) return absl::nullopt;
@@ -320,7 +324,7 @@ absl::StatusOr<Restored> Manager::LoadHere(const std::string& path, const LoadOp
 
 absl::StatusOr<Restored> Manager::Load(const CheckpointInfo& checkpoint, const LoadOptions& options) {
   absl::StatusOr<Restored> restored = LoadHere(checkpoint.path, options);
-  LOCKSTEP_RETURN_IF_ERROR(Agree(group_, restored.status()));
+  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group_, "Manager::Load", restored.status()));
   return restored;
 }
 

@@ -89,9 +89,10 @@ struct Restored {
 // before.
 class Manager {
  public:
-  // `group` is borrowed; nullptr: this process alone. Makes the directory where it is missing. InvalidArgument for bad
+  // `group` is borrowed; nullptr: this process alone. Makes the directory where it is missing; a relative one is taken
+  // from where the program is now, for as long as the Manager lives. InvalidArgument for bad
   // options, or options that differ between ranks; else what the system says of the directory.
-  static absl::StatusOr<std::unique_ptr<Manager>> Create(std::string directory, comm::ProcessGroup* group,
+  static absl::StatusOr<std::unique_ptr<Manager>> Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options = {});
 
   // Saves `value`, a dict without a key "lockstep", as `step`, replacing that step's file if there is one; removes old

@@ -178,6 +178,17 @@ TEST_P(ManagerFailuresTest, RanksThatSaveDifferentStepsAreTold) {
   EXPECT_THAT(folder_.Names(), ElementsAre());
 }
 
+TEST_P(ManagerFailuresTest, RanksThatCallDifferentFunctionsAreTold) {
+  const absl::Status status = Same(RunRanks(2, [&](ProcessGroup& group) {
+    const auto manager = Make(folder_.path(), &group, GetParam());
+    const absl::Status bad = group.rank() == 0 ? manager->Save(1, Weights(1)) : manager->Steps().status();
+    EXPECT_EQ(SaveNow(*manager, 1, Weights(1)), absl::OkStatus()) << "the Manager goes on";
+    return bad;
+  }));
+  EXPECT_EQ(status, absl::InvalidArgumentError(
+                        "the ranks are in different calls: rank 0 in Manager::Save, rank 1 in Manager::Steps"));
+}
+
 TEST_P(ManagerFailuresTest, ADamagedLatestIsPassedOverByAllRanks) {
   using Harm = std::pair<std::string, std::function<std::string(std::string)>>;
   for (const Harm& harm :

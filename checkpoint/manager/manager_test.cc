@@ -146,6 +146,17 @@ TEST_P(ManagerTest, TheBestIsRememberedByTheNextRun) {
   EXPECT_EQ(LoadEntry(directory_ + "/model_best.pt", "lockstep")->Find("step")->int_value(), 5);
 }
 
+TEST_P(ManagerTest, ABestByAnotherMetricIsNoMeasure) {
+  ManagerOptions options = Options();
+  for (const auto& [metric, step] : std::vector<std::pair<std::string, int>>{{"loss", 1}, {"accuracy", 2}}) {
+    options.best_metric = metric;
+    const auto manager = Make(directory_, nullptr, options);
+    const double accuracy = step == 1 ? std::nan("") : 0.5;
+    ASSERT_EQ(manager->Save(step, Weights(step), {.metrics = {{"loss", 3}, {"accuracy", accuracy}}}), absl::OkStatus());
+    EXPECT_EQ((*manager->Best())->step, step);
+  }
+}
+
 TEST_P(ManagerTest, AnotherNumberOfRanksGetsAllStates) {
   EXPECT_EQ(RunRanksOk(4,
                        [&](ProcessGroup& group) {

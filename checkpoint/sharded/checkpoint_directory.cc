@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -44,8 +45,9 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   return names;
 }
 
-absl::flat_hash_set<std::string> FilesOf(const ShardedMetadata& metadata) {
-  absl::flat_hash_set<std::string> files;
+// In order, so that a message names the first.
+absl::btree_set<std::string> FilesOf(const ShardedMetadata& metadata) {
+  absl::btree_set<std::string> files;
   for (const ShardedItem& item : metadata.items) {
     for (const ShardedChunk& chunk : item.chunks) files.insert(chunk.file);
   }
@@ -99,10 +101,21 @@ absl::StatusOr<int> ChooseNumber(const std::string& directory) {
   return LowestFree(names);
 }
 
+absl::Status CheckFiles(const std::string& directory, const ShardedMetadata& metadata) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
+  const absl::flat_hash_set<std::string> here(names.begin(), names.end());
+  for (const std::string& file : FilesOf(metadata)) {
+    if (here.contains(file)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(file, " was written, but is not in rank 0's directory; do all ranks give the same one?"));
+  }
+  return absl::OkStatus();
+}
+
 void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata) {
   const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
   if (!names.ok()) return;
-  const absl::flat_hash_set<std::string> kept = FilesOf(metadata);
+  const absl::btree_set<std::string> kept = FilesOf(metadata);
   for (const std::string& name : *names) {
     const bool other = NumberOf(name) >= 0 && !kept.contains(name);
     if (other || IsTemporary(name)) unlink(absl::StrCat(directory, "/", name).c_str());

@@ -23,6 +23,9 @@ std::string NameOfFile(int rank, int number);
 // lowest that no file has at all.
 absl::StatusOr<int> ChooseNumber(const std::string& directory);
 
+// FailedPrecondition, naming it, where a file of `metadata` is not in `directory`: its rank wrote it elsewhere.
+absl::Status CheckFiles(const std::string& directory, const ShardedMetadata& metadata);
+
 // Removes the files that are named as a rank's and are not of `metadata`: the old checkpoint's, and what saves that
 // were killed left. What cannot be removed stays; it takes room, no more.
 void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata);

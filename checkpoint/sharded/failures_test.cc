@@ -151,6 +151,19 @@ TEST(SaveSharded, AnErrorOfAnyCallForTheMetadataLeavesTheOldCheckpointOrTheNew) 
   EXPECT_GE(errors, 10);
 }
 
+TEST(SaveSharded, RanksThatGiveDifferentDirectoriesAreTold) {
+  const std::string directory = NewDirectory("ours"), other = NewDirectory("theirs");
+  std::filesystem::create_directory(other);
+  ASSERT_THAT(Save(directory, 1, 2), Each(absl::OkStatus()));
+  const auto results = RunRanks(2, [&](ProcessGroup& group) {
+    return SaveSharded(group.rank() == 0 ? directory : other, StateOf(2, group.rank(), 2), &group, kNoSync);
+  });
+  for (const absl::Status& result : results) EXPECT_EQ(result.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(results[0].message()),
+              HasSubstr(".metadata: __1_1.distcp was written, but is not in rank 0's directory"));
+  EXPECT_EQ(NumberIn(directory, 2), 1) << "the old checkpoint is as it was";
+}
+
 // Rank 0 of one, over a checkpoint of two ranks; killed before its call number `call`. Whether it lived to the end.
 bool SaveAndKill(const std::string& directory, size_t call) {
   const pid_t child = fork();

@@ -12,18 +12,20 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/atomic_file.h"
-#include "lockstep/checkpoint/manager/agreement.h"
 #include "lockstep/checkpoint/sharded/checkpoint_directory.h"
 #include "lockstep/checkpoint/sharded/chunk_writer.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/save_plan.h"
+#include "lockstep/comm/agreement.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
 
 // What other ranks send is not bounded as a file's pickle is.
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+constexpr char kCall[] = "SaveSharded";
 
 // A rank's words before it writes: the number of the files (rank 0's is the one that counts) and what it has.
 struct Introduction {
@@ -162,6 +164,7 @@ absl::Status Saver::Finish(const std::vector<std::string>& written) {
     LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, DecodeMetadata(one, kNoLimit));
     PlaceParts(metadata);
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckFiles(directory_, plan_.whole));
   const std::string pickle = EncodeMetadata(plan_.whole);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
                             AtomicFile::Create(absl::StrCat(directory_, "/", kMetadataFile), options_.sync, system_));
@@ -181,8 +184,8 @@ absl::StatusOr<std::string> Caught(F f) {
 
 absl::Status Saver::Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> introductions,
-                            GatherAgreed(group_, Caught([&] { return Introduce(); })));
-  const auto written = GatherAgreed(group_, Caught([&] { return Write(introductions); }));
+                            comm::GatherAgreed(group_, kCall, Caught([&] { return Introduce(); })));
+  const auto written = comm::GatherAgreed(group_, kCall, Caught([&] { return Write(introductions); }));
   if (!written.ok()) {
     // Where the group failed another rank may know better, and have finished the checkpoint.
     const bool agreed = group_ == nullptr || group_->failure().ok();
@@ -191,7 +194,7 @@ absl::Status Saver::Run() {
   }
   absl::Status finished;
   finished.Update(TorchStatus("", [&] { finished = Finish(*written); }));
-  return Agree(group_, Annotate(finished, kMetadataFile));
+  return comm::Agree(group_, kCall, Annotate(finished, kMetadataFile));
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/file_system.h"
-#include "lockstep/checkpoint/manager/agreement.h"
 #include "lockstep/checkpoint/sharded/entry_loader.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/saver.h"
+#include "lockstep/comm/agreement.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -52,8 +52,8 @@ absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& st
 absl::Status LoadSharded(absl::string_view directory, ShardedStateDict& state, comm::ProcessGroup* group,
                          const LoadOptions& options) {
   Loader loader(std::string(directory), options);
-  LOCKSTEP_RETURN_IF_ERROR(Agree(group, Caught([&] { return loader.Plan(state); })));
-  return Agree(group, Caught([&] { return loader.Read(); }));
+  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "LoadSharded", Caught([&] { return loader.Plan(state); })));
+  return comm::Agree(group, "LoadSharded", Caught([&] { return loader.Read(); }));
 }
 
 }  // namespace lockstep::checkpoint

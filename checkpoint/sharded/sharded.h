@@ -35,8 +35,9 @@ namespace lockstep::checkpoint {
 // a save that is cut short leaves neither.) Who loads the old one meanwhile may find its files gone.
 //
 // All ranks return the same: OK when the checkpoint is there and, with options.sync, on the disk; or the error of the
-// lowest rank that has one, by its name, and then the previous checkpoint is as it was and the new files are removed.
-// Only where a rank died or the group failed may ranks differ; then .metadata is the old one or the new one.
+// lowest rank that has one, by its name, and then the previous checkpoint is as it was and the new files are removed
+// (where rank 0 cannot write .metadata, by the next save). FailedPrecondition: rank 0 does not see another's file. Only
+// where a rank died or the group failed may ranks differ; then .metadata is the old one or the new one.
 // InvalidArgument: what the ranks have does not fit together, naming the item and the ranks: an item of different
 // kinds, shapes or dtypes, parts that overlap or leave something out; or what Save refuses. Others: what the system
 // said.
