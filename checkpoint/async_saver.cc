@@ -4,21 +4,13 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/absolute_path.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-// What `f` returns, or what it throws.
-absl::Status Guarded(const std::function<absl::Status()>& f) {
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = f(); });
-  status.Update(thrown);
-  return status;
-}
 
 absl::Status WriteAndThen(const std::string& path, const internal::EncodedValue& encoded, const SaveOptions& options,
                           const std::function<absl::Status()>& then) {
@@ -37,7 +29,7 @@ absl::Status AsyncSaver::Save(absl::string_view path, const Value& value, const 
   const bool told = told_;
   const absl::Status earlier = Wait();
   if (!told) LOCKSTEP_RETURN_IF_ERROR(earlier);
-  return Annotate(Guarded([&] { return Begin(std::string(path), value, options, std::move(then)); }), path);
+  return internal::AtPath(path, [&] { return Begin(std::string(path), value, options, std::move(then)); });
 }
 
 absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, const SaveOptions& options,
@@ -46,7 +38,7 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
   LOCKSTEP_RETURN_IF_ERROR(snapshot_.Take(encoded));
   const std::string file = internal::AbsolutePath(path);
   thread_ = std::thread([this, path, file, options, then = std::move(then), encoded = std::move(encoded)] {
-    outcome_ = Annotate(Guarded([&] { return WriteAndThen(file, encoded, options, then); }), path);
+    outcome_ = internal::AtPath(path, [&] { return WriteAndThen(file, encoded, options, then); });
   });
   told_ = false;
   return absl::OkStatus();
@@ -54,7 +46,7 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
 
 absl::Status AsyncSaver::Prepare(const Value& value) {
   if (thread_.joinable()) thread_.join();
-  return Guarded([&]() -> absl::Status {
+  return internal::AtPath("Prepare", [&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const internal::EncodedValue encoded, internal::Encode(value));
     LOCKSTEP_RETURN_IF_ERROR(snapshot_.Reserve(encoded));
     thread_ = std::thread([this] { snapshot_.Touch(); });

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/internal/archive_reader.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/byte_stream.h"
 #include "lockstep/checkpoint/internal/file_source.h"
 
@@ -15,12 +15,11 @@ namespace {
 absl::StatusOr<Value> ReadFrom(const std::string& path,
                                const std::function<absl::StatusOr<Value>(const internal::ByteSource&)>& read) {
   absl::StatusOr<Value> value;
-  absl::Status status = TorchStatus("", [&] {
+  LOCKSTEP_RETURN_IF_ERROR(internal::AtPath(path, [&] {
     const absl::StatusOr<internal::ByteSource> source = internal::OpenFile(path);
     value = source.ok() ? read(*source) : source.status();
-  });
-  if (status.ok()) status = value.status();
-  if (!status.ok()) return Annotate(status, path);
+    return value.status();
+  }));
   return value;
 }
 

@@ -1,8 +1,8 @@
 #include <string>
 
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
@@ -17,10 +17,7 @@ absl::Status SaveTo(const std::string& path, const Value& value, const SaveOptio
 }  // namespace
 
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options) {
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = SaveTo(std::string(path), value, options); });
-  status.Update(thrown);
-  return Annotate(status, path);
+  return internal::AtPath(path, [&] { return SaveTo(std::string(path), value, options); });
 }
 
 }  // namespace lockstep::checkpoint

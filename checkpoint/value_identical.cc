@@ -1,32 +1,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "lockstep/checkpoint/internal/elements.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-// The integer type of the same size, in which any tensor can be copied.
-at::ScalarType BitsType(size_t size) {
-  switch (size) {
-    case 1:
-      return at::kByte;
-    case 2:
-      return at::kShort;
-    case 4:
-      return at::kInt;
-    case 8:
-      return at::kLong;
-    default:
-      return at::kComplexDouble;
-  }
-}
-
-// Elements in order, one after the other, on the CPU.
-at::Tensor Flat(const at::Tensor& tensor) {
-  const at::Tensor detached = tensor.detach().resolve_conj().resolve_neg();
-  return detached.view(BitsType(tensor.element_size())).contiguous().cpu();
-}
 
 bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_same(b)) return true;
@@ -34,7 +13,7 @@ bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.device() != b.device() || a.sizes() != b.sizes()) return false;
   if (a.requires_grad() != b.requires_grad() || a.is_conj() != b.is_conj() || a.is_neg() != b.is_neg()) return false;
   if (a.numel() == 0) return true;
-  const at::Tensor left = Flat(a), right = Flat(b);
+  const at::Tensor left = internal::Elements(a), right = internal::Elements(b);
   return std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
 

@@ -1,6 +1,7 @@
 // Any bytes as a pickle: what is accepted refers to tables that exist and took no more memory than was allowed.
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/fuzz/require.h"
@@ -35,7 +36,7 @@ void CheckNode(const PickleGraph& graph, const PickleNode& node) {
 size_t MemoryOf(const PickleGraph& graph) {
   size_t bytes = sizeof(absl::string_view) * graph.strings.size() + sizeof(PickleStorage) * graph.storages.size() +
                  sizeof(PickleObject) * graph.objects.size();
-  for (const auto& items : graph.sequences) bytes += sizeof(items) + sizeof(PickleNode) * items.size();
+  for (const auto& items : graph.sequences) bytes += sizeof(std::vector<PickleNode>) + sizeof(PickleNode) * items.size();
   for (const PickleDict& dict : graph.dicts) bytes += sizeof(dict) + 2 * sizeof(PickleNode) * dict.entries.size();
   for (const PickleTensor& tensor : graph.tensors) {
     bytes += sizeof(tensor) + sizeof(int64_t) * (tensor.sizes.size() + tensor.strides.size());

@@ -1,24 +1,16 @@
 // Any bytes as a zip archive: what is accepted lies within them, and reading and checking it fails or succeeds cleanly.
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/checkpoint/fuzz/source.h"
 #include "lockstep/checkpoint/internal/zip_reader.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
-
-ByteSource SourceOf(const char* bytes, size_t size) {
-  return {size, [=](uint64_t offset, void* to, size_t count) {
-            fuzz::Require(offset <= size && count <= size - offset, "a read stays within the file");
-            if (count > 0) std::memcpy(to, bytes + offset, count);
-            return absl::OkStatus();
-          }};
-}
 
 void CheckRecords(const ZipReader& zip, size_t size) {
   uint64_t end = 0;
@@ -47,7 +39,7 @@ void ReadRecords(const ZipReader& zip) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
-  const auto zip = ZipReader::Open(SourceOf(reinterpret_cast<const char*>(data), size));
+  const auto zip = ZipReader::Open(lockstep::checkpoint::fuzz::SourceOf(reinterpret_cast<const char*>(data), size));
   if (!zip.ok()) return 0;
   CheckRecords(*zip, size);
   ReadRecords(*zip);

@@ -31,7 +31,8 @@ absl::Status NameOtherFormats(const ByteSource& source) {
   }
   uint64_t header;
   std::memcpy(&header, start, sizeof(header));
-  if (start[8] == '{' && header < source.size) return absl::UnimplementedError("a safetensors file, not a .pt file");
+  if (start[8] == '{' && header < source.size)
+    return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
   return absl::OkStatus();
 }
 
@@ -86,7 +87,8 @@ absl::Status MoveRootTo(PickleGraph& graph, absl::string_view key) {
 
 using Choose = std::function<absl::Status(PickleGraph& graph)>;
 
-absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const LoadOptions& options) {
+absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const LoadOptions& options,
+                           SavedDevices* saved_devices) {
   LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
@@ -98,19 +100,19 @@ absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const
   auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
   LOCKSTEP_RETURN_IF_ERROR(choose(*graph));
-  return Decode(*graph, zip, {archive, options.map_location, options.verify});
+  return Decode(*graph, zip, {archive, options.map_location, options.verify, saved_devices});
 }
 
 }  // namespace
 
-absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options) {
+absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options, SavedDevices* saved_devices) {
   return Read(
-      source, [](PickleGraph&) { return absl::OkStatus(); }, options);
+      source, [](PickleGraph&) { return absl::OkStatus(); }, options, saved_devices);
 }
 
 absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, absl::string_view key, const LoadOptions& options) {
   return Read(
-      source, [&](PickleGraph& graph) { return MoveRootTo(graph, key); }, options);
+      source, [&](PickleGraph& graph) { return MoveRootTo(graph, key); }, options, nullptr);
 }
 
 }  // namespace lockstep::checkpoint::internal

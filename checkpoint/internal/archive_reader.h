@@ -6,13 +6,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/internal/byte_stream.h"
+#include "lockstep/checkpoint/internal/storage_loader.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint::internal {
 
-// All of `source` is the archive. Errors are Load's, without the path.
-absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options);
+// All of `source` is the archive. `saved_devices`, where it is not null, is told where the storages were saved. Errors
+// are Load's, without the path.
+absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options,
+                                  SavedDevices* saved_devices = nullptr);
 
 // The entry `key` of the dict that the archive is.
 absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, absl::string_view key, const LoadOptions& options);

@@ -13,7 +13,6 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/encoder.h"
-#include "lockstep/checkpoint/internal/storage_loader.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -78,6 +77,7 @@ class Decoder {
  public:
   Decoder(const PickleGraph& graph, const ZipReader& zip, const DecodeOptions& options)
       : graph_(graph),
+        saved_devices_(options.saved_devices),
         storages_(zip, options.archive, options.map_location, options.verify),
         strings_(graph.strings.size()),
         sequences_(graph.sequences.size()),
@@ -87,6 +87,7 @@ class Decoder {
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
     LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
+    if (saved_devices_ != nullptr) *saved_devices_ = storages_.saved_devices();
     return value;
   }
 
@@ -112,6 +113,7 @@ class Decoder {
   absl::Status Where(const absl::Status& status) const;
 
   const PickleGraph& graph_;
+  SavedDevices* const saved_devices_;
   StorageLoader storages_;
   std::vector<Value> path_;
   size_t deepest_ = 0;  // of what the container being made has so far

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/internal/pickle_graph.h"
+#include "lockstep/checkpoint/internal/storage_loader.h"
 #include "lockstep/checkpoint/internal/zip_reader.h"
 #include "lockstep/checkpoint/map_location.h"
 #include "lockstep/checkpoint/value.h"
@@ -18,6 +19,8 @@ struct DecodeOptions {
   std::string archive;
   MapLocation map_location = {};
   bool verify = true;
+  // Where it is not null it is told where the storages were saved.
+  SavedDevices* saved_devices = nullptr;
 };
 
 // Reads each storage that the graph uses once, and with `verify` checks the other records too. Errors are Load's.

@@ -3,8 +3,10 @@
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_DTYPE_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_DTYPE_H_
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep::checkpoint::internal {
@@ -15,8 +17,11 @@ struct Dtype {
   absl::string_view storage;  // torch.`storage`; empty for the newer dtypes, whose storages are untyped
 };
 
+// Of a tensor whose elements can be saved. InvalidArgument for an undefined one; Unimplemented for what is no plain
+// tensor with data, such as a quantized, sparse or meta one.
+absl::StatusOr<const Dtype*> DtypeOf(const at::Tensor& tensor);
+
 // Each nullptr where there is none.
-const Dtype* FindDtype(at::ScalarType type);
 const Dtype* FindDtypeNamed(absl::string_view name);
 const Dtype* FindDtypeOfStorage(absl::string_view storage);
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/pickle_writer.h"
+#include "lockstep/checkpoint/internal/utf8.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -38,8 +39,7 @@ class Encoder {
   absl::Status WriteEntries(const Value& dict);
   absl::Status WriteAttributes(const Value& attributes);
   absl::Status WriteTensorOrParameter(const Value& value);
-  absl::Status WriteTensor(const at::Tensor& tensor, bool requires_grad);
-  absl::Status CheckTensor(const at::Tensor& tensor) const;
+  absl::Status WriteTensor(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad);
   absl::Status WriteStorage(const at::Tensor& tensor, const Dtype& dtype);
   absl::StatusOr<size_t> NumberOf(const c10::Storage& storage, const Dtype& dtype);
   void WriteInts(c10::IntArrayRef ints);
@@ -195,25 +195,13 @@ absl::Status Encoder::WriteAttributes(const Value& attributes) {
   return absl::OkStatus();
 }
 
-absl::Status Encoder::CheckTensor(const at::Tensor& tensor) const {
-  if (!tensor.defined()) return Error(absl::StatusCode::kInvalidArgument, "an undefined tensor");
-  if (tensor.is_quantized()) return Error(absl::StatusCode::kUnimplemented, "a quantized tensor is not supported");
-  if (tensor.layout() != at::kStrided)
-    return Error(absl::StatusCode::kUnimplemented, "a sparse or nested tensor is not supported");
-  if (tensor.is_meta()) return Error(absl::StatusCode::kUnimplemented, "a tensor on the meta device has no data");
-  if (!tensor.has_storage())
-    return Error(absl::StatusCode::kUnimplemented, "a tensor without a storage is not supported");
-  if (FindDtype(tensor.scalar_type()) != nullptr) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnimplemented,
-               absl::StrCat("a tensor of dtype ", c10::toString(tensor.scalar_type()), " is not supported"));
-}
-
 // A Parameter is a call around its plain tensor.
 absl::Status Encoder::WriteTensorOrParameter(const Value& value) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(value.tensor()));
-  if (!value.is_parameter()) return WriteTensor(value.tensor(), value.tensor().requires_grad());
+  const absl::StatusOr<const Dtype*> dtype = DtypeOf(value.tensor());
+  if (!dtype.ok()) return Error(dtype.status().code(), dtype.status().message());
+  if (!value.is_parameter()) return WriteTensor(value.tensor(), **dtype, value.tensor().requires_grad());
   pickle_.Global("torch._utils", "_rebuild_parameter");
-  LOCKSTEP_RETURN_IF_ERROR(WriteTensor(value.tensor(), false));
+  LOCKSTEP_RETURN_IF_ERROR(WriteTensor(value.tensor(), **dtype, false));
   pickle_.Bool(value.tensor().requires_grad());
   WriteEmptyOrderedDict();
   pickle_.Tuple3();
@@ -221,8 +209,7 @@ absl::Status Encoder::WriteTensorOrParameter(const Value& value) {
   return absl::OkStatus();
 }
 
-absl::Status Encoder::WriteTensor(const at::Tensor& tensor, bool requires_grad) {
-  const Dtype& dtype = *FindDtype(tensor.scalar_type());
+absl::Status Encoder::WriteTensor(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad) {
   pickle_.Global("torch._utils", dtype.storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   pickle_.Mark();
   LOCKSTEP_RETURN_IF_ERROR(WriteStorage(tensor, dtype));

@@ -202,14 +202,5 @@ TEST(Pickle, SurvivesRandomOpcodes) {
   }
 }
 
-TEST(IsPythonText, TakesWhatPythonDecodes) {
-  EXPECT_TRUE(IsPythonText("plain, \xc3\xa9, \xe2\x82\xac, \xf0\x9f\x98\x80"));
-  EXPECT_TRUE(IsPythonText("\xed\xa0\x80")) << "a surrogate, which Python writes with surrogatepass";
-  for (const char* bad :
-       {"\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\x80", "\xe2\x82"}) {
-    EXPECT_FALSE(IsPythonText(bad));
-  }
-}
-
 }  // namespace
 }  // namespace lockstep::checkpoint::internal

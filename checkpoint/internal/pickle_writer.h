@@ -17,9 +17,6 @@
 
 namespace lockstep::checkpoint::internal {
 
-// Whether Python's utf-8 decoder with "surrogatepass" takes `text`, which is what unpickling a str does.
-bool IsPythonText(absl::string_view text);
-
 class PickleWriter {
  public:
   PickleWriter();

@@ -1,57 +1,21 @@
 #include "lockstep/checkpoint/internal/storage_loader.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/placement.h"
 
 namespace lockstep::checkpoint::internal {
-namespace {
-
-bool IsHere(c10::Device device) {
-  if (device.is_cpu()) return true;
-  if (!c10::impl::hasDeviceGuardImpl(device.type())) return false;
-  return (device.has_index() ? device.index() : 0) < c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
-}
-
-// A page fault for every 2 MiB in place of one for every 4 KiB, of which 1 GiB takes 262,144.
-void AdviseHugePages(char* memory, size_t size) {
-  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + size) / kHugePage * kHugePage;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-}
-
-}  // namespace
-
-absl::StatusOr<c10::Device> StorageLoader::DeviceFor(absl::string_view location) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device saved, ParseDevice(location));
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, map_location_.Map(saved));
-  if (device.is_meta()) return absl::UnimplementedError("loading to the meta device is not supported");
-  if (IsHere(device)) return device;
-  if (device == saved) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("it was saved on ", saved.str(),
-                     ", which this program does not have; use LoadOptions::map_location, such as \"cpu\""));
-  }
-  return absl::FailedPreconditionError(absl::StrCat("map_location sends it from ", saved.str(), " to ", device.str(),
-                                                    ", which this program does not have"));
-}
 
 absl::StatusOr<c10::Storage> StorageLoader::Allocate(const ZipRecord& record, c10::Device device,
                                                      absl::string_view where) {
-  at::Tensor bytes;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { bytes = at::empty({static_cast<int64_t>(record.size)}, at::kByte); }));
+  LOCKSTEP_ASSIGN_OR_RETURN(at::Tensor bytes, HostTensor({static_cast<int64_t>(record.size)}, at::kByte));
   char* const to = static_cast<char*>(bytes.data_ptr());
-  AdviseHugePages(to, record.size);
   if (device.is_cpu()) {
     pending_.emplace(&record, Pending{to, std::string(where)});
     return bytes.storage();
@@ -80,10 +44,19 @@ absl::StatusOr<c10::Storage> StorageLoader::Get(const PickleStorage& wanted, siz
     if (known->second.location == wanted.location) return known->second.storage;
     return absl::DataLossError(absl::StrCat("record \"", name, "\" is on two devices"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, DeviceFor(wanted.location));
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device saved, ParseDevice(wanted.location));
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, DeviceFor(saved, map_location_));
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage storage, Allocate(*record, device, where));
   loaded_.emplace(wanted.key, Loaded{storage, wanted.location});
   return storage;
+}
+
+SavedDevices StorageLoader::saved_devices() const {
+  SavedDevices devices;
+  for (const auto& entry : loaded_) {
+    devices.emplace(entry.second.storage.unsafeGetStorageImpl(), entry.second.location);
+  }
+  return devices;
 }
 
 absl::Status StorageLoader::ReadAll() {

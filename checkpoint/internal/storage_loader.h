@@ -21,6 +21,9 @@
 
 namespace lockstep::checkpoint::internal {
 
+// Where each storage was saved, as the file names it.
+using SavedDevices = absl::flat_hash_map<const c10::StorageImpl*, std::string>;
+
 class StorageLoader {
  public:
   // The arguments must outlive the loader.
@@ -35,6 +38,9 @@ class StorageLoader {
   // error of the first record in the file that has one.
   absl::Status ReadAll();
 
+  // Of all that Get gave.
+  SavedDevices saved_devices() const;
+
  private:
   struct Loaded {
     c10::Storage storage;
@@ -46,7 +52,6 @@ class StorageLoader {
     std::string where;
   };
 
-  absl::StatusOr<c10::Device> DeviceFor(absl::string_view location) const;
   absl::StatusOr<c10::Storage> Allocate(const ZipRecord& record, c10::Device device, absl::string_view where);
 
   const ZipReader& zip_;

@@ -1,15 +1,13 @@
 #include "lockstep/checkpoint/internal/zip_reader.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/crc32.h"
-#include "lockstep/checkpoint/internal/in_threads.h"
+#include "lockstep/checkpoint/internal/pieces.h"
 #include "lockstep/checkpoint/internal/zip_format.h"
 
 namespace lockstep::checkpoint::internal {
@@ -19,10 +17,6 @@ namespace {
 constexpr uint64_t kMaxRecords = 400000;
 // Read and checked while still in the processor's cache.
 constexpr size_t kBlock = 256 * 1024;
-// What a thread takes at a time.
-constexpr uint64_t kPiece = uint64_t{4} << 20;
-// The memory's bandwidth is used up by then.
-constexpr uint64_t kMaxThreads = 8;
 
 // Requires: at + sizeof(T) <= bytes.size().
 template <typename T>
@@ -226,50 +220,21 @@ absl::Status ZipReader::Read(const ZipRecord& record, void* to, bool verify) con
   return verify ? CheckCrc(record, crc) : absl::OkStatus();
 }
 
-namespace {
-
-// Of one of the reads.
-struct Piece {
-  size_t read = 0;
-  uint64_t begin = 0;
-  uint64_t count = 0;
-  absl::StatusOr<uint32_t> crc = 0;
-};
-
-std::vector<Piece> Cut(const std::vector<ZipRead>& reads) {
-  std::vector<Piece> pieces;
-  for (size_t i = 0; i < reads.size(); ++i) {
-    for (uint64_t begin = 0; begin < reads[i].record->size; begin += kPiece) {
-      pieces.push_back({i, begin, std::min(kPiece, reads[i].record->size - begin)});
-    }
-  }
-  return pieces;
-}
-
-// A thread costs as much as reading some tens of KiB.
-size_t ThreadsFor(const std::vector<ZipRead>& reads) {
-  uint64_t total = 0;
-  for (const ZipRead& read : reads) total += read.record->size;
-  return std::min<uint64_t>({1 + total / kPiece, kMaxThreads, std::thread::hardware_concurrency()});
-}
-
-}  // namespace
-
 void ZipReader::ReadAll(std::vector<ZipRead>& reads, bool verify) const {
-  std::vector<Piece> pieces = Cut(reads);
-  std::atomic<size_t> next{0};
-  InThreads(ThreadsFor(reads), [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) {
-      Piece& piece = pieces[i];
-      const ZipRead& read = reads[piece.read];
-      char* const to = read.to == nullptr ? nullptr : read.to + piece.begin;
-      piece.crc = ReadPart(*read.record, piece.begin, piece.count, to, verify);
-    }
+  std::vector<uint64_t> sizes;
+  for (const ZipRead& read : reads) sizes.push_back(read.record->size);
+  const std::vector<Piece> pieces = CutInPieces(sizes);
+  std::vector<absl::StatusOr<uint32_t>> found(pieces.size());
+  ForEachInThreads(pieces, [&](size_t i) {
+    const ZipRead& read = reads[pieces[i].whole];
+    char* const to = read.to == nullptr ? nullptr : read.to + pieces[i].begin;
+    found[i] = ReadPart(*read.record, pieces[i].begin, pieces[i].count, to, verify);
   });
   std::vector<uint32_t> crcs(reads.size());
-  for (const Piece& piece : pieces) {
-    reads[piece.read].status.Update(piece.crc.status());
-    if (piece.crc.ok()) crcs[piece.read] = CombineCrc32(crcs[piece.read], *piece.crc, piece.count);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const size_t whole = pieces[i].whole;
+    reads[whole].status.Update(found[i].status());
+    if (found[i].ok()) crcs[whole] = CombineCrc32(crcs[whole], *found[i], pieces[i].count);
   }
   if (!verify) return;
   for (size_t i = 0; i < reads.size(); ++i) reads[i].status.Update(CheckCrc(*reads[i].record, crcs[i]));

@@ -1,4 +1,4 @@
-"""Writes the golden files of this folder with Python PyTorch 2.11; golden_test.cc says what they hold.
+"""Writes the golden files of this folder with Python PyTorch 2.11 and safetensors 0.8.0; golden_test.cc and safetensors_test.cc say what they hold.
 
   ./bazelw run //third_party:peer_python -- $PWD/checkpoint/testdata/make_golden.py $PWD/checkpoint/testdata
 """
@@ -7,6 +7,7 @@ import collections
 import os
 import sys
 
+import safetensors.torch
 import torch
 
 
@@ -54,6 +55,22 @@ def dtypes():
     return {name: raw.clone().view(getattr(torch, name)) for name in DTYPES}
 
 
+def safetensors_files():
+    """Each file's tensors and metadata."""
+    tensors = {name: tensor for name, tensor in dtypes().items() if name not in ("complex128", "complex32", DTYPES[-1])}
+    odd_names = {
+        "": torch.tensor(7),
+        'quote" back\\slash/ tab\t \x01\x7f na\u00efve \u20ac \U0001f600': torch.empty(0, 3),
+    }
+    return {
+        "state_dict": (state_dict(), {"format": "pt"}),
+        "dtypes": (tensors, None),
+        "names": (odd_names, {"na\u00efve\n": "\U0001f600"}),
+        "f4": ({DTYPES[-1]: dtypes()[DTYPES[-1]]}, None),
+        "none": ({}, None),
+    }
+
+
 def views():
     base = torch.arange(12.0)
     z = torch.tensor([1 + 2j, 3 - 4j])
@@ -87,6 +104,8 @@ def main(folder):
     torch.serialization.set_crc32_options(False)
     save({"w": torch.arange(3)}, "no_crc.pt")
     torch.serialization.set_crc32_options(True)
+    for name, (tensors, metadata) in safetensors_files().items():
+        safetensors.torch.save_file(tensors, os.path.join(folder, f"{name}.safetensors"), metadata)
     # No GPU is needed to write what a GPU's tensors are marked with.
     torch.serialization.location_tag = lambda storage: "cuda:0"
     save({"model": {"weight": torch.arange(3.0)}}, "cuda.pt")

@@ -1,0 +1,27 @@
+// A fuzzer's input as a file.
+
+#ifndef LOCKSTEP_CHECKPOINT_FUZZ_SOURCE_H_
+#define LOCKSTEP_CHECKPOINT_FUZZ_SOURCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/checkpoint/internal/byte_stream.h"
+
+namespace lockstep::checkpoint::fuzz {
+
+// Reading past the end breaks the fuzzer. `bytes` must outlive the source.
+inline internal::ByteSource SourceOf(const char* bytes, size_t size) {
+  return {size, [=](uint64_t offset, void* to, size_t count) {
+            Require(offset <= size && count <= size - offset, "a read stays within the file");
+            if (count > 0) std::memcpy(to, bytes + offset, count);
+            return absl::OkStatus();
+          }};
+}
+
+}  // namespace lockstep::checkpoint::fuzz
+
+#endif  // LOCKSTEP_CHECKPOINT_FUZZ_SOURCE_H_

@@ -1,0 +1,35 @@
+// What is in a checkpoint, for people and for programs.
+
+#ifndef LOCKSTEP_CHECKPOINT_INTERNAL_LISTING_H_
+#define LOCKSTEP_CHECKPOINT_INTERNAL_LISTING_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/internal/storage_loader.h"
+#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::checkpoint::internal {
+
+struct OpenedFile {
+  Value value;
+  SafetensorsMetadata metadata;
+  // Of a .pt file; where a storage is not in it its tensors' device counts.
+  SavedDevices saved_devices;
+};
+
+// A line for each tensor (name, dtype, shape, bytes, device) and each other value, and one of totals. Errors are those
+// of Leaves.
+absl::StatusOr<std::string> ListText(const OpenedFile& file);
+
+// {"tensors": [{"name", "dtype", "shape", "bytes", "device"}], "values": [{"name", "value"}], "metadata": {}}, in
+// lines.
+absl::StatusOr<std::string> ListJson(const OpenedFile& file);
+
+// "7 tensors with 120 bytes, in 7 storages of 120 bytes; 0 other values"
+absl::StatusOr<std::string> Totals(const OpenedFile& file);
+
+}  // namespace lockstep::checkpoint::internal
+
+#endif  // LOCKSTEP_CHECKPOINT_INTERNAL_LISTING_H_
