@@ -47,6 +47,10 @@ const Dtype* FindIf(Matches matches) {
 
 }  // namespace
 
+const Dtype* FindDtype(ScalarType type) {
+  return FindIf([&](const Dtype& dtype) { return dtype.type == type; });
+}
+
 absl::StatusOr<const Dtype*> DtypeOf(const at::Tensor& tensor) {
   if (!tensor.defined()) return absl::InvalidArgumentError("an undefined tensor");
   if (tensor.is_quantized()) return absl::UnimplementedError("a quantized tensor is not supported");
@@ -54,7 +58,7 @@ absl::StatusOr<const Dtype*> DtypeOf(const at::Tensor& tensor) {
   if (tensor.is_meta()) return absl::UnimplementedError("a tensor on the meta device has no data");
   if (!tensor.has_storage()) return absl::UnimplementedError("a tensor without a storage is not supported");
   const ScalarType type = tensor.scalar_type();
-  if (const Dtype* found = FindIf([&](const Dtype& dtype) { return dtype.type == type; })) return found;
+  if (const Dtype* found = FindDtype(type)) return found;
   return absl::UnimplementedError(absl::StrCat("a tensor of dtype ", c10::toString(type), " is not supported"));
 }
 

@@ -22,6 +22,7 @@ struct Dtype {
 absl::StatusOr<const Dtype*> DtypeOf(const at::Tensor& tensor);
 
 // Each nullptr where there is none.
+const Dtype* FindDtype(at::ScalarType type);
 const Dtype* FindDtypeNamed(absl::string_view name);
 const Dtype* FindDtypeOfStorage(absl::string_view storage);
 

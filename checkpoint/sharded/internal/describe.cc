@@ -28,11 +28,7 @@ absl::Status AsArgument(const absl::Status& status) {
 }
 
 absl::Status AddShard(const at::Tensor& tensor, Box box, ShardedItem& item) {
-  if (!tensor.defined()) return absl::InvalidArgumentError("an undefined tensor");
-  if (FindDtype(tensor.scalar_type()) == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("a tensor of dtype ", c10::toString(tensor.scalar_type()), " is not supported"));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(DtypeOf(tensor).status());
   if (!item.chunks.empty() && item.dtype != tensor.scalar_type())
     return absl::InvalidArgumentError("its parts have several dtypes");
   LOCKSTEP_RETURN_IF_ERROR(AsArgument(CheckInside(box, item.sizes)));
