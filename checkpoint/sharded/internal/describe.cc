@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
-#include "lockstep/checkpoint/internal/pickle_writer.h"
+#include "lockstep/checkpoint/internal/utf8.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/internal/save_plan.h"
 
