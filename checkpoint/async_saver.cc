@@ -46,7 +46,7 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
 
 absl::Status AsyncSaver::Prepare(const Value& value) {
   if (thread_.joinable()) thread_.join();
-  return internal::AtPath("Prepare", [&]() -> absl::Status {
+  return internal::Guarded([&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const internal::EncodedValue encoded, internal::Encode(value));
     LOCKSTEP_RETURN_IF_ERROR(snapshot_.Reserve(encoded));
     thread_ = std::thread([this] { snapshot_.Touch(); });

@@ -68,7 +68,8 @@ Value SmallCheckpoint() {
 
 // So large that several threads read parts of a tensor.
 Value LargeCheckpoint() {
-  return Value::Dict({{"a", at::arange(int64_t{3} << 18)}, {"b", at::arange(1000)}, {"c", at::arange(int64_t{1} << 21)}});
+  return Value::Dict(
+      {{"a", at::arange(int64_t{3} << 18)}, {"b", at::arange(1000)}, {"c", at::arange(int64_t{1} << 21)}});
 }
 
 TEST(Load, EverySingleBitFlipOfASmallFileIsRefusedOrHarmless) {

@@ -36,7 +36,8 @@ void CheckNode(const PickleGraph& graph, const PickleNode& node) {
 size_t MemoryOf(const PickleGraph& graph) {
   size_t bytes = sizeof(absl::string_view) * graph.strings.size() + sizeof(PickleStorage) * graph.storages.size() +
                  sizeof(PickleObject) * graph.objects.size();
-  for (const auto& items : graph.sequences) bytes += sizeof(std::vector<PickleNode>) + sizeof(PickleNode) * items.size();
+  for (const auto& items : graph.sequences)
+    bytes += sizeof(std::vector<PickleNode>) + sizeof(PickleNode) * items.size();
   for (const PickleDict& dict : graph.dicts) bytes += sizeof(dict) + 2 * sizeof(PickleNode) * dict.entries.size();
   for (const PickleTensor& tensor : graph.tensors) {
     bytes += sizeof(tensor) + sizeof(int64_t) * (tensor.sizes.size() + tensor.strides.size());

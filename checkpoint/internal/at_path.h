@@ -11,12 +11,17 @@
 
 namespace lockstep::checkpoint::internal {
 
-// What `f` returns, or what it throws, with `path` before it.
-inline absl::Status AtPath(absl::string_view path, absl::FunctionRef<absl::Status()> f) {
+// What `f` returns, or what it throws.
+inline absl::Status Guarded(absl::FunctionRef<absl::Status()> f) {
   absl::Status status;
   const absl::Status thrown = TorchStatus("", [&] { status = f(); });
   status.Update(thrown);
-  return Annotate(status, path);
+  return status;
+}
+
+// The same with `path` before it.
+inline absl::Status AtPath(absl::string_view path, absl::FunctionRef<absl::Status()> f) {
+  return Annotate(Guarded(f), path);
 }
 
 }  // namespace lockstep::checkpoint::internal
