@@ -2,6 +2,7 @@
 
 #include "lockstep/checkpoint/safetensors.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eye.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -201,6 +203,8 @@ class DamagedSafetensors : public testing::Test {
   }
 
   absl::StatusOr<Safetensors> LoadBytes(const std::string& bytes) {
+    // File systems flush what is cut and written anew, which takes as long as the disk does.
+    std::remove(TestFile().c_str());
     std::ofstream(TestFile(), std::ios::binary) << bytes;
     return LoadSafetensors(TestFile());
   }
