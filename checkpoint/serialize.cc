@@ -6,6 +6,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/archive_reader.h"
 #include "lockstep/checkpoint/internal/archive_writer.h"
+#include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/byte_stream.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
@@ -36,10 +37,7 @@ internal::ByteSource SourceOf(absl::string_view bytes) {
 
 absl::StatusOr<std::string> Serialize(const Value& value) {
   std::string bytes;
-  absl::Status status;
-  const absl::Status thrown = TorchStatus("", [&] { status = Append(value, bytes); });
-  status.Update(thrown);
-  if (!status.ok()) return status;
+  LOCKSTEP_RETURN_IF_ERROR(internal::Guarded([&] { return Append(value, bytes); }));
   return bytes;
 }
 

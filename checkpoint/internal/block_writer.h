@@ -20,8 +20,8 @@
 namespace lockstep::checkpoint::internal {
 
 // A file of less than a block is written by Finish, in the caller's thread and through the page cache. Past that one
-// thread writes, with O_DIRECT if `direct`: copying into the page cache and writing it back would cost about as much
-// processor time as the disk takes. Takes 16 MiB of memory at most.
+// thread writes, with O_DIRECT if `direct`: 1 GiB took 0.5 to 0.7 s so, flushed, and 0.7 to 0.75 s through the page
+// cache (2-core Xeon), which also pushes out what others have there. Takes 16 MiB of memory at most.
 class BlockWriter {
  public:
   // `file` is open for writing, empty, and outlives the writer, as `system` does.
