@@ -14,7 +14,8 @@ constexpr int kRounds = 12;
 constexpr int kRoundsOfFew = 48;
 constexpr uint64_t kFew = 256;
 
-constexpr int kLanesOfFill = 8;
+// An index takes 18 ns with 12 to 24 of them, 30 ns with 8.
+constexpr int kLanesOfFill = 16;
 
 constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
 

@@ -87,7 +87,7 @@ TEST(FeistelPermutation, KeepsItsOrdersForEver) {
 TEST(FeistelPermutation, FillsAtAnyStride) {
   const FeistelPermutation permutation(100000, 1, 2);
   for (const auto [first, stride, count] : std::vector<std::array<int64_t, 3>>{
-           {0, 1, 0}, {5, 1, 1}, {3, 8, 7}, {3, 8, 8}, {99, 7, 61}, {0, 33333, 4}, {99999, 1 << 20, 1}}) {
+           {0, 1, 0}, {5, 1, 1}, {3, 8, 15}, {3, 8, 16}, {99, 7, 61}, {0, 33333, 4}, {99999, 1 << 20, 1}}) {
     std::vector<int64_t> filled(count + 1, -1);
     permutation.Fill(first, stride, count, filled.data());
     for (int64_t i = 0; i < count; ++i) EXPECT_EQ(filled[i], permutation(first + i * stride));

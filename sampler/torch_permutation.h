@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 
 namespace lockstep::sampler {
@@ -17,8 +16,8 @@ namespace lockstep::sampler {
 //   permutation.Fill(rank, world_size, indices.size(), indices.data());
 //
 // Below 214,748,364 indices PyTorch swaps each element in turn with a later one, so an index costs the steps up to its
-// position, and memory is touched as steps do it: 4 bytes an index in the end. From that size on PyTorch swaps with an
-// earlier one, so the first index asked for does all steps, on 4 bytes an index up to 2^32 of them, else 8.
+// position. From that size on it swaps with an earlier one, so the first index asked for costs all steps. Memory is 4
+// bytes an index, 8 above 2^32 of them, and is taken where steps touch it, which soon is everywhere.
 //
 // Copies go on apart. Any position may be asked for at any time. For one thread at a time.
 class TorchPermutation {
@@ -57,10 +56,11 @@ class TorchPermutation {
   // Zeros, in memory that the system hands out where it is touched.
   class Zeros {
    public:
-    Zeros(size_t count, size_t width);
+    explicit Zeros(size_t bytes);
     Zeros(const Zeros& other);
     Zeros(Zeros&&) = default;
-    Zeros& operator=(Zeros other);
+    Zeros& operator=(Zeros&&) = default;
+    Zeros& operator=(const Zeros& other) { return *this = Zeros(other); }
 
     template <typename T>
     T* As() const {
@@ -68,8 +68,12 @@ class TorchPermutation {
     }
 
    private:
-    size_t bytes_;
-    std::unique_ptr<void, decltype(&std::free)> data_;
+    struct Unmap {
+      size_t bytes;
+      void operator()(void* data) const;
+    };
+
+    std::unique_ptr<void, Unmap> data_;
   };
 
   int64_t Partner(int64_t step);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <random>
@@ -93,13 +94,27 @@ std::vector<int64_t> SparselyShuffled(int64_t size, uint32_t seed, int64_t count
   return order;
 }
 
-TEST(TorchPermutation, TheFirstIndicesOfManyAreReadyAtOnce) {
+TEST(TorchPermutation, TheFirstIndicesOfManyEqualASparseShuffles) {
   TorchPermutation permutation(214748363, 17);
-  EXPECT_EQ(Filled(permutation, 0, 1, 3000), SparselyShuffled(214748363, 17, 3000));
+  EXPECT_EQ(Filled(permutation, 0, 1, 10), SparselyShuffled(214748363, 17, 10));
+}
+
+int64_t ResidentPages() {
+  int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident;
+}
+
+TEST(TorchPermutation, TheFirstIndexOfManyTouchesLittleMemory) {
+  TorchPermutation permutation(214748363, 17);
+  const int64_t before = ResidentPages();
+  permutation(0);
+  EXPECT_LT(ResidentPages() - before, 2000);  // Two huge pages are 1024, all would be 209716.
 }
 
 TEST(TorchPermutation, ThrowsWhereMemoryDoesNotSuffice) {
   EXPECT_THROW(TorchPermutation(int64_t{1} << 62, 0), std::bad_alloc);
+  EXPECT_THROW(TorchPermutation((int64_t{1} << 61) + 1, 0), std::bad_alloc);  // 8 bytes each, modulo 2^64, would be 8.
 }
 
 }  // namespace
