@@ -9,6 +9,7 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -268,10 +269,12 @@ TEST(DistributedSampler, RestoreNeedsNoResetInTheSameCopy) {
 
 TEST(DistributedSampler, AFinishedEpochIsRestoredAsFinishedAndTheNextOneIsWhole) {
   DistributedSampler sampler = Make(6, Options(1, 0, false));
-  ASSERT_TRUE(sampler.Restore(sampler.State(6)).ok());
+  const SamplerState finished = sampler.State(6);
+  ASSERT_TRUE(sampler.Restore(finished).ok());
   sampler.reset();
   EXPECT_EQ(sampler.next(1), std::nullopt);
-  ASSERT_TRUE(sampler.Restore(sampler.State(6)).ok());
+  EXPECT_EQ(sampler.State(0), finished);
+  ASSERT_TRUE(sampler.Restore(finished).ok());
   sampler.set_epoch(1);
   sampler.reset();
   EXPECT_EQ(Drain(sampler).size(), 6);
@@ -350,14 +353,18 @@ TEST(DistributedSampler, RestoreNamesWhatDiffersAndChangesNothing) {
     return std::string(status.message());
   };
   EXPECT_EQ(error(&SamplerState::size, 90), "DistributedSampler::Restore: size: expected 100, found 90");
-  EXPECT_EQ(error(&SamplerState::num_replicas, 4), "DistributedSampler::Restore: num_replicas: expected 2, found 4");
+  EXPECT_EQ(error(&SamplerState::num_replicas, 0),
+            "DistributedSampler: num_replicas: expected a positive number, found 0");
   EXPECT_EQ(error(&SamplerState::seed, -1), "DistributedSampler::Restore: seed: expected 0, found -1");
   EXPECT_EQ(error(&SamplerState::shuffle, false), "DistributedSampler::Restore: shuffle: expected true, found false");
   EXPECT_EQ(error(&SamplerState::drop_last, true),
             "DistributedSampler::Restore: drop_last: expected false, found true");
+  EXPECT_EQ(error(&SamplerState::permutation, Permutation::kFeistel),
+            "DistributedSampler::Restore: permutation: expected torch, found feistel");
   EXPECT_EQ(error(&SamplerState::epoch, -2),
             "DistributedSampler: epoch: expected a value in [0, 9223372036854775807], found -2");
-  EXPECT_EQ(error(&SamplerState::consumed, 51), "DistributedSampler: consumed: expected a value in [0, 50], found 51");
+  EXPECT_EQ(error(&SamplerState::consumed, 101),
+            "DistributedSampler: consumed: expected a value in [0, 100], found 101");
   EXPECT_EQ(sampler.epoch(), 0);
   EXPECT_EQ(Drain(sampler).size(), 50);
 }
@@ -373,6 +380,57 @@ TEST(DistributedSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
   EXPECT_EQ(ValueErrorOf([&] { sampler.State(51); }),
             "DistributedSampler: consumed: expected a value in [0, 50], found 51");
   EXPECT_EQ(Drain(sampler).size(), 50);
+}
+
+TEST(DistributedSampler, IteratesIndexByIndex) {
+  DistributedSampler sampler = Make(11, Options(2, 1));
+  EXPECT_EQ(std::vector<int64_t>(sampler.begin(), sampler.end()), sampler.Indices());
+  ASSERT_TRUE(sampler.Restore(sampler.State(4)).ok());
+  std::vector<int64_t> rest;
+  for (const int64_t index : sampler) rest.push_back(index);
+  const std::vector<int64_t> whole = sampler.Indices();
+  EXPECT_EQ(rest, std::vector<int64_t>(whole.begin() + 4, whole.end()));
+}
+
+TEST(DistributedSampler, FeistelDealsEachIndexToOneRankInAnotherOrderEveryEpoch) {
+  DistributedSamplerOptions options = Options(1, 0);
+  options.permutation = Permutation::kFeistel;
+  DistributedSampler all = Make(1003, options);
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    all.set_epoch(epoch);
+    orders.insert(all.Indices());
+    EXPECT_EQ(Sorted(all.Indices()), UpTo(1003));
+  }
+  EXPECT_EQ(orders.size(), 3);
+
+  options.num_replicas = 4;
+  const std::vector<int64_t> order = all.Indices();
+  for (options.rank = 0; options.rank < 4; ++options.rank) {
+    DistributedSampler sampler = Make(1003, options);
+    sampler.set_epoch(2);
+    std::vector<int64_t> share;
+    for (int64_t i = options.rank; i < 1004; i += 4) share.push_back(order[i % 1003]);
+    EXPECT_EQ(Drain(sampler, 9), share);
+  }
+}
+
+TEST(DistributedSampler, FeistelShufflesAnySizeAtOnce) {
+  DistributedSamplerOptions options = Options(8, 7);
+  options.permutation = Permutation::kFeistel;
+  constexpr int64_t kSize = int64_t{1} << 62;
+  DistributedSampler sampler = Make(kSize, options);
+  const std::vector<size_t> first = sampler.next(1000).value();
+  EXPECT_EQ(std::set<size_t>(first.begin(), first.end()).size(), 1000);
+  ASSERT_TRUE(sampler.Restore(sampler.State(sampler.num_samples() - 2)).ok());
+  const std::vector<size_t> last = sampler.next(1000).value();
+  ASSERT_EQ(last.size(), 2);
+  for (const size_t index : last) EXPECT_LT(index, kSize);
+}
+
+TEST(DistributedSampler, ThrowsWhereATorchOrderFindsNoMemory) {
+  DistributedSampler sampler = Make(int64_t{1} << 62, Options(8, 7));
+  EXPECT_THROW(sampler.next(1), std::bad_alloc);
 }
 
 // A dataset whose batch is the request itself.
@@ -433,7 +491,7 @@ TEST_P(InADataLoader, RestoreReachesTheCopyInside) {
     state = sampler.State(batch.size());  // A checkpoint after the first step; workers have prefetched more.
     break;
   }
-  EXPECT_EQ(state.consumed, 8);
+  EXPECT_EQ(state.consumed, 16);
 
   DistributedSampler resumed = Make(103, Options(2, 0));
   auto resumed_loader = Loader(resumed);

@@ -6,6 +6,7 @@
 #include "lockstep/checkpoint/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/sampler/sampler_state_value.h"
 
 namespace lockstep::examples {
 namespace {
@@ -14,29 +15,7 @@ using checkpoint::Value;
 
 constexpr char kArch[] = "mlp_784_512_512_10";
 
-Value SamplerValue(const sampler::SamplerState& state) {
-  return Value::Dict({{"size", state.size},
-                      {"num_replicas", state.num_replicas},
-                      {"seed", state.seed},
-                      {"epoch", state.epoch},
-                      {"consumed", state.consumed},
-                      {"shuffle", state.shuffle},
-                      {"drop_last", state.drop_last}});
-}
-
-absl::StatusOr<sampler::SamplerState> ToSamplerState(const Value& value) {
-  sampler::SamplerState state;
-  LOCKSTEP_ASSIGN_OR_RETURN(state.size, checkpoint::GetInt(value, "size"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.num_replicas, checkpoint::GetInt(value, "num_replicas"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.seed, checkpoint::GetInt(value, "seed"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.epoch, checkpoint::GetInt(value, "epoch"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.consumed, checkpoint::GetInt(value, "consumed"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.shuffle, checkpoint::GetBool(value, "shuffle"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.drop_last, checkpoint::GetBool(value, "drop_last"));
-  return state;
-}
-
-absl::StatusOr<Position> Apply(const Value& file, int64_t rank_batch, Net& net, torch::optim::SGD& optimizer,
+absl::StatusOr<Position> Apply(const Value& file, int64_t batch_size, Net& net, torch::optim::SGD& optimizer,
                                sampler::DistributedSampler& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string arch, checkpoint::GetString(file, "arch"));
   if (arch != kArch) {
@@ -51,10 +30,10 @@ absl::StatusOr<Position> Apply(const Value& file, int64_t rank_batch, Net& net, 
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::GetDict(file, "optimizer"));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, optimizer_state));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value sampler_value, checkpoint::GetDict(file, "sampler"));
-  LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState sampler_state, ToSamplerState(sampler_value));
-  if (sampler_state.consumed != position.step * rank_batch) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState sampler_state, sampler::ToSamplerState(sampler_value));
+  if (sampler_state.consumed != position.step * batch_size) {
     return absl::InvalidArgumentError(absl::StrCat("its ", position.step, " steps took ", sampler_state.consumed,
-                                                   " images a rank, but --batch_size gives ", rank_batch, " a step"));
+                                                   " images, but --batch_size is ", batch_size));
   }
   LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(sampler_state));
   return position;
@@ -72,15 +51,15 @@ absl::Status SaveSnapshot(const std::string& path, const Position& position, con
                                              {"step", position.step},
                                              {"state_dict", checkpoint::StateDict(*net)},
                                              {"optimizer", optimizer_state},
-                                             {"sampler", SamplerValue(sampler)}}));
+                                             {"sampler", sampler::ToValue(sampler)}}));
 }
 
-absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t rank_batch, Net& net,
+absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,
                                       torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler) {
   checkpoint::LoadOptions options;
   options.map_location = "cpu";
   LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, options));
-  absl::StatusOr<Position> position = Apply(file, rank_batch, net, optimizer, sampler);
+  absl::StatusOr<Position> position = Apply(file, batch_size, net, optimizer, sampler);
   if (!position.ok()) return Annotate(position.status(), path);
   return position;
 }

@@ -29,9 +29,9 @@ absl::Status SaveSnapshot(const std::string& path, const Position& position, con
                           const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler);
 
 // Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what
-// differs, for one of another model, dataset, seed or number of ranks, or in mid-epoch with other than `rank_batch`
-// images a step and rank.
-absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t rank_batch, Net& net,
+// differs, for one of another model, dataset or seed, or in mid-epoch with other than `batch_size` images a step. The
+// number of ranks may differ.
+absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,
                                       torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler);
 
 // Loads only the model's parameters from a state dict, or from a file that has one under "state_dict".

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -175,8 +176,14 @@ TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
   EXPECT_EQ(code, 1);
   std::vector<std::string> other_batch = with(killed_dir, {"--resume"});
   other_batch.push_back("--batch_size=40");
-  EXPECT_THAT(RunTrain(other_batch, &code), HasSubstr(" images a rank, but --batch_size gives 20 a step"));
+  EXPECT_THAT(RunTrain(other_batch, &code), HasSubstr(" images, but --batch_size is 40"));
   EXPECT_EQ(code, 1);
+  // One process takes up what two ranks left.
+  const std::string alone_dir = NewFolder();
+  std::filesystem::copy(killed_dir + "/checkpoint.pt", alone_dir + "/checkpoint.pt");
+  const std::string alone = RunTrain(with(alone_dir, {"--resume", "--parallel=none"}), &code);
+  ASSERT_EQ(code, 0) << alone;
+  EXPECT_EQ(Metrics(alone_dir + "/metrics", "step").back()["step"].get<int>(), 100);
 
   const std::string resumed = RunTrain(with(killed_dir, {"--resume"}), &code);
   ASSERT_EQ(code, 0) << resumed;

@@ -65,6 +65,7 @@ class Trainer {
   std::optional<ddp::DistributedDataParallel<Net>> ddp_;
   std::optional<Reporter> reporter_;  // on rank 0
   Position position_;
+  int64_t used_ = 0;  // of this rank's images since this pass over the epoch began
 };
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, comm::ProcessGroup* group) {
@@ -102,7 +103,7 @@ absl::Status Trainer::Prepare() {
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, net_));
   if (config_.resume) {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
-    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, rank_batch(), net_, optimizer_, sampler_));
+    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, config_.batch_size, net_, optimizer_, sampler_));
     if (reporter_) {
       reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step,
                                   " of ", steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
@@ -137,6 +138,7 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   sampler_.set_epoch(position_.epoch);
   auto loader = torch::data::make_data_loader(train_.Stacked(), sampler_, torch::data::DataLoaderOptions(rank_batch()));
   const int64_t first_step = position_.step;
+  used_ = 0;
   double loss_sum = 0;
   int64_t images = 0;
   absl::Duration training_time;
@@ -144,6 +146,7 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   for (const torch::data::Example<>& batch : *loader) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double loss, Step(batch));
     ++position_.step;
+    used_ += batch.target.size(0);
     loss_sum += loss;
     images += batch.target.size(0) * ranks();
     training_time += absl::Now() - start;
@@ -167,6 +170,7 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   report.training_time = training_time;
   LOCKSTEP_ASSIGN_OR_RETURN(report.accuracy, TestAccuracy());
   position_ = {position_.epoch + 1, 0};
+  used_ = 0;
   return report;
 }
 
@@ -231,8 +235,7 @@ absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
 absl::Status Trainer::Save() {
   if (config_.checkpoint_dir.empty() || rank() != 0) return absl::OkStatus();
   sampler_.set_epoch(position_.epoch);
-  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_,
-                      sampler_.State(position_.step * rank_batch()));
+  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_, sampler_.State(used_));
 }
 
 absl::Status Trainer::DryRun() {

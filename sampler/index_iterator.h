@@ -1,0 +1,53 @@
+// Iterates over what a torch::data sampler gives, one index at a time.
+
+#ifndef LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
+#define LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
+
+#include <torch/data/samplers/base.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+namespace lockstep::sampler {
+
+// An input iterator over the indices that `sampler`, which outlives it, gives from where it is.
+class IndexIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = int64_t;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const int64_t*;
+  using reference = int64_t;
+
+  IndexIterator() = default;  // The end.
+  explicit IndexIterator(torch::data::samplers::Sampler<>* sampler) : sampler_(sampler) { ++*this; }
+
+  int64_t operator*() const { return index_; }
+  IndexIterator& operator++() {
+    const std::optional<std::vector<size_t>> next = sampler_->next(1);
+    if (next) {
+      index_ = static_cast<int64_t>(next->front());
+    } else {
+      sampler_ = nullptr;
+    }
+    return *this;
+  }
+  IndexIterator operator++(int) {
+    const IndexIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const IndexIterator& a, const IndexIterator& b) { return a.sampler_ == b.sampler_; }
+  friend bool operator!=(const IndexIterator& a, const IndexIterator& b) { return !(a == b); }
+
+ private:
+  torch::data::samplers::Sampler<>* sampler_ = nullptr;
+  int64_t index_ = 0;
+};
+
+}  // namespace lockstep::sampler
+
+#endif  // LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_

@@ -1,0 +1,39 @@
+// The order of one epoch, whatever it comes from.
+
+#ifndef LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
+#define LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
+
+#include <cstdint>
+#include <variant>
+
+#include "lockstep/sampler/feistel_permutation.h"
+#include "lockstep/sampler/sampler_state.h"
+#include "lockstep/sampler/torch_permutation.h"
+
+namespace lockstep::sampler::internal {
+
+// The indices [0, size), at places [0, size). Made at once; what a permutation costs falls due as its places are asked.
+class Order {
+ public:
+  static Order Sequential(int64_t size) { return Order(size, Ascending{}); }
+  static Order Shuffled(int64_t size, Permutation permutation, int64_t seed, int64_t epoch);
+
+  // The indices at places first, first + stride, ..., count of them, where a place of size or beyond is that place
+  // modulo size. The first count - 1 such places lie below 2^63.
+  void Fill(uint64_t first, int64_t stride, int64_t count, int64_t* indices);
+
+ private:
+  struct Ascending {
+    void Fill(int64_t first, int64_t stride, int64_t count, int64_t* indices) const;
+  };
+  using From = std::variant<Ascending, TorchPermutation, FeistelPermutation>;
+
+  Order(int64_t size, From from) : size_(size), from_(std::move(from)) {}
+
+  int64_t size_;
+  From from_;
+};
+
+}  // namespace lockstep::sampler::internal
+
+#endif  // LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
