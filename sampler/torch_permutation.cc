@@ -35,7 +35,7 @@ size_t BytesOf(int64_t size) {
 
 }  // namespace
 
-TorchPermutation::Generator::Generator(uint32_t seed) {
+TorchPermutation::Generator::Generator(uint32_t seed) : state_(624) {
   state_[0] = seed;
   for (uint32_t i = 1; i < state_.size(); ++i) {
     state_[i] = 1812433253 * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;

@@ -3,10 +3,10 @@
 #ifndef LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
 #define LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace lockstep::sampler {
 
@@ -49,7 +49,7 @@ class TorchPermutation {
    private:
     void Refill();
 
-    std::array<uint32_t, 624> state_;
+    std::vector<uint32_t> state_;  // No array, so that what holds this or another permutation is small.
     int used_ = 624;
   };
 
