@@ -33,6 +33,13 @@ size_t BytesOf(int64_t size) {
   return bytes < kHugePage ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
+void* Map(size_t bytes) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  madvise(data, bytes, MADV_HUGEPAGE);  // Where there are none, nothing is lost.
+  return data;
+}
+
 }  // namespace
 
 TorchPermutation::Generator::Generator(uint32_t seed) : state_(624) {
@@ -64,14 +71,7 @@ inline uint32_t TorchPermutation::Generator::operator()() {
 
 void TorchPermutation::Zeros::Unmap::operator()(void* data) const { munmap(data, bytes); }
 
-TorchPermutation::Zeros::Zeros(size_t bytes)
-    : data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), Unmap{bytes}) {
-  if (data_.get() == MAP_FAILED) {
-    data_.release();
-    throw std::bad_alloc();
-  }
-  madvise(data_.get(), bytes, MADV_HUGEPAGE);  // Where there are none, nothing is lost.
-}
+TorchPermutation::Zeros::Zeros(size_t bytes) : data_(Map(bytes), Unmap{bytes}) {}
 
 TorchPermutation::Zeros::Zeros(const Zeros& other) : Zeros(other.data_.get_deleter().bytes) {
   std::memcpy(data_.get(), other.data_.get(), data_.get_deleter().bytes);
