@@ -29,6 +29,19 @@ inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, siz
   return indices;
 }
 
+// The next `count` indices in one batch.
+inline std::vector<int64_t> First(torch::data::samplers::Sampler<>& sampler, size_t count) {
+  const std::vector<size_t> batch = sampler.next(count).value();
+  return {batch.begin(), batch.end()};
+}
+
+// FNV-1a over whole indices in place of bytes, as hash_of() in the scripts that write golden files.
+inline uint64_t HashOf(const std::vector<int64_t>& indices) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int64_t index : indices) hash = (hash ^ index) * 0x100000001b3;
+  return hash;
+}
+
 inline std::vector<int64_t> UpTo(int64_t size) {
   std::vector<int64_t> values(size);
   std::iota(values.begin(), values.end(), 0);
