@@ -46,7 +46,7 @@ struct RandomSamplerOptions {
 // another thread uses the same copy; the generator has a lock of its own.
 //
 // Inside LibTorch's interfaces there is no status to return, so the members that say so throw what LibTorch throws for
-// a bad value: c10::ValueError. Where memory runs out, next() and load() throw what LibTorch throws.
+// a bad value: c10::ValueError. Where memory runs out, next() and load() throw what LibTorch or the C++ library throws.
 class RandomSampler : public torch::data::samplers::Sampler<> {
  public:
   // Draws nothing. InvalidArgument where size or num_samples is not in [1, 2^62], or the generator is not a CPU one.
