@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/sampler_state.h"
 
 namespace lockstep::sampler {
 
@@ -65,6 +66,7 @@ class WeightedSampler : public torch::data::samplers::Sampler<> {
   int64_t epoch() const { return places_.epoch(); }
   int64_t num_samples() const { return places_.num_samples(); }
   int64_t total_size() const { return places_.total_size(); }
+  int64_t num_remaining() const { return places_.num_remaining(); }
   SamplerState State(int64_t consumed) const { return places_.State(consumed); }
   absl::Status Restore(const SamplerState& state);
 

@@ -176,6 +176,19 @@ TEST(WeightedSampler, RestoreGoesOnInMidEpochOnce) {
   EXPECT_EQ(Drain(other), whole);
 }
 
+TEST(WeightedSampler, RestoreGoesOnOnAnotherNumberOfRanks) {
+  const std::vector<int64_t> all = EpochOf(Make(Rising(), 50, Options()), 0);
+  const SamplerState state = Make(Rising(), 50, Options(2, 0)).State(10);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    WeightedSampler sampler = Make(Rising(), 50, Options(3, rank));
+    ASSERT_TRUE(sampler.Restore(state).ok());
+    EXPECT_EQ(sampler.num_remaining(), 10);
+    const std::vector<int64_t> rest = Drain(sampler);
+    ASSERT_THAT(rest, SizeIs(10));
+    for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(rest[i], all[20 + rank + 3 * i]);
+  }
+}
+
 TEST(WeightedSampler, RestoreNamesWhatDiffers) {
   WeightedSampler sampler = Make(Rising(), 50, Options());
   EXPECT_EQ(sampler.Restore(Make(Rising(), 40, Options()).State(3)),
