@@ -1,0 +1,57 @@
+#include "lockstep/sampler/evaluation_sampler.h"
+
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/status.h"
+#include "lockstep/sampler/internal/checks.h"
+
+namespace lockstep::sampler {
+
+absl::StatusOr<EvaluationSampler> EvaluationSampler::Create(int64_t size, EvaluationSamplerOptions options) {
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckInRange("EvaluationSampler: size", 1, internal::kMaxSize, size));
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank("EvaluationSampler", options.num_replicas, options.rank));
+  return EvaluationSampler(size, options);
+}
+
+int64_t EvaluationSampler::num_samples() const {
+  return options_.rank < size_ ? (size_ - options_.rank - 1) / options_.num_replicas + 1 : 0;
+}
+
+void EvaluationSampler::reset(std::optional<size_t> new_size) {
+  const bool go_on = std::exchange(restored_, false) && !new_size;
+  if (new_size) size_ = internal::NewSizeOrThrow("EvaluationSampler", *new_size);
+  if (!go_on) position_ = 0;
+}
+
+std::optional<std::vector<size_t>> EvaluationSampler::next(size_t batch_size) {
+  internal::ThrowIfEmptyBatch("EvaluationSampler", batch_size);
+  restored_ = false;
+  const int64_t remaining = num_samples() - position_;
+  if (remaining == 0) return std::nullopt;
+  std::vector<size_t> batch(std::min<size_t>(batch_size, remaining));
+  for (size_t& index : batch) index = options_.rank + position_++ * options_.num_replicas;
+  return batch;
+}
+
+void EvaluationSampler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("size", size_);
+  archive.write("num_replicas", options_.num_replicas);
+  archive.write("consumed", position_);
+}
+
+void EvaluationSampler::load(torch::serialize::InputArchive& archive) {
+  using internal::ReadInt;
+  using internal::ThrowValueErrorUnlessOk;
+  const int64_t consumed = ReadInt(archive, "consumed");
+  ThrowValueErrorUnlessOk(internal::CheckSame("EvaluationSampler::load: size", size_, ReadInt(archive, "size")));
+  ThrowValueErrorUnlessOk(internal::CheckSame("EvaluationSampler::load: num_replicas", options_.num_replicas,
+                                              ReadInt(archive, "num_replicas")));
+  ThrowValueErrorUnlessOk(internal::CheckInRange("EvaluationSampler::load: consumed", 0, num_samples(), consumed));
+  position_ = consumed;
+  restored_ = true;
+}
+
+}  // namespace lockstep::sampler

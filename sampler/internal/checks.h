@@ -1,0 +1,37 @@
+// What samplers check, and how they say what is wrong. `name` is the sampler and the thing: "RandomSampler: size".
+
+#ifndef LOCKSTEP_SAMPLER_INTERNAL_CHECKS_H_
+#define LOCKSTEP_SAMPLER_INTERNAL_CHECKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace torch::serialize {
+class InputArchive;
+}
+
+namespace lockstep::sampler::internal {
+
+// Up to here a size and a number of ranks add up without overflow.
+constexpr int64_t kMaxSize = int64_t{1} << 62;
+
+// InvalidArgument unless low <= found <= high, or expected == found.
+absl::Status CheckInRange(absl::string_view name, int64_t low, int64_t high, int64_t found);
+absl::Status CheckSame(absl::string_view name, int64_t expected, int64_t found);
+// InvalidArgument unless num_replicas is positive and rank is one of [0, num_replicas).
+absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t rank);
+
+// These throw c10::ValueError: where the status is an error, the size is not in [1, kMaxSize], batch_size is 0.
+void ThrowValueErrorUnlessOk(const absl::Status& status);
+int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
+void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
+
+int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key);
+
+}  // namespace lockstep::sampler::internal
+
+#endif  // LOCKSTEP_SAMPLER_INTERNAL_CHECKS_H_

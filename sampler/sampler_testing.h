@@ -1,0 +1,96 @@
+// What tests of samplers share.
+
+#ifndef LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
+#define LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
+
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
+#include <torch/data/samplers/base.h>
+#include <torch/serialize/archive.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lockstep::sampler {
+
+// What next() gives up to the end of the epoch.
+inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, size_t batch_size = 3) {
+  std::vector<int64_t> indices;
+  while (std::optional<std::vector<size_t>> batch = sampler.next(batch_size)) {
+    indices.insert(indices.end(), batch->begin(), batch->end());
+  }
+  return indices;
+}
+
+// The next `count` indices in one batch.
+inline std::vector<int64_t> First(torch::data::samplers::Sampler<>& sampler, size_t count) {
+  const std::vector<size_t> batch = sampler.next(count).value();
+  return {batch.begin(), batch.end()};
+}
+
+// FNV-1a over whole indices in place of bytes, as hash_of() in the scripts that write golden files.
+inline uint64_t HashOf(const std::vector<int64_t>& indices) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int64_t index : indices) hash = (hash ^ index) * 0x100000001b3;
+  return hash;
+}
+
+inline std::vector<int64_t> UpTo(int64_t size) {
+  std::vector<int64_t> values(size);
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+// `to` reads what `from` writes.
+inline void Transfer(const torch::data::samplers::Sampler<>& from, torch::data::samplers::Sampler<>& to) {
+  torch::serialize::OutputArchive out;
+  from.save(out);
+  std::stringstream stream;
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  to.load(in);
+}
+
+// The message of the c10::ValueError that f throws.
+template <typename F>
+std::string ValueErrorOf(F f) {
+  try {
+    f();
+  } catch (const c10::ValueError& error) {
+    return error.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+// A dataset whose batch is the request itself.
+class Identity : public torch::data::datasets::BatchDataset<Identity, std::vector<size_t>> {
+ public:
+  std::vector<size_t> get_batch(at::ArrayRef<size_t> indices) override { return indices.vec(); }
+  std::optional<size_t> size() const override { return 103; }
+};
+
+template <typename Sampler>
+auto MakeLoader(const Sampler& sampler, size_t workers) {
+  return torch::data::make_data_loader(
+      Identity(), sampler, torch::data::DataLoaderOptions().batch_size(8).workers(workers).enforce_ordering(true));
+}
+
+// The indices of one epoch of a loader.
+template <typename Loader>
+std::vector<int64_t> Epoch(Loader& loader) {
+  std::vector<int64_t> indices;
+  for (const std::vector<size_t>& batch : *loader) indices.insert(indices.end(), batch.begin(), batch.end());
+  return indices;
+}
+
+}  // namespace lockstep::sampler
+
+#endif  // LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
