@@ -1,8 +1,5 @@
 // An epoch that is left in the middle and taken up again, on any number of ranks.
 
-#include <torch/data/dataloader.h>
-#include <torch/data/datasets/base.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -14,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/sampler/distributed_batch_sampler.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
 namespace {
@@ -173,39 +171,28 @@ TEST(Continuation, OfFewerIndicesThanRanksGivesEachRankOne) {
   EXPECT_THAT(visited, ElementsAre(8, 9, 0, 1, 2));
 }
 
-// A dataset whose batch is the request itself.
-class Identity : public torch::data::datasets::BatchDataset<Identity, std::vector<size_t>> {
- public:
-  std::vector<size_t> get_batch(at::ArrayRef<size_t> indices) override { return indices.vec(); }
-  std::optional<size_t> size() const override { return 103; }
-};
-
 // Two ranks with loaders that prefetch stop after one batch each; three go on.
 TEST(Continuation, CountsWhatTrainingUsedAndNotWhatALoaderPrefetched) {
   Epoch epoch;
   epoch.size = 103;
-  const auto loader = [](const DistributedSampler& sampler) {
-    return torch::data::make_data_loader(
-        Identity(), sampler, torch::data::DataLoaderOptions().batch_size(8).workers(2).enforce_ordering(true));
-  };
   std::vector<int64_t> visited;
   SamplerState state;
   for (int64_t rank = 0; rank < 2; ++rank) {
     const DistributedSampler sampler = epoch.Rank(2, rank);
-    auto two = loader(sampler);
+    auto two = MakeLoader(sampler, /*workers=*/2);
     const std::vector<size_t> batch = *two->begin();
     visited.insert(visited.end(), batch.begin(), batch.end());
     state = sampler.State(static_cast<int64_t>(batch.size()));
   }
   for (int64_t rank = 0; rank < 3; ++rank) {
     DistributedSampler sampler = epoch.Rank(3, rank);
-    auto three = loader(sampler);
+    auto three = MakeLoader(sampler, /*workers=*/2);
     ASSERT_TRUE(sampler.Restore(state).ok());
     for (const std::vector<size_t>& batch : *three) visited.insert(visited.end(), batch.begin(), batch.end());
   }
   ASSERT_EQ(visited.size(), 103);  // 16 and then 87 = 3 x 29: nothing is repeated
   std::sort(visited.begin(), visited.end());
-  for (int64_t i = 0; i < 103; ++i) EXPECT_EQ(visited[i], i);
+  EXPECT_EQ(visited, UpTo(103));
 }
 
 TEST(Continuation, OfBatchesMayHaveAnotherBatchSize) {

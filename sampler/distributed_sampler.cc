@@ -10,51 +10,18 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/status.h"
+#include "lockstep/sampler/internal/checks.h"
 
 namespace lockstep::sampler {
-namespace {
 
-// Up to here total_size() is below 2^63 for any num_replicas: it is under size + num_replicas, and is num_replicas
-// where that is larger.
-constexpr int64_t kMaxSize = int64_t{1} << 62;
-
-std::string Text(int64_t value) { return absl::StrCat(value); }
-std::string Text(bool value) { return value ? "true" : "false"; }
-std::string Text(Permutation value) { return std::string(PermutationName(value)); }
-
-template <typename T>
-absl::Status CheckSame(absl::string_view field, T expected, T found) {
-  if (expected == found) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("DistributedSampler::Restore: ", field, ": expected ", Text(expected), ", found ", Text(found)));
-}
-
-absl::Status CheckInRange(absl::string_view field, int64_t low, int64_t high, int64_t found) {
-  if (low <= found && found <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("DistributedSampler: ", field, ": expected a value in [", low, ", ", high, "], found ", found));
-}
-
-absl::Status CheckNumReplicas(int64_t num_replicas) {
-  if (num_replicas > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("DistributedSampler: num_replicas: expected a positive number, found ", num_replicas));
-}
-
-void ThrowValueErrorUnlessOk(const absl::Status& status) {
-  TORCH_CHECK_VALUE(status.ok(), std::string(status.message()));
-}
-
-c10::IValue ReadField(torch::serialize::InputArchive& archive, const std::string& key) {
-  c10::IValue value;
-  archive.read(key, value);
-  return value;
-}
-
-}  // namespace
+using internal::CheckInRange;
+using internal::CheckNumReplicas;
+using internal::CheckSame;
+using internal::ReadBool;
+using internal::ReadInt;
+using internal::ThrowValueErrorUnlessOk;
 
 // What copies of one sampler have in common.
 struct DistributedSampler::Shared {
@@ -66,9 +33,8 @@ struct DistributedSampler::Shared {
 };
 
 absl::StatusOr<DistributedSampler> DistributedSampler::Create(int64_t size, DistributedSamplerOptions options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("size", 1, kMaxSize, size));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumReplicas(options.num_replicas));
-  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("rank", 0, options.num_replicas - 1, options.rank));
+  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("DistributedSampler: size", 1, internal::kMaxSize, size));
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank("DistributedSampler", options.num_replicas, options.rank));
   return DistributedSampler(size, options);
 }
 
@@ -138,19 +104,21 @@ SamplerState DistributedSampler::StateAt(const Pass& pass, int64_t consumed) con
 
 SamplerState DistributedSampler::State(int64_t consumed) const {
   const Pass pass = CurrentPass();
-  ThrowValueErrorUnlessOk(CheckInRange("consumed", 0, NumSamplesFrom(pass.start), consumed));
+  ThrowValueErrorUnlessOk(CheckInRange("DistributedSampler: consumed", 0, NumSamplesFrom(pass.start), consumed));
   return StateAt(pass, consumed);
 }
 
 absl::Status DistributedSampler::Restore(const SamplerState& state) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame("size", size_, state.size));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame("seed", options_.seed, state.seed));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame("shuffle", options_.shuffle, state.shuffle));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame("drop_last", options_.drop_last, state.drop_last));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame("permutation", options_.permutation, state.permutation));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumReplicas(state.num_replicas));
-  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("epoch", 0, std::numeric_limits<int64_t>::max(), state.epoch));
-  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("consumed", 0, size_, state.consumed));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame("DistributedSampler::Restore: size", size_, state.size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame("DistributedSampler::Restore: seed", options_.seed, state.seed));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame("DistributedSampler::Restore: shuffle", options_.shuffle, state.shuffle));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame("DistributedSampler::Restore: drop_last", options_.drop_last, state.drop_last));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame("DistributedSampler::Restore: permutation", PermutationName(options_.permutation),
+                                     PermutationName(state.permutation)));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumReplicas("DistributedSampler", state.num_replicas));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckInRange("DistributedSampler: epoch", 0, std::numeric_limits<int64_t>::max(), state.epoch));
+  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("DistributedSampler: consumed", 0, size_, state.consumed));
   started_ = false;
   absl::MutexLock lock(&shared_->mutex);
   shared_->pass = {state.epoch, state.consumed};
@@ -162,12 +130,7 @@ absl::Status DistributedSampler::Restore(const SamplerState& state) {
 void DistributedSampler::reset(std::optional<size_t> new_size) {
   started_ = false;
   order_.reset();
-  if (new_size) {
-    TORCH_CHECK_VALUE(1 <= *new_size && *new_size <= kMaxSize,
-                      "DistributedSampler::reset: new_size: expected a value in [1, ", kMaxSize, "], found ",
-                      *new_size);
-    size_ = static_cast<int64_t>(*new_size);
-  }
+  if (new_size) size_ = internal::NewSizeOrThrow("DistributedSampler", *new_size);
   {
     absl::MutexLock lock(&shared_->mutex);
     const bool go_on = std::exchange(shared_->restored, false) && shared_->restored_size == size_;
@@ -180,7 +143,7 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
 }
 
 std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
-  TORCH_CHECK_VALUE(batch_size > 0, "DistributedSampler::next: expected a batch_size of at least 1, found 0");
+  internal::ThrowIfEmptyBatch("DistributedSampler", batch_size);
   if (!started_) reset();
   const int64_t remaining = NumSamplesFrom(pass_.start) - position_;
   if (remaining == 0) {
@@ -214,14 +177,14 @@ void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   SamplerState state;
-  state.size = ReadField(archive, "size").toInt();
-  state.num_replicas = ReadField(archive, "num_replicas").toInt();
-  state.seed = ReadField(archive, "seed").toInt();
-  state.epoch = ReadField(archive, "epoch").toInt();
-  state.consumed = ReadField(archive, "consumed").toInt();
-  state.shuffle = ReadField(archive, "shuffle").toBool();
-  state.drop_last = ReadField(archive, "drop_last").toBool();
-  if (ReadField(archive, "feistel").toBool()) state.permutation = Permutation::kFeistel;
+  state.size = ReadInt(archive, "size");
+  state.num_replicas = ReadInt(archive, "num_replicas");
+  state.seed = ReadInt(archive, "seed");
+  state.epoch = ReadInt(archive, "epoch");
+  state.consumed = ReadInt(archive, "consumed");
+  state.shuffle = ReadBool(archive, "shuffle");
+  state.drop_last = ReadBool(archive, "drop_last");
+  if (ReadBool(archive, "feistel")) state.permutation = Permutation::kFeistel;
   ThrowValueErrorUnlessOk(Restore(state));
 }
 

@@ -1,8 +1,6 @@
 #include "lockstep/sampler/distributed_sampler.h"
 
 #include <c10/util/Exception.h>
-#include <torch/data/dataloader.h>
-#include <torch/data/datasets/base.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -10,7 +8,6 @@
 #include <fstream>
 #include <limits>
 #include <new>
-#include <numeric>
 #include <set>
 #include <sstream>
 #include <string>
@@ -18,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
 namespace {
@@ -40,15 +38,6 @@ DistributedSampler Make(int64_t size, DistributedSamplerOptions options) {
   return DistributedSampler::Create(size, options).value();
 }
 
-// What next() gives up to the end of the epoch.
-std::vector<int64_t> Drain(DistributedSampler& sampler, size_t batch_size = 3) {
-  std::vector<int64_t> indices;
-  while (std::optional<std::vector<size_t>> batch = sampler.next(batch_size)) {
-    indices.insert(indices.end(), batch->begin(), batch->end());
-  }
-  return indices;
-}
-
 // All ranks' indices in the order they were dealt out.
 std::vector<int64_t> Interleaved(int64_t size, int64_t num_replicas, bool shuffle, bool drop_last) {
   std::vector<std::vector<int64_t>> ranks;
@@ -65,23 +54,6 @@ std::vector<int64_t> Interleaved(int64_t size, int64_t num_replicas, bool shuffl
 std::vector<int64_t> Sorted(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
   return values;
-}
-
-std::vector<int64_t> UpTo(int64_t size) {
-  std::vector<int64_t> values(size);
-  std::iota(values.begin(), values.end(), 0);
-  return values;
-}
-
-// The message of the c10::ValueError that f throws.
-template <typename F>
-std::string ValueErrorOf(F f) {
-  try {
-    f();
-  } catch (const c10::ValueError& error) {
-    return error.what_without_backtrace();
-  }
-  return "nothing was thrown";
 }
 
 TEST(DistributedSampler, DealsEachIndexToOneRank) {
@@ -139,7 +111,7 @@ TEST(DistributedSampler, NeedsNoMemoryForTheOrderWithoutShuffle) {
 }
 
 TEST(DistributedSampler, GivesPythonsOrderInEveryGoldenCase) {
-  std::ifstream file("sampler/distributed_sampler_golden.txt");
+  std::ifstream file("sampler/peer/distributed_sampler_golden.txt");
   int cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {
     SCOPED_TRACE(line);
@@ -155,9 +127,7 @@ TEST(DistributedSampler, GivesPythonsOrderInEveryGoldenCase) {
     EXPECT_EQ(sampler.num_samples(), num_samples);
     EXPECT_EQ(sampler.total_size(), total_size);
     const std::vector<int64_t> indices = sampler.Indices();
-    uint64_t found = 0xcbf29ce484222325;  // FNV-1a, as hash_of() in distributed_sampler_golden.py.
-    for (const int64_t index : indices) found = (found ^ index) * 0x100000001b3;
-    EXPECT_EQ(found, hash);
+    EXPECT_EQ(HashOf(indices), hash);
     const std::vector<int64_t> full{std::istream_iterator<int64_t>(words), {}};
     if (!full.empty()) {
       EXPECT_EQ(indices, full);
@@ -433,26 +403,9 @@ TEST(DistributedSampler, ThrowsWhereATorchOrderFindsNoMemory) {
   EXPECT_THROW(sampler.next(1), std::bad_alloc);
 }
 
-// A dataset whose batch is the request itself.
-class Identity : public torch::data::datasets::BatchDataset<Identity, std::vector<size_t>> {
- public:
-  std::vector<size_t> get_batch(at::ArrayRef<size_t> indices) override { return indices.vec(); }
-  std::optional<size_t> size() const override { return 103; }
-};
-
 class InADataLoader : public testing::TestWithParam<size_t> {
  protected:
-  auto Loader(const DistributedSampler& sampler) {
-    return torch::data::make_data_loader(
-        Identity(), sampler, torch::data::DataLoaderOptions().batch_size(8).workers(GetParam()).enforce_ordering(true));
-  }
-
-  template <typename Loader>
-  std::vector<int64_t> Epoch(Loader& loader) {
-    std::vector<int64_t> indices;
-    for (const std::vector<size_t>& batch : *loader) indices.insert(indices.end(), batch.begin(), batch.end());
-    return indices;
-  }
+  auto Loader(const DistributedSampler& sampler) { return MakeLoader(sampler, /*workers=*/GetParam()); }
 };
 
 TEST_P(InADataLoader, SetEpochChangesTheOrder) {

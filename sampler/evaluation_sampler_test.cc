@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/sampler/sampler_testing.h"
+#include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
 namespace {

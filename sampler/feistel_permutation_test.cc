@@ -76,7 +76,7 @@ TEST(FeistelPermutation, StaysInRangeAndApartAtTheLargestSizes) {
 }
 
 TEST(FeistelPermutation, KeepsItsOrdersForEver) {
-  std::ifstream file("sampler/feistel_permutation_golden.txt");
+  std::ifstream file("sampler/peer/feistel_permutation_golden.txt");
   int lines = 0;
   for (int64_t size, seed, epoch, position, index; file >> size >> seed >> epoch >> position >> index; ++lines) {
     EXPECT_EQ(FeistelPermutation(size, seed, epoch)(position), index) << size << ' ' << seed << ' ' << epoch;

@@ -102,21 +102,21 @@ void RandomSampler::save(torch::serialize::OutputArchive& archive) const {
   if (!state.defined()) state = at::empty({0}, at::kByte);  // There is no generator yet.
   archive.write("size", size_);
   archive.write("num_samples", num_samples());
-  archive.write("replacement", int64_t{options_.replacement});
-  archive.write("has_generator", int64_t{options_.generator.defined()});
+  archive.write("replacement", options_.replacement);
+  archive.write("has_generator", options_.generator.defined());
   archive.write("consumed", position_);
   archive.write("start_state", state, /*is_buffer=*/true);
 }
 
 void RandomSampler::load(torch::serialize::InputArchive& archive) {
-  const auto check = [&](const std::string& field, int64_t expected) {
+  const auto check = [&](const std::string& field, auto expected, auto found) {
     internal::ThrowValueErrorUnlessOk(
-        internal::CheckSame(absl::StrCat("RandomSampler::load: ", field), expected, internal::ReadInt(archive, field)));
+        internal::CheckSame(absl::StrCat("RandomSampler::load: ", field), expected, found));
   };
-  check("size", size_);
-  check("num_samples", num_samples());
-  check("replacement", int64_t{options_.replacement});
-  check("has_generator", int64_t{options_.generator.defined()});
+  check("size", size_, internal::ReadInt(archive, "size"));
+  check("num_samples", num_samples(), internal::ReadInt(archive, "num_samples"));
+  check("replacement", options_.replacement, internal::ReadBool(archive, "replacement"));
+  check("has_generator", options_.generator.defined(), internal::ReadBool(archive, "has_generator"));
   const int64_t consumed = internal::ReadInt(archive, "consumed");
   internal::ThrowValueErrorUnlessOk(
       internal::CheckInRange("RandomSampler::load: consumed", 0, num_samples(), consumed));

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/sampler/sampler_testing.h"
+#include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
 namespace {
@@ -82,7 +82,7 @@ TEST(RandomSampler, DrawsEveryIndexEquallyOftenWithReplacement) {
 }
 
 TEST(RandomSampler, GivesPythonsOrderInEveryGoldenCase) {
-  std::ifstream file("sampler/random_sampler_golden.txt");
+  std::ifstream file("sampler/peer/random_sampler_golden.txt");
   int cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {
     SCOPED_TRACE(line);
@@ -245,8 +245,8 @@ TEST(RandomSampler, LoadNamesWhatDiffersAndChangesNothing) {
   };
   EXPECT_EQ(error(11, WithGenerator(6)), "RandomSampler::load: size: expected 11, found 10");
   EXPECT_EQ(error(10, WithGenerator(6, Options(false, 20))), "RandomSampler::load: num_samples: expected 20, found 10");
-  EXPECT_EQ(error(10, WithGenerator(6, Options(true))), "RandomSampler::load: replacement: expected 1, found 0");
-  EXPECT_EQ(error(10, {}), "RandomSampler::load: has_generator: expected 0, found 1");
+  EXPECT_EQ(error(10, WithGenerator(6, Options(true))), "RandomSampler::load: replacement: expected true, found false");
+  EXPECT_EQ(error(10, {}), "RandomSampler::load: has_generator: expected false, found true");
 }
 
 // A generator of no CPU.

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/sampler/sampler_testing.h"
+#include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
 namespace {
@@ -88,7 +88,7 @@ TEST(WeightedSampler, RanksTakeTurnsInWhatOneWouldDraw) {
 }
 
 TEST(WeightedSampler, GivesPythonsOrderInEveryGoldenCase) {
-  std::ifstream file("sampler/weighted_sampler_golden.txt");
+  std::ifstream file("sampler/peer/weighted_sampler_golden.txt");
   int cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {
     SCOPED_TRACE(line);

@@ -13,17 +13,28 @@ absl::Status CheckInRange(absl::string_view name, int64_t low, int64_t high, int
   return absl::InvalidArgumentError(absl::StrCat(name, ": expected a value in [", low, ", ", high, "], found ", found));
 }
 
-absl::Status CheckSame(absl::string_view name, int64_t expected, int64_t found) {
+absl::Status CheckSame(absl::string_view name, absl::string_view expected, absl::string_view found) {
   if (expected == found) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", found ", found));
 }
 
+absl::Status CheckSame(absl::string_view name, int64_t expected, int64_t found) {
+  return CheckSame(name, absl::string_view(absl::StrCat(expected)), absl::string_view(absl::StrCat(found)));
+}
+
+absl::Status CheckSame(absl::string_view name, bool expected, bool found) {
+  return CheckSame(name, absl::string_view(expected ? "true" : "false"), absl::string_view(found ? "true" : "false"));
+}
+
+absl::Status CheckNumReplicas(absl::string_view sampler, int64_t num_replicas) {
+  if (num_replicas > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(sampler, ": num_replicas: expected a positive number, found ", num_replicas));
+}
+
 absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t rank) {
-  if (num_replicas <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(sampler, ": num_replicas: expected a positive number, found ", num_replicas));
-  }
-  return CheckInRange(absl::StrCat(sampler, ": rank"), 0, num_replicas - 1, rank);
+  const absl::Status status = CheckNumReplicas(sampler, num_replicas);
+  return status.ok() ? CheckInRange(absl::StrCat(sampler, ": rank"), 0, num_replicas - 1, rank) : status;
 }
 
 void ThrowValueErrorUnlessOk(const absl::Status& status) {
@@ -40,10 +51,18 @@ void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size) {
   TORCH_CHECK_VALUE(batch_size > 0, std::string(sampler), "::next: expected a batch_size of at least 1, found 0");
 }
 
-int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key) {
+namespace {
+
+c10::IValue Read(torch::serialize::InputArchive& archive, const std::string& key) {
   c10::IValue value;
   archive.read(key, value);
-  return value.toInt();
+  return value;
 }
+
+}  // namespace
+
+int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key) { return Read(archive, key).toInt(); }
+
+bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key) { return Read(archive, key).toBool(); }
 
 }  // namespace lockstep::sampler::internal

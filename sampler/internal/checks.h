@@ -22,7 +22,10 @@ constexpr int64_t kMaxSize = int64_t{1} << 62;
 // InvalidArgument unless low <= found <= high, or expected == found.
 absl::Status CheckInRange(absl::string_view name, int64_t low, int64_t high, int64_t found);
 absl::Status CheckSame(absl::string_view name, int64_t expected, int64_t found);
-// InvalidArgument unless num_replicas is positive and rank is one of [0, num_replicas).
+absl::Status CheckSame(absl::string_view name, bool expected, bool found);
+absl::Status CheckSame(absl::string_view name, absl::string_view expected, absl::string_view found);
+// InvalidArgument unless num_replicas is positive, and unless rank is one of [0, num_replicas).
+absl::Status CheckNumReplicas(absl::string_view sampler, int64_t num_replicas);
 absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t rank);
 
 // These throw c10::ValueError: where the status is an error, the size is not in [1, kMaxSize], batch_size is 0.
@@ -31,6 +34,7 @@ int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
 
 int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key);
+bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key);
 
 }  // namespace lockstep::sampler::internal
 

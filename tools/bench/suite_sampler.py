@@ -13,7 +13,7 @@ PEER = "python_distributed_sampler"
 # case: what both programs call it. Their results must be equal.
 CASES = {"first_index/torch/1.28M/8ranks": "first_index", "epoch/torch/1.28M/8ranks": "epoch"}
 # Ours alone, and what else may be measured beside it.
-FEISTEL_CASE = "first_index/feistel/1e9/8ranks"
+FEISTEL_CASE = "first_index/feistel/1e9"
 
 
 def add_arguments(parser):

@@ -1,7 +1,7 @@
 // What tests of samplers share.
 
-#ifndef LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
-#define LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
+#ifndef LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_
+#define LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_
 
 #include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
@@ -93,4 +93,4 @@ std::vector<int64_t> Epoch(Loader& loader) {
 
 }  // namespace lockstep::sampler
 
-#endif  // LOCKSTEP_SAMPLER_SAMPLER_TESTING_H_
+#endif  // LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_
