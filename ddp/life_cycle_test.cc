@@ -155,6 +155,27 @@ TEST(LifeCycle, GradientsOutliveTheHandleAndItsBuckets) {
   });
 }
 
+// Buckets are laid out anew in the second forward, which is when the old ones' memory is free only if no gradient is
+// left in it.
+TEST(LifeCycle, GradientsMoveIntoTheNewBucketsUnlessSomebodyHoldsThem) {
+  OnRanks(2, [](ProcessGroup& group) {
+    Options options;
+    options.bucket_cap_mb = 1e-6;
+    auto ddp = Wrapped(SeededMlp(1), group, options);
+    const torch::Tensor batch = Share(Batch(8, 4, 0), group);
+    ddp(batch).pow(2).mean().backward();
+    const torch::Tensor held = ddp.parameters()[0].grad();
+    const std::vector<torch::Tensor> gradients = Gradients(ddp.parameters());
+    std::vector<const void*> places;
+    const torch::Tensor loss = ddp(batch).pow(2).mean();
+    for (const torch::Tensor& parameter : ddp.parameters()) places.push_back(parameter.grad().const_data_ptr());
+    ExpectClose(Gradients(ddp.parameters()), gradients);
+    EXPECT_TRUE(ddp.parameters()[0].grad().is_same(held));
+    loss.backward();
+    for (size_t i = 1; i < places.size(); ++i) EXPECT_EQ(ddp.parameters()[i].grad().const_data_ptr(), places[i]) << i;
+  });
+}
+
 TEST(LifeCycle, SeveralModulesShareAGroup) {
   OnRanks(2, [](ProcessGroup& group) {
     for (const Options& options : EveryWay()) {

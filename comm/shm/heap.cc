@@ -1,5 +1,7 @@
 #include "lockstep/comm/shm/heap.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -9,7 +11,16 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
+constexpr size_t kPage = 4096;
+
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Advice: where it is not taken, the pages stay.
+void ReturnPages(char* data, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const size_t begin = RoundUp(address, kPage), end = (address + bytes) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE);
+}
 
 }  // namespace
 
@@ -39,6 +50,7 @@ void Heap::Free(char* pointer) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto used = used_.find(pointer - data_);
   if (used == used_.end()) return;
+  if (used->second >= kReturned) ReturnPages(pointer, used->second);
   auto hole = free_.emplace(*used).first;
   used_.erase(used);
   const auto next = std::next(hole);

@@ -10,9 +10,12 @@
 namespace lockstep::comm::shm {
 
 // First fit over [data, data + bytes). The bookkeeping is this process's own: another rank's damage cannot reach it.
-// Thread-safe. Freed pages stay with the heap for the next allocation.
+// Thread-safe. The pages of a freed block of kReturned bytes or more go back to the system; those of smaller ones stay
+// for the next allocation.
 class Heap {
  public:
+  static constexpr size_t kReturned = size_t{1} << 20;
+
   Heap(char* data, size_t bytes);
 
   // 64-byte aligned, and 2 MiB aligned from that size on, so that huge pages fit. Null if there is no room. Contents

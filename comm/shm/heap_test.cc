@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <map>
@@ -63,6 +66,29 @@ TEST_F(HeapTest, BlocksNeverOverlapAndFreedOnesJoin) {
   for (const auto& block : blocks) heap_.Free(block.first);
   EXPECT_EQ(heap_.used_bytes(), 0U);
   EXPECT_NE(heap_.Allocate(kBytes - (size_t{4} << 20)), nullptr);
+}
+
+TEST(Heap, ReturnsThePagesOfLargeBlocks) {
+  const int file = memfd_create("heap_test", 0);
+  ASSERT_EQ(ftruncate(file, kBytes), 0);
+  void* const data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const auto resident = [file] {
+    struct stat status;
+    EXPECT_EQ(fstat(file, &status), 0);
+    return static_cast<size_t>(status.st_blocks) * 512;
+  };
+  Heap heap(static_cast<char*>(data), kBytes);
+  char* const small = heap.Allocate(100000);
+  memset(small, 1, 100000);
+  char* const large = heap.Allocate(3 * Heap::kReturned);
+  memset(large, 1, 3 * Heap::kReturned);
+  EXPECT_GE(resident(), 3 * Heap::kReturned + 100000);
+  heap.Free(large);
+  EXPECT_LT(resident(), Heap::kReturned);
+  EXPECT_EQ(small[99999], 1);
+  munmap(data, kBytes);
+  close(file);
 }
 
 }  // namespace

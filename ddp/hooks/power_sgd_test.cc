@@ -277,7 +277,8 @@ std::vector<at::Tensor> TwoParameters(Factory factory, ProcessGroup& group, bool
 TEST(PowerSgd, KeepsErrorsAndWarmStartsInANewLayoutOfTheBuckets) {
   OnRanks(2, [](ProcessGroup& group) {
     const auto one = TwoParameters(PowerSgd, group, false), two = TwoParameters(PowerSgd, group, true);
-    for (int step = 0; step < 4; ++step) EXPECT_TRUE(one[step].equal(two[step])) << "step " << step;
+    // A matrix product's last bits may depend on where in a bucket its factors lie. Lost errors make 1 and more.
+    for (int step = 0; step < 4; ++step) EXPECT_LT(Distance(one[step], two[step]), 1e-4) << "step " << step;
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include "lockstep/ddp/internal/reducer.h"
 
+#include <malloc.h>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
@@ -112,7 +114,7 @@ void Reducer::BuildBuckets(const std::vector<std::vector<int>>& layout) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].delayed) delayed.push_back(static_cast<int>(i));
   }
-  // Memory that no gradient lives in is free for the new buckets.
+  const std::vector<int> moved = MoveGradientsOut();  // so that the new buckets take the memory of the old
   buckets_.clear();
   for (State& state : states_) state.slot = Slot();
   for (const std::vector<int>& indices : layout) buckets_.push_back(MakeBucket(indices));
@@ -121,6 +123,7 @@ void Reducer::BuildBuckets(const std::vector<std::vector<int>>& layout) {
     buckets_.push_back(MakeBucket(delayed));
     buckets_.back().delayed = true;
   }
+  MoveGradientsIn(moved);
   std::vector<BucketStatistics> statistics;
   for (Bucket& bucket : buckets_) {
     bucket.for_hook.is_last = bucket.index + 1 == static_cast<int>(buckets_.size());
@@ -240,6 +243,11 @@ void Reducer::RebuildIfDue() {
   std::vector<std::vector<int>> present = BucketLayout();
   present.resize(ordered_);
   if (layout != present) BuildBuckets(layout);
+  // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their memory,
+  // as much as all buckets have, beside what forward is about to ask for.
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
   rebuilt_ = true;
 }
 

@@ -132,6 +132,8 @@ class Reducer {
   void MarkUnused();
   void MarkReady(int index);
   void AllocateSlots(Bucket& bucket);
+  std::vector<int> MoveGradientsOut();
+  void MoveGradientsIn(const std::vector<int>& parameters);
   void ExpectBirths(const std::vector<int>& parameters);
   bool BornInPlace(int index);
   void MoveToOtherMemory(Bucket& bucket);

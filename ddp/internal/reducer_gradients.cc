@@ -70,6 +70,28 @@ void Reducer::CopyIntoSlot(int index, bool used) {
   }
 }
 
+// Gives whatever lives in the slots memory of its own. Returns the parameters whose gradients these are.
+std::vector<int> Reducer::MoveGradientsOut() {
+  std::vector<int> moved;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Slot& slot = states_[i].slot;
+    if (!slot.tensor().defined()) continue;
+    const at::Tensor& gradient = parameters_[i].tensor.grad();
+    if (gradient.defined() && slot.Holds(gradient)) moved.push_back(static_cast<int>(i));
+    slot.Reclaim();
+  }
+  return moved;
+}
+
+void Reducer::MoveGradientsIn(const std::vector<int>& parameters) {
+  for (const int i : parameters) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!options_.gradient_as_bucket_view && !Unshared(gradient, arriving_)) continue;
+    Copy(states_[i].slot.tensor(), gradient);
+    gradient = states_[i].slot.tensor();
+  }
+}
+
 // The gradients that are still to come, where nobody holds what their slots have.
 void Reducer::ExpectBirths(const std::vector<int>& parameters) {
   for (const int i : parameters) {

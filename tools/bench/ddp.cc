@@ -38,6 +38,7 @@
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/statistics.h"
 #include "lockstep/models/resnet.h"
+#include "lockstep/tools/bench/peak_memory.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(case, "mlp_4x64/b32",
@@ -53,6 +54,9 @@ DEFINE_bool(
 DEFINE_bool(gradient_allocator, false, "ddp::InstallGradientAllocator()");
 DEFINE_string(trace, "",
               "rank R writes its last step to this file's name and .R, for Perfetto and for trace_picture.py");
+DEFINE_bool(memory, false,
+            "instead of times: the largest proportional set size of a rank, sampled over all steps, between which "
+            "gradients are kept so that local training has them too");
 DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
 
 namespace lockstep {
@@ -100,7 +104,7 @@ class Trainer {
 
   // The loss.
   at::Tensor Step() {
-    optimizer_.zero_grad();
+    optimizer_.zero_grad(/*set_to_none=*/!FLAGS_memory);
     const at::Tensor loss = at::cross_entropy_loss(model_.forward(batch_.inputs), batch_.targets);
     loss.backward();
     optimizer_.step();
@@ -142,8 +146,29 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The largest of all ranks' values, printed by one.
+absl::Status Report(comm::ProcessGroup& group, const std::string& name, const char* figure, double value, double loss) {
+  at::Tensor largest = at::full({1}, value, at::kDouble);
+  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(largest, comm::ReduceOp::kMax));
+  if (group.rank() == 0) {
+    std::cout << nlohmann::json({{"case", name}, {figure, largest.item<double>()}, {"loss", loss}}) << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+template <typename Model>
+absl::Status RunForMemory(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Trainer<Model> trainer) {
+  double loss = 0;
+  PeakMemory peak;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
+    for (int step = 0; step < lengths.steps; ++step) loss = trainer.Step().template item<double>();
+  }));
+  return Report(group, name, "peak_bytes", static_cast<double>(peak.Bytes()), loss);
+}
+
 template <typename Model>
 absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Trainer<Model> trainer) {
+  if (FLAGS_memory) return RunForMemory(group, name, lengths, std::move(trainer));
   double loss = 0;
   std::vector<double> seconds;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
@@ -154,12 +179,7 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
     for (int step = 0; step < lengths.steps; ++step) seconds.push_back(trainer.TimedStep());
   }));
   if (!FLAGS_trace.empty()) LOCKSTEP_RETURN_IF_ERROR(WriteTrace(trainer.model(), group.rank()));
-  at::Tensor slowest = at::full({1}, Median(seconds), at::kDouble);
-  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(slowest, comm::ReduceOp::kMax));
-  if (group.rank() == 0) {
-    std::cout << nlohmann::json({{"case", name}, {"seconds", slowest.item<double>()}, {"loss", loss}}) << std::endl;
-  }
-  return absl::OkStatus();
+  return Report(group, name, "seconds", Median(seconds), loss);
 }
 
 template <typename Net>
