@@ -278,6 +278,7 @@ void Collective::ReducePart(uint64_t round) {
 }
 
 void Collective::ReduceInPlace() {
+  if (port_.size == 1) return;  // every reduction of one input is that input, and it is in its place
   char* const segment = reinterpret_cast<char*>(&port_.layout.header());
   absl::InlinedVector<const char*, 8> inputs;
   absl::InlinedVector<char*, 8> outputs;
