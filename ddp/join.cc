@@ -17,12 +17,13 @@ at::Tensor Number(const internal::Replica& replica, float value) {
 
 }  // namespace
 
-Join::Join(std::initializer_list<Joinable> modules, const JoinOptions& options) : options_(options) {
+Join::Join(std::initializer_list<Joinable> modules, const JoinOptions& options)
+    : options_(options), progress_(std::make_shared<internal::JoinProgress>()) {
   if (!options.enable) return;
   internal::JoinMode mode;
   mode.divide_by_initial_world_size = options.divide_by_initial_world_size;
   mode.stop_together = options.throw_on_early_termination;
-  mode.active = std::make_shared<int>(0);
+  mode.progress = progress_;
   for (const Joinable& module : modules) {
     mode.announce = replicas_.empty();
     replicas_.push_back(module.replica_);
@@ -39,6 +40,10 @@ void Join::End() {
 
 absl::Status Join::Finish() {
   if (replicas_.empty()) return absl::OkStatus();
+  if (!progress_->stopped.ok()) {
+    End();
+    return progress_->stopped;
+  }
   absl::Status kept;
   const absl::Status spoken =
       TorchStatus(absl::StrCat("rank ", replicas_.front()->group().rank(), ": Join"), [&] { kept = KeepCompany(); });

@@ -4,6 +4,7 @@
 #define LOCKSTEP_DDP_JOIN_H_
 
 #include <initializer_list>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,7 +63,8 @@ class Join {
   Join& operator=(const Join&) = delete;
 
   // To be called once this rank has no inputs left. Blocks until no rank has. OutOfRange: see
-  // throw_on_early_termination. Otherwise the errors of the group's collectives.
+  // throw_on_early_termination; on a rank whose forward threw that, the same again. Otherwise the errors of the group's
+  // collectives.
   absl::Status Finish();
 
  private:
@@ -71,6 +73,7 @@ class Join {
 
   std::vector<internal::Replica*> replicas_;
   const JoinOptions options_;
+  const std::shared_ptr<internal::JoinProgress> progress_;
 };
 
 }  // namespace lockstep::ddp

@@ -304,6 +304,21 @@ TEST(Join, OnEarlyTerminationEveryRankStopsNamingTheRank) {
   EXPECT_EQ(results[2], absl::OutOfRangeError("rank 2 stops: rank 1 has no inputs left"));
 }
 
+TEST(Join, WhoCatchesAnEarlyTerminationFindsItAgain) {
+  const auto results = RunRanks(2, [](ProcessGroup& group) {
+    auto ddp = Wrapped(SeededMlp(3), group);
+    JoinOptions options;
+    options.throw_on_early_termination = true;
+    Join join({ddp}, options);
+    if (group.rank() == 1) return join.Finish();
+    EXPECT_ANY_THROW(Train(ddp, group, 3));
+    EXPECT_ANY_THROW(Train(ddp, group, 3));
+    return join.Finish();
+  });
+  EXPECT_EQ(results[0], absl::OutOfRangeError("rank 0 stops: rank 1 has no inputs left"));
+  EXPECT_EQ(results[1], absl::OutOfRangeError("rank 1 has no inputs left; other ranks have"));
+}
+
 TEST(Join, WithEvenInputsNobodyStopsEarly) {
   JoinOptions options;
   options.throw_on_early_termination = true;

@@ -18,7 +18,6 @@ class CastParameters {
   // The parameters are themselves again, and gradients in the dtype are cast to theirs. Nothing where not cast.
   void Restore();
 
-  bool is_cast() const { return is_cast_; }
 
  private:
   const std::vector<at::Tensor> parameters_;

@@ -141,7 +141,7 @@ void Replica::PrepareForward() {
 // The order is PyTorch's.
 void Replica::ExchangeBeforeForward(bool computes_gradients) {
   if (join_ && join_->announce) AnnounceNotFinished();
-  if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(*join_->active);
+  if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
   if (computes_gradients) reducer_->RebuildIfDue();
   if (BroadcastsBuffers()) BroadcastBuffers();
   if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
@@ -178,6 +178,7 @@ std::vector<at::Tensor> Replica::ChangeOutputs(std::vector<at::Tensor> outputs) 
 
 // With Join: the ranks that have inputs add one each.
 void Replica::AnnounceNotFinished() {
+  ThrowIfError(join_->progress->stopped);
   const at::Tensor active = at::full({1}, 1.0f, at::device(device()));
   ThrowIfError(group_->AllReduce(active));
   if (join_->stop_together) {
@@ -186,12 +187,13 @@ void Replica::AnnounceNotFinished() {
     ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
     const int rank = static_cast<int>(finished.item<float>()) - 1;
     if (rank >= 0) {
-      ThrowIfError(absl::OutOfRangeError(absl::StrCat("rank ", group_->rank(),
-                                                      " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
-                                                      " has no inputs left")));
+      join_->progress->stopped = absl::OutOfRangeError(
+          absl::StrCat("rank ", group_->rank(), " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
+                       " has no inputs left"));
+      ThrowIfError(join_->progress->stopped);
     }
   }
-  *join_->active = static_cast<int>(active.item<float>());
+  join_->progress->active = static_cast<int>(active.item<float>());
 }
 
 int Replica::AnyRank(bool candidate) {

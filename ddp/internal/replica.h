@@ -22,9 +22,15 @@
 namespace lockstep::ddp::internal {
 
 // What Join asks of a replica's forward passes.
+// Of all replicas of a Join.
+struct JoinProgress {
+  int active = 0;        // how many ranks are not finished, as the first replica learns
+  absl::Status stopped;  // why all ranks stop, once they do
+};
+
 struct JoinMode {
-  bool announce = false;        // that this rank is not finished: the first replica of a Join does
-  std::shared_ptr<int> active;  // how many ranks are not, as the first replica learns; of all replicas of a Join
+  bool announce = false;  // that this rank is not finished: the first replica of a Join does
+  std::shared_ptr<JoinProgress> progress;
   bool divide_by_initial_world_size = true;
   bool stop_together = false;
 };

@@ -27,8 +27,6 @@ class Slot {
   void Reclaim();
 
  private:
-  void Alias();
-
   at::Tensor buffer_;
   at::Tensor tensor_;
 };
