@@ -20,6 +20,7 @@
 #include "lockstep/examples/fashion_mnist/reporter.h"
 #include "lockstep/examples/fashion_mnist/snapshot.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/evaluation_sampler.h"
 
 namespace lockstep::examples {
 namespace {
@@ -204,20 +205,21 @@ absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
   return OverRanks(loss.item<float>(), comm::ReduceOp::kAvg);
 }
 
-// The share of all test images that are classified right. Ranks take every ranks()-th image, so each counts exactly
-// once.
+// The share of all test images that are classified right; each counts exactly once.
 absl::StatusOr<double> Trainer::TestAccuracy() {
   const torch::NoGradGuard no_grad;
   net_->eval();
   const int64_t size = test_.labels().size(0);
+  sampler::EvaluationSamplerOptions options;
+  options.num_replicas = ranks();
+  options.rank = rank();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::EvaluationSampler::Create(size, options));
   int64_t correct = 0, seen = 0;
-  for (int64_t next = rank(); next < size;) {
-    std::vector<int64_t> indices;
-    for (; next < size && static_cast<int64_t>(indices.size()) < 1000; next += ranks()) indices.push_back(next);
-    const torch::data::Example<> batch = test_.Batch(indices);
+  while (const auto indices = sampler.next(1000)) {
+    const torch::data::Example<> batch = test_.Batch(std::vector<int64_t>(indices->begin(), indices->end()));
     // The module itself: under DDP each forward is collective, and ranks may have different numbers of batches here.
     correct += net_(Normalized(batch.data)).argmax(1).eq(batch.target).sum().item<int64_t>();
-    seen += static_cast<int64_t>(indices.size());
+    seen += static_cast<int64_t>(indices->size());
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const double all_correct, OverRanks(correct, comm::ReduceOp::kSum));
   LOCKSTEP_ASSIGN_OR_RETURN(const double all_seen, OverRanks(seen, comm::ReduceOp::kSum));
