@@ -134,7 +134,7 @@ TEST(DistributedSampler, GivesPythonsOrderInEveryGoldenCase) {
     }
     EXPECT_EQ(Drain(sampler, 7), indices);
   }
-  EXPECT_EQ(cases, 422);
+  EXPECT_EQ(cases, 3022);
 }
 
 TEST(DistributedSampler, WorksWithoutAReset) {

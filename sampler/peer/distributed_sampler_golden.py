@@ -55,11 +55,11 @@ def cases():
     yield 50000, 3, 2, 17, 5, 1, 0
     yield 50000, 3, 2, 17, 5, 1, 1
     generator = random.Random(11)
-    for _ in range(40):
+    for _ in range(400):
         yield random_case(generator, 40, 70)
-    for _ in range(80):
+    for _ in range(1200):
         yield random_case(generator, 60, 9)
-    for _ in range(80):
+    for _ in range(1200):
         yield random_case(generator, 3000, 9)
 
 
