@@ -403,6 +403,14 @@ TEST(DistributedSampler, ThrowsWhereATorchOrderFindsNoMemory) {
   EXPECT_THROW(sampler.next(1), std::bad_alloc);
 }
 
+TEST(DistributedSampler, ARestoredPlaceIsStillThereAfterAResetWithoutMemory) {
+  DistributedSampler sampler = Make(int64_t{1} << 62, Options(8, 7));
+  const SamplerState state = sampler.State(5);
+  ASSERT_TRUE(sampler.Restore(state).ok());
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(sampler.reset(), std::bad_alloc);
+  EXPECT_EQ(sampler.State(0), state);
+}
+
 class InADataLoader : public testing::TestWithParam<size_t> {
  protected:
   auto Loader(const DistributedSampler& sampler) { return MakeLoader(sampler, /*workers=*/GetParam()); }
