@@ -15,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/sampler/internal/checks.h"
 #include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
@@ -291,6 +292,29 @@ TEST(DistributedSampler, AnArchiveKeepsAPositionThatIsNotYetUsed) {
   DistributedSampler other = Make(6, Options(1, 0, false));
   other.load(in);
   EXPECT_THAT(Drain(other), ElementsAre(4, 5));
+}
+
+TEST(DistributedSampler, NamesWhatAnArchiveLacks) {
+  torch::serialize::OutputArchive out;
+  out.write("size", int64_t{6});
+  out.write("num_replicas", true);
+  std::stringstream stream;
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  const auto error = [](auto load) {
+    try {
+      load();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string("nothing was thrown");
+  };
+  DistributedSampler sampler = Make(6, Options(1, 0));
+  EXPECT_EQ(error([&] { sampler.load(in); }), "a sampler's archive: num_replicas: expected Int, found Bool");
+  EXPECT_EQ(error([&] { internal::ReadBool(in, "shuffle"); }),
+            "a sampler's archive: shuffle: expected Bool, found None");
+  EXPECT_EQ(Drain(sampler).size(), 6);
 }
 
 TEST(DistributedSampler, CreateNamesWhatIsWrong) {
