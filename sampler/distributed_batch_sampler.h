@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -92,9 +93,15 @@ class DistributedBatchSampler::Iterator {
   explicit Iterator(DistributedBatchSampler* batches) : batches_(batches), batch_(batches->next()) {}
 
   const std::vector<size_t>& operator*() const { return *batch_; }
+  const std::vector<size_t>* operator->() const { return &*batch_; }
   Iterator& operator++() {
     batch_ = batches_->next();
     return *this;
+  }
+  Iterator operator++(int) {
+    const Iterator before = *this;
+    ++*this;
+    return before;
   }
   friend bool operator==(const Iterator& a, const Iterator& b) { return a.batch_.has_value() == b.batch_.has_value(); }
   friend bool operator!=(const Iterator& a, const Iterator& b) { return !(a == b); }

@@ -42,6 +42,14 @@ TEST(DistributedBatchSampler, GivesEachRankItsShareInBatches) {
   EXPECT_THAT(Drain(rank1), ElementsAre(ElementsAre(1, 3, 5, 7), ElementsAre(9, 0)));
 }
 
+TEST(DistributedBatchSampler, HasAnInputIterator) {
+  DistributedBatchSampler batches = Make(5, Options(1, 0, 2));
+  DistributedBatchSampler::Iterator i = batches.begin();
+  EXPECT_EQ(i->size(), 2);
+  EXPECT_THAT(*i++, ElementsAre(0, 1));
+  EXPECT_THAT(Batches(i, batches.end()), ElementsAre(ElementsAre(2, 3), ElementsAre(4)));
+}
+
 TEST(DistributedBatchSampler, DropLastLeavesOutTheShortBatch) {
   DistributedBatchSampler batches = Make(11, Options(2, 1, 4, /*drop_last=*/true));
   EXPECT_EQ(batches.num_batches(), 1);

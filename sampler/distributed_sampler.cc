@@ -7,7 +7,6 @@
 #include <limits>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -133,12 +132,13 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
   if (new_size) size_ = internal::NewSizeOrThrow("DistributedSampler", *new_size);
   {
     absl::MutexLock lock(&shared_->mutex);
-    const bool go_on = std::exchange(shared_->restored, false) && shared_->restored_size == size_;
-    if (!go_on) shared_->pass.start = 0;
-    pass_ = shared_->pass;
+    const bool go_on = shared_->restored && shared_->restored_size == size_;
+    pass_ = {shared_->pass.epoch, go_on ? shared_->pass.start : 0};
+    order_ = OrderOf(pass_.epoch);  // First, so that a restored place is still there where memory runs out.
+    shared_->pass = pass_;
+    shared_->restored = false;
   }
   position_ = 0;
-  order_ = OrderOf(pass_.epoch);
   started_ = true;
 }
 

@@ -67,7 +67,8 @@ struct DistributedSamplerOptions {
 // thread at a time.
 //
 // Inside LibTorch's interfaces there is no status to return, so the members that say so throw what LibTorch throws for
-// a bad value: c10::ValueError. Where memory runs out, Indices(), reset() and next() throw std::bad_alloc.
+// a bad value: c10::ValueError. Where memory runs out, Indices(), reset() and next() throw std::bad_alloc, or where no
+// vector can be as long std::length_error.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   // A sampler at the start of epoch 0. InvalidArgument where size is not in [1, 2^62], num_replicas is not positive, or
@@ -117,7 +118,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   IndexIterator end() { return IndexIterator(); }
 
   // Writes the State() after what next() has given out, and goes there as Restore() does. load() throws c10::ValueError
-  // where Restore() returns an error, and c10::Error where the archive lacks a field.
+  // where Restore() returns an error, and c10::Error where the archive lacks a field or it has another type.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -15,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/sampler/internal/checks.h"
 #include "lockstep/sampler/testing/samplers.h"
 
 namespace lockstep::sampler {
@@ -293,6 +294,29 @@ TEST(DistributedSampler, AnArchiveKeepsAPositionThatIsNotYetUsed) {
   EXPECT_THAT(Drain(other), ElementsAre(4, 5));
 }
 
+TEST(DistributedSampler, NamesWhatAnArchiveLacks) {
+  torch::serialize::OutputArchive out;
+  out.write("size", int64_t{6});
+  out.write("num_replicas", true);
+  std::stringstream stream;
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  const auto error = [](auto load) {
+    try {
+      load();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string("nothing was thrown");
+  };
+  DistributedSampler sampler = Make(6, Options(1, 0));
+  EXPECT_EQ(error([&] { sampler.load(in); }), "a sampler's archive: num_replicas: expected Int, found Bool");
+  EXPECT_EQ(error([&] { internal::ReadBool(in, "shuffle"); }),
+            "a sampler's archive: shuffle: expected Bool, found None");
+  EXPECT_EQ(Drain(sampler).size(), 6);
+}
+
 TEST(DistributedSampler, CreateNamesWhatIsWrong) {
   const auto error = [](int64_t size, int64_t num_replicas, int64_t rank) {
     return DistributedSampler::Create(size, Options(num_replicas, rank)).status();
@@ -401,6 +425,14 @@ TEST(DistributedSampler, FeistelShufflesAnySizeAtOnce) {
 TEST(DistributedSampler, ThrowsWhereATorchOrderFindsNoMemory) {
   DistributedSampler sampler = Make(int64_t{1} << 62, Options(8, 7));
   EXPECT_THROW(sampler.next(1), std::bad_alloc);
+}
+
+TEST(DistributedSampler, ARestoredPlaceIsStillThereAfterAResetWithoutMemory) {
+  DistributedSampler sampler = Make(int64_t{1} << 62, Options(8, 7));
+  const SamplerState state = sampler.State(5);
+  ASSERT_TRUE(sampler.Restore(state).ok());
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(sampler.reset(), std::bad_alloc);
+  EXPECT_EQ(sampler.State(0), state);
 }
 
 class InADataLoader : public testing::TestWithParam<size_t> {

@@ -12,7 +12,7 @@ namespace lockstep::sampler {
 // Where a shuffled order comes from.
 enum class Permutation {
   // TorchPermutation: torch.randperm with a CPU generator seeded with seed + epoch, bit by bit. Takes up to 4 bytes an
-  // index of the dataset (8 from 2^32 indices on), and as much time as the part of the order that is used.
+  // index of the dataset (8 above 2^32 of them), and as much time as the part of the order that is used.
   kTorch,
   // FeistelPermutation: an order of our own, of which any place is at hand at once. Takes no memory and no set-up.
   kFeistel,

@@ -47,7 +47,8 @@ struct WeightedSamplerOptions {
 // taken. Thread safety is DistributedSampler's: set_epoch(), epoch(), State() and the sizes may be called while another
 // thread uses another copy.
 //
-// Inside LibTorch's interfaces there is no status to return, so the members that say so throw c10::ValueError.
+// Inside LibTorch's interfaces there is no status to return, so the members that say so throw c10::ValueError. Where
+// memory runs out, reset() and next() throw what LibTorch throws; after that, Restore() once more to go on.
 class WeightedSampler : public torch::data::samplers::Sampler<> {
  public:
   // A sampler at the start of epoch 0, which has drawn nothing. InvalidArgument where

@@ -53,16 +53,25 @@ void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size) {
 
 namespace {
 
+// None where there is no such field.
 c10::IValue Read(torch::serialize::InputArchive& archive, const std::string& key) {
   c10::IValue value;
-  archive.read(key, value);
+  archive.try_read(key, value);
   return value;
 }
 
 }  // namespace
 
-int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key) { return Read(archive, key).toInt(); }
+int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key) {
+  const c10::IValue value = Read(archive, key);
+  TORCH_CHECK(value.isInt(), "a sampler's archive: ", key, ": expected Int, found ", value.tagKind());
+  return value.toInt();
+}
 
-bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key) { return Read(archive, key).toBool(); }
+bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key) {
+  const c10::IValue value = Read(archive, key);
+  TORCH_CHECK(value.isBool(), "a sampler's archive: ", key, ": expected Bool, found ", value.tagKind());
+  return value.toBool();
+}
 
 }  // namespace lockstep::sampler::internal

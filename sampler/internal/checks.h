@@ -33,6 +33,7 @@ void ThrowValueErrorUnlessOk(const absl::Status& status);
 int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
 
+// These throw c10::Error where the archive has no such field or it is of another type.
 int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key);
 bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key);
 

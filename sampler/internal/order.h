@@ -4,6 +4,7 @@
 #define LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
 
 #include <cstdint>
+#include <utility>
 #include <variant>
 
 #include "lockstep/sampler/feistel_permutation.h"
