@@ -47,7 +47,7 @@ struct DistributedSamplerOptions {
 //
 // To go on in the middle of an epoch, on as many ranks as before or on others, count what training has used:
 //
-//   if (resuming) sampler->Restore(state);  // then set_epoch(state.epoch), as ever
+//   if (resuming) LOCKSTEP_RETURN_IF_ERROR(sampler->Restore(state));  // then set_epoch(state.epoch), as ever
 //   int64_t consumed = 0;
 //   for (auto& batch : *loader) {
 //     Train(batch);
