@@ -264,33 +264,21 @@ TEST(DistributedSampler, AnArchiveKeepsWhatNextHasGiven) {
   sampler.set_epoch(5);
   ASSERT_TRUE(sampler.next(3));
   sampler.set_epoch(6);  // The epoch under way is still 5.
-  torch::serialize::OutputArchive out;
-  sampler.save(out);
-  std::stringstream stream;
-  out.save_to(stream);
-
-  torch::serialize::InputArchive in;
-  in.load_from(stream);
   DistributedSampler other = Make(20, Options(2, 1));
-  other.load(in);
+  Transfer(sampler, other);
   EXPECT_EQ(other.epoch(), 5);
   EXPECT_EQ(Drain(other), Drain(sampler));
 
   DistributedSampler smaller = Make(19, Options(2, 1));
-  EXPECT_EQ(ValueErrorOf([&] { smaller.load(in); }), "DistributedSampler::Restore: size: expected 19, found 20");
+  EXPECT_EQ(ValueErrorOf([&] { Transfer(sampler, smaller); }),
+            "DistributedSampler::Restore: size: expected 19, found 20");
 }
 
 TEST(DistributedSampler, AnArchiveKeepsAPositionThatIsNotYetUsed) {
   DistributedSampler sampler = Make(6, Options(1, 0, false));
   ASSERT_TRUE(sampler.Restore(sampler.State(4)).ok());
-  torch::serialize::OutputArchive out;
-  sampler.save(out);
-  std::stringstream stream;
-  out.save_to(stream);
-  torch::serialize::InputArchive in;
-  in.load_from(stream);
   DistributedSampler other = Make(6, Options(1, 0, false));
-  other.load(in);
+  Transfer(sampler, other);
   EXPECT_THAT(Drain(other), ElementsAre(4, 5));
 }
 

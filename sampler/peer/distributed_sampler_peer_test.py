@@ -7,6 +7,7 @@ import sys
 import unittest
 
 import distributed_sampler_golden as golden
+from torch.utils.data import BatchSampler
 
 CASES = 3000
 
@@ -21,12 +22,16 @@ def random_cases():
         yield golden.random_case(generator, max_size, max_replicas)
 
 
+def answers_to(lines):
+    text = "".join(" ".join(map(str, line)) + "\n" for line in lines)
+    run = subprocess.run([PRINT], input=text, capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()
+
+
 class DistributedSamplerPeerTest(unittest.TestCase):
     def test_gives_what_python_gives(self):
         cases = list(random_cases())
-        lines = "".join(" ".join(map(str, case)) + "\n" for case in cases)
-        run = subprocess.run([PRINT], input=lines, capture_output=True, text=True, check=True)
-        answers = run.stdout.splitlines()
+        answers = answers_to((*case, 0, 0) for case in cases)
         self.assertEqual(len(answers), CASES)
         total = 0
         for case, answer in zip(cases, answers):
@@ -37,6 +42,16 @@ class DistributedSamplerPeerTest(unittest.TestCase):
             )
             total += len(indices)
         print(f"{CASES} cases, {total} indices, all equal")
+
+    def test_gives_pythons_batches(self):
+        generator = random.Random(5)
+        cases = [golden.random_case(generator, 200, 9) for _ in range(500)]
+        batches = [(generator.randint(1, 30), generator.randrange(2)) for _ in cases]
+        answers = answers_to((*case, *batch) for case, batch in zip(cases, batches))
+        for case, (batch_size, drop_last), answer in zip(cases, batches, answers, strict=True):
+            sampler = BatchSampler(golden.indices_of(*case)[0], batch_size, bool(drop_last))
+            expected = [len(sampler), *(word for batch in sampler for word in ("|", *batch))]
+            self.assertEqual(answer, " ".join(map(str, expected)), (case, batch_size, drop_last))
 
     def test_the_golden_file_is_this_pytorchs(self):
         self.assertEqual(pathlib.Path(GOLDEN).read_text().splitlines(), list(golden.lines()))
