@@ -18,7 +18,6 @@ class CastParameters {
   // The parameters are themselves again, and gradients in the dtype are cast to theirs. Nothing where not cast.
   void Restore();
 
-
  private:
   const std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> full_, low_;

@@ -3,10 +3,9 @@
 
 #include "lockstep/ddp/internal/reducer.h"
 
-#include <malloc.h>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <malloc.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -243,8 +242,8 @@ void Reducer::RebuildIfDue() {
   std::vector<std::vector<int>> present = BucketLayout();
   present.resize(ordered_);
   if (layout != present) BuildBuckets(layout);
-  // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their memory,
-  // as much as all buckets have, beside what forward is about to ask for.
+    // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their
+    // memory, as much as all buckets have, beside what forward is about to ask for.
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
