@@ -242,11 +242,9 @@ void Reducer::RebuildIfDue() {
   std::vector<std::vector<int>> present = BucketLayout();
   present.resize(ordered_);
   if (layout != present) BuildBuckets(layout);
-    // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their
-    // memory, as much as all buckets have, beside what forward is about to ask for.
-#ifdef __GLIBC__
+  // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their memory,
+  // as much as all buckets have, beside what forward is about to ask for.
   malloc_trim(0);
-#endif
   rebuilt_ = true;
 }
 
