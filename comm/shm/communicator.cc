@@ -93,7 +93,7 @@ Communicator::Communicator(std::shared_ptr<Arena> arena, int rank, int size)
 Communicator::~Communicator() {
   std::lock_guard<std::mutex> lock(mutex_);
   const absl::Status ended = absl::CancelledError("the communicator was destroyed");
-  for (const auto& collective : collectives_) collective->Fail(ended);
+  for (const auto& collective : collectives_) collective->End(ended);
   mail_->Fail(ended);
 }
 
@@ -108,10 +108,12 @@ std::shared_ptr<char> Communicator::Allocate(size_t bytes) {
 
 std::shared_ptr<Call> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
+  // Every reduction of one input is that input, and it is in its place.
+  const bool is_done = port_->size == 1 && request.kind == Kind::kAllReduce;
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);
   CheckOthersLocked();
-  if (!failure_.ok()) {
-    call->Fail(failure_);
+  if (is_done || !failure_.ok()) {
+    call->End(failure_);
     return call;
   }
   collectives_.push_back(call);
@@ -281,7 +283,7 @@ void Communicator::FailLocked(const absl::Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
   for (const auto& collective : collectives_) {
-    if (!collective->done()) collective->Fail(status);
+    if (!collective->done()) collective->End(status);
   }
   collectives_.clear();
   mail_->Fail(status);

@@ -90,14 +90,13 @@ bool Collective::Step() {
     if (!open_ && staged_ > 0) again |= Open();
     moved |= again;
     if (open_ && finished_ == rounds_ && !done()) {
-      request_.owner.reset();
-      Finish(absl::OkStatus());
+      End(absl::OkStatus());
     }
   }
   return moved;
 }
 
-void Collective::Fail(const absl::Status& status) {
+void Collective::End(const absl::Status& status) {
   request_.owner.reset();
   Finish(status);
 }
@@ -107,7 +106,7 @@ bool Collective::Open() {
   absl::Status agreed = CheckHeaders();
   if (agreed.ok() && request_.kind == Kind::kAllToAll) agreed = CheckParts();
   if (!agreed.ok()) {
-    Fail(agreed);
+    End(agreed);
     return true;
   }
   open_ = true;
@@ -115,24 +114,32 @@ bool Collective::Open() {
 }
 
 absl::Status Collective::CheckHeaders() {
-  bool all_shared = true, any_shared = false;
+  bool all_shared = true, any_shared = false, agree = true;
   const CallHeader& first = port_.SlotOf(0, base_).header;
-  std::vector<std::string> calls = {absl::StrCat("rank 0 called ", Describe(first))};
   for (int r = 0; r < port_.size; ++r) {
     const CallHeader& header = port_.SlotOf(r, base_).header;
     all_shared &= header.shared != 0;
     any_shared |= header.shared != 0;
-    if (!Agree(first, header)) calls.push_back(absl::StrCat("rank ", r, " called ", Describe(header)));
+    agree &= Agree(first, header);
     // Damaged memory must not become a wild pointer.
     if (header.shared && (header.offset > port_.segment_bytes || header.bytes > port_.segment_bytes - header.offset)) {
       return absl::InternalError(absl::StrCat("rank ", r, "'s ", Describe(header), " lies outside the shared memory"));
     }
   }
-  if (calls.size() > 1)
-    return absl::InvalidArgumentError(absl::StrCat("the ranks disagree: ", absl::StrJoin(calls, "; ")));
+  if (!agree) return Disagreement();
   first_ = any_shared && !all_shared ? 1 : 0;
   ChooseWay(all_shared);
   return absl::OkStatus();
+}
+
+absl::Status Collective::Disagreement() const {
+  std::vector<std::string> calls;
+  const CallHeader& first = port_.SlotOf(0, base_).header;
+  for (int r = 0; r < port_.size; ++r) {
+    const CallHeader& header = port_.SlotOf(r, base_).header;
+    if (r == 0 || !Agree(first, header)) calls.push_back(absl::StrCat("rank ", r, " called ", Describe(header)));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the ranks disagree: ", absl::StrJoin(calls, "; ")));
 }
 
 // all_to_all: each rank's table of what it sends to whom is in its first slot.
@@ -278,7 +285,6 @@ void Collective::ReducePart(uint64_t round) {
 }
 
 void Collective::ReduceInPlace() {
-  if (port_.size == 1) return;  // every reduction of one input is that input, and it is in its place
   char* const segment = reinterpret_cast<char*>(&port_.layout.header());
   absl::InlinedVector<const char*, 8> inputs;
   absl::InlinedVector<char*, 8> outputs;

@@ -31,7 +31,7 @@ class Collective final : public Call {
   // Whether anything moved. Check done() afterwards.
   bool Step();
 
-  void Fail(const absl::Status& status);
+  void End(const absl::Status& status);
 
   // The round after the last; once done.
   uint64_t end_round() const { return base_ + rounds_; }
@@ -47,6 +47,7 @@ class Collective final : public Call {
 
   bool Open();
   absl::Status CheckHeaders();
+  absl::Status Disagreement() const;
   absl::Status CheckParts();
   void ChooseWay(bool all_shared);
   CallHeader OwnHeader() const;
