@@ -9,9 +9,8 @@ namespace lockstep::comm::shm {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kHugePage = size_t{2} << 20;
-
 constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 

@@ -139,7 +139,6 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   sampler_.set_epoch(position_.epoch);
   auto loader = torch::data::make_data_loader(train_.Stacked(), sampler_, torch::data::DataLoaderOptions(rank_batch()));
   const int64_t first_step = position_.step;
-  used_ = 0;
   double loss_sum = 0;
   int64_t images = 0;
   absl::Duration training_time;
