@@ -10,7 +10,7 @@ from measuring import in_words, lines_of, machine
 MARKS = ("<!-- measured checkpoint: begin -->", "<!-- measured checkpoint: end -->")
 TENSORS = 64
 # In one process and round.
-REPEAT = 5
+REPEAT = 3
 
 # case: ours, and the peers', each a program and what it calls the case.
 CASES = {
