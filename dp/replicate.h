@@ -74,7 +74,7 @@ template <typename Net>
 std::vector<Net> Replicate(const Net& net, const std::vector<c10::Device>& devices,
                            const ReplicateOptions& options = {}, std::function<Net()> make = nullptr) {
   TORCH_CHECK_VALUE(!devices.empty(), "Replicate: expected one device or more, found none");
-  internal::CheckOnDevice(*net, devices[0]);
+  internal::CheckOnDevice(*internal::PtrOf(net), devices[0]);
   return Replicas<Net>(net, devices, options, std::move(make)).Update(devices.size());
 }
 

@@ -37,6 +37,7 @@ void Workers::Run(size_t count, const std::function<void(size_t)>& f) {
 }
 
 void Workers::Loop(size_t index, int intra_op_threads) {
+  at::get_num_threads();  // a thread's first call sets it up, to what is for threads to come
   if (intra_op_threads > 0) at::set_num_threads(intra_op_threads);
   const auto is_called = [this, index]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return to_do_[index] || stopped_; };
   absl::MutexLock lock(&mutex_);
