@@ -3,6 +3,7 @@
   ./bazelw run //tools/bench:compare -- all_reduce [--json=FILE] [--markdown=FILE] [--rounds=N] [--sizes=4KiB,25MiB] [--ranks=2,4]
   ./bazelw run //tools/bench:compare -- checkpoint [--json=FILE] [--markdown=FILE] [--rounds=N] [--directory=/data]
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
+  ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
 
 Each round runs every program once, one after the other; a figure is the median of the rounds' medians. A ratio above 1 says that
@@ -19,9 +20,10 @@ import tempfile
 import suite_all_reduce
 import suite_checkpoint
 import suite_ddp
+import suite_dp
 import suite_sampler
 
-SUITES = {"all_reduce": suite_all_reduce, "checkpoint": suite_checkpoint, "ddp": suite_ddp, "sampler": suite_sampler}
+SUITES = {"all_reduce": suite_all_reduce, "checkpoint": suite_checkpoint, "ddp": suite_ddp, "dp": suite_dp, "sampler": suite_sampler}
 
 
 def write_between_marks(path, marks, text):

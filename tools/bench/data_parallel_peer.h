@@ -1,0 +1,24 @@
+// What //dp is measured beside.
+
+#ifndef LOCKSTEP_TOOLS_BENCH_DATA_PARALLEL_PEER_H_
+#define LOCKSTEP_TOOLS_BENCH_DATA_PARALLEL_PEER_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <vector>
+
+#include "lockstep/models/resnet.h"
+
+namespace lockstep {
+
+// A forward of the module on `devices`. On GPUs, with --config=cuda, by torch::nn::parallel::data_parallel. On the CPU,
+// for which LibTorch's own scatter and gather are not made, by its clone-every-call algorithm (clone_every_call.h).
+at::Tensor ForwardOfPeer(const torch::nn::Sequential& net, const at::Tensor& inputs,
+                         const std::vector<c10::Device>& devices);
+at::Tensor ForwardOfPeer(const models::ResNet& net, const at::Tensor& inputs, const std::vector<c10::Device>& devices);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_BENCH_DATA_PARALLEL_PEER_H_
