@@ -14,8 +14,13 @@ namespace lockstep::examples {
 namespace {
 
 nlohmann::ordered_json EpochJson(const char* event, const EpochReport& report) {
-  return {{"event", event},      {"epoch", report.epoch},       {"step", report.step},
-          {"loss", report.loss}, {"accuracy", report.accuracy}, {"examples_per_second", report.examples_per_second}};
+  return {{"event", event},
+          {"epoch", report.epoch},
+          {"step", report.step},
+          {"loss", report.loss},
+          {"accuracy", report.accuracy},
+          {"examples_per_second", report.examples_per_second},
+          {"seconds", absl::ToDoubleSeconds(report.training_time)}};
 }
 
 }  // namespace

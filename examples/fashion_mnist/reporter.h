@@ -34,8 +34,8 @@ struct EpochReport {
 // on a terminal and a line ten times an epoch elsewhere.
 //
 // The metrics file gets one JSON object a line: {"event": "step", "epoch", "step", "loss", "examples_per_second"},
-// {"event": "epoch", the same and "accuracy"} and {"event": "done", the same}. Numbers are written with all their
-// digits.
+// {"event": "epoch", the same, "accuracy" and "seconds"} and {"event": "done", the same of the last epoch}. Numbers are
+// written with all their digits.
 class Reporter {
  public:
   // `metrics_file` may be empty; `append` keeps what it holds, as for a run that is resumed.

@@ -2,6 +2,9 @@
 //
 //   bazel run //examples/fashion_mnist:train                     # two ranks on this machine
 //   bazel run //examples/fashion_mnist:train -- --parallel=none  # one process, no DDP
+//   bazel run //examples/fashion_mnist:train -- --parallel=dp    # one process, several devices: all visible GPUs, as
+//   CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, or slots of the CPU; by the recipe of PyTorch's tutorial
+//   bazel run //examples/fashion_mnist:train -- --parallel=compare   # that recipe three times, and a table
 //   bazel run //examples/fashion_mnist:train -- --checkpoint_dir=/tmp/run --checkpoint_every=20   # later with --resume
 //   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/fashion_mnist/train       # or under torchrun
 //   --no-python
@@ -20,22 +23,34 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
+#include "lockstep/examples/fashion_mnist/comparison.h"
 #include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/tools/launch/spawn.h"
 
-DEFINE_string(parallel, "ddp", "ddp: one process a rank, gradients averaged; none: one process.");
+DEFINE_string(parallel, "ddp",
+              "ddp: one process a rank, gradients averaged; dp: one process on several devices; none: one process; "
+              "compare: none, dp and ddp, one after the other, and a table of them.");
+DEFINE_string(
+    recipe, "",
+    "tuned: momentum, a schedule, shuffled and normalised images; tutorial: plain SGD at a low rate, images in "
+    "their order. Empty: tutorial for dp and compare, else tuned.");
+DEFINE_int32(cpu_slots, 2, "How many devices the CPU counts for under --parallel=dp where there is no GPU.");
 DEFINE_int32(nproc_per_node, 2,
              "Ranks to start under --parallel=ddp; a launcher that has started this program decides itself.");
 DEFINE_int64(epochs, 5, "How often to go through the training images.");
 DEFINE_int64(batch_size, 1024, "Images a step, over all ranks.");
-DEFINE_double(lr, 0.15,
-              "SGD's highest learning rate: it rises to it over three tenths of the run and then falls to 0.");
-DEFINE_double(momentum, 0.9, "SGD's momentum.");
+DEFINE_double(
+    lr, 0,
+    "SGD's learning rate; 0: the recipe's, 0.15 or 0.002. The tuned recipe rises to it over three tenths of the "
+    "run and then falls to 0.");
+DEFINE_double(momentum, -1, "SGD's momentum; -1: the recipe's, 0.9 or 0.");
 DEFINE_int64(seed, 0, "Of the initial parameters and the order of images.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory,
               "The folder of the four IDX files, plain or in gzip.");
@@ -63,17 +78,25 @@ bool IsDirectory(const std::string& path) {
 }
 
 absl::Status CheckFlags() {
-  if (FLAGS_parallel != "ddp" && FLAGS_parallel != "none") return FlagError("parallel", FLAGS_parallel, "ddp or none");
+  const std::set<std::string> parallel = {"ddp", "dp", "none", "compare"}, recipes = {"", "tuned", "tutorial"};
+  if (!parallel.count(FLAGS_parallel)) return FlagError("parallel", FLAGS_parallel, "ddp, dp, none or compare");
+  if (!recipes.count(FLAGS_recipe)) return FlagError("recipe", FLAGS_recipe, "tuned or tutorial");
+  if (FLAGS_cpu_slots < 1) return FlagError("cpu_slots", absl::StrCat(FLAGS_cpu_slots), "1 or more");
   if (FLAGS_nproc_per_node < 1) return FlagError("nproc_per_node", absl::StrCat(FLAGS_nproc_per_node), "1 or more");
   if (FLAGS_epochs < 1) return FlagError("epochs", absl::StrCat(FLAGS_epochs), "1 or more");
   if (FLAGS_batch_size < 1) return FlagError("batch_size", absl::StrCat(FLAGS_batch_size), "1 or more");
-  if (!(FLAGS_lr > 0)) return FlagError("lr", absl::StrCat(FLAGS_lr), "a positive number");
-  if (!(FLAGS_momentum >= 0)) return FlagError("momentum", absl::StrCat(FLAGS_momentum), "0 or more");
+  if (!(FLAGS_lr >= 0)) return FlagError("lr", absl::StrCat(FLAGS_lr), "a positive number");
+  if (!(FLAGS_momentum >= 0) && FLAGS_momentum != -1) {
+    return FlagError("momentum", absl::StrCat(FLAGS_momentum), "0 or more");
+  }
   if (FLAGS_checkpoint_every < 0)
     return FlagError("checkpoint_every", absl::StrCat(FLAGS_checkpoint_every), "0 or more");
   if (!(FLAGS_timeout > 0)) return FlagError("timeout", absl::StrCat(FLAGS_timeout), "a positive number of seconds");
   if (!FLAGS_checkpoint_dir.empty() && !IsDirectory(FLAGS_checkpoint_dir)) {
     return FlagError("checkpoint_dir", FLAGS_checkpoint_dir, "an existing folder");
+  }
+  if (FLAGS_parallel == "compare" && !(FLAGS_checkpoint_dir.empty() && FLAGS_metrics_file.empty())) {
+    return FlagError("parallel", FLAGS_parallel, "no --checkpoint_dir and no --metrics_file with it");
   }
   if (FLAGS_resume && FLAGS_checkpoint_dir.empty()) return FlagError("resume", "true", "--checkpoint_dir with it");
   if (FLAGS_checkpoint_every > 0 && FLAGS_checkpoint_dir.empty()) {
@@ -82,12 +105,22 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
+Recipe RecipeFromFlags() {
+  const bool is_tutorial =
+      FLAGS_recipe.empty() ? FLAGS_parallel == "dp" || FLAGS_parallel == "compare" : FLAGS_recipe == "tutorial";
+  Recipe recipe = is_tutorial ? kTutorial : kTuned;
+  if (FLAGS_lr > 0) recipe.lr = FLAGS_lr;
+  if (FLAGS_momentum >= 0) recipe.momentum = FLAGS_momentum;
+  return recipe;
+}
+
 TrainConfig ConfigFromFlags() {
   TrainConfig config;
   config.epochs = FLAGS_epochs;
   config.batch_size = FLAGS_batch_size;
-  config.lr = FLAGS_lr;
-  config.momentum = FLAGS_momentum;
+  config.recipe = RecipeFromFlags();
+  config.data_parallel = FLAGS_parallel == "dp";
+  config.cpu_slots = FLAGS_cpu_slots;
   config.seed = FLAGS_seed;
   config.data_dir = FLAGS_data_dir;
   config.checkpoint_dir = FLAGS_checkpoint_dir;
@@ -99,26 +132,36 @@ TrainConfig ConfigFromFlags() {
   return config;
 }
 
-absl::Status TrainAsRank() {
+absl::Status TrainAsRank(const TrainConfig& config) {
   comm::InitOptions options;
   options.backend = FLAGS_backend;
   options.init_method = FLAGS_init_method;
   options.timeout = absl::Seconds(FLAGS_timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  const absl::Status status = Train(ConfigFromFlags(), group.get());
+  const absl::Status status = Train(config, group.get());
   return Annotate(status, absl::StrCat("rank ", group->rank()));
 }
 
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
-  if (FLAGS_parallel == "none") return Train(ConfigFromFlags(), nullptr);
-  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return TrainAsRank(); });
+  const TrainConfig config = ConfigFromFlags();
+  if (FLAGS_parallel == "compare") {
+    TrainConfig on_devices = config;
+    on_devices.data_parallel = true;
+    return Compare({{"none", 1, config, [](const TrainConfig& alone) { return Train(alone, nullptr); }},
+                    {"dp", 1, on_devices, [](const TrainConfig& dp) { return Train(dp, nullptr); }},
+                    {"ddp", FLAGS_nproc_per_node, config, &TrainAsRank}});
+  }
+  if (FLAGS_parallel != "ddp") return Train(config, nullptr);
+  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [&](int) { return TrainAsRank(config); });
 }
 
 }  // namespace
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
+  // GPUs have the numbers that nvidia-smi gives them.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();

@@ -130,6 +130,48 @@ TEST(Train, OneProcessAndTwoRanksHaveTheSameLosses) {
   }
 }
 
+// The same batches in the same order, so the same losses but for rounding.
+TEST(Train, DataParallelTrainsAsOneProcessDoesByTheTutorialsRecipe) {
+  const std::string folder = NewFolder();
+  std::map<std::string, std::vector<nlohmann::json>> steps;
+  for (const std::string parallel : {"none", "dp"}) {
+    int code;
+    const std::string metrics = folder + "/" + parallel;
+    const std::string output = RunTrain({"--parallel=" + parallel, "--recipe=tutorial", "--epochs=1", "--cpu_slots=3",
+                                         "--metrics_file=" + metrics, "--data_dir=" + RealData()},
+                                        &code);
+    ASSERT_EQ(code, 0) << output;
+    if (parallel == "dp") {
+      EXPECT_THAT(output, HasSubstr("batches are shared by "));
+    }
+    steps[parallel] = Metrics(metrics, "step");
+  }
+  ASSERT_EQ(steps["dp"].size(), 59);
+  for (int i = 0; i < 59; ++i) {
+    EXPECT_NEAR(steps["none"][i]["loss"].get<double>(), steps["dp"][i]["loss"].get<double>(), 1e-5) << "step " << i + 1;
+  }
+  EXPECT_LT(steps["dp"][58]["loss"], steps["dp"][0]["loss"]);
+}
+
+// Plain SGD sees the mean gradient of the same batches whatever shares them.
+TEST(Train, ComparesTheWaysToTrain) {
+  int code;
+  const std::string output = RunTrain({"--parallel=compare", "--batch_size=100", "--epochs=2", SmallDataFlag()}, &code);
+  ASSERT_EQ(code, 0) << output;
+  const std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
+  ASSERT_GE(lines.size(), 4);
+  std::vector<double> losses;
+  for (const char* way : {"none", "dp", "ddp"}) {
+    const std::vector<std::string> fields =
+        absl::StrSplit(lines[lines.size() - 3 + losses.size()], ' ', absl::SkipEmpty());
+    ASSERT_EQ(fields.size(), 6) << output;
+    EXPECT_EQ(fields[0], way);
+    losses.push_back(std::stod(fields[2]));
+  }
+  EXPECT_NEAR(losses[1], losses[0], 2e-4);
+  EXPECT_NEAR(losses[2], losses[0], 2e-4);
+}
+
 TEST(Train, RunsUnderTheLauncher) {
   const std::string metrics = NewFolder() + "/metrics.jsonl";
   std::vector<std::string> command = {getenv("LAUNCH"), "--nproc_per_node=3"};
@@ -218,7 +260,7 @@ void ExpectError(const std::vector<std::string>& flags, const std::string& messa
 TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--no_such_flag"}, "unknown command line flag 'no_such_flag'");
   ExpectError({"extra"}, "train: unexpected argument \"extra\"");
-  ExpectError({"--parallel=magic"}, "train: --parallel=magic: expected ddp or none");
+  ExpectError({"--parallel=magic"}, "train: --parallel=magic: expected ddp, dp, none or compare");
   ExpectError({"--epochs=0"}, "train: --epochs=0: expected 1 or more");
   ExpectError({"--nproc_per_node=0"}, "train: --nproc_per_node=0: expected 1 or more");
   ExpectError({"--resume"}, "train: --resume=true: expected --checkpoint_dir with it");

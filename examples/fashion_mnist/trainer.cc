@@ -1,5 +1,6 @@
 #include "lockstep/examples/fashion_mnist/trainer.h"
 
+#include <torch/cuda.h>
 #include <torch/data/dataloader.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
@@ -11,11 +12,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/dp/data_parallel.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/fashion_mnist/reporter.h"
 #include "lockstep/examples/fashion_mnist/snapshot.h"
@@ -27,8 +30,7 @@ namespace {
 
 using data::FashionMnist;
 
-// To zero mean and unit variance, by the mean and the standard deviation of the training images' pixels.
-torch::Tensor Normalized(const torch::Tensor& images) { return images.sub(0.2860).div(0.3530); }
+constexpr double kMean = 0.2860, kStandardDeviation = 0.3530;  // of the training images' pixels
 
 // What one rank trains with. Alone, it is rank 0 of 1.
 class Trainer {
@@ -47,6 +49,9 @@ class Trainer {
   int64_t steps_per_epoch() const { return (sampler_.num_samples() + rank_batch() - 1) / rank_batch(); }
 
   absl::Status Prepare();
+  absl::Status Replicate();
+  torch::Tensor Logits(const torch::Tensor& images);
+  torch::Tensor Inputs(const torch::Tensor& images) const;
   absl::Status DryRun();
   absl::StatusOr<EpochReport> TrainEpoch();
   torch::Tensor Backward(const torch::data::Example<>& batch);
@@ -64,6 +69,7 @@ class Trainer {
   Net net_;
   torch::optim::SGD optimizer_;
   std::optional<ddp::DistributedDataParallel<Net>> ddp_;
+  std::optional<dp::DataParallel<Net>> dp_;
   std::optional<Reporter> reporter_;  // on rank 0
   Position position_;
   int64_t used_ = 0;  // of this rank's images since this pass over the epoch began
@@ -74,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   options.num_replicas = group ? group->size() : 1;
   options.rank = group ? group->rank() : 0;
   options.seed = config.seed;
+  options.shuffle = config.recipe.shuffle;
   if (config.batch_size % options.num_replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--batch_size=", config.batch_size, " cannot be shared evenly by ",
                                                    options.num_replicas, " ranks"));
@@ -93,7 +100,7 @@ Trainer::Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMn
       train_(std::move(train)),
       test_(std::move(test)),
       sampler_(std::move(sampler)),
-      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.lr).momentum(config.momentum)) {}
+      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.recipe.lr).momentum(config.recipe.momentum)) {}
 
 // Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
 // not replace the file under another rank's hands.
@@ -101,6 +108,7 @@ absl::Status Trainer::Prepare() {
   if (rank() == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, config_.resume));
   }
+  if (config_.data_parallel) LOCKSTEP_RETURN_IF_ERROR(Replicate());
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, net_));
   if (config_.resume) {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
@@ -113,6 +121,17 @@ absl::Status Trainer::Prepare() {
   if (group_) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
   }
+  return absl::OkStatus();
+}
+
+// The CUDA runtime itself heeds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
+absl::Status Trainer::Replicate() {
+  dp::Options options;
+  if (torch::cuda::device_count() == 0) options.device_ids.assign(config_.cpu_slots, dp::DeviceId(torch::kCPU));
+  LOCKSTEP_ASSIGN_OR_RETURN(dp_, dp::Wrap(net_, options));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { net_->to(dp_->device_ids()[0]); }));
+  reporter_->Say(
+      absl::StrCat("batches are shared by ", absl::StrJoin(dp_->device_ids(), ", ", absl::StreamFormatter())));
   return absl::OkStatus();
 }
 
@@ -174,20 +193,31 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   return report;
 }
 
-// It rises linearly to config_.lr over the first three tenths of the run, as a high rate early on amplifies every
+// It rises linearly to the recipe's over the first three tenths of the run, as a high rate early on amplifies every
 // rounding error, and falls linearly to 0 over the rest.
 void Trainer::SetLearningRate() {
+  if (!config_.recipe.schedule) return;
   const double all = static_cast<double>(config_.epochs * steps_per_epoch());
   const double done = static_cast<double>(position_.epoch * steps_per_epoch() + position_.step);
   const double warm_up = 0.3 * all;
   const double factor = done < warm_up ? (done + 1) / (warm_up + 1) : (all - done) / (all - warm_up);
-  for (auto& group : optimizer_.param_groups()) group.options().set_lr(config_.lr * factor);
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(config_.recipe.lr * factor);
+}
+
+torch::Tensor Trainer::Inputs(const torch::Tensor& images) const {
+  return config_.recipe.normalize ? images.sub(kMean).div(kStandardDeviation) : images;
+}
+
+torch::Tensor Trainer::Logits(const torch::Tensor& images) {
+  if (ddp_) return (*ddp_)(Inputs(images));
+  if (dp_) return (*dp_)(Inputs(images));
+  return net_(Inputs(images));
 }
 
 // The loss over this rank's batch, and its gradients.
 torch::Tensor Trainer::Backward(const torch::data::Example<>& batch) {
-  const torch::Tensor inputs = Normalized(batch.data);
-  const torch::Tensor loss = torch::nn::functional::cross_entropy(ddp_ ? (*ddp_)(inputs) : net_(inputs), batch.target);
+  const torch::Tensor logits = Logits(batch.data);
+  const torch::Tensor loss = torch::nn::functional::cross_entropy(logits, batch.target.to(logits.device()));
   loss.backward();  // under DDP the gradients are averaged over the ranks in here
   return loss;
 }
@@ -217,7 +247,8 @@ absl::StatusOr<double> Trainer::TestAccuracy() {
   while (const auto indices = sampler.next(1000)) {
     const torch::data::Example<> batch = test_.Batch(std::vector<int64_t>(indices->begin(), indices->end()));
     // The module itself: under DDP each forward is collective, and ranks may have different numbers of batches here.
-    correct += net_(Normalized(batch.data)).argmax(1).eq(batch.target).sum().item<int64_t>();
+    const torch::Tensor logits = dp_ ? (*dp_)(Inputs(batch.data)) : net_(Inputs(batch.data));
+    correct += logits.argmax(1).cpu().eq(batch.target).sum().item<int64_t>();
     seen += static_cast<int64_t>(indices->size());
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const double all_correct, OverRanks(correct, comm::ReduceOp::kSum));

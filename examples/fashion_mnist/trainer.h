@@ -11,11 +11,26 @@
 
 namespace lockstep::examples {
 
+// How the model is trained, apart from on how much.
+struct Recipe {
+  double lr;        // the highest, if there is a schedule
+  double momentum;  // of SGD
+  bool schedule;    // of the learning rate: see SetLearningRate
+  bool shuffle;
+  bool normalize;  // images to zero mean and unit variance, by the training images' pixels
+};
+// Ours, and that of PyTorch's tutorial on DataParallel, which learns slowly.
+inline constexpr Recipe kTuned = {0.15, 0.9, true, true, true};
+inline constexpr Recipe kTutorial = {2e-3, 0, false, false, false};
+
 struct TrainConfig {
   int64_t epochs = 5;
-  int64_t batch_size = 1024;  // over all ranks
-  double lr = 0.15;           // the highest; see SetLearningRate
-  double momentum = 0.9;
+  int64_t batch_size = 1024;  // over all ranks and devices
+  Recipe recipe = kTuned;
+  // Whether one process computes on several devices, by dp::DataParallel: on all GPUs that are visible, and without any
+  // on so many slots of the CPU.
+  bool data_parallel = false;
+  int cpu_slots = 2;
   int64_t seed = 0;  // of the initial parameters and of the order of samples
   std::string data_dir;
   std::string checkpoint_dir;    // empty: no checkpoints

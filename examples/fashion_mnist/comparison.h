@@ -1,0 +1,27 @@
+#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
+#define LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/examples/fashion_mnist/trainer.h"
+
+namespace lockstep::examples {
+
+// One way to train.
+struct Way {
+  std::string name;
+  int processes;
+  TrainConfig config;
+  std::function<absl::Status(const TrainConfig&)> train;  // in each process
+};
+
+// Trains in each way, one after the other and each in new processes, so that none gains by another, and prints a table.
+// main has to come here by the same way in all of them (tools/launch/spawn.h).
+absl::Status Compare(const std::vector<Way>& ways);
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
