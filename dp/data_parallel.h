@@ -1,0 +1,216 @@
+// Data-parallel training on several devices of one process.
+
+#ifndef LOCKSTEP_DP_DATA_PARALLEL_H_
+#define LOCKSTEP_DP_DATA_PARALLEL_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/tensors.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/dp/balance.h"
+#include "lockstep/dp/device_id.h"
+#include "lockstep/dp/gather.h"
+#include "lockstep/dp/internal/copy.h"
+#include "lockstep/dp/internal/module.h"
+#include "lockstep/dp/internal/workers.h"
+#include "lockstep/dp/parallel_apply.h"
+#include "lockstep/dp/replicate.h"
+#include "lockstep/dp/scatter.h"
+
+namespace lockstep::dp {
+
+namespace internal {
+
+template <typename T>
+inline constexpr bool kIsTuple = false;
+template <typename... T>
+inline constexpr bool kIsTuple<std::tuple<T...>> = true;
+
+}  // namespace internal
+
+// With PyTorch's names.
+struct Options {
+  // The devices to compute on; the module has to be on the first. One may stand several times, and each time gets a
+  // replica and a thread: {-1, -1} halves batches on the CPU. None: every visible GPU (CUDA_VISIBLE_DEVICES says which,
+  // CUDA_DEVICE_ORDER how they are numbered); where there is none, the module alone is called, as in PyTorch.
+  std::vector<DeviceId> device_ids;
+  // Where outputs are gathered, -1 for the CPU. Not set: the first of device_ids.
+  absl::optional<DeviceId> output_device;
+  // The dimension along which inputs are cut and outputs put together.
+  int64_t dim = 0;
+  ReplicateOptions replicate;
+};
+
+// What a DataParallel does with each batch, in four parts. To replace one, derive from this and hide it:
+//
+//   struct Parts : dp::Parts<Net> {
+//     template <typename T>
+//     T Gather(const std::vector<T>& outputs, c10::Device, int64_t) { return outputs[0]; }
+//   };
+//   dp::Wrap(net, options, Parts());
+template <typename Net>
+class Parts {
+ public:
+  // `make_replica` makes a module like the wrapped one, and is needed if that has no clone(); see Replicas.
+  explicit Parts(std::function<Net()> make_replica = nullptr) : make_replica_(std::move(make_replica)) {}
+
+  template <typename T>
+  std::vector<T> Scatter(const T& inputs, const std::vector<c10::Device>& devices, int64_t dim) {
+    return dp::Scatter(inputs, devices, dim);
+  }
+
+  // The first `count` replicas on `devices`, which are the same at every call, as is `net`.
+  std::vector<Net> Replicate(const Net& net, const std::vector<c10::Device>& devices, size_t count,
+                             const ReplicateOptions& options) {
+    if (!replicas_) replicas_ = std::make_unique<Replicas<Net>>(net, devices, options, make_replica_);
+    return replicas_->Update(count);
+  }
+
+  template <typename... Args>
+  auto ParallelApply(std::vector<Net>& replicas, std::vector<std::tuple<Args...>>& inputs,
+                     const std::vector<c10::Device>& devices) {
+    return internal::ParallelApply(internal::KeptWorkers(workers_, devices), replicas, inputs, devices);
+  }
+
+  template <typename T>
+  T Gather(const std::vector<T>& outputs, c10::Device device, int64_t dim) {
+    return dp::Gather(outputs, device, dim);
+  }
+
+ private:
+  std::function<Net()> make_replica_;
+  std::unique_ptr<Replicas<Net>> replicas_;
+  std::unique_ptr<internal::Workers> workers_;
+};
+
+// A handle on a module whose forward runs on several devices at once, each on a chunk of the batch. Movable.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto model, dp::Wrap(Net(), {{0, 1}}));     // on two GPUs
+//   torch::optim::SGD optimizer(model.parameters(), 0.1);
+//   optimizer.zero_grad();
+//   torch::nn::functional::cross_entropy(model(images), labels).backward();   // gradients of both chunks, summed
+//   optimizer.step();
+//
+// Each forward cuts its arguments into chunks (Scatter), gives the replicas the module's values (Replicas), runs them
+// on their chunks (ParallelApply), and puts their outputs together (Gather). Backward sums the gradients into the
+// module's own, as if the whole batch had gone through it. So the loss is computed outside, over the whole output.
+//
+// The module's forward gets copies of the arguments, each a chunk or, where it holds no tensor, whole. Replica 0 is the
+// module; see Replicas for what stays of what the others' forward writes. With one device the module is called on the
+// calling thread, and its output is moved to output_device as it is.
+//
+// What goes wrong inside forward and backward is thrown, as LibTorch code does; see the parts. One thread uses a handle
+// at a time. There is no operator->: it would lead around forward.
+template <typename Net, typename PartsOfNet = Parts<Net>>
+class DataParallel {
+ public:
+  // Throws c10::Error: the module is not on device_ids[0].
+  template <typename... Args>
+  auto forward(const Args&... args) {
+    using Output = std::decay_t<decltype(net_->forward(std::declval<std::decay_t<const Args&>&>()...))>;
+    std::tuple<std::decay_t<const Args&>...> inputs(args...);
+    return Forward<Output>(inputs);
+  }
+  template <typename... Args>
+  auto operator()(const Args&... args) {
+    return forward(args...);
+  }
+
+  // The wrapped module, whose state dict has no "module." prefix.
+  Net& module() { return net_; }
+  const Net& module() const { return net_; }
+
+  // For the optimizer: each of the module's parameters once, in order.
+  std::vector<at::Tensor> parameters() const { return internal::UniqueParameters(*net_); }
+
+  void train(bool on = true) { net_->train(on); }
+  void eval() { net_->eval(); }
+  void zero_grad(bool set_to_none = true) { net_->zero_grad(set_to_none); }
+
+  // Empty: there is no GPU, and the module alone is called.
+  const std::vector<c10::Device>& device_ids() const { return devices_; }
+
+ private:
+  template <typename N, typename P>
+  friend absl::StatusOr<DataParallel<N, P>> Wrap(N net, const Options& options, P parts);
+
+  DataParallel(Net net, PartsOfNet parts, std::vector<c10::Device> devices, c10::Device output_device,
+               const Options& options)
+      : net_(std::move(net)),
+        parts_(std::move(parts)),
+        devices_(std::move(devices)),
+        output_device_(output_device),
+        options_(options) {}
+
+  template <typename Output, typename... Args>
+  Output Forward(std::tuple<Args...>& inputs) {
+    if (devices_.empty()) return CallModule<Output>(inputs);
+    internal::CheckOnDevice(*net_, devices_[0]);
+    std::vector<std::tuple<Args...>> chunks = parts_.Scatter(inputs, devices_, options_.dim);
+    if (devices_.size() == 1) {
+      const auto move = [this](const at::Tensor& tensor) { return internal::CopyTo(tensor, output_device_); };
+      return MapTensors(CallModule<Output>(chunks[0]), move);
+    }
+    if (sizeof...(Args) == 0) chunks.resize(1);  // nothing to do for the others
+    const std::vector<c10::Device> used(devices_.begin(), devices_.begin() + chunks.size());
+    std::vector<Net> replicas = parts_.Replicate(net_, devices_, used.size(), options_.replicate);
+    const std::vector<Output> outputs = parts_.ParallelApply(replicas, chunks, used);
+    return parts_.Gather(outputs, output_device_, options_.dim);
+  }
+
+  template <typename Output, typename... Args>
+  Output CallModule(std::tuple<Args...>& inputs) {
+    return std::apply([this](Args&... args) -> Output { return net_->forward(args...); }, inputs);
+  }
+
+  Net net_;
+  PartsOfNet parts_;
+  std::vector<c10::Device> devices_;
+  c10::Device output_device_;
+  Options options_;
+};
+
+// Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. With one device the module is moved
+// there; with several it has to be on the first by the time of a forward. Warns of GPUs that are no match for each
+// other (balance.h). InvalidArgument: a device that does not exist, or devices of several types.
+template <typename Net, typename PartsOfNet = Parts<Net>>
+absl::StatusOr<DataParallel<Net, PartsOfNet>> Wrap(Net net, const Options& options = {},
+                                                   PartsOfNet parts = PartsOfNet()) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<c10::Device> devices, ResolveDevices(options.device_ids));
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device output_device, ResolveOutputDevice(options.output_device, devices));
+  WarnIfImbalanced(devices);
+  if (devices.size() == 1) {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("DataParallel", [&] { net->to(devices[0]); }));
+  }
+  return DataParallel<Net, PartsOfNet>(std::move(net), std::move(parts), std::move(devices), output_device, options);
+}
+
+// One forward of `net` on several devices, for `inputs`: its argument, or a std::tuple of its arguments. Replicas are
+// made for it; for more than one forward Wrap() the module. Throws also what Wrap() would return.
+template <typename Net, typename Inputs>
+auto DataParallelApply(const Net& net, const Inputs& inputs, const Options& options = {}) {
+  auto model = Wrap(net, options);
+  ThrowIfError(model.status());
+  if constexpr (internal::kIsTuple<Inputs>) {
+    return std::apply([&](const auto&... args) { return model->forward(args...); }, inputs);
+  } else {
+    return model->forward(inputs);
+  }
+}
+
+}  // namespace lockstep::dp
+
+#endif  // LOCKSTEP_DP_DATA_PARALLEL_H_

@@ -1,0 +1,44 @@
+// Devices as PyTorch's device_ids names them.
+
+#ifndef LOCKSTEP_DP_DEVICE_ID_H_
+#define LOCKSTEP_DP_DEVICE_ID_H_
+
+#include <c10/core/Device.h>
+
+#include <limits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace lockstep::dp {
+
+// A GPU by its number, the CPU as -1, or any c10::Device: DeviceId(0), DeviceId(-1), DeviceId(torch::kCPU).
+class DeviceId {
+ public:
+  DeviceId(int index) : index_(index), device_(c10::kCPU) {}          // NOLINT(google-explicit-constructor)
+  DeviceId(c10::Device device) : index_(kDevice), device_(device) {}  // NOLINT(google-explicit-constructor)
+  DeviceId(c10::DeviceType type) : DeviceId(c10::Device(type)) {}     // NOLINT(google-explicit-constructor)
+
+  // The device, a GPU with its number: "cuda" is the current one. InvalidArgument where this machine has no such
+  // device; `name` says in the message whose value this is.
+  absl::StatusOr<c10::Device> Resolve(absl::string_view name) const;
+
+ private:
+  static constexpr int kDevice = std::numeric_limits<int>::min();
+  int index_;  // kDevice: device_
+  c10::Device device_;
+};
+
+// All of `ids`. Where there are none, every visible GPU, and nothing where there is no GPU. InvalidArgument also for
+// devices of several types.
+absl::StatusOr<std::vector<c10::Device>> ResolveDevices(const std::vector<DeviceId>& ids);
+
+// `id`, or the first of `devices`, or the CPU.
+absl::StatusOr<c10::Device> ResolveOutputDevice(const absl::optional<DeviceId>& id,
+                                                const std::vector<c10::Device>& devices);
+
+}  // namespace lockstep::dp
+
+#endif  // LOCKSTEP_DP_DEVICE_ID_H_

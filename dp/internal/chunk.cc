@@ -1,0 +1,154 @@
+#include "lockstep/dp/internal/chunk.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstring>
+#include <utility>
+
+#include "lockstep/dp/internal/peers.h"
+#include "lockstep/dp/internal/sum_of_copies.h"
+
+namespace lockstep::dp::internal {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes, as LibTorch's own allocations
+
+std::vector<int64_t> ContiguousStrides(c10::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+std::vector<int64_t> PieceStrides(const at::Tensor& source) {
+  return source.is_non_overlapping_and_dense() ? source.strides().vec() : ContiguousStrides(source.sizes());
+}
+
+void CopyOnCpu(const at::Tensor& source, const at::Tensor& piece) {
+  if (source.strides() == piece.strides()) {
+    std::memcpy(piece.data_ptr(), source.data_ptr(), source.nbytes());
+  } else {
+    piece.copy_(source);
+  }
+}
+
+}  // namespace
+
+Chunk::Chunk(ChunkKind kind, std::vector<at::Tensor> sources, const std::vector<std::vector<at::Tensor>>& copies,
+             const std::vector<c10::Device>& devices, bool share_memory)
+    : kind_(kind), sources_(std::move(sources)) {
+  const int64_t alignment = kAlignment / static_cast<int64_t>(sources_[0].element_size());
+  offsets_.push_back(0);
+  for (const at::Tensor& source : sources_) {
+    strides_.push_back(PieceStrides(source));
+    offsets_.push_back((offsets_.back() + source.numel() + alignment - 1) / alignment * alignment);
+  }
+  for (size_t r = 0; r < copies.size(); ++r) {
+    const bool share = share_memory && kind == ChunkKind::kParameters && devices[r] == sources_[0].device();
+    copies_.push_back(MakeCopy(copies[r], devices[r], share));
+  }
+  versions_.resize(copies.size());
+}
+
+Chunk::Copy Chunk::MakeCopy(std::vector<at::Tensor> tensors, c10::Device device, bool share) const {
+  Copy copy;
+  if (!share) {
+    copy.flat = at::empty({offsets_.back()}, sources_[0].options().device(device).requires_grad(false));
+    copy.memory = Pieces(copy.flat);
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].set_requires_grad(false);
+    tensors[i].set_data(share ? sources_[i].detach() : copy.memory[i].detach());
+    // What changes a parameter in place between a forward and its backward is noticed as it is without replicas.
+    if (share) {
+      torch::autograd::impl::set_version_counter(tensors[i], torch::autograd::impl::version_counter(sources_[i]));
+    }
+  }
+  copy.tensors = std::move(tensors);
+  return copy;
+}
+
+std::vector<at::Tensor> Chunk::Pieces(const at::Tensor& flat) const {
+  std::vector<at::Tensor> pieces;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    // variable_data(): versions of their own.
+    pieces.push_back(flat.as_strided(sources_[i].sizes(), strides_[i], offsets_[i]).variable_data());
+  }
+  return pieces;
+}
+
+void Chunk::Attach() {
+  if (kind_ == ChunkKind::kBuffers) return;
+  std::vector<std::vector<at::Tensor>> tensors;
+  for (const Copy& copy : copies_) {
+    for (const at::Tensor& tensor : copy.tensors) torch::autograd::impl::set_gradient_edge(tensor, {});
+    tensors.push_back(copy.tensors);
+  }
+  AttachCopies(sources_, tensors);
+}
+
+void Chunk::Update(size_t count) {
+  std::vector<Copy*> outdated;
+  for (size_t r = 0; r < count; ++r) {
+    Copy& copy = copies_[r];
+    if (copy.memory.empty()) continue;
+    if (kind_ == ChunkKind::kBuffers || IsOutdated(copy)) outdated.push_back(&copy);
+  }
+  if (!outdated.empty()) Fill(outdated);
+  if (kind_ == ChunkKind::kBuffers) NoteVersions(count);
+}
+
+// A graph that keeps the replica's parameters keeps their memory, which is then written to only if it has to be.
+bool Chunk::IsOutdated(Copy& copy) const {
+  std::vector<size_t> uses;
+  for (const at::Tensor& tensor : copy.tensors) uses.push_back(tensor.use_count());
+  uses.push_back(copy.flat.storage().use_count());
+  if (copy.idle_uses.empty()) copy.idle_uses = uses;
+  if (uses == copy.idle_uses) return true;
+  bool equal = true;
+  for (size_t i = 0; equal && i < sources_.size(); ++i) {
+    equal = copy.memory[i].equal(sources_[i].detach().to(copy.memory[i].device()));
+  }
+  if (equal) return false;
+  for (const at::Tensor& tensor : copy.tensors) tensor.unsafeGetTensorImpl()->bump_version();
+  return true;
+}
+
+void Chunk::Fill(const std::vector<Copy*>& copies) const {
+  const c10::NoGradGuard no_grad;
+  if (copies[0]->flat.is_cpu()) {
+    for (const Copy* copy : copies) {
+      for (size_t i = 0; i < sources_.size(); ++i) CopyOnCpu(sources_[i], copy->memory[i]);
+    }
+    return;
+  }
+  const at::Tensor staging = at::empty({offsets_.back()}, sources_[0].options().requires_grad(false));
+  at::_foreach_copy_(Pieces(staging), sources_);
+  std::vector<at::Tensor> targets;
+  for (const Copy* copy : copies) targets.push_back(copy->flat);
+  if (CopyToPeers(staging, targets)) return;
+  for (const at::Tensor& target : targets) target.copy_(staging, /*non_blocking=*/true);
+}
+
+// Replicas' buffers are written to at each forward, which graphs that keep them must not mind: the module's own running
+// statistics change so too. They must if the module's buffers were changed as autograd sees it.
+void Chunk::NoteVersions(size_t count) {
+  for (size_t r = 0; r < count; ++r) {
+    std::vector<uint32_t> now;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      now.push_back(sources_[i].is_inference() ? 0 : sources_[i]._version());
+      if (!versions_[r].empty() && versions_[r][i] != now[i]) {
+        copies_[r].tensors[i].unsafeGetTensorImpl()->bump_version();
+      }
+    }
+    versions_[r] = std::move(now);
+  }
+}
+
+}  // namespace lockstep::dp::internal

@@ -1,0 +1,55 @@
+#ifndef LOCKSTEP_DP_INTERNAL_CHUNK_H_
+#define LOCKSTEP_DP_INTERNAL_CHUNK_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::dp::internal {
+
+enum class ChunkKind { kParameters, kBuffers };
+
+// Tensors of a module that travel to its replicas together. They are defined, of one dtype and on one device.
+class Chunk {
+ public:
+  // copies[r][i] is the tensor of replica r that stands for sources[i]; it gets new memory, and no history. Parameters
+  // of a replica on the sources' device get the sources' memory where `share_memory` says so; all else of a replica on
+  // devices[r] is one block.
+  Chunk(ChunkKind kind, std::vector<at::Tensor> sources, const std::vector<std::vector<at::Tensor>>& copies,
+        const std::vector<c10::Device>& devices, bool share_memory);
+
+  // Lets gradients of the copies reach those sources that require any now.
+  void Attach();
+
+  // Gives the first `count` replicas the sources' values. Where a graph that still waits for its backward keeps a
+  // parameter's old value and the new one is another, that backward will throw LibTorch's error for it.
+  void Update(size_t count);
+
+ private:
+  struct Copy {
+    std::vector<at::Tensor> tensors;  // the replica's
+    std::vector<at::Tensor> memory;   // the same memory, without versions that autograd looks at; empty where shared
+    at::Tensor flat;                  // all of it
+    std::vector<size_t> idle_uses;    // of each tensor, and last of the block, while no graph keeps any
+  };
+
+  Copy MakeCopy(std::vector<at::Tensor> tensors, c10::Device device, bool share) const;
+  std::vector<at::Tensor> Pieces(const at::Tensor& flat) const;
+  bool IsOutdated(Copy& copy) const;
+  void Fill(const std::vector<Copy*>& copies) const;
+  void NoteVersions(size_t count);
+
+  const ChunkKind kind_;
+  const std::vector<at::Tensor> sources_;
+  std::vector<std::vector<int64_t>> strides_;  // of each piece
+  std::vector<int64_t> offsets_;               // of each piece, in elements, and last the sum
+  std::vector<Copy> copies_;
+  std::vector<std::vector<uint32_t>> versions_;  // of the sources, when each replica was last updated
+};
+
+}  // namespace lockstep::dp::internal
+
+#endif  // LOCKSTEP_DP_INTERNAL_CHUNK_H_

@@ -1,0 +1,189 @@
+#include "lockstep/dp/internal/kept_replicas.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+namespace lockstep::dp::internal {
+namespace {
+
+// A clone initialises its parameters before it takes over the values: its random numbers are given back.
+class RandomNumbersKept {
+ public:
+  RandomNumbersKept() : generator_(at::detail::getDefaultCPUGenerator()), state_(State()) {}
+  ~RandomNumbersKept() {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  RandomNumbersKept(const RandomNumbersKept&) = delete;
+  RandomNumbersKept& operator=(const RandomNumbersKept&) = delete;
+
+ private:
+  at::Tensor State() {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    return generator_.get_state();
+  }
+
+  at::Generator generator_;
+  const at::Tensor state_;
+};
+
+ModulePtr CloneOf(const torch::nn::Module& module, c10::Device device) {
+  try {
+    return module.clone(device);
+  } catch (c10::Error& error) {
+    error.add_context(
+        "DataParallel makes replicas by clone(): derive the module and its submodules from torch::nn::Cloneable, or "
+        "give dp::Parts a function that makes one");
+    throw;
+  }
+}
+
+std::string Description(const std::string& name, const at::Tensor& tensor) {
+  return c10::str(name, " of shape ", tensor.sizes());
+}
+
+std::vector<std::string> Descriptions(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  std::vector<std::string> descriptions;
+  for (const auto& tensor : tensors) descriptions.push_back(Description(tensor.key(), tensor.value()));
+  return descriptions;
+}
+
+void CheckAlike(const char* kind, const torch::OrderedDict<std::string, at::Tensor>& expected,
+                const torch::OrderedDict<std::string, at::Tensor>& found) {
+  std::vector<std::string> a = Descriptions(expected), b = Descriptions(found);
+  a.resize(std::max(a.size(), b.size()), "nothing");
+  b.resize(a.size(), "nothing");
+  for (size_t i = 0; i < a.size(); ++i) {
+    TORCH_CHECK_VALUE(a[i] == b[i], "DataParallel: expected replicas with the module's ", kind, ", found ", b[i],
+                      " in the place of ", a[i]);
+  }
+}
+
+}  // namespace
+
+ModuleTree::ModuleTree(const ModulePtr& module) : modules(module->modules()) {
+  for (const ModulePtr& part : modules) {
+    for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) parameters.push_back(std::move(parameter));
+    for (at::Tensor& buffer : part->buffers(/*recurse=*/false)) buffers.push_back(std::move(buffer));
+  }
+}
+
+KeptReplicas::Known::Known(const at::Tensor& tensor)
+    : tensor(tensor),
+      data(tensor.const_data_ptr()),
+      dtype(tensor.scalar_type()),
+      sizes(tensor.sizes().vec()),
+      strides(tensor.strides().vec()) {}
+
+bool KeptReplicas::Known::Is(const at::Tensor& now) const {
+  return tensor.is_same(now) && data == now.const_data_ptr() && dtype == now.scalar_type() && now.sizes() == sizes &&
+         now.strides() == strides;
+}
+
+KeptReplicas::KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options)
+    : module_(std::move(module)), devices_(std::move(devices)), options_(std::move(options)) {}
+
+const std::vector<ModulePtr>& KeptReplicas::Update(size_t count) {
+  const ModuleTree tree(module_);
+  if (!IsKnown(tree)) Make(tree);
+  AttachIfNew(tree.parameters);
+  SetModes(tree, count);
+  for (Chunk& chunk : chunks_) chunk.Update(count);
+  return replicas_;
+}
+
+bool KeptReplicas::IsKnown(const ModuleTree& tree) const {
+  if (tree.modules != known_modules_) return false;
+  if (tree.parameters.size() + tree.buffers.size() != known_tensors_.size()) return false;
+  auto known = known_tensors_.begin();
+  for (const auto* tensors : {&tree.parameters, &tree.buffers}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (!(known++)->Is(tensor)) return false;
+    }
+  }
+  return true;
+}
+
+void KeptReplicas::Make(const ModuleTree& tree) {
+  const c10::NoGradGuard no_grad;
+  const c10::InferenceMode no_inference(false);
+  const RandomNumbersKept random_numbers;
+  replicas_.clear();
+  replica_modules_.clear();
+  chunks_.clear();
+  std::vector<std::vector<at::Tensor>> parameters, buffers;
+  for (const c10::Device& device : devices_) {
+    ModulePtr replica = options_.make ? options_.make() : CloneOf(*module_, device);
+    CheckAlike("parameters", module_->named_parameters(), replica->named_parameters());
+    CheckAlike("buffers", module_->named_buffers(), replica->named_buffers());
+    ModuleTree replica_tree(replica);
+    parameters.push_back(std::move(replica_tree.parameters));
+    buffers.push_back(std::move(replica_tree.buffers));
+    replica_modules_.push_back(std::move(replica_tree.modules));
+    replicas_.push_back(std::move(replica));
+  }
+  MakeChunks(ChunkKind::kParameters, tree.parameters, parameters);
+  MakeChunks(ChunkKind::kBuffers, tree.buffers, buffers);
+  known_modules_ = tree.modules;
+  known_tensors_.clear();
+  for (const at::Tensor& tensor : tree.parameters) known_tensors_.emplace_back(tensor);
+  for (const at::Tensor& tensor : tree.buffers) known_tensors_.emplace_back(tensor);
+  gradient_targets_.clear();
+}
+
+// Of tensors in their order, one dtype each, until they have options_.chunk_bytes.
+void KeptReplicas::MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sources,
+                              const std::vector<std::vector<at::Tensor>>& copies) {
+  struct Open {
+    std::vector<at::Tensor> sources;
+    std::vector<std::vector<at::Tensor>> copies;
+    int64_t bytes = 0;
+  };
+  std::map<c10::ScalarType, Open> open;
+  const auto close = [&](Open& part) {
+    if (part.sources.empty()) return;
+    chunks_.emplace_back(kind, std::move(part.sources), part.copies, devices_, options_.share_memory);
+    part = Open();
+  };
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Open& part = open[sources[i].scalar_type()];
+    part.copies.resize(copies.size());
+    part.sources.push_back(sources[i]);
+    for (size_t r = 0; r < copies.size(); ++r) part.copies[r].push_back(copies[r][i]);
+    part.bytes += static_cast<int64_t>(sources[i].nbytes());
+    if (part.bytes >= options_.chunk_bytes) close(part);
+  }
+  for (auto& part : open) close(part.second);
+}
+
+// Parameters may be frozen and thawed, which leaves the replicas as they are.
+void KeptReplicas::AttachIfNew(const std::vector<at::Tensor>& parameters) {
+  std::vector<const void*> targets;
+  for (const at::Tensor& parameter : parameters) {
+    targets.push_back(parameter.requires_grad() ? torch::autograd::impl::gradient_edge(parameter).function.get()
+                                                : nullptr);
+  }
+  if (targets == gradient_targets_) return;
+  for (Chunk& chunk : chunks_) chunk.Attach();
+  gradient_targets_ = std::move(targets);
+}
+
+// train() changes a module's submodules with it, which come after it and are set right there.
+void KeptReplicas::SetModes(const ModuleTree& tree, size_t count) {
+  for (size_t r = 0; r < count; ++r) {
+    for (size_t i = 0; i < tree.modules.size(); ++i) {
+      torch::nn::Module& module = *replica_modules_[r][i];
+      if (module.is_training() != tree.modules[i]->is_training()) module.train(tree.modules[i]->is_training());
+    }
+  }
+}
+
+}  // namespace lockstep::dp::internal

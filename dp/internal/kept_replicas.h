@@ -1,0 +1,78 @@
+#ifndef LOCKSTEP_DP_INTERNAL_KEPT_REPLICAS_H_
+#define LOCKSTEP_DP_INTERNAL_KEPT_REPLICAS_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lockstep/dp/internal/chunk.h"
+
+namespace lockstep::dp::internal {
+
+using ModulePtr = std::shared_ptr<torch::nn::Module>;
+
+// A module's submodules, itself the first, and its tensors, in the order in which its replicas have them too.
+struct ModuleTree {
+  explicit ModuleTree(const ModulePtr& module);
+
+  std::vector<ModulePtr> modules;
+  std::vector<at::Tensor> parameters, buffers;
+};
+
+struct ReplicaOptions {
+  bool share_memory;
+  int64_t chunk_bytes;
+  std::function<ModulePtr()> make;  // a module like the one to replicate; not set: clone()
+};
+
+// Replicas of a module, made once, and what joins them to it: the values of its parameters and buffers one way, and
+// gradients the other.
+class KeptReplicas {
+ public:
+  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if what `make` makes has other
+  // parameters or buffers. No random numbers are drawn.
+  KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
+
+  // The first `count` replicas, with the values, the training mode and the structure that the module has now. They are
+  // made anew if its submodules or tensors are others than before.
+  const std::vector<ModulePtr>& Update(size_t count);
+
+ private:
+  // A tensor of the module as it was when the replicas were made.
+  struct Known {
+    explicit Known(const at::Tensor& tensor);
+    bool Is(const at::Tensor& now) const;
+
+    at::Tensor tensor;
+    const void* data;
+    c10::ScalarType dtype;
+    std::vector<int64_t> sizes, strides;
+  };
+
+  bool IsKnown(const ModuleTree& tree) const;
+  void Make(const ModuleTree& tree);
+  void MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sources,
+                  const std::vector<std::vector<at::Tensor>>& copies);
+  void AttachIfNew(const std::vector<at::Tensor>& parameters);
+  void SetModes(const ModuleTree& tree, size_t count);
+
+  const ModulePtr module_;
+  const std::vector<c10::Device> devices_;
+  const ReplicaOptions options_;
+  std::vector<ModulePtr> replicas_;
+  std::vector<std::vector<ModulePtr>> replica_modules_;  // each replica's, as ModuleTree::modules
+  std::vector<Chunk> chunks_;
+  std::vector<ModulePtr> known_modules_;
+  std::vector<Known> known_tensors_;
+  std::vector<const void*> gradient_targets_;  // what each parameter's gradient leads to; null: it requires none
+};
+
+}  // namespace lockstep::dp::internal
+
+#endif  // LOCKSTEP_DP_INTERNAL_KEPT_REPLICAS_H_

@@ -1,0 +1,45 @@
+#ifndef LOCKSTEP_DP_INTERNAL_WORKERS_H_
+#define LOCKSTEP_DP_INTERNAL_WORKERS_H_
+
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lockstep::dp::internal {
+
+// Threads that live as long as this does, since LibTorch and OpenMP set up much for each. Those for the CPU share the
+// intra-op threads that the maker has among them, so that together they are as many as it would use alone.
+class Workers {
+ public:
+  // `on_cpu`: their operations run on the CPU. Blocks until all run.
+  Workers(size_t count, bool on_cpu);
+  ~Workers();
+
+  size_t size() const { return threads_.size(); }
+
+  // at::get_num_threads() of the thread that made them.
+  int intra_op_threads() const { return intra_op_threads_; }
+
+  // Calls f(i) for each i below `count`, which is at most size(), on thread i, and blocks until all have returned.
+  // f must not throw. One thread calls this at a time.
+  void Run(size_t count, const std::function<void(size_t)>& f);
+
+ private:
+  void Loop(size_t index, int intra_op_threads);
+
+  const int intra_op_threads_;
+  absl::Mutex mutex_;
+  const std::function<void(size_t)>* job_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<char> to_do_ ABSL_GUARDED_BY(mutex_);  // by thread
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep::dp::internal
+
+#endif  // LOCKSTEP_DP_INTERNAL_WORKERS_H_
