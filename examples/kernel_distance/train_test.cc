@@ -19,7 +19,8 @@ using testing::RunProgram;
 std::string Steps(const std::string& output) { return output.substr(std::min(output.size(), output.find("step 1"))); }
 
 TEST(KernelDistanceTrain, ComparesAndTrainsAndBlockByBlockAlike) {
-  const std::vector<std::string> command = {getenv("TRAIN"), "--steps=2", "--convolutions=6", "--block_mib=1"};
+  const std::vector<std::string> command = {getenv("TRAIN"), "--steps=2", "--convolutions=6", "--block_mib=1",
+                                            "--batch_size=2"};
   int code = -1;
   const std::string whole = RunProgram(command, &code);
   EXPECT_EQ(code, 0) << whole;

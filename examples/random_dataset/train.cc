@@ -3,7 +3,7 @@
 //
 //   bazel run //examples/random_dataset:train     # two ranks on this machine
 //   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/random_dataset/train
-//   python -m torch.distributed.launch --nproc_per_node=2 --no-python bazel-bin/examples/random_dataset/train
+//   python -m torch.distributed.launch --nproc_per_node=2 --use_env --no-python bazel-bin/examples/random_dataset/train
 //
 // or on two machines, of which the first has the address 192.168.1.1,
 //
