@@ -16,7 +16,6 @@
 
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
-#include <torch/cuda.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -39,7 +38,11 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rank_environment.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/examples/model_parallel/toy_mp_model.h"
+#include "lockstep/examples/ranks/alike.h"
+#include "lockstep/examples/ranks/devices.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(part, "all", "basic, checkpoint, model_parallel, several of them with commas, or all.");
@@ -63,16 +66,6 @@ struct ToyModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(ToyModel);
 
-// The GPUs of this rank, `count` of them, where the machine has enough for every rank; else as many times the CPU.
-std::vector<c10::Device> Devices(const comm::ProcessGroup& group, int count) {
-  std::vector<c10::Device> devices(count, c10::Device(c10::kCPU));
-  if (static_cast<int>(torch::cuda::device_count()) < count * group.size()) return devices;
-  for (int i = 0; i < count; ++i) {
-    devices[i] = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(count * group.rank() + i));
-  }
-  return devices;
-}
-
 // This rank's samples, which are other ones on every rank.
 struct Batch {
   at::Tensor inputs, labels;
@@ -93,24 +86,6 @@ void Step(Model& model, torch::optim::Optimizer& optimizer, const Batch& batch) 
   optimizer.step();
 }
 
-at::Tensor Flat(const std::vector<at::Tensor>& parameters) {
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& parameter : parameters) flat.push_back(parameter.detach().cpu().flatten());
-  return at::cat(flat);
-}
-
-// Whether the ranks hold the same parameters, to the bit.
-absl::Status CheckAlike(const std::vector<at::Tensor>& parameters, comm::ProcessGroup& group) {
-  const at::Tensor mine = Flat(parameters);
-  const absl::string_view bytes(static_cast<const char*>(mine.data_ptr()), mine.nbytes());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group.AllGatherBytes(bytes));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != bytes)
-      return absl::InternalError(absl::StrCat("its parameters are other than those of rank ", rank));
-  }
-  return absl::OkStatus();
-}
-
 void Say(const comm::ProcessGroup& group, const std::string& line) {
   if (group.rank() == 0) std::cout << line << std::endl;
 }
@@ -118,8 +93,8 @@ void Say(const comm::ProcessGroup& group, const std::string& line) {
 // ---- Part 1: the basics. Wrap the model, train it as if it were alone, and all ranks take the same step: that of the
 // mean gradient, so that of one process which has all the samples.
 
-absl::Status Basic(comm::ProcessGroup& group) {
-  const c10::Device device = Devices(group, 1)[0];
+absl::Status Basic(comm::ProcessGroup& group, const comm::RankEnvironment& environment) {
+  const c10::Device device = RankDevices(environment)[0];
   ToyModel model;  // initialised differently on each rank; Wrap gives all of them rank 0's
   model->to(device);
   ddp::Options options;
@@ -140,7 +115,7 @@ absl::Status Basic(comm::ProcessGroup& group) {
   }
   torch::optim::SGD alone_optimizer(alone->parameters(), /*lr=*/0.1);
   Step(*alone, alone_optimizer, {at::cat(inputs), at::cat(labels)});
-  const double difference = (Flat(alone->parameters()) - Flat(ddp_model.parameters())).abs().max().item<double>();
+  const double difference = MaxDifference(alone->parameters(), ddp_model.parameters());
   if (!(difference < 1e-6)) {
     return absl::InternalError(absl::StrCat("one process on all samples ends ", difference, " away"));
   }
@@ -153,9 +128,8 @@ absl::Status Basic(comm::ProcessGroup& group) {
 // ---- Part 2: checkpoints. All ranks hold the same, so one saves; the others must not read before it has; and each
 // loads to its own devices, whatever rank 0 saved from.
 
-checkpoint::MapLocation::DeviceMap FromRankZero(const comm::ProcessGroup& group, c10::Device mine) {
-  if (mine.is_cpu()) return {{"cpu", "cpu"}};
-  return {{absl::StrCat("cuda:", mine.index() - group.rank()), mine.str()}};
+checkpoint::MapLocation::DeviceMap FromRankZero(c10::Device mine) {
+  return {{mine.is_cpu() ? "cpu" : "cuda:0", mine.str()}};
 }
 
 // Where rank 0 saves, which it tells the others.
@@ -171,8 +145,8 @@ void Overwrite(torch::nn::Module& module, double value) {
   for (const at::Tensor& parameter : module.parameters()) parameter.fill_(value);
 }
 
-absl::Status Checkpoint(comm::ProcessGroup& group) {
-  const c10::Device device = Devices(group, 1)[0];
+absl::Status Checkpoint(comm::ProcessGroup& group, const comm::RankEnvironment& environment) {
+  const c10::Device device = RankDevices(environment)[0];
   ToyModel model;
   model->to(device);
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp_model, ddp::Wrap(model, &group));
@@ -185,7 +159,7 @@ absl::Status Checkpoint(comm::ProcessGroup& group) {
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // the file is there
 
   Overwrite(*model, group.rank());  // as if this were a new run
-  const checkpoint::MapLocation::DeviceMap map = FromRankZero(group, device);
+  const checkpoint::MapLocation::DeviceMap map = FromRankZero(device);
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value state_dict, checkpoint::Load(path, {map}));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*model, state_dict));
   if (!Flat(ddp_model.parameters()).equal(trained))
@@ -203,24 +177,8 @@ absl::Status Checkpoint(comm::ProcessGroup& group) {
 // ---- Part 3: a model on two devices. DistributedDataParallel leaves such a model's devices alone: it is wrapped
 // without device_ids, and its forward moves what it computes from one device to the next.
 
-struct ToyMpModelImpl : torch::nn::Module {
-  ToyMpModelImpl(c10::Device device0, c10::Device device1)
-      : device0(device0),
-        device1(device1),
-        net1(register_module("net1", torch::nn::Linear(10, 10))),
-        net2(register_module("net2", torch::nn::Linear(10, 5))) {
-    net1->to(device0);
-    net2->to(device1);
-  }
-  at::Tensor forward(const at::Tensor& x) { return net2->forward(net1->forward(x.to(device0)).relu().to(device1)); }
-
-  c10::Device device0, device1;
-  torch::nn::Linear net1, net2;
-};
-TORCH_MODULE(ToyMpModel);
-
-absl::Status ModelParallel(comm::ProcessGroup& group) {
-  const std::vector<c10::Device> devices = Devices(group, 2);
+absl::Status ModelParallel(comm::ProcessGroup& group, const comm::RankEnvironment& environment) {
+  const std::vector<c10::Device> devices = RankDevices(environment, 2);
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp_model, ddp::Wrap(ToyMpModel(devices[0], devices[1]), &group));
   torch::optim::SGD optimizer(ddp_model.parameters(), /*lr=*/0.1);
   const at::Tensor before = Flat(ddp_model.parameters());
@@ -236,7 +194,7 @@ absl::Status ModelParallel(comm::ProcessGroup& group) {
 
 struct Part {
   const char* name;
-  absl::Status (*run)(comm::ProcessGroup&);
+  absl::Status (*run)(comm::ProcessGroup&, const comm::RankEnvironment&);
 };
 constexpr Part kParts[] = {{"basic", &Basic}, {"checkpoint", &Checkpoint}, {"model_parallel", &ModelParallel}};
 
@@ -253,6 +211,7 @@ absl::Status CheckParts(const std::vector<std::string>& wanted) {
 }
 
 absl::Status TourAsRank(const std::vector<std::string>& wanted) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
   comm::InitOptions options;
   options.timeout = absl::Seconds(FLAGS_timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
@@ -261,7 +220,7 @@ absl::Status TourAsRank(const std::vector<std::string>& wanted) {
     for (const std::string& name : wanted) run |= name == "all" || name == part.name;
     if (!run) continue;
     absl::Status status;
-    const absl::Status thrown = TorchStatus("", [&] { status = part.run(*group); });
+    const absl::Status thrown = TorchStatus("", [&] { status = part.run(*group, environment); });
     status.Update(thrown);
     LOCKSTEP_RETURN_IF_ERROR(Annotate(status, absl::StrCat("rank ", group->rank(), ": ", part.name)));
   }

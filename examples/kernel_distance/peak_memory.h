@@ -1,0 +1,54 @@
+// How much memory tensors take at the most, measured by what LibTorch's allocators tell its profiler.
+
+#ifndef LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_
+#define LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+namespace lockstep::examples {
+
+// From when it is made to its end, of this thread and those that have its LibTorch state (backward's,
+// dp::ParallelApply's), over all devices.
+//
+//   PeakMemory peak;
+//   Compute();
+//   std::cout << peak.bytes() << " bytes beyond what there was\n";
+class PeakMemory {
+ public:
+  PeakMemory() : meter_(std::make_shared<Meter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, meter_) {}
+
+  int64_t bytes() const { return meter_->peak(); }
+
+ private:
+  class Meter : public c10::MemoryReportingInfoBase {
+   public:
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      now_ += bytes;
+      peak_ = std::max(peak_, now_);
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+    int64_t peak() const {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return peak_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    int64_t now_ = 0;
+    int64_t peak_ = 0;
+  };
+
+  std::shared_ptr<Meter> meter_;
+  c10::DebugInfoGuard guard_;
+};
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_

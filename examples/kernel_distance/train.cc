@@ -1,0 +1,248 @@
+// Trains a ResNet on random images with a term in the loss that draws the kernels of each convolution towards each
+// other: the sum over all pairs of kernels of the sum of |p - q|, computed on several devices at once.
+//
+//   bazel run //examples/kernel_distance:train                                      # two shares on the CPU
+//   bazel run //examples/kernel_distance:train -- --devices=cuda:0,cuda:1           # built with --config=cuda
+//   bazel run //examples/kernel_distance:train -- --accumulate --block_mib=8        # where memory is short
+//   bazel run //examples/kernel_distance:train -- --blocks=2                        # ResNet-18
+//
+// prints, without a GPU,
+//
+//   12 convolutions: distance 5.73489e+07, with its gradient the same bits on cpu, cpu as on one device
+//   memory beyond weights and gradients: 23.2 MiB at once, 1.1 MiB block by block
+//   step 1: cross entropy 2.50913 + 1e-06 x distance 5.73489e+07 = 59.85802
+//   step 2: cross entropy 0.28318 + 1e-06 x distance 5.72916e+07 = 57.57478
+//   step 3: cross entropy 0.01302 + 1e-06 x distance 5.7224e+07 = 57.23707
+//
+// and exits with an error when bits differ or the loss does not fall.
+
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+#include <gflags/gflags.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/dp/device_id.h"
+#include "lockstep/examples/kernel_distance/kernel_distance.h"
+#include "lockstep/examples/kernel_distance/peak_memory.h"
+#include "lockstep/models/resnet.h"
+
+DEFINE_string(
+    devices, "",
+    "Where the distance is computed, with commas; one named twice has two shares. Empty: all GPUs, or the CPU "
+    "with two shares.");
+DEFINE_bool(accumulate, false, "Add the distance's gradient block by block, where memory is short.");
+DEFINE_int64(block_mib, 64, "MiB that the differences of a block of kernels may take.");
+DEFINE_int64(blocks, 1, "Residual blocks in each of the four stages of the model; 2 is ResNet-18.");
+DEFINE_int64(steps, 3, "Steps of training, all on the same images.");
+DEFINE_int64(batch_size, 8, "Images, of 32 x 32.");
+DEFINE_int64(convolutions, 0, "Take the distance in the model's first so many convolutions only; 0: in all.");
+DEFINE_double(factor, 1e-6, "Of the distance in the loss.");
+DEFINE_double(lr, 0.05, "SGD's learning rate.");
+
+namespace lockstep::examples {
+namespace {
+
+absl::StatusOr<std::vector<c10::Device>> Devices() {
+  std::vector<dp::DeviceId> ids;
+  if (!FLAGS_devices.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+      for (const absl::string_view name : absl::StrSplit(FLAGS_devices, ','))
+        ids.emplace_back(c10::Device(std::string(name)));
+    }));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<c10::Device> devices, dp::ResolveDevices(ids));
+  if (devices.empty()) devices.assign(2, c10::Device(c10::kCPU));
+  return devices;
+}
+
+std::string Text(const std::vector<c10::Device>& devices) {
+  return absl::StrJoin(devices, ", ", [](std::string* out, c10::Device device) { out->append(device.str()); });
+}
+
+// The weights of the convolutions that --convolutions selects.
+std::vector<at::Tensor> SelectedWeights(const models::ResNet& net) {
+  std::vector<at::Tensor> weights = ConvolutionWeights(*net);
+  const size_t selected = static_cast<size_t>(FLAGS_convolutions);
+  if (selected > 0 && selected < weights.size()) weights.resize(selected);
+  return weights;
+}
+
+// The distances of these layers, added up.
+at::Tensor Distance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
+  std::vector<at::Tensor> distances;
+  for (const at::Tensor& weight : weights) distances.push_back(KernelDistance(weight, options));
+  return at::stack(distances).sum();
+}
+
+// The same, without a graph; FLAGS_factor times its gradient is added to the weights'.
+at::Tensor AccumulateDistance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
+  std::vector<at::Tensor> distances;
+  for (const at::Tensor& weight : weights) {
+    distances.push_back(AccumulateKernelDistance(weight, FLAGS_factor, options));
+  }
+  return at::stack(distances).sum();
+}
+
+// ---- The distance by itself, three times.
+
+struct Measured {
+  at::Tensor distance;
+  std::vector<at::Tensor> gradients;
+  int64_t peak_bytes = 0;  // beyond the weights and their gradients
+};
+
+Measured Measure(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options, bool accumulate) {
+  Measured measured;
+  for (const at::Tensor& weight : weights) weight.mutable_grad() = at::zeros_like(weight);
+  {
+    const PeakMemory peak;
+    const at::Tensor distance = accumulate ? AccumulateDistance(weights, options) : Distance(weights, options);
+    if (!accumulate) (distance * FLAGS_factor).backward();
+    measured.distance = distance.detach();
+    measured.peak_bytes = peak.bytes();
+  }
+  for (const at::Tensor& weight : weights) {
+    measured.gradients.push_back(weight.grad());
+    weight.mutable_grad() = at::Tensor();
+  }
+  return measured;
+}
+
+double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / b.abs().max()).item<double>();
+}
+
+// How far the distance and its gradients are from those on one device; Internal if that is too far. On GPUs the order
+// of a sum depends on its shape.
+absl::StatusOr<double> CheckSame(const Measured& measured, const Measured& one, const std::string& name) {
+  double difference = RelativeDifference(measured.distance, one.distance);
+  for (size_t i = 0; i < one.gradients.size(); ++i) {
+    difference = std::max(difference, RelativeDifference(measured.gradients[i], one.gradients[i]));
+  }
+  if (difference <= (one.distance.is_cuda() ? 1e-6 : 0)) return difference;
+  return absl::InternalError(absl::StrCat(name, ": it is ", difference, " of itself away from that on one device"));
+}
+
+absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
+  KernelDistanceOptions on_one = options;
+  on_one.devices.resize(1, options.devices[0]);
+  const Measured one = Measure(weights, on_one, /*accumulate=*/false);
+  const Measured whole = Measure(weights, options, /*accumulate=*/false);
+  const Measured blocks = Measure(weights, options, /*accumulate=*/true);
+  const std::string devices = Text(options.devices);
+  LOCKSTEP_ASSIGN_OR_RETURN(const double of_whole, CheckSame(whole, one, devices));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double of_blocks, CheckSame(blocks, one, absl::StrCat(devices, ", block by block")));
+  const double difference = std::max(of_whole, of_blocks);
+  std::cout << weights.size() << " convolutions: distance " << one.distance.item<float>() << ", with its gradient "
+            << (difference == 0 ? "the same bits" : absl::StrCat("within ", difference, " the same")) << " on "
+            << devices << " as on one device\n"
+            << absl::StrFormat("memory beyond weights and gradients: %.1f MiB at once, %.1f MiB block by block\n",
+                               whole.peak_bytes / 1048576.0, blocks.peak_bytes / 1048576.0);
+  return absl::OkStatus();
+}
+
+// ---- Training with it.
+
+struct Batch {
+  at::Tensor images, labels;
+};
+
+// Gradients of the classification's loss and of the distance; what the two are.
+std::pair<double, double> Backward(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options) {
+  const at::Tensor loss = torch::nn::functional::cross_entropy(net(batch.images), batch.labels);
+  const std::vector<at::Tensor> weights = SelectedWeights(net);
+  at::Tensor distance;
+  if (FLAGS_accumulate) {
+    loss.backward();
+    distance = AccumulateDistance(weights, options);
+  } else {
+    distance = Distance(weights, options);
+    (loss + FLAGS_factor * distance).backward();
+  }
+  return {loss.item<double>(), distance.item<double>()};
+}
+
+absl::Status Train(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options) {
+  torch::optim::SGD optimizer(net->parameters(), FLAGS_lr);
+  double first = 0, last = 0;
+  for (int64_t step = 1; step <= FLAGS_steps; ++step) {
+    optimizer.zero_grad();
+    const auto [loss, distance] = Backward(net, batch, options);
+    optimizer.step();
+    last = loss + FLAGS_factor * distance;
+    if (step == 1) first = last;
+    std::cout << absl::StrFormat("step %d: cross entropy %.5f + %g x distance %.6g = %.5f\n", step, loss, FLAGS_factor,
+                                 distance, last);
+  }
+  if (last < first) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the loss did not fall: ", first, " -> ", last));
+}
+
+absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", least, " or more"));
+}
+
+absl::Status CheckFlags() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("block_mib", FLAGS_block_mib, 1));
+  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("blocks", FLAGS_blocks, 1));
+  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("steps", FLAGS_steps, 2));
+  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("convolutions", FLAGS_convolutions, 0));
+  return CheckAtLeast("batch_size", FLAGS_batch_size, 2);
+}
+
+absl::Status CompareAndTrain(const KernelDistanceOptions& options) {
+  torch::manual_seed(0);
+  models::ResNetOptions model;
+  model.blocks.fill(FLAGS_blocks);
+  model.num_classes = 10;
+  models::ResNet net(model);
+  net->to(options.devices[0]);
+  LOCKSTEP_RETURN_IF_ERROR(Compare(SelectedWeights(net), options));
+  const at::Tensor images = torch::randn({FLAGS_batch_size, 3, 32, 32});
+  const at::Tensor labels = torch::randint(10, {FLAGS_batch_size}, torch::kLong);
+  return Train(net, {images.to(options.devices[0]), labels.to(options.devices[0])}, options);
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
+  KernelDistanceOptions options;
+  options.block_bytes = FLAGS_block_mib << 20;
+  const absl::StatusOr<std::vector<c10::Device>> devices = Devices();
+  if (!devices.ok()) return Annotate(devices.status(), absl::StrCat("--devices=", FLAGS_devices));
+  options.devices = *devices;
+  absl::Status status;
+  const absl::Status thrown = TorchStatus("", [&] { status = CompareAndTrain(options); });
+  status.Update(thrown);
+  return status;
+}
+
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage("trains with the distance of kernels in the loss; see the top of train.cc");
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  const absl::Status status = lockstep::examples::Run();
+  if (status.ok()) return 0;
+  std::cerr << "train: " << status.message() << std::endl;
+  return 1;
+}
