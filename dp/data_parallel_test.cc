@@ -1,6 +1,7 @@
 #include "lockstep/dp/data_parallel.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
@@ -337,6 +338,21 @@ TEST(DataParallel, RecordsNothingWithoutGradMode) {
   auto model = Wrapped(Seeded<Mlp>(), OnCpus(2));
   const at::NoGradGuard no_grad;
   EXPECT_FALSE(model(at::rand({4, 6}, at::kDouble)).requires_grad());
+}
+
+TEST(DataParallel, ComputesUnderTheCallersAutocast) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 4));
+  auto model = Wrapped(net, OnCpus(2));
+  const at::Tensor x = at::rand({4, 4});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::increment_nesting();
+  const at::Tensor actual = model(x), expected = net->forward(x);
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(actual.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(actual.equal(expected));
+  actual.sum().backward();
+  EXPECT_EQ(net->parameters()[0].grad().scalar_type(), at::kFloat);
 }
 
 TEST(DataParallel, OfTiedWeightsSumsTheirGradients) {

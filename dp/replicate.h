@@ -44,7 +44,7 @@ class Replicas {
 
   // The first `count` replicas, as the module is now: values, training mode, requires_grad. Where its submodules or
   // tensors are others than before (another dtype, a new layer), the replicas are made anew; other members, as options
-  // of layers, are those of when a replica was made. No random numbers are drawn, except by `make`.
+  // of layers, are those of when a replica was made. The state of the default generator stays as it is.
   //
   // Throws what clone() throws, and c10::ValueError if what `make` made has other parameters or buffers.
   std::vector<Net> Update(size_t count) {
