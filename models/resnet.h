@@ -12,6 +12,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -26,14 +27,22 @@ torch::nn::AnyModule BatchNorm(int64_t channels);
 
 struct BlockOptions {
   int64_t in_channels = 64;
-  // Of the 3x3 convolutions. The block's output has ResNetOptions::Expansion() times as many channels.
+  // BasicBlock's inside; the block's output has ResNetOptions::Expansion() times as many, and Bottleneck's inside what
+  // width_per_group and groups make of them.
   int64_t channels = 64;
   // Of the block: its output is in height and width the input's divided by it, rounded up.
   int64_t stride = 1;
   NormFactory norm = BatchNorm;
+  // As in ResNetOptions.
+  int64_t groups = 1;
+  int64_t width_per_group = 64;
+  bool zero_init_residual = false;
+  // Of the 3x3 convolution with the stride.
+  int64_t dilation = 1;
 };
 
-// Two 3x3 convolutions beside a connection that skips them.
+// Two 3x3 convolutions beside a connection that skips them. Throws c10::ValueError for another groups, width_per_group
+// or dilation than 1, 64 and 1.
 class BasicBlockImpl : public torch::nn::Cloneable<BasicBlockImpl> {
  public:
   static constexpr int64_t kExpansion = 1;
@@ -49,7 +58,8 @@ class BasicBlockImpl : public torch::nn::Cloneable<BasicBlockImpl> {
 };
 TORCH_MODULE(BasicBlock);
 
-// A 1x1, a 3x3 and a 1x1 convolution beside a connection that skips them; the 3x3 one has the stride.
+// A 1x1, a 3x3 and a 1x1 convolution beside a connection that skips them; the 3x3 one has the stride, the groups and
+// the dilation.
 class BottleneckImpl : public torch::nn::Cloneable<BottleneckImpl> {
  public:
   static constexpr int64_t kExpansion = 4;
@@ -73,6 +83,16 @@ struct ResNetOptions {
   // Called once for each normalisation layer, in the order of the state dict, but for downsample's, which comes before
   // its block's others.
   NormFactory norm = BatchNorm;
+  // Of Bottleneck's 3x3 convolutions, which have groups * channels * width_per_group / 64 channels: more groups make a
+  // ResNeXt (Xie et al., Aggregated Residual Transformations for Deep Neural Networks, CVPR 2017), a greater width a
+  // wide ResNet (Zagoruyko and Komodakis, Wide Residual Networks, BMVC 2016).
+  int64_t groups = 1;
+  int64_t width_per_group = 64;
+  // Starts each block's last normalisation layer from weight 0, so that the block at first does nothing (Goyal et al.,
+  // arXiv:1706.02677). A layer without a weight is left as it is.
+  bool zero_init_residual = false;
+  // Of layer2 to layer4: whether its 3x3 convolutions are dilated twice as much instead of halving height and width.
+  std::array<bool, 3> replace_stride_with_dilation = {};
 
   int64_t Expansion() const { return bottleneck ? BottleneckImpl::kExpansion : BasicBlockImpl::kExpansion; }
 };
@@ -80,7 +100,7 @@ struct ResNetOptions {
 // An image classifier. Parameters and buffers have torchvision's names (conv1.weight, layer2.0.downsample.1.bias,
 // fc.weight, ...), shapes and order, so state dicts of torchvision's models load (//checkpoint:state_dict).
 //
-//   models::ResNet net = models::ResNet18();                     // or ResNetImpl's options of one's own
+//   models::ResNet net = models::ResNet18();                     // or models::ResNet with options of one's own
 //   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, state_dict));
 //   const at::Tensor logits = net(images);
 //
@@ -97,12 +117,12 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   at::Tensor forward(const at::Tensor& images);
 
  private:
-  torch::nn::Sequential MakeLayer(int64_t channels, int64_t blocks, int64_t stride);
-  torch::nn::AnyModule MakeBlock(int64_t channels, int64_t stride);
+  torch::nn::Sequential MakeLayer(size_t layer);
+  torch::nn::AnyModule MakeBlock(int64_t channels, int64_t stride, int64_t dilation);
   void InitializeConvolutions();
 
   ResNetOptions options_;
-  int64_t in_channels_ = 64;  // of the next block to be made
+  int64_t in_channels_ = 64, dilation_ = 1;  // of the next block to be made
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::AnyModule bn1_;
   std::array<torch::nn::Sequential, 4> layers_{nullptr, nullptr, nullptr, nullptr};
@@ -110,10 +130,21 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
 };
 TORCH_MODULE(ResNet);
 
-// The published sizes: 11,689,512, 21,797,672 and 25,557,032 parameters for 1000 classes.
+// The published sizes, in millions of parameters for 1000 classes: 11.7, 21.8, 25.6, 44.5, 60.2.
 ResNet ResNet18(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
 ResNet ResNet34(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
 ResNet ResNet50(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+ResNet ResNet101(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+ResNet ResNet152(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+
+// ResNeXt, by groups and their width: 25.0, 88.8 and 83.5 million.
+ResNet ResNeXt50_32x4d(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+ResNet ResNeXt101_32x8d(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+ResNet ResNeXt101_64x4d(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+
+// Twice as wide: 68.9 and 126.9 million.
+ResNet WideResNet50_2(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+ResNet WideResNet101_2(int64_t num_classes = 1000, NormFactory norm = BatchNorm);
 
 }  // namespace lockstep::models
 

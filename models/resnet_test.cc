@@ -4,11 +4,14 @@
 #include <torch/torch.h>
 
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
 
@@ -62,6 +65,8 @@ TEST(ResNet, Of18LayersIsTorchvisions) { ExpectLikeTorchvision("resnet18", ResNe
 TEST(ResNet, Of34LayersIsTorchvisions) { ExpectLikeTorchvision("resnet34", ResNet34, 21797672); }
 TEST(ResNet, Of50LayersIsTorchvisions) { ExpectLikeTorchvision("resnet50", ResNet50, 25557032); }
 
+TEST(ResNet, WithGroupsIsTorchvisionsResNeXt) { ExpectLikeTorchvision("resnext50_32x4d", ResNeXt50_32x4d, 25028904); }
+
 TEST(ResNet, HasAsManyLogitsAsClassesForAnySizeOfImage) {
   ResNet net = ResNet18(10);
   EXPECT_EQ(net(torch::zeros({4, 3, 32, 32})).sizes(), (std::vector<int64_t>{4, 10}));
@@ -78,6 +83,79 @@ TEST(ResNet, TakesEveryNormalisationLayerFromItsFactory) {
   EXPECT_TRUE(net->buffers().empty());  // BatchNorm would have some
   EXPECT_TRUE(net->named_parameters().contains("layer2.0.downsample.1.weight"));
   EXPECT_TRUE(net(torch::zeros({2, 3, 32, 32})).isfinite().all().item<bool>());
+}
+
+TEST(ResNet, StartsEachBlockFromNothingIfAsked) {
+  for (const bool bottleneck : {false, true}) {
+    ResNetOptions options;
+    options.bottleneck = bottleneck;
+    options.zero_init_residual = true;
+    const ResNet net(options);
+    for (const auto& parameter : net->named_parameters()) {
+      const absl::string_view last = bottleneck ? ".bn3.weight" : ".bn2.weight";
+      const bool zero = absl::EndsWith(parameter.key(), last) || absl::EndsWith(parameter.key(), "bias");
+      if (parameter.key() == "fc.bias") continue;
+      EXPECT_EQ(parameter.value().eq(0).all().item<bool>(), zero) << parameter.key();
+    }
+  }
+}
+
+TEST(ResNet, LeavesANormalisationLayerWithoutWeightAsItIs) {
+  ResNetOptions options;
+  options.zero_init_residual = true;
+  options.norm = [](int64_t) { return torch::nn::AnyModule(torch::nn::Identity()); };
+  ResNet net(options);
+  EXPECT_EQ(net(torch::zeros({1, 3, 32, 32})).sizes(), (std::vector<int64_t>{1, 1000}));
+}
+
+// Of what the norms of a net with these options get for an image of 64 by 64.
+std::string Heights(ResNetOptions options) {
+  struct Probe : torch::nn::Module {
+    explicit Probe(std::vector<int64_t>* heights) : heights(heights) {}
+    at::Tensor forward(const at::Tensor& x) {
+      heights->push_back(x.size(2));
+      return x;
+    }
+    std::vector<int64_t>* heights;
+  };
+  std::vector<int64_t> heights;
+  options.norm = [&](int64_t) { return torch::nn::AnyModule(std::make_shared<Probe>(&heights)); };
+  ResNet net(options);
+  net(torch::zeros({1, 3, 64, 64}));
+  return absl::StrJoin(heights, " ");
+}
+
+TEST(ResNet, DilatesInsteadOfHalvingIfAsked) {
+  ResNetOptions options{{1, 1, 1, 1}, true};
+  // The stem; then of each block three convolutions and downsample.
+  EXPECT_EQ(Heights(options), "32 16 16 16 16 16 8 8 8 8 4 4 4 4 2 2 2");
+  options.replace_stride_with_dilation = {false, true, true};
+  EXPECT_EQ(Heights(options), "32 16 16 16 16 16 8 8 8 8 8 8 8 8 8 8 8");
+}
+
+TEST(ResNet, SaysThatBasicBlocksHaveNeitherGroupsNorDilation) {
+  const auto expect_error = [](const BlockOptions& options, const std::string& found) {
+    try {
+      BasicBlock block(options);
+      ADD_FAILURE() << found;
+    } catch (const c10::ValueError& error) {
+      EXPECT_EQ(error.what_without_backtrace(),
+                "BasicBlock: expected groups 1, width_per_group 64 and dilation 1, found " + found);
+    }
+  };
+  expect_error({64, 64, 1, BatchNorm, 32, 4}, "32, 4 and 1");
+  expect_error({64, 64, 1, BatchNorm, 1, 64, false, 2}, "1, 64 and 2");
+}
+
+TEST(ResNet, ComputesInBfloat16) {
+  ResNet net = ResNet18(10);
+  net->eval();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor images = torch::randn({2, 3, 64, 64}), expected = net(images);
+  net->to(at::kBFloat16);
+  const at::Tensor logits = net(images.to(at::kBFloat16));
+  EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
+  EXPECT_LT((logits - expected).norm().item<double>() / expected.norm().item<double>(), 3e-2);
 }
 
 TEST(ResNet, EveryParameterGetsAGradient) {

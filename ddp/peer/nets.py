@@ -1,13 +1,8 @@
 """nets.h's networks and batches, in Python: the same operations in the same order."""
 
-import os
-import sys
-
 import torch
+import torchvision
 from torch import nn
-
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../models/peer"))
-import resnet
 
 BATCH, FEATURES, HIDDEN, CLASSES = 8, 32, 64, 10
 TOKENS, WIDTH, HEADS, LENGTH = 50, 32, 2, 12
@@ -120,9 +115,9 @@ class Recurrent(nn.Module):
         return self.head(torch.relu(self.twice(torch.relu(self.twice(x)))))
 
 
-class ResNet18(resnet.ResNet18):
+class ResNet18(torchvision.models.ResNet):
     def __init__(self):
-        super().__init__(CLASSES)
+        super().__init__(torchvision.models.resnet.BasicBlock, [2, 2, 2, 2], num_classes=CLASSES)
 
     def forward(self, inputs, _):
         return super().forward(inputs)

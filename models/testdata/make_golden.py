@@ -1,4 +1,4 @@
-"""Writes resnet18.txt, resnet34.txt and resnet50.txt beside itself, from torchvision 0.26.0 with PyTorch 2.11.0.
+"""Writes a file for each of ARCHS beside itself, from torchvision 0.26.0 with PyTorch 2.11.0.
 
 A line a tensor of the state dict: name, shape, and for floating-point ones the sum in a network made after torch.manual_seed(11).
 The last line: "logits", shape and sum of what it gives in eval mode for linspace(-1, 1) as 2 images of 64x64.
@@ -9,6 +9,8 @@ import pathlib
 import torch
 import torchvision
 
+ARCHS = ("resnet18", "resnet34", "resnet50", "resnext50_32x4d")
+
 
 def line(name, tensor):
     shape = ",".join(map(str, tensor.shape)) or "scalar"
@@ -18,7 +20,7 @@ def line(name, tensor):
 
 def main():
     torch.set_num_threads(1)
-    for arch in ("resnet18", "resnet34", "resnet50"):
+    for arch in ARCHS:
         torch.manual_seed(11)
         net = getattr(torchvision.models, arch)().eval()
         with torch.no_grad():

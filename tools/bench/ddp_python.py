@@ -13,10 +13,8 @@ import time
 
 import torch
 import torch.distributed as dist
+import torchvision
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../models/peer"))
-import resnet
 
 RANKS = 2
 
@@ -36,7 +34,7 @@ def mlp_4x64():
 CASES = {
     "mlp_4x64/b32": (mlp_4x64, (32, 64), 64, 50, 400),
     "mlp_784_512_512_10/b64": (lambda: mlp(784, 512, 512, 10), (64, 784), 10, 10, 60),
-    "resnet18/b8/64px": (lambda: resnet.ResNet18(1000), (8, 3, 64, 64), 1000, 3, 12),
+    "resnet18/b8/64px": (torchvision.models.resnet18, (8, 3, 64, 64), 1000, 3, 12),
 }
 
 

@@ -1,0 +1,107 @@
+#include "lockstep/data/internal/folder_tree.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/status.h"
+#include "lockstep/data/internal/python_order.h"
+
+namespace lockstep::data {
+namespace {
+
+absl::Status SystemError(const std::string& path, absl::string_view what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
+}
+
+struct Entry {
+  std::string name;
+  unsigned char type;  // dirent's
+};
+
+absl::StatusOr<std::vector<Entry>> List(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
+  if (!stream) return SystemError(folder, "cannot be opened");
+  std::vector<Entry> entries;
+  errno = 0;
+  while (const dirent* entry = readdir(stream.get())) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") entries.push_back({std::string(name), entry->d_type});
+  }
+  if (errno != 0) return SystemError(folder, "cannot be read");
+  return entries;
+}
+
+// A broken link is no folder; one that cannot be followed for another reason is an error.
+absl::StatusOr<bool> IsFolder(const Entry& entry, const std::string& path) {
+  if (entry.type != DT_LNK && entry.type != DT_UNKNOWN) return entry.type == DT_DIR;
+  struct stat found;
+  if (stat(path.c_str(), &found) == 0) return S_ISDIR(found.st_mode);
+  if (errno == ENOENT) return false;
+  return SystemError(path, "cannot be followed");
+}
+
+struct Folder {
+  std::string path;
+  std::vector<std::string> files;  // names
+};
+
+// Files of `folder`; its folders go onto `pending`.
+absl::StatusOr<Folder> ReadFolder(std::string folder, std::vector<std::string>& pending) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder));
+  Folder read{std::move(folder), {}};
+  for (Entry& entry : entries) {
+    std::string path = JoinPath(read.path, entry.name);
+    // As in os.walk(), what cannot be followed is a file.
+    if (IsFolder(entry, path).value_or(false)) {
+      pending.push_back(std::move(path));
+    } else {
+      read.files.push_back(std::move(entry.name));
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
+std::string JoinPath(const std::string& folder, const std::string& name) {
+  return absl::StrCat(folder, folder.empty() || folder.back() == '/' ? "" : "/", name);
+}
+
+absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder));
+  std::vector<std::string> names;
+  for (Entry& entry : entries) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(entry, JoinPath(folder, entry.name)));
+    if (is_folder) names.push_back(std::move(entry.name));
+  }
+  std::sort(names.begin(), names.end(), PythonLess);
+  return names;
+}
+
+absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder) {
+  std::vector<Folder> folders;
+  std::vector<std::string> pending = {folder};
+  while (!pending.empty()) {
+    std::string next = std::move(pending.back());
+    pending.pop_back();
+    LOCKSTEP_ASSIGN_OR_RETURN(folders.emplace_back(), ReadFolder(std::move(next), pending));
+  }
+  std::sort(folders.begin(), folders.end(),
+            [](const Folder& a, const Folder& b) { return PythonLess(a.path, b.path); });
+  std::vector<std::string> paths;
+  for (Folder& each : folders) {
+    std::sort(each.files.begin(), each.files.end(), PythonLess);
+    for (const std::string& name : each.files) paths.push_back(JoinPath(each.path, name));
+  }
+  return paths;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,25 @@
+// What lies in folders, in the order that Python's os.walk() and sorted() give.
+
+#ifndef LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_
+#define LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lockstep::data {
+
+// `name` in `folder`, as Python's os.path.join() writes it.
+std::string JoinPath(const std::string& folder, const std::string& name);
+
+// The names of the folders in `folder`, links to folders too, sorted. An error names the path.
+absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder);
+
+// The paths of all that is below `folder` and no folder, links followed: sorted by the path of the folder that it is
+// in, then by name. An error names the folder that could not be read.
+absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder);
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_

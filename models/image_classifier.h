@@ -1,0 +1,45 @@
+// A network of any kind that classifies images, behind one type.
+
+#ifndef LOCKSTEP_MODELS_IMAGE_CLASSIFIER_H_
+#define LOCKSTEP_MODELS_IMAGE_CLASSIFIER_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <optional>
+
+namespace lockstep::models {
+
+// What programs that choose their network at run time hold; models::Make() (registry.h) makes one by name.
+//
+//   models::ImageClassifier net(torch::nn::AnyModule(models::ResNet50()));
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));
+//   const at::Tensor logits = ddp(images);
+//
+// The network's parameters, buffers and children are this module's too, under the same names, so the state dict is the
+// network's. train(), to(), clone() and zero_grad() reach it. Forward costs one virtual call more.
+class ImageClassifierImpl : public torch::nn::Module {
+ public:
+  // Requires: !network.is_empty(), and its forward takes and returns one tensor.
+  explicit ImageClassifierImpl(torch::nn::AnyModule network);
+
+  // float [batch, 3, height, width] -> logits, float [batch, classes].
+  at::Tensor forward(const at::Tensor& images) { return network_.forward(images); }
+
+  void train(bool on = true) override;
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
+
+  // What the constructor got; get<ResNet>() of it is the network by its type.
+  const torch::nn::AnyModule& network() const { return network_; }
+
+ private:
+  torch::nn::AnyModule network_;
+};
+TORCH_MODULE(ImageClassifier);
+
+}  // namespace lockstep::models
+
+#endif  // LOCKSTEP_MODELS_IMAGE_CLASSIFIER_H_
