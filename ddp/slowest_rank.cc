@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
 
@@ -11,8 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/ddp/internal/gather_texts.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -51,13 +50,9 @@ absl::StatusOr<Pace> Decode(const std::string& text) {
 }
 
 absl::StatusOr<std::vector<Pace>> Exchange(comm::ProcessGroup& group, const Pace& mine) {
-  const std::string prefix = group.NextKey("ddp_slowest_rank");
-  const auto key = [&](int rank) { return absl::StrCat(prefix, "/", rank); };
-  std::vector<std::string> texts;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("asking for the ranks' times", [&] {
-    group.store()->set(key(group.rank()), Encode(mine));
-    for (int rank = 0; rank < group.size(); ++rank) texts.push_back(group.store()->get_to_str(key(rank)));
-  }));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts,
+      internal::GatherTexts(group, "ddp_slowest_rank", Encode(mine), "asking for the ranks' times"));
   std::vector<Pace> paces;
   for (const std::string& text : texts) {
     LOCKSTEP_ASSIGN_OR_RETURN(Pace pace, Decode(text));

@@ -13,7 +13,8 @@
 
 namespace lockstep::ddp {
 
-// Times are in nanoseconds since the step's forward began, -1 for what did not happen.
+// Times are the host's, in nanoseconds since the step's forward began, -1 for what did not happen. On CUDA that is when
+// work was enqueued, not when it ran.
 struct BucketStatistics {
   int index = 0;
   int64_t bytes = 0;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/ddp/hooks/internal/same_part.h"
 
 namespace lockstep::ddp::hooks {
 namespace {
@@ -44,11 +45,7 @@ CommunicationHook Compress(comm::ProcessGroup* group, c10::ScalarType dtype) {
 std::shared_ptr<GradBucket> Cast(const GradBucket& bucket, c10::ScalarType dtype) {
   auto cast = std::make_shared<GradBucket>(bucket);
   cast->buffer = bucket.buffer.to(dtype);
-  for (at::Tensor& gradient : cast->gradients) {
-    gradient = cast->buffer.as_strided(
-        gradient.sizes(), gradient.strides(),
-        gradient.storage_offset() - bucket.buffer.storage_offset() + cast->buffer.storage_offset());
-  }
+  for (at::Tensor& gradient : cast->gradients) gradient = internal::SamePart(cast->buffer, bucket.buffer, gradient);
   return cast;
 }
 

@@ -1,6 +1,5 @@
 #include "lockstep/ddp/hooks/periodic_model_averager.h"
 
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/flat.h"
 
 namespace lockstep::ddp::hooks {
 namespace {
@@ -41,15 +41,9 @@ std::vector<std::vector<at::Tensor>> Alike(const std::vector<at::Tensor>& parame
 }
 
 absl::Status Average(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& parameter : parameters) parts.push_back(parameter.reshape({-1}));
-  const at::Tensor flat = at::cat(parts).div_(group.size());
+  const at::Tensor flat = ddp::internal::Flatten(parameters).div_(group.size());
   LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(flat));
-  int64_t at = 0;
-  for (const at::Tensor& parameter : parameters) {
-    parameter.copy_(flat.narrow(0, at, parameter.numel()).view(parameter.sizes()));
-    at += parameter.numel();
-  }
+  ddp::internal::Unflatten(flat, parameters);
   return absl::OkStatus();
 }
 

@@ -19,12 +19,14 @@
 #include "lockstep/base/status.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/hooks/internal/orthogonalize.h"
+#include "lockstep/ddp/hooks/internal/same_part.h"
 
 namespace lockstep::ddp::hooks {
 namespace {
 
 using internal::Orthogonalize;
 using internal::RestartUselessColumns;
+using internal::SamePart;
 
 // A part of a bucket that is compressed.
 struct Matrix {
@@ -67,12 +69,6 @@ class Seeds {
  private:
   std::mt19937 engine_;
 };
-
-// `whole`'s part where `part` lies in `buffer`; `whole` has `buffer`'s shape.
-at::Tensor SamePart(const at::Tensor& whole, const at::Tensor& buffer, const at::Tensor& part) {
-  return whole.as_strided(part.sizes(), part.strides(),
-                          part.storage_offset() - buffer.storage_offset() + whole.storage_offset());
-}
 
 bool FitsTogether(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device();

@@ -1,12 +1,10 @@
 #include "lockstep/ddp/internal/non_finite.h"
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/gather_texts.h"
 
 namespace lockstep::ddp::internal {
 namespace {
@@ -23,18 +21,17 @@ std::vector<NonFiniteGradient> OnRank(int rank, const std::string& names) {
 absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
                                                               const std::vector<std::string>& in_sum,
                                                               const std::vector<std::string>& mine) {
+  const std::string names = absl::StrJoin(mine, "\n");
   std::vector<NonFiniteGradient> found;
   if (!group.OnlyLockstepRanks()) {
-    found = OnRank(group.rank(), absl::StrJoin(mine, "\n"));
+    found = OnRank(group.rank(), names);
   } else {
-    const std::string prefix = group.NextKey("ddp_non_finite");
-    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("asking whose gradient is not finite", [&] {
-      group.store()->set(absl::StrCat(prefix, "/", group.rank()), absl::StrJoin(mine, "\n"));
-      for (int rank = 0; rank < group.size(); ++rank) {
-        const auto theirs = OnRank(rank, group.store()->get_to_str(absl::StrCat(prefix, "/", rank)));
-        found.insert(found.end(), theirs.begin(), theirs.end());
-      }
-    }));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                              GatherTexts(group, "ddp_non_finite", names, "asking whose gradient is not finite"));
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const auto theirs = OnRank(rank, all[rank]);
+      found.insert(found.end(), theirs.begin(), theirs.end());
+    }
   }
   if (!found.empty()) return found;
   for (const std::string& name : in_sum) found.push_back({-1, name});

@@ -4,13 +4,12 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
-#include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/gather_texts.h"
 
 namespace lockstep::ddp::internal {
 namespace {
@@ -28,8 +27,8 @@ std::string Signature(const std::vector<NamedTensor>& parameters) {
 }
 
 // The first line in which the two differ.
-absl::Status Difference(int rank, const std::string& mine, const std::string& rank_0s) {
-  const std::vector<std::string> a = absl::StrSplit(rank_0s, '\n'), b = absl::StrSplit(mine, '\n');
+absl::Status Difference(int rank, const std::string& theirs, const std::string& rank_0s) {
+  const std::vector<std::string> a = absl::StrSplit(rank_0s, '\n'), b = absl::StrSplit(theirs, '\n');
   size_t i = 0;
   while (i < std::min(a.size(), b.size()) && a[i] == b[i]) ++i;
   const auto side = [i](const std::vector<std::string>& lines) {
@@ -39,26 +38,16 @@ absl::Status Difference(int rank, const std::string& mine, const std::string& ra
                                                  ", rank ", rank, " has ", side(b)));
 }
 
-absl::Status Compare(c10d::Store& store, const std::string& prefix, int rank, int size, const std::string& mine) {
-  const auto key = [&](int r) { return absl::StrCat(prefix, "/", r); };
-  store.set(key(rank), mine);
-  const std::string rank_0s = store.get_to_str(key(0));
-  for (int r = 1; r < size; ++r) {
-    const std::string other = r == rank ? mine : store.get_to_str(key(r));
-    if (other != rank_0s) return Difference(r, other, rank_0s);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters) {
-  const std::string prefix = group.NextKey("ddp_parameters");
-  absl::Status same;
-  const absl::Status spoken = TorchStatus("comparing the ranks' parameters", [&] {
-    same = Compare(*group.store(), prefix, group.rank(), group.size(), Signature(parameters));
-  });
-  return spoken.ok() ? same : spoken;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      GatherTexts(group, "ddp_parameters", Signature(parameters), "comparing the ranks' parameters"));
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (all[rank] != all[0]) return Difference(rank, all[rank], all[0]);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSameParametersAsPython(comm::ProcessGroup& group, const std::vector<NamedTensor>& trained) {

@@ -18,6 +18,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/internal/bucket.h"
 #include "lockstep/ddp/internal/buckets.h"
+#include "lockstep/ddp/internal/stream_capture.h"
 
 namespace lockstep::ddp::internal {
 namespace {
@@ -199,6 +200,29 @@ void Reducer::PrepareForward(bool sync) {
   ThrowIfError(group_->failure());
   CheckHooks();
   sync_ = sync;
+  LookForCapture();
+}
+
+// A CUDA graph repeats what the device does, so the host may read nothing of it, and nothing may differ next time.
+void Reducer::LookForCapture() {
+  captured_ = StreamIsCaptured(parameters_.front().tensor.device());
+  if (!captured_) return;
+  const std::string why_not = WhyNotCaptured();
+  if (why_not.empty()) return;
+  ThrowIfError(absl::FailedPreconditionError(
+      absl::StrCat("rank ", group_->rank(), ": a CUDA graph cannot hold this step: ", why_not)));
+}
+
+std::string Reducer::WhyNotCaptured() const {
+  if (MayRebuild()) return "the second forward lays the buckets out anew; run two steps before the capture";
+  if (!sync_) return "";
+  if (DynamicUnused()) return "with Options::find_unused_parameters the host learns in each step which are used";
+  if (options_.non_finite != NonFinite::kIgnore) return "with Options::non_finite the host reads the gradients";
+  for (const ReducedParameter& parameter : parameters_) {
+    if (parameter.sparse)
+      return absl::StrCat("the gradient of parameter ", parameter.name, " is sparse, and the host counts its rows");
+  }
+  return "";
 }
 
 // Leaves word of what this rank's backward lacked, for the others to find should this rank go away over it.

@@ -69,8 +69,12 @@ class Reducer {
 
   // To be called before every forward that computes gradients; `sync`: the backward passes that follow are averaged.
   // Throws what was wrong with the last backward: FailedPrecondition naming the parameters that got no gradient, or
-  // those whose autograd node has been replaced (as by module->to(dtype) after wrapping).
+  // those whose autograd node has been replaced (as by module->to(dtype) after wrapping). Also FailedPrecondition if
+  // the step goes into a CUDA graph and cannot.
   void PrepareForward(bool sync);
+
+  // Whether the step at hand goes into a CUDA graph: the host learns nothing of it then.
+  bool captured() const { return captured_; }
 
   // Whether outputs must pass through Sink(), which finds the outermost backward.
   bool NeedsSink() const { return options_.find_unused_parameters || options_.static_graph; }
@@ -145,6 +149,8 @@ class Reducer {
   void Launch(Bucket& bucket);
   Future Reduce(Bucket& bucket);
   bool Skipped(const Bucket& bucket) const;
+  void LookForCapture();
+  std::string WhyNotCaptured() const;
   void ReplaceGradients(const Bucket& bucket);
   void DeliverFinished();
   void Deliver(Bucket& bucket, const at::Tensor& result);
@@ -195,6 +201,7 @@ class Reducer {
   absl::optional<UsedParameters> used_;
   int layout_ = 0;
   bool sync_ = true;
+  bool captured_ = false;
   bool in_backward_ = false;
   bool end_is_queued_ = false;    // of a backward that is not averaged
   bool graph_known_ = false;      // of a static graph: this rank's first backward is over

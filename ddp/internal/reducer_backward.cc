@@ -17,6 +17,7 @@ namespace lockstep::ddp::internal {
 
 void Reducer::BeginBackward() {
   if (in_backward_ || !sync_) return;
+  LookForCapture();
   in_backward_ = true;
   next_bucket_ = next_delivery_ = 0;
   for (State& state : states_) state.remaining = state.expected;
@@ -156,8 +157,8 @@ Future Reducer::Reduce(Bucket& bucket) {
 // Buckets whose all_reduce is over while backward goes on. Not those that the gradient at hand has just filled: the
 // engine still refers to that one.
 void Reducer::DeliverFinished() {
-  // Which parameters any rank used, and whether all is finite, is known at the end.
-  if (NeedsSink() || options_.non_finite != NonFinite::kIgnore) return;
+  // Which parameters any rank used, and whether all is finite, is known at the end; of what is captured nothing is.
+  if (NeedsSink() || captured_ || options_.non_finite != NonFinite::kIgnore) return;
   for (; next_delivery_ < next_bucket_; ++next_delivery_) {
     Bucket& bucket = buckets_[next_delivery_];
     if (!bucket.work || !bucket.work->IsCompleted()) return;

@@ -140,6 +140,11 @@ void Replica::PrepareForward() {
 
 // The order is PyTorch's.
 void Replica::ExchangeBeforeForward(bool computes_gradients) {
+  if (join_ && computes_gradients && reducer_->captured()) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat("rank ", group_->rank(),
+                     ": a CUDA graph cannot hold this step: under Join the host learns which ranks have inputs left")));
+  }
   if (join_ && join_->announce) AnnounceNotFinished();
   if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
   if (computes_gradients) reducer_->RebuildIfDue();

@@ -19,7 +19,6 @@ namespace lockstep::ddp::zero {
 namespace {
 
 using comm::ProcessGroup;
-using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
 using ::testing::HasSubstr;
 using torch::optim::OptimizerParamGroup;
@@ -314,45 +313,6 @@ TEST(ZeroRedundancyOptimizer, ConsolidatedIsSavedAndLoadedByCheckpointOptimizer)
   ExpectSavedAndLoadedByCheckpointOptimizer<torch::optim::Adagrad>();
 }
 
-// What Create() says on each rank of two, rank 1 having other parameters.
-std::vector<std::string> Refusals(const std::vector<at::Tensor>& rank_0s, const std::vector<at::Tensor>& rank_1s) {
-  std::vector<std::string> messages(2);
-  OnRanks(2, [&](ProcessGroup& group) {
-    const auto zero = ZeroRedundancyOptimizer<torch::optim::SGD>::Create(group.rank() == 0 ? rank_0s : rank_1s,
-                                                                         torch::optim::SGDOptions(0.1), &group);
-    EXPECT_EQ(zero.status().code(), absl::StatusCode::kInvalidArgument);
-    messages[group.rank()] = std::string(zero.status().message());
-  });
-  return messages;
-}
-
-TEST(ZeroRedundancyOptimizer, TellsEveryRankWhereTheirParametersDiffer) {
-  const at::Tensor a = at::ones({2, 3}), b = at::ones({4}), c = at::ones({5});
-  for (const std::string& message : Refusals({a, b}, {a, c})) {
-    EXPECT_THAT(message, HasSubstr("differ at parameter 1: rank 0 has group 0 parameter 1 Float [4]"));
-    EXPECT_THAT(message, HasSubstr("rank 1 has group 0 parameter 1 Float [5]"));
-  }
-  for (const std::string& message : Refusals({a}, {a, b})) EXPECT_THAT(message, HasSubstr("rank 0 has nothing"));
-  for (const std::string& message : Refusals({a, at::Tensor()}, {a, b}))
-    EXPECT_THAT(message, HasSubstr("group 0 parameter 1 undefined"));
-}
-
-TEST(ZeroRedundancyOptimizer, RefusesParametersThatAreNoLeavesOrThereTwice) {
-  const at::Tensor a = at::ones({2}).requires_grad_();
-  for (const std::string& message : Refusals({a, a}, {a, a}))
-    EXPECT_THAT(message, HasSubstr("group 0 parameter 1 is there twice"));
-  for (const std::string& message : Refusals({a * 2}, {a * 2}))
-    EXPECT_THAT(message, HasSubstr("group 0 parameter 0 is not a leaf"));
-}
-
-TEST(ZeroRedundancyOptimizer, PassesOnWhatTheOptimizerSaysOfItsOptions) {
-  OnRanks(2, [](ProcessGroup& group) {
-    const auto zero =
-        ZeroRedundancyOptimizer<torch::optim::SGD>::Create({at::ones({2})}, torch::optim::SGDOptions(-1), &group);
-    EXPECT_THAT(std::string(zero.status().message()), HasSubstr("Invalid learning rate: -1"));
-  });
-}
-
 TEST(ZeroRedundancyOptimizer, TakesFurtherGroups) {
   const std::vector<at::Tensor> expected = Parameters();
   const auto first = [](const std::vector<at::Tensor>& all) {
@@ -382,38 +342,6 @@ TEST(ZeroRedundancyOptimizer, TakesFurtherGroups) {
       TrainSteps(**zero, parameters, 4, 5);
     });
   }
-}
-
-TEST(ZeroRedundancyOptimizer, RefusesParametersThatComeByOtherWays) {
-  OnRanks(2, [](ProcessGroup& group) {
-    const auto zero = MakeZero<torch::optim::SGD>(Parameters(), group);
-    zero->add_parameters({at::ones({2})});
-    try {
-      zero->step();
-      ADD_FAILURE() << "step() took them";
-    } catch (const StatusError& error) {
-      EXPECT_EQ(error.status().code(), absl::StatusCode::kFailedPrecondition);
-    }
-  });
-}
-
-TEST(ZeroRedundancyOptimizer, ThrowsTheErrorOfABroadcast) {
-  const std::vector<absl::Status> results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
-    const auto zero = MakeZero<torch::optim::SGD>(Parameters(), group);
-    if (group.rank() == 1) return absl::InternalError("rank 1 is done");
-    zero->step();
-    return absl::OkStatus();
-  });
-  EXPECT_THAT(std::string(results[0].message()), HasSubstr("ZeroRedundancyOptimizer::step"));
-  EXPECT_THAT(std::string(results[0].message()), HasSubstr("rank 1 is done"));
-}
-
-TEST(ZeroRedundancyOptimizer, RefusesToConsolidateOnARankThatIsNone) {
-  OnRanks(2, [](ProcessGroup& group) {
-    const absl::Status status = MakeZero<torch::optim::SGD>(Parameters(), group)->ConsolidateStateDict(2);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("to is 2, expected a rank below 2"));
-  });
 }
 
 }  // namespace

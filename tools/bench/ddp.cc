@@ -2,16 +2,18 @@
 //
 //   ./bazelw run //tools/bench:ddp -- --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
 //   ./bazelw run //tools/bench:ddp -- --overhead                 # what wrapping costs a rank that is alone
+//   ./bazelw run --config=cuda //tools/bench:ddp -- --overhead --device=cuda
 //
 // Prints a JSON line a case: the median time of a step (zero_grad, forward, backward, optimizer) of the slowest rank
 // after some steps to warm up, and rank 0's loss of the last of these, by which compare.py knows that all programs
-// train the same.
+// train the same. With --overhead: by how many seconds, and to how much of its time, wrapping lengthens a step.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gflags/gflags.h>
 #include <malloc.h>
+#include <torch/cuda.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -58,6 +60,8 @@ DEFINE_bool(memory, false,
             "instead of times: the largest proportional set size of a rank, sampled over all steps, between which "
             "gradients are kept so that local training has them too");
 DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
+DEFINE_string(device, "cpu",
+              "of --overhead: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 by 224");
 
 namespace lockstep {
 namespace {
@@ -69,6 +73,11 @@ using Clock = std::chrono::steady_clock;
 struct Lengths {
   int warm_up, steps;
 };
+struct Blocks {
+  int count, steps;
+};
+
+bool OnGpu() { return FLAGS_device == "cuda"; }
 
 at::Generator BatchGenerator(int rank) { return at::detail::createCPUGenerator(100 + static_cast<uint64_t>(rank)); }
 
@@ -210,42 +219,76 @@ absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
 }
 
-// Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the median of the blocks'
-// differences.
-absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, const ddp::Options& options,
-                         const ddp::CommunicationHook& hook) {
-  constexpr int kBlocks = 31, kSteps = 60;
+// One step's share of a block. On the CPU the median of the steps' times; a GPU runs behind the host, so there the mean
+// of all of them, of which the first starts when the GPU is idle and the last has ended.
+template <typename Model>
+double SecondsInBlock(Trainer<Model>& trainer, int steps) {
+  if (!OnGpu()) {
+    std::vector<double> seconds;
+    for (int step = 0; step < steps; ++step) seconds.push_back(trainer.TimedStep());
+    return Median(seconds);
+  }
+  torch::cuda::synchronize();
+  const auto begin = Clock::now();
+  for (int step = 0; step < steps; ++step) trainer.Step();
+  torch::cuda::synchronize();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
+}
+
+// Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the medians of the blocks'
+// differences and ratios.
+template <typename Net>
+absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, Blocks blocks, Net (*make)(),
+                         const Batch& batch, const ddp::Options& options = {},
+                         const ddp::CommunicationHook& hook = nullptr) {
   torch::manual_seed(7);
-  const torch::nn::Sequential plain = Mlp4x64();
-  LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(Mlp4x64(), &group, options));
+  const Net plain = make();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(make(), &group, options));
   if (hook) LOCKSTEP_RETURN_IF_ERROR(ddp.RegisterHook(hook));
   const std::vector<at::Tensor> of_plain = plain->parameters(), of_ddp = ddp.parameters();
-  Trainer<Unwrapped<torch::nn::Sequential>> unwrapped({plain}, of_plain, BatchOf4x64(0));
-  Trainer<ddp::DistributedDataParallel<torch::nn::Sequential>> wrapped(std::move(ddp), of_ddp, BatchOf4x64(0));
-  const auto block = [](auto& trainer) {
-    std::vector<double> seconds;
-    for (int step = 0; step < kSteps; ++step) seconds.push_back(trainer.TimedStep());
-    return Median(seconds);
-  };
-  std::vector<double> differences;
+  Trainer<Unwrapped<Net>> unwrapped({plain}, of_plain, batch);
+  Trainer<ddp::DistributedDataParallel<Net>> wrapped(std::move(ddp), of_ddp, batch);
+  std::vector<double> differences, ratios;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
-    block(unwrapped);
-    block(wrapped);
-    for (int i = 0; i < kBlocks; ++i) {
-      const double without = block(unwrapped);
-      differences.push_back(block(wrapped) - without);
+    SecondsInBlock(unwrapped, blocks.steps);
+    SecondsInBlock(wrapped, blocks.steps);
+    for (int i = 0; i < blocks.count; ++i) {
+      const double without = SecondsInBlock(unwrapped, blocks.steps), with = SecondsInBlock(wrapped, blocks.steps);
+      differences.push_back(with - without);
+      ratios.push_back(with / without);
     }
   }));
-  std::cout << nlohmann::json({{"case", name}, {"seconds", Median(differences)}}) << std::endl;
+  std::cout << nlohmann::json({{"case", name}, {"seconds", Median(differences)}, {"ratio", Median(ratios)}})
+            << std::endl;
   return absl::OkStatus();
 }
 
+models::ResNet ResNet18OnGpu() {
+  models::ResNet net = models::ResNet18();
+  net->to(at::kCUDA);
+  return net;
+}
+
+absl::Status RunOverheadOnGpu(comm::ProcessGroup& group) {
+  Batch batch({64, 3, 224, 224}, 1000, 0);
+  return TorchStatus("--device=cuda", [&] {
+    batch.inputs = batch.inputs.to(at::kCUDA);
+    batch.targets = batch.targets.to(at::kCUDA);
+    ThrowIfError(RunOverhead(group, "resnet18/b64/224px/cuda", {15, 20}, ResNet18OnGpu, batch));
+  });
+}
+
 absl::Status RunOverheads(comm::ProcessGroup& group) {
-  LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", {}, nullptr));
+  if (OnGpu()) return RunOverheadOnGpu(group);
+  if (FLAGS_device != "cpu")
+    return absl::InvalidArgumentError(absl::StrCat("--device is \"", FLAGS_device, "\", expected cpu or cuda"));
+  constexpr Blocks kBlocks = {31, 60};
+  LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", kBlocks, Mlp4x64, BatchOf4x64(0)));
   ddp::Options options;
   options.gradient_as_bucket_view = true;
   options.non_finite = ddp::NonFinite::kReport;
-  return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", options, ddp::hooks::AllReduce(&group));
+  return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", kBlocks, Mlp4x64, BatchOf4x64(0), options,
+                     ddp::hooks::AllReduce(&group));
 }
 
 absl::Status TuneAllocator() {
@@ -262,6 +305,7 @@ absl::Status RunRank() {
   if (FLAGS_gradient_allocator) ddp::InstallGradientAllocator();
   comm::InitOptions options;
   options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
+  if (FLAGS_overhead && OnGpu()) options.backend = "cuda:nccl";
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
   if (FLAGS_overhead) return RunOverheads(*group);

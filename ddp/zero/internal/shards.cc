@@ -14,12 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/ddp/internal/flat.h"
 #include "lockstep/ddp/internal/parameter_check.h"
 
 namespace lockstep::ddp::zero::internal {
 namespace {
 
+using ddp::internal::Flatten;
 using ddp::internal::NamedTensor;
+using ddp::internal::Unflatten;
 
 std::string NameOf(size_t group, size_t parameter) { return absl::StrCat("group ", group, " parameter ", parameter); }
 
@@ -63,24 +66,10 @@ std::vector<std::vector<int64_t>> SizesOf(const ParamGroups& groups) {
   return sizes;
 }
 
-at::Tensor Flatten(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> flat;
-  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
-  return at::cat(flat);
-}
-
 at::Tensor EmptyFlat(const std::vector<at::Tensor>& tensors) {
   int64_t numel = 0;
   for (const at::Tensor& tensor : tensors) numel += tensor.numel();
   return at::empty({numel}, tensors[0].options().requires_grad(false));
-}
-
-void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
-  int64_t at = 0;
-  for (const at::Tensor& tensor : tensors) {
-    tensor.detach().copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
-    at += tensor.numel();
-  }
 }
 
 }  // namespace
