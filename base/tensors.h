@@ -4,7 +4,8 @@
 //   ForEachTensor(output, [](const at::Tensor& t) { ... });
 //
 // Looked into, to any depth: at::Tensor, c10::IValue, std::optional, std::vector, std::array, std::pair, std::tuple,
-// std::map and std::unordered_map (their values). A type of one's own is looked into if its namespace has
+// std::map and std::unordered_map (their values, in the order of their keys). A type of one's own is looked into if its
+// namespace has
 //
 //   template <typename F>
 //   Output MapTensors(const Output& output, F&& f) { return {f(output.logits), f(output.loss)}; }
@@ -17,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -134,24 +136,27 @@ struct Tensors<std::tuple<T...>> {
   }
 };
 
-template <typename M>
-M MapValues(const M& value, const TensorFunction& f) {
-  M out;
-  for (const auto& entry : value) out.emplace(entry.first, internal_tensors::Map(entry.second, f));
-  return out;
-}
-
 template <typename K, typename V>
 struct Tensors<std::map<K, V>> {
   static constexpr bool kMayHold = internal_tensors::kMayHold<V>;
-  static std::map<K, V> Map(const std::map<K, V>& value, const TensorFunction& f) { return MapValues(value, f); }
+  static std::map<K, V> Map(const std::map<K, V>& value, const TensorFunction& f) {
+    std::map<K, V> out;
+    for (const auto& entry : value) out.emplace(entry.first, internal_tensors::Map(entry.second, f));
+    return out;
+  }
 };
 
+// By key, so that maps with the same keys are gone through alike, however they were filled.
 template <typename K, typename V>
 struct Tensors<std::unordered_map<K, V>> {
   static constexpr bool kMayHold = internal_tensors::kMayHold<V>;
   static std::unordered_map<K, V> Map(const std::unordered_map<K, V>& value, const TensorFunction& f) {
-    return MapValues(value, f);
+    std::vector<const std::pair<const K, V>*> entries;
+    for (const auto& entry : value) entries.push_back(&entry);
+    std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+    std::unordered_map<K, V> out;
+    for (const auto* entry : entries) out.emplace(entry->first, internal_tensors::Map(entry->second, f));
+    return out;
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,6 +48,12 @@ TEST(ForEachTensor, FindsThemFromLeftToRightInNestedValues) {
   EXPECT_THAT(Found(users::Output{Number(5), "five"}), ElementsAre(5));
   EXPECT_THAT(Found(std::vector<users::Output>{{Number(5), ""}, {Number(6), ""}}), ElementsAre(5, 6));
   EXPECT_THAT(Found(42), ElementsAre());
+}
+
+TEST(ForEachTensor, GoesThroughUnorderedMapsByKey) {
+  std::unordered_map<std::string, at::Tensor> map;
+  for (const char* key : {"d", "a", "c", "b"}) map.emplace(key, Number(key[0] - 'a'));
+  EXPECT_THAT(Found(map), ElementsAre(0, 1, 2, 3));
 }
 
 TEST(ForEachTensor, LooksIntoIValues) {

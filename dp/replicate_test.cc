@@ -148,6 +148,18 @@ TEST_P(ReplicasTest, RefuseABackwardWhoseParametersWereChanged) {
   EXPECT_THAT(TorchStatus("", [&] { loss.backward(); }).message(), HasSubstr("modified by an inplace operation"));
 }
 
+// So do buffers that a graph needs. (That a forward writes to those of a replica is nothing to a graph: see
+// ServeSeveralForwardsBeforeABackward.)
+TEST_P(ReplicasTest, RefuseABackwardWhoseBuffersWereChanged) {
+  Net net;
+  net->eval();
+  Replicas<Net> replicas(net, Cpus(2), Options());
+  const at::Tensor loss = replicas.Update(2)[1](at::rand({3, 4})).sum();
+  net->norm->running_mean.add_(1);
+  replicas.Update(2);
+  EXPECT_THAT(TorchStatus("", [&] { loss.backward(); }).message(), HasSubstr("modified by an inplace operation"));
+}
+
 TEST_P(ReplicasTest, FollowTheModulesModes) {
   Net net;
   Replicas<Net> replicas(net, Cpus(2), Options());
