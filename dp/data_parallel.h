@@ -168,6 +168,7 @@ class DataParallel {
     const std::vector<c10::Device> used(devices_.begin(), devices_.begin() + chunks.size());
     std::vector<Net> replicas = parts_.Replicate(net_, devices_, used.size(), options_.replicate);
     const std::vector<Output> outputs = parts_.ParallelApply(replicas, chunks, used);
+    for (const auto& chunk : chunks) internal::NoteWrites(internal::TensorsIn(inputs), internal::TensorsIn(chunk));
     return parts_.Gather(outputs, output_device_, options_.dim);
   }
 

@@ -268,6 +268,34 @@ TEST(DataParallel, CutsAlongDim) {
   EXPECT_TRUE(model.module()->forward(x).allclose(model(x)));
 }
 
+struct WritingImpl : torch::nn::Cloneable<WritingImpl> {
+  WritingImpl() { reset(); }
+  void reset() override { linear = register_module("linear", torch::nn::Linear(4, 2)); }
+  at::Tensor forward(at::Tensor x) { return linear(x.sub_(0.5)); }
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(Writing);
+
+TEST(DataParallel, LetsEachReplicaWriteToItsChunk) {
+  auto alone = Seeded<Writing>();
+  auto model = Wrapped(Seeded<Writing>(), OnCpus(4));
+  const at::Tensor x = at::rand({8, 4});
+  alone(x.clone()).pow(2).sum().backward();
+  model(x.clone()).pow(2).sum().backward();
+  ExpectClose(Gradients(model.module()), Gradients(alone), 1e-5);
+}
+
+TEST(DataParallel, RefusesABackwardWhoseTensorsAReplicaWroteTo) {
+  auto model = Wrapped(Writing(), OnCpus(2));
+  const at::Tensor x = at::rand({4, 4}), w = at::rand({4}).set_requires_grad(true);
+  const at::Tensor product = x * w, exponential = w.expand({4, 4}).exp();
+  model(x);
+  model(exponential);
+  for (const at::Tensor& tensor : {product, exponential}) {
+    EXPECT_THAT(Message([&] { tensor.sum().backward(); }), HasSubstr("has been modified by an inplace operation"));
+  }
+}
+
 // ---- Batches of unusual sizes.
 
 struct CountingImpl : torch::nn::Cloneable<CountingImpl> {
