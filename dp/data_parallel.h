@@ -160,6 +160,7 @@ class DataParallel {
     if (devices_.empty()) return CallModule<Output>(inputs);
     internal::CheckOnDevice(*net_, devices_[0]);
     std::vector<std::tuple<Args...>> chunks = parts_.Scatter(inputs, devices_, options_.dim);
+    internal::CheckChunks(chunks.size(), devices_.size());
     if (devices_.size() == 1) {
       const auto move = [this](const at::Tensor& tensor) { return internal::CopyTo(tensor, output_device_); };
       return MapTensors(CallModule<Output>(chunks[0]), move);

@@ -522,6 +522,23 @@ TEST(DataParallel, CanHaveEachPartReplaced) {
   EXPECT_EQ(net->rows.item<int64_t>(), 4);
 }
 
+struct Chunks : Parts<Counting> {
+  explicit Chunks(size_t count = 0) : count(count) {}
+  template <typename T>
+  std::vector<T> Scatter(const T& inputs, const std::vector<c10::Device>&, int64_t) {
+    return std::vector<T>(count, inputs);
+  }
+  size_t count;
+};
+
+TEST(DataParallel, NeedsOneChunkOrMoreAndNoMoreThanDevices) {
+  for (const size_t count : {0, 3}) {
+    auto model = Wrap(Counting(), OnCpus(2), Chunks(count));
+    EXPECT_EQ(Message([&] { (*model)(at::ones({4})); }),
+              "DataParallel: expected 1 to 2 chunks of Scatter, found " + std::to_string(count));
+  }
+}
+
 // ---- The functional form.
 
 TEST(DataParallelApply, RunsOneForward) {

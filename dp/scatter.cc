@@ -70,6 +70,11 @@ std::vector<std::vector<at::Tensor>> ScatterTensors(const std::vector<at::Tensor
   return parts;
 }
 
+void CheckChunks(size_t chunks, size_t devices) {
+  TORCH_CHECK_VALUE(1 <= chunks && chunks <= devices, "DataParallel: expected 1 to ", devices, " chunks of Scatter, ",
+                    "found ", chunks);
+}
+
 void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks) {
   for (size_t i = 0; i < std::min(tensors.size(), chunks.size()); ++i) {
     const at::Tensor &tensor = tensors[i], &chunk = chunks[i];

@@ -20,6 +20,9 @@ namespace internal {
 std::vector<std::vector<at::Tensor>> ScatterTensors(const std::vector<at::Tensor>& tensors,
                                                     const std::vector<c10::Device>& devices, int64_t dim);
 
+// Throws c10::ValueError unless some of the devices, or all, have a chunk.
+void CheckChunks(size_t chunks, size_t devices);
+
 // Lets the version of each of `tensors` say that the one of `chunks` over its memory was written to, once all have
 // been.
 void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks);
