@@ -46,7 +46,8 @@ class Replicas {
   // tensors are others than before (another dtype, a new layer), the replicas are made anew; other members, as options
   // of layers, are those of when a replica was made. No random numbers are drawn, except by `make`.
   //
-  // Throws what clone() throws, and c10::ValueError if what `make` made has other parameters or buffers.
+  // Throws what clone() throws, and c10::ValueError if what it or `make` made is of another type, has other submodules,
+  // parameters or buffers, or shares tensors with the module.
   std::vector<Net> Update(size_t count) {
     std::vector<Net> nets = {net_};
     const std::vector<internal::ModulePtr>& replicas = kept_.Update(count - 1);

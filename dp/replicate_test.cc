@@ -265,6 +265,35 @@ TEST(Replicas, NameAParameterThatTheFunctionMakesOtherwise) {
             "place of linear.weight of shape [2, 4]");
 }
 
+TEST(Replicas, NameASubmoduleThatTheFunctionLeavesOut) {
+  Plain plain;
+  plain->register_module("dropout", torch::nn::Dropout());
+  const absl::Status status = TorchStatus("", [&] { Replicate<Plain>(plain, Cpus(2), {}, [] { return Plain(); }); });
+  EXPECT_EQ(status.message(),
+            "DataParallel: expected replicas with the module's modules, found nothing in the place of "
+            "torch::nn::DropoutImpl");
+}
+
+// Has the clone() of a Net.
+struct DerivedNetImpl : NetImpl {};
+
+TEST(Replicas, OfADerivedModuleAreNoneOfItsBaseClass) {
+  const auto net = std::make_shared<DerivedNetImpl>();
+  const absl::Status own = TorchStatus("", [&] { Replicate(net, Cpus(2)); });
+  const absl::Status as_base = TorchStatus("", [&] { Replicate(std::shared_ptr<NetImpl>(net), Cpus(2)); });
+  EXPECT_THAT(own.message(), HasSubstr("NetImpl in the place of lockstep::dp::(anonymous namespace)::DerivedNetImpl"));
+  EXPECT_EQ(as_base, own);
+}
+
+TEST(Replicas, HaveNoTensorOfTheModule) {
+  Plain plain;
+  const auto copy = [&] { return Plain(std::make_shared<PlainImpl>(*plain)); };
+  EXPECT_EQ(TorchStatus("", [&] { Replicate<Plain>(plain, Cpus(2), {}, copy); }).message(),
+            "DataParallel: expected replicas with tensors of their own, found one with a tensor of the module or of "
+            "another replica");
+  EXPECT_TRUE(plain->linear->weight.is_leaf());
+}
+
 TEST(Replicas, AreMadeOfPointersToModulesToo) {
   const auto net = std::make_shared<NetImpl>();
   ExpectSameValues(*net, *Replicate(net, Cpus(2))[1]);

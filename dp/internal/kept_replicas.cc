@@ -4,11 +4,15 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <typeinfo>
+#include <unordered_set>
 #include <utility>
 
 namespace lockstep::dp::internal {
@@ -56,14 +60,40 @@ std::vector<std::string> Descriptions(const torch::OrderedDict<std::string, at::
   return descriptions;
 }
 
-void CheckAlike(const char* kind, const torch::OrderedDict<std::string, at::Tensor>& expected,
-                const torch::OrderedDict<std::string, at::Tensor>& found) {
-  std::vector<std::string> a = Descriptions(expected), b = Descriptions(found);
+std::vector<std::string> Types(const ModuleTree& tree) {
+  std::vector<std::string> types;
+  for (const ModulePtr& module : tree.modules) {
+    const torch::nn::Module& part = *module;
+    types.push_back(c10::demangle(typeid(part).name()));
+  }
+  return types;
+}
+
+void CheckAlike(const char* kind, std::vector<std::string> a, std::vector<std::string> b) {
   a.resize(std::max(a.size(), b.size()), "nothing");
   b.resize(a.size(), "nothing");
   for (size_t i = 0; i < a.size(); ++i) {
     TORCH_CHECK_VALUE(a[i] == b[i], "DataParallel: expected replicas with the module's ", kind, ", found ", b[i],
                       " in the place of ", a[i]);
+  }
+}
+
+// A type of another replica tells of a module that inherits its clone() from a base class.
+void CheckAlike(const ModulePtr& module, const ModulePtr& replica) {
+  CheckAlike("modules", Types(ModuleTree(module)), Types(ModuleTree(replica)));
+  CheckAlike("parameters", Descriptions(module->named_parameters()), Descriptions(replica->named_parameters()));
+  CheckAlike("buffers", Descriptions(module->named_buffers()), Descriptions(replica->named_buffers()));
+}
+
+// Adds those of the replica to `others`. Copying a module with its constructor, say, leaves both the same tensors.
+void CheckItsOwn(const ModuleTree& replica, std::unordered_set<const c10::TensorImpl*>& others) {
+  std::unordered_set<const c10::TensorImpl*> own;
+  for (const auto* tensors : {&replica.parameters, &replica.buffers}) {
+    for (const at::Tensor& tensor : *tensors) own.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const c10::TensorImpl* tensor : own) {
+    TORCH_CHECK_VALUE(others.insert(tensor).second, "DataParallel: expected replicas with tensors of their own, found ",
+                      "one with a tensor of the module or of another replica");
   }
 }
 
@@ -120,11 +150,13 @@ void KeptReplicas::Make(const ModuleTree& tree) {
   replica_modules_.clear();
   chunks_.clear();
   std::vector<std::vector<at::Tensor>> parameters, buffers;
+  std::unordered_set<const c10::TensorImpl*> others;
+  CheckItsOwn(tree, others);
   for (const c10::Device& device : devices_) {
     ModulePtr replica = options_.make ? options_.make() : CloneOf(*module_, device);
-    CheckAlike("parameters", module_->named_parameters(), replica->named_parameters());
-    CheckAlike("buffers", module_->named_buffers(), replica->named_buffers());
+    CheckAlike(module_, replica);
     ModuleTree replica_tree(replica);
+    CheckItsOwn(replica_tree, others);
     parameters.push_back(std::move(replica_tree.parameters));
     buffers.push_back(std::move(replica_tree.buffers));
     replica_modules_.push_back(std::move(replica_tree.modules));

@@ -35,8 +35,8 @@ struct ReplicaOptions {
 // gradients the other.
 class KeptReplicas {
  public:
-  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if what `make` makes has other
-  // parameters or buffers. No random numbers are drawn.
+  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if a replica has other
+  // modules, parameters or buffers, or the same tensors. No random numbers are drawn.
   KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
 
   // The first `count` replicas, with the values, the training mode and the structure that the module has now. They are
