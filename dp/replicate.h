@@ -35,10 +35,11 @@ template <typename Net>
 class Replicas {
  public:
   // `net`: a module holder or a std::shared_ptr to a module, on devices[0]. `make` makes a module like it and is needed
-  // for one that has no clone(), as torch::nn::Cloneable gives it; it must not change what it has made later.
+  // for one that has no clone(), as torch::nn::Cloneable gives it; it must not change what it has made later. Throws
+  // c10::ValueError if `devices` is empty.
   Replicas(const Net& net, const std::vector<c10::Device>& devices, const ReplicateOptions& options = {},
            std::function<Net()> make = nullptr)
-      : kept_(internal::PtrOf(net), {devices.begin() + 1, devices.end()},
+      : kept_(internal::PtrOf(net), Others(devices),
               {options.share_memory, options.chunk_bytes, MakePtr(std::move(make))}),
         net_(net) {}
 
@@ -47,7 +48,7 @@ class Replicas {
   // of layers, are those of when a replica was made. No random numbers are drawn, except by `make`.
   //
   // Throws what clone() throws, and c10::ValueError if what it or `make` made is of another type, has other submodules,
-  // parameters or buffers, or shares tensors with the module.
+  // parameters or buffers, or shares tensors with the module, or if `count` is not from 1 to the number of devices.
   std::vector<Net> Update(size_t count) {
     std::vector<Net> nets = {net_};
     const std::vector<internal::ModulePtr>& replicas = kept_.Update(count - 1);
@@ -56,6 +57,11 @@ class Replicas {
   }
 
  private:
+  static std::vector<c10::Device> Others(const std::vector<c10::Device>& devices) {
+    TORCH_CHECK_VALUE(!devices.empty(), "Replicas: expected one device or more, found none");
+    return {devices.begin() + 1, devices.end()};
+  }
+
   static std::function<internal::ModulePtr()> MakePtr(std::function<Net()> make) {
     if (!make) return nullptr;
     return [make = std::move(make)] { return internal::PtrOf(make()); };

@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -292,6 +293,33 @@ TEST(Replicas, HaveNoTensorOfTheModule) {
             "DataParallel: expected replicas with tensors of their own, found one with a tensor of the module or of "
             "another replica");
   EXPECT_TRUE(plain->linear->weight.is_leaf());
+}
+
+struct ChangingImpl : NetImpl {
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>&) const override {
+    TORCH_CHECK(children().size() == 3, "cannot clone");
+    return std::make_shared<ChangingImpl>();
+  }
+  using torch::nn::Module::unregister_module;
+};
+
+TEST(Replicas, AreMadeAnewAfterAFailure) {
+  const auto net = std::make_shared<ChangingImpl>();
+  Replicas<std::shared_ptr<ChangingImpl>> replicas(net, Cpus(2));
+  replicas.Update(2);
+  net->register_module("more", torch::nn::Dropout());
+  EXPECT_THAT(TorchStatus("", [&] { replicas.Update(2); }).message(), HasSubstr("cannot clone"));
+  net->unregister_module("more");
+  ExpectSameValues(*net, *replicas.Update(2)[1]);
+}
+
+TEST(Replicas, AreAsManyAsDevices) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2));
+  EXPECT_EQ(TorchStatus("", [&] { replicas.Update(0); }).message(), "Replicas: expected 1 to 2 replicas, found 0");
+  EXPECT_EQ(TorchStatus("", [&] { replicas.Update(3); }).message(), "Replicas: expected 1 to 2 replicas, found 3");
+  EXPECT_EQ(TorchStatus("", [&] { Replicas<Net>(net, {}); }).message(),
+            "Replicas: expected one device or more, found none");
 }
 
 TEST(Replicas, AreMadeOfPointersToModulesToo) {

@@ -122,6 +122,8 @@ KeptReplicas::KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, R
     : module_(std::move(module)), devices_(std::move(devices)), options_(std::move(options)) {}
 
 const std::vector<ModulePtr>& KeptReplicas::Update(size_t count) {
+  TORCH_CHECK_VALUE(count <= devices_.size(), "Replicas: expected 1 to ", devices_.size() + 1, " replicas, found ",
+                    count + 1);
   const ModuleTree tree(module_);
   if (!IsKnown(tree)) Make(tree);
   AttachIfNew(tree.parameters);
@@ -146,6 +148,7 @@ void KeptReplicas::Make(const ModuleTree& tree) {
   const c10::NoGradGuard no_grad;
   const c10::InferenceMode no_inference(false);
   const RandomNumbersKept random_numbers;
+  known_modules_.clear();
   replicas_.clear();
   replica_modules_.clear();
   chunks_.clear();

@@ -40,7 +40,7 @@ class KeptReplicas {
   KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
 
   // The first `count` replicas, with the values, the training mode and the structure that the module has now. They are
-  // made anew if its submodules or tensors are others than before.
+  // made anew if its submodules or tensors are others than before. Throws c10::ValueError if there are not so many.
   const std::vector<ModulePtr>& Update(size_t count);
 
  private:
