@@ -296,6 +296,24 @@ TEST(DataParallel, RefusesABackwardWhoseTensorsAReplicaWroteTo) {
   }
 }
 
+struct ScalingImpl : torch::nn::Cloneable<ScalingImpl> {
+  ScalingImpl() { reset(); }
+  void reset() override { scale = register_buffer("scale", at::ones({1})); }
+  at::Tensor forward(const at::Tensor& x) {
+    if (x.max().item<float>() > 5) scale.add_(1);
+    return x * scale;
+  }
+  at::Tensor scale;
+};
+TORCH_MODULE(Scaling);
+
+TEST(DataParallel, SumsTheGradientsOfBuffersThatHaveAny) {
+  auto model = Wrapped(Scaling(), OnCpus(2));
+  model.module()->scale.set_requires_grad(true);
+  model(at::ones({4})).sum().backward();
+  EXPECT_EQ(model.module()->scale.grad().item<float>(), 4);
+}
+
 // ---- Batches of unusual sizes.
 
 struct CountingImpl : torch::nn::Cloneable<CountingImpl> {

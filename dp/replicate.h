@@ -44,8 +44,9 @@ class Replicas {
         net_(net) {}
 
   // The first `count` replicas, as the module is now: values, training mode, requires_grad. Where its submodules or
-  // tensors are others than before (another dtype, a new layer), the replicas are made anew; other members, as options
-  // of layers, are those of when a replica was made. No random numbers are drawn, except by `make`.
+  // tensors are others than before (another dtype, a new layer), or one was frozen while a graph keeps the replicas',
+  // the replicas are made anew; other members, as options of layers, are those of when a replica was made. No random
+  // numbers are drawn, except by `make`.
   //
   // Throws what clone() throws, and c10::ValueError if what it or `make` made is of another type, has other submodules,
   // parameters or buffers, or shares tensors with the module, or if `count` is not from 1 to the number of devices.

@@ -224,6 +224,27 @@ TEST_P(ReplicasTest, CanBeMadeInInferenceModeForTraining) {
   EXPECT_TRUE(net->last->weight.grad().defined());
 }
 
+TEST_P(ReplicasTest, KeepAGraphThroughFreezing) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2), Options());
+  at::Tensor x = at::ones({4}).set_requires_grad(true);
+  const at::Tensor output = x * replicas.Update(2)[1]->first->bias;
+  net->first->bias.set_requires_grad(false);
+  EXPECT_FALSE(replicas.Update(2)[1]->first->bias.requires_grad());
+  output.sum().backward();
+  EXPECT_TRUE(x.grad().equal(net->first->bias));
+  EXPECT_FALSE(net->first->bias.grad().defined());
+}
+
+TEST_P(ReplicasTest, AreLeftAsTheyAreByFreezing) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2), Options());
+  const void* const replica = replicas.Update(2)[1].get();
+  replicas.Update(2)[1]->first->bias.sum().backward();
+  net->first->bias.set_requires_grad(false);
+  EXPECT_EQ(replicas.Update(2)[1].get(), replica);
+}
+
 TEST(Replicas, ShareTheModulesMemoryOnItsDevice) {
   Net net;
   Replicas<Net> replicas(net, Cpus(2));

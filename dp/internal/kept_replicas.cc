@@ -97,6 +97,16 @@ void CheckItsOwn(const ModuleTree& replica, std::unordered_set<const c10::Tensor
   }
 }
 
+std::vector<const void*> GradientTargets(const ModuleTree& tree) {
+  std::vector<const void*> targets;
+  for (const auto* tensors : {&tree.parameters, &tree.buffers}) {
+    for (const at::Tensor& tensor : *tensors) {
+      targets.push_back(tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor).function.get() : nullptr);
+    }
+  }
+  return targets;
+}
+
 }  // namespace
 
 ModuleTree::ModuleTree(const ModulePtr& module) : modules(module->modules()) {
@@ -125,8 +135,9 @@ const std::vector<ModulePtr>& KeptReplicas::Update(size_t count) {
   TORCH_CHECK_VALUE(count <= devices_.size(), "Replicas: expected 1 to ", devices_.size() + 1, " replicas, found ",
                     count + 1);
   const ModuleTree tree(module_);
-  if (!IsKnown(tree)) Make(tree);
-  AttachIfNew(tree.parameters);
+  std::vector<const void*> targets = GradientTargets(tree);
+  if (!IsKnown(tree) || IsFrozenUnderAGraph(targets)) Make(tree);
+  AttachIfNew(std::move(targets));
   SetModes(tree, count);
   for (Chunk& chunk : chunks_) chunk.Update(count);
   return replicas_;
@@ -199,13 +210,16 @@ void KeptReplicas::MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sou
   for (auto& part : open) close(part.second);
 }
 
-// Parameters may be frozen and thawed, which leaves the replicas as they are.
-void KeptReplicas::AttachIfNew(const std::vector<at::Tensor>& parameters) {
-  std::vector<const void*> targets;
-  for (const at::Tensor& parameter : parameters) {
-    targets.push_back(parameter.requires_grad() ? torch::autograd::impl::gradient_edge(parameter).function.get()
-                                                : nullptr);
+// Tensors may be frozen and thawed, which leaves the replicas as they are, unless a graph keeps what would be detached.
+bool KeptReplicas::IsFrozenUnderAGraph(const std::vector<const void*>& targets) const {
+  for (size_t i = 0; i < gradient_targets_.size(); ++i) {
+    if (gradient_targets_[i] == nullptr || targets[i] != nullptr) continue;
+    return std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.IsKept(); });
   }
+  return false;
+}
+
+void KeptReplicas::AttachIfNew(std::vector<const void*> targets) {
   if (targets == gradient_targets_) return;
   for (Chunk& chunk : chunks_) chunk.Attach();
   gradient_targets_ = std::move(targets);

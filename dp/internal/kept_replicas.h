@@ -59,7 +59,8 @@ class KeptReplicas {
   void Make(const ModuleTree& tree);
   void MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sources,
                   const std::vector<std::vector<at::Tensor>>& copies);
-  void AttachIfNew(const std::vector<at::Tensor>& parameters);
+  bool IsFrozenUnderAGraph(const std::vector<const void*>& targets) const;
+  void AttachIfNew(std::vector<const void*> targets);
   void SetModes(const ModuleTree& tree, size_t count);
 
   const ModulePtr module_;
@@ -70,7 +71,7 @@ class KeptReplicas {
   std::vector<Chunk> chunks_;
   std::vector<ModulePtr> known_modules_;
   std::vector<Known> known_tensors_;
-  std::vector<const void*> gradient_targets_;  // what each parameter's gradient leads to; null: it requires none
+  std::vector<const void*> gradient_targets_;  // what each tensor's gradient leads to; null: it requires none
 };
 
 }  // namespace lockstep::dp::internal
