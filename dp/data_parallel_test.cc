@@ -314,6 +314,13 @@ TEST(DataParallel, SumsTheGradientsOfBuffersThatHaveAny) {
   EXPECT_EQ(model.module()->scale.grad().item<float>(), 4);
 }
 
+TEST(DataParallel, RefusesABackwardWhoseBufferAReplicaWroteToAndLost) {
+  auto model = Wrapped(Scaling(), OnCpus(2));
+  const at::Tensor output = model(at::tensor({1.f, 10.f}).set_requires_grad(true));
+  model(at::ones({2}));
+  EXPECT_THAT(Message([&] { output.sum().backward(); }), HasSubstr("has been modified by an inplace operation"));
+}
+
 // ---- Batches of unusual sizes.
 
 struct CountingImpl : torch::nn::Cloneable<CountingImpl> {

@@ -147,15 +147,17 @@ void Chunk::Fill(const std::vector<Copy*>& copies) const {
 }
 
 // Replicas' buffers are written to at each forward, which graphs that keep them must not mind: the module's own running
-// statistics change so too. They must if the module's buffers were changed as autograd sees it.
+// statistics change so too. They must if the module's buffers or the replica's were changed as autograd sees it.
 void Chunk::NoteVersions(size_t count) {
   for (size_t r = 0; r < count; ++r) {
-    std::vector<uint32_t> now;
+    std::vector<Versions> now;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      now.push_back(sources_[i].is_inference() ? 0 : sources_[i]._version());
-      if (!versions_[r].empty() && versions_[r][i] != now[i]) {
-        copies_[r].tensors[i].unsafeGetTensorImpl()->bump_version();
+      const at::Tensor& copy = copies_[r].tensors[i];
+      const uint32_t source = sources_[i].is_inference() ? 0 : sources_[i]._version();
+      if (!versions_[r].empty() && (versions_[r][i].source != source || versions_[r][i].copy != copy._version())) {
+        copy.unsafeGetTensorImpl()->bump_version();
       }
+      now.push_back({source, static_cast<uint32_t>(copy._version())});
     }
     versions_[r] = std::move(now);
   }

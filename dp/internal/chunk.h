@@ -39,6 +39,10 @@ class Chunk {
     std::vector<size_t> idle_uses;    // Uses() while no graph keeps any; empty before the first update
   };
 
+  struct Versions {
+    uint32_t source, copy;
+  };
+
   Copy MakeCopy(std::vector<at::Tensor> tensors, c10::Device device, bool share) const;
   std::vector<at::Tensor> Pieces(const at::Tensor& flat) const;
   static std::vector<size_t> Uses(const Copy& copy);
@@ -52,7 +56,7 @@ class Chunk {
   std::vector<std::vector<int64_t>> strides_;  // of each piece
   std::vector<int64_t> offsets_;               // of each piece, in elements, and last the sum
   std::vector<Copy> copies_;
-  std::vector<std::vector<uint32_t>> versions_;  // of the sources, when each replica was last updated
+  std::vector<std::vector<Versions>> versions_;  // of buffers, when each replica was last updated
 };
 
 }  // namespace lockstep::dp::internal
