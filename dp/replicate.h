@@ -19,7 +19,8 @@
 namespace lockstep::dp {
 
 struct ReplicateOptions {
-  // Replicas on the module's own device use its parameters' memory rather than a copy of it.
+  // Replicas on the module's own device use its parameters' memory rather than a copy of it. Off for a forward that
+  // writes to parameters, as Embedding's with max_norm does: else all replicas write to the same ones at once.
   bool share_memory = true;
   // Parameters travel to other devices in chunks of about so many bytes.
   int64_t chunk_bytes = 10 << 20;
@@ -28,9 +29,9 @@ struct ReplicateOptions {
 // The replicas of one module on some devices. They are made by the first Update, and after it only brought up to date.
 //
 // Replica 0 is the module itself, so what its forward writes to buffers, BatchNorm's statistics say, or to members of
-// its own stays; what the other replicas' write is lost. Gradients of the replicas' parameters sum to gradients of the
-// module's, in the order of the replicas from 1 on. Memory: one copy of the buffers a replica, and one of the
-// parameters if it is on another device or `share_memory` is off.
+// its own stays; what the other replicas' write to buffers is lost, and to members is seen by them alone. Gradients of
+// the replicas' parameters sum to gradients of the module's, in the order of the replicas from 1 on. Memory: one copy
+// of the buffers a replica, and one of the parameters if it is on another device or `share_memory` is off.
 template <typename Net>
 class Replicas {
  public:
