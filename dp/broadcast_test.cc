@@ -77,6 +77,14 @@ TEST(Broadcast, DoesNotWriteToAGradientThatSomebodyHolds) {
   EXPECT_TRUE(x.grad().equal(at::full({2}, 3.f)));
 }
 
+TEST(Broadcast, SumsSparseAndDenseGradients) {
+  at::Tensor x = at::ones({3, 2}).set_requires_grad(true);
+  const auto copies = Broadcast({x}, Cpus(2));
+  const at::Tensor row = at::embedding(copies[0][0], at::tensor({1L}), -1, false, /*sparse=*/true);
+  (row.sum() + copies[1][0].sum()).backward();
+  EXPECT_TRUE(x.grad().select(1, 0).equal(at::tensor({1.f, 2.f, 1.f})));
+}
+
 TEST(Broadcast, NamesWhatIsWrong) {
   EXPECT_EQ(TorchStatus("",
                         [] {

@@ -82,7 +82,9 @@ class Parts {
   template <typename... Args>
   auto ParallelApply(std::vector<Net>& replicas, std::vector<std::tuple<Args...>>& inputs,
                      const std::vector<c10::Device>& devices) {
-    return internal::ParallelApply(internal::KeptWorkers(workers_, devices), replicas, inputs, devices);
+    auto outputs = internal::ParallelApply(internal::KeptWorkers(workers_, devices), replicas, inputs, devices);
+    if (replicas_) replicas_->CheckSharedUnwritten();
+    return outputs;
   }
 
   template <typename T>
@@ -117,7 +119,8 @@ class Parts {
 template <typename Net, typename PartsOfNet = Parts<Net>>
 class DataParallel {
  public:
-  // Throws c10::Error: the module is not on device_ids[0].
+  // Throws c10::Error: the module is not on device_ids[0]. StatusError with FailedPrecondition: it wrote to parameters
+  // that replicas share.
   template <typename... Args>
   auto forward(const Args&... args) {
     using Output = std::decay_t<decltype(net_->forward(std::declval<std::decay_t<const Args&>&>()...))>;
@@ -160,6 +163,7 @@ class DataParallel {
     if (devices_.empty()) return CallModule<Output>(inputs);
     internal::CheckOnDevice(*net_, devices_[0]);
     std::vector<std::tuple<Args...>> chunks = parts_.Scatter(inputs, devices_, options_.dim);
+    internal::CheckChunks(chunks.size(), devices_.size());
     if (devices_.size() == 1) {
       const auto move = [this](const at::Tensor& tensor) { return internal::CopyTo(tensor, output_device_); };
       return MapTensors(CallModule<Output>(chunks[0]), move);
@@ -168,6 +172,7 @@ class DataParallel {
     const std::vector<c10::Device> used(devices_.begin(), devices_.begin() + chunks.size());
     std::vector<Net> replicas = parts_.Replicate(net_, devices_, used.size(), options_.replicate);
     const std::vector<Output> outputs = parts_.ParallelApply(replicas, chunks, used);
+    for (const auto& chunk : chunks) internal::NoteWrites(internal::TensorsIn(inputs), internal::TensorsIn(chunk));
     return parts_.Gather(outputs, output_device_, options_.dim);
   }
 

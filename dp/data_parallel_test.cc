@@ -23,65 +23,19 @@
 #include <vector>
 
 #include "lockstep/base/torch_status.h"
+#include "lockstep/dp/testing/nets.h"
 #include "lockstep/models/resnet.h"
 
 namespace lockstep::dp {
 namespace {
-
-using ::testing::ElementsAre;
+using testing::ExpectClose;
+using testing::Gradients;
 using ::testing::HasSubstr;
-
-Options OnCpus(size_t count) {
-  Options options;
-  options.device_ids.assign(count, DeviceId(-1));
-  return options;
-}
-
-template <typename Net>
-DataParallel<Net> Wrapped(Net net, const Options& options) {
-  auto model = Wrap(std::move(net), options);
-  ThrowIfError(model.status());
-  return *std::move(model);
-}
-
-template <typename F>
-std::string Message(F&& f) {
-  return std::string(TorchStatus("", f).message());
-}
-
-struct MlpImpl : torch::nn::Cloneable<MlpImpl> {
-  MlpImpl() { reset(); }
-  void reset() override {
-    first = register_module("first", torch::nn::Linear(6, 8));
-    last = register_module("last", torch::nn::Linear(8, 3));
-    to(at::kDouble);
-  }
-  at::Tensor forward(const at::Tensor& x) { return last(first(x).tanh()); }
-  torch::nn::Linear first{nullptr}, last{nullptr};
-};
-TORCH_MODULE(Mlp);
-
-template <typename Net>
-Net Seeded(uint64_t seed = 1) {
-  torch::manual_seed(seed);
-  return Net();
-}
-
-template <typename Net>
-std::vector<at::Tensor> Gradients(const Net& net) {
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : net->parameters()) gradients.push_back(parameter.grad().clone());
-  return gradients;
-}
-
-// Within `tolerance` of the largest.
-void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, double tolerance) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double largest = expected[i].abs().max().item<double>();
-    EXPECT_LE((actual[i] - expected[i]).abs().max().item<double>(), tolerance * largest) << "gradient " << i;
-  }
-}
+using testing::Message;
+using testing::Mlp;
+using testing::OnCpus;
+using testing::Seeded;
+using testing::Wrapped;
 
 class DataParallelTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
@@ -193,124 +147,6 @@ TEST(DataParallel, GivesTheSameBitsEveryTime) {
   ExpectClose(runs[2], runs[0], 0);
 }
 
-// ---- Inputs and outputs.
-
-struct Sample {
-  at::Tensor image;
-  std::map<std::string, at::Tensor> extras;
-};
-
-template <typename F>
-Sample MapTensors(const Sample& sample, F&& f) {
-  return {f(sample.image), lockstep::MapTensors(sample.extras, f)};
-}
-
-struct Prediction {
-  std::vector<at::Tensor> logits;
-  std::tuple<at::Tensor, int> loss_and_layers;
-};
-
-template <typename F>
-Prediction MapTensors(const Prediction& prediction, F&& f) {
-  return {lockstep::MapTensors(prediction.logits, f), lockstep::MapTensors(prediction.loss_and_layers, f)};
-}
-
-struct NestedImpl : torch::nn::Cloneable<NestedImpl> {
-  NestedImpl() { reset(); }
-  void reset() override { linear = register_module("linear", torch::nn::Linear(4, 2)); }
-  Prediction forward(const Sample& sample, double scale, bool negate) {
-    const at::Tensor x = linear(sample.image + sample.extras.at("shift")) * (negate ? -scale : scale);
-    return {{x, x + 1}, {x.sum(1), 7}};
-  }
-  torch::nn::Linear linear{nullptr};
-};
-TORCH_MODULE(Nested);
-
-TEST(DataParallel, TakesAndReturnsNestedValuesWithExtraArguments) {
-  auto alone = Seeded<Nested>();
-  auto model = Wrapped(Seeded<Nested>(), OnCpus(3));
-  const Sample sample{at::rand({5, 4}), {{"shift", at::rand({5, 4})}}};
-  const Prediction actual = model(sample, 2.5, true), expected = alone(sample, 2.5, true);
-  ASSERT_EQ(actual.logits.size(), 2);
-  EXPECT_TRUE(actual.logits[1].allclose(expected.logits[1]));
-  EXPECT_TRUE(std::get<0>(actual.loss_and_layers).allclose(std::get<0>(expected.loss_and_layers)));
-  EXPECT_EQ(std::get<1>(actual.loss_and_layers), 7);
-  (actual.logits[0] * actual.logits[1]).sum().backward();
-  (expected.logits[0] * expected.logits[1]).sum().backward();
-  ExpectClose(Gradients(model.module()), Gradients(alone), 1e-5);
-}
-
-struct TwoInputsImpl : torch::nn::Cloneable<TwoInputsImpl> {
-  TwoInputsImpl() { reset(); }
-  void reset() override { weight = register_parameter("weight", at::rand({3})); }
-  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& a, const at::Tensor& b) {
-    return {a * weight, (b * weight).sum()};
-  }
-  at::Tensor weight;
-};
-TORCH_MODULE(TwoInputs);
-
-TEST(DataParallel, TakesSeveralInputsAndMakesAVectorOfScalars) {
-  auto model = Wrapped(TwoInputs(), OnCpus(2));
-  const auto [product, sums] = model(at::ones({4, 3}), at::ones({2, 3}));
-  EXPECT_EQ(product.sizes(), (c10::IntArrayRef{4, 3}));
-  EXPECT_EQ(sums.sizes(), (c10::IntArrayRef{2}));
-  (product.sum() + sums.sum()).backward();
-  EXPECT_TRUE(model.module()->weight.grad().equal(at::full({3}, 6.f)));
-}
-
-TEST(DataParallel, CutsAlongDim) {
-  torch::nn::Sequential net(torch::nn::Linear(4, 4));
-  Options options = OnCpus(2);
-  options.dim = 1;
-  auto model = Wrapped(net, options);
-  const at::Tensor x = at::rand({2, 6, 4});
-  EXPECT_TRUE(model.module()->forward(x).allclose(Wrapped(net, OnCpus(2))(x)));
-  EXPECT_TRUE(model.module()->forward(x).allclose(model(x)));
-}
-
-// ---- Batches of unusual sizes.
-
-struct CountingImpl : torch::nn::Cloneable<CountingImpl> {
-  void reset() override { rows = register_buffer("rows", at::zeros({1}, at::kLong)); }
-  CountingImpl() { reset(); }
-  at::Tensor forward(const at::Tensor& x) {
-    rows.add_(x.size(0));
-    return x + 1;
-  }
-  at::Tensor rows;
-};
-TORCH_MODULE(Counting);
-
-TEST(DataParallel, UsesFewerDevicesForASmallBatch) {
-  auto model = Wrapped(Counting(), OnCpus(4));
-  EXPECT_EQ(model(at::zeros({5, 1})).size(0), 5);
-  EXPECT_EQ(model.module()->rows.item<int64_t>(), 2);
-  EXPECT_EQ(model(at::zeros({1, 1})).size(0), 1);
-  EXPECT_EQ(model.module()->rows.item<int64_t>(), 3);
-}
-
-TEST(DataParallel, TakesAnEmptyBatch) {
-  auto model = Wrapped(Seeded<Mlp>(), OnCpus(3));
-  const at::Tensor output = model(at::zeros({0, 6}, at::kDouble));
-  EXPECT_EQ(output.sizes(), (c10::IntArrayRef{0, 3}));
-  output.sum().backward();
-  EXPECT_TRUE(model.module()->last->weight.grad().equal(at::zeros({3, 8}, at::kDouble)));
-}
-
-struct NoInputImpl : torch::nn::Cloneable<NoInputImpl> {
-  void reset() override { weight = register_parameter("weight", at::ones({3})); }
-  NoInputImpl() { reset(); }
-  at::Tensor forward() { return weight * 2; }
-  at::Tensor weight;
-};
-TORCH_MODULE(NoInput);
-
-TEST(DataParallel, CallsAModuleWithoutArgumentsOnce) {
-  auto model = Wrapped(NoInput(), OnCpus(3));
-  EXPECT_EQ(model().size(0), 3);
-}
-
 // ---- What stays of a forward.
 
 TEST(DataParallel, KeepsTheBuffersOfReplicaZero) {
@@ -375,6 +211,28 @@ TEST(DataParallel, SumsSparseGradients) {
   const at::Tensor gradient = net->parameters()[0].grad();
   EXPECT_TRUE(gradient.is_sparse());
   EXPECT_TRUE(gradient.to_dense().select(1, 0).equal(at::tensor({0.f, 1.f, 2.f, 1.f, 0.f, 0.f, 0.f, 0.f, 0.f, 0.f})));
+}
+
+// Its forward makes the rows that it uses shorter, in place.
+torch::nn::Sequential LongRows() {
+  torch::nn::Sequential net(torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 3).max_norm(0.1)));
+  net->parameters()[0].data().fill_(1);
+  return net;
+}
+
+TEST(DataParallel, RefusesAForwardThatWritesToSharedParameters) {
+  auto model = Wrapped(LongRows(), OnCpus(2));
+  EXPECT_EQ(
+      Message([&] {
+        model(at::tensor({0L, 1L, 2L, 3L}));
+      }),
+      "DataParallel: the forward wrote to parameter 0.weight, whose memory the replicas share, so that they may all "
+      "have done so: restore it, and set ReplicateOptions::share_memory to false");
+  Options options = OnCpus(2);
+  options.replicate.share_memory = false;
+  auto copying = Wrapped(LongRows(), options);
+  const at::Tensor norms = copying(at::tensor({0L, 1L, 2L, 3L})).norm(2, 1);
+  EXPECT_TRUE(norms.allclose(at::full({4}, 0.1)));
 }
 
 // ---- Devices.
@@ -457,84 +315,6 @@ TEST(DataParallel, OfAModuleWithoutCloneSaysWhatToDo) {
   EXPECT_THAT(Message([&] { model(at::ones({2})); }), HasSubstr("derive the module and its submodules from torch"));
   auto parts = Wrap(Thread(), OnCpus(2), Parts<Thread>([] { return Thread(); }));
   EXPECT_EQ((*parts)(at::ones({2})).size(0), 2);
-}
-
-// ---- Its parts, replaced.
-
-struct Reversed : Parts<Counting> {
-  template <typename T>
-  std::vector<T> Scatter(const T& inputs, const std::vector<c10::Device>& devices, int64_t dim) {
-    std::vector<T> chunks = Parts<Counting>::Scatter(inputs, devices, dim);
-    std::reverse(chunks.begin(), chunks.end());
-    return chunks;
-  }
-};
-
-struct Stacked : Parts<Counting> {
-  template <typename T>
-  T Gather(const std::vector<T>& outputs, c10::Device, int64_t) {
-    return at::stack(outputs);
-  }
-};
-
-struct Serial : Parts<Counting> {
-  template <typename... Args>
-  std::vector<at::Tensor> ParallelApply(std::vector<Counting>& replicas, std::vector<std::tuple<Args...>>& inputs,
-                                        const std::vector<c10::Device>&) {
-    std::vector<at::Tensor> outputs;
-    for (size_t i = 0; i < replicas.size(); ++i) outputs.push_back(replicas[i](std::get<0>(inputs[i])) * 10);
-    return outputs;
-  }
-};
-
-struct Same : Parts<Counting> {
-  std::vector<Counting> Replicate(const Counting& net, const std::vector<c10::Device>&, size_t count,
-                                  const ReplicateOptions&) {
-    return std::vector<Counting>(count, net);
-  }
-};
-
-template <typename ItsParts>
-at::Tensor OutputWith(Counting net = Counting()) {
-  auto model = Wrap(net, OnCpus(2), ItsParts());
-  return (*model)(at::tensor({0.f, 1.f, 2.f, 3.f}));
-}
-
-TEST(DataParallel, CanHaveEachPartReplaced) {
-  EXPECT_TRUE(OutputWith<Parts<Counting>>().equal(at::tensor({1.f, 2.f, 3.f, 4.f})));
-  EXPECT_TRUE(OutputWith<Reversed>().equal(at::tensor({3.f, 4.f, 1.f, 2.f})));
-  EXPECT_EQ(OutputWith<Stacked>().sizes(), (c10::IntArrayRef{2, 2}));
-  EXPECT_TRUE(OutputWith<Serial>().equal(at::tensor({10.f, 20.f, 30.f, 40.f})));
-  Counting net;
-  OutputWith<Same>(net);
-  EXPECT_EQ(net->rows.item<int64_t>(), 4);
-}
-
-// ---- The functional form.
-
-TEST(DataParallelApply, RunsOneForward) {
-  auto net = Seeded<Mlp>();
-  const at::Tensor x = at::rand({5, 6}, at::kDouble);
-  const at::Tensor output = DataParallelApply(net, x, OnCpus(2));
-  EXPECT_TRUE(output.allclose(net(x), 1e-12, 1e-12));
-  output.sum().backward();
-  const std::vector<at::Tensor> gradients = Gradients(net);
-  net->zero_grad();
-  net(x).sum().backward();
-  ExpectClose(gradients, Gradients(net), 1e-12);
-}
-
-TEST(DataParallelApply, TakesATupleOfArguments) {
-  const Sample sample{at::rand({5, 4}), {{"shift", at::rand({5, 4})}}};
-  const auto net = Seeded<Nested>();
-  const Prediction prediction = DataParallelApply(net, std::tuple(sample, 2.0, false), OnCpus(2));
-  EXPECT_EQ(prediction.logits[0].size(0), 5);
-}
-
-TEST(DataParallelApply, ThrowsWhatWrapReturns) {
-  Options options;
-  options.device_ids = {DeviceId(-5)};
-  EXPECT_THROW(DataParallelApply(Seeded<Mlp>(), at::ones({1}), options), StatusError);
 }
 
 }  // namespace

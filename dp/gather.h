@@ -198,6 +198,8 @@ struct Gathering<std::unordered_map<K, V>> {
 // `dim`, some are scalars or undefined, vectors or maps differ in size or keys. The message names the replica.
 template <typename T>
 T Gather(const std::vector<T>& outputs, c10::Device device, int64_t dim = 0) {
+  static_assert(kMayHoldTensors<T>,
+                "nothing to gather: base/tensors.h says which types hold tensors, and how to let one's own hold them");
   TORCH_CHECK_VALUE(!outputs.empty(), "Gather: expected one output or more, found none");
   return internal::GatherParts(outputs, internal::GatherTarget{device, dim});
 }

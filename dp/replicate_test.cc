@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -235,6 +236,27 @@ TEST_P(ReplicasTest, CanBeMadeInInferenceModeForTraining) {
   EXPECT_TRUE(net->last->weight.grad().defined());
 }
 
+TEST_P(ReplicasTest, KeepAGraphThroughFreezing) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2), Options());
+  at::Tensor x = at::ones({4}).set_requires_grad(true);
+  const at::Tensor output = x * replicas.Update(2)[1]->first->bias;
+  net->first->bias.set_requires_grad(false);
+  EXPECT_FALSE(replicas.Update(2)[1]->first->bias.requires_grad());
+  output.sum().backward();
+  EXPECT_TRUE(x.grad().equal(net->first->bias));
+  EXPECT_FALSE(net->first->bias.grad().defined());
+}
+
+TEST_P(ReplicasTest, AreLeftAsTheyAreByFreezing) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2), Options());
+  const void* const replica = replicas.Update(2)[1].get();
+  replicas.Update(2)[1]->first->bias.sum().backward();
+  net->first->bias.set_requires_grad(false);
+  EXPECT_EQ(replicas.Update(2)[1].get(), replica);
+}
+
 TEST(Replicas, ShareTheModulesMemoryOnItsDevice) {
   Net net;
   Replicas<Net> replicas(net, Cpus(2));
@@ -275,6 +297,62 @@ TEST(Replicas, NameAParameterThatTheFunctionMakesOtherwise) {
   EXPECT_EQ(status.message(),
             "DataParallel: expected replicas with the module's parameters, found linear.weight of shape [3, 4] in the "
             "place of linear.weight of shape [2, 4]");
+}
+
+TEST(Replicas, NameASubmoduleThatTheFunctionLeavesOut) {
+  Plain plain;
+  plain->register_module("dropout", torch::nn::Dropout());
+  const absl::Status status = TorchStatus("", [&] { Replicate<Plain>(plain, Cpus(2), {}, [] { return Plain(); }); });
+  EXPECT_EQ(status.message(),
+            "DataParallel: expected replicas with the module's modules, found nothing in the place of "
+            "torch::nn::DropoutImpl");
+}
+
+// Has the clone() of a Net.
+struct DerivedNetImpl : NetImpl {};
+
+TEST(Replicas, OfADerivedModuleAreNoneOfItsBaseClass) {
+  const auto net = std::make_shared<DerivedNetImpl>();
+  const absl::Status own = TorchStatus("", [&] { Replicate(net, Cpus(2)); });
+  const absl::Status as_base = TorchStatus("", [&] { Replicate(std::shared_ptr<NetImpl>(net), Cpus(2)); });
+  EXPECT_THAT(own.message(), HasSubstr("NetImpl in the place of lockstep::dp::(anonymous namespace)::DerivedNetImpl"));
+  EXPECT_EQ(as_base, own);
+}
+
+TEST(Replicas, HaveNoTensorOfTheModule) {
+  Plain plain;
+  const auto copy = [&] { return Plain(std::make_shared<PlainImpl>(*plain)); };
+  EXPECT_EQ(TorchStatus("", [&] { Replicate<Plain>(plain, Cpus(2), {}, copy); }).message(),
+            "DataParallel: expected replicas with tensors of their own, found one with a tensor of the module or of "
+            "another replica");
+  EXPECT_TRUE(plain->linear->weight.is_leaf());
+}
+
+struct ChangingImpl : NetImpl {
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>&) const override {
+    TORCH_CHECK(children().size() == 3, "cannot clone");
+    return std::make_shared<ChangingImpl>();
+  }
+  using torch::nn::Module::unregister_module;
+};
+
+TEST(Replicas, AreMadeAnewAfterAFailure) {
+  const auto net = std::make_shared<ChangingImpl>();
+  Replicas<std::shared_ptr<ChangingImpl>> replicas(net, Cpus(2));
+  replicas.Update(2);
+  net->register_module("more", torch::nn::Dropout());
+  EXPECT_THAT(TorchStatus("", [&] { replicas.Update(2); }).message(), HasSubstr("cannot clone"));
+  net->unregister_module("more");
+  ExpectSameValues(*net, *replicas.Update(2)[1]);
+}
+
+TEST(Replicas, AreAsManyAsDevices) {
+  Net net;
+  Replicas<Net> replicas(net, Cpus(2));
+  EXPECT_EQ(TorchStatus("", [&] { replicas.Update(0); }).message(), "Replicas: expected 1 to 2 replicas, found 0");
+  EXPECT_EQ(TorchStatus("", [&] { replicas.Update(3); }).message(), "Replicas: expected 1 to 2 replicas, found 3");
+  EXPECT_EQ(TorchStatus("", [&] { Replicas<Net>(net, {}); }).message(),
+            "Replicas: expected one device or more, found none");
 }
 
 TEST(Replicas, AreMadeOfPointersToModulesToo) {

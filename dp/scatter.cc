@@ -1,9 +1,6 @@
 #include "lockstep/dp/scatter.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/unsafe_split_with_sizes.h>
-#include <c10/core/WrapDimMinimal.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -24,12 +21,12 @@ std::vector<int64_t> ChunkSizes(int64_t size, int64_t chunks) {
   return sizes;
 }
 
-// A module may write to its chunk. Where the tensor has no gradient that is seen in the tensor's version; where it has
-// one a view of several could not be written to at all, so there, as in Python, the parts are no views to autograd.
+// A module may write to its chunk. One of several views of a tensor with a gradient could not be written to at all, and
+// views of one without have one version, by which what one module wrote would spoil what another saved for backward.
+// So the parts are no views to autograd.
 std::vector<at::Tensor> Split(const at::Tensor& tensor, const std::vector<int64_t>& sizes, int64_t dim) {
   if (sizes.size() == 1) return {tensor};
-  if (tensor.requires_grad() && at::GradMode::is_enabled()) return at::unsafe_split_with_sizes(tensor, sizes, dim);
-  return at::split_with_sizes(tensor, sizes, dim);
+  return at::unsafe_split_with_sizes(tensor, sizes, dim);
 }
 
 // The sizes of each tensor's chunks: none for a tensor that is copied whole.
@@ -71,6 +68,20 @@ std::vector<std::vector<at::Tensor>> ScatterTensors(const std::vector<at::Tensor
     for (size_t d = 0; d < used; ++d) parts[d].push_back(CopyTo(chunks[d], devices[d]));
   }
   return parts;
+}
+
+void CheckChunks(size_t chunks, size_t devices) {
+  TORCH_CHECK_VALUE(1 <= chunks && chunks <= devices, "DataParallel: expected 1 to ", devices, " chunks of Scatter, ",
+                    "found ", chunks);
+}
+
+void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks) {
+  for (size_t i = 0; i < std::min(tensors.size(), chunks.size()); ++i) {
+    const at::Tensor &tensor = tensors[i], &chunk = chunks[i];
+    if (!tensor.defined() || !chunk.defined() || chunk.is_same(tensor)) continue;
+    if (tensor.is_inference() || chunk.is_inference() || chunk.is_view() || !chunk.is_alias_of(tensor)) continue;
+    if (chunk._version() > 0) tensor.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 }  // namespace lockstep::dp::internal

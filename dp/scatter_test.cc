@@ -101,6 +101,14 @@ TEST(Scatter, LetsAModuleWriteToItsChunk) {
   EXPECT_TRUE(batch.grad().equal(at::tensor({2.f, 2.f, 20.f, 20.f})));
 }
 
+TEST(Scatter, GivesEachChunkAVersionOfItsOwn) {
+  const at::Tensor batch = at::ones({4});
+  const auto chunks = Scatter(batch, Cpus(2));
+  chunks[0].mul_(2);
+  EXPECT_TRUE(batch.equal(at::tensor({2.f, 2.f, 1.f, 1.f})));
+  EXPECT_EQ(chunks[1]._version(), 0);
+}
+
 TEST(Scatter, NamesTensorsThatGiveDifferentNumbersOfChunks) {
   const std::tuple value(at::rand({8, 4}), at::rand({3}));
   EXPECT_EQ(Message([&] { Scatter(value, Cpus(4)); }),

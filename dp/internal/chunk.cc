@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -84,7 +85,6 @@ std::vector<at::Tensor> Chunk::Pieces(const at::Tensor& flat) const {
 }
 
 void Chunk::Attach() {
-  if (kind_ == ChunkKind::kBuffers) return;
   std::vector<std::vector<at::Tensor>> tensors;
   for (const Copy& copy : copies_) {
     for (const at::Tensor& tensor : copy.tensors) torch::autograd::impl::set_gradient_edge(tensor, {});
@@ -97,6 +97,7 @@ void Chunk::Update(size_t count) {
   std::vector<Copy*> outdated;
   for (size_t r = 0; r < count; ++r) {
     Copy& copy = copies_[r];
+    if (copy.idle_uses.empty()) copy.idle_uses = Uses(copy);
     if (copy.memory.empty()) continue;
     if (kind_ == ChunkKind::kBuffers || IsOutdated(copy)) outdated.push_back(&copy);
   }
@@ -104,13 +105,22 @@ void Chunk::Update(size_t count) {
   if (kind_ == ChunkKind::kBuffers) NoteVersions(count);
 }
 
-// A graph that keeps the replica's parameters keeps their memory, which is then written to only if it has to be.
-bool Chunk::IsOutdated(Copy& copy) const {
+bool Chunk::IsKept() const {
+  return std::any_of(copies_.begin(), copies_.end(),
+                     [](const Copy& copy) { return !copy.idle_uses.empty() && IsKept(copy); });
+}
+
+// Of each tensor, and last of the block.
+std::vector<size_t> Chunk::Uses(const Copy& copy) {
   std::vector<size_t> uses;
   for (const at::Tensor& tensor : copy.tensors) uses.push_back(tensor.use_count());
-  uses.push_back(copy.flat.storage().use_count());
-  if (copy.idle_uses.empty()) copy.idle_uses = uses;
-  if (uses == copy.idle_uses) return true;
+  if (copy.flat.defined()) uses.push_back(copy.flat.storage().use_count());
+  return uses;
+}
+
+// A graph that keeps the replica's parameters keeps their memory, which is then written to only if it has to be.
+bool Chunk::IsOutdated(const Copy& copy) const {
+  if (!IsKept(copy)) return true;
   bool equal = true;
   for (size_t i = 0; equal && i < sources_.size(); ++i) {
     equal = copy.memory[i].equal(sources_[i].detach().to(copy.memory[i].device()));
@@ -137,15 +147,17 @@ void Chunk::Fill(const std::vector<Copy*>& copies) const {
 }
 
 // Replicas' buffers are written to at each forward, which graphs that keep them must not mind: the module's own running
-// statistics change so too. They must if the module's buffers were changed as autograd sees it.
+// statistics change so too. They must if the module's buffers or the replica's were changed as autograd sees it.
 void Chunk::NoteVersions(size_t count) {
   for (size_t r = 0; r < count; ++r) {
-    std::vector<uint32_t> now;
+    std::vector<Versions> now;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      now.push_back(sources_[i].is_inference() ? 0 : sources_[i]._version());
-      if (!versions_[r].empty() && versions_[r][i] != now[i]) {
-        copies_[r].tensors[i].unsafeGetTensorImpl()->bump_version();
+      const at::Tensor& copy = copies_[r].tensors[i];
+      const uint32_t source = sources_[i].is_inference() ? 0 : sources_[i]._version();
+      if (!versions_[r].empty() && (versions_[r][i].source != source || versions_[r][i].copy != copy._version())) {
+        copy.unsafeGetTensorImpl()->bump_version();
       }
+      now.push_back({source, static_cast<uint32_t>(copy._version())});
     }
     versions_[r] = std::move(now);
   }

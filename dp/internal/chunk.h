@@ -24,6 +24,9 @@ class Chunk {
   // Lets gradients of the copies reach those sources that require any now.
   void Attach();
 
+  // Whether a graph that still waits for its backward keeps a copy.
+  bool IsKept() const;
+
   // Gives the first `count` replicas the sources' values. Where a graph that still waits for its backward keeps a
   // parameter's old value and the new one is another, that backward will throw LibTorch's error for it.
   void Update(size_t count);
@@ -33,12 +36,18 @@ class Chunk {
     std::vector<at::Tensor> tensors;  // the replica's
     std::vector<at::Tensor> memory;   // the same memory, without versions that autograd looks at; empty where shared
     at::Tensor flat;                  // all of it
-    std::vector<size_t> idle_uses;    // of each tensor, and last of the block, while no graph keeps any
+    std::vector<size_t> idle_uses;    // Uses() while no graph keeps any; empty before the first update
+  };
+
+  struct Versions {
+    uint32_t source, copy;
   };
 
   Copy MakeCopy(std::vector<at::Tensor> tensors, c10::Device device, bool share) const;
   std::vector<at::Tensor> Pieces(const at::Tensor& flat) const;
-  bool IsOutdated(Copy& copy) const;
+  static std::vector<size_t> Uses(const Copy& copy);
+  static bool IsKept(const Copy& copy) { return Uses(copy) != copy.idle_uses; }
+  bool IsOutdated(const Copy& copy) const;
   void Fill(const std::vector<Copy*>& copies) const;
   void NoteVersions(size_t count);
 
@@ -47,7 +56,7 @@ class Chunk {
   std::vector<std::vector<int64_t>> strides_;  // of each piece
   std::vector<int64_t> offsets_;               // of each piece, in elements, and last the sum
   std::vector<Copy> copies_;
-  std::vector<std::vector<uint32_t>> versions_;  // of the sources, when each replica was last updated
+  std::vector<std::vector<Versions>> versions_;  // of buffers, when each replica was last updated
 };
 
 }  // namespace lockstep::dp::internal

@@ -4,12 +4,20 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <typeinfo>
+#include <unordered_set>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/torch_status.h"
 
 namespace lockstep::dp::internal {
 namespace {
@@ -56,15 +64,51 @@ std::vector<std::string> Descriptions(const torch::OrderedDict<std::string, at::
   return descriptions;
 }
 
-void CheckAlike(const char* kind, const torch::OrderedDict<std::string, at::Tensor>& expected,
-                const torch::OrderedDict<std::string, at::Tensor>& found) {
-  std::vector<std::string> a = Descriptions(expected), b = Descriptions(found);
+std::vector<std::string> Types(const ModuleTree& tree) {
+  std::vector<std::string> types;
+  for (const ModulePtr& module : tree.modules) {
+    const torch::nn::Module& part = *module;
+    types.push_back(c10::demangle(typeid(part).name()));
+  }
+  return types;
+}
+
+void CheckAlike(const char* kind, std::vector<std::string> a, std::vector<std::string> b) {
   a.resize(std::max(a.size(), b.size()), "nothing");
   b.resize(a.size(), "nothing");
   for (size_t i = 0; i < a.size(); ++i) {
     TORCH_CHECK_VALUE(a[i] == b[i], "DataParallel: expected replicas with the module's ", kind, ", found ", b[i],
                       " in the place of ", a[i]);
   }
+}
+
+// A type of another replica tells of a module that inherits its clone() from a base class.
+void CheckAlike(const ModulePtr& module, const ModulePtr& replica) {
+  CheckAlike("modules", Types(ModuleTree(module)), Types(ModuleTree(replica)));
+  CheckAlike("parameters", Descriptions(module->named_parameters()), Descriptions(replica->named_parameters()));
+  CheckAlike("buffers", Descriptions(module->named_buffers()), Descriptions(replica->named_buffers()));
+}
+
+// Adds those of the replica to `others`. Copying a module with its constructor, say, leaves both the same tensors.
+void CheckItsOwn(const ModuleTree& replica, std::unordered_set<const c10::TensorImpl*>& others) {
+  std::unordered_set<const c10::TensorImpl*> own;
+  for (const auto* tensors : {&replica.parameters, &replica.buffers}) {
+    for (const at::Tensor& tensor : *tensors) own.insert(tensor.unsafeGetTensorImpl());
+  }
+  for (const c10::TensorImpl* tensor : own) {
+    TORCH_CHECK_VALUE(others.insert(tensor).second, "DataParallel: expected replicas with tensors of their own, found ",
+                      "one with a tensor of the module or of another replica");
+  }
+}
+
+std::vector<const void*> GradientTargets(const ModuleTree& tree) {
+  std::vector<const void*> targets;
+  for (const auto* tensors : {&tree.parameters, &tree.buffers}) {
+    for (const at::Tensor& tensor : *tensors) {
+      targets.push_back(tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor).function.get() : nullptr);
+    }
+  }
+  return targets;
 }
 
 }  // namespace
@@ -92,12 +136,43 @@ KeptReplicas::KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, R
     : module_(std::move(module)), devices_(std::move(devices)), options_(std::move(options)) {}
 
 const std::vector<ModulePtr>& KeptReplicas::Update(size_t count) {
+  TORCH_CHECK_VALUE(count <= devices_.size(), "Replicas: expected 1 to ", devices_.size() + 1, " replicas, found ",
+                    count + 1);
   const ModuleTree tree(module_);
-  if (!IsKnown(tree)) Make(tree);
-  AttachIfNew(tree.parameters);
+  std::vector<const void*> targets = GradientTargets(tree);
+  if (!IsKnown(tree) || IsFrozenUnderAGraph(targets)) Make(tree);
+  AttachIfNew(std::move(targets));
   SetModes(tree, count);
   for (Chunk& chunk : chunks_) chunk.Update(count);
+  NoteSharedVersions(tree.parameters, count);
   return replicas_;
+}
+
+bool KeptReplicas::IsShared(const at::Tensor& parameter) const {
+  return options_.share_memory && !parameter.is_inference() &&
+         std::find(devices_.begin(), devices_.end(), parameter.device()) != devices_.end();
+}
+
+void KeptReplicas::NoteSharedVersions(const std::vector<at::Tensor>& parameters, size_t count) {
+  shared_versions_.clear();
+  if (count == 0) return;
+  for (const at::Tensor& parameter : parameters) {
+    if (IsShared(parameter)) shared_versions_.emplace_back(parameter, parameter._version());
+  }
+}
+
+void KeptReplicas::CheckSharedUnwritten() const {
+  for (const auto& [parameter, version] : shared_versions_) {
+    if (parameter._version() == version) continue;
+    std::string name;
+    for (const auto& named : module_->named_parameters()) {
+      if (named.value().is_same(parameter)) name = named.key();
+    }
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat("DataParallel: the forward wrote to parameter ", name,
+                     ", whose memory the replicas share, so that they may all ",
+                     "have done so: restore it, and set ReplicateOptions::share_memory to false")));
+  }
 }
 
 bool KeptReplicas::IsKnown(const ModuleTree& tree) const {
@@ -116,15 +191,18 @@ void KeptReplicas::Make(const ModuleTree& tree) {
   const c10::NoGradGuard no_grad;
   const c10::InferenceMode no_inference(false);
   const RandomNumbersKept random_numbers;
+  known_modules_.clear();
   replicas_.clear();
   replica_modules_.clear();
   chunks_.clear();
   std::vector<std::vector<at::Tensor>> parameters, buffers;
+  std::unordered_set<const c10::TensorImpl*> others;
+  CheckItsOwn(tree, others);
   for (const c10::Device& device : devices_) {
     ModulePtr replica = options_.make ? options_.make() : CloneOf(*module_, device);
-    CheckAlike("parameters", module_->named_parameters(), replica->named_parameters());
-    CheckAlike("buffers", module_->named_buffers(), replica->named_buffers());
+    CheckAlike(module_, replica);
     ModuleTree replica_tree(replica);
+    CheckItsOwn(replica_tree, others);
     parameters.push_back(std::move(replica_tree.parameters));
     buffers.push_back(std::move(replica_tree.buffers));
     replica_modules_.push_back(std::move(replica_tree.modules));
@@ -164,13 +242,16 @@ void KeptReplicas::MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sou
   for (auto& part : open) close(part.second);
 }
 
-// Parameters may be frozen and thawed, which leaves the replicas as they are.
-void KeptReplicas::AttachIfNew(const std::vector<at::Tensor>& parameters) {
-  std::vector<const void*> targets;
-  for (const at::Tensor& parameter : parameters) {
-    targets.push_back(parameter.requires_grad() ? torch::autograd::impl::gradient_edge(parameter).function.get()
-                                                : nullptr);
+// Tensors may be frozen and thawed, which leaves the replicas as they are, unless a graph keeps what would be detached.
+bool KeptReplicas::IsFrozenUnderAGraph(const std::vector<const void*>& targets) const {
+  for (size_t i = 0; i < gradient_targets_.size(); ++i) {
+    if (gradient_targets_[i] == nullptr || targets[i] != nullptr) continue;
+    return std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.IsKept(); });
   }
+  return false;
+}
+
+void KeptReplicas::AttachIfNew(std::vector<const void*> targets) {
   if (targets == gradient_targets_) return;
   for (Chunk& chunk : chunks_) chunk.Attach();
   gradient_targets_ = std::move(targets);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/dp/internal/chunk.h"
@@ -35,13 +36,16 @@ struct ReplicaOptions {
 // gradients the other.
 class KeptReplicas {
  public:
-  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if what `make` makes has other
-  // parameters or buffers. No random numbers are drawn.
+  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if a replica has other
+  // modules, parameters or buffers, or the same tensors. No random numbers are drawn.
   KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
 
   // The first `count` replicas, with the values, the training mode and the structure that the module has now. They are
-  // made anew if its submodules or tensors are others than before.
+  // made anew if its submodules or tensors are others than before. Throws c10::ValueError if there are not so many.
   const std::vector<ModulePtr>& Update(size_t count);
+
+  // Throws StatusError, naming the parameter, if one that replicas share was changed in place since Update.
+  void CheckSharedUnwritten() const;
 
  private:
   // A tensor of the module as it was when the replicas were made.
@@ -59,8 +63,11 @@ class KeptReplicas {
   void Make(const ModuleTree& tree);
   void MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sources,
                   const std::vector<std::vector<at::Tensor>>& copies);
-  void AttachIfNew(const std::vector<at::Tensor>& parameters);
+  bool IsFrozenUnderAGraph(const std::vector<const void*>& targets) const;
+  void AttachIfNew(std::vector<const void*> targets);
   void SetModes(const ModuleTree& tree, size_t count);
+  bool IsShared(const at::Tensor& parameter) const;
+  void NoteSharedVersions(const std::vector<at::Tensor>& parameters, size_t count);
 
   const ModulePtr module_;
   const std::vector<c10::Device> devices_;
@@ -70,7 +77,8 @@ class KeptReplicas {
   std::vector<Chunk> chunks_;
   std::vector<ModulePtr> known_modules_;
   std::vector<Known> known_tensors_;
-  std::vector<const void*> gradient_targets_;  // what each parameter's gradient leads to; null: it requires none
+  std::vector<std::pair<at::Tensor, uint32_t>> shared_versions_;  // of the parameters in use by several, at the Update
+  std::vector<const void*> gradient_targets_;  // what each tensor's gradient leads to; null: it requires none
 };
 
 }  // namespace lockstep::dp::internal

@@ -30,7 +30,8 @@ bool IsOurs(const at::Tensor& sum) {
 at::Tensor Plus(at::Tensor sum, at::Tensor gradient) {
   if (!sum.defined()) return gradient;
   if (IsOurs(sum) && gradient.layout() == c10::kStrided) return sum.add_(gradient);
-  return sum + gradient;
+  const bool dense_last = sum.layout() != c10::kStrided && gradient.layout() == c10::kStrided;
+  return dense_last ? gradient + sum : sum + gradient;  // LibTorch adds a sparse tensor to a dense one only
 }
 
 class SumOfCopies : public Node {
