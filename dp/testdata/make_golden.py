@@ -44,7 +44,9 @@ def main():
         gradients = {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
         optimizer.step()
         buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
-        golden["steps"].append({"inputs": inputs, "outputs": outputs.detach(), "gradients": gradients, "buffers": buffers})
+        golden["steps"].append(
+            {"inputs": inputs, "outputs": outputs.detach(), "gradients": gradients, "buffers": buffers}
+        )
     torch.save(golden, pathlib.Path(__file__).parent / "batch_norm.pt")
 
 

@@ -23,7 +23,13 @@ import suite_ddp
 import suite_dp
 import suite_sampler
 
-SUITES = {"all_reduce": suite_all_reduce, "checkpoint": suite_checkpoint, "ddp": suite_ddp, "dp": suite_dp, "sampler": suite_sampler}
+SUITES = {
+    "all_reduce": suite_all_reduce,
+    "checkpoint": suite_checkpoint,
+    "ddp": suite_ddp,
+    "dp": suite_dp,
+    "sampler": suite_sampler,
+}
 
 
 def write_between_marks(path, marks, text):

@@ -59,11 +59,16 @@ def comparisons(seconds):
 
 def markdown(rows, rounds):
     out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds; the peer is {rows[0]['peer_name']}.", ""]
-    out += ["| case | one device | ours | peer | ours over one device | peer over it | times the peer |", "|---|---|---|---|---|---|---|"]
+    out += [
+        "| case | one device | ours | peer | ours over one device | peer over it | times the peer |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         steps = [in_words(row["seconds"][name]) for name in ("one_device", "ours", "peer")]
         ratio = f"{row['ratio']:.1f}" if row["ratio"] else "no overhead"
-        out.append(f"| {row['case']} | {' | '.join(steps)} | {in_words(row['ours'])} | {in_words(row['peer'])} | {ratio} |")
+        out.append(
+            f"| {row['case']} | {' | '.join(steps)} | {in_words(row['ours'])} | {in_words(row['peer'])} | {ratio} |"
+        )
     return "\n".join(out)
 
 
