@@ -1,6 +1,7 @@
 #include "lockstep/dp/broadcast.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -54,7 +55,7 @@ TEST(Broadcast, LeavesTensorsWithoutGradientsAlone) {
   const auto copies = Broadcast({at::ones({2}), trained}, Cpus(2));
   EXPECT_FALSE(copies[1][0].requires_grad());
   EXPECT_TRUE(copies[1][1].requires_grad());
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   EXPECT_FALSE(Broadcast({trained}, Cpus(2))[1][0].requires_grad());
 }
 

@@ -1,5 +1,6 @@
 #include "lockstep/dp/internal/sum_of_copies.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <torch/csrc/autograd/function.h>

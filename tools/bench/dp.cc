@@ -161,7 +161,7 @@ absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, 
 absl::Status RunNamed(const std::string& name, int replicas) {
   if (name == "mlp_784_512_512_10/b64") return RunCase(name, BatchOf({64, 784}), replicas, 200, &Mlp);
   if (name == "resnet18/b8/64px") {
-    return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 30, [] { return models::ResNet18(10); });
+    return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 15, [] { return models::ResNet18(10); });
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--case=", name, ": expected mlp_784_512_512_10/b64 or resnet18/b8/64px"));
