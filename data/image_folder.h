@@ -42,8 +42,8 @@ class ImageFolder {
     int64_t target = 0;  // index of its class
   };
 
-  // Reads the folders: 0.5 s of processor time for 260,000 files whose folders the system has cached, half of
-  // torchvision's. A ~ in front of `root` is not expanded.
+  // Reads the folders: 0.5 s of processor time for 260,000 files whose folders the system has cached. A ~ in front of
+  // `root` is not expanded.
   //
   // NotFound: there is no root, no folder in it, or no sample in a class's folder; the message lists the first five
   // such classes. Else what opening or reading the folder that it names met (PermissionDenied, ...): no part of the
