@@ -1,6 +1,7 @@
 // What every rank gets when another dies, stops, leaves or throws in the middle of the work, and how soon.
 
 #include <ATen/ATen.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -164,25 +165,33 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
   }
 }
 
+// It leaves once all are out of the barrier: over Gloo it could else break the barrier of a rank that is still in it
+// (docs/failures.md).
 TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
   for (const int victim : {0, 2}) {
     Ranks ranks(3, Options(), [victim](const InitOptions& options, const Process::Say& say) {
+      static sem_t told_to_leave;
+      sem_init(&told_to_leave, /*pshared=*/0, 0);
+      signal(SIGUSR1, [](int) { sem_post(&told_to_leave); });
       std::unique_ptr<ProcessGroup> group = Join(options);
       SayStatus(say, group->Barrier());
-      if (options.rank == victim) return 0;
+      if (options.rank == victim) return sem_wait(&told_to_leave);
       SayStatus(say, group->AllReduce(at::ones({3})));
       return 0;
     });
-    const auto left = ranks.AwaitStatus(victim);
-    ASSERT_TRUE(left);
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto status = ranks.AwaitStatus(rank);
+      ASSERT_TRUE(status);
+      EXPECT_EQ(status->text, "OK");
+    }
+    const absl::Duration left = ranks.Signal(victim, SIGUSR1);
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
-      EXPECT_EQ(ranks.AwaitStatus(rank)->text, "OK");
       const auto status = ranks.AwaitStatus(rank);
       ASSERT_TRUE(status);
       EXPECT_THAT(status->text, SaysCause("UNAVAILABLE", rank, "all_reduce #1 of Float [3] on cpu",
                                           ranks.name(victim) + " left the group after barrier #0"));
-      EXPECT_LT(status->time - left->time, absl::Seconds(2));
+      EXPECT_LT(status->time - left, absl::Seconds(2));
     }
   }
 }
