@@ -7,16 +7,18 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/broadcast.h"
 #include "lockstep/dp/data_parallel.h"
+#include "lockstep/dp/testing/nets.h"
 #include "lockstep/models/resnet.h"
 
 namespace lockstep::dp {
 namespace {
+
+using testing::Wrapped;
 
 models::ResNet SmallResNet() {
   torch::manual_seed(5);
@@ -24,13 +26,6 @@ models::ResNet SmallResNet() {
   net->to(torch::kCUDA);
   net->eval();  // else each replica normalises by its own chunk
   return net;
-}
-
-template <typename Net>
-DataParallel<Net> Wrapped(Net net, const Options& options) {
-  auto model = Wrap(std::move(net), options);
-  ThrowIfError(model.status());
-  return *std::move(model);
 }
 
 std::vector<DeviceId> EveryGpu() {
