@@ -39,7 +39,7 @@ absl::StatusOr<FakeData> FakeData::Create(const FakeDataOptions& options) {
   return FakeData(options);
 }
 
-absl::StatusOr<torch::data::Example<>> FakeData::Get(int64_t index) const {
+absl::StatusOr<torch::data::Example<>> FakeData::Get(int64_t index, at::Generator&) const {
   if (index < 0 || index >= options_.size) {
     return absl::OutOfRangeError(
         absl::StrCat("FakeData: expected an index in [0, ", options_.size, "), found ", index));

@@ -23,7 +23,7 @@ struct FakeDataOptions {
 // Examples that are functions of their index: bit for bit those of torchvision's FakeData(..., transform=ToTensor()).
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto fake, FakeData::Create({.size = 1281167, .num_classes = 1000}));
-//   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, fake.Get(0));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, fake.Get(0, random));
 class FakeData : public Dataset {
  public:
   // InvalidArgument: size is negative, or image_size or num_classes not positive.
@@ -31,8 +31,8 @@ class FakeData : public Dataset {
 
   int64_t size() const override { return options_.size; }
 
-  // float image_size in [0, 1], in steps of 1/255, and int64 [] in [0, num_classes).
-  absl::StatusOr<torch::data::Example<>> Get(int64_t index) const override;
+  // float image_size in [0, 1], in steps of 1/255, and int64 [] in [0, num_classes). Draws nothing from `random`.
+  absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
 
  private:
   explicit FakeData(const FakeDataOptions& options) : options_(options) {}
