@@ -20,8 +20,8 @@ struct Rectangle {
   int64_t width = 0;
 };
 
-// Borrowed pixels of an image: those of `covers`, a rectangle of it. Three bytes a pixel: red, green, blue. Pixel (y, x)
-// of the image is at pixels + (y - covers.top) * stride + (x - covers.left) * 3.
+// Borrowed pixels of an image: those of `covers`, a rectangle of it. Three bytes a pixel: red, green, blue. Pixel (y,
+// x) of the image is at pixels + (y - covers.top) * stride + (x - covers.left) * 3.
 struct ImageView {
   const uint8_t* pixels = nullptr;
   int64_t stride = 0;  // bytes from a row to the next
