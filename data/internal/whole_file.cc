@@ -20,8 +20,7 @@ absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t
   struct stat status;
   if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
   if (status.st_size > most) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("expected at most ", most, " bytes, found ", status.st_size));
+    return absl::ResourceExhaustedError(absl::StrCat("expected at most ", most, " bytes, found ", status.st_size));
   }
   const size_t size = status.st_size;
   if (buffer.size() < size) buffer.resize(size);
