@@ -73,6 +73,18 @@ absl::Status CheckEnd(const jpeg_source_mgr& rest, size_t size) {
                                           " bytes without one: it is truncated"));
 }
 
+// Whether scans that a progressive file lacks are made up for by smoothing from block to block, up to two of them away:
+// then only the whole image has the pixels of the whole image.
+bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
+  constexpr int kCoefficients = 10;
+  if (jpeg.coef_bits == nullptr) return false;
+  for (int component = 0; component < jpeg.num_components; ++component) {
+    const int* missing_bits = jpeg.coef_bits[component];
+    if (std::any_of(missing_bits, missing_bits + kCoefficients, [](int bits) { return bits != 0; })) return true;
+  }
+  return false;
+}
+
 // a * b / 255, rounded.
 int Scale(int a, int b) {
   const int product = a * b + 128;
@@ -148,6 +160,7 @@ void JpegDecoder::Start() {
   jpeg_.mem->max_memory_to_use = kSpareMemory + kMemoryPerPixel * jpeg_.image_width * jpeg_.image_height;
   jpeg_.out_color_space = jpeg_.num_components == 4 ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&jpeg_);
+  if (IsSmoothed(jpeg_)) covers_ = {0, 0, jpeg_.output_height, jpeg_.output_width};
   CropColumns();
 }
 
