@@ -27,15 +27,16 @@ struct ImageDecoderOptions {
 // Image.open(file).convert("RGB"):
 //
 // - JPEG, baseline and progressive, with any subsampling, in grey, RGB, YCbCr, CMYK and YCCK. What was compared is
-//   libjpeg-turbo 2.1.5 here and the 3.2.0 in Pillow 13 there.
+//   libjpeg-turbo 2.1.5 here and the 3.2.0 in Pillow 13 there; only a progressive file that lacks scans they smooth
+//   otherwise.
 // - PNG of every kind. As in Pillow, alpha is dropped and not blended, and grey of 16 bits is cut off above 255.
-// - WebP of one image; BMP of 1, 8 and 24 bits a pixel; PBM, PGM and PPM whose largest value is 255; TIFF in bits,
-// grey,
-//   grey with alpha and RGB. What Leptonica reads otherwise than Pillow, or not at all, is an error: in TIFF palettes,
-//   CMYK and RGB with alpha, BMP with alpha, animations. Leptonica's messages are silenced in the whole process.
+// - WebP of one image; BMP of 1, 8 and 24 bits a pixel; PBM, PGM and PPM whose largest value is 255; TIFF in bits, in
+//   grey, in grey with alpha and in RGB. What Leptonica reads otherwise than Pillow, or not at all, is an error:
+//   palettes in TIFF, CMYK, RGB with alpha, animations. Leptonica's messages are silenced in the whole process.
 //
 // As in torchvision's pil_loader, EXIF's orientation has no say, nor has a colour profile. As in Pillow, a truncated
-// file is an error, and damaged data that libjpeg can pass over is not; a wrong checksum in PNG always is.
+// file is an error, and damaged data that libjpeg can pass over is not; a misplaced marker of JPEG and a wrong
+// checksum of PNG always are.
 //
 // Errors do not name the file: the caller knows it.
 class ImageDecoder {

@@ -144,16 +144,25 @@ TEST(ImageDecoder, AFileCutAnywhereIsTruncatedWhicheverPartIsWanted) {
                          " bytes without one: it is truncated"));
 }
 
-// The end marker is there, but libjpeg takes it for data: it stands in the last scan's header.
-TEST(ImageDecoder, AFileThatIsCutInWhatLooksLikeItsEndIsTruncated) {
-  JpegOptions options;
-  options.progressive = true;
-  std::string file = Jpeg(options);
-  file.resize(file.rfind("\xff\xda"));
+TEST(ImageDecoder, AnEndMarkerInACommentIsNotTheEnd) {
+  std::string file = Jpeg();
+  file.resize(file.size() - 2);
   file += absl::StrCat("\xff\xfe", absl::string_view("\0\x10", 2), "\xff\xd9");
-  const absl::Status status = ErrorOf(file);
+  EXPECT_EQ(ErrorOf(file).message(), absl::StrCat("expected the end marker of JPEG, found the end of the file after ",
+                                                  file.size(), " bytes without one: it is truncated"));
+  file += absl::StrCat(std::string(12, ' '), "\xff\xd9");
+  EXPECT_EQ(ErrorOf(file), absl::OkStatus());
+}
+
+TEST(ImageDecoder, AMarkerThatHasNoPlaceInDataIsDamageWhicheverPartIsWanted) {
+  std::string file = Jpeg();
+  const size_t at = file.size() - 100;
+  file.replace(at, 2, "\xff\x3c");
+  ImageDecoder decoder;
+  const absl::Status status = decoder.Open(file).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(status.message(), "expected more JPEG data, found the end of the file: it is truncated");
+  EXPECT_EQ(status.message(),
+            absl::StrCat("expected JPEG data, found the marker ff3c at byte ", at, ": it is damaged"));
 }
 
 TEST(ImageDecoder, DataThatLibjpegCanPassOverIsNoError) {
