@@ -76,7 +76,7 @@ bool IsDirectory(const std::string& path) {
 
 absl::Status CheckFile(const char* flag, const std::string& path) {
   if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
-  return absl::NotFoundError(FlagError(flag, path, "a file that can be read").message());
+  return FlagError(flag, path, "a file that can be read");
 }
 
 absl::Status CheckData(const TrainConfig& config) {
@@ -84,7 +84,7 @@ absl::Status CheckData(const TrainConfig& config) {
   if (config.data.empty()) return absl::InvalidArgumentError("expected the folder of the images, or --dummy");
   for (const char* split : {"train", "val"}) {
     if (!IsDirectory(absl::StrCat(config.data, "/", split))) {
-      return absl::NotFoundError(FlagError("data", config.data, absl::StrCat("a folder with ", split, "/")).message());
+      return FlagError("data", config.data, absl::StrCat("a folder with ", split, "/"));
     }
   }
   return absl::OkStatus();
@@ -94,8 +94,7 @@ absl::Status CheckPaths(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
   LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
   if (!config.evaluate && (!IsDirectory(config.checkpoint_dir) || access(config.checkpoint_dir.c_str(), W_OK) != 0)) {
-    return absl::NotFoundError(
-        FlagError("checkpoint-dir", config.checkpoint_dir, "a folder that can be written").message());
+    return FlagError("checkpoint-dir", config.checkpoint_dir, "a folder that can be written");
   }
   return absl::OkStatus();
 }

@@ -62,8 +62,8 @@ struct TrainConfig {
   int64_t trace_steps = 5;
 };
 
-// InvalidArgument, naming the flag, what was expected and what was found, where a value is out of its range or two do
-// not go together; NotFound where a file or folder is not there. Reads nothing but what the paths are.
+// InvalidArgument, naming the flag, what was expected and what was found, where a value is out of its range, two do not
+// go together, or a file or folder is not there.
 absl::Status CheckConfig(const TrainConfig& config);
 
 }  // namespace lockstep::examples::imagenet

@@ -50,10 +50,11 @@ absl::StatusOr<std::string> Measure(Input& input, Learner& learner, int ranks, i
   LOCKSTEP_RETURN_IF_ERROR(learner.Evaluate(validation).status());
   LOCKSTEP_RETURN_IF_ERROR(CheckMemory(bytes, local_ranks, learner.device()));
   return absl::StrFormat(
-      "dry run: %d ranks on %s, %d training and %d validation images of %d classes, %d batches of %d x %d an epoch; "
+      "dry run: %d %s on %s, %d training and %d validation images of %d classes, %d batches of %d x %d an epoch; "
       "loss of the first batch %.4f; a rank needs %s for weights, gradients and activations",
-      ranks, learner.device().is_cpu() ? "the CPU" : "GPUs", input.train_images(), input.validation_images(),
-      input.num_classes(), input.BatchesPerEpoch(), ranks, input.batch_size(), result.loss, Megabytes(bytes));
+      ranks, ranks == 1 ? "rank" : "ranks", learner.device().is_cpu() ? "the CPU" : "GPUs", input.train_images(),
+      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), ranks, input.batch_size(), result.loss,
+      Megabytes(bytes));
 }
 
 }  // namespace

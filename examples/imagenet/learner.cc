@@ -114,6 +114,7 @@ Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageCla
 absl::Status Learner::Distribute(comm::ProcessGroup* group) {
   if (group != nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group));
+    group_ = group;
   }
   if (config_.ema_decay == 0 || average_) return absl::OkStatus();
   return StartAverage();
@@ -171,6 +172,14 @@ absl::Status Learner::Step() {
     optimizer_->zero_grad();
     if (average_) UpdateAverage(*average_, *net_, config_.ema_decay);
   });
+}
+
+absl::Status Learner::BeginEvaluation() {
+  if (group_ == nullptr) return absl::OkStatus();
+  for (const at::Tensor& buffer : (average_ ? average_ : net_)->buffers()) {
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(buffer, /*root=*/0));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<BatchResult> Learner::Evaluate(const torch::data::Example<>& batch) {

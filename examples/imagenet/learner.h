@@ -59,6 +59,9 @@ class Learner {
   // step is that of all their images together, where they are equally many.
   absl::StatusOr<BatchResult> Train(const torch::data::Example<>& batch, int64_t parts, bool last);
 
+  // Gives every rank rank 0's BatchNorm statistics, which are the ones that a checkpoint has; each rank has its own
+  // after a step. Every rank must call it.
+  absl::Status BeginEvaluation();
   // Of the network in evaluation, or of the average of weights where there is one; the loss without label smoothing. No
   // collective.
   absl::StatusOr<BatchResult> Evaluate(const torch::data::Example<>& batch);
@@ -97,6 +100,7 @@ class Learner {
   checkpoint::LRScheduler scheduler_;  // of *optimizer_
   std::optional<ddp::GradScaler> scaler_;
   models::ImageClassifier average_{nullptr};
+  comm::ProcessGroup* group_ = nullptr;  // once distributed
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
 };
 

@@ -262,5 +262,5 @@ int main(int argc, char** argv) {
   std::cerr << "train: " << status.message() << std::endl;
   if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
   launch::ReportError(status);
-  return launch::ExitCode(status);
+  return FLAGS_multiprocessing_distributed ? launch::ExitCode(status) : 1;
 }

@@ -235,6 +235,7 @@ absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {
 absl::StatusOr<double> Trainer::Validate() {
   data::Loader& loader = input_->validation();
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(/*epoch=*/0));
+  LOCKSTEP_RETURN_IF_ERROR(learner_->BeginEvaluation());
   PassMeters meters;
   StepReport report;
   report.batches = input_->ValidationBatches();
