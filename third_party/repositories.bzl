@@ -104,12 +104,12 @@ def lockstep_repositories():
         libraries = ["gmock_main", "gmock", "gtest"],
         linkopts = ["-pthread"],
     )
-    _declare(system_library, "lockstep_nlohmann_json", package = "nlohmann-json3-dev", headers = ["nlohmann/json.hpp"])
     _declare(
         system_library,
-        "lockstep_turbojpeg",
-        package = "libturbojpeg0-dev",
-        headers = ["turbojpeg.h"],
-        libraries = ["turbojpeg"],
+        "lockstep_libjpeg",
+        package = "libjpeg62-turbo-dev",
+        headers = ["jpeglib.h"],
+        libraries = ["jpeg"],
     )
+    _declare(system_library, "lockstep_nlohmann_json", package = "nlohmann-json3-dev", headers = ["nlohmann/json.hpp"])
     _declare(system_library, "lockstep_zlib", package = "zlib1g-dev", headers = ["zlib.h"], libraries = ["z"])

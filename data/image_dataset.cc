@@ -1,0 +1,111 @@
+#include "lockstep/data/image_dataset.h"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/data/geometry.h"
+#include "lockstep/data/internal/whole_file.h"
+
+namespace lockstep::data {
+
+// What one thread reads with.
+struct ImageDataset::Reader {
+  std::vector<char> file;
+  ImageDecoder decoder;
+};
+
+// Those that no thread has at the moment.
+class ImageDataset::Readers {
+ public:
+  explicit Readers(const ImageDecoderOptions& options) : options_(options) {}
+
+  std::unique_ptr<Reader> Take() {
+    const absl::MutexLock lock(&mutex_);
+    if (idle_.empty()) return std::make_unique<Reader>(Reader{{}, ImageDecoder(options_)});
+    std::unique_ptr<Reader> reader = std::move(idle_.back());
+    idle_.pop_back();
+    return reader;
+  }
+
+  void Give(std::unique_ptr<Reader> reader) {
+    const absl::MutexLock lock(&mutex_);
+    idle_.push_back(std::move(reader));
+  }
+
+ private:
+  const ImageDecoderOptions options_;
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Reader>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+ImageDataset::ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDecoderOptions& options)
+    : folder_(std::move(folder)), transform_(std::move(transform)), readers_(std::make_unique<Readers>(options)) {}
+
+ImageDataset::~ImageDataset() = default;
+ImageDataset::ImageDataset(ImageDataset&&) noexcept = default;
+ImageDataset& ImageDataset::operator=(ImageDataset&&) noexcept = default;
+
+absl::StatusOr<ImageDataset> ImageDataset::Create(ImageFolder folder, ImageTransform transform,
+                                                  const ImageDecoderOptions& options) {
+  if (options.max_pixels < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ImageDataset: expected max_pixels of at least 1, found ", options.max_pixels));
+  }
+  return ImageDataset(std::move(folder), std::move(transform), options);
+}
+
+absl::Status ImageDataset::CheckIndex(int64_t index) const {
+  if (0 <= index && index < size()) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("ImageDataset: expected an index in [0, ", size(), "), found ", index));
+}
+
+absl::StatusOr<torch::data::Example<>> ImageDataset::Get(int64_t index, at::Generator& random) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(index));
+  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor image, Image(index, random, {}));
+  return torch::data::Example<>(image, at::scalar_tensor(folder_.samples()[index].target, at::kLong));
+}
+
+absl::Status ImageDataset::GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(index));
+  LOCKSTEP_RETURN_IF_ERROR(Image(index, random, data).status());
+  return TorchStatus(folder_.samples()[index].path, [&] { target.fill_(folder_.samples()[index].target); });
+}
+
+// In `into`, or a new tensor where that is undefined.
+absl::StatusOr<at::Tensor> ImageDataset::Image(int64_t index, at::Generator& random, const at::Tensor& into) const {
+  const std::string& path = folder_.samples()[index].path;
+  std::unique_ptr<Reader> reader = readers_->Take();
+  absl::StatusOr<at::Tensor> image = Image(path, *reader, random, into);
+  readers_->Give(std::move(reader));
+  if (!image.ok()) return Annotate(image.status(), path);
+  return image;
+}
+
+absl::StatusOr<at::Tensor> ImageDataset::Image(const std::string& path, Reader& reader, at::Generator& random,
+                                               const at::Tensor& into) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, ReadWholeFile(path, reader.file));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, reader.decoder.Open(bytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Geometry geometry, transform_.Draw(size, random));
+  const Rectangle needed = NeededSource(geometry);
+  ImageView view;
+  if (needed.height > 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(view, reader.decoder.Decode(needed));
+  }
+  at::Tensor image = into;
+  if (!image.defined()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(image, TorchStatusOr("", [&] { return transform_.Empty(geometry); }));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(transform_.Write(view, geometry, image));
+  return image;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,67 @@
+// A folder of image files as a dataset to train on.
+
+#ifndef LOCKSTEP_DATA_IMAGE_DATASET_H_
+#define LOCKSTEP_DATA_IMAGE_DATASET_H_
+
+#include <torch/data/example.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/image_decoder.h"
+#include "lockstep/data/image_folder.h"
+#include "lockstep/data/transforms.h"
+
+namespace lockstep::data {
+
+// The samples of an ImageFolder, decoded and transformed: torchvision's ImageFolder(root, transform).
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(ImageFolder folder, ImageFolder::Create("imagenet/train"));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const ImageDataset train, ImageDataset::Create(std::move(folder), transform));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, train.Get(0, random));
+//
+// Only the part of an image that the transform's draw is made of is decoded. Memory for files and pixels is kept, once
+// for each thread that has been in a call at the same time as others.
+class ImageDataset : public Dataset {
+ public:
+  static absl::StatusOr<ImageDataset> Create(ImageFolder folder, ImageTransform transform,
+                                             const ImageDecoderOptions& options = {});
+  ~ImageDataset() override;
+  ImageDataset(ImageDataset&&) noexcept;
+  ImageDataset& operator=(ImageDataset&&) noexcept;
+
+  const ImageFolder& folder() const { return folder_; }
+
+  int64_t size() const override { return static_cast<int64_t>(folder_.samples().size()); }
+
+  // The image as `transform` makes it with draws from `random`, a generator for the CPU, and its class, int64 [].
+  //
+  // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: what opening or
+  // reading it met; else what ImageDecoder and ImageTransform return. OutOfRange: index is not in [0, size()).
+  absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
+
+  // The same, written where it belongs in the batch. InvalidArgument: the image has another size than its place.
+  absl::Status GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const override;
+
+ private:
+  struct Reader;
+  class Readers;
+
+  ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDecoderOptions& options);
+
+  absl::Status CheckIndex(int64_t index) const;
+  absl::StatusOr<at::Tensor> Image(int64_t index, at::Generator& random, const at::Tensor& into) const;
+  absl::StatusOr<at::Tensor> Image(const std::string& path, Reader& reader, at::Generator& random,
+                                   const at::Tensor& into) const;
+
+  ImageFolder folder_;
+  ImageTransform transform_;
+  std::unique_ptr<Readers> readers_;
+};
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_IMAGE_DATASET_H_

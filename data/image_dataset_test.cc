@@ -1,0 +1,157 @@
+#include "lockstep/data/image_dataset.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/data/testing/jpeg_files.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int64_t kImages = 6;
+
+at::Generator Seeded(uint64_t seed) { return at::detail::createCPUGenerator(seed); }
+
+void WriteFile(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+// Two classes of three images, each of its own size.
+class ImageDatasetTest : public ::testing::Test {
+ protected:
+  ImageDatasetTest() {
+    mkdir(root_.c_str(), 0777);
+    for (int64_t i = 0; i < kImages; ++i) {
+      mkdir(absl::StrCat(root_, "/", i / 3).c_str(), 0777);
+      WriteFile(Path(i), testing::Jpeg({{30 + i, 60 - i}}));
+    }
+  }
+
+  std::string Path(int64_t index) const { return absl::StrCat(root_, "/", index / 3, "/", index, ".jpg"); }
+
+  ImageDataset Open(std::vector<Transform> steps, const ImageDecoderOptions& options = {}) const {
+    return ImageDataset::Create(ImageFolder::Create(root_).value(), ImageTransform::Create(std::move(steps)).value(),
+                                options)
+        .value();
+  }
+
+  const std::string root_ =
+      absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+std::vector<Transform> Train() { return {RandomResizedCrop(24), RandomHorizontalFlip()}; }
+
+at::Tensor ImageOf(const ImageDataset& dataset, int64_t index, uint64_t seed) {
+  at::Generator random = Seeded(seed);
+  return dataset.Get(index, random).value().data;
+}
+
+absl::Status WhyNot(const ImageDataset& dataset, int64_t index) {
+  at::Generator random = Seeded(0);
+  return dataset.Get(index, random).status();
+}
+
+TEST_F(ImageDatasetTest, GivesEachImageAndItsClass) {
+  const ImageDataset dataset = Open({});
+  ASSERT_EQ(dataset.size(), kImages);
+  at::Generator random = Seeded(0);
+  for (int64_t i = 0; i < kImages; ++i) {
+    const torch::data::Example<> example = dataset.Get(i, random).value();
+    EXPECT_EQ(example.data.sizes(), (std::vector<int64_t>{3, 30 + i, 60 - i}));
+    EXPECT_TRUE(example.target.equal(at::scalar_tensor(i / 3, at::kLong)));
+  }
+}
+
+// The peer test compares pixels with torchvision's. Here a part decoded alone is a part of the whole.
+TEST_F(ImageDatasetTest, DecodesThePartThatIsWantedAsItIsInTheWhole) {
+  const at::Tensor whole = ImageOf(Open({}), 0, 0), part = ImageOf(Open({CenterCrop(10)}), 0, 0);
+  EXPECT_TRUE(part.equal(whole.narrow(1, 10, 10).narrow(2, 25, 10)));
+}
+
+TEST_F(ImageDatasetTest, AugmentsByTheGeneratorAlone) {
+  const ImageDataset dataset = Open(Train());
+  EXPECT_TRUE(ImageOf(dataset, 2, 7).equal(ImageOf(dataset, 2, 7)));
+  EXPECT_FALSE(ImageOf(dataset, 2, 7).equal(ImageOf(dataset, 2, 8)));
+}
+
+TEST_F(ImageDatasetTest, WritesTheSameIntoABatch) {
+  const ImageDataset dataset = Open(Train());
+  const at::Tensor images = at::zeros({kImages, 3, 24, 24}), targets = at::zeros({kImages}, at::kLong);
+  for (int64_t i = 0; i < kImages; ++i) {
+    at::Generator random = Seeded(i);
+    at::Tensor image = images[i], target = targets[i];
+    ASSERT_EQ(dataset.GetInto(i, random, image, target), absl::OkStatus());
+    EXPECT_TRUE(images[i].equal(ImageOf(dataset, i, i)));
+  }
+  EXPECT_TRUE(targets.equal(at::tensor({0, 0, 0, 1, 1, 1}, at::kLong)));
+}
+
+TEST_F(ImageDatasetTest, RefusesAPlaceOfAnotherSizeAndNamesTheFile) {
+  at::Generator random = Seeded(0);
+  at::Tensor image = at::zeros({3, 24, 25}), target = at::zeros({}, at::kLong);
+  const absl::Status status = Open(Train()).GetInto(1, random, image, target);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              StartsWith(Path(1) + ": ImageTransform: expected a dense Float [3, 24, 24] on cpu to write to, found"));
+}
+
+TEST_F(ImageDatasetTest, IsTheSameInManyThreads) {
+  const ImageDataset dataset = Open(Train());
+  std::vector<std::vector<at::Tensor>> images(4);
+  std::vector<std::thread> threads;
+  for (std::vector<at::Tensor>& mine : images) {
+    threads.emplace_back([&] {
+      for (int64_t i = 0; i < 5 * kImages; ++i) mine.push_back(ImageOf(dataset, i % kImages, i));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<at::Tensor>& mine : images)
+    for (size_t i = 0; i < mine.size(); ++i) EXPECT_TRUE(mine[i].equal(images[0][i]));
+}
+
+TEST_F(ImageDatasetTest, NamesAFileThatIsDamagedOrGoneAndReadsTheNext) {
+  const ImageDataset dataset = Open(Train());
+  WriteFile(Path(0), "no image");
+  WriteFile(Path(1), testing::Jpeg().substr(0, 700));
+  ASSERT_EQ(std::remove(Path(2).c_str()), 0);
+  EXPECT_THAT(std::string(WhyNot(dataset, 0).message()), StartsWith(Path(0) + ": "));
+  EXPECT_EQ(WhyNot(dataset, 1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(WhyNot(dataset, 1).message()), StartsWith(Path(1) + ": "));
+  EXPECT_EQ(WhyNot(dataset, 2).code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(WhyNot(dataset, 2).message()), StartsWith(Path(2) + ": cannot be opened: No such file"));
+  EXPECT_EQ(WhyNot(dataset, 3), absl::OkStatus());
+}
+
+TEST_F(ImageDatasetTest, RefusesImagesWithMorePixelsThanAllowed) {
+  const absl::Status status = WhyNot(Open(Train(), {1000}), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0.jpg: "));
+}
+
+TEST_F(ImageDatasetTest, RefusesAnIndexOutOfRange) {
+  const ImageDataset dataset = Open({});
+  EXPECT_EQ(WhyNot(dataset, 6), absl::OutOfRangeError("ImageDataset: expected an index in [0, 6), found 6"));
+  EXPECT_EQ(WhyNot(dataset, -1), absl::OutOfRangeError("ImageDataset: expected an index in [0, 6), found -1"));
+}
+
+TEST_F(ImageDatasetTest, RefusesALimitThatAllowsNoImage) {
+  EXPECT_EQ(ImageDataset::Create(ImageFolder::Create(root_).value(), ImageTransform::Create({}).value(), {0}).status(),
+            absl::InvalidArgumentError("ImageDataset: expected max_pixels of at least 1, found 0"));
+}
+
+}  // namespace
+}  // namespace lockstep::data

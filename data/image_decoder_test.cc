@@ -1,0 +1,255 @@
+#include "lockstep/data/image_decoder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/data/testing/jpeg_files.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Jpeg;
+using testing::JpegColors;
+using testing::JpegOptions;
+
+Rectangle Whole(const ImageSize& size) { return {0, 0, size.height, size.width}; }
+
+// The bytes of `wanted`, row by row.
+std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted) {
+  EXPECT_EQ(decoder.Open(file).status(), absl::OkStatus());
+  const absl::StatusOr<ImageView> view = decoder.Decode(wanted);
+  EXPECT_EQ(view.status(), absl::OkStatus());
+  std::vector<uint8_t> pixels;
+  if (!view.ok()) return pixels;
+  for (int64_t y = 0; y < wanted.height; ++y) {
+    const uint8_t* row = view->pixels + (wanted.top + y - view->covers.top) * view->stride;
+    row += (wanted.left - view->covers.left) * 3;
+    pixels.insert(pixels.end(), row, row + wanted.width * 3);
+  }
+  return pixels;
+}
+
+std::vector<uint8_t> Part(const std::vector<uint8_t>& pixels, const ImageSize& size, const Rectangle& part) {
+  std::vector<uint8_t> result;
+  for (int64_t y = part.top; y < part.top + part.height; ++y) {
+    const auto row = pixels.begin() + (y * size.width + part.left) * 3;
+    result.insert(result.end(), row, row + part.width * 3);
+  }
+  return result;
+}
+
+class Random {
+ public:
+  int64_t Below(int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(engine_); }
+  Rectangle PartOf(const ImageSize& size) {
+    const bool small = Below(3) == 0;
+    Rectangle part;
+    part.height = 1 + Below(small ? std::min<int64_t>(size.height, 4) : size.height);
+    part.width = 1 + Below(small ? std::min<int64_t>(size.width, 4) : size.width);
+    part.top = Below(size.height - part.height + 1);
+    part.left = Below(size.width - part.width + 1);
+    return part;
+  }
+
+ private:
+  std::minstd_rand engine_;
+};
+
+absl::Status ErrorOf(const std::string& file, const ImageDecoderOptions& options = {}) {
+  ImageDecoder decoder(options);
+  const absl::StatusOr<ImageSize> size = decoder.Open(file);
+  return size.ok() ? decoder.Decode(Whole(*size)).status() : size.status();
+}
+
+void ExpectEveryPartToEqualTheWhole(const JpegOptions& options) {
+  const std::string file = Jpeg(options);
+  ImageDecoder decoder;
+  Random random;
+  const std::vector<uint8_t> whole = Pixels(decoder, file, Whole(options.size));
+  for (int i = 0; i < 20; ++i) {
+    const Rectangle part = random.PartOf(options.size);
+    ASSERT_EQ(Pixels(decoder, file, part), Part(whole, options.size, part))
+        << part.width << "x" << part.height << " at (" << part.left << ", " << part.top << ") of " << options.size.width
+        << "x" << options.size.height;
+  }
+}
+
+// Of images whose colours are sampled so, of many sizes.
+void ExpectEveryPartOfImagesToEqualTheWhole(const std::vector<ImageSize>& sampling) {
+  for (const ImageSize& size : {ImageSize{1, 1}, {5, 3}, {16, 16}, {40, 33}, {33, 70}, {130, 19}, {97, 210}}) {
+    JpegOptions options;
+    options.size = size;
+    options.sampling = sampling;
+    ExpectEveryPartToEqualTheWhole(options);
+    options.restart_interval = 2;
+    ExpectEveryPartToEqualTheWhole(options);
+    options.progressive = true;
+    ExpectEveryPartToEqualTheWhole(options);
+  }
+}
+
+TEST(ImageDecoder, EveryPartOf444HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 1}}); }
+TEST(ImageDecoder, EveryPartOf422HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 2}}); }
+TEST(ImageDecoder, EveryPartOf420HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{2, 2}}); }
+TEST(ImageDecoder, EveryPartOf440HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{2, 1}}); }
+TEST(ImageDecoder, EveryPartOf411HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 4}}); }
+TEST(ImageDecoder, EveryPartOfUnevenSamplingHasThePixelsOfTheWhole) {
+  ExpectEveryPartOfImagesToEqualTheWhole({{2, 2}, {2, 1}, {1, 2}});
+  ExpectEveryPartOfImagesToEqualTheWhole({{1, 1}, {2, 2}, {2, 2}});
+}
+
+TEST(ImageDecoder, EveryPartOfEveryColourSpaceHasThePixelsOfTheWhole) {
+  for (const JpegColors colors : {JpegColors::kGrey, JpegColors::kRgb, JpegColors::kCmyk, JpegColors::kYcck}) {
+    JpegOptions options;
+    options.colors = colors;
+    ExpectEveryPartToEqualTheWhole(options);
+  }
+}
+
+std::vector<uint8_t> PixelOf(JpegColors colors, const std::vector<uint8_t>& stored) {
+  JpegOptions options;
+  options.size = {1, 1};
+  options.colors = colors;
+  options.flat = stored;
+  options.quality = 100;
+  ImageDecoder decoder;
+  return Pixels(decoder, Jpeg(options), {0, 0, 1, 1});
+}
+
+TEST(ImageDecoder, GreyIsThreeEqualColours) { EXPECT_THAT(PixelOf(JpegColors::kGrey, {77}), ElementsAre(77, 77, 77)); }
+
+TEST(ImageDecoder, RgbThatWasStoredAsRgbStaysRgb) {
+  EXPECT_THAT(PixelOf(JpegColors::kRgb, {10, 200, 77}), ElementsAre(10, 200, 77));
+}
+
+TEST(ImageDecoder, InkIsStoredInvertedAsAdobeDoes) {
+  for (const JpegColors colors : {JpegColors::kCmyk, JpegColors::kYcck}) {
+    EXPECT_THAT(PixelOf(colors, {255, 255, 255, 255}), ElementsAre(255, 255, 255));
+    EXPECT_THAT(PixelOf(colors, {255, 255, 255, 0}), ElementsAre(0, 0, 0));
+  }
+  EXPECT_THAT(PixelOf(JpegColors::kCmyk, {0, 255, 255, 255}), ElementsAre(0, 255, 255));
+  EXPECT_THAT(PixelOf(JpegColors::kCmyk, {200, 100, 50, 128}), ElementsAre(100, 50, 25));
+}
+
+TEST(ImageDecoder, AFileCutAnywhereIsTruncatedWhicheverPartIsWanted) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  for (size_t size = 3; size < file.size(); ++size) {
+    const absl::Status status = decoder.Open(absl::string_view(file).substr(0, size)).status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << size;
+    ASSERT_THAT(status.message(), HasSubstr("it is truncated")) << size;
+  }
+  EXPECT_EQ(ErrorOf(file.substr(0, file.size() - 1)).message(),
+            absl::StrCat("expected the end marker of JPEG, found the end of the file after ", file.size() - 1,
+                         " bytes without one: it is truncated"));
+}
+
+// The end marker is there, but libjpeg takes it for data: it stands in the last scan's header.
+TEST(ImageDecoder, AFileThatIsCutInWhatLooksLikeItsEndIsTruncated) {
+  JpegOptions options;
+  options.progressive = true;
+  std::string file = Jpeg(options);
+  file.resize(file.rfind("\xff\xda"));
+  file += absl::StrCat("\xff\xfe", absl::string_view("\0\x10", 2), "\xff\xd9");
+  const absl::Status status = ErrorOf(file);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), "expected more JPEG data, found the end of the file: it is truncated");
+}
+
+TEST(ImageDecoder, DataThatLibjpegCanPassOverIsNoError) {
+  std::string file = Jpeg();
+  file.replace(file.size() * 3 / 4, 16, 16, '\0');
+  EXPECT_EQ(ErrorOf(file), absl::OkStatus());
+}
+
+std::string WithoutSegment(std::string file, absl::string_view marker) {
+  const size_t begin = file.find(marker.data(), 0, marker.size());
+  const size_t length = 2 + 256 * static_cast<uint8_t>(file[begin + 2]) + static_cast<uint8_t>(file[begin + 3]);
+  return file.erase(begin, length);
+}
+
+TEST(ImageDecoder, AFileWithoutTablesDoesNotGetThoseOfTheLastOne) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  Pixels(decoder, file, {0, 0, 1, 1});
+  ASSERT_TRUE(decoder.Open(WithoutSegment(file, "\xff\xdb")).ok());
+  const absl::Status status = decoder.Decode({0, 0, 1, 1}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), "libjpeg: Quantization table 0x00 was not defined");
+  EXPECT_EQ(Pixels(decoder, file, {0, 0, 1, 1}).size(), 3);
+}
+
+TEST(ImageDecoder, MoreScansThanAnEncoderWritesAreRefused) {
+  JpegOptions options;
+  options.progressive = true;
+  std::string file = Jpeg(options);
+  const size_t last_scan = file.rfind("\xff\xda");
+  const std::string scan = file.substr(last_scan, file.size() - 2 - last_scan);
+  for (int i = 0; i < 100; ++i) file.insert(last_scan, scan);
+  const absl::Status status = ErrorOf(file);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "expected at most 100 scans of a JPEG file, found more");
+}
+
+TEST(ImageDecoder, AnImageOfMorePixelsThanAllowedIsRefusedByItsHeader) {
+  const absl::Status status = ErrorOf(testing::WithSize(Jpeg(), {65500, 65500}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "expected an image of at most 178956970 pixels (max_pixels), found one of 65500x65500");
+  ImageDecoderOptions options;
+  options.max_pixels = 37 * 53;
+  EXPECT_EQ(ErrorOf(Jpeg(), options), absl::OkStatus());
+  --options.max_pixels;
+  EXPECT_EQ(ErrorOf(Jpeg(), options).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(ImageDecoder, WhatIsNoImageIsNamedByItsFirstBytes) {
+  EXPECT_EQ(ErrorOf("").message(), "expected an image, found an empty file");
+  const absl::Status status = ErrorOf("<html><body>");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "expected an image of JPEG, found a file that begins with the bytes 3c68746d6c3e3c62");
+}
+
+TEST(ImageDecoder, APartThatIsNotInTheImageIsRefused) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  for (const Rectangle& part : {Rectangle{-1, 0, 2, 2},
+                                {0, -1, 2, 2},
+                                {0, 0, 0, 1},
+                                {0, 0, 1, 0},
+                                {36, 0, 2, 1},
+                                {0, 52, 1, 2},
+                                {int64_t{1} << 62, 0, int64_t{1} << 62, 1}}) {
+    ASSERT_TRUE(decoder.Open(file).ok());
+    EXPECT_EQ(decoder.Decode(part).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  ASSERT_TRUE(decoder.Open(file).ok());
+  EXPECT_EQ(decoder.Decode({30, 50, 7, 4}).status().message(),
+            "expected a part of an image of 53x37, found 4x7 at (50, 30)");
+}
+
+TEST(ImageDecoder, EachDecodeTakesAnOpenThatSucceeded) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  const absl::Status never = decoder.Decode({0, 0, 1, 1}).status();
+  EXPECT_EQ(never.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(never.message(), "expected Open() to have succeeded since the last Decode()");
+  Pixels(decoder, file, {0, 0, 1, 1});
+  EXPECT_EQ(decoder.Decode({0, 0, 1, 1}).status(), never);
+  ASSERT_TRUE(decoder.Open(file).ok());
+  ASSERT_FALSE(decoder.Open("").ok());
+  EXPECT_EQ(decoder.Decode({0, 0, 1, 1}).status(), never);
+}
+
+}  // namespace
+}  // namespace lockstep::data

@@ -1,0 +1,187 @@
+#include "lockstep/data/internal/jpeg_decoder.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/data/internal/libjpeg.h"
+
+namespace lockstep::data {
+namespace {
+
+// Upsampling of colour looks at a pixel's neighbours, and has another rule for images of less than 5 columns. With so
+// many more columns decoded on each side, it makes of the wanted ones what it makes of them in the whole image.
+constexpr int64_t kMargin = 8;
+
+// A scan takes few bytes of a file and time for the whole image. Encoders write about ten.
+constexpr int kMaxScans = 100;
+
+// libjpeg's for a progressive image: two bytes for each of four colours, and for what pads a thin image to whole
+// blocks.
+constexpr int64_t kMemoryPerPixel = 8;
+constexpr int64_t kSpareMemory = 64 << 20;
+
+constexpr JDIMENSION kRowsAtOnce = 4;
+
+constexpr absl::string_view kStart = "\xff\xd8\xff";
+constexpr absl::string_view kEndOfImage = "\xff\xd9";
+
+JpegErrors& ErrorsOf(j_common_ptr jpeg) { return *static_cast<JpegErrors*>(jpeg->err); }
+
+[[noreturn]] void Land(j_common_ptr jpeg) { std::longjmp(ErrorsOf(jpeg).landing, 1); }
+
+[[noreturn]] void Land(void* jpeg, decltype(JpegErrors::kind) kind) {
+  ErrorsOf(static_cast<j_common_ptr>(jpeg)).kind = kind;
+  Land(static_cast<j_common_ptr>(jpeg));
+}
+
+// As in Pillow, a warning is no error: damaged data that can be passed over is.
+void IgnoreWarning(j_common_ptr, int) {}
+
+boolean EndOfBytes(j_decompress_ptr jpeg) { Land(jpeg, JpegErrors::kTruncated); }
+
+void SkipBytes(j_decompress_ptr jpeg, long count) {
+  if (count <= 0) return;
+  if (static_cast<size_t>(count) > jpeg->src->bytes_in_buffer) EndOfBytes(jpeg);
+  jpeg->src->next_input_byte += count;
+  jpeg->src->bytes_in_buffer -= count;
+}
+
+void CheckScans(j_common_ptr jpeg) {
+  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number > kMaxScans) Land(jpeg, JpegErrors::kTooManyScans);
+}
+
+jpeg_source_mgr SourceOf(absl::string_view bytes) {
+  jpeg_source_mgr source = {};
+  source.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data());
+  source.bytes_in_buffer = bytes.size();
+  source.init_source = [](j_decompress_ptr) {};
+  source.fill_input_buffer = EndOfBytes;
+  source.skip_input_data = SkipBytes;
+  source.resync_to_restart = jpeg_resync_to_restart;
+  source.term_source = [](j_decompress_ptr) {};
+  return source;
+}
+
+// Pillow reports a file without its end however much of the image is there. So that no error depends on which part is
+// wanted, the end is looked for first: no data of an image looks like it.
+absl::Status CheckEnd(const jpeg_source_mgr& rest, size_t size) {
+  const absl::string_view data(reinterpret_cast<const char*>(rest.next_input_byte), rest.bytes_in_buffer);
+  if (data.rfind(kEndOfImage) != data.npos) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("expected the end marker of JPEG, found the end of the file after ", size,
+                                          " bytes without one: it is truncated"));
+}
+
+// a * b / 255, rounded.
+int Scale(int a, int b) {
+  const int product = a * b + 128;
+  return (product + (product >> 8)) >> 8;
+}
+
+// A row of four bytes a pixel, in which 255 is no ink as Adobe has it and Pillow always takes it, becomes one of three.
+void InvertedCmykToRgb(uint8_t* row, int64_t width) {
+  for (int64_t x = 0; x < width; ++x) {
+    const int white = row[4 * x + 3];
+    for (int c = 0; c < 3; ++c) row[3 * x + c] = white - Scale(255 - row[4 * x + c], white);
+  }
+}
+
+}  // namespace
+
+bool JpegDecoder::Recognises(absl::string_view bytes) { return absl::StartsWith(bytes, kStart); }
+
+absl::StatusOr<ImageSize> JpegDecoder::Open(absl::string_view bytes) {
+  Close();
+  source_ = SourceOf(bytes);
+  LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::ReadHeader));
+  LOCKSTEP_RETURN_IF_ERROR(CheckEnd(source_, bytes.size()));
+  return ImageSize{jpeg_.image_height, jpeg_.image_width};
+}
+
+absl::StatusOr<ImageView> JpegDecoder::Decode(const Rectangle& wanted) {
+  covers_ = wanted;
+  LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::Start));
+  const int64_t stride = covers_.width * jpeg_.output_components;
+  pixels_ = buffer_.Reserve(covers_.height * stride);
+  LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::ReadRows));
+  return ImageView{pixels_, stride, covers_};
+}
+
+absl::Status JpegDecoder::Guarded(void (JpegDecoder::*step)()) {
+  errors_.kind = JpegErrors::kLibjpegs;
+  if (setjmp(errors_.landing) != 0) return Failure();
+  (this->*step)();
+  return absl::OkStatus();
+}
+
+absl::Status JpegDecoder::Failure() {
+  switch (errors_.kind) {
+    case JpegErrors::kTruncated:
+      return absl::DataLossError("expected more JPEG data, found the end of the file: it is truncated");
+    case JpegErrors::kTooManyScans:
+      return absl::ResourceExhaustedError(
+          absl::StrCat("expected at most ", kMaxScans, " scans of a JPEG file, found more"));
+    case JpegErrors::kLibjpegs:
+      break;
+  }
+  char message[JMSG_LENGTH_MAX];
+  errors_.format_message(reinterpret_cast<j_common_ptr>(&jpeg_), message);
+  const bool memory = errors_.msg_code == JERR_OUT_OF_MEMORY || errors_.msg_code == JERR_NO_BACKING_STORE;
+  return absl::Status(memory ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDataLoss,
+                      absl::StrCat("libjpeg: ", message));
+}
+
+// One decompressor an image, for 2 microseconds: its tables would else serve the next image that lacks some.
+void JpegDecoder::ReadHeader() {
+  jpeg_.err = jpeg_std_error(&errors_);
+  errors_.error_exit = Land;
+  errors_.emit_message = IgnoreWarning;
+  jpeg_create_decompress(&jpeg_);
+  progress_.progress_monitor = CheckScans;
+  jpeg_.progress = &progress_;
+  jpeg_.src = &source_;
+  jpeg_read_header(&jpeg_, TRUE);
+}
+
+void JpegDecoder::Start() {
+  jpeg_.mem->max_memory_to_use = kSpareMemory + kMemoryPerPixel * jpeg_.image_width * jpeg_.image_height;
+  jpeg_.out_color_space = jpeg_.num_components == 4 ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(&jpeg_);
+  CropColumns();
+}
+
+void JpegDecoder::CropColumns() {
+  const int64_t begin = std::max<int64_t>(covers_.left - kMargin, 0);
+  const int64_t end = std::min<int64_t>(covers_.left + covers_.width + kMargin, jpeg_.output_width);
+  JDIMENSION left = begin;
+  JDIMENSION width = end - begin;
+  // Also moves them outwards to where blocks begin.
+  if (width < jpeg_.output_width) jpeg_crop_scanline(&jpeg_, &left, &width);
+  covers_.left = left;
+  covers_.width = width;
+}
+
+void JpegDecoder::ReadRows() {
+  jpeg_skip_scanlines(&jpeg_, covers_.top);
+  const JDIMENSION end = covers_.top + covers_.height;
+  while (jpeg_.output_scanline < end) ReadSomeRows(end);
+}
+
+void JpegDecoder::ReadSomeRows(JDIMENSION end) {
+  const int64_t stride = covers_.width * jpeg_.output_components;
+  uint8_t* const first = pixels_ + (jpeg_.output_scanline - covers_.top) * stride;
+  JSAMPROW rows[kRowsAtOnce];
+  const JDIMENSION wanted = std::min(kRowsAtOnce, end - jpeg_.output_scanline);
+  for (JDIMENSION i = 0; i < wanted; ++i) rows[i] = first + i * stride;
+  const JDIMENSION read = jpeg_read_scanlines(&jpeg_, rows, wanted);
+  if (jpeg_.out_color_space != JCS_CMYK) return;
+  for (JDIMENSION i = 0; i < read; ++i) InvertedCmykToRgb(rows[i], covers_.width);
+}
+
+void JpegDecoder::Close() {
+  if (jpeg_.mem != nullptr) jpeg_destroy_decompress(&jpeg_);
+  jpeg_ = {};
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,65 @@
+// JPEG as Pillow decodes it, and no more of it than is wanted.
+
+#ifndef LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_
+#define LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_
+
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/internal/libjpeg.h"
+#include "lockstep/data/internal/pixel_buffer.h"
+
+namespace lockstep::data {
+
+// Where libjpeg's errors land: see JpegDecoder::Guarded().
+struct JpegErrors : jpeg_error_mgr {
+  std::jmp_buf landing;
+  enum { kLibjpegs, kTruncated, kTooManyScans } kind;  // kLibjpegs: the fields of jpeg_error_mgr say more
+};
+
+// One image after another. Its steps: Open(), the caller's look at the size, Decode(). For one thread.
+class JpegDecoder {
+ public:
+  JpegDecoder() = default;
+  ~JpegDecoder() { Close(); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  // Whether `bytes` begin as JPEG files do.
+  static bool Recognises(absl::string_view bytes);
+
+  // As ImageDecoder's, but for the checks of the size and of `wanted`. Memory in proportion to the size is taken by
+  // Decode() only.
+  absl::StatusOr<ImageSize> Open(absl::string_view bytes);
+  absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
+
+ private:
+  // Runs `step`. An error inside libjpeg abandons it by longjmp, so its frame and what it calls hold no objects that
+  // have destructors; the memory is libjpeg's, freed by Close().
+  absl::Status Guarded(void (JpegDecoder::*step)());
+  absl::Status Failure();
+
+  void ReadHeader();
+  void Start();
+  void CropColumns();
+  void ReadRows();
+  void ReadSomeRows(JDIMENSION end);
+  void Close();
+
+  jpeg_decompress_struct jpeg_ = {};
+  jpeg_source_mgr source_ = {};
+  jpeg_progress_mgr progress_ = {};
+  JpegErrors errors_ = {};
+  PixelBuffer buffer_;
+  uint8_t* pixels_ = nullptr;  // in buffer_, rows of output_width * output_components bytes
+  Rectangle covers_;
+};
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_

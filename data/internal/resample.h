@@ -1,0 +1,34 @@
+#ifndef LOCKSTEP_DATA_INTERNAL_RESAMPLE_H_
+#define LOCKSTEP_DATA_INTERNAL_RESAMPLE_H_
+
+#include <array>
+#include <cstdint>
+
+#include "lockstep/data/geometry.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/internal/resample_kernels.h"
+
+namespace lockstep::data {
+
+// Where a result goes: channel c of pixel (y, x) to element y * row_stride + c * plane_stride + x where it is planar,
+// to y * row_stride + x * 3 + c where it is not.
+struct ResampleOutput {
+  void* data = nullptr;
+  bool floats = false;  // (value / 255 - mean) / std, in float; else the byte itself
+  bool planar = true;
+  int64_t row_stride = 0;
+  int64_t plane_stride = 0;
+  std::array<float, 3> mean = {0, 0, 0};
+  std::array<float, 3> std = {1, 1, 1};
+};
+
+// Writes `geometry` of an image as Pillow's crop(), resize(BILINEAR), crop() and transpose() make it, to the bit. Its
+// window is not empty and lies inside of `resized`; `view` covers NeededSource(geometry).
+//
+// Of the horizontal pass, which is the first, only as many rows are kept as a row of the result is made of.
+void Resample(const ImageView& view, const Geometry& geometry, const ResampleOutput& output,
+              const ResampleKernels& kernels = FastestResampleKernels());
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_INTERNAL_RESAMPLE_H_

@@ -1,0 +1,42 @@
+#ifndef LOCKSTEP_DATA_INTERNAL_RESAMPLE_TAPS_H_
+#define LOCKSTEP_DATA_INTERNAL_RESAMPLE_TAPS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::data {
+
+// The pixels of a line that one pixel of the resized line is made of.
+struct TapSpan {
+  int64_t first = 0, count = 0;
+};
+
+// Those of pixel `index` where a line of `source` pixels is resized to `resized`, as Pillow's antialiased bilinear
+// filter chooses them: the filter, a triangle, is as wide as two pixels of whichever line is coarser.
+TapSpan BilinearSpan(int64_t source, int64_t resized, int64_t index);
+
+// How to make some consecutive pixels of a resized line, with Pillow's weights to the bit: computed in double,
+// normalised, rounded to fixed point of kWeightBits.
+//
+// Each weight is split as (upper << kLowerBits) + lower, so that both parts, and pixels, are factors for 16-bit
+// multiply-and-add; sums of the parts modulo 2^32 give the exact sum. Four taps share a group: their upper parts, then
+// their lower parts.
+struct ResampleTaps {
+  static constexpr int kWeightBits = 22;
+  static constexpr int kLowerBits = 11;
+  static constexpr int kGroup = 4;
+
+  const int16_t* weights_of(int64_t pixel) const { return weights.data() + pixel * groups * 2 * kGroup; }
+
+  std::vector<TapSpan> spans;    // of each pixel
+  int64_t groups = 0;            // a pixel has; what is beyond its span weighs 0
+  std::vector<int16_t> weights;  // [pixels, groups, {upper, lower}, kGroup]
+};
+
+// For pixels [begin, begin + size) of the `resized` that a line of `source` pixels becomes, in reverse where
+// `reversed`. All but `begin` are positive.
+ResampleTaps BilinearTaps(int64_t source, int64_t resized, int64_t begin, int64_t size, bool reversed = false);
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_INTERNAL_RESAMPLE_TAPS_H_

@@ -1,0 +1,34 @@
+#include "lockstep/data/internal/whole_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+
+namespace lockstep::data {
+
+absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, std::vector<char>& buffer) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return absl::ErrnoToStatus(errno, "cannot be opened");
+  const absl::Cleanup close_file = [file] { close(file); };
+  struct stat status;
+  if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
+  const size_t size = status.st_size;
+  if (buffer.size() < size) buffer.resize(size);
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t part = read(file, buffer.data() + done, size - done);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) return absl::ErrnoToStatus(errno, "cannot be read");
+    if (part == 0) break;
+    done += part;
+  }
+  return absl::string_view(buffer.data(), done);
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,169 @@
+#include "lockstep/data/transforms.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::data {
+namespace {
+
+absl::Status Invalid(absl::string_view transform, absl::string_view expected, absl::string_view found) {
+  return absl::InvalidArgumentError(absl::StrCat(transform, ": expected ", expected, ", found ", found));
+}
+
+std::string Describe(ImageSize size) { return absl::StrCat(size.height, " x ", size.width); }
+
+std::string Describe(const std::array<double, 2>& range) { return absl::StrCat("{", range[0], ", ", range[1], "}"); }
+
+ImageSize SizeSoFar(const Geometry& geometry) { return {geometry.window.height, geometry.window.width}; }
+
+bool operator==(ImageSize a, ImageSize b) { return a.height == b.height && a.width == b.width; }
+
+// `part` of the image so far, of which it may have more to each side.
+void CropTo(const Rectangle& part, Geometry& geometry) {
+  Rectangle& window = geometry.window;
+  const int64_t left = geometry.mirrored ? window.width - part.left - part.width : part.left;
+  window = {window.top + part.top, window.left + left, part.height, part.width};
+}
+
+bool IsResized(const Geometry& geometry) {
+  return !(geometry.resized == ImageSize{geometry.source.height, geometry.source.width});
+}
+
+bool IsPadded(const Geometry& geometry) {
+  const Rectangle visible = VisibleWindow(geometry);
+  return !(ImageSize{visible.height, visible.width} == SizeSoFar(geometry));
+}
+
+absl::Status ResizeTo(ImageSize size, absl::string_view transform, Geometry& geometry) {
+  if (size.height < 1 || size.width < 1) return Invalid(transform, "a positive size", Describe(size));
+  if (size == SizeSoFar(geometry)) return absl::OkStatus();
+  if (IsResized(geometry)) {
+    return Invalid(transform, "an image that is not resized yet",
+                   absl::StrCat("one that was resized to ", Describe(geometry.resized)));
+  }
+  if (geometry.mirrored) return Invalid(transform, "to come before flips", "a mirrored image");
+  if (IsPadded(geometry)) return Invalid(transform, "an image without black around it", "one that CenterCrop padded");
+  const Rectangle& source = geometry.source;
+  const Rectangle& window = geometry.window;
+  geometry.source = {source.top + window.top, source.left + window.left, window.height, window.width};
+  geometry.resized = size;
+  geometry.window = {0, 0, size.height, size.width};
+  return absl::OkStatus();
+}
+
+// As Python's round().
+int64_t Round(double value) { return static_cast<int64_t>(std::nearbyint(value)); }
+
+// By way of tensors, as torchvision: LibTorch's kernels round differently where the processor fuses multiply and add.
+at::Tensor Uniform(double from, double to, at::Generator& random) {
+  return at::empty({1}, at::kFloat).uniform_(from, to, random);
+}
+
+int64_t Below(int64_t end, at::Generator& random) { return at::randint(end, {1}, random, at::kLong).item<int64_t>(); }
+
+std::optional<Rectangle> RandomPart(ImageSize image, const std::array<double, 2>& scale,
+                                    const std::array<double, 2>& log_ratio, at::Generator& random) {
+  const double area =
+      static_cast<double>(image.height * image.width) * Uniform(scale[0], scale[1], random).item<float>();
+  const double ratio = at::exp(Uniform(log_ratio[0], log_ratio[1], random)).item<float>();
+  const int64_t width = Round(std::sqrt(area * ratio));
+  const int64_t height = Round(std::sqrt(area / ratio));
+  if (width < 1 || width > image.width || height < 1 || height > image.height) return std::nullopt;
+  const int64_t top = Below(image.height - height + 1, random);
+  return Rectangle{top, Below(image.width - width + 1, random), height, width};
+}
+
+// As much of the image as its ratio leaves.
+Rectangle CentralPart(ImageSize image, const std::array<double, 2>& ratio) {
+  const double image_ratio = static_cast<double>(image.width) / image.height;
+  int64_t height = image.height, width = image.width;
+  if (image_ratio < ratio[0]) height = Round(width / ratio[0]);
+  if (image_ratio > ratio[1]) width = Round(height * ratio[1]);
+  return {(image.height - height) / 2, (image.width - width) / 2, height, width};
+}
+
+Rectangle DrawPart(ImageSize image, const RandomResizedCropOptions& options, at::Generator& random) {
+  const at::Tensor logs = at::log(at::tensor(options.ratio, at::kFloat));
+  const std::array<double, 2> log_ratio = {logs[0].item<float>(), logs[1].item<float>()};
+  for (int tries = 0; tries < 10; ++tries) {
+    if (const std::optional<Rectangle> part = RandomPart(image, options.scale, log_ratio, random)) return *part;
+  }
+  return CentralPart(image, options.ratio);
+}
+
+absl::Status Check(const RandomResizedCropOptions& options) {
+  const auto& [scale, ratio] = options;
+  if (!(0 <= scale[0] && scale[0] <= scale[1]))
+    return Invalid("RandomResizedCrop", "a scale {smallest, largest}", Describe(scale));
+  if (!(0 < ratio[0] && ratio[0] <= ratio[1]))
+    return Invalid("RandomResizedCrop", "a positive ratio {smallest, largest}", Describe(ratio));
+  return absl::OkStatus();
+}
+
+// As Python divides: the quotient of integers rounded once.
+int64_t LongerEdge(int64_t smaller, int64_t image_smaller, int64_t image_longer) {
+  return static_cast<int64_t>(static_cast<double>(smaller * image_longer) / image_smaller);
+}
+
+// Where a line of `length` is cut, or by how much it is padded, so that `size` are left.
+int64_t CentralStart(int64_t length, int64_t size) {
+  return length < size ? -((size - length) / 2) : Round((length - size) / 2.0);
+}
+
+}  // namespace
+
+Transform RandomResizedCrop(int64_t size, const RandomResizedCropOptions& options) {
+  return [size, options](Geometry& geometry, at::Generator& random) {
+    LOCKSTEP_RETURN_IF_ERROR(Check(options));
+    const Rectangle part = DrawPart(SizeSoFar(geometry), options, random);
+    if (part.height < 1 || part.width < 1)
+      return Invalid("RandomResizedCrop", "a ratio that leaves pixels", Describe(SizeSoFar(geometry)));
+    CropTo(part, geometry);
+    return ResizeTo({size, size}, "RandomResizedCrop", geometry);
+  };
+}
+
+Transform RandomHorizontalFlip(double p) {
+  return [p](Geometry& geometry, at::Generator& random) {
+    if (!(0 <= p && p <= 1)) return Invalid("RandomHorizontalFlip", "a probability", absl::StrCat(p));
+    if (at::rand({1}, random, at::kFloat).item<float>() < static_cast<float>(p)) geometry.mirrored = !geometry.mirrored;
+    return absl::OkStatus();
+  };
+}
+
+Transform Resize(int64_t smaller_edge) {
+  return [smaller_edge](Geometry& geometry, at::Generator&) {
+    const auto [height, width] = SizeSoFar(geometry);
+    const ImageSize size = width <= height ? ImageSize{LongerEdge(smaller_edge, width, height), smaller_edge}
+                                           : ImageSize{smaller_edge, LongerEdge(smaller_edge, height, width)};
+    return ResizeTo(size, "Resize", geometry);
+  };
+}
+
+Transform Resize(ImageSize size) {
+  return [size](Geometry& geometry, at::Generator&) { return ResizeTo(size, "Resize", geometry); };
+}
+
+Transform CenterCrop(int64_t size) {
+  return [size](Geometry& geometry, at::Generator&) {
+    if (size < 1) return Invalid("CenterCrop", "a positive size", absl::StrCat(size));
+    const auto [height, width] = SizeSoFar(geometry);
+    CropTo({CentralStart(height, size), CentralStart(width, size), size, size}, geometry);
+    return absl::OkStatus();
+  };
+}
+
+}  // namespace lockstep::data
