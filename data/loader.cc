@@ -16,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/internal/batch_in_progress.h"
+#include "lockstep/data/internal/device_copy.h"
 
 namespace lockstep::data {
 namespace {
@@ -33,10 +34,21 @@ absl::Status Check(const LoaderOptions& options) {
   if (options.max_skipped < 0)
     return absl::InvalidArgumentError(
         absl::StrCat("Loader: expected max_skipped to be 0 or more, found ", options.max_skipped));
-  if (!options.pin_memory) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status CheckPinning() {
   const absl::Status pinned =
       TorchStatus("Loader: pin_memory needs a GPU", [] { at::empty({1}, at::TensorOptions().pinned_memory(true)); });
   return pinned.ok() ? pinned : absl::InvalidArgumentError(pinned.message());
+}
+
+absl::StatusOr<std::optional<internal::DeviceCopy>> MakeDeviceCopy(c10::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  auto copy =
+      TorchStatusOr(absl::StrCat("Loader: device ", device.str()), [&] { return internal::DeviceCopy(device); });
+  if (!copy.ok()) return absl::InvalidArgumentError(copy.status().message());
+  return *std::move(copy);
 }
 
 // The finalizer of MurmurHash3 (Appleby): every bit of `x` changes every bit of the result.
@@ -65,8 +77,9 @@ struct Queued {
 
 class Loader::Impl {
  public:
-  Impl(const Dataset* dataset, torch::data::samplers::Sampler<>* sampler, const LoaderOptions& options)
-      : dataset_(*dataset), sampler_(*sampler), options_(options) {}
+  Impl(const Dataset* dataset, torch::data::samplers::Sampler<>* sampler, const LoaderOptions& options,
+       std::optional<internal::DeviceCopy> device_copy)
+      : dataset_(*dataset), sampler_(*sampler), options_(options), device_copy_(std::move(device_copy)) {}
   ~Impl();
 
   void StartThreads();
@@ -98,6 +111,7 @@ class Loader::Impl {
   const Dataset& dataset_;
   torch::data::samplers::Sampler<>& sampler_;
   const LoaderOptions options_;
+  const std::optional<internal::DeviceCopy> device_copy_;  // None where batches are given on the CPU.
 
   // The caller's thread's.
   std::optional<Batch> layout_;  // An example that the others are like.
@@ -179,7 +193,7 @@ absl::Status Loader::Impl::Enqueue() {
   if (!layout_) LOCKSTEP_RETURN_IF_ERROR(LearnLayout(*queued));
   if (layout_) {
     LOCKSTEP_RETURN_IF_ERROR(
-        TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, options_.pin_memory); }));
+        TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, options_.pin_memory || device_copy_); }));
   }
   const absl::MutexLock lock(&mutex_);
   queue_.push_back(std::move(queued));
@@ -218,7 +232,10 @@ std::shared_ptr<Queued> Loader::Impl::WaitForFirst() {
 absl::StatusOr<Batch> Loader::Impl::Finish(Queued& queued) {
   LOCKSTEP_RETURN_IF_ERROR(Skip(queued.batch));
   consumed_ += queued.batch.size();
-  return TorchStatusOr("Loader: a batch", [&] { return queued.batch.Take(); });
+  return TorchStatusOr("Loader: a batch", [&] {
+    Batch batch = queued.batch.Take();
+    return device_copy_ && batch.data.defined() ? (*device_copy_)(batch) : batch;
+  });
 }
 
 // In the order of the sampler, so that which example is one too many does not depend on the threads.
@@ -279,7 +296,9 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(const Dataset* dataset,
                                                        torch::data::samplers::Sampler<>* sampler,
                                                        const LoaderOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  auto impl = std::make_unique<Impl>(dataset, sampler, options);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto device_copy, MakeDeviceCopy(options.device));
+  if (options.pin_memory || device_copy) LOCKSTEP_RETURN_IF_ERROR(CheckPinning());
+  auto impl = std::make_unique<Impl>(dataset, sampler, options, std::move(device_copy));
   impl->StartThreads();
   return std::unique_ptr<Loader>(new Loader(std::move(impl)));
 }

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_DATA_LOADER_H_
 #define LOCKSTEP_DATA_LOADER_H_
 
+#include <c10/core/Device.h>
 #include <torch/data/example.h>
 #include <torch/data/samplers/base.h>
 
@@ -30,6 +31,10 @@ struct LoaderOptions {
   // than this ends the epoch. 0: the first that fails does.
   int64_t max_skipped = 0;
   bool pin_memory = false;  // Batches in page-locked memory, from where copies to a GPU are asynchronous.
+  // Where batches are given. For a GPU they are made in page-locked memory and copied by Next() on a stream of the
+  // loader's, for which the stream that is current in Next() waits: neither the thread does, nor the copy for what is
+  // queued there already.
+  c10::Device device = c10::kCPU;
 };
 
 // Goes through a dataset in a sampler's order, batch by batch:
@@ -61,7 +66,8 @@ class Loader {
   };
 
   // `dataset` and `sampler` are borrowed: both outlive the loader, and only the loader calls sampler's reset() and
-  // next(). Starts the threads. InvalidArgument: an option is out of its range, or pin_memory without a GPU.
+  // next(). Starts the threads. InvalidArgument: an option is out of its range, or pin_memory or
+  // device without a GPU.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset* dataset,
                                                         torch::data::samplers::Sampler<>* sampler,
                                                         const LoaderOptions& options);

@@ -1,6 +1,7 @@
 #include "lockstep/data/loader.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -307,6 +308,22 @@ TEST(Loader, RefusesOptionsThatMakeNoBatches) {
   LoaderOptions options;
   options.max_skipped = -1;
   EXPECT_EQ(error(options), absl::InvalidArgumentError("Loader: expected max_skipped to be 0 or more, found -1"));
+}
+
+TEST(Loader, RefusesAGpuWhereThereIsNone) {
+  if (at::hasCUDA()) GTEST_SKIP() << "there is a GPU";
+  const Numbers numbers(4);
+  DistributedSampler sampler = InOrder(4);
+  LoaderOptions pinned;
+  pinned.pin_memory = true;
+  const absl::Status pin_error = Loader::Create(&numbers, &sampler, pinned).status();
+  EXPECT_EQ(pin_error.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(pin_error.message()), ::testing::StartsWith("Loader: pin_memory needs a GPU: "));
+  LoaderOptions on_gpu;
+  on_gpu.device = c10::Device(c10::kCUDA, 1);
+  const absl::Status device_error = Loader::Create(&numbers, &sampler, on_gpu).status();
+  EXPECT_EQ(device_error.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(device_error.message()), ::testing::StartsWith("Loader: device cuda:1: "));
 }
 
 TEST(Loader, LeavesTheCallersIntraOpThreadsAsTheyWere) {
