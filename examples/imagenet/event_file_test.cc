@@ -61,7 +61,7 @@ TEST(EventFile, HoldsAVersionAndAnEventForEachScalar) {
   EXPECT_EQ(records[0][0], 0x09);
   EXPECT_GT(Number<double>(records[0], 1), 1.6e9);  // seconds since 1970
   // step 300; a summary of one value: tag and float.
-  EXPECT_EQ(records[1].substr(9), std::string("\x10\xac\x02\x2a\x11\x0a\x0f\x0a\x08val/acc1\x15\0\0\0\x3f", 25));
+  EXPECT_EQ(records[1].substr(9), std::string("\x10\xac\x02\x2a\x11\x0a\x0f\x0a\x08val/acc1\x15\0\0\0\x3f", 22));
 }
 
 TEST(EventFile, AFolderThatCannotBeMadeIsNamed) {

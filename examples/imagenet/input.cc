@@ -1,11 +1,14 @@
 #include "lockstep/examples/imagenet/input.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/fake_data.h"
+#include "lockstep/data/image_dataset.h"
+#include "lockstep/data/image_folder.h"
+#include "lockstep/data/transforms.h"
 #include "lockstep/examples/program/flag_error.h"
 
 namespace lockstep::examples::imagenet {
@@ -20,6 +23,18 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> MakeFake(const TrainConfig& confi
   return std::make_unique<data::FakeData>(std::move(fake));
 }
 
+absl::StatusOr<std::unique_ptr<data::Dataset>> MakeImages(data::ImageFolder folder, const TrainConfig& config,
+                                                          std::vector<data::Transform> steps) {
+  data::TensorFormat format;
+  format.mean = data::kImageNetMean;
+  format.std = data::kImageNetStd;
+  if (config.channels_last) format.memory_format = at::MemoryFormat::ChannelsLast;
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageTransform transform, data::ImageTransform::Create(std::move(steps), format));
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageDataset images,
+                            data::ImageDataset::Create(std::move(folder), std::move(transform)));
+  return std::make_unique<data::ImageDataset>(std::move(images));
+}
+
 }  // namespace
 
 absl::StatusOr<Input::Data> Input::Fake(const TrainConfig& config) {
@@ -31,7 +46,23 @@ absl::StatusOr<Input::Data> Input::Fake(const TrainConfig& config) {
 }
 
 absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
-  return absl::UnimplementedError("only --dummy so far");
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder train, data::ImageFolder::Create(absl::StrCat(config.data, "/train")));
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder validation, data::ImageFolder::Create(absl::StrCat(config.data, "/val")));
+  if (train.classes() != validation.classes()) {
+    return absl::InvalidArgumentError(absl::StrCat(config.data, ": train/ and val/ have other classes"));
+  }
+  Data data;
+  const auto classes = static_cast<int64_t>(train.classes().size());
+  data.num_classes = config.num_classes == 0 ? classes : config.num_classes;
+  if (data.num_classes < classes) {
+    return FlagError("num-classes", config.num_classes, absl::StrCat("the ", classes, " of ", config.data));
+  }
+  const int64_t size = config.image_size;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      data.train, MakeImages(std::move(train), config, {data::RandomResizedCrop(size), data::RandomHorizontalFlip()}));
+  LOCKSTEP_ASSIGN_OR_RETURN(data.validation, MakeImages(std::move(validation), config,
+                                                        {data::Resize(size * 256 / 224), data::CenterCrop(size)}));
+  return data;
 }
 
 absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config, const Place& place) {
@@ -69,7 +100,7 @@ absl::Status Input::MakeLoaders(const TrainConfig& config, const Place& place) {
   options.num_workers = (config.workers + place.local_ranks - 1) / place.local_ranks;
   options.seed = config.seed.value_or(0);
   options.max_skipped = config.max_skipped;
-  options.pin_memory = place.on_gpu;
+  options.device = place.device;
   LOCKSTEP_ASSIGN_OR_RETURN(train_loader_, data::Loader::Create(train_.get(), &sampler_, options));
   LOCKSTEP_ASSIGN_OR_RETURN(validation_loader_, data::Loader::Create(validation_.get(), &validation_sampler_, options));
   return absl::OkStatus();

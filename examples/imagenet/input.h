@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_INPUT_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_INPUT_H_
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -20,8 +22,8 @@ namespace lockstep::examples::imagenet {
 struct Place {
   int rank = 0;
   int ranks = 1;
-  int local_ranks = 1;  // of this node, which share --batch-size and --workers
-  bool on_gpu = false;  // batches in memory that GPUs copy from
+  int local_ranks = 1;             // of this node, which share --batch-size and --workers
+  c10::Device device = c10::kCPU;  // where batches are given
 };
 
 // The training images as DistributedSampler shares them out among the ranks, shuffled and augmented, and the validation
@@ -34,7 +36,7 @@ struct Place {
 class Input {
  public:
   // InvalidArgument: the batch is too small to be shared, or the classes of train/ and val/ are not the same, or more
-  // than --num-classes. Else what listing the folders meets.
+  // than --num-classes. Else what listing the folders meets. Reads no image.
   static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config, const Place& place);
 
   int64_t num_classes() const { return num_classes_; }

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   place.rank = group ? group->rank() : 0;
   place.ranks = group ? group->size() : 1;
   place.local_ranks = local_ranks;
-  place.on_gpu = device.is_cuda();
+  place.device = device;
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config, place));
   if (config.seed) torch::manual_seed(static_cast<uint64_t>(*config.seed));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::Create(config, input->num_classes(), device));
@@ -279,7 +279,7 @@ void Trainer::SayWhatIsSkipped(const data::Loader& loader) const {
 }
 
 absl::Status Trainer::EndEpoch(double acc1) {
-  const bool is_best = acc1 > position_.best_acc1;
+  const bool is_best = acc1 >= position_.best_acc1;  // so there is one after the first epoch
   position_ = {position_.epoch + 1, std::max(acc1, position_.best_acc1)};
   first_batch_ = batches_ = 0;
   learner_->EndEpoch();
