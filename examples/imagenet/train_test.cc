@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/data/testing/jpeg_files.h"
 #include "lockstep/examples/fashion_mnist/testing/program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -194,6 +195,48 @@ TEST(Train, OptionsTrainTogether) {
   EXPECT_FALSE(std::filesystem::is_empty(folder + "events"));
   const auto trace = nlohmann::json::parse(launch::testing::ReadFile(folder + "trace"), nullptr, false);
   EXPECT_TRUE(trace.is_array() && trace.size() > 100);
+}
+
+// Two classes of `images` JPEGs each.
+void WriteImages(const std::string& folder, const std::string& split, int images) {
+  for (int i = 0; i < 2 * images; ++i) {
+    const std::string directory = absl::StrCat(folder, split, i % 2 == 0 ? "/cat/" : "/dog/");
+    std::filesystem::create_directories(directory);
+    data::testing::JpegOptions options;
+    options.size = {30 + i % 5, 40};
+    options.flat = {static_cast<uint8_t>(i % 2 == 0 ? 20 : 230), 128, 128};
+    std::ofstream(absl::StrCat(directory, i, ".jpg"), std::ios::binary) << data::testing::Jpeg(options);
+  }
+}
+
+TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
+  const std::string data = NewFolder(), folder = NewFolder();
+  WriteImages(data, "train", 24);
+  WriteImages(data, "val", 5);
+  const Words flags = {data,
+                       "--image-size=24",
+                       "-b8",
+                       "-p1",
+                       "--lr=0.01",
+                       "--seed=3",
+                       "--epochs=2",
+                       "--channels-last",
+                       "--checkpoint-dir=" + folder,
+                       "--json-file=" + folder + "json"};
+  int code;
+  std::string output = RunProgram(OnRanks(2, flags), &code);
+  ASSERT_EQ(code, 0) << output;
+  EXPECT_EQ(Events(folder, "validation").back()["images"], 10);
+  EXPECT_EQ(Events(folder, "validation").back()["acc1"], 100) << output;
+  EXPECT_EQ(checkpoint::GetTensor(Loaded(folder + "checkpoint.pt"), {"state_dict", "fc.weight"})->size(0), 2);
+
+  std::ofstream(data + "train/dog/1.jpg") << "no image";
+  output = RunProgram(Train(flags), &code);
+  EXPECT_EQ(code, 1);
+  EXPECT_THAT(output, HasSubstr("train/dog/1.jpg: "));
+  output = RunProgram(Train(flags + Words{"--max-skipped=1", "--epochs=1"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("rank 0 skipped: "));
 }
 
 TEST(Train, ADryRunWritesNothing) {
