@@ -63,6 +63,9 @@ uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index) {
   return Mixed(Mixed(Mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) + static_cast<uint64_t>(index));
 }
 
+// A caller that assigns the next batch to the variable of the last has two for a moment.
+constexpr size_t kBatchesOfCaller = 2, kTensorsOfBatch = 2;
+
 // A batch on its way to Next().
 struct Queued {
   explicit Queued(std::vector<size_t> indices) : batch(std::move(indices)) {}
@@ -79,7 +82,11 @@ class Loader::Impl {
  public:
   Impl(const Dataset* dataset, torch::data::samplers::Sampler<>* sampler, const LoaderOptions& options,
        std::optional<internal::DeviceCopy> device_copy)
-      : dataset_(*dataset), sampler_(*sampler), options_(options), device_copy_(std::move(device_copy)) {}
+      : dataset_(*dataset),
+        sampler_(*sampler),
+        options_(options),
+        device_copy_(std::move(device_copy)),
+        memory_(kTensorsOfBatch * (options.prefetch + kBatchesOfCaller), options.pin_memory || device_copy_) {}
   ~Impl();
 
   void StartThreads();
@@ -114,6 +121,7 @@ class Loader::Impl {
   const std::optional<internal::DeviceCopy> device_copy_;  // None where batches are given on the CPU.
 
   // The caller's thread's.
+  internal::BatchMemory memory_;
   std::optional<Batch> layout_;  // An example that the others are like.
   at::Generator random_ = at::detail::createCPUGenerator();
   int64_t epoch_ = 0;
@@ -192,8 +200,7 @@ absl::Status Loader::Impl::Enqueue() {
   queued->epoch = epoch_;
   if (!layout_) LOCKSTEP_RETURN_IF_ERROR(LearnLayout(*queued));
   if (layout_) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, options_.pin_memory || device_copy_); }));
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, memory_); }));
   }
   const absl::MutexLock lock(&mutex_);
   queue_.push_back(std::move(queued));

@@ -177,6 +177,21 @@ TEST(Loader, MakesNoMoreAheadThanAsked) {
   EXPECT_EQ(numbers.made, 301);
 }
 
+TEST(Loader, UsesTheMemoryOfBatchesThatAreDroppedAgain) {
+  constexpr int64_t kPrefetch = 2;
+  const Numbers numbers(300);
+  DistributedSampler sampler = InOrder(300);
+  const auto loader = MakeLoader(numbers, sampler, BatchesOf(3, 2, kPrefetch));
+  ASSERT_EQ(loader->Start(0), absl::OkStatus());
+  std::set<void*> places;
+  std::optional<Batch> batch;
+  while ((batch = loader->Next().value())) {
+    places.insert(batch->data.data_ptr());
+    batch->data.requires_grad_(false).resize_({1});  // is the caller's to do
+  }
+  EXPECT_LE(places.size(), kPrefetch + 2);
+}
+
 // Images [channels, height, width] whose channels are innermost in memory.
 class ChannelsLastImages : public Dataset {
  public:

@@ -1,32 +1,15 @@
 #include "lockstep/data/internal/batch_in_progress.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/torch_status.h"
 
 namespace lockstep::data::internal {
-namespace {
 
-// Images whose channels are innermost stay that in a batch.
-at::MemoryFormat FormatOfBatch(const at::Tensor& example) {
-  const bool channels_last =
-      example.dim() == 3 && !example.is_contiguous() && example.permute({1, 2, 0}).is_contiguous();
-  return channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-}
-
-at::Tensor Stacked(const at::Tensor& example, int64_t count, bool pin_memory) {
-  std::vector<int64_t> sizes = {count};
-  sizes.insert(sizes.end(), example.sizes().begin(), example.sizes().end());
-  return at::empty(sizes, example.options().pinned_memory(pin_memory), FormatOfBatch(example));
-}
-
-}  // namespace
-
-void BatchInProgress::Allocate(const torch::data::Example<>& example, bool pin_memory) {
-  data_ = Stacked(example.data, size(), pin_memory);
-  target_ = Stacked(example.target, size(), pin_memory);
+void BatchInProgress::Allocate(const torch::data::Example<>& example, BatchMemory& memory) {
+  data_ = memory.Stack(example.data, size());
+  target_ = memory.Stack(example.target, size());
 }
 
 void BatchInProgress::Fill(size_t place, const Dataset& dataset, at::Generator& random) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/internal/batch_memory.h"
 
 namespace lockstep::data::internal {
 
@@ -23,8 +24,8 @@ class BatchInProgress {
   size_t size() const { return indices_.size(); }
   int64_t index(size_t place) const { return static_cast<int64_t>(indices_[place]); }
 
-  // Before anything is filled: memory for examples like `example`. Throws where there is none.
-  void Allocate(const torch::data::Example<>& example, bool pin_memory);
+  // Before anything is filled: gets memory for examples like `example`. Throws where there is none.
+  void Allocate(const torch::data::Example<>& example, BatchMemory& memory);
 
   // Has `dataset` make the example of a place. Throws nothing.
   void Fill(size_t place, const Dataset& dataset, at::Generator& random);

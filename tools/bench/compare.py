@@ -4,10 +4,12 @@
   ./bazelw run //tools/bench:compare -- checkpoint [--json=FILE] [--markdown=FILE] [--rounds=N] [--directory=/data]
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
+  ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
+  ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
 
 Each round runs every program once, one after the other; a figure is the median of the rounds' medians. A ratio above 1 says that
-Lockstep is faster. Open MPI is installed (apt-get) if it is missing and the suite measures it.
+Lockstep is faster. Open MPI, or a package of photographs, is installed (apt-get) if it is missing and the suite measures with it.
 """
 
 import argparse
@@ -21,6 +23,8 @@ import suite_all_reduce
 import suite_checkpoint
 import suite_ddp
 import suite_dp
+import suite_image_loader
+import suite_resnet
 import suite_sampler
 
 SUITES = {
@@ -28,6 +32,8 @@ SUITES = {
     "checkpoint": suite_checkpoint,
     "ddp": suite_ddp,
     "dp": suite_dp,
+    "image_loader": suite_image_loader,
+    "resnet": suite_resnet,
     "sampler": suite_sampler,
 }
 

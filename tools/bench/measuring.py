@@ -8,6 +8,14 @@ import re
 import subprocess
 import sys
 
+# What --tuned_allocator is for a program that has no flag for it: the same mallopt settings.
+TUNED = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "THP_MEM_ALLOC_ENABLE": "1",
+}
+
 
 def lines_of(command, environment=None):
     """The JSON lines that a program prints; ends this one where it fails."""
@@ -15,6 +23,18 @@ def lines_of(command, environment=None):
     if run.returncode:
         sys.exit(f"compare: {' '.join(map(str, command))} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def install(*packages):
+    """Debian's packages, with apt-get; ends this program where that fails."""
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    print(f"compare: installing {' '.join(packages)} (apt-get)", file=sys.stderr)
+    for arguments in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
+        run = subprocess.run(
+            [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments], capture_output=True, text=True
+        )
+        if run.returncode:
+            sys.exit(f"compare: apt-get {' '.join(arguments)} failed:\n{run.stdout}{run.stderr}")
 
 
 def in_words(seconds):

@@ -5,9 +5,8 @@ import pathlib
 import shutil
 import statistics
 import subprocess
-import sys
 
-from measuring import in_words, lines_of, machine
+from measuring import in_words, install, lines_of, machine
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "25MiB": 25 << 20, "256MiB": 256 << 20}
 DTYPES = ("float32", "bfloat16")
@@ -39,16 +38,8 @@ def run(arguments, programs, folder):
 
 
 def install_open_mpi():
-    if shutil.which("mpicc") and shutil.which("mpirun"):
-        return
-    as_root = [] if os.geteuid() == 0 else ["sudo"]
-    print("compare: installing openmpi-bin libopenmpi-dev (apt-get)", file=sys.stderr)
-    for arguments in (["update"], ["install", "-y", "--no-install-recommends", "openmpi-bin", "libopenmpi-dev"]):
-        run = subprocess.run(
-            [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *arguments], capture_output=True, text=True
-        )
-        if run.returncode:
-            sys.exit(f"compare: apt-get {' '.join(arguments)} failed:\n{run.stdout}{run.stderr}")
+    if not (shutil.which("mpicc") and shutil.which("mpirun")):
+        install("openmpi-bin", "libopenmpi-dev")
 
 
 class Programs:

@@ -3,18 +3,10 @@
 import statistics
 import sys
 
-from measuring import in_words, lines_of, machine
+from measuring import TUNED, in_words, lines_of, machine
 
 CASES = ("resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32")
 MARKS = ("<!-- measured ddp: begin -->", "<!-- measured ddp: end -->")
-
-# What "our allocator settings" are for a program that has no flag for them; as TuneAllocator of ddp.cc.
-TUNED = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
 
 # Those that average gradients train alike, and those whose ranks train apart. Ours is measured with its gradient allocator,
 # which a program installs, and without.
