@@ -260,7 +260,7 @@ int main(int argc, char** argv) {
   if (status.ok()) status = examples::imagenet::Run();
   if (status.ok()) return 0;
   std::cerr << "train: " << status.message() << std::endl;
-  if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
   launch::ReportError(status);
+  if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
   return FLAGS_multiprocessing_distributed ? launch::ExitCode(status) : 1;
 }

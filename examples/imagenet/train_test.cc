@@ -150,12 +150,12 @@ TEST(Train, KilledInMidEpochItResumesToTheSameBits) {
   EXPECT_TRUE(checkpoint::Identical(Loaded(WholeRun() + "checkpoint.pt"), Loaded(folder + "checkpoint.pt")));
 }
 
-TEST(Train, ASignalToOneRankSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
+TEST(Train, ASignalSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
   const std::string folder = NewFolder();
   const Words flags = Small(folder) + Words{"--epochs=2"};
   Program run(OnRanks(2, flags));
   AwaitSteps(folder, 5);
-  kill(run.Ranks().at(1), SIGUSR1);
+  kill(run.pid(), SIGUSR1);  // the launcher's
   EXPECT_EQ(run.Wait(), 75) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("stopped by a signal; go on with --resume=" + folder + "/checkpoint.pt"));
   int code;
@@ -166,11 +166,11 @@ TEST(Train, ASignalToOneRankSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
   EXPECT_EQ(*checkpoint::GetInt(Loaded(folder + "checkpoint.pt"), "epoch"), 1);
 }
 
-TEST(Train, StartsItsOwnRanksAndEndsThemByASignalWithTheResumableCode) {
+TEST(Train, StartsItsOwnRanksWhichSaveWhenTheirParentIsToldToEnd) {
   const std::string folder = NewFolder();
   Program run(Train(Small(folder) + Words{"--multiprocessing-distributed", "--cpu-ranks=2"}));
   AwaitSteps(folder, 3);
-  kill(run.Ranks().at(0), SIGTERM);
+  kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.Wait(), 75) << run.Output();
   EXPECT_TRUE(std::filesystem::exists(folder + "checkpoint.pt"));
 }
