@@ -16,6 +16,12 @@
 #include "lockstep/data/internal/whole_file.h"
 
 namespace lockstep::data {
+namespace {
+
+// Far more than an image that may be decoded has: a file's size alone must not take the memory of training.
+constexpr int64_t kMostFileBytes = int64_t{1} << 30;
+
+}  // namespace
 
 // What one thread reads with.
 struct ImageDataset::Reader {
@@ -92,7 +98,7 @@ absl::StatusOr<at::Tensor> ImageDataset::Image(int64_t index, at::Generator& ran
 
 absl::StatusOr<at::Tensor> ImageDataset::Image(const std::string& path, Reader& reader, at::Generator& random,
                                                const at::Tensor& into) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, ReadWholeFile(path, reader.file));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, ReadWholeFile(path, kMostFileBytes, reader.file));
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, reader.decoder.Open(bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(const Geometry geometry, transform_.Draw(size, random));
   const Rectangle needed = NeededSource(geometry);

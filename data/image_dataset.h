@@ -40,7 +40,8 @@ class ImageDataset : public Dataset {
   // The image as `transform` makes it with draws from `random`, a generator for the CPU, and its class, int64 [].
   //
   // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: what opening or
-  // reading it met; else what ImageDecoder and ImageTransform return. OutOfRange: index is not in [0, size()).
+  // reading it met; ResourceExhausted: it has more than 1 GiB; else what ImageDecoder and ImageTransform return.
+  // OutOfRange: index is not in [0, size()).
   absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
 
   // The same, written where it belongs in the batch. InvalidArgument: the image has another size than its place.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -140,6 +141,13 @@ TEST_F(ImageDatasetTest, RefusesImagesWithMorePixelsThanAllowed) {
   const absl::Status status = WhyNot(Open(Train(), {1000}), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("0.jpg: "));
+}
+
+TEST_F(ImageDatasetTest, RefusesAFileOfMoreThanAGibibyteUnread) {
+  const int64_t bytes = (int64_t{1} << 30) + 1;
+  ASSERT_EQ(truncate(Path(0).c_str(), bytes), 0);
+  EXPECT_EQ(WhyNot(Open(Train()), 0),
+            absl::ResourceExhaustedError(Path(0) + ": expected at most 1073741824 bytes, found 1073741825"));
 }
 
 TEST_F(ImageDatasetTest, RefusesAnIndexOutOfRange) {

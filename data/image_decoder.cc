@@ -1,5 +1,6 @@
 #include "lockstep/data/image_decoder.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -7,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/internal/jpeg_decoder.h"
+#include "lockstep/data/internal/leptonica_decoder.h"
+#include "lockstep/data/internal/png_decoder.h"
 
 namespace lockstep::data {
 namespace {
@@ -15,8 +18,9 @@ constexpr int64_t kBytesShown = 8;
 
 absl::Status UnknownFormat(absl::string_view bytes) {
   if (bytes.empty()) return absl::InvalidArgumentError("expected an image, found an empty file");
-  return absl::InvalidArgumentError(absl::StrCat("expected an image of JPEG, found a file that begins with the bytes ",
-                                                 absl::BytesToHexString(bytes.substr(0, kBytesShown))));
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected JPEG, PNG, BMP, PNM, TIFF or WebP, found a file that begins with the bytes ",
+                   absl::BytesToHexString(bytes.substr(0, kBytesShown))));
 }
 
 absl::Status CheckSize(const ImageSize& size, int64_t max_pixels) {
@@ -43,9 +47,29 @@ absl::Status CheckPart(const ImageSize& size, const Rectangle& part) {
 
 struct ImageDecoder::Decoders {
   JpegDecoder jpeg;
-  ImageSize size;
-  bool open = false;
+  PngDecoder png;
+  LeptonicaDecoder leptonica;
+  ImageSize size;  // of the open image; 0 by 0: none is
+  std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
+
+  absl::StatusOr<ImageSize> Open(absl::string_view bytes);
 };
+
+absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) {
+  if (JpegDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle& wanted) { return jpeg.Decode(wanted); };
+    return jpeg.Open(bytes);
+  }
+  if (PngDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return png.Decode(); };
+    return png.Open(bytes);
+  }
+  if (LeptonicaDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return leptonica.Decode(); };
+    return leptonica.Open(bytes);
+  }
+  return UnknownFormat(bytes);
+}
 
 ImageDecoder::ImageDecoder(const ImageDecoderOptions& options)
     : options_(options), decoders_(std::make_unique<Decoders>()) {}
@@ -54,20 +78,18 @@ ImageDecoder::ImageDecoder(ImageDecoder&&) noexcept = default;
 ImageDecoder& ImageDecoder::operator=(ImageDecoder&&) noexcept = default;
 
 absl::StatusOr<ImageSize> ImageDecoder::Open(absl::string_view bytes) {
-  decoders_->open = false;
-  if (!JpegDecoder::Recognises(bytes)) return UnknownFormat(bytes);
-  LOCKSTEP_ASSIGN_OR_RETURN(decoders_->size, decoders_->jpeg.Open(bytes));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSize(decoders_->size, options_.max_pixels));
-  decoders_->open = true;
-  return decoders_->size;
+  decoders_->size = {};
+  LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, decoders_->Open(bytes));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize(size, options_.max_pixels));
+  return decoders_->size = size;
 }
 
 absl::StatusOr<ImageView> ImageDecoder::Decode(const Rectangle& wanted) {
-  if (!std::exchange(decoders_->open, false)) {
+  const ImageSize size = std::exchange(decoders_->size, ImageSize{});
+  if (size.height == 0)
     return absl::FailedPreconditionError("expected Open() to have succeeded since the last Decode()");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckPart(decoders_->size, wanted));
-  return decoders_->jpeg.Decode(wanted);
+  LOCKSTEP_RETURN_IF_ERROR(CheckPart(size, wanted));
+  return decoders_->decode(wanted);
 }
 
 }  // namespace lockstep::data

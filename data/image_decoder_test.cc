@@ -12,33 +12,20 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/data/testing/decoded.h"
 #include "lockstep/data/testing/jpeg_files.h"
 
 namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::ErrorOf;
 using ::testing::HasSubstr;
 using testing::Jpeg;
 using testing::JpegColors;
 using testing::JpegOptions;
-
-Rectangle Whole(const ImageSize& size) { return {0, 0, size.height, size.width}; }
-
-// The bytes of `wanted`, row by row.
-std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted) {
-  EXPECT_EQ(decoder.Open(file).status(), absl::OkStatus());
-  const absl::StatusOr<ImageView> view = decoder.Decode(wanted);
-  EXPECT_EQ(view.status(), absl::OkStatus());
-  std::vector<uint8_t> pixels;
-  if (!view.ok()) return pixels;
-  for (int64_t y = 0; y < wanted.height; ++y) {
-    const uint8_t* row = view->pixels + (wanted.top + y - view->covers.top) * view->stride;
-    row += (wanted.left - view->covers.left) * 3;
-    pixels.insert(pixels.end(), row, row + wanted.width * 3);
-  }
-  return pixels;
-}
+using testing::Pixels;
+using testing::Whole;
 
 std::vector<uint8_t> Part(const std::vector<uint8_t>& pixels, const ImageSize& size, const Rectangle& part) {
   std::vector<uint8_t> result;
@@ -66,55 +53,57 @@ class Random {
   std::minstd_rand engine_;
 };
 
-absl::Status ErrorOf(const std::string& file, const ImageDecoderOptions& options = {}) {
-  ImageDecoder decoder(options);
-  const absl::StatusOr<ImageSize> size = decoder.Open(file);
-  return size.ok() ? decoder.Decode(Whole(*size)).status() : size.status();
-}
-
-void ExpectEveryPartToEqualTheWhole(const JpegOptions& options) {
-  const std::string file = Jpeg(options);
+void ExpectEveryPartToEqualTheWhole(const std::string& file, const ImageSize& size) {
   ImageDecoder decoder;
   Random random;
-  const std::vector<uint8_t> whole = Pixels(decoder, file, Whole(options.size));
+  const std::vector<uint8_t> whole = Pixels(decoder, file, Whole(size));
   for (int i = 0; i < 20; ++i) {
-    const Rectangle part = random.PartOf(options.size);
-    ASSERT_EQ(Pixels(decoder, file, part), Part(whole, options.size, part))
-        << part.width << "x" << part.height << " at (" << part.left << ", " << part.top << ") of " << options.size.width
-        << "x" << options.size.height;
+    const Rectangle part = random.PartOf(size);
+    ASSERT_EQ(Pixels(decoder, file, part), Part(whole, size, part))
+        << part.width << "x" << part.height << " at (" << part.left << ", " << part.top << ") of " << size.width << "x"
+        << size.height;
   }
 }
 
 // Of images whose colours are sampled so, of many sizes.
-void ExpectEveryPartOfImagesToEqualTheWhole(const std::vector<ImageSize>& sampling) {
+void ExpectPartsToEqualTheWholeWith(const std::vector<ImageSize>& sampling) {
   for (const ImageSize& size : {ImageSize{1, 1}, {5, 3}, {16, 16}, {40, 33}, {33, 70}, {130, 19}, {97, 210}}) {
     JpegOptions options;
     options.size = size;
     options.sampling = sampling;
-    ExpectEveryPartToEqualTheWhole(options);
+    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
     options.restart_interval = 2;
-    ExpectEveryPartToEqualTheWhole(options);
+    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
     options.progressive = true;
-    ExpectEveryPartToEqualTheWhole(options);
+    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
   }
 }
 
-TEST(ImageDecoder, EveryPartOf444HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 1}}); }
-TEST(ImageDecoder, EveryPartOf422HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 2}}); }
-TEST(ImageDecoder, EveryPartOf420HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{2, 2}}); }
-TEST(ImageDecoder, EveryPartOf440HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{2, 1}}); }
-TEST(ImageDecoder, EveryPartOf411HasThePixelsOfTheWhole) { ExpectEveryPartOfImagesToEqualTheWhole({{1, 4}}); }
+TEST(ImageDecoder, EveryPartOf444HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 1}}); }
+TEST(ImageDecoder, EveryPartOf422HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 2}}); }
+TEST(ImageDecoder, EveryPartOf420HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{2, 2}}); }
+TEST(ImageDecoder, EveryPartOf440HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{2, 1}}); }
+TEST(ImageDecoder, EveryPartOf411HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 4}}); }
 TEST(ImageDecoder, EveryPartOfUnevenSamplingHasThePixelsOfTheWhole) {
-  ExpectEveryPartOfImagesToEqualTheWhole({{2, 2}, {2, 1}, {1, 2}});
-  ExpectEveryPartOfImagesToEqualTheWhole({{1, 1}, {2, 2}, {2, 2}});
+  ExpectPartsToEqualTheWholeWith({{2, 2}, {2, 1}, {1, 2}});
+  ExpectPartsToEqualTheWholeWith({{1, 1}, {2, 2}, {2, 2}});
 }
 
 TEST(ImageDecoder, EveryPartOfEveryColourSpaceHasThePixelsOfTheWhole) {
   for (const JpegColors colors : {JpegColors::kGrey, JpegColors::kRgb, JpegColors::kCmyk, JpegColors::kYcck}) {
     JpegOptions options;
     options.colors = colors;
-    ExpectEveryPartToEqualTheWhole(options);
+    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
   }
+}
+
+TEST(ImageDecoder, EveryPartOfAProgressiveFileThatLacksScansHasThePixelsOfTheWhole) {
+  JpegOptions options;
+  options.size = {97, 110};
+  options.progressive = true;
+  const std::string file = Jpeg(options);
+  const size_t third_scan = file.find("\xff\xda", file.find("\xff\xda", file.find("\xff\xda") + 1) + 1);
+  ExpectEveryPartToEqualTheWhole(file.substr(0, third_scan) + "\xff\xd9", options.size);
 }
 
 std::vector<uint8_t> PixelOf(JpegColors colors, const std::vector<uint8_t>& stored) {
@@ -155,16 +144,25 @@ TEST(ImageDecoder, AFileCutAnywhereIsTruncatedWhicheverPartIsWanted) {
                          " bytes without one: it is truncated"));
 }
 
-// The end marker is there, but libjpeg takes it for data: it stands in the last scan's header.
-TEST(ImageDecoder, AFileThatIsCutInWhatLooksLikeItsEndIsTruncated) {
-  JpegOptions options;
-  options.progressive = true;
-  std::string file = Jpeg(options);
-  file.resize(file.rfind("\xff\xda"));
+TEST(ImageDecoder, AnEndMarkerInACommentIsNotTheEnd) {
+  std::string file = Jpeg();
+  file.resize(file.size() - 2);
   file += absl::StrCat("\xff\xfe", absl::string_view("\0\x10", 2), "\xff\xd9");
-  const absl::Status status = ErrorOf(file);
+  EXPECT_EQ(ErrorOf(file).message(), absl::StrCat("expected the end marker of JPEG, found the end of the file after ",
+                                                  file.size(), " bytes without one: it is truncated"));
+  file += absl::StrCat(std::string(12, ' '), "\xff\xd9");
+  EXPECT_EQ(ErrorOf(file), absl::OkStatus());
+}
+
+TEST(ImageDecoder, AMarkerThatHasNoPlaceInDataIsDamageWhicheverPartIsWanted) {
+  std::string file = Jpeg();
+  const size_t at = file.size() - 100;
+  file.replace(at, 2, "\xff\x3c");
+  ImageDecoder decoder;
+  const absl::Status status = decoder.Open(file).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(status.message(), "expected more JPEG data, found the end of the file: it is truncated");
+  EXPECT_EQ(status.message(),
+            absl::StrCat("expected JPEG data, found the marker ff3c at byte ", at, ": it is damaged"));
 }
 
 TEST(ImageDecoder, DataThatLibjpegCanPassOverIsNoError) {
@@ -217,7 +215,8 @@ TEST(ImageDecoder, WhatIsNoImageIsNamedByItsFirstBytes) {
   EXPECT_EQ(ErrorOf("").message(), "expected an image, found an empty file");
   const absl::Status status = ErrorOf("<html><body>");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "expected an image of JPEG, found a file that begins with the bytes 3c68746d6c3e3c62");
+  EXPECT_EQ(status.message(),
+            "expected JPEG, PNG, BMP, PNM, TIFF or WebP, found a file that begins with the bytes 3c68746d6c3e3c62");
 }
 
 TEST(ImageDecoder, APartThatIsNotInTheImageIsRefused) {

@@ -82,6 +82,8 @@ absl::StatusOr<ImageTransform> ImageTransform::Create(std::vector<Transform> ste
 }
 
 absl::StatusOr<Geometry> ImageTransform::Draw(ImageSize image, at::Generator& random) const {
+  if (!HasPixels(image.height, image.width))
+    return Invalid("an image with pixels", absl::StrCat(image.height, " x ", image.width));
   Geometry geometry = WholeImage(image);
   absl::Status status;
   const auto apply = [&] {

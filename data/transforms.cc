@@ -1,14 +1,14 @@
 #include "lockstep/data/transforms.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/DistributionsHelper.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp.h>
 #include <ATen/ops/log.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/randint.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
 
-#include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -67,18 +67,40 @@ absl::Status ResizeTo(ImageSize size, absl::string_view transform, Geometry& geo
 // As Python's round().
 int64_t Round(double value) { return static_cast<int64_t>(std::nearbyint(value)); }
 
-// By way of tensors, as torchvision: LibTorch's kernels round differently where the processor fuses multiply and add.
-at::Tensor Uniform(double from, double to, at::Generator& random) {
-  return at::empty({1}, at::kFloat).uniform_(from, to, random);
+// Draws as torch.rand(1) and torch.randint(end, (1,)) do.
+float Unit(at::Generator& random) {
+  const std::lock_guard<std::mutex> lock(random.mutex());
+  return at::uniform_real_distribution<float>(0, 1)(at::check_generator<at::CPUGeneratorImpl>(random));
 }
 
-int64_t Below(int64_t end, at::Generator& random) { return at::randint(end, {1}, random, at::kLong).item<int64_t>(); }
+int64_t Below(int64_t end, at::Generator& random) {
+  const std::lock_guard<std::mutex> lock(random.mutex());
+  return at::uniform_int_from_to_distribution<int64_t>(end, 0)(at::check_generator<at::CPUGeneratorImpl>(random));
+}
 
-std::optional<Rectangle> RandomPart(ImageSize image, const std::array<double, 2>& scale,
-                                    const std::array<double, 2>& log_ratio, at::Generator& random) {
-  const double area =
-      static_cast<double>(image.height * image.width) * Uniform(scale[0], scale[1], random).item<float>();
-  const double ratio = at::exp(Uniform(log_ratio[0], log_ratio[1], random)).item<float>();
+// RandomResizedCrop's draws of reals. By LibTorch's own kernels: how log, exp and uniform_ round is up to the processor
+// that they were compiled for.
+class Reals {
+ public:
+  explicit Reals(const RandomResizedCropOptions& options) : scale_(options.scale) {
+    const at::Tensor logs = at::log(at::tensor(options.ratio, at::kFloat));
+    log_ratio_ = {logs[0].item<float>(), logs[1].item<float>()};
+  }
+
+  double Scale(at::Generator& random) const { return Uniform(scale_, random).item<float>(); }
+  double Ratio(at::Generator& random) const { return Uniform(log_ratio_, random).exp_().item<float>(); }
+
+ private:
+  static at::Tensor Uniform(const std::array<double, 2>& range, at::Generator& random) {
+    return at::empty({1}, at::kFloat).uniform_(range[0], range[1], random);
+  }
+
+  std::array<double, 2> scale_, log_ratio_;
+};
+
+std::optional<Rectangle> RandomPart(ImageSize image, const Reals& reals, at::Generator& random) {
+  const double area = static_cast<double>(image.height * image.width) * reals.Scale(random);
+  const double ratio = reals.Ratio(random);
   const int64_t width = Round(std::sqrt(area * ratio));
   const int64_t height = Round(std::sqrt(area / ratio));
   if (width < 1 || width > image.width || height < 1 || height > image.height) return std::nullopt;
@@ -95,13 +117,12 @@ Rectangle CentralPart(ImageSize image, const std::array<double, 2>& ratio) {
   return {(image.height - height) / 2, (image.width - width) / 2, height, width};
 }
 
-Rectangle DrawPart(ImageSize image, const RandomResizedCropOptions& options, at::Generator& random) {
-  const at::Tensor logs = at::log(at::tensor(options.ratio, at::kFloat));
-  const std::array<double, 2> log_ratio = {logs[0].item<float>(), logs[1].item<float>()};
+Rectangle DrawPart(ImageSize image, const std::array<double, 2>& ratio, const Reals& reals, at::Generator& random) {
+  const c10::InferenceMode no_autograd;
   for (int tries = 0; tries < 10; ++tries) {
-    if (const std::optional<Rectangle> part = RandomPart(image, options.scale, log_ratio, random)) return *part;
+    if (const std::optional<Rectangle> part = RandomPart(image, reals, random)) return *part;
   }
-  return CentralPart(image, options.ratio);
+  return CentralPart(image, ratio);
 }
 
 absl::Status Check(const RandomResizedCropOptions& options) {
@@ -126,9 +147,9 @@ int64_t CentralStart(int64_t length, int64_t size) {
 }  // namespace
 
 Transform RandomResizedCrop(int64_t size, const RandomResizedCropOptions& options) {
-  return [size, options](Geometry& geometry, at::Generator& random) {
+  return [size, options, reals = Reals(options)](Geometry& geometry, at::Generator& random) {
     LOCKSTEP_RETURN_IF_ERROR(Check(options));
-    const Rectangle part = DrawPart(SizeSoFar(geometry), options, random);
+    const Rectangle part = DrawPart(SizeSoFar(geometry), options.ratio, reals, random);
     if (part.height < 1 || part.width < 1)
       return Invalid("RandomResizedCrop", "a ratio that leaves pixels", Describe(SizeSoFar(geometry)));
     CropTo(part, geometry);
@@ -139,7 +160,7 @@ Transform RandomResizedCrop(int64_t size, const RandomResizedCropOptions& option
 Transform RandomHorizontalFlip(double p) {
   return [p](Geometry& geometry, at::Generator& random) {
     if (!(0 <= p && p <= 1)) return Invalid("RandomHorizontalFlip", "a probability", absl::StrCat(p));
-    if (at::rand({1}, random, at::kFloat).item<float>() < static_cast<float>(p)) geometry.mirrored = !geometry.mirrored;
+    if (Unit(random) < static_cast<float>(p)) geometry.mirrored = !geometry.mirrored;
     return absl::OkStatus();
   };
 }

@@ -81,7 +81,7 @@ class ImageTransform {
   static absl::StatusOr<ImageTransform> Create(std::vector<Transform> steps, const TensorFormat& format = {});
 
   // What the steps make of an image of that size. `random` is a generator for the CPU. InvalidArgument: a step's own
-  // error, or steps of yours left the image or an empty window.
+  // error; or the image has no pixels, or steps of yours left the image or an empty window.
   absl::StatusOr<Geometry> Draw(ImageSize image, at::Generator& random) const;
 
   // A new tensor [3, height, width] for it, not initialised, with the strides of an image in a batch of the format.

@@ -150,6 +150,12 @@ TEST(ImageTransform, RefusesStepsThatLeaveTheImage) {
   EXPECT_EQ(WhyNot({empty}), "ImageTransform: expected a window with pixels, found 1021 x 0 at (0, 0)");
 }
 
+TEST(ImageTransform, RefusesAnImageWithoutPixels) {
+  at::Generator random = Seeded(0);
+  EXPECT_EQ(Make({Resize(256)}).Draw({0, 5}, random).status(),
+            absl::InvalidArgumentError("ImageTransform: expected an image with pixels, found 0 x 5"));
+}
+
 TEST(ImageTransform, StopsAtTheFirstErrorAndPassesItOn) {
   const Transform fails = [](Geometry&, at::Generator&) { return absl::UnavailableError("no luck"); };
   const Transform throws = [](Geometry&, at::Generator&) -> absl::Status { TORCH_CHECK(false, "never called"); };

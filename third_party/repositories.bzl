@@ -106,10 +106,18 @@ def lockstep_repositories():
     )
     _declare(
         system_library,
+        "lockstep_leptonica",
+        package = "libleptonica-dev",
+        headers = ["leptonica/allheaders.h"],
+        libraries = ["lept"],
+    )
+    _declare(
+        system_library,
         "lockstep_libjpeg",
         package = "libjpeg62-turbo-dev",
         headers = ["jpeglib.h"],
         libraries = ["jpeg"],
     )
+    _declare(system_library, "lockstep_libpng", package = "libpng-dev", headers = ["png.h"], libraries = ["png"])
     _declare(system_library, "lockstep_nlohmann_json", package = "nlohmann-json3-dev", headers = ["nlohmann/json.hpp"])
     _declare(system_library, "lockstep_zlib", package = "zlib1g-dev", headers = ["zlib.h"], libraries = ["z"])

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/data/internal/jpeg_markers.h"
 #include "lockstep/data/internal/libjpeg.h"
 
 namespace lockstep::data {
@@ -25,7 +26,6 @@ constexpr int64_t kSpareMemory = 64 << 20;
 constexpr JDIMENSION kRowsAtOnce = 4;
 
 constexpr absl::string_view kStart = "\xff\xd8\xff";
-constexpr absl::string_view kEndOfImage = "\xff\xd9";
 
 JpegErrors& ErrorsOf(j_common_ptr jpeg) { return *static_cast<JpegErrors*>(jpeg->err); }
 
@@ -64,13 +64,16 @@ jpeg_source_mgr SourceOf(absl::string_view bytes) {
   return source;
 }
 
-// Pillow reports a file without its end however much of the image is there. So that no error depends on which part is
-// wanted, the end is looked for first: no data of an image looks like it.
-absl::Status CheckEnd(const jpeg_source_mgr& rest, size_t size) {
-  const absl::string_view data(reinterpret_cast<const char*>(rest.next_input_byte), rest.bytes_in_buffer);
-  if (data.rfind(kEndOfImage) != data.npos) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("expected the end marker of JPEG, found the end of the file after ", size,
-                                          " bytes without one: it is truncated"));
+// Whether scans that a progressive file lacks are made up for by smoothing from block to block, up to two of them away:
+// then only the whole image has the pixels of the whole image.
+bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
+  constexpr int kCoefficients = 10;
+  if (jpeg.coef_bits == nullptr) return false;
+  for (int component = 0; component < jpeg.num_components; ++component) {
+    const int* missing_bits = jpeg.coef_bits[component];
+    if (std::any_of(missing_bits, missing_bits + kCoefficients, [](int bits) { return bits != 0; })) return true;
+  }
+  return false;
 }
 
 // a * b / 255, rounded.
@@ -95,7 +98,7 @@ absl::StatusOr<ImageSize> JpegDecoder::Open(absl::string_view bytes) {
   Close();
   source_ = SourceOf(bytes);
   LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::ReadHeader));
-  LOCKSTEP_RETURN_IF_ERROR(CheckEnd(source_, bytes.size()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckJpegMarkers(bytes, bytes.size() - source_.bytes_in_buffer));
   return ImageSize{jpeg_.image_height, jpeg_.image_width};
 }
 
@@ -148,6 +151,7 @@ void JpegDecoder::Start() {
   jpeg_.mem->max_memory_to_use = kSpareMemory + kMemoryPerPixel * jpeg_.image_width * jpeg_.image_height;
   jpeg_.out_color_space = jpeg_.num_components == 4 ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&jpeg_);
+  if (IsSmoothed(jpeg_)) covers_ = {0, 0, jpeg_.output_height, jpeg_.output_width};
   CropColumns();
 }
 

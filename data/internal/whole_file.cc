@@ -9,15 +9,19 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace lockstep::data {
 
-absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, std::vector<char>& buffer) {
+absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return absl::ErrnoToStatus(errno, "cannot be opened");
   const absl::Cleanup close_file = [file] { close(file); };
   struct stat status;
   if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
+  if (status.st_size > most) {
+    return absl::ResourceExhaustedError(absl::StrCat("expected at most ", most, " bytes, found ", status.st_size));
+  }
   const size_t size = status.st_size;
   if (buffer.size() < size) buffer.resize(size);
   size_t done = 0;

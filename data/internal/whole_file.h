@@ -1,6 +1,7 @@
 #ifndef LOCKSTEP_DATA_INTERNAL_WHOLE_FILE_H_
 #define LOCKSTEP_DATA_INTERNAL_WHOLE_FILE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 namespace lockstep::data {
 
 // The contents of the file at `path`, read into `buffer`, which grows to the largest file that it has held: the view is
-// valid until `buffer` is used again. Errors do not name the file: the caller does.
-absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, std::vector<char>& buffer);
+// valid until `buffer` is used again. Errors do not name the file: the caller does. ResourceExhausted: it has more than
+// `most` bytes.
+absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer);
 
 }  // namespace lockstep::data
 

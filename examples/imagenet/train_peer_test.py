@@ -31,7 +31,15 @@ FLAGS = [
 
 
 def torchrun(ranks, flags):
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--standalone", "--no-python", TRAIN]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={ranks}",
+        "--standalone",
+        "--no-python",
+        TRAIN,
+    ]
     subprocess.run(command + FLAGS + flags, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -70,7 +78,15 @@ class TrainAgainstPython(unittest.TestCase):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.folder = cls.temporary.name
         cls.json = f"{cls.folder}/json"
-        torchrun(2, [f"--checkpoint-dir={cls.folder}", "--epochs=2", f"--json-file={cls.json}", f"--tensorboard-dir={cls.folder}/events"])
+        torchrun(
+            2,
+            [
+                f"--checkpoint-dir={cls.folder}",
+                "--epochs=2",
+                f"--json-file={cls.json}",
+                f"--tensorboard-dir={cls.folder}/events",
+            ],
+        )
         cls.checkpoint = torch.load(f"{cls.folder}/checkpoint.pt", weights_only=True)
 
     @classmethod
@@ -112,7 +128,11 @@ class TrainAgainstPython(unittest.TestCase):
         state.update(optimizer=optimizer.state_dict(), scheduler=scheduler.state_dict())
         with tempfile.TemporaryDirectory() as folder:
             torch.save(state, f"{folder}/checkpoint.pth.tar")
-            flags = [f"--checkpoint-dir={folder}", f"--resume={folder}/checkpoint.pth.tar", f"--json-file={folder}/json"]
+            flags = [
+                f"--checkpoint-dir={folder}",
+                f"--resume={folder}/checkpoint.pth.tar",
+                f"--json-file={folder}/json",
+            ]
             torchrun(1, flags + ["-e"])
             loss, top1, _ = validated_by_python(net.state_dict())
             ours = events(f"{folder}/json", "validation")[-1]

@@ -4,9 +4,9 @@
 //   ./bazelw run //tools/bench:resnet -- [--setting=channels_last] [--batch=16] [--steps=5] [--threads=2]
 
 #include "lockstep/models/resnet.h"
+#include "lockstep/tools/bench/tune_allocator.h"
 
 #include <ATen/Parallel.h>
-#include <malloc.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
@@ -93,11 +93,7 @@ absl::Status Run() {
     return absl::InvalidArgumentError(absl::StrCat("--setting: ", FLAGS_setting, " is none; see --help"));
   if (FLAGS_batch < 1 || FLAGS_steps < 1 || FLAGS_threads < 1)
     return absl::InvalidArgumentError("--batch, --steps and --threads: expected positive numbers");
-  if (FLAGS_tuned_allocator) {
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_TOP_PAD, 64 << 20);
-  }
+  if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
   at::set_num_threads(FLAGS_threads);
   torch::manual_seed(7);
   return TorchStatus("resnet", [] {

@@ -58,10 +58,9 @@ struct LaunchOptions {
 //
 // Thread-safe; the process may have other threads and children but must neither ignore SIGCHLD nor reap the ranks.
 // Errors: InvalidArgument for bad options; NotFound, PermissionDenied if the program cannot be executed (no rank is
-// left running); ResourceExhausted without processes, descriptors or ports; Cancelled after a signal to this process, with what the
-// lowest rank that reported something reported;
-// Aborted for a rank killed by a signal; for a rank that exited with an error the code it reported (report.h), else
-// Unknown. See also failure.h.
+// left running); ResourceExhausted without processes, descriptors or ports; Cancelled after a signal to this process,
+// with what the lowest rank that reported something reported; Aborted for a rank killed by a signal; for a rank that
+// exited with an error the code it reported (report.h), else Unknown. See also failure.h.
 absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options = {});
 
 }  // namespace lockstep::launch

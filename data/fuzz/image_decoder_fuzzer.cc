@@ -1,0 +1,75 @@
+// Any bytes as an image file: what is decoded covers what was wanted, is memory that may be read, and is the same
+// whichever part is wanted.
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/image_decoder.h"
+
+namespace lockstep::data {
+namespace {
+
+using checkpoint::fuzz::Require;
+
+constexpr int64_t kMaxPixels = 1 << 16;
+
+const uint8_t* Pixel(const ImageView& view, int64_t y, int64_t x) {
+  return view.pixels + (y - view.covers.top) * view.stride + (x - view.covers.left) * 3;
+}
+
+void CheckCovers(const ImageView& view, const ImageSize& size, const Rectangle& part) {
+  const Rectangle& covers = view.covers;
+  Require(covers.top >= 0 && covers.left >= 0 && covers.top <= part.top && covers.left <= part.left, "it begins");
+  Require(covers.top + covers.height <= size.height && covers.left + covers.width <= size.width, "it is in the image");
+  Require(covers.top + covers.height >= part.top + part.height, "it has the rows");
+  Require(covers.left + covers.width >= part.left + part.width, "it has the columns");
+  Require(view.stride >= covers.width * 3, "rows do not overlap");
+}
+
+Rectangle PartOf(const ImageSize& size, uint32_t seed) {
+  std::minstd_rand random(seed);
+  Rectangle part;
+  part.height = 1 + random() % size.height;
+  part.width = 1 + random() % size.width;
+  part.top = random() % (size.height - part.height + 1);
+  part.left = random() % (size.width - part.width + 1);
+  return part;
+}
+
+std::vector<uint8_t> Copy(const ImageView& view, const Rectangle& part) {
+  std::vector<uint8_t> pixels;
+  for (int64_t y = part.top; y < part.top + part.height; ++y) {
+    pixels.insert(pixels.end(), Pixel(view, y, part.left), Pixel(view, y, part.left + part.width));
+  }
+  return pixels;
+}
+
+void Check(absl::string_view bytes) {
+  ImageDecoderOptions options;
+  options.max_pixels = kMaxPixels;
+  ImageDecoder decoder(options);
+  const absl::StatusOr<ImageSize> size = decoder.Open(bytes);
+  if (!size.ok()) return;
+  Require(size->height > 0 && size->width > 0 && size->height * size->width <= kMaxPixels, "the size is within limits");
+  const Rectangle part = PartOf(*size, bytes.size() + static_cast<uint8_t>(bytes[bytes.size() / 2]));
+  absl::StatusOr<ImageView> view = decoder.Decode(part);
+  if (!view.ok()) return;
+  CheckCovers(*view, *size, part);
+  const std::vector<uint8_t> pixels = Copy(*view, part);
+  Require(decoder.Open(bytes).ok(), "it opens again");
+  view = decoder.Decode({0, 0, size->height, size->width});
+  Require(!view.ok() || Copy(*view, part) == pixels, "a part has the pixels of the whole");
+}
+
+}  // namespace
+}  // namespace lockstep::data
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  lockstep::data::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

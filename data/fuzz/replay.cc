@@ -1,0 +1,98 @@
+// Runs the fuzzer's entry point over image files of every kind and over damaged copies of them, so that the ordinary
+// tests keep what fuzzing has shown. With a folder as its argument it writes the files there instead, for run.sh.
+
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/testing/jpeg_files.h"
+#include "lockstep/data/testing/png_files.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace lockstep::data {
+namespace {
+
+using testing::JpegColors;
+
+constexpr size_t kCopies = 100;  // of each file cut short, and as many with a bit flipped
+
+void AddJpegs(std::vector<std::string>& files) {
+  testing::JpegOptions options;
+  options.size = {21, 35};
+  options.quality = 50;
+  for (const auto colors :
+       {JpegColors::kGrey, JpegColors::kRgb, JpegColors::kYcc, JpegColors::kCmyk, JpegColors::kYcck}) {
+    options.colors = colors;
+    for (const ImageSize& sampling : {ImageSize{1, 1}, {1, 2}, {2, 2}, {2, 1}, {1, 4}}) {
+      options.sampling = {sampling};
+      for (options.restart_interval = 0; options.restart_interval < 2; ++options.restart_interval) {
+        options.progressive = !options.progressive;
+        files.push_back(Jpeg(options));
+      }
+    }
+  }
+}
+
+void AddPngs(std::vector<std::string>& files) {
+  for (const int colors : {0, 2, 3, 4, 6}) {
+    for (const bool interlaced : {false, true}) {
+      const testing::PngOptions options = {{5, 3}, 8, colors, interlaced, colors == 3 ? "12 bytes: 4 " : ""};
+      files.push_back(Png(options, std::string(100, '\0')));
+    }
+  }
+}
+
+void AddOthers(std::vector<std::string>& files) {
+  files.push_back(absl::StrCat("P6\n3 2\n255\n", std::string(18, 'a')));
+  files.push_back(absl::StrCat("P5\n3 2\n255\n", std::string(6, 'b')));
+  files.push_back(absl::StrCat("P4\n3   2\n", std::string(2, 'c')));
+  files.push_back("P3\n2 1\n255\n1 2 3 4 5 6\n");
+}
+
+std::vector<std::string> Files() {
+  std::vector<std::string> files;
+  AddJpegs(files);
+  AddPngs(files);
+  AddOthers(files);
+  return files;
+}
+
+// On a copy of its own size, so that a sanitizer sees a read past the end.
+void Run(const std::string& input) {
+  const std::vector<uint8_t> bytes(input.begin(), input.end());
+  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+}
+
+void RunDamaged(std::string input) {
+  Run(input);
+  for (size_t copy = 0; copy < kCopies; ++copy) {
+    const size_t at = input.size() * copy / kCopies;
+    Run(input.substr(0, at));
+    const char flipped = static_cast<char>(1 << copy % 8);
+    input[at] = static_cast<char>(input[at] ^ flipped);
+    Run(input);
+    input[at] = static_cast<char>(input[at] ^ flipped);
+  }
+}
+
+void Write(const std::vector<std::string>& files, const std::string& folder) {
+  for (size_t i = 0; i < files.size(); ++i) std::ofstream(absl::StrCat(folder, "/", i), std::ios::binary) << files[i];
+}
+
+}  // namespace
+}  // namespace lockstep::data
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> files = lockstep::data::Files();
+  if (argc > 1) {
+    lockstep::data::Write(files, argv[1]);
+    return 0;
+  }
+  for (const std::string& file : files) lockstep::data::RunDamaged(file);
+  std::cout << files.size() << " files and their damaged copies" << std::endl;
+}

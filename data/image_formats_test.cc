@@ -1,0 +1,124 @@
+// Formats besides JPEG.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/data/image_decoder.h"
+#include "lockstep/data/testing/decoded.h"
+#include "lockstep/data/testing/png_files.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::ErrorOf;
+using ::testing::HasSubstr;
+using testing::Pixels;
+using testing::Png;
+using testing::PngOptions;
+
+std::string Bytes(const std::vector<int>& values) { return std::string(values.begin(), values.end()); }
+
+std::vector<uint8_t> PngPixels(const PngOptions& options, const std::vector<int>& rows) {
+  ImageDecoder decoder;
+  return Pixels(decoder, Png(options, Bytes(rows)), testing::Whole(options.size));
+}
+
+TEST(ImageFormats, PngOfRgbKeepsItsColours) {
+  EXPECT_THAT(PngPixels({{2, 1}}, {0, 1, 2, 3, 0, 4, 5, 6}), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(ImageFormats, PngsAlphaIsDroppedAndNotBlended) {
+  EXPECT_THAT(PngPixels({{1, 2}, 8, 6}, {0, 1, 2, 3, 0, 4, 5, 6, 128}), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(PngPixels({{1, 2}, 8, 4}, {0, 7, 0, 8, 255}), ElementsAre(7, 7, 7, 8, 8, 8));
+}
+
+TEST(ImageFormats, PngsGreyOfFewBitsReachesWhite) {
+  EXPECT_THAT(PngPixels({{1, 2}, 1, 0}, {0, 0x40}), ElementsAre(0, 0, 0, 255, 255, 255));
+  EXPECT_THAT(PngPixels({{1, 2}, 2, 0}, {0, 0x70}), ElementsAre(85, 85, 85, 255, 255, 255));
+  EXPECT_THAT(PngPixels({{1, 2}, 4, 0}, {0, 0x1f}), ElementsAre(17, 17, 17, 255, 255, 255));
+}
+
+TEST(ImageFormats, PngsPaletteIsLookedUpAndBlackBeyondItsEnd) {
+  PngOptions options = {{1, 3}, 8, 3};
+  options.palette = Bytes({10, 20, 30, 40, 50, 60});
+  EXPECT_THAT(PngPixels(options, {0, 1, 0, 2}), ElementsAre(40, 50, 60, 10, 20, 30, 0, 0, 0));
+}
+
+TEST(ImageFormats, PngsColoursOf16BitsLoseTheirLowerEight) {
+  EXPECT_THAT(PngPixels({{1, 1}, 16, 2}, {0, 1, 255, 3, 4, 254, 128}), ElementsAre(1, 3, 254));
+}
+
+TEST(ImageFormats, PngsGreyOf16BitsIsCutOffAbove255AsInPillow) {
+  EXPECT_THAT(PngPixels({{1, 3}, 16, 0}, {0, 0, 4, 0, 255, 1, 0}), ElementsAre(4, 4, 4, 255, 255, 255, 255, 255, 255));
+}
+
+TEST(ImageFormats, PngMayBeInterlaced) {
+  PngOptions options = {{2, 2}, 8, 0, true};
+  EXPECT_THAT(PngPixels(options, {0, 1, 0, 2, 0, 3, 4}), ElementsAre(1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4));
+}
+
+TEST(ImageFormats, APngFileCutAnywhereInItsDataIsTruncated) {
+  const std::string file = Png({{2, 1}}, Bytes({0, 1, 2, 3, 0, 4, 5, 6}));
+  const size_t end_chunk = 12;
+  for (size_t size = 8; size < file.size() - end_chunk; ++size) {
+    const absl::Status status = ErrorOf(file.substr(0, size));
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << size;
+    ASSERT_EQ(status.message(), "libpng: expected more data, found the end of the file: it is truncated") << size;
+  }
+}
+
+TEST(ImageFormats, ADamagedPngFileIsAnError) {
+  std::string file = Png({{2, 1}}, Bytes({0, 1, 2, 3, 0, 4, 5, 6}));
+  file[20] ^= 1;
+  EXPECT_EQ(ErrorOf(file).message(), "libpng: IHDR: CRC error");
+}
+
+TEST(ImageFormats, APngFileOfTooManyPixelsIsRefusedByItsHeader) {
+  const absl::Status status = ErrorOf(Png({{65500, 65500}}, ""));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("found one of 65500x65500"));
+}
+
+TEST(ImageFormats, PnmOfBitsGreyAndRgbIsRead) {
+  ImageDecoder decoder;
+  EXPECT_THAT(Pixels(decoder, "P6\n2 1\n255\n" + Bytes({1, 2, 3, 4, 5, 6}), {0, 0, 1, 2}),
+              ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(Pixels(decoder, "P5\n2 1\n255\n" + Bytes({1, 2}), {0, 0, 1, 2}), ElementsAre(1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(Pixels(decoder, "P4\n2    1\n" + Bytes({0x40, 0, 0}), {0, 0, 1, 2}), ElementsAre(255, 255, 255, 0, 0, 0));
+}
+
+TEST(ImageFormats, PnmOfOtherScalesIsRefused) {
+  EXPECT_EQ(ErrorOf("P5\n2 1\n100\n" + Bytes({1, 2})).code(), absl::StatusCode::kDataLoss);
+  const absl::Status status = ErrorOf("P5\n2 1\n65535\n" + Bytes({0, 1, 0, 2}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "expected PNM of a kind that is read as Pillow reads it, found one of 1 samples a pixel of 16 bits");
+}
+
+TEST(ImageFormats, ATruncatedPnmFileIsAnError) {
+  const absl::Status status = ErrorOf("P6\n20 1\n255\n" + Bytes({1, 2, 3}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), "Leptonica: the PNM data is damaged, truncated or of an unknown kind");
+}
+
+TEST(ImageFormats, ABmpFileWithAlphaIsRefused) {
+  std::string file(54 + 4, '\0');
+  file.replace(0, 2, "BM");
+  for (const auto& [offset, value] :
+       {std::pair(2, 58), {10, 54}, {14, 40}, {18, 1}, {22, 1}, {26, 1}, {28, 24}, {34, 4}}) {
+    file[offset] = static_cast<char>(value);
+  }
+  EXPECT_EQ(ErrorOf(file), absl::OkStatus());
+  file[28] = 32;
+  EXPECT_EQ(ErrorOf(file).message(),
+            "expected BMP of a kind that is read as Pillow reads it, found one of 1 samples a pixel of 32 bits");
+}
+
+}  // namespace
+}  // namespace lockstep::data

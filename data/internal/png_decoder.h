@@ -1,0 +1,58 @@
+// PNG as Pillow converts it to RGB.
+
+#ifndef LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_
+#define LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_
+
+#include <png.h>
+
+#include <csetjmp>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/data/image.h"
+#include "lockstep/data/internal/pixel_buffer.h"
+
+namespace lockstep::data {
+
+// One image after another. Its steps: Open(), the caller's look at the size, Decode(). For one thread.
+class PngDecoder {
+ public:
+  PngDecoder() = default;
+  ~PngDecoder() { Close(); }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+
+  // Whether `bytes` begin as PNG files do.
+  static bool Recognises(absl::string_view bytes);
+
+  // As ImageDecoder's, but for the check of the size. The whole image is decoded.
+  absl::StatusOr<ImageSize> Open(absl::string_view bytes);
+  absl::StatusOr<ImageView> Decode();
+
+ private:
+  // Runs `step`. An error inside libpng abandons it by longjmp, so its frame and what it calls hold no objects that
+  // have destructors; the memory is libpng's, freed by Close().
+  absl::Status Guarded(void (PngDecoder::*step)());
+  [[noreturn]] static void Land(png_structp png, png_const_charp message);
+  static void ReadBytes(png_structp png, png_bytep to, size_t count);
+
+  void ReadHeader();
+  void Configure();
+  void ReadRows();
+  void Close();
+
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  std::jmp_buf landing_;
+  char message_[128];
+  absl::string_view rest_;  // of the file
+  PixelBuffer buffer_;
+  std::vector<png_bytep> rows_;  // in buffer_
+};
+
+}  // namespace lockstep::data
+
+#endif  // LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_

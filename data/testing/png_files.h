@@ -1,0 +1,27 @@
+// Small PNG files of every kind for tests.
+
+#ifndef LOCKSTEP_DATA_TESTING_PNG_FILES_H_
+#define LOCKSTEP_DATA_TESTING_PNG_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/data/image.h"
+
+namespace lockstep::data::testing {
+
+struct PngOptions {
+  ImageSize size;
+  int bits = 8;    // a sample
+  int colors = 2;  // PNG's colour type: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGB and alpha
+  bool interlaced = false;
+  std::string palette = "";  // three bytes a colour
+};
+
+// The contents of a PNG file. `rows` is what stands in it before compression: a filter's number and the samples for
+// each row, if interlaced for each row of each pass.
+std::string Png(const PngOptions& options, const std::string& rows);
+
+}  // namespace lockstep::data::testing
+
+#endif  // LOCKSTEP_DATA_TESTING_PNG_FILES_H_
