@@ -19,7 +19,12 @@ std::string Clock(absl::Duration duration) {
 
 }  // namespace
 
-void PassMeters::Update(const BatchResult& result) {
+void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
+  const absl::Time now = absl::Now();
+  time.Update(absl::ToDoubleSeconds(now - last_end_));
+  data.Update(absl::ToDoubleSeconds(waited - waited_));
+  last_end_ = now;
+  waited_ = waited;
   const double percent = 100 / static_cast<double>(result.images);
   loss.Update(result.loss, result.images);
   top1.Update(percent * static_cast<double>(result.in_top1), result.images);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/event_file.h"
@@ -21,19 +22,24 @@
 
 namespace lockstep::examples::imagenet {
 
-// How a pass over images has gone so far, on this rank.
-struct PassMeters {
+// How a pass over images has gone on this rank, since it was made.
+class PassMeters {
+ public:
   AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // of a batch
   AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // waited for images, of it
   AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
   AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
   AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
 
-  // A batch's loss and shares of hits.
-  void Update(const BatchResult& result);
+  // The end of a batch; `waited` is how long the pass has waited for images so far.
+  void Update(const BatchResult& result, absl::Duration waited);
 
   // Makes the last three those of all ranks' images; see AverageMeter.
   absl::Status AllReduce(comm::ProcessGroup* group);
+
+ private:
+  absl::Time last_end_ = absl::Now();
+  absl::Duration waited_;
 };
 
 struct StepReport {

@@ -15,7 +15,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/manager/preemption_notice.h"
@@ -58,7 +57,7 @@ class Trainer {
   absl::Status Resume();
   absl::Status TrainAll();
   absl::Status TrainEpoch();
-  absl::Status TrainBatch(const Batch& batch, PassMeters& meters);
+  absl::StatusOr<BatchResult> TrainBatch(const Batch& batch);
   absl::Status AfterBatch();
   StepReport Report() const;
   absl::Status ReportEpoch(const StepReport& last, PassMeters& meters);
@@ -155,17 +154,12 @@ absl::Status Trainer::TrainEpoch() {
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(position_.epoch));
   PassMeters meters;
   StepReport report;
-  absl::Time start = absl::Now();
-  absl::Duration waited;
   for (batches_ = 0; batches_ < pass_batches_;) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
-    if (!batch) break;
+    if (!batch) return absl::DataLossError("all images of a batch were left out, and ranks need equally many batches");
     ++batches_;
-    LOCKSTEP_RETURN_IF_ERROR(TrainBatch(*batch, meters));
-    meters.data.Update(absl::ToDoubleSeconds(loader.waited() - waited));
-    waited = loader.waited();
-    meters.time.Update(absl::ToDoubleSeconds(absl::Now() - start));
-    start = absl::Now();
+    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(*batch));
+    meters.Update(result, loader.waited());
     report = Report();
     if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Step(report, meters));
     LOCKSTEP_RETURN_IF_ERROR(AfterBatch());
@@ -185,12 +179,10 @@ StepReport Trainer::Report() const {
   return report;
 }
 
-absl::Status Trainer::TrainBatch(const Batch& batch, PassMeters& meters) {
+absl::StatusOr<BatchResult> Trainer::TrainBatch(const Batch& batch) {
   const int64_t before = (batches_ - 1) / config_.accum_steps * config_.accum_steps;  // batches of earlier steps
   const int64_t parts = std::min(config_.accum_steps, pass_batches_ - before);
-  LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Train(batch, parts, batches_ == before + parts));
-  meters.Update(result);
-  return absl::OkStatus();
+  return learner_->Train(batch, parts, batches_ == before + parts);
 }
 
 // Between two steps of the optimizer: what a checkpoint holds is whole.
@@ -240,17 +232,11 @@ absl::StatusOr<double> Trainer::Validate() {
   StepReport report;
   report.batches = input_->ValidationBatches();
   report.ranks = ranks();
-  absl::Time start = absl::Now();
-  absl::Duration waited;
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
     if (!batch) break;
     LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Evaluate(*batch));
-    meters.Update(result);
-    meters.data.Update(absl::ToDoubleSeconds(loader.waited() - waited));
-    waited = loader.waited();
-    meters.time.Update(absl::ToDoubleSeconds(absl::Now() - start));
-    start = absl::Now();
+    meters.Update(result, loader.waited());
     ++report.batch;
     if (reporter_) reporter_->Test(report, meters);
   }
