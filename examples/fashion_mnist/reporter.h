@@ -4,12 +4,14 @@
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
 
 #include <cstdint>
-#include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/examples/program/display.h"
+#include "lockstep/examples/program/json_lines.h"
 
 namespace lockstep::examples {
 
@@ -41,23 +43,17 @@ class Reporter {
   // `metrics_file` may be empty; `append` keeps what it holds, as for a run that is resumed.
   static absl::StatusOr<Reporter> Create(const std::string& metrics_file, bool append);
 
-  void Say(const std::string& line);
+  void Say(const std::string& line) { display_.Say(line); }
   absl::Status Step(const StepReport& report);
   absl::Status Epoch(const EpochReport& report);
   absl::Status Done(const EpochReport& last);
 
  private:
-  Reporter() = default;
-  absl::Status WriteLine(const std::string& json);
-  void ShowBar(const StepReport& report);
-  void EraseBar();
+  explicit Reporter(JsonLines metrics) : metrics_(std::move(metrics)) {}
 
-  std::string metrics_path_;
-  std::ofstream metrics_;
-  bool terminal_ = false;
+  Display display_;
+  JsonLines metrics_;
   bool heading_shown_ = false;
-  bool bar_shown_ = false;
-  absl::Time last_bar_;
 };
 
 }  // namespace lockstep::examples

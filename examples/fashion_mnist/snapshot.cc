@@ -64,12 +64,4 @@ absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_siz
   return position;
 }
 
-absl::Status LoadPretrained(const std::string& path, Net& net) {
-  checkpoint::LoadOptions options;
-  options.map_location = "cpu";
-  LOCKSTEP_ASSIGN_OR_RETURN(const Value file, checkpoint::Load(path, options));
-  const Value* nested = file.Find("state_dict");
-  return Annotate(checkpoint::LoadStateDict(*net, nested ? *nested : file), path);
-}
-
 }  // namespace lockstep::examples

@@ -34,9 +34,6 @@ absl::Status SaveSnapshot(const std::string& path, const Position& position, con
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,
                                       torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler);
 
-// Loads only the model's parameters from a state dict, or from a file that has one under "state_dict".
-absl::Status LoadPretrained(const std::string& path, Net& net);
-
 }  // namespace lockstep::examples
 
 #endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_SNAPSHOT_H_

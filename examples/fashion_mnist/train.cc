@@ -32,6 +32,7 @@
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/examples/fashion_mnist/comparison.h"
 #include "lockstep/examples/fashion_mnist/trainer.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(parallel, "ddp",
@@ -68,10 +69,6 @@ DEFINE_double(timeout, 300, "Seconds that meeting, or one collective, may take."
 namespace lockstep::examples {
 namespace {
 
-absl::Status FlagError(absl::string_view flag, const std::string& value, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", expected));
-}
-
 bool IsDirectory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
@@ -81,17 +78,16 @@ absl::Status CheckFlags() {
   const std::set<std::string> parallel = {"ddp", "dp", "none", "compare"}, recipes = {"", "tuned", "tutorial"};
   if (!parallel.count(FLAGS_parallel)) return FlagError("parallel", FLAGS_parallel, "ddp, dp, none or compare");
   if (!recipes.count(FLAGS_recipe)) return FlagError("recipe", FLAGS_recipe, "tuned or tutorial");
-  if (FLAGS_cpu_slots < 1) return FlagError("cpu_slots", absl::StrCat(FLAGS_cpu_slots), "1 or more");
-  if (FLAGS_nproc_per_node < 1) return FlagError("nproc_per_node", absl::StrCat(FLAGS_nproc_per_node), "1 or more");
-  if (FLAGS_epochs < 1) return FlagError("epochs", absl::StrCat(FLAGS_epochs), "1 or more");
-  if (FLAGS_batch_size < 1) return FlagError("batch_size", absl::StrCat(FLAGS_batch_size), "1 or more");
-  if (!(FLAGS_lr >= 0)) return FlagError("lr", absl::StrCat(FLAGS_lr), "a positive number");
+  if (FLAGS_cpu_slots < 1) return FlagError("cpu_slots", FLAGS_cpu_slots, "1 or more");
+  if (FLAGS_nproc_per_node < 1) return FlagError("nproc_per_node", FLAGS_nproc_per_node, "1 or more");
+  if (FLAGS_epochs < 1) return FlagError("epochs", FLAGS_epochs, "1 or more");
+  if (FLAGS_batch_size < 1) return FlagError("batch_size", FLAGS_batch_size, "1 or more");
+  if (!(FLAGS_lr >= 0)) return FlagError("lr", FLAGS_lr, "a positive number");
   if (!(FLAGS_momentum >= 0) && FLAGS_momentum != -1) {
-    return FlagError("momentum", absl::StrCat(FLAGS_momentum), "0 or more");
+    return FlagError("momentum", FLAGS_momentum, "0 or more");
   }
-  if (FLAGS_checkpoint_every < 0)
-    return FlagError("checkpoint_every", absl::StrCat(FLAGS_checkpoint_every), "0 or more");
-  if (!(FLAGS_timeout > 0)) return FlagError("timeout", absl::StrCat(FLAGS_timeout), "a positive number of seconds");
+  if (FLAGS_checkpoint_every < 0) return FlagError("checkpoint_every", FLAGS_checkpoint_every, "0 or more");
+  if (!(FLAGS_timeout > 0)) return FlagError("timeout", FLAGS_timeout, "a positive number of seconds");
   if (!FLAGS_checkpoint_dir.empty() && !IsDirectory(FLAGS_checkpoint_dir)) {
     return FlagError("checkpoint_dir", FLAGS_checkpoint_dir, "an existing folder");
   }
@@ -100,7 +96,7 @@ absl::Status CheckFlags() {
   }
   if (FLAGS_resume && FLAGS_checkpoint_dir.empty()) return FlagError("resume", "true", "--checkpoint_dir with it");
   if (FLAGS_checkpoint_every > 0 && FLAGS_checkpoint_dir.empty()) {
-    return FlagError("checkpoint_every", absl::StrCat(FLAGS_checkpoint_every), "--checkpoint_dir with it");
+    return FlagError("checkpoint_every", FLAGS_checkpoint_every, "--checkpoint_dir with it");
   }
   return absl::OkStatus();
 }

@@ -22,6 +22,7 @@
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/fashion_mnist/reporter.h"
 #include "lockstep/examples/fashion_mnist/snapshot.h"
+#include "lockstep/examples/program/pretrained.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
 
@@ -109,7 +110,7 @@ absl::Status Trainer::Prepare() {
     LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, config_.resume));
   }
   if (config_.data_parallel) LOCKSTEP_RETURN_IF_ERROR(Replicate());
-  if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, net_));
+  if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *net_));
   if (config_.resume) {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
     LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, config_.batch_size, net_, optimizer_, sampler_));

@@ -15,7 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/examples/kernel_distance/peak_memory.h"
+#include "lockstep/examples/program/peak_memory.h"
 #include "lockstep/models/resnet.h"
 
 namespace lockstep::examples {

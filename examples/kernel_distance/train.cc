@@ -41,7 +41,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/device_id.h"
 #include "lockstep/examples/kernel_distance/kernel_distance.h"
-#include "lockstep/examples/kernel_distance/peak_memory.h"
+#include "lockstep/examples/program/peak_memory.h"
 #include "lockstep/models/resnet.h"
 
 DEFINE_string(

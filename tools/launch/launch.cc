@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/supervisor.h"
 
@@ -26,6 +27,7 @@ DEFINE_int32(nnodes, 1, "nodes that take part");
 DEFINE_int32(node_rank, 0, "which of the nodes this is");
 DEFINE_string(master_addr, "", "address of node 0");
 DEFINE_int32(master_port, 0, "port on node 0 where rank 0 listens");
+DEFINE_int32(grace, 2, "seconds that ranks have after SIGTERM");
 
 namespace {
 
@@ -46,14 +48,16 @@ Flags, which come before the program (--nproc_per_node=2, --nproc_per_node 2 and
   --node_rank       which of the nodes this is, from 0; 0 unless given
   --master_addr     address of node 0; 127.0.0.1 unless given, needed with several nodes
   --master_port     port on node 0 where rank 0 listens; a free one unless given, needed with several nodes
+  --grace           seconds that ranks have after SIGTERM, before SIGKILL; 2 unless given
   --help            this text
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's variables in its environment.
-When a rank fails the others get SIGTERM and, 2 s later, SIGKILL. The exit code is the failed rank's, or 128 + the signal that
-killed it; 2 for a mistake in the flags, 126 or 127 for a program that cannot be executed.
+When a rank fails the others get SIGTERM and, --grace seconds later, SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks.
+The exit code is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127 for a program that
+cannot be executed.
 )";
 
-constexpr const char* kFlags[] = {"nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port"};
+constexpr const char* kFlags[] = {"nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "grace"};
 
 struct CommandLine {
   bool help = false;
@@ -101,6 +105,7 @@ launch::LaunchOptions Options() {
   options.node_rank = FLAGS_node_rank;
   options.master_addr = FLAGS_master_addr;
   options.master_port = FLAGS_master_port;
+  options.grace = absl::Seconds(FLAGS_grace);
   return options;
 }
 

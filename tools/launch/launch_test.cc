@@ -90,6 +90,7 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
   EXPECT_EQ(error({"--flagfile=x", "true"}), "launch: unknown flag \"--flagfile=x\"; --help lists the flags\n");
   EXPECT_EQ(error({"--nproc_per_node"}), "launch: --nproc_per_node needs a value\n");
   EXPECT_EQ(error({"--nproc-per-node=two", "true"}), "launch: --nproc-per-node needs a whole number, not \"two\"\n");
+  EXPECT_EQ(error({"--grace=soon", "true"}), "launch: --grace needs a whole number, not \"soon\"\n");
   EXPECT_EQ(error({"--nproc_per_node=0", "true"}), "launch: nproc_per_node must be at least 1, but is 0\n");
   EXPECT_EQ(error({"--nnodes=2", "--node_rank=2", "true"}),
             "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");

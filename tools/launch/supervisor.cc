@@ -67,6 +67,7 @@ class Supervisor {
 
   bool Running() const;
   void WaitForEvent(int64_t deadline);
+  void NoteSignal(int signal);
   void NoteEnd(int i);
   void NoteReport(int i);
   void WaitForVerdict();
@@ -176,13 +177,19 @@ void Supervisor::WaitForEvent(int64_t deadline) {
   }
   for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
   if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
-  while (const int signal = relay_->Take()) {
-    if (signals_seen_++ == 0) stop_signal_ = signal;
-  }
+  while (const int signal = relay_->Take()) NoteSignal(signal);
   for (int i = 0; i < ranks_.size(); ++i) {
     if (!outcomes_[i].ended && internal::HasEnded(ranks_[i].process.pidfd)) NoteEnd(i);
   }
   strays_.erase(std::remove_if(strays_.begin(), strays_.end(), internal::HasEnded), strays_.end());
+}
+
+void Supervisor::NoteSignal(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    SignalGroups(signal);
+  } else if (signals_seen_++ == 0) {
+    stop_signal_ = signal;
+  }
 }
 
 // Looks without reaping: until it is reaped, nobody else can have the number of the rank's process group.

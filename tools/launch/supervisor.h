@@ -52,14 +52,15 @@ struct LaunchOptions {
 // except what has moved to a session of its own.
 //
 // SIGINT, SIGTERM and SIGHUP to this process are passed to the ranks, unless this process ignores them; then comes
-// `grace`, then SIGKILL; a second signal brings SIGKILL at once. The handlers for these three are as before when Launch
+// `grace`, then SIGKILL; a second signal brings SIGKILL at once. SIGUSR1 and SIGUSR2, by which schedulers ask a program
+// to save, are passed on too, and mean nothing to Launch itself. The handlers for these five are as before when Launch
 // returns. The ranks (not what they have started) are killed when the calling thread dies, however it dies.
 //
 // Thread-safe; the process may have other threads and children but must neither ignore SIGCHLD nor reap the ranks.
 // Errors: InvalidArgument for bad options; NotFound, PermissionDenied if the program cannot be executed (no rank is
-// left running); ResourceExhausted without processes, descriptors or ports; Cancelled after a signal to this process;
-// Aborted for a rank killed by a signal; for a rank that exited with an error the code it reported (report.h), else
-// Unknown. See also failure.h.
+// left running); ResourceExhausted without processes, descriptors or ports; Cancelled after a signal to this process,
+// with what the lowest rank that reported something reported; Aborted for a rank killed by a signal; for a rank that
+// exited with an error the code it reported (report.h), else Unknown. See also failure.h.
 absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options = {});
 
 }  // namespace lockstep::launch

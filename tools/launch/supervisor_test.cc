@@ -198,6 +198,19 @@ TEST_F(LaunchTest, ASignalToTheLauncherGoesToTheRanks) {
   EXPECT_EQ(ReadFile(folder_ + "got0") + ReadFile(folder_ + "got1"), "int\nint\n");
 }
 
+TEST_F(LaunchTest, SigUsr1GoesToTheRanksWhichDecideThemselves) {
+  options_.nproc_per_node = 2;
+  std::thread killer([&] {
+    AwaitPid(folder_ + "0"), AwaitPid(folder_ + "1");
+    kill(getpid(), SIGUSR1);
+  });
+  const absl::Status status = Run(R"(trap 'echo saved > $D/got$RANK; [ $RANK = 0 ] && exit 75; sleep 60' USR1
+      echo $$ > $D/$RANK; while :; do sleep 0.01; done)");
+  killer.join();
+  EXPECT_EQ(ExitCode(status), 75) << status;
+  EXPECT_EQ(ReadFile(folder_ + "got0") + ReadFile(folder_ + "got1"), "saved\nsaved\n");
+}
+
 TEST_F(LaunchTest, ASecondSignalIsTheLast) {
   options_.grace = absl::Hours(1);
   std::thread killer([&] {

@@ -22,6 +22,8 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  pid_t pid() const { return pid_; }
+
   // Its exit code, or 128 + signal; -1 if it has not ended within `limit`.
   int Wait(absl::Duration limit = absl::Seconds(60));
 

@@ -83,6 +83,14 @@ std::string Others(const Counts& counts, absl::Duration patience) {
   return absl::StrCat("; of ", subject, " ", absl::StrJoin(parts, " and "));
 }
 
+// The last words of the lowest rank that had any: "; rank 0: saved".
+std::string LastWords(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    if (!outcome.end.message.empty()) return absl::StrCat("; rank ", outcome.end.rank, ": ", outcome.end.message);
+  }
+  return "";
+}
+
 std::string Encode(const RankFailure& f) {
   return absl::StrJoin(std::make_tuple(f.local_rank, f.rank, f.pid, f.exit_code, f.signal, f.message), " ");
 }
@@ -127,8 +135,9 @@ absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, abs
     ranks = absl::StrCat("; ", counts.ended, counts.ended == 1 ? " rank was" : " ranks were", " ended",
                          ByKill(counts, patience));
   }
-  absl::Status status = absl::CancelledError(
-      absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")", ranks, Outlived(counts)));
+  absl::Status status =
+      absl::CancelledError(absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")", ranks,
+                                        Outlived(counts), LastWords(outcomes)));
   status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
   return status;
 }

@@ -112,5 +112,13 @@ TEST(ExitCode, IsTheRanksOwnOrAShells) {
   EXPECT_EQ(ExitCode(absl::InternalError("")), 1);
 }
 
+TEST(StoppedStatus, EndsWithWhatTheLowestRankThatSaidSomethingSaid) {
+  std::vector<Outcome> outcomes(2);
+  outcomes[1].end.rank = 1;
+  outcomes[1].end.message = "saved";
+  EXPECT_EQ(StoppedStatus(SIGTERM, outcomes, absl::ZeroDuration()).message(),
+            "the launcher received signal 15 (SIGTERM); rank 1: saved");
+}
+
 }  // namespace
 }  // namespace lockstep::launch::internal

@@ -18,7 +18,7 @@
 namespace lockstep::launch::internal {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 constexpr int kSlots = 64;
 
 // A signal handler has no argument of ours, so these are global. A slot holds the descriptor to write to plus one; 0 is

@@ -1,7 +1,7 @@
 // How much memory tensors take at the most, measured by what LibTorch's allocators tell its profiler.
 
-#ifndef LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_
-#define LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_
+#ifndef LOCKSTEP_EXAMPLES_PROGRAM_PEAK_MEMORY_H_
+#define LOCKSTEP_EXAMPLES_PROGRAM_PEAK_MEMORY_H_
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -51,4 +51,4 @@ class PeakMemory {
 
 }  // namespace lockstep::examples
 
-#endif  // LOCKSTEP_EXAMPLES_KERNEL_DISTANCE_PEAK_MEMORY_H_
+#endif  // LOCKSTEP_EXAMPLES_PROGRAM_PEAK_MEMORY_H_

@@ -1,0 +1,112 @@
+#include "lockstep/examples/imagenet/config.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/status.h"
+#include "lockstep/examples/program/flag_error.h"
+#include "lockstep/models/registry.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+struct Range {
+  const char* flag;
+  double value;
+  double at_least;
+  const char* expected;
+};
+
+absl::Status CheckNumbers(const TrainConfig& config) {
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const std::vector<Range> ranges = {
+      {"dummy-train-images", number(config.dummy_train_images), 1, "1 or more"},
+      {"dummy-val-images", number(config.dummy_val_images), 1, "1 or more"},
+      {"image-size", number(config.image_size), 1, "1 or more"},
+      {"num-classes", number(config.num_classes), 0, "0 (as many as there are) or more"},
+      {"workers", number(config.workers), 1, "1 or more"},
+      {"max-skipped", number(config.max_skipped), 0, "0 or more"},
+      {"epochs", number(config.epochs), 1, "1 or more"},
+      {"start-epoch", number(config.start_epoch), 0, "0 or more"},
+      {"batch-size", number(config.batch_size), 1, "1 or more"},
+      {"accum-steps", number(config.accum_steps), 1, "1 or more"},
+      {"lr", config.lr, 0, "0 or more"},
+      {"momentum", config.momentum, 0, "0 or more"},
+      {"weight-decay", config.weight_decay, 0, "0 or more"},
+      {"warmup-epochs", number(config.warmup_epochs), 0, "0 or more"},
+      {"checkpoint-every", number(config.checkpoint_every), 0, "0 or more"},
+      {"print-freq", number(config.print_freq), 1, "1 or more"},
+      {"trace-begin", number(config.trace_begin), 1, "1 or more"},
+      {"trace-steps", number(config.trace_steps), 1, "1 or more"},
+  };
+  for (const Range& range : ranges) {
+    if (!(range.value >= range.at_least)) return FlagError(range.flag, range.value, range.expected);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShares(const TrainConfig& config) {
+  if (!(config.ema_decay >= 0 && config.ema_decay < 1)) {
+    return FlagError("ema-decay", config.ema_decay, "0 or more and less than 1");
+  }
+  if (!(config.label_smoothing >= 0 && config.label_smoothing <= 1)) {
+    return FlagError("label-smoothing", config.label_smoothing, "a share from 0 to 1");
+  }
+  if (config.warmup_epochs > 0 && config.warmup_epochs >= config.epochs) {
+    return FlagError("warmup-epochs", config.warmup_epochs, absl::StrCat("less than --epochs=", config.epochs));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckArch(const std::string& arch) {
+  const std::vector<std::string> names = models::Names();
+  if (std::find(names.begin(), names.end(), arch) != names.end()) return absl::OkStatus();
+  return FlagError("arch", arch, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+absl::Status CheckFile(const char* flag, const std::string& path) {
+  if (path.empty() || access(path.c_str(), R_OK) == 0) return absl::OkStatus();
+  return FlagError(flag, path, "a file that can be read");
+}
+
+absl::Status CheckData(const TrainConfig& config) {
+  if (config.dummy) return absl::OkStatus();
+  if (config.data.empty()) return absl::InvalidArgumentError("expected the folder of the images, or --dummy");
+  for (const char* split : {"train", "val"}) {
+    if (!IsDirectory(absl::StrCat(config.data, "/", split))) {
+      return FlagError("data", config.data, absl::StrCat("a folder with ", split, "/"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPaths(const TrainConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
+  if (!config.evaluate && (!IsDirectory(config.checkpoint_dir) || access(config.checkpoint_dir.c_str(), W_OK) != 0)) {
+    return FlagError("checkpoint-dir", config.checkpoint_dir, "a folder that can be written");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckConfig(const TrainConfig& config) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckShares(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
+  LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
+  return CheckPaths(config);
+}
+
+}  // namespace lockstep::examples::imagenet

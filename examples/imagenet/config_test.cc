@@ -1,0 +1,84 @@
+#include "lockstep/examples/imagenet/config.h"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using launch::testing::NewFolder;
+
+std::string ErrorOf(const std::function<void(TrainConfig&)>& change) {
+  TrainConfig config;
+  config.dummy = true;
+  config.checkpoint_dir = NewFolder();
+  change(config);
+  return std::string(CheckConfig(config).message());
+}
+
+TEST(Config, DefaultsAreValidAndHaveTheNumbersOfPythonsExample) {
+  EXPECT_EQ(ErrorOf([](TrainConfig&) {}), "");
+  const TrainConfig config;
+  EXPECT_EQ(config.arch, "resnet18");
+  EXPECT_EQ(config.workers, 4);
+  EXPECT_EQ(config.epochs, 90);
+  EXPECT_EQ(config.batch_size, 256);
+  EXPECT_EQ(config.lr, 0.1);
+  EXPECT_EQ(config.momentum, 0.9);
+  EXPECT_EQ(config.weight_decay, 1e-4);
+  EXPECT_EQ(config.print_freq, 10);
+}
+
+TEST(Config, ANumberOutOfItsRangeIsNamed) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.epochs = 0; }), "--epochs=0: expected 1 or more");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.lr = NAN; }), "--lr=nan: expected 0 or more");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.batch_size = -1; }), "--batch-size=-1: expected 1 or more");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.ema_decay = 1; }), "--ema-decay=1: expected 0 or more and less than 1");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.label_smoothing = 2; }),
+            "--label-smoothing=2: expected a share from 0 to 1");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.warmup_epochs = 90; }),
+            "--warmup-epochs=90: expected less than --epochs=90");
+}
+
+TEST(Config, APathThatIsNotThereIsNamed) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.resume = "/no/such"; }),
+            "--resume=/no/such: expected a file that can be read");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.pretrained = "/no/such"; }),
+            "--pretrained=/no/such: expected a file that can be read");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.checkpoint_dir = "/no/such"; }),
+            "--checkpoint-dir=/no/such: expected a folder that can be written");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.dummy = false; }), "expected the folder of the images, or --dummy");
+}
+
+TEST(Config, TheFolderOfImagesHasTrainAndVal) {
+  const std::string folder = NewFolder();
+  const auto error = [&] {
+    return ErrorOf([&](TrainConfig& config) {
+      config.dummy = false;
+      config.data = folder;
+    });
+  };
+  EXPECT_EQ(error(), "--data=" + folder + ": expected a folder with train/");
+  mkdir((folder + "train").c_str(), 0700);
+  EXPECT_EQ(error(), "--data=" + folder + ": expected a folder with val/");
+  mkdir((folder + "val").c_str(), 0700);
+  EXPECT_EQ(error(), "");
+}
+
+TEST(Config, WhatOnlyValidatesNeedsNoFolderForCheckpoints) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) {
+              c.checkpoint_dir = "/no/such";
+              c.evaluate = true;
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet

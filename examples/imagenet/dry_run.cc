@@ -1,0 +1,69 @@
+#include "lockstep/examples/imagenet/dry_run.h"
+
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/agreement.h"
+#include "lockstep/examples/program/peak_memory.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using Batch = torch::data::Example<>;
+
+absl::StatusOr<Batch> First(data::Loader& loader, absl::string_view which) {
+  LOCKSTEP_RETURN_IF_ERROR(loader.Start(/*epoch=*/0));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
+  if (!batch) return absl::NotFoundError(absl::StrCat("this rank has no ", which, " images"));
+  return *batch;
+}
+
+// Of the machine, in bytes: what programs can have without swapping.
+int64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    int64_t kilobytes;
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+std::string Megabytes(int64_t bytes) { return absl::StrFormat("%.0f MB", static_cast<double>(bytes) / 1e6); }
+
+absl::Status CheckMemory(int64_t bytes, int local_ranks, c10::Device device) {
+  const int64_t available = AvailableMemory();
+  if (!device.is_cpu() || bytes * local_ranks <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("a rank needs ", Megabytes(bytes), " and there are ", local_ranks,
+                                                   " here, but ", Megabytes(available), " of memory are left"));
+}
+
+absl::StatusOr<std::string> Measure(Input& input, Learner& learner, int ranks, int local_ranks) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Batch batch, First(input.train(), "training"));
+  const PeakMemory peak;
+  LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner.Train(batch, /*parts=*/1, /*last=*/false));
+  const int64_t bytes = learner.StateBytes() + peak.bytes();
+  LOCKSTEP_ASSIGN_OR_RETURN(const Batch validation, First(input.validation(), "validation"));
+  LOCKSTEP_RETURN_IF_ERROR(learner.Evaluate(validation).status());
+  LOCKSTEP_RETURN_IF_ERROR(CheckMemory(bytes, local_ranks, learner.device()));
+  return absl::StrFormat(
+      "dry run: %d %s on %s, %d training and %d validation images of %d classes, %d batches of %d x %d an epoch; "
+      "loss of the first batch %.4f; a rank needs %s for weights, gradients and activations",
+      ranks, ranks == 1 ? "rank" : "ranks", learner.device().is_cpu() ? "the CPU" : "GPUs", input.train_images(),
+      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), ranks, input.batch_size(), result.loss,
+      Megabytes(bytes));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks) {
+  const int ranks = group ? group->size() : 1;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> summaries,
+                            comm::GatherAgreed(group, "the dry run", Measure(input, learner, ranks, local_ranks)));
+  return summaries[0];
+}
+
+}  // namespace lockstep::examples::imagenet

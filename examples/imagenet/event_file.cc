@@ -1,0 +1,101 @@
+#include "lockstep/examples/imagenet/event_file.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+// Protocol buffers' wire types.
+constexpr int kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+
+std::array<uint32_t, 256> MakeTable() {
+  std::array<uint32_t, 256> table;
+  for (uint32_t i = 0; i < 256; ++i) {
+    table[i] = i;
+    for (int bit = 0; bit < 8; ++bit) table[i] = (table[i] >> 1) ^ ((table[i] & 1) != 0 ? 0x82f63b78u : 0);
+  }
+  return table;
+}
+
+template <typename T>
+std::string LittleEndian(T value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(&bytes[0], &value, sizeof(value));  // x86-64 and ARM64 are
+  return bytes;
+}
+
+std::string Varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
+  bytes.push_back(static_cast<char>(value));
+  return bytes;
+}
+
+std::string Key(int field, int wire_type) { return Varint(static_cast<uint64_t>(field) << 3 | wire_type); }
+
+std::string Field(int field, absl::string_view bytes) {
+  return absl::StrCat(Key(field, kBytes), Varint(bytes.size()), bytes);
+}
+
+// Event.wall_time = 1.
+std::string WallTime() {
+  return absl::StrCat(Key(1, kFixed64), LittleEndian(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())));
+}
+
+// A CRC of bytes that hold CRCs is weak, so TFRecord's are rotated and shifted.
+uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
+
+std::string EventPath(const std::string& directory) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", directory, absl::ToUnixSeconds(absl::Now()), host,
+                         getpid());
+}
+
+}  // namespace
+
+uint32_t Crc32c(absl::string_view bytes) {
+  static const std::array<uint32_t, 256> table = MakeTable();
+  uint32_t crc = ~0u;
+  for (const char byte : bytes) crc = table[(crc ^ static_cast<uint8_t>(byte)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+absl::StatusOr<EventFile> EventFile::Create(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  EventFile file(EventPath(directory));
+  if (!file.file_) return absl::PermissionDeniedError(absl::StrCat(file.path_, " cannot be written"));
+  // Event.file_version = 3 of the first.
+  LOCKSTEP_RETURN_IF_ERROR(file.WriteRecord(absl::StrCat(WallTime(), Field(3, "brain.Event:2"))));
+  return file;
+}
+
+EventFile::EventFile(std::string path) : path_(std::move(path)), file_(path_, std::ios::binary) {}
+
+absl::Status EventFile::Scalar(absl::string_view tag, int64_t step, double value) {
+  // Summary.Value.tag = 1 and simple_value = 2; Summary.value = 1; Event.step = 2 and summary = 5.
+  const std::string point = absl::StrCat(Field(1, tag), Key(2, kFixed32), LittleEndian(static_cast<float>(value)));
+  return WriteRecord(absl::StrCat(WallTime(), Key(2, kVarint), Varint(step), Field(5, Field(1, point))));
+}
+
+absl::Status EventFile::WriteRecord(const std::string& event) {
+  const std::string length = LittleEndian(static_cast<uint64_t>(event.size()));
+  file_ << length << LittleEndian(Masked(Crc32c(length))) << event << LittleEndian(Masked(Crc32c(event)));
+  file_.flush();
+  return file_ ? absl::OkStatus() : absl::DataLossError(absl::StrCat(path_, " cannot be written"));
+}
+
+}  // namespace lockstep::examples::imagenet

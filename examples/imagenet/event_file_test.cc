@@ -1,0 +1,73 @@
+#include "lockstep/examples/imagenet/event_file.h"
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using launch::testing::NewFolder;
+using launch::testing::ReadFile;
+using ::testing::HasSubstr;
+
+template <typename T>
+T Number(const std::string& bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+uint32_t Masked(const std::string& bytes) {
+  const uint32_t crc = Crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+// What the file's records hold, read by the published framing.
+std::vector<std::string> Records(const std::string& file) {
+  std::vector<std::string> records;
+  for (size_t at = 0; at < file.size();) {
+    const std::string length = file.substr(at, 8);
+    const auto size = Number<uint64_t>(length, 0);
+    records.push_back(file.substr(at + 12, size));
+    EXPECT_EQ(Number<uint32_t>(file, at + 8), Masked(length));
+    EXPECT_EQ(Number<uint32_t>(file, at + 12 + size), Masked(records.back()));
+    at += 16 + size;
+  }
+  return records;
+}
+
+TEST(Crc32c, IsThatOfRfc3720) {
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+}
+
+TEST(EventFile, HoldsAVersionAndAnEventForEachScalar) {
+  auto file = EventFile::Create(NewFolder() + "new/folder");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->path(), HasSubstr("/new/folder/events.out.tfevents."));
+  ASSERT_TRUE(file->Scalar("val/acc1", 300, 0.5).ok());
+  const std::vector<std::string> records = Records(ReadFile(file->path()));
+  ASSERT_EQ(records.size(), 2);
+  EXPECT_EQ(records[0].substr(9),
+            "\x1a\x0d"
+            "brain.Event:2");
+  EXPECT_EQ(records[0][0], 0x09);
+  EXPECT_GT(Number<double>(records[0], 1), 1.6e9);  // seconds since 1970
+  // step 300; a summary of one value: tag and float.
+  EXPECT_EQ(records[1].substr(9), std::string("\x10\xac\x02\x2a\x11\x0a\x0f\x0a\x08val/acc1\x15\0\0\0\x3f", 22));
+}
+
+TEST(EventFile, AFolderThatCannotBeMadeIsNamed) {
+  EXPECT_THAT(std::string(EventFile::Create("/proc/none").status().message()),
+              HasSubstr("/proc/none/events.out.tfevents."));
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet

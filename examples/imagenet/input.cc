@@ -1,0 +1,109 @@
+#include "lockstep/examples/imagenet/input.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/data/fake_data.h"
+#include "lockstep/data/image_dataset.h"
+#include "lockstep/data/image_folder.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/examples/program/flag_error.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+absl::StatusOr<std::unique_ptr<data::Dataset>> MakeFake(const TrainConfig& config, int64_t size, int64_t classes) {
+  data::FakeDataOptions options;
+  options.size = size;
+  options.image_size = {3, config.image_size, config.image_size};
+  options.num_classes = classes;
+  LOCKSTEP_ASSIGN_OR_RETURN(data::FakeData fake, data::FakeData::Create(options));
+  return std::make_unique<data::FakeData>(std::move(fake));
+}
+
+absl::StatusOr<std::unique_ptr<data::Dataset>> MakeImages(data::ImageFolder folder, const TrainConfig& config,
+                                                          std::vector<data::Transform> steps) {
+  data::TensorFormat format;
+  format.mean = data::kImageNetMean;
+  format.std = data::kImageNetStd;
+  if (config.channels_last) format.memory_format = at::MemoryFormat::ChannelsLast;
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageTransform transform, data::ImageTransform::Create(std::move(steps), format));
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageDataset images,
+                            data::ImageDataset::Create(std::move(folder), std::move(transform)));
+  return std::make_unique<data::ImageDataset>(std::move(images));
+}
+
+}  // namespace
+
+absl::StatusOr<Input::Data> Input::Fake(const TrainConfig& config) {
+  Data data;
+  data.num_classes = config.num_classes == 0 ? 1000 : config.num_classes;
+  LOCKSTEP_ASSIGN_OR_RETURN(data.train, MakeFake(config, config.dummy_train_images, data.num_classes));
+  LOCKSTEP_ASSIGN_OR_RETURN(data.validation, MakeFake(config, config.dummy_val_images, data.num_classes));
+  return data;
+}
+
+absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder train, data::ImageFolder::Create(absl::StrCat(config.data, "/train")));
+  LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder validation, data::ImageFolder::Create(absl::StrCat(config.data, "/val")));
+  if (train.classes() != validation.classes()) {
+    return absl::InvalidArgumentError(absl::StrCat(config.data, ": train/ and val/ have other classes"));
+  }
+  Data data;
+  const auto classes = static_cast<int64_t>(train.classes().size());
+  data.num_classes = config.num_classes == 0 ? classes : config.num_classes;
+  if (data.num_classes < classes) {
+    return FlagError("num-classes", config.num_classes, absl::StrCat("the ", classes, " of ", config.data));
+  }
+  const int64_t size = config.image_size;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      data.train, MakeImages(std::move(train), config, {data::RandomResizedCrop(size), data::RandomHorizontalFlip()}));
+  LOCKSTEP_ASSIGN_OR_RETURN(data.validation, MakeImages(std::move(validation), config,
+                                                        {data::Resize(size * 256 / 224), data::CenterCrop(size)}));
+  return data;
+}
+
+absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config, const Place& place) {
+  const int64_t batch_size = config.batch_size / place.local_ranks;
+  if (batch_size == 0) {
+    return FlagError("batch-size", config.batch_size,
+                     absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Data data, config.dummy ? Fake(config) : Folders(config));
+  sampler::DistributedSamplerOptions options;
+  options.num_replicas = place.ranks;
+  options.rank = place.rank;
+  options.seed = config.seed.value_or(0);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(data.train->size(), options));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto validation_sampler,
+                            sampler::EvaluationSampler::Create(data.validation->size(), {place.ranks, place.rank}));
+  std::unique_ptr<Input> input(
+      new Input(std::move(data), batch_size, std::move(sampler), std::move(validation_sampler)));
+  LOCKSTEP_RETURN_IF_ERROR(input->MakeLoaders(config, place));
+  return input;
+}
+
+Input::Input(Data data, int64_t batch_size, sampler::DistributedSampler sampler,
+             sampler::EvaluationSampler validation_sampler)
+    : train_(std::move(data.train)),
+      validation_(std::move(data.validation)),
+      num_classes_(data.num_classes),
+      batch_size_(batch_size),
+      sampler_(std::move(sampler)),
+      validation_sampler_(std::move(validation_sampler)) {}
+
+absl::Status Input::MakeLoaders(const TrainConfig& config, const Place& place) {
+  data::LoaderOptions options;
+  options.batch_size = batch_size_;
+  options.num_workers = (config.workers + place.local_ranks - 1) / place.local_ranks;
+  options.seed = config.seed.value_or(0);
+  options.max_skipped = config.max_skipped;
+  options.device = place.device;
+  LOCKSTEP_ASSIGN_OR_RETURN(train_loader_, data::Loader::Create(train_.get(), &sampler_, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(validation_loader_, data::Loader::Create(validation_.get(), &validation_sampler_, options));
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::examples::imagenet

@@ -1,0 +1,233 @@
+#include "lockstep/examples/imagenet/learner.h"
+
+#include <torch/nn/functional/loss.h>
+
+#include <string>
+#include <utility>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/ddp/no_sync.h"
+#include "lockstep/examples/imagenet/meters.h"
+#include "lockstep/examples/imagenet/weight_average.h"
+#include "lockstep/examples/program/pretrained.h"
+#include "lockstep/models/channels_last.h"
+#include "lockstep/models/registry.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using checkpoint::LRScheduler;
+using checkpoint::Value;
+
+// Warm-up begins at a hundredth of the rate, as torchvision's reference training does.
+absl::StatusOr<LRScheduler> MakeScheduler(torch::optim::Optimizer* optimizer, const TrainConfig& config) {
+  checkpoint::Schedule schedule = checkpoint::StepLR{/*step_size=*/30};
+  if (config.schedule == Schedule::kCosine) {
+    schedule = checkpoint::CosineAnnealingLR{config.epochs - config.warmup_epochs};
+  }
+  if (config.warmup_epochs == 0) return LRScheduler::Create(optimizer, schedule);
+  const checkpoint::LinearLR warmup = {0.01, 1, config.warmup_epochs};
+  return LRScheduler::Create(optimizer, checkpoint::SequentialLR{{warmup, schedule}, {config.warmup_epochs}});
+}
+
+absl::StatusOr<std::optional<ddp::GradScaler>> MakeScaler(Amp amp, c10::Device device) {
+  if (amp != Amp::kHalf) return std::nullopt;
+  if (device.is_cpu()) {
+    return absl::InvalidArgumentError("--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(ddp::GradScaler scaler, ddp::GradScaler::Create());
+  return scaler;
+}
+
+absl::StatusOr<models::ImageClassifier> MakeNet(const TrainConfig& config, int64_t num_classes, c10::Device device) {
+  LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, models::Make(config.arch, num_classes));
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(config.arch, [&] {
+    net->to(device);
+    if (config.channels_last) models::ToChannelsLast(*net);
+  }));
+  return net;
+}
+
+// Under the keys of Python's GradScaler.
+Value ToValue(const ddp::GradScalerState& state) {
+  return Value::Dict({{"scale", state.scale},
+                      {"growth_factor", state.growth_factor},
+                      {"backoff_factor", state.backoff_factor},
+                      {"growth_interval", state.growth_interval},
+                      {"_growth_tracker", state.growth_tracker}});
+}
+
+absl::StatusOr<ddp::GradScalerState> ToScalerState(const Value& value) {
+  ddp::GradScalerState state;
+  LOCKSTEP_ASSIGN_OR_RETURN(state.scale, checkpoint::GetDouble(value, "scale"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_factor, checkpoint::GetDouble(value, "growth_factor"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.backoff_factor, checkpoint::GetDouble(value, "backoff_factor"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_interval, checkpoint::GetInt(value, "growth_interval"));
+  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_tracker, checkpoint::GetInt(value, "_growth_tracker"));
+  return state;
+}
+
+BatchResult ResultOf(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& target) {
+  BatchResult result;
+  result.loss = loss.item<double>();
+  result.images = target.size(0);
+  result.in_top1 = CountInTopK(logits, target, 1);
+  result.in_top5 = CountInTopK(logits, target, 5);
+  return result;
+}
+
+int64_t Bytes(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const TrainConfig& config, int64_t num_classes,
+                                                         c10::Device device) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<ddp::GradScaler> scaler, MakeScaler(config.amp, device));
+  LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, MakeNet(config, num_classes, device));
+  auto optimizer = std::make_unique<torch::optim::SGD>(
+      net->parameters(),
+      torch::optim::SGDOptions(config.lr).momentum(config.momentum).weight_decay(config.weight_decay));
+  LOCKSTEP_ASSIGN_OR_RETURN(LRScheduler scheduler, MakeScheduler(optimizer.get(), config));
+  return std::unique_ptr<Learner>(
+      new Learner(config, device, std::move(net), std::move(optimizer), std::move(scheduler), std::move(scaler)));
+}
+
+Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageClassifier net,
+                 std::unique_ptr<torch::optim::SGD> optimizer, LRScheduler scheduler,
+                 std::optional<ddp::GradScaler> scaler)
+    : config_(config),
+      device_(device),
+      net_(std::move(net)),
+      optimizer_(std::move(optimizer)),
+      scheduler_(std::move(scheduler)),
+      scaler_(std::move(scaler)) {}
+
+// The average begins here, at weights that are read or rank 0's.
+absl::Status Learner::Distribute(comm::ProcessGroup* group) {
+  if (group != nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group));
+    group_ = group;
+  }
+  if (config_.ema_decay == 0 || average_) return absl::OkStatus();
+  return StartAverage();
+}
+
+absl::Status Learner::StartAverage() {
+  return TorchStatus("--ema-decay", [&] {
+    average_ = models::ImageClassifier(std::dynamic_pointer_cast<models::ImageClassifierImpl>(net_->clone()));
+  });
+}
+
+torch::data::Example<> Learner::OnDevice(const torch::data::Example<>& batch) const {
+  const auto format = config_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  return {batch.data.to(device_, /*non_blocking=*/true).contiguous(format),
+          batch.target.to(device_, /*non_blocking=*/true)};
+}
+
+at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const {
+  return torch::nn::functional::cross_entropy(
+      logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
+}
+
+absl::StatusOr<BatchResult> Learner::Train(const torch::data::Example<>& batch, int64_t parts, bool last) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, ForwardBackward(batch, parts, last));
+  if (last) LOCKSTEP_RETURN_IF_ERROR(Step());
+  return result;
+}
+
+absl::StatusOr<BatchResult> Learner::ForwardBackward(const torch::data::Example<>& batch, int64_t parts, bool last) {
+  return TorchStatusOr("", [&] {
+    net_->train();
+    std::optional<ddp::NoSync> no_sync;
+    if (ddp_ && !last) no_sync.emplace(*ddp_);
+    const torch::data::Example<> example = OnDevice(batch);
+    at::Tensor logits, loss;
+    {
+      const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
+                                   config_.amp != Amp::kNone);
+      logits = ddp_ ? (*ddp_)(example.data) : net_(example.data);
+      loss = Loss(logits, example.target, config_.label_smoothing);
+    }
+    const at::Tensor part = parts == 1 ? loss : loss / parts;
+    (scaler_ ? scaler_->Scale(part) : part).backward();  // under DDP gradients are averaged over the ranks in here
+    return ResultOf(loss.detach(), logits.detach(), example.target);
+  });
+}
+
+absl::Status Learner::Step() {
+  if (scaler_) {
+    LOCKSTEP_RETURN_IF_ERROR(scaler_->Step(*optimizer_).status());
+    LOCKSTEP_RETURN_IF_ERROR(scaler_->Update());
+  }
+  return TorchStatus("", [&] {
+    if (!scaler_) optimizer_->step();
+    optimizer_->zero_grad();
+    if (average_) UpdateAverage(*average_, *net_, config_.ema_decay);
+  });
+}
+
+absl::Status Learner::BeginEvaluation() {
+  if (group_ == nullptr) return absl::OkStatus();
+  for (const at::Tensor& buffer : (average_ ? average_ : net_)->buffers()) {
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(buffer, /*root=*/0));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> Learner::Evaluate(const torch::data::Example<>& batch) {
+  return TorchStatusOr("", [&] {
+    const at::NoGradGuard no_grad;
+    models::ImageClassifier& net = average_ ? average_ : net_;
+    net->eval();
+    const torch::data::Example<> example = OnDevice(batch);
+    const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
+                                 config_.amp != Amp::kNone);
+    const at::Tensor logits = net(example.data);
+    return ResultOf(Loss(logits, example.target, /*label_smoothing=*/0), logits, example.target);
+  });
+}
+
+int64_t Learner::StateBytes() const {
+  const int64_t parameters = Bytes(net_->parameters()), net = parameters + Bytes(net_->buffers());
+  return net + (config_.momentum == 0 ? 0 : parameters) + (config_.ema_decay == 0 ? 0 : net);
+}
+
+absl::StatusOr<std::vector<Value::Entry>> Learner::State() const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::OptimizerStateDict(*optimizer_));
+  std::vector<Value::Entry> entries = {
+      {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", scheduler_.StateDict()}};
+  if (scaler_) entries.push_back({"scaler", ToValue(scaler_->State())});
+  if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_)});
+  return entries;
+}
+
+absl::Status Learner::Restore(const Value& file) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
+  LOCKSTEP_RETURN_IF_ERROR(LoadPossiblyWrapped(*net_, state_dict));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::GetDict(file, "optimizer"));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer_, optimizer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value scheduler, checkpoint::GetDict(file, "scheduler"));
+  LOCKSTEP_RETURN_IF_ERROR(scheduler_.LoadStateDict(scheduler));
+  return RestoreExtras(file);
+}
+
+absl::Status Learner::RestoreExtras(const Value& file) {
+  if (const Value* scaler = file.Find("scaler"); scaler != nullptr && scaler_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ToScalerState(*scaler));
+    LOCKSTEP_RETURN_IF_ERROR(scaler_->LoadState(state));
+  }
+  const Value* const average = file.Find("model_ema");
+  if (average == nullptr || config_.ema_decay == 0) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(StartAverage());
+  return checkpoint::LoadStateDict(*average_, *average);
+}
+
+}  // namespace lockstep::examples::imagenet

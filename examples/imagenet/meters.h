@@ -1,0 +1,57 @@
+// Numbers that a run follows: the last and the average of each.
+
+#ifndef LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
+#define LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::examples::imagenet {
+
+// One number, weighted by how many images it stands for.
+class AverageMeter {
+ public:
+  // How ToString() prints it: as Python's example prints times, losses and percentages.
+  enum class Form { kSeconds, kLoss, kPercent };
+  AverageMeter(absl::string_view name, Form form) : name_(name), form_(form) {}
+
+  void Update(double value, int64_t count = 1);
+
+  // Makes sums and counts, and so the average, those of all ranks' meters; `group` may be null. Every rank must call
+  // it, one without values too.
+  absl::Status AllReduce(comm::ProcessGroup* group);
+
+  double value() const { return value_; }
+  // 0 where there was no value.
+  double average() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+  double sum() const { return sum_; }
+  int64_t count() const { return count_; }
+
+  // "Loss 6.9512e+00 (6.9766e+00)": the last value, and the average.
+  std::string ToString() const;
+
+ private:
+  std::string name_;
+  Form form_;
+  double value_ = 0, sum_ = 0;
+  int64_t count_ = 0;
+};
+
+// "Epoch: [0][ 10/5005]\tTime  0.212 ( 0.220)\t...".
+std::string ProgressLine(absl::string_view prefix, int64_t batch, int64_t batches,
+                         const std::vector<const AverageMeter*>& meters);
+
+// How many rows of float [n, classes] `logits` have int64 [n] `target` among their k largest; k counts as classes where
+// there are fewer. NaN is no largest.
+int64_t CountInTopK(const at::Tensor& logits, const at::Tensor& target, int64_t k);
+
+}  // namespace lockstep::examples::imagenet
+
+#endif  // LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_

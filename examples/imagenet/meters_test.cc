@@ -1,0 +1,53 @@
+#include "lockstep/examples/imagenet/meters.h"
+
+#include <ATen/ops/tensor.h>
+
+#include "gtest/gtest.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using comm::ProcessGroup;
+using comm::testing::RunRanksOk;
+using Form = AverageMeter::Form;
+
+TEST(AverageMeter, WeighsValuesByTheirCounts) {
+  AverageMeter loss("Loss", Form::kLoss);
+  EXPECT_EQ(loss.average(), 0);
+  loss.Update(1, 3);
+  loss.Update(5, 1);
+  EXPECT_EQ(loss.value(), 5);
+  EXPECT_EQ(loss.average(), 2);
+  EXPECT_EQ(loss.ToString(), "Loss 5.0000e+00 (2.0000e+00)");
+}
+
+TEST(AverageMeter, AllReduceAveragesOverAllRanksImagesAndOneWithoutAnyCountsNothing) {
+  EXPECT_TRUE(RunRanksOk(3, [](ProcessGroup& group) {
+                AverageMeter top1("Acc@1", Form::kPercent);
+                if (group.rank() < 2) top1.Update(group.rank() == 0 ? 100 : 0, group.rank() == 0 ? 1 : 3);
+                EXPECT_TRUE(top1.AllReduce(&group).ok());
+                EXPECT_EQ(top1.average(), 25);
+                EXPECT_EQ(top1.count(), 4);
+              }).ok());
+}
+
+TEST(ProgressLine, HasTheFormOfPythonsExample) {
+  AverageMeter time("Time", Form::kSeconds), top1("Acc@1", Form::kPercent);
+  time.Update(0.2);
+  time.Update(0.4);
+  top1.Update(12.5);
+  EXPECT_EQ(ProgressLine("Epoch: [3]", 10, 5005, {&time, &top1}),
+            "Epoch: [3][  10/5005]\tTime  0.400 ( 0.300)\tAcc@1  12.50 ( 12.50)");
+}
+
+TEST(CountInTopK, CountsRowsWhoseTargetIsAmongTheLargest) {
+  const at::Tensor logits = at::tensor({3., 2., 1., 1., 2., 3.}).view({2, 3}), target = at::tensor({0, 1}, at::kLong);
+  EXPECT_EQ(CountInTopK(logits, target, 1), 1);
+  EXPECT_EQ(CountInTopK(logits, target, 2), 2);
+  EXPECT_EQ(CountInTopK(logits, target, 5), 2);
+  EXPECT_EQ(CountInTopK(at::tensor({NAN, 1.}).view({1, 2}), at::tensor({0}, at::kLong), 1), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet

@@ -1,0 +1,132 @@
+#include "lockstep/examples/imagenet/reporter.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "1:02:03".
+std::string Clock(absl::Duration duration) {
+  const int64_t seconds = absl::ToInt64Seconds(duration + absl::Milliseconds(500));
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+}  // namespace
+
+void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
+  const absl::Time now = absl::Now();
+  time.Update(absl::ToDoubleSeconds(now - last_end_));
+  data.Update(absl::ToDoubleSeconds(waited - waited_));
+  last_end_ = now;
+  waited_ = waited;
+  const double percent = 100 / static_cast<double>(result.images);
+  loss.Update(result.loss, result.images);
+  top1.Update(percent * static_cast<double>(result.in_top1), result.images);
+  top5.Update(percent * static_cast<double>(result.in_top5), result.images);
+}
+
+absl::Status PassMeters::AllReduce(comm::ProcessGroup* group) {
+  LOCKSTEP_RETURN_IF_ERROR(loss.AllReduce(group));
+  LOCKSTEP_RETURN_IF_ERROR(top1.AllReduce(group));
+  return top5.AllReduce(group);
+}
+
+double StepReport::ImagesPerSecond(const PassMeters& meters) const {
+  if (meters.time.sum() == 0) return 0;
+  return static_cast<double>(meters.loss.count() * ranks) / meters.time.sum();
+}
+
+double StepReport::DataShare(const PassMeters& meters) {
+  return meters.time.sum() == 0 ? 0 : meters.data.sum() / meters.time.sum();
+}
+
+absl::Duration StepReport::Eta(const PassMeters& meters) const {
+  return absl::Seconds(meters.time.average() * static_cast<double>(batches - batch));
+}
+
+absl::StatusOr<Reporter> Reporter::Create(const TrainConfig& config, bool append) {
+  LOCKSTEP_ASSIGN_OR_RETURN(JsonLines json, JsonLines::Create("json-file", config.json_file, append));
+  std::optional<EventFile> events;
+  if (!config.tensorboard_dir.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(events, EventFile::Create(config.tensorboard_dir));
+  }
+  return Reporter(config.print_freq, std::move(json), std::move(events));
+}
+
+bool Reporter::IsDue(const StepReport& report) const {
+  return report.batch % print_freq_ == 0 || report.batch == report.batches;
+}
+
+void Reporter::Show(const std::string& prefix, const StepReport& report, const PassMeters& meters) {
+  const std::string pace = absl::StrFormat("%.1f images/s  data %.0f %%  ETA %s", report.ImagesPerSecond(meters),
+                                           100 * StepReport::DataShare(meters), Clock(report.Eta(meters)));
+  if (display_.terminal()) {
+    display_.Bar(prefix, report.batch, report.batches,
+                 absl::StrFormat("loss %.4f  acc@1 %.2f  %s", meters.loss.average(), meters.top1.average(), pace));
+  } else if (IsDue(report)) {
+    const std::string line = ProgressLine(prefix, report.batch, report.batches,
+                                          {&meters.time, &meters.data, &meters.loss, &meters.top1, &meters.top5});
+    Say(absl::StrCat(line, "\t", pace));
+  }
+}
+
+absl::Status Reporter::Step(const StepReport& report, const PassMeters& meters) {
+  Show(absl::StrCat("Epoch: [", report.epoch, "]"), report, meters);
+  if (!IsDue(report)) return absl::OkStatus();
+  const double images_per_second = report.ImagesPerSecond(meters), data_share = StepReport::DataShare(meters);
+  LOCKSTEP_RETURN_IF_ERROR(Curve("train/loss", report.step, meters.loss.value()));
+  LOCKSTEP_RETURN_IF_ERROR(Curve("train/lr", report.step, report.lr));
+  LOCKSTEP_RETURN_IF_ERROR(Curve("train/images_per_second", report.step, images_per_second));
+  return json_.Write(Json({{"event", "step"},
+                           {"epoch", report.epoch},
+                           {"batch", report.batch},
+                           {"step", report.step},
+                           {"loss", meters.loss.value()},
+                           {"acc1", meters.top1.value()},
+                           {"lr", report.lr},
+                           {"images_per_second", images_per_second},
+                           {"data_share", data_share}})
+                         .dump());
+}
+
+void Reporter::Test(const StepReport& report, const PassMeters& meters) { Show("Test: ", report, meters); }
+
+absl::Status Reporter::Validation(int64_t epoch, int64_t step, const PassMeters& meters) {
+  Say(absl::StrFormat(" *   Acc@1 %.3f Acc@5 %.3f Loss %.4f", meters.top1.average(), meters.top5.average(),
+                      meters.loss.average()));
+  LOCKSTEP_RETURN_IF_ERROR(Curve("val/loss", step, meters.loss.average()));
+  LOCKSTEP_RETURN_IF_ERROR(Curve("val/acc1", step, meters.top1.average()));
+  LOCKSTEP_RETURN_IF_ERROR(Curve("val/acc5", step, meters.top5.average()));
+  return json_.Write(Json({{"event", "validation"},
+                           {"epoch", epoch},
+                           {"step", step},
+                           {"loss", meters.loss.average()},
+                           {"acc1", meters.top1.average()},
+                           {"acc5", meters.top5.average()},
+                           {"images", meters.loss.count()}})
+                         .dump());
+}
+
+absl::Status Reporter::Epoch(const EpochReport& report) {
+  return json_.Write(Json({{"event", "epoch"},
+                           {"epoch", report.epoch},
+                           {"step", report.step},
+                           {"loss", report.train_loss},
+                           {"acc1", report.train_acc1},
+                           {"lr", report.lr},
+                           {"images_per_second", report.images_per_second},
+                           {"data_share", report.data_share}})
+                         .dump());
+}
+
+absl::Status Reporter::Curve(absl::string_view tag, int64_t step, double value) {
+  return events_ ? events_->Scalar(tag, step, value) : absl::OkStatus();
+}
+
+}  // namespace lockstep::examples::imagenet

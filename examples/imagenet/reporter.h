@@ -1,0 +1,101 @@
+// What a run shows of itself: lines and a progress bar for people, JSON lines and TensorBoard's curves for programs.
+
+#ifndef LOCKSTEP_EXAMPLES_IMAGENET_REPORTER_H_
+#define LOCKSTEP_EXAMPLES_IMAGENET_REPORTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/examples/imagenet/config.h"
+#include "lockstep/examples/imagenet/event_file.h"
+#include "lockstep/examples/imagenet/learner.h"
+#include "lockstep/examples/imagenet/meters.h"
+#include "lockstep/examples/program/display.h"
+#include "lockstep/examples/program/json_lines.h"
+
+namespace lockstep::examples::imagenet {
+
+// How a pass over images has gone on this rank, since it was made.
+class PassMeters {
+ public:
+  AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // of a batch
+  AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // waited for images, of it
+  AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
+  AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
+  AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
+
+  // The end of a batch; `waited` is how long the pass has waited for images so far.
+  void Update(const BatchResult& result, absl::Duration waited);
+
+  // Makes the last three those of all ranks' images; see AverageMeter.
+  absl::Status AllReduce(comm::ProcessGroup* group);
+
+ private:
+  absl::Time last_end_ = absl::Now();
+  absl::Duration waited_;
+};
+
+struct StepReport {
+  int64_t epoch = 0;  // from 0, as in Python's example
+  int64_t batch = 0;  // of this epoch, from 1
+  int64_t batches = 0;
+  int64_t step = 0;  // batches of the whole run so far
+  int64_t ranks = 1;
+  double lr = 0;
+
+  // Of this pass: over all ranks, as they go at one pace; the share of the time that went into waiting for images; and
+  // how long the rest of it will take.
+  double ImagesPerSecond(const PassMeters& meters) const;
+  static double DataShare(const PassMeters& meters);
+  absl::Duration Eta(const PassMeters& meters) const;
+};
+
+struct EpochReport {
+  int64_t epoch = 0;
+  int64_t step = 0;
+  double train_loss = 0;  // over all ranks' images, as the following
+  double train_acc1 = 0;
+  double images_per_second = 0;
+  double data_share = 0;
+  double lr = 0;
+};
+
+// Standard output gets a line for every `print_freq`th batch, as Python's example has them; on a terminal a bar in its
+// place. The JSON file gets an object a line: {"event": "step", ...}, "validation" and "epoch". One process has one,
+// rank 0.
+class Reporter {
+ public:
+  // `append` keeps what the JSON file holds. PermissionDenied: a file cannot be written.
+  static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
+
+  void Say(absl::string_view line) { display_.Say(line); }
+
+  absl::Status Step(const StepReport& report, const PassMeters& meters);
+  // A batch of a validation, shown as Step() shows one and told to no file.
+  void Test(const StepReport& report, const PassMeters& meters);
+  absl::Status Validation(int64_t epoch, int64_t step, const PassMeters& meters);
+  absl::Status Epoch(const EpochReport& report);
+
+ private:
+  Reporter(int64_t print_freq, JsonLines json, std::optional<EventFile> events)
+      : print_freq_(print_freq), json_(std::move(json)), events_(std::move(events)) {}
+  bool IsDue(const StepReport& report) const;
+  void Show(const std::string& prefix, const StepReport& report, const PassMeters& meters);
+  absl::Status Curve(absl::string_view tag, int64_t step, double value);
+
+  int64_t print_freq_;
+  Display display_;
+  JsonLines json_;
+  std::optional<EventFile> events_;
+};
+
+}  // namespace lockstep::examples::imagenet
+
+#endif  // LOCKSTEP_EXAMPLES_IMAGENET_REPORTER_H_

@@ -1,0 +1,283 @@
+// The trainer as its users run it: a program with flags.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/data/testing/jpeg_files.h"
+#include "lockstep/examples/fashion_mnist/testing/program.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using launch::testing::Eventually;
+using launch::testing::NewFolder;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using testing::Program;
+using testing::RunProgram;
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// 10 batches of 4 to an epoch, for two ranks or one.
+Words Small(const std::string& folder) {
+  return {"--dummy",
+          "--dummy-train-images=40",
+          "--dummy-val-images=13",
+          "--image-size=16",
+          "--num-classes=7",
+          "-b4",
+          "-p1",
+          "--lr=0.01",
+          "--seed=3",
+          "-j2",
+          "--checkpoint-dir=" + folder,
+          "--json-file=" + folder + "json"};
+}
+
+Words Train(const Words& flags) { return Words{getenv("TRAIN")} + flags; }
+
+Words OnRanks(int ranks, const Words& flags) {
+  return Words{getenv("LAUNCH"), absl::StrCat("--nproc_per_node=", ranks)} + Train(flags);
+}
+
+std::vector<nlohmann::json> Events(const std::string& folder, const std::string& event) {
+  std::vector<nlohmann::json> found;
+  std::ifstream file(folder + "json");
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_discarded() && json["event"] == event) found.push_back(json);
+  }
+  return found;
+}
+
+checkpoint::Value Loaded(const std::string& path) {
+  const absl::StatusOr<checkpoint::Value> value = checkpoint::Load(path);
+  EXPECT_TRUE(value.ok()) << value.status();
+  return value.ok() ? *value : checkpoint::Value();
+}
+
+// What two ranks came to in two epochs that nothing interrupted.
+const std::string& WholeRun() {
+  static const std::string* const folder = [] {
+    auto* made = new std::string(NewFolder());
+    int code;
+    const std::string output = RunProgram(OnRanks(2, Small(*made) + Words{"--epochs=2"}), &code);
+    EXPECT_EQ(code, 0) << output;
+    EXPECT_THAT(output, HasSubstr("Epoch: [1][10/10]\tTime "));
+    EXPECT_THAT(output, HasSubstr(" *   Acc@1 "));
+    return made;
+  }();
+  return *folder;
+}
+
+TEST(Train, TellsWhatItDoesAndValidatesEveryImageOnce) {
+  const auto steps = Events(WholeRun(), "step"), validations = Events(WholeRun(), "validation");
+  ASSERT_EQ(steps.size(), 20);
+  EXPECT_EQ(steps[19]["epoch"], 1);
+  EXPECT_EQ(steps[19]["batch"], 10);
+  ASSERT_EQ(validations.size(), 2);
+  EXPECT_EQ(validations[1]["images"], 13);
+  EXPECT_EQ(Events(WholeRun(), "epoch").size(), 2);
+}
+
+TEST(Train, ACheckpointHasWhatPythonsExampleReads) {
+  const checkpoint::Value file = Loaded(WholeRun() + "checkpoint.pt");
+  EXPECT_EQ(*checkpoint::GetInt(file, "epoch"), 2);
+  EXPECT_EQ(*checkpoint::GetString(file, "arch"), "resnet18");
+  EXPECT_TRUE(checkpoint::GetTensor(file, {"state_dict", "layer1.0.conv1.weight"}).ok());
+  EXPECT_TRUE(checkpoint::GetDict(file, {"optimizer", "state"}).ok());
+  EXPECT_EQ(*checkpoint::GetInt(file, {"scheduler", "last_epoch"}), 2);
+  const double best = checkpoint::GetTensor(file, "best_acc1")->item<double>();
+  const auto validations = Events(WholeRun(), "validation");
+  EXPECT_EQ(best, std::max(validations[0]["acc1"].get<double>(), validations[1]["acc1"].get<double>()));
+  const checkpoint::Value model_best = Loaded(WholeRun() + "model_best.pt");
+  EXPECT_EQ(checkpoint::GetTensor(model_best, "best_acc1")->item<double>(), best);
+}
+
+TEST(Train, EvaluatesACheckpointToWhatTrainingFound) {
+  const std::string folder = NewFolder();
+  for (const int ranks : {1, 3}) {
+    int code;
+    const std::string output =
+        RunProgram(OnRanks(ranks, Small(folder) + Words{"-e", "-b3", "--resume", WholeRun() + "checkpoint.pt"}), &code);
+    ASSERT_EQ(code, 0) << output;
+    const auto found = Events(folder, "validation"), expected = Events(WholeRun(), "validation");
+    EXPECT_EQ(found.back()["acc1"], expected.back()["acc1"]) << output;
+    EXPECT_EQ(found.back()["acc5"], expected.back()["acc5"]);
+    EXPECT_NEAR(found.back()["loss"].get<double>(), expected.back()["loss"].get<double>(), 1e-3);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder + "checkpoint.pt"));
+}
+
+// Until `count` steps are told.
+void AwaitSteps(const std::string& folder, size_t count) {
+  EXPECT_TRUE(Eventually([&] { return Events(folder, "step").size() >= count; }, absl::Seconds(60)));
+}
+
+TEST(Train, KilledInMidEpochItResumesToTheSameBits) {
+  const std::string folder = NewFolder();
+  const Words flags = Small(folder) + Words{"--epochs=2", "--checkpoint-every=3"};
+  Program run(OnRanks(2, flags));
+  AwaitSteps(folder, 14);
+  ASSERT_EQ(run.Ranks().size(), 2) << run.Output();
+  kill(run.Ranks().at(1), SIGKILL);
+  EXPECT_EQ(run.Wait(), 128 + SIGKILL);
+  int code;
+  const std::string resumed = RunProgram(OnRanks(2, flags + Words{"--resume=" + folder + "checkpoint.pt"}), &code);
+  ASSERT_EQ(code, 0) << resumed;
+  EXPECT_THAT(resumed, HasSubstr("checkpoint.pt' (epoch 1, "));
+  EXPECT_THAT(resumed, Not(HasSubstr(", 0 of 10 batches done)")));
+  EXPECT_TRUE(checkpoint::Identical(Loaded(WholeRun() + "checkpoint.pt"), Loaded(folder + "checkpoint.pt")));
+}
+
+TEST(Train, ASignalSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
+  const std::string folder = NewFolder();
+  const Words flags = Small(folder) + Words{"--epochs=2"};
+  Program run(OnRanks(2, flags));
+  AwaitSteps(folder, 5);
+  kill(run.pid(), SIGUSR1);  // the launcher's
+  EXPECT_EQ(run.Wait(), 75) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr("stopped by a signal; go on with --resume=" + folder + "/checkpoint.pt"));
+  int code;
+  const std::string resumed = RunProgram(
+      Train(flags + Words{"--resume=" + folder + "checkpoint.pt", "--epochs=1", "--dist-backend=gloo"}), &code);
+  EXPECT_EQ(code, 0) << resumed;
+  EXPECT_THAT(resumed, HasSubstr("Epoch: [0][10/10]"));
+  EXPECT_EQ(*checkpoint::GetInt(Loaded(folder + "checkpoint.pt"), "epoch"), 1);
+}
+
+TEST(Train, StartsItsOwnRanksWhichSaveWhenTheirParentIsToldToEnd) {
+  const std::string folder = NewFolder();
+  Program run(Train(Small(folder) + Words{"--multiprocessing-distributed", "--cpu-ranks=2"}));
+  AwaitSteps(folder, 3);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Wait(), 75) << run.Output();
+  EXPECT_TRUE(std::filesystem::exists(folder + "checkpoint.pt"));
+}
+
+// All that can be switched on at once on the CPU.
+TEST(Train, OptionsTrainTogether) {
+  const std::string folder = NewFolder();
+  int code;
+  const std::string output = RunProgram(
+      OnRanks(2, Small(folder) + Words{"--epochs=2", "--amp=bf16", "--channels-last", "--accum-steps=3",
+                                       "--ema-decay=0.9", "--label-smoothing=0.1", "--schedule=cosine",
+                                       "--warmup-epochs=1", "--tensorboard-dir=" + folder + "events",
+                                       "--trace-file=" + folder + "trace", "--trace-begin=2", "--trace-steps=2"}),
+      &code);
+  ASSERT_EQ(code, 0) << output;
+  const auto steps = Events(folder, "step");
+  ASSERT_EQ(steps.size(), 20);
+  EXPECT_NEAR(steps[0]["lr"].get<double>(), 0.01 * 0.01, 1e-12);
+  EXPECT_NEAR(steps[19]["lr"].get<double>(), 0.01, 1e-12);
+  const checkpoint::Value file = Loaded(folder + "checkpoint.pt");
+  EXPECT_FALSE(checkpoint::Identical(*checkpoint::Get(file, "state_dict"), *checkpoint::Get(file, "model_ema")));
+  EXPECT_FALSE(std::filesystem::is_empty(folder + "events"));
+  const auto trace = nlohmann::json::parse(launch::testing::ReadFile(folder + "trace"), nullptr, false);
+  EXPECT_TRUE(trace.is_array() && trace.size() > 100);
+}
+
+// Two classes of `images` JPEGs each.
+void WriteImages(const std::string& folder, const std::string& split, int images) {
+  for (int i = 0; i < 2 * images; ++i) {
+    const std::string directory = absl::StrCat(folder, split, i % 2 == 0 ? "/cat/" : "/dog/");
+    std::filesystem::create_directories(directory);
+    data::testing::JpegOptions options;
+    options.size = {30 + i % 5, 40};
+    options.flat = {static_cast<uint8_t>(i % 2 == 0 ? 20 : 230), 128, 128};
+    std::ofstream(absl::StrCat(directory, i, ".jpg"), std::ios::binary) << data::testing::Jpeg(options);
+  }
+}
+
+TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
+  const std::string data = NewFolder(), folder = NewFolder();
+  WriteImages(data, "train", 24);
+  WriteImages(data, "val", 5);
+  const Words flags = {data,
+                       "--image-size=24",
+                       "-b8",
+                       "-p1",
+                       "--lr=0.01",
+                       "--seed=3",
+                       "--epochs=2",
+                       "--channels-last",
+                       "--checkpoint-dir=" + folder,
+                       "--json-file=" + folder + "json"};
+  int code;
+  std::string output = RunProgram(OnRanks(2, flags), &code);
+  ASSERT_EQ(code, 0) << output;
+  EXPECT_EQ(Events(folder, "validation").back()["images"], 10);
+  EXPECT_GT(Events(folder, "epoch").back()["acc1"], 80) << output;
+  EXPECT_EQ(checkpoint::GetTensor(Loaded(folder + "checkpoint.pt"), {"state_dict", "fc.weight"})->size(0), 2);
+
+  std::ofstream(data + "train/dog/1.jpg") << "no image";
+  output = RunProgram(Train(flags), &code);
+  EXPECT_EQ(code, 1);
+  EXPECT_THAT(output, HasSubstr("train/dog/1.jpg: "));
+  output = RunProgram(Train(flags + Words{"--max-skipped=1", "--epochs=1"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("rank 0 skipped: "));
+}
+
+TEST(Train, ADryRunWritesNothing) {
+  const std::string folder = NewFolder();
+  int code;
+  const std::string output = RunProgram(OnRanks(2, Small(folder) + Words{"--dry-run"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("dry run: 2 ranks on the CPU, 40 training and 13 validation images of 7 classes, 10 "
+                                "batches of 2 x 2 an epoch; loss of the first batch "));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+// Runs the trainer, which must fail quickly with one line that has `message`.
+void ExpectError(const Words& flags, const std::string& message) {
+  int code;
+  std::string output = RunProgram(Train(flags), &code);
+  EXPECT_EQ(code, 1) << output;
+  EXPECT_THAT(output, HasSubstr(message));
+}
+
+TEST(Train, BadFlagsAreNamed) {
+  ExpectError({"--no-such-flag"}, "unknown command line flag 'no_such_flag'");
+  ExpectError({}, "train: expected the folder of the images, or --dummy");
+  ExpectError({"a", "b"}, "train: unexpected argument \"b\"");
+  ExpectError({"--dummy", "-a", "resnet19"}, "train: --arch=resnet19: expected one of resnet18, ");
+  ExpectError({"--dummy", "--amp=int8"}, "train: --amp=int8: expected bf16 or fp16");
+  ExpectError({"--dummy", "--seed=x"}, "train: --seed=x: expected a whole number");
+  ExpectError({"--dummy", "--world-size=2"}, "train: --world-size=2: expected --rank with it");
+  ExpectError({"--dummy", "--amp=fp16", "--checkpoint-dir=" + NewFolder()},
+              "train: --amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
+  ExpectError({"--dummy", "--gpu=99", "--checkpoint-dir=" + NewFolder()},
+              "train: --gpu=99: expected one of this machine's ");
+}
+
+TEST(Train, ACheckpointOfAnotherModelOrSeedIsRefused) {
+  const Words resume = Small(NewFolder()) + Words{"--resume=" + WholeRun() + "checkpoint.pt"};
+  ExpectError(resume + Words{"-a", "resnet34"},
+              "checkpoint.pt: it is of another model: expected arch \"resnet34\", found \"resnet18\"");
+  ExpectError(resume + Words{"--seed=4"}, "checkpoint.pt: DistributedSampler::Restore: seed: expected 4, found 3");
+  ExpectError(resume + Words{"--num-classes=8"}, "fc.weight");
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet

@@ -1,0 +1,38 @@
+// A program's lines on standard output and, on a terminal, a bar below them.
+
+#ifndef LOCKSTEP_EXAMPLES_PROGRAM_DISPLAY_H_
+#define LOCKSTEP_EXAMPLES_PROGRAM_DISPLAY_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lockstep::examples {
+
+// For one thread.
+class Display {
+ public:
+  Display();
+
+  // Whether standard output is a terminal.
+  bool terminal() const { return terminal_; }
+
+  // Prints a line, in the place of the bar if there is one.
+  void Say(absl::string_view line);
+
+  // On a terminal "`before` [####....] 12/50  `after`" in the place of the bar before, ten times a second at the most
+  // but for the last one. Elsewhere nothing. Requires: 0 <= done <= all, all > 0.
+  void Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after);
+
+ private:
+  void EraseBar();
+
+  bool terminal_;
+  bool bar_shown_ = false;
+  absl::Time last_bar_;
+};
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_PROGRAM_DISPLAY_H_

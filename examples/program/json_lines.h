@@ -1,0 +1,33 @@
+// What a program tells of itself to other programs: one JSON object a line.
+
+#ifndef LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
+#define LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
+
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep::examples {
+
+class JsonLines {
+ public:
+  // `path` is the value of the flag `flag`, which errors name; empty: nothing is written. `append` keeps what the file
+  // holds, as for a run that is resumed. PermissionDenied: it cannot be written.
+  static absl::StatusOr<JsonLines> Create(absl::string_view flag, const std::string& path, bool append);
+
+  // One object, without a line break in it; it is in the file when this returns. DataLoss: it could not be written.
+  absl::Status Write(const std::string& json);
+
+ private:
+  JsonLines() = default;
+
+  std::string name_;  // "--flag=path"; empty: none
+  std::ofstream file_;
+};
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
