@@ -24,6 +24,16 @@ Range Needed(int64_t source, int64_t resized, Range window) {
   return {first.first, last.first + last.count - first.first};
 }
 
+// Rounded, a half away from 0.
+int64_t Divide(int64_t value, int64_t denominator) { return (value + denominator / 2) / denominator; }
+
+Range Shrunk(Range range, int64_t denominator) {
+  // The pixel that has the first of `range` is in the smaller image, whatever is rounded.
+  const int64_t end = std::max(Divide(range.first + range.size, denominator), range.first / denominator + 1);
+  const int64_t first = std::min(Divide(range.first, denominator), end - 1);
+  return {first, end - first};
+}
+
 }  // namespace
 
 Geometry WholeImage(ImageSize image) {
@@ -44,6 +54,14 @@ Rectangle NeededSource(const Geometry& geometry) {
   const Range rows = Needed(source.height, geometry.resized.height, {window.top, window.height});
   const Range columns = Needed(source.width, geometry.resized.width, {window.left, window.width});
   return {source.top + rows.first, source.left + columns.first, rows.size, columns.size};
+}
+
+Geometry Shrunk(const Geometry& geometry, int64_t denominator) {
+  const Range rows = Shrunk(Range{geometry.source.top, geometry.source.height}, denominator);
+  const Range columns = Shrunk(Range{geometry.source.left, geometry.source.width}, denominator);
+  Geometry shrunk = geometry;
+  shrunk.source = {rows.first, columns.first, rows.size, columns.size};
+  return shrunk;
 }
 
 }  // namespace lockstep::data

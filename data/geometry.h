@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_DATA_GEOMETRY_H_
 #define LOCKSTEP_DATA_GEOMETRY_H_
 
+#include <cstdint>
+
 #include "lockstep/data/image.h"
 
 namespace lockstep::data {
@@ -25,6 +27,10 @@ Rectangle VisibleWindow(const Geometry& geometry);
 // The part of `source` that the window is made of, as a rectangle of the image: what has to be decoded. Empty where
 // nothing of the window is visible.
 Rectangle NeededSource(const Geometry& geometry);
+
+// `geometry` with its source where it is in the image at 1/denominator of its size: in whole pixels of that, the
+// nearest ones, and at least one each way. The size to resize to stays, and what is made of it.
+Geometry Shrunk(const Geometry& geometry, int64_t denominator);
 
 }  // namespace lockstep::data
 

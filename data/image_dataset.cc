@@ -2,6 +2,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,14 @@ namespace {
 
 // Far more than an image that may be decoded has: a file's size alone must not take the memory of training.
 constexpr int64_t kMostFileBytes = int64_t{1} << 30;
+
+// Has the image decoded as small as can be without that the resize magnifies it, and returns `geometry` for that.
+absl::StatusOr<Geometry> Shrink(ImageDecoder& decoder, const Geometry& geometry) {
+  const int64_t ratio =
+      std::min(geometry.source.height / geometry.resized.height, geometry.source.width / geometry.resized.width);
+  LOCKSTEP_ASSIGN_OR_RETURN(const ShrunkImage image, decoder.Shrink(std::max<int64_t>(ratio, 1)));
+  return Shrunk(geometry, image.denominator);
+}
 
 }  // namespace
 
@@ -53,18 +63,21 @@ class ImageDataset::Readers {
   std::vector<std::unique_ptr<Reader>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
-ImageDataset::ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDecoderOptions& options)
-    : folder_(std::move(folder)), transform_(std::move(transform)), readers_(std::make_unique<Readers>(options)) {}
+ImageDataset::ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDatasetOptions& options)
+    : folder_(std::move(folder)),
+      transform_(std::move(transform)),
+      scaled_decode_(options.scaled_decode),
+      readers_(std::make_unique<Readers>(options.decoder)) {}
 
 ImageDataset::~ImageDataset() = default;
 ImageDataset::ImageDataset(ImageDataset&&) noexcept = default;
 ImageDataset& ImageDataset::operator=(ImageDataset&&) noexcept = default;
 
 absl::StatusOr<ImageDataset> ImageDataset::Create(ImageFolder folder, ImageTransform transform,
-                                                  const ImageDecoderOptions& options) {
-  if (options.max_pixels < 1) {
+                                                  const ImageDatasetOptions& options) {
+  if (options.decoder.max_pixels < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ImageDataset: expected max_pixels of at least 1, found ", options.max_pixels));
+        absl::StrCat("ImageDataset: expected max_pixels of at least 1, found ", options.decoder.max_pixels));
   }
   return ImageDataset(std::move(folder), std::move(transform), options);
 }
@@ -100,7 +113,10 @@ absl::StatusOr<at::Tensor> ImageDataset::Image(const std::string& path, Reader& 
                                                const at::Tensor& into) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, ReadWholeFile(path, kMostFileBytes, reader.file));
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, reader.decoder.Open(bytes));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Geometry geometry, transform_.Draw(size, random));
+  LOCKSTEP_ASSIGN_OR_RETURN(Geometry geometry, transform_.Draw(size, random));
+  if (scaled_decode_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(geometry, Shrink(reader.decoder, geometry));
+  }
   const Rectangle needed = NeededSource(geometry);
   ImageView view;
   if (needed.height > 0) {

@@ -17,6 +17,16 @@
 
 namespace lockstep::data {
 
+struct ImageDatasetOptions {
+  ImageDecoderOptions decoder;
+  // Decode a JPEG file at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size at which the part that is resized has no
+  // fewer pixels than the result, either way. The draws stay; the pixels are Pillow's no more, and the part's edges are
+  // moved to whole pixels of the smaller image, so by up to half a pixel of the result. Photographs of 3000 x 2000 and
+  // 0.9 MB go to RandomResizedCrop(224) in 10 ms each, on one core, instead of 15: unpacking the file, which remains,
+  // is most of it.
+  bool scaled_decode = false;
+};
+
 // The samples of an ImageFolder, decoded and transformed: torchvision's ImageFolder(root, transform).
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(ImageFolder folder, ImageFolder::Create("imagenet/train"));
@@ -28,7 +38,7 @@ namespace lockstep::data {
 class ImageDataset : public Dataset {
  public:
   static absl::StatusOr<ImageDataset> Create(ImageFolder folder, ImageTransform transform,
-                                             const ImageDecoderOptions& options = {});
+                                             const ImageDatasetOptions& options = {});
   ~ImageDataset() override;
   ImageDataset(ImageDataset&&) noexcept;
   ImageDataset& operator=(ImageDataset&&) noexcept;
@@ -51,7 +61,7 @@ class ImageDataset : public Dataset {
   struct Reader;
   class Readers;
 
-  ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDecoderOptions& options);
+  ImageDataset(ImageFolder folder, ImageTransform transform, const ImageDatasetOptions& options);
 
   absl::Status CheckIndex(int64_t index) const;
   absl::StatusOr<at::Tensor> Image(int64_t index, at::Generator& random, const at::Tensor& into) const;
@@ -60,6 +70,7 @@ class ImageDataset : public Dataset {
 
   ImageFolder folder_;
   ImageTransform transform_;
+  bool scaled_decode_;
   std::unique_ptr<Readers> readers_;
 };
 

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/data/testing/jpeg_files.h"
+#include "lockstep/data/testing/png_files.h"
 
 namespace lockstep::data {
 namespace {
@@ -44,7 +45,7 @@ class ImageDatasetTest : public ::testing::Test {
 
   std::string Path(int64_t index) const { return absl::StrCat(root_, "/", index / 3, "/", index, ".jpg"); }
 
-  ImageDataset Open(std::vector<Transform> steps, const ImageDecoderOptions& options = {}) const {
+  ImageDataset Open(std::vector<Transform> steps, const ImageDatasetOptions& options = {}) const {
     return ImageDataset::Create(ImageFolder::Create(root_).value(), ImageTransform::Create(std::move(steps)).value(),
                                 options)
         .value();
@@ -101,6 +102,70 @@ TEST_F(ImageDatasetTest, WritesTheSameIntoABatch) {
   EXPECT_TRUE(targets.equal(at::tensor({0, 0, 0, 1, 1, 1}, at::kLong)));
 }
 
+ImageDatasetOptions Scaled() {
+  ImageDatasetOptions options;
+  options.scaled_decode = true;
+  return options;
+}
+
+// Of slopes between 4 x 6 random colours.
+std::string Photograph() {
+  const ImageSize size = {600, 896};
+  const at::Tensor colors = at::rand({1, 3, 4, 6}, Seeded(0)) * 255;
+  const at::Tensor image = at::upsample_bilinear2d(colors, {size.height, size.width}, true)[0];
+  const at::Tensor bytes = image.permute({1, 2, 0}).to(at::kByte).contiguous();
+  testing::JpegOptions options;
+  options.size = size;
+  options.sampling = {{2, 2}};
+  options.pixels.assign(bytes.const_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>() + bytes.numel());
+  return testing::Jpeg(options);
+}
+
+// In levels of 256, on average. Expects the same size and draws, and other pixels.
+double DifferenceOfScaled(const ImageDataset& exact, const ImageDataset& scaled, uint64_t seed) {
+  at::Generator random = Seeded(seed), same_random = Seeded(seed);
+  const at::Tensor image = exact.Get(0, random)->data, other = scaled.Get(0, same_random)->data;
+  EXPECT_EQ(image.sizes(), other.sizes());
+  EXPECT_FALSE(image.equal(other));
+  EXPECT_TRUE(random.get_state().equal(same_random.get_state()));
+  return (image - other).abs().mean().item<double>() * 255;
+}
+
+// A part that does not begin and end with a pixel of the smaller image is moved by up to half of one.
+TEST_F(ImageDatasetTest, ScaledDecodeGivesNearlyTheSameImageFromTheSameDraws) {
+  WriteFile(Path(0), Photograph());
+  const std::vector<Transform> random_part = {RandomResizedCrop(64), RandomHorizontalFlip()};
+  const ImageDataset exact = Open(random_part), scaled = Open(random_part, Scaled());
+  for (uint64_t seed = 0; seed < 10; ++seed) EXPECT_LT(DifferenceOfScaled(exact, scaled, seed), 2) << seed;
+}
+
+TEST_F(ImageDatasetTest, ScaledDecodeKeepsAWholeImageInItsPlace) {
+  WriteFile(Path(0), Photograph());
+  const std::vector<Transform> steps = {Resize(64), CenterCrop(56)};
+  EXPECT_LT(DifferenceOfScaled(Open(steps), Open(steps, Scaled()), 0), 0.5);
+}
+
+// The image is 30 x 60.
+TEST_F(ImageDatasetTest, ScaledDecodeNeedsTwiceThePixelsOfTheResultEachWay) {
+  const auto is_exact = [&](ImageSize result) {
+    return ImageOf(Open({Resize(result)}), 0, 0).equal(ImageOf(Open({Resize(result)}, Scaled()), 0, 0));
+  };
+  EXPECT_FALSE(is_exact({15, 30}));
+  EXPECT_TRUE(is_exact({16, 30}));
+  EXPECT_TRUE(is_exact({15, 31}));
+  EXPECT_TRUE(is_exact({45, 90}));
+}
+
+TEST_F(ImageDatasetTest, ScaledDecodeIsExactForOtherFormats) {
+  std::string rows;
+  for (int row = 0; row < 40; ++row) {
+    rows += '\0';
+    for (int i = 0; i < 60 * 3; ++i) rows += static_cast<char>(i * row);
+  }
+  WriteFile(Path(0), testing::Png({{40, 60}}, rows));
+  EXPECT_TRUE(ImageOf(Open({Resize(10)}), 0, 0).equal(ImageOf(Open({Resize(10)}, Scaled()), 0, 0)));
+}
+
 TEST_F(ImageDatasetTest, RefusesAPlaceOfAnotherSizeAndNamesTheFile) {
   at::Generator random = Seeded(0);
   at::Tensor image = at::zeros({3, 24, 25}), target = at::zeros({}, at::kLong);
@@ -138,7 +203,7 @@ TEST_F(ImageDatasetTest, NamesAFileThatIsDamagedOrGoneAndReadsTheNext) {
 }
 
 TEST_F(ImageDatasetTest, RefusesImagesWithMorePixelsThanAllowed) {
-  const absl::Status status = WhyNot(Open(Train(), {1000}), 0);
+  const absl::Status status = WhyNot(Open(Train(), {{1000}}), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("0.jpg: "));
 }
@@ -157,8 +222,9 @@ TEST_F(ImageDatasetTest, RefusesAnIndexOutOfRange) {
 }
 
 TEST_F(ImageDatasetTest, RefusesALimitThatAllowsNoImage) {
-  EXPECT_EQ(ImageDataset::Create(ImageFolder::Create(root_).value(), ImageTransform::Create({}).value(), {0}).status(),
-            absl::InvalidArgumentError("ImageDataset: expected max_pixels of at least 1, found 0"));
+  EXPECT_EQ(
+      ImageDataset::Create(ImageFolder::Create(root_).value(), ImageTransform::Create({}).value(), {{0}}).status(),
+      absl::InvalidArgumentError("ImageDataset: expected max_pixels of at least 1, found 0"));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "lockstep/data/image_decoder.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +17,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr int64_t kBytesShown = 8;
+constexpr int64_t kJpegDenominators[] = {8, 4, 2, 1};
 
 absl::Status UnknownFormat(absl::string_view bytes) {
   if (bytes.empty()) return absl::InvalidArgumentError("expected an image, found an empty file");
@@ -29,6 +32,15 @@ absl::Status CheckSize(const ImageSize& size, int64_t max_pixels) {
   return absl::ResourceExhaustedError(absl::StrCat("expected an image of at most ", max_pixels,
                                                    " pixels (max_pixels), found one of ", size.width, "x",
                                                    size.height));
+}
+
+absl::Status NothingOpen() {
+  return absl::FailedPreconditionError("expected Open() to have succeeded since the last Decode()");
+}
+
+int64_t JpegDenominator(int64_t at_most) {
+  return *std::find_if(std::begin(kJpegDenominators), std::end(kJpegDenominators),
+                       [&](int64_t denominator) { return denominator <= at_most; });
 }
 
 bool Contains(const ImageSize& size, const Rectangle& part) {
@@ -49,14 +61,18 @@ struct ImageDecoder::Decoders {
   JpegDecoder jpeg;
   PngDecoder png;
   LeptonicaDecoder leptonica;
-  ImageSize size;  // of the open image; 0 by 0: none is
+  ImageSize size;  // of the open image, as it will be decoded; 0 by 0: none is
   std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
+  std::function<absl::StatusOr<ShrunkImage>(int64_t)> shrink;
 
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
+  absl::StatusOr<ShrunkImage> ShrinkJpeg(int64_t denominator);
 };
 
 absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) {
+  shrink = [this](int64_t) { return ShrunkImage{1, size}; };
   if (JpegDecoder::Recognises(bytes)) {
+    shrink = [this](int64_t denominator) { return ShrinkJpeg(denominator); };
     decode = [this](const Rectangle& wanted) { return jpeg.Decode(wanted); };
     return jpeg.Open(bytes);
   }
@@ -69,6 +85,14 @@ absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) 
     return leptonica.Open(bytes);
   }
   return UnknownFormat(bytes);
+}
+
+absl::StatusOr<ShrunkImage> ImageDecoder::Decoders::ShrinkJpeg(int64_t denominator) {
+  ShrunkImage image;
+  image.denominator = JpegDenominator(denominator);
+  LOCKSTEP_ASSIGN_OR_RETURN(image.size, jpeg.Shrink(image.denominator));
+  size = image.size;
+  return image;
 }
 
 ImageDecoder::ImageDecoder(const ImageDecoderOptions& options)
@@ -84,10 +108,16 @@ absl::StatusOr<ImageSize> ImageDecoder::Open(absl::string_view bytes) {
   return decoders_->size = size;
 }
 
+absl::StatusOr<ShrunkImage> ImageDecoder::Shrink(int64_t denominator) {
+  if (decoders_->size.height == 0) return NothingOpen();
+  if (denominator < 1)
+    return absl::InvalidArgumentError(absl::StrCat("expected a denominator of at least 1, found ", denominator));
+  return decoders_->shrink(denominator);
+}
+
 absl::StatusOr<ImageView> ImageDecoder::Decode(const Rectangle& wanted) {
   const ImageSize size = std::exchange(decoders_->size, ImageSize{});
-  if (size.height == 0)
-    return absl::FailedPreconditionError("expected Open() to have succeeded since the last Decode()");
+  if (size.height == 0) return NothingOpen();
   LOCKSTEP_RETURN_IF_ERROR(CheckPart(size, wanted));
   return decoders_->decode(wanted);
 }

@@ -17,6 +17,12 @@ struct ImageDecoderOptions {
   int64_t max_pixels = 178'956'970;
 };
 
+// What ImageDecoder::Shrink() makes of an image.
+struct ShrunkImage {
+  int64_t denominator = 1;
+  ImageSize size;  // that of the image divided by the denominator, rounded up
+};
+
 // Decodes one image after another, each only where it is wanted. For one thread; memory is kept from image to image.
 //
 //   ImageDecoder decoder;
@@ -51,6 +57,14 @@ class ImageDecoder {
   // InvalidArgument: of no known format, or of a kind of it that is not read. ResourceExhausted: more pixels than
   // max_pixels. DataLoss: damaged, or JPEG that is truncated anywhere, whether or not the wanted part is there.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
+
+  // Has the image decoded at 1/denominator of its size: of those its format can do, by the largest denominator that is
+  // at most `denominator`. JPEG can do 1, 2, 4 and 8, the faster the smaller, with the pixels that libjpeg gives at
+  // that scale. Other formats can do 1. Before Decode(), for which the image is then the smaller one. Of several calls
+  // the last counts.
+  //
+  // InvalidArgument: `denominator` is not positive. FailedPrecondition: as Decode().
+  absl::StatusOr<ShrunkImage> Shrink(int64_t denominator);
 
   // Decodes `wanted`, a part of the image with at least one pixel, and some pixels around it. Once after each Open().
   // The view is valid until the next call.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/data/internal/libjpeg.h"
 #include "lockstep/data/testing/decoded.h"
 #include "lockstep/data/testing/jpeg_files.h"
 
@@ -53,40 +55,79 @@ class Random {
   std::minstd_rand engine_;
 };
 
-void ExpectEveryPartToEqualTheWhole(const std::string& file, const ImageSize& size) {
+// What libjpeg makes of a whole file of one or of three colours.
+std::vector<uint8_t> ByLibjpeg(const std::string& file, int64_t denominator) {
+  jpeg_decompress_struct jpeg;
+  jpeg_error_mgr errors;
+  jpeg.err = jpeg_std_error(&errors);  // which ends the program
+  jpeg_create_decompress(&jpeg);
+  jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  jpeg_read_header(&jpeg, TRUE);
+  jpeg.out_color_space = JCS_RGB;
+  jpeg.scale_denom = denominator;
+  jpeg_start_decompress(&jpeg);
+  std::vector<uint8_t> pixels(jpeg.output_height * jpeg.output_width * 3);
+  while (jpeg.output_scanline < jpeg.output_height) {
+    JSAMPROW row = pixels.data() + jpeg.output_scanline * jpeg.output_width * 3;
+    jpeg_read_scanlines(&jpeg, &row, 1);
+  }
+  jpeg_destroy_decompress(&jpeg);
+  return pixels;
+}
+
+ImageSize ShrunkSize(const ImageSize& size, int64_t denominator) {
+  return {(size.height + denominator - 1) / denominator, (size.width + denominator - 1) / denominator};
+}
+
+void ExpectPartsToEqual(const std::vector<uint8_t>& whole, const ImageSize& size, const std::string& file,
+                        int64_t denominator) {
   ImageDecoder decoder;
   Random random;
-  const std::vector<uint8_t> whole = Pixels(decoder, file, Whole(size));
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 10; ++i) {
     const Rectangle part = random.PartOf(size);
-    ASSERT_EQ(Pixels(decoder, file, part), Part(whole, size, part))
+    ASSERT_EQ(Pixels(decoder, file, part, denominator), Part(whole, size, part))
         << part.width << "x" << part.height << " at (" << part.left << ", " << part.top << ") of " << size.width << "x"
-        << size.height;
+        << size.height << ", shrunk by " << denominator;
   }
+}
+
+// At every scale.
+void ExpectEveryPartToEqualTheWhole(const std::string& file, const ImageSize& full_size) {
+  ImageDecoder decoder;
+  for (const int64_t denominator : {1, 2, 4, 8}) {
+    const ImageSize size = ShrunkSize(full_size, denominator);
+    ExpectPartsToEqual(Pixels(decoder, file, Whole(size), denominator), size, file, denominator);
+  }
+}
+
+void ExpectEveryPartToBeLibjpegs(const std::string& file, const ImageSize& full_size) {
+  for (const int64_t denominator : {1, 2, 4, 8})
+    ExpectPartsToEqual(ByLibjpeg(file, denominator), ShrunkSize(full_size, denominator), file, denominator);
 }
 
 // Of images whose colours are sampled so, of many sizes.
-void ExpectPartsToEqualTheWholeWith(const std::vector<ImageSize>& sampling) {
-  for (const ImageSize& size : {ImageSize{1, 1}, {5, 3}, {16, 16}, {40, 33}, {33, 70}, {130, 19}, {97, 210}}) {
+void ExpectPartsToBeLibjpegsWith(const std::vector<ImageSize>& sampling) {
+  for (const ImageSize& size :
+       {ImageSize{1, 1}, {5, 3}, {16, 16}, {40, 33}, {33, 70}, {130, 19}, {97, 210}, {229, 411}}) {
     JpegOptions options;
     options.size = size;
     options.sampling = sampling;
-    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
+    ExpectEveryPartToBeLibjpegs(Jpeg(options), options.size);
     options.restart_interval = 2;
-    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
+    ExpectEveryPartToBeLibjpegs(Jpeg(options), options.size);
     options.progressive = true;
-    ExpectEveryPartToEqualTheWhole(Jpeg(options), options.size);
+    ExpectEveryPartToBeLibjpegs(Jpeg(options), options.size);
   }
 }
 
-TEST(ImageDecoder, EveryPartOf444HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 1}}); }
-TEST(ImageDecoder, EveryPartOf422HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 2}}); }
-TEST(ImageDecoder, EveryPartOf420HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{2, 2}}); }
-TEST(ImageDecoder, EveryPartOf440HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{2, 1}}); }
-TEST(ImageDecoder, EveryPartOf411HasThePixelsOfTheWhole) { ExpectPartsToEqualTheWholeWith({{1, 4}}); }
-TEST(ImageDecoder, EveryPartOfUnevenSamplingHasThePixelsOfTheWhole) {
-  ExpectPartsToEqualTheWholeWith({{2, 2}, {2, 1}, {1, 2}});
-  ExpectPartsToEqualTheWholeWith({{1, 1}, {2, 2}, {2, 2}});
+TEST(ImageDecoder, EveryPartOf444IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{1, 1}}); }
+TEST(ImageDecoder, EveryPartOf422IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{1, 2}}); }
+TEST(ImageDecoder, EveryPartOf420IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{2, 2}}); }
+TEST(ImageDecoder, EveryPartOf440IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{2, 1}}); }
+TEST(ImageDecoder, EveryPartOf411IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{1, 4}}); }
+TEST(ImageDecoder, EveryPartOfUnevenSamplingIsLibjpegsAtEveryScale) {
+  ExpectPartsToBeLibjpegsWith({{2, 2}, {2, 1}, {1, 2}});
+  ExpectPartsToBeLibjpegsWith({{1, 1}, {2, 2}, {2, 2}});
 }
 
 TEST(ImageDecoder, EveryPartOfEveryColourSpaceHasThePixelsOfTheWhole) {
@@ -97,20 +138,20 @@ TEST(ImageDecoder, EveryPartOfEveryColourSpaceHasThePixelsOfTheWhole) {
   }
 }
 
-TEST(ImageDecoder, EveryPartOfAProgressiveFileThatLacksScansHasThePixelsOfTheWhole) {
+TEST(ImageDecoder, EveryPartOfAProgressiveFileThatLacksScansIsLibjpegsAtEveryScale) {
   JpegOptions options;
   options.size = {97, 110};
   options.progressive = true;
   const std::string file = Jpeg(options);
   const size_t third_scan = file.find("\xff\xda", file.find("\xff\xda", file.find("\xff\xda") + 1) + 1);
-  ExpectEveryPartToEqualTheWhole(file.substr(0, third_scan) + "\xff\xd9", options.size);
+  ExpectEveryPartToBeLibjpegs(file.substr(0, third_scan) + "\xff\xd9", options.size);
 }
 
 std::vector<uint8_t> PixelOf(JpegColors colors, const std::vector<uint8_t>& stored) {
   JpegOptions options;
   options.size = {1, 1};
   options.colors = colors;
-  options.flat = stored;
+  options.pixels = stored;
   options.quality = 100;
   ImageDecoder decoder;
   return Pixels(decoder, Jpeg(options), {0, 0, 1, 1});
@@ -217,6 +258,55 @@ TEST(ImageDecoder, WhatIsNoImageIsNamedByItsFirstBytes) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "expected JPEG, PNG, BMP, PNM, TIFF or WebP, found a file that begins with the bytes 3c68746d6c3e3c62");
+}
+
+ShrunkImage ShrinkOf(const std::string& file, int64_t denominator) {
+  ImageDecoder decoder;
+  EXPECT_EQ(decoder.Open(file).status(), absl::OkStatus());
+  return decoder.Shrink(denominator).value();
+}
+
+TEST(ImageDecoder, ShrinksByThePowerOfTwoUpToEightThatIsAtMostWhatIsAskedFor) {
+  const std::map<int64_t, int64_t> denominators = {
+      {1, 1}, {2, 2}, {3, 2}, {4, 4}, {7, 4}, {8, 8}, {int64_t{1} << 40, 8}};
+  for (const auto& [asked, found] : denominators) {
+    const ShrunkImage image = ShrinkOf(Jpeg(), asked);
+    EXPECT_EQ(image.denominator, found);
+    EXPECT_EQ(image.size.height, (37 + found - 1) / found);
+    EXPECT_EQ(image.size.width, (53 + found - 1) / found);
+  }
+}
+
+TEST(ImageDecoder, TheLastOfSeveralShrinksCounts) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  ASSERT_TRUE(decoder.Open(file).ok());
+  ASSERT_TRUE(decoder.Shrink(8).ok());
+  ASSERT_EQ(decoder.Shrink(2)->size.width, 27);
+  EXPECT_EQ(decoder.Decode({18, 26, 1, 1}).status(), absl::OkStatus());
+  ASSERT_TRUE(decoder.Open(file).ok());
+  EXPECT_EQ(decoder.Decode({36, 52, 1, 1}).status(), absl::OkStatus());
+}
+
+TEST(ImageDecoder, AShrunkImageEndsWhereItsSizeSays) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  ASSERT_TRUE(decoder.Open(file).ok());
+  ASSERT_TRUE(decoder.Shrink(4).ok());
+  EXPECT_EQ(decoder.Decode({9, 13, 1, 2}).status(),
+            absl::InvalidArgumentError("expected a part of an image of 14x10, found 2x1 at (13, 9)"));
+}
+
+TEST(ImageDecoder, ShrinkTakesAnOpenImageAndAPositiveDenominator) {
+  const std::string file = Jpeg();
+  ImageDecoder decoder;
+  const absl::Status nothing_open =
+      absl::FailedPreconditionError("expected Open() to have succeeded since the last Decode()");
+  EXPECT_EQ(decoder.Shrink(2).status(), nothing_open);
+  ASSERT_TRUE(decoder.Open(file).ok());
+  EXPECT_EQ(decoder.Shrink(0).status(), absl::InvalidArgumentError("expected a denominator of at least 1, found 0"));
+  ASSERT_TRUE(decoder.Decode({0, 0, 37, 53}).ok());
+  EXPECT_EQ(decoder.Shrink(2).status(), nothing_open);
 }
 
 TEST(ImageDecoder, APartThatIsNotInTheImageIsRefused) {

@@ -29,6 +29,17 @@ std::vector<uint8_t> PngPixels(const PngOptions& options, const std::vector<int>
   return Pixels(decoder, Png(options, Bytes(rows)), testing::Whole(options.size));
 }
 
+TEST(ImageFormats, WhatIsNoJpegIsNotShrunk) {
+  const std::string file = Png({{2, 1}}, Bytes({0, 1, 2, 3, 0, 4, 5, 6}));
+  ImageDecoder decoder;
+  ASSERT_TRUE(decoder.Open(file).ok());
+  const ShrunkImage image = decoder.Shrink(8).value();
+  EXPECT_EQ(image.denominator, 1);
+  EXPECT_EQ(image.size.height, 2);
+  EXPECT_EQ(image.size.width, 1);
+  EXPECT_THAT(Pixels(decoder, file, testing::Whole(image.size), 8), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
 TEST(ImageFormats, PngOfRgbKeepsItsColours) {
   EXPECT_THAT(PngPixels({{2, 1}}, {0, 1, 2, 3, 0, 4, 5, 6}), ElementsAre(1, 2, 3, 4, 5, 6));
 }

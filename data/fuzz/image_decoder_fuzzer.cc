@@ -1,7 +1,8 @@
-// Any bytes as an image file: what is decoded covers what was wanted, is memory that may be read, and is the same
-// whichever part is wanted.
+// Any bytes as an image file, at any scale: what is decoded covers what was wanted, is memory that may be read, and is
+// the same whichever part is wanted.
 
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -49,19 +50,31 @@ std::vector<uint8_t> Copy(const ImageView& view, const Rectangle& part) {
   return pixels;
 }
 
+absl::StatusOr<ImageSize> Open(ImageDecoder& decoder, absl::string_view bytes, int64_t denominator) {
+  const absl::StatusOr<ImageSize> size = decoder.Open(bytes);
+  if (!size.ok()) return size;
+  Require(size->height > 0 && size->width > 0 && size->height * size->width <= kMaxPixels, "the size is within limits");
+  const absl::StatusOr<ShrunkImage> image = decoder.Shrink(denominator);
+  Require(image.ok() && image->denominator <= denominator, "what is open can be shrunk");
+  Require(image->size.height == (size->height + image->denominator - 1) / image->denominator, "so is the height");
+  Require(image->size.width == (size->width + image->denominator - 1) / image->denominator, "so is the width");
+  return image->size;
+}
+
 void Check(absl::string_view bytes) {
   ImageDecoderOptions options;
   options.max_pixels = kMaxPixels;
   ImageDecoder decoder(options);
-  const absl::StatusOr<ImageSize> size = decoder.Open(bytes);
+  const uint32_t seed = std::accumulate(bytes.begin(), bytes.end(), uint32_t{0});
+  const int64_t denominator = int64_t{1} << seed % 4;
+  const absl::StatusOr<ImageSize> size = Open(decoder, bytes, denominator);
   if (!size.ok()) return;
-  Require(size->height > 0 && size->width > 0 && size->height * size->width <= kMaxPixels, "the size is within limits");
-  const Rectangle part = PartOf(*size, bytes.size() + static_cast<uint8_t>(bytes[bytes.size() / 2]));
+  const Rectangle part = PartOf(*size, seed / 4);
   absl::StatusOr<ImageView> view = decoder.Decode(part);
   if (!view.ok()) return;
   CheckCovers(*view, *size, part);
   const std::vector<uint8_t> pixels = Copy(*view, part);
-  Require(decoder.Open(bytes).ok(), "it opens again");
+  Require(Open(decoder, bytes, denominator).ok(), "it opens again");
   view = decoder.Decode({0, 0, size->height, size->width});
   Require(!view.ok() || Copy(*view, part) == pixels, "a part has the pixels of the whole");
 }

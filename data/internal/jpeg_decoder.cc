@@ -11,8 +11,9 @@
 namespace lockstep::data {
 namespace {
 
-// Upsampling of colour looks at a pixel's neighbours, and has another rule for images of less than 5 columns. With so
-// many more columns decoded on each side, it makes of the wanted ones what it makes of them in the whole image.
+// Upsampling of colour looks at a pixel's neighbours, at any scale, and has another rule for images of less than 5
+// columns. With so many more columns decoded on each side, it makes of the wanted ones what it makes of them in the
+// whole image.
 constexpr int64_t kMargin = 8;
 
 // A scan takes few bytes of a file and time for the whole image. Encoders write about ten.
@@ -102,6 +103,13 @@ absl::StatusOr<ImageSize> JpegDecoder::Open(absl::string_view bytes) {
   return ImageSize{jpeg_.image_height, jpeg_.image_width};
 }
 
+absl::StatusOr<ImageSize> JpegDecoder::Shrink(int64_t denominator) {
+  jpeg_.scale_num = 1;
+  jpeg_.scale_denom = denominator;
+  LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::ComputeSize));
+  return ImageSize{jpeg_.output_height, jpeg_.output_width};
+}
+
 absl::StatusOr<ImageView> JpegDecoder::Decode(const Rectangle& wanted) {
   covers_ = wanted;
   LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::Start));
@@ -147,6 +155,8 @@ void JpegDecoder::ReadHeader() {
   jpeg_.src = &source_;
   jpeg_read_header(&jpeg_, TRUE);
 }
+
+void JpegDecoder::ComputeSize() { jpeg_calc_output_dimensions(&jpeg_); }
 
 void JpegDecoder::Start() {
   jpeg_.mem->max_memory_to_use = kSpareMemory + kMemoryPerPixel * jpeg_.image_width * jpeg_.image_height;

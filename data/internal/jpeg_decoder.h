@@ -22,7 +22,8 @@ struct JpegErrors : jpeg_error_mgr {
   enum { kLibjpegs, kTruncated, kTooManyScans } kind;  // kLibjpegs: the fields of jpeg_error_mgr say more
 };
 
-// One image after another. Its steps: Open(), the caller's look at the size, Decode(). For one thread.
+// One image after another. Its steps: Open(), the caller's look at the size, if wanted Shrink(), Decode(). For one
+// thread.
 class JpegDecoder {
  public:
   JpegDecoder() = default;
@@ -38,6 +39,9 @@ class JpegDecoder {
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
+  // Has the image decoded at 1/denominator, which is 1, 2, 4 or 8, and returns the size it then has.
+  absl::StatusOr<ImageSize> Shrink(int64_t denominator);
+
  private:
   // Runs `step`. An error inside libjpeg abandons it by longjmp, so its frame and what it calls hold no objects that
   // have destructors; the memory is libjpeg's, freed by Close().
@@ -45,6 +49,7 @@ class JpegDecoder {
   absl::Status Failure();
 
   void ReadHeader();
+  void ComputeSize();
   void Start();
   void CropColumns();
   void ReadRows();

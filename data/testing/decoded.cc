@@ -7,8 +7,10 @@ namespace lockstep::data::testing {
 
 Rectangle Whole(const ImageSize& size) { return {0, 0, size.height, size.width}; }
 
-std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted) {
+std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted,
+                            int64_t denominator) {
   EXPECT_EQ(decoder.Open(file).status(), absl::OkStatus());
+  EXPECT_EQ(decoder.Shrink(denominator).status(), absl::OkStatus());
   const absl::StatusOr<ImageView> view = decoder.Decode(wanted);
   EXPECT_EQ(view.status(), absl::OkStatus());
   std::vector<uint8_t> pixels;

@@ -16,8 +16,10 @@ namespace lockstep::data::testing {
 // All of an image of `size`.
 Rectangle Whole(const ImageSize& size);
 
-// The bytes of `wanted`, row by row. Fails the test, and is empty, where there is an error.
-std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted);
+// The bytes of `wanted`, row by row, of the image shrunk by `denominator`. Fails the test, and is empty, where there is
+// an error.
+std::vector<uint8_t> Pixels(ImageDecoder& decoder, const std::string& file, const Rectangle& wanted,
+                            int64_t denominator = 1);
 
 // What opening `file` and decoding the whole of it returns.
 absl::Status ErrorOf(const std::string& file, const ImageDecoderOptions& options = {});

@@ -53,14 +53,14 @@ uint8_t Sample(int64_t y, int64_t x, int component, uint32_t noise) {
   return static_cast<uint8_t>((slope & 0xff) * 3 / 4 + noise % 64);
 }
 
-void WriteRows(jpeg_compress_struct& jpeg, const std::vector<uint8_t>& flat) {
+void WriteRows(jpeg_compress_struct& jpeg, const std::vector<uint8_t>& pixels) {
   std::minstd_rand noise(jpeg.image_width * 1000 + jpeg.image_height);
   std::vector<uint8_t> row(jpeg.image_width * jpeg.input_components);
   while (jpeg.next_scanline < jpeg.image_height) {
     for (size_t i = 0; i < row.size(); ++i) {
       const int component = i % jpeg.input_components;
-      row[i] = flat.empty() ? Sample(jpeg.next_scanline, i / jpeg.input_components, component, noise() >> 8)
-                            : flat[component];
+      row[i] = pixels.empty() ? Sample(jpeg.next_scanline, i / jpeg.input_components, component, noise() >> 8)
+                              : pixels[jpeg.next_scanline * row.size() + i];
     }
     JSAMPROW rows = row.data();
     jpeg_write_scanlines(&jpeg, &rows, 1);
@@ -79,7 +79,7 @@ std::string Jpeg(const JpegOptions& options) {
   jpeg_mem_dest(&jpeg, &bytes, &size);
   Configure(jpeg, options);
   jpeg_start_compress(&jpeg, TRUE);
-  WriteRows(jpeg, options.flat);
+  WriteRows(jpeg, options.pixels);
   jpeg_finish_compress(&jpeg);
   std::string result(reinterpret_cast<const char*>(bytes), size);
   jpeg_destroy_compress(&jpeg);

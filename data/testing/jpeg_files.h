@@ -20,11 +20,12 @@ struct JpegOptions {
   std::vector<ImageSize> sampling = {};
   int quality = 90;
   bool progressive = false;
-  std::vector<uint8_t> flat = {};  // if given, every pixel's colours: as many as `colors` has, of CMYK as stored
-  int restart_interval = 0;        // in blocks of all colours; 0: no markers
+  // If given, the colours of each pixel, row by row: as many as `colors` has, of CMYK as stored.
+  std::vector<uint8_t> pixels = {};
+  int restart_interval = 0;  // in blocks of all colours; 0: no markers
 };
 
-// The contents of a JPEG file of smooth colours and some noise, the same for the same options.
+// The contents of a JPEG file: if no pixels are given, of smooth colours and some noise, the same for the same options.
 std::string Jpeg(const JpegOptions& options = {});
 
 // `jpeg` with another size in its header.

@@ -2,6 +2,8 @@
 // itself:
 //
 //   ./bazelw run //tools/bench:image_loader -- --data=FOLDER [--workers=2] [--batch_size=64] [--epochs=3]
+//
+// --scaled_decode is ImageDatasetOptions'.
 
 #include <fstream>
 #include <iostream>
@@ -28,6 +30,7 @@ DEFINE_int32(workers, 2, "threads that load");
 DEFINE_int64(batch_size, 64, "images a batch");
 DEFINE_int64(prefetch, 2, "batches ahead");
 DEFINE_int64(epochs, 3, "how often, each measured by itself");
+DEFINE_bool(scaled_decode, false, "decode large images smaller: faster, and other pixels");
 
 namespace lockstep {
 namespace {
@@ -40,7 +43,9 @@ absl::StatusOr<data::ImageDataset> MakeDataset() {
   LOCKSTEP_ASSIGN_OR_RETURN(
       data::ImageTransform transform,
       data::ImageTransform::Create({data::RandomResizedCrop(224), data::RandomHorizontalFlip()}, format));
-  return data::ImageDataset::Create(std::move(folder), std::move(transform));
+  data::ImageDatasetOptions options;
+  options.scaled_decode = FLAGS_scaled_decode;
+  return data::ImageDataset::Create(std::move(folder), std::move(transform), options);
 }
 
 int64_t ResidentBytes() {
