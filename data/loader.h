@@ -23,8 +23,8 @@ struct LoaderOptions {
   int64_t batch_size = 1;
   bool drop_last = false;  // Leave out the last batch where it is short.
   int num_workers = 2;     // Threads that make examples, at least 1. All work on the next batch first.
-  // Batches that are made, or being made, beyond the one that Next() gave last, at least 1: this many and one are in
-  // memory, whatever num_workers is.
+  // Batches that are made, or being made, beyond the one that Next() gave last, at least 1. There is memory for two
+  // more, whatever num_workers is: that one, and the one that takes its place in the caller's hands.
   int64_t prefetch = 2;
   int64_t seed = 0;  // Of augmentation. The same on every rank: an example's augmentation then follows its index.
   // How many examples of an epoch may fail. One that fails is left out of its batch, which is smaller by it; one more
