@@ -56,7 +56,8 @@ class ImageDecoder {
   // The view is valid until the next call.
   //
   // Of JPEG, what is above and beside `wanted` is only unpacked, and what is below not even that; of a progressive one,
-  // all is unpacked. Of other formats the whole image is decoded.
+  // all is unpacked. Of other formats the whole image is decoded. Takes 3 bytes a pixel of what the view covers, of
+  // CMYK 4, and for a progressive file 2 for each sample of the whole: at max_pixels, in 100 scans, 1.8 s and 0.5 GB.
   //
   // InvalidArgument: `wanted` is no such part. FailedPrecondition: no Open() before it that went well. DataLoss:
   // damaged or truncated. ResourceExhausted: the file would take memory or time out of proportion, as one of more than

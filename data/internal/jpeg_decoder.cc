@@ -135,7 +135,8 @@ absl::Status JpegDecoder::Failure() {
                       absl::StrCat("libjpeg: ", message));
 }
 
-// One decompressor an image, for 2 microseconds: its tables would else serve the next image that lacks some.
+// One decompressor an image, 1.3 microseconds with the header: its tables would else serve the next image that lacks
+// some.
 void JpegDecoder::ReadHeader() {
   jpeg_.err = jpeg_std_error(&errors_);
   errors_.error_exit = Land;

@@ -12,7 +12,7 @@ namespace lockstep::data {
 // is truncated, or a marker is there that has no place after the first scan.
 //
 // Decoding a part of an image does not reach the file's end, so only this sees what Pillow, which does, finds there.
-// Takes 5 microseconds for 50 KB.
+// Takes 7 microseconds for 50 KB.
 absl::Status CheckJpegMarkers(absl::string_view bytes, size_t data);
 
 }  // namespace lockstep::data

@@ -44,7 +44,10 @@ def saved(image, kind, **options):
 
 def random_jpeg():
     mode = random.choice(["RGB", "RGB", "RGB", "L", "CMYK"])
-    options = {"quality": random.choice([5, 50, 75, 90, 95, 100]), "progressive": mode != "CMYK" and random.random() < 0.3}
+    options = {
+        "quality": random.choice([5, 50, 75, 90, 95, 100]),
+        "progressive": mode != "CMYK" and random.random() < 0.3,
+    }
     if mode == "RGB":
         options["keep_rgb"] = random.random() < 0.1
         options["subsampling"] = 0 if options["keep_rgb"] else random.choice([0, 1, 2])
@@ -77,7 +80,11 @@ def png(size, bits, colors, interlaced):
 def pngs(size):
     for mode in ("1", "L", "P", "LA", "RGB", "RGBA", "I;16"):
         yield saved(noise(mode, size), "PNG", optimize=True)
-    for colors, bits in [*itertools.product([0], [1, 2, 4, 8, 16]), *itertools.product([3], [1, 2, 4, 8]), *itertools.product([2, 4, 6], [8, 16])]:
+    for colors, bits in [
+        *itertools.product([0], [1, 2, 4, 8, 16]),
+        *itertools.product([3], [1, 2, 4, 8]),
+        *itertools.product([2, 4, 6], [8, 16]),
+    ]:
         yield png(size, bits, colors, 0)
         yield png(size, bits, colors, 1)
 
@@ -91,7 +98,13 @@ def other_formats(size):
     for mode in ("1", "L", "P", "RGB"):
         yield saved(noise(mode, size), "BMP")
     for mode in ("1", "L", "LA", "RGB", "I;16"):
-        for compression in (None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg" if mode in ("L", "RGB") else None):
+        for compression in (
+            None,
+            "tiff_lzw",
+            "tiff_adobe_deflate",
+            "packbits",
+            "jpeg" if mode in ("L", "RGB") else None,
+        ):
             yield saved(noise(mode, size), "TIFF", compression=compression)
     yield saved(noise("1", size), "TIFF", compression="group4")
 
@@ -166,13 +179,17 @@ class ImagePeerTest(unittest.TestCase):
     def test_progressive_jpeg_that_lacks_scans_is_smoothed_almost_alike(self):
         files = []
         for _ in range(100):
-            file = saved(photograph("RGB", [random.randint(20, 100), random.randint(20, 100)]), "JPEG", progressive=True)
+            file = saved(
+                photograph("RGB", [random.randint(20, 100), random.randint(20, 100)]), "JPEG", progressive=True
+            )
             scans = [i for i in range(len(file)) if file.startswith(b"\xff\xda", i)]
             files.append(file[: random.choice(scans[1:])] + b"\xff\xd9")
-        differences = []
+        same = 0
         for file, found in zip(files, self.decoded([(file, None) for file in files])):
-            differences.append(max(abs(a - b) for a, b in zip(pillows(file).tobytes(), found[1], strict=True)))
-        print(f"lacking scans: {differences.count(0)} of {len(files)} are the same, others within {max(differences)}", flush=True)
+            differences = [abs(a - b) for a, b in zip(pillows(file).tobytes(), found[1], strict=True)]
+            self.assertLess(sum(differences) / len(differences), 10)
+            same += not any(differences)
+        print(f"lacking scans: {same} of {len(files)} are the same", flush=True)
 
     def test_jpeg_with_exif_orientation_is_not_turned(self):
         exif = Image.Exif()
@@ -190,7 +207,9 @@ class ImagePeerTest(unittest.TestCase):
         for _ in range(500):
             file = bytearray(random_jpeg())
             for _ in range(random.choice([1, 2, 10])):
-                file[random.randrange(file.find(b"\xff\xda"), len(file) - 2)] = random.choice([0, 0xFF, random.randrange(256)])
+                file[random.randrange(file.find(b"\xff\xda"), len(file) - 2)] = random.choice(
+                    [0, 0xFF, random.randrange(256)]
+                )
             files.append(bytes(file))
         outcomes = {"the same": 0, "refused by both": 0, "refused by C++": 0}
         for file, found in zip(files, self.decoded([(file, None) for file in files])):

@@ -36,7 +36,9 @@ def any_steps(rng):
     edge = ("Resize", rng.randint(1, 90))
     exact = ("Resize", any_length(rng), any_length(rng))
     center = ("CenterCrop", size)
-    return rng.choice([[crop, flip], [edge, center], [flip, center], [exact, flip, center], [center, flip], [flip, flip], [exact]])
+    return rng.choice(
+        [[crop, flip], [edge, center], [flip, center], [exact, flip, center], [center, flip], [flip, flip], [exact]]
+    )
 
 
 def torchvisions(steps, finish):

@@ -4,7 +4,6 @@
 //   ./bazelw run //tools/bench:resnet -- [--setting=channels_last] [--batch=16] [--steps=5] [--threads=2]
 
 #include "lockstep/models/resnet.h"
-#include "lockstep/tools/bench/tune_allocator.h"
 
 #include <ATen/Parallel.h>
 #include <torch/optim/sgd.h>
@@ -27,6 +26,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/models/channels_last.h"
+#include "lockstep/tools/bench/tune_allocator.h"
 #include "nlohmann/json.hpp"
 
 DEFINE_string(setting, "float32", "float32, channels_last, bf16 (autocast) or channels_last_bf16");
