@@ -210,20 +210,20 @@ absl::StatusOr<std::vector<Value::Entry>> Learner::State() const {
 }
 
 absl::Status Learner::Restore(const Value& file) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
-  LOCKSTEP_RETURN_IF_ERROR(LoadPossiblyWrapped(*net_, state_dict));
+  LOCKSTEP_RETURN_IF_ERROR(RestoreWeights(file));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::GetDict(file, "optimizer"));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer_, optimizer));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value scheduler, checkpoint::GetDict(file, "scheduler"));
   LOCKSTEP_RETURN_IF_ERROR(scheduler_.LoadStateDict(scheduler));
-  return RestoreExtras(file);
+  const Value* const scaler = file.Find("scaler");
+  if (scaler == nullptr || !scaler_) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ToScalerState(*scaler));
+  return scaler_->LoadState(state);
 }
 
-absl::Status Learner::RestoreExtras(const Value& file) {
-  if (const Value* scaler = file.Find("scaler"); scaler != nullptr && scaler_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ToScalerState(*scaler));
-    LOCKSTEP_RETURN_IF_ERROR(scaler_->LoadState(state));
-  }
+absl::Status Learner::RestoreWeights(const Value& file) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
+  LOCKSTEP_RETURN_IF_ERROR(LoadPossiblyWrapped(*net_, state_dict));
   const Value* const average = file.Find("model_ema");
   if (average == nullptr || config_.ema_decay == 0) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(StartAverage());

@@ -80,6 +80,8 @@ class Learner {
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const;
   // Takes them from a checkpoint, Python's too, in which scaler and model_ema may be missing.
   absl::Status Restore(const checkpoint::Value& file);
+  // Of these the state_dict and model_ema alone, for what does not train on.
+  absl::Status RestoreWeights(const checkpoint::Value& file);
 
  private:
   Learner(const TrainConfig& config, c10::Device device, models::ImageClassifier net,
@@ -91,7 +93,6 @@ class Learner {
   absl::StatusOr<BatchResult> ForwardBackward(const torch::data::Example<>& batch, int64_t parts, bool last);
   absl::Status Step();
   absl::Status StartAverage();
-  absl::Status RestoreExtras(const checkpoint::Value& file);
 
   const TrainConfig config_;
   const c10::Device device_;

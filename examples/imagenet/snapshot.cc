@@ -53,7 +53,11 @@ absl::StatusOr<Position> Apply(const Value& file, const std::string& arch, Learn
   Position position;
   LOCKSTEP_ASSIGN_OR_RETURN(position.epoch, checkpoint::GetInt(file, "epoch"));
   LOCKSTEP_ASSIGN_OR_RETURN(position.best_acc1, BestTop1(file));
-  if (sampler != nullptr) LOCKSTEP_RETURN_IF_ERROR(RestoreSampler(file, *sampler));
+  if (sampler == nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(learner.RestoreWeights(file));
+    return position;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(RestoreSampler(file, *sampler));
   LOCKSTEP_RETURN_IF_ERROR(learner.Restore(file));
   return position;
 }

@@ -29,9 +29,9 @@ std::string BestPath(const std::string& directory);
 absl::Status SaveSnapshot(const std::string& directory, const std::string& arch, const Position& position,
                           const Learner& learner, const sampler::SamplerState& sampler, bool is_best);
 
-// Puts `learner` and `sampler` where the file says; no sampler (nullptr) is for what does not train on. A file of
-// Python's example has no "sampler": its epoch begins. InvalidArgument, naming what differs, for another arch, dataset
-// or seed; else what Load says. The number of ranks may be another.
+// Puts `learner` and `sampler` where the file says; without a sampler (nullptr) only the weights, for what does not
+// train on. A file of Python's example has no "sampler": its epoch begins. InvalidArgument, naming what differs, for
+// another arch, dataset or seed; else what Load says. The number of ranks may be another.
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, const std::string& arch, Learner& learner,
                                       sampler::DistributedSampler* sampler);
 

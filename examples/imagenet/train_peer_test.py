@@ -57,6 +57,26 @@ def validated_by_python(state_dict):
     return torch.nn.functional.cross_entropy(logits, targets).item(), hits[:, 0].sum().item(), hits.sum().item()
 
 
+def losses_of_python(epochs):
+    """Of Python's example on one rank, from the same seed."""
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    net = torchvision.models.resnet18(num_classes=CLASSES)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
+    data = torchvision.datasets.FakeData(TRAIN_IMAGES, (3, SIZE, SIZE), CLASSES, torchvision.transforms.ToTensor())
+    sampler = torch.utils.data.distributed.DistributedSampler(data, num_replicas=1, rank=0, seed=SEED)
+    losses = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for images, targets in torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler):
+            loss = torch.nn.functional.cross_entropy(net(images), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
 def events(path, kind):
     with open(path) as file:
         return [event for event in map(json.loads, file) if event["event"] == kind]
@@ -92,6 +112,12 @@ class TrainAgainstPython(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.temporary.cleanup()
+
+    def test_every_step_has_the_loss_that_python_has_to_the_bit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torchrun(1, [f"--checkpoint-dir={folder}", "--epochs=2", f"--json-file={folder}/json"])
+            ours = [event["loss"] for event in events(f"{folder}/json", "step")]
+        self.assertEqual(ours, losses_of_python(epochs=2))
 
     def test_torchvision_validates_the_checkpoint_to_the_same_numbers(self):
         loss, top1, top5 = validated_by_python(self.checkpoint["state_dict"])

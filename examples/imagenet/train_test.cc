@@ -119,7 +119,9 @@ TEST(Train, EvaluatesACheckpointToWhatTrainingFound) {
   for (const int ranks : {1, 3}) {
     int code;
     const std::string output =
-        RunProgram(OnRanks(ranks, Small(folder) + Words{"-e", "-b3", "--resume", WholeRun() + "checkpoint.pt"}), &code);
+        RunProgram(OnRanks(ranks, Small(folder) + Words{"-e", "-b3", "--schedule=cosine", "--seed=4", "--resume",
+                                                        WholeRun() + "checkpoint.pt"}),
+                   &code);
     ASSERT_EQ(code, 0) << output;
     const auto found = Events(folder, "validation"), expected = Events(WholeRun(), "validation");
     EXPECT_EQ(found.back()["acc1"], expected.back()["acc1"]) << output;
