@@ -1,6 +1,7 @@
 #include "lockstep/data/loader.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -25,10 +25,11 @@ struct TrainConfig {
   bool dummy = false;  // images of noise instead
   int64_t dummy_train_images = 1281167;
   int64_t dummy_val_images = 50000;
-  int64_t image_size = 224;  // height and width that the network gets
-  int64_t num_classes = 0;   // 0: as many as train/ has, 1000 for --dummy
-  int workers = 4;           // of a node: threads that make images
-  int64_t max_skipped = 0;   // images an epoch may do without because they cannot be read
+  int64_t image_size = 224;    // height and width that the network gets
+  int64_t num_classes = 0;     // 0: as many as train/ has, 1000 for --dummy
+  int workers = 4;             // of a node: threads that make images
+  int64_t max_skipped = 0;     // images an epoch may do without because they cannot be read
+  bool scaled_decode = false;  // of JPEGs larger than needed, for other pixels than Python's
 
   std::string arch = "resnet18";
   std::string pretrained;  // a .pt file whose parameters to start from

@@ -30,8 +30,10 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> MakeImages(data::ImageFolder fold
   format.std = data::kImageNetStd;
   if (config.channels_last) format.memory_format = at::MemoryFormat::ChannelsLast;
   LOCKSTEP_ASSIGN_OR_RETURN(data::ImageTransform transform, data::ImageTransform::Create(std::move(steps), format));
+  data::ImageDatasetOptions options;
+  options.scaled_decode = config.scaled_decode;
   LOCKSTEP_ASSIGN_OR_RETURN(data::ImageDataset images,
-                            data::ImageDataset::Create(std::move(folder), std::move(transform)));
+                            data::ImageDataset::Create(std::move(folder), std::move(transform), options));
   return std::make_unique<data::ImageDataset>(std::move(images));
 }
 

@@ -57,7 +57,7 @@ TEST(Learner, RanksAverageOnceAStepAndStayAlike) {
   config.ema_decay = 0.9;
   const std::vector<Example<>> batches = {Images(0), Images(1), Images(2)};
   EXPECT_TRUE(RunRanksOk(2, [&](ProcessGroup& group) {
-                const Example<> batch = batches[group.rank()];
+                const Example<>& batch = batches[group.rank()];
                 const std::unique_ptr<Learner> learner = Make(config, &group);
                 for (const bool last : {false, true}) EXPECT_TRUE(learner->Train(batch, 2, last).ok());
                 EXPECT_EQ(CheckAlike(learner->net()->parameters(), group), absl::OkStatus());

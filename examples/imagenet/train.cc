@@ -42,6 +42,7 @@ DEFINE_int64(image_size, 224, "Height and width that images are cropped to.");
 DEFINE_int64(num_classes, 0, "Of the network; 0: as many as train/ has, 1000 for --dummy.");
 DEFINE_int32(workers, 4, "-j: threads of a node that make images; its ranks share them.");
 DEFINE_int64(max_skipped, 0, "How many images of an epoch may be left out, and named, because they cannot be read.");
+DEFINE_bool(scaled_decode, false, "Decode large JPEGs at 1/2, 1/4 or 1/8: sooner, but not to Python's pixels.");
 
 DEFINE_string(arch, "resnet18", "-a: the network, by torchvision's name.");
 DEFINE_string(pretrained, "", "A .pt file whose parameters to start from, such as torchvision's.");
@@ -112,6 +113,7 @@ void TakeInput(TrainConfig& config) {
   config.dummy_train_images = FLAGS_dummy_train_images;
   config.dummy_val_images = FLAGS_dummy_val_images;
   config.image_size = FLAGS_image_size;
+  config.scaled_decode = FLAGS_scaled_decode;
   config.num_classes = FLAGS_num_classes;
   config.workers = FLAGS_workers;
   config.max_skipped = FLAGS_max_skipped;

@@ -206,7 +206,8 @@ void WriteImages(const std::string& folder, const std::string& split, int images
     std::filesystem::create_directories(directory);
     data::testing::JpegOptions options;
     options.size = {30 + i % 5, 40};
-    options.flat = {static_cast<uint8_t>(i % 2 == 0 ? 20 : 230), 128, 128};
+    options.colors = data::testing::JpegColors::kGrey;
+    options.pixels.assign(options.size.height * options.size.width, i % 2 == 0 ? 20 : 230);
     std::ofstream(absl::StrCat(directory, i, ".jpg"), std::ios::binary) << data::testing::Jpeg(options);
   }
 }
