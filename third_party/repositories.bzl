@@ -106,6 +106,14 @@ def lockstep_repositories():
     )
     _declare(
         system_library,
+        "lockstep_jemalloc",
+        package = "libjemalloc-dev",
+        headers = ["jemalloc/jemalloc.h"],
+        # A program need not name anything of it.
+        linkopts = ["-Wl,--push-state,--no-as-needed", "-ljemalloc", "-Wl,--pop-state"],
+    )
+    _declare(
+        system_library,
         "lockstep_leptonica",
         package = "libleptonica-dev",
         headers = ["leptonica/allheaders.h"],

@@ -12,6 +12,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gflags/gflags.h>
+#include <malloc.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -40,7 +41,6 @@
 #include "lockstep/ddp/statistics.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/bench/peak_memory.h"
-#include "lockstep/tools/bench/tune_allocator.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(case, "mlp_4x64/b32",
@@ -289,6 +289,15 @@ absl::Status RunOverheads(comm::ProcessGroup& group) {
   options.non_finite = ddp::NonFinite::kReport;
   return RunOverhead(group, "mlp_4x64/b32/bucket_view_hook_checks", kBlocks, Mlp4x64, BatchOf4x64(0), options,
                      ddp::hooks::AllReduce(&group));
+}
+
+// Keeps freed memory in the process: what MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_ and MALLOC_TOP_PAD_ are to the
+// peers, by TUNED in measuring.py.
+absl::Status TuneAllocator() {
+  if (mallopt(M_MMAP_THRESHOLD, 32 << 20) && mallopt(M_TRIM_THRESHOLD, 1 << 30) && mallopt(M_TOP_PAD, 64 << 20)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError("mallopt refused a threshold");
 }
 
 absl::Status RunRank() {

@@ -26,15 +26,12 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/models/channels_last.h"
-#include "lockstep/tools/bench/tune_allocator.h"
 #include "nlohmann/json.hpp"
 
 DEFINE_string(setting, "float32", "float32, channels_last, bf16 (autocast) or channels_last_bf16");
 DEFINE_int64(batch, 16, "images a step");
 DEFINE_int32(steps, 5, "steps that are timed, after one that is not; the figure is their median");
 DEFINE_int32(threads, 2, "LibTorch's intra-op threads");
-DEFINE_bool(tuned_allocator, false,
-            "keep freed memory in the process; THP_MEM_ALLOC_ENABLE=1 is LibTorch's half of it");
 
 namespace lockstep {
 namespace {
@@ -93,7 +90,6 @@ absl::Status Run() {
     return absl::InvalidArgumentError(absl::StrCat("--setting: ", FLAGS_setting, " is none; see --help"));
   if (FLAGS_batch < 1 || FLAGS_steps < 1 || FLAGS_threads < 1)
     return absl::InvalidArgumentError("--batch, --steps and --threads: expected positive numbers");
-  if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
   at::set_num_threads(FLAGS_threads);
   torch::manual_seed(7);
   return TorchStatus("resnet", [] {

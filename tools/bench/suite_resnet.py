@@ -3,11 +3,14 @@
 import statistics
 import sys
 
-from measuring import TUNED, lines_of, machine
+from measuring import lines_of, machine
 
 MARKS = ("<!-- measured resnet: begin -->", "<!-- measured resnet: end -->")
-# Timed in one process and round, after a step that is not.
-STEPS = 1
+# Timed in one process and round, after a step that is not; the figure of a process is their median.
+STEPS = 3
+PROGRAMS = ("ours", "python", "python_jemalloc")
+# What //base:jemalloc is to ours.
+JEMALLOC = {"LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": "dirty_decay_ms:-1"}
 # How PyTorch's ImageNet example runs; any other setting is tuning.
 EXAMPLE = "float32"
 
@@ -21,21 +24,16 @@ def check_arguments(arguments, parser):
 
 
 def settings_of(programs):
-    """Those that this processor has instructions for, with and without a tuned allocator."""
-    lines = lines_of([programs["python"], programs["resnet_python"], "settings"])
-    return [line["setting"] + allocator for allocator in ("", "+allocator") for line in lines]
+    """Those that this processor has instructions for."""
+    return [line["setting"] for line in lines_of([programs["python"], programs["resnet_python"], "settings"])]
 
 
 def run_program(programs, name, setting, batch):
-    setting, tuned, _ = setting.partition("+allocator")
     if name == "ours":
-        command = [programs["resnet"], f"--setting={setting}", f"--batch={batch}", f"--steps={STEPS}"]
-        # THP_MEM_ALLOC_ENABLE is LibTorch's own setting, which has no other way in.
-        environment = {"THP_MEM_ALLOC_ENABLE": TUNED["THP_MEM_ALLOC_ENABLE"]}
-        (line,) = lines_of(command + ["--tuned_allocator"], environment) if tuned else lines_of(command)
+        (line,) = lines_of([programs["resnet"], f"--setting={setting}", f"--batch={batch}", f"--steps={STEPS}"])
     else:
         command = [programs["python"], programs["resnet_python"], setting, str(batch), str(STEPS)]
-        (line,) = lines_of(command, TUNED if tuned else None)
+        (line,) = lines_of(command, JEMALLOC if name == "python_jemalloc" else None)
     return line
 
 
@@ -51,44 +49,38 @@ def measure(programs, rounds, batch):
     settings = settings_of(programs)
     for _ in range(rounds):
         for setting in settings:
-            lines = {name: run_program(programs, name, setting, batch) for name in ("ours", "python")}
+            lines = {name: run_program(programs, name, setting, batch) for name in PROGRAMS}
             check_losses(setting, [line["loss"] for line in lines.values()])
             for name, line in lines.items():
                 rates.setdefault((name, setting), []).append(line["images_per_second"])
     return {key: statistics.median(values) for key, values in rates.items()}
 
 
-def best_of(program, rates):
-    return max((setting for of, setting in rates if of == program), key=lambda setting: rates[program, setting])
-
-
 def comparisons(rates, batch):
-    """Every setting beside its like, and our best beside each of Python's."""
-    best = best_of("ours", rates)
-    settings = [setting for of, setting in rates if of == "ours"]
-    pairs = [(setting, setting) for setting in settings] + [(best, peer) for peer in settings if peer != best]
-    for mine, peer in pairs:
-        yield {
-            "suite": "resnet",
-            "case": f"resnet50/b{batch}/{mine}",
-            "ours": rates["ours", mine],
-            "peer_name": f"python_{peer}",
-            "peer": rates["python", peer],
-            "unit": "images/s",
-            "ratio": rates["ours", mine] / rates["python", peer],
-        }
+    """Every setting beside Python's, and our best beside all of them."""
+    best = max((key for key in rates if key[0] == "ours"), key=rates.get)
+    for mine in (key for key in rates if key[0] == "ours"):
+        for peer in (key for key in rates if key[0] != "ours" and (mine == best or key[1] == mine[1])):
+            yield {
+                "suite": "resnet",
+                "case": f"resnet50/b{batch}/{mine[1]}",
+                "ours": rates[mine],
+                "peer_name": "_".join(peer),
+                "peer": rates[peer],
+                "unit": "images/s",
+                "ratio": rates[mine] / rates[peer],
+            }
 
 
 def markdown(rates, rounds, batch):
-    steps = f"Images a second: medians of {rounds} rounds, steps of {batch} images"
-    out = [f"{machine()}; PyTorch 2.11.0. {steps}.", "", "| setting | ours | Python | times it |", "|---|---|---|---|"]
-    for setting in (setting for of, setting in rates if of == "ours"):
-        mine, peer = rates["ours", setting], rates["python", setting]
-        out.append(f"| {setting} | {mine:.2f} | {peer:.2f} | {mine / peer:.2f} |")
-    best, peers_best = best_of("ours", rates), best_of("python", rates)
-    eager, tuned = (rates["ours", best] / rates["python", setting] for setting in (EXAMPLE, peers_best))
-    against = f"{eager:.2f} times Python as the example runs it and {tuned:.2f} times its best, {peers_best}"
-    out += ["", f"Our best, {best}, is {against}."]
+    steps = f"Images a second: medians of {rounds} rounds of {STEPS} steps of {batch} images"
+    out = [f"{machine()}; PyTorch 2.11.0. {steps}.", "", f"| setting | {' | '.join(PROGRAMS)} |"]
+    out.append("|---" * (len(PROGRAMS) + 1) + "|")
+    for setting in dict.fromkeys(setting for _, setting in rates):
+        out.append(f"| {setting} | {' | '.join(f'{rates[name, setting]:.2f}' for name in PROGRAMS)} |")
+    best, peer = (max((key for key in rates if (key[0] == "ours") == ours), key=rates.get) for ours in (True, False))
+    against = f"{rates[best] / rates['python', EXAMPLE]:.2f} times Python as the example runs it"
+    out += ["", f"Our best, {best[1]}, is {against} and {rates[best] / rates[peer]:.2f} times its best, {'_'.join(peer)}."]
     return "\n".join(out)
 
 
