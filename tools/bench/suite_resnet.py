@@ -80,7 +80,10 @@ def markdown(rates, rounds, batch):
         out.append(f"| {setting} | {' | '.join(f'{rates[name, setting]:.2f}' for name in PROGRAMS)} |")
     best, peer = (max((key for key in rates if (key[0] == "ours") == ours), key=rates.get) for ours in (True, False))
     against = f"{rates[best] / rates['python', EXAMPLE]:.2f} times Python as the example runs it"
-    out += ["", f"Our best, {best[1]}, is {against} and {rates[best] / rates[peer]:.2f} times its best, {'_'.join(peer)}."]
+    out += [
+        "",
+        f"Our best, {best[1]}, is {against} and {rates[best] / rates[peer]:.2f} times its best, {'_'.join(peer)}.",
+    ]
     return "\n".join(out)
 
 
