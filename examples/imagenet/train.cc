@@ -162,7 +162,7 @@ absl::StatusOr<TrainConfig> ConfigFromFlags() {
 
 absl::StatusOr<c10::Device> ChooseDevice(const comm::RankEnvironment& environment) {
   if (FLAGS_gpu < 0) return RankDevices(environment)[0];
-  const int gpus = static_cast<int>(torch::cuda::device_count());
+  const c10::DeviceIndex gpus = torch::cuda::device_count();
   if (FLAGS_gpu >= gpus) return FlagError("gpu", FLAGS_gpu, absl::StrCat("one of this machine's ", gpus));
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(FLAGS_gpu));
 }
@@ -203,7 +203,7 @@ absl::StatusOr<launch::SpawnOptions> SpawnOptionsFromFlags() {
 
 absl::Status TrainInProcesses(const TrainConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(const launch::SpawnOptions options, SpawnOptionsFromFlags());
-  const int gpus = static_cast<int>(torch::cuda::device_count());
+  const c10::DeviceIndex gpus = torch::cuda::device_count();
   return launch::Spawn(
       gpus > 0 ? gpus : FLAGS_cpu_ranks, [&](int) { return TrainAsRank(config, -1, -1); }, options);
 }

@@ -27,7 +27,6 @@ namespace {
 using launch::testing::Eventually;
 using launch::testing::NewFolder;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 using ::testing::Not;
 using testing::Program;
 using testing::RunProgram;
