@@ -56,9 +56,14 @@ def measure(programs, rounds, batch):
     return {key: statistics.median(values) for key, values in rates.items()}
 
 
+def best_of(rates, ours):
+    """The (program, setting) that is fastest, of ours or of the others."""
+    return max((key for key in rates if (key[0] == "ours") == ours), key=rates.get)
+
+
 def comparisons(rates, batch):
     """Every setting beside Python's, and our best beside all of them."""
-    best = max((key for key in rates if key[0] == "ours"), key=rates.get)
+    best = best_of(rates, ours=True)
     for mine in (key for key in rates if key[0] == "ours"):
         for peer in (key for key in rates if key[0] != "ours" and (mine == best or key[1] == mine[1])):
             yield {
@@ -78,7 +83,7 @@ def markdown(rates, rounds, batch):
     out.append("|---" * (len(PROGRAMS) + 1) + "|")
     for setting in dict.fromkeys(setting for _, setting in rates):
         out.append(f"| {setting} | {' | '.join(f'{rates[name, setting]:.2f}' for name in PROGRAMS)} |")
-    best, peer = (max((key for key in rates if (key[0] == "ours") == ours), key=rates.get) for ours in (True, False))
+    best, peer = best_of(rates, ours=True), best_of(rates, ours=False)
     against = f"{rates[best] / rates['python', EXAMPLE]:.2f} times Python as the example runs it"
     out += [
         "",
