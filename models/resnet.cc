@@ -145,7 +145,8 @@ at::Tensor ResNetImpl::forward(const at::Tensor& images) {
   at::Tensor x = bn1_.forward(conv1_(images)).relu_();
   x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   for (torch::nn::Sequential& layer : layers_) x = layer->forward(x);
-  return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  x = at::adaptive_avg_pool2d(x, {1, 1});
+  return fc_((x.is_mkldnn() ? x.to_dense() : x).flatten(1));
 }
 
 ResNet ResNet18(int64_t num_classes, NormFactory norm) {

@@ -113,7 +113,9 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   void reset() override;
 
   // float [batch, 3, height, width] -> logits, float [batch, num_classes]. Any height and width; torchvision's weights
-  // are for 224.
+  // are for 224. On the CPU `images` may also be in oneDNN's blocked layout (images.to_mkldnn()): then so is all up to
+  // the last layer, forward and backward, where normalisation layers can take it, as BatchNorm's do. Parameters,
+  // gradients and logits are as ever.
   at::Tensor forward(const at::Tensor& images);
 
  private:

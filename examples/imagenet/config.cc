@@ -69,6 +69,13 @@ absl::Status CheckArch(const std::string& arch) {
   return FlagError("arch", arch, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
 }
 
+absl::Status CheckLayout(const TrainConfig& config) {
+  if (!config.mkldnn) return absl::OkStatus();
+  if (config.channels_last) return absl::InvalidArgumentError("expected --mkldnn or --channels-last, not both");
+  if (config.amp != Amp::kNone) return absl::InvalidArgumentError("--mkldnn computes in float32: expected no --amp");
+  return absl::OkStatus();
+}
+
 bool IsDirectory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
@@ -105,6 +112,7 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckShares(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
+  LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);
 }

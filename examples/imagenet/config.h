@@ -34,6 +34,7 @@ struct TrainConfig {
   std::string arch = "resnet18";
   std::string pretrained;  // a .pt file whose parameters to start from
   bool channels_last = false;
+  bool mkldnn = false;  // activations in oneDNN's blocked layout
   Amp amp = Amp::kNone;
   double ema_decay = 0;  // of the average of weights that is evaluated beside them; 0: there is none
 

@@ -72,6 +72,17 @@ TEST(Config, TheFolderOfImagesHasTrainAndVal) {
   EXPECT_EQ(error(), "");
 }
 
+TEST(Config, OneLayoutIsChosen) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.mkldnn = true; }), "");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.mkldnn = c.channels_last = true; }),
+            "expected --mkldnn or --channels-last, not both");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) {
+              c.mkldnn = true;
+              c.amp = Amp::kBFloat16;
+            }),
+            "--mkldnn computes in float32: expected no --amp");
+}
+
 TEST(Config, WhatOnlyValidatesNeedsNoFolderForCheckpoints) {
   EXPECT_EQ(ErrorOf([](TrainConfig& c) {
               c.checkpoint_dir = "/no/such";

@@ -90,6 +90,7 @@ int64_t Bytes(const std::vector<at::Tensor>& tensors) {
 
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const TrainConfig& config, int64_t num_classes,
                                                          c10::Device device) {
+  if (config.mkldnn && !device.is_cpu()) return absl::InvalidArgumentError("--mkldnn is for the CPU");
   LOCKSTEP_ASSIGN_OR_RETURN(std::optional<ddp::GradScaler> scaler, MakeScaler(config.amp, device));
   LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, MakeNet(config, num_classes, device));
   auto optimizer = std::make_unique<torch::optim::SGD>(
@@ -128,8 +129,8 @@ absl::Status Learner::StartAverage() {
 
 torch::data::Example<> Learner::OnDevice(const torch::data::Example<>& batch) const {
   const auto format = config_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-  return {batch.data.to(device_, /*non_blocking=*/true).contiguous(format),
-          batch.target.to(device_, /*non_blocking=*/true)};
+  const at::Tensor images = batch.data.to(device_, /*non_blocking=*/true).contiguous(format);
+  return {config_.mkldnn ? images.to_mkldnn() : images, batch.target.to(device_, /*non_blocking=*/true)};
 }
 
 at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const {

@@ -44,8 +44,8 @@ struct BatchResult {
 // Errors of LibTorch come as TorchStatus() gives them. For one thread.
 class Learner {
  public:
-  // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU; else what
-  // models::Make says.
+  // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU, --mkldnn
+  // with one; else what models::Make says.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const TrainConfig& config, int64_t num_classes,
                                                          c10::Device device);
   Learner(const Learner&) = delete;

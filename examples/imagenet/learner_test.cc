@@ -115,6 +115,21 @@ TEST(Learner, TheLearningRateWarmsUpAndFallsToATenthAfter30EpochsOrAlongACosine)
   EXPECT_NEAR(rate_after(50), 0.05, 1e-12);
 }
 
+TEST(Learner, OneDnnsLayoutHasTheSameLossesInOtherBits) {
+  TrainConfig config;
+  const auto plain = Make(config);
+  config.mkldnn = true;
+  const auto blocked = Make(config);
+  for (const bool trains : {false, true}) {
+    const auto loss = [&](Learner& learner) {
+      return (trains ? learner.Train(Images(1), 1, true) : learner.Evaluate(Images(1)))->loss;
+    };
+    const double expected = loss(*plain);
+    EXPECT_NEAR(loss(*blocked), expected, 1e-4 * expected) << trains;
+  }
+  EXPECT_GT(MaxDifference(Copy(*blocked), Copy(*plain)), 0) << "computed in the same layout";
+}
+
 TEST(Learner, HalfPrecisionOnTheCpuIsRefused) {
   TrainConfig config;
   config.amp = Amp::kHalf;

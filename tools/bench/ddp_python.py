@@ -4,16 +4,14 @@ VARIANT: local, ddp, ddp_bucket_view, ddp_noop_hook (the gradients of each rank 
 """
 
 import json
-import multiprocessing
-import os
 import statistics
 import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 import torchvision
+from measuring import run_ranks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 RANKS = 2
@@ -99,7 +97,7 @@ def run_overhead(name, hook, **options):
     print(json.dumps({"case": name, "seconds": statistics.median(differences)}), flush=True)
 
 
-def run_rank(rank, ranks, variant, cases, store):
+def run_rank(rank, ranks, store, variant, cases):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     if variant == "overhead":
@@ -114,17 +112,7 @@ def run_rank(rank, ranks, variant, cases, store):
 def main():
     variant, cases = sys.argv[1], [case for case in sys.argv[2].split(",") if case]
     ranks = 1 if variant == "overhead" else RANKS
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    # Forked, so that torch is imported once.
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = (ranks, variant, cases, os.path.join(folder, "store"))
-        processes = [fork.Process(target=run_rank, args=(rank, *arguments)) for rank in range(ranks)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-    sys.exit(max(abs(process.exitcode) for process in processes))
+    run_ranks(run_rank, ranks, variant, cases)
 
 
 if __name__ == "__main__":

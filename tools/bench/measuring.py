@@ -1,12 +1,14 @@
 """What the suites share."""
 
 import json
+import multiprocessing
 import os
 import pathlib
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 
 # What --tuned_allocator is for a program that has no flag for it: the same mallopt settings.
 TUNED = {
@@ -23,6 +25,22 @@ def lines_of(command, environment=None):
     if run.returncode:
         sys.exit(f"compare: {' '.join(map(str, command))} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def run_ranks(function, ranks, *arguments):
+    """function(rank, ranks, store, *arguments) in a process for each rank; `store` is a file where they can meet. Ends this one if one fails."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    # Forked, so that torch is imported once.
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        processes = [fork.Process(target=function, args=(rank, ranks, store, *arguments)) for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    if any(process.exitcode for process in processes):
+        sys.exit(1)
 
 
 def install(*packages):

@@ -1,22 +1,24 @@
 // Measures training steps of ResNet-50 on images in memory and prints a JSON line. Part of tools/bench:compare; by
 // itself:
 //
-//   ./bazelw run //tools/bench:resnet -- [--setting=channels_last] [--batch=16] [--steps=5] [--threads=2]
+//   ./bazelw run //tools/bench:resnet -- [--setting=mkldnn] [--ranks=2] [--batch=16] [--steps=5] [--threads=2]
 
 #include "lockstep/models/resnet.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,11 +26,19 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/ddp/amp/grad_scaler.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/models/channels_last.h"
+#include "lockstep/tools/launch/spawn.h"
 #include "nlohmann/json.hpp"
 
-DEFINE_string(setting, "float32", "float32, channels_last, bf16 (autocast) or channels_last_bf16");
+DEFINE_string(setting, "float32",
+              "float32, channels_last, mkldnn (images in oneDNN's blocked layout), bf16 (autocast), channels_last_bf16 "
+              "or channels_last_fp16 (with a gradient scaler; on a GPU)");
+DEFINE_string(device, "cpu", "or cuda, in a build with --config=cuda");
+DEFINE_int32(ranks, 1, "processes, which share the batch and the threads and train together by ddp; 1: without it");
 DEFINE_int64(batch, 16, "images a step");
 DEFINE_int32(steps, 5, "steps that are timed, after one that is not; the figure is their median");
 DEFINE_int32(threads, 2, "LibTorch's intra-op threads");
@@ -36,41 +46,59 @@ DEFINE_int32(threads, 2, "LibTorch's intra-op threads");
 namespace lockstep {
 namespace {
 
+using Forward = std::function<at::Tensor(const at::Tensor& images)>;
+
+bool ChannelsLast() { return absl::StartsWith(FLAGS_setting, "channels_last"); }
+bool Half() { return absl::EndsWith(FLAGS_setting, "fp16"); }
+
+models::ResNet MakeNet() {
+  models::ResNet net = models::ResNet50();
+  net->to(c10::Device(FLAGS_device));
+  if (ChannelsLast()) models::ToChannelsLast(*net);
+  return net;
+}
+
+at::Tensor MakeImages() {
+  const at::Tensor images = torch::randn({FLAGS_batch / FLAGS_ranks, 3, 224, 224}).to(c10::Device(FLAGS_device));
+  if (FLAGS_setting == "mkldnn") return images.to_mkldnn();
+  return ChannelsLast() ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
+}
+
 class Trainer {
  public:
-  Trainer(bool channels_last, bool bf16)
-      : bf16_(bf16),
-        net_(MakeNet(channels_last)),
-        images_(torch::randn({FLAGS_batch, 3, 224, 224})
-                    .contiguous(channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous)),
-        targets_(torch::randint(1000, {FLAGS_batch}, at::kLong)),
-        optimizer_(net_->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-4)) {}
+  Trainer(Forward forward, const std::vector<at::Tensor>& parameters, ddp::GradScaler scaler)
+      : forward_(std::move(forward)),
+        images_(MakeImages()),
+        targets_(torch::randint(1000, {images_.size(0)}, at::kLong).to(images_.device())),
+        optimizer_(parameters, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-4)),
+        scaler_(std::move(scaler)) {}
 
   double Step() {
     at::Tensor loss;
     {
-      std::optional<ddp::Autocast> autocast;
-      if (bf16_) autocast.emplace(at::kCPU, at::kBFloat16);
-      loss = at::cross_entropy_loss(net_(images_), targets_);
+      const ddp::Autocast autocast(images_.device().type(), Half() ? at::kHalf : at::kBFloat16,
+                                   Half() || absl::EndsWith(FLAGS_setting, "bf16"));
+      loss = at::cross_entropy_loss(forward_(images_), targets_);
     }
     optimizer_.zero_grad();
-    loss.backward();
-    optimizer_.step();
+    scaler_.Scale(loss).backward();
+    ThrowIfError(scaler_.Step(optimizer_).status());
+    ThrowIfError(scaler_.Update());
     return loss.item<double>();
   }
 
  private:
-  static models::ResNet MakeNet(bool channels_last) {
-    models::ResNet net = models::ResNet50();
-    if (channels_last) models::ToChannelsLast(*net);
-    return net;
-  }
-
-  const bool bf16_;
-  models::ResNet net_;
+  const Forward forward_;
   const at::Tensor images_, targets_;
   torch::optim::SGD optimizer_;
+  ddp::GradScaler scaler_;
 };
+
+absl::StatusOr<ddp::GradScaler> MakeScaler() {
+  ddp::GradScalerOptions options;
+  options.enabled = Half();
+  return ddp::GradScaler::Create(options);
+}
 
 nlohmann::json Measure(Trainer& trainer) {
   double loss = trainer.Step();
@@ -81,21 +109,47 @@ nlohmann::json Measure(Trainer& trainer) {
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
   }
   std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-  return {{"setting", FLAGS_setting}, {"images_per_second", FLAGS_batch / seconds[seconds.size() / 2]}, {"loss", loss}};
+  return {{"setting", FLAGS_setting},
+          {"ranks", FLAGS_ranks},
+          {"images_per_second", FLAGS_batch / seconds[seconds.size() / 2]},
+          {"loss", loss}};
+}
+
+absl::Status RunAlone() {
+  at::set_num_threads(FLAGS_threads);
+  torch::manual_seed(7);
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScaler scaler, MakeScaler());
+  return TorchStatus("resnet", [&] {
+    models::ResNet net = MakeNet();
+    Trainer trainer([&](const at::Tensor& images) { return net(images); }, net->parameters(), scaler);
+    std::cout << Measure(trainer) << std::endl;
+  });
+}
+
+absl::Status RunRank(int rank) {
+  at::set_num_threads(FLAGS_threads / FLAGS_ranks);
+  torch::manual_seed(7 + rank);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({}));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(MakeNet(), group.get()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScaler scaler, MakeScaler());
+  return TorchStatus("resnet", [&] {
+    Trainer trainer([&](const at::Tensor& images) { return wrapped(images); }, wrapped.parameters(), scaler);
+    const nlohmann::json result = Measure(trainer);  // ranks step together, so any one's times are all ranks'
+    if (rank == 0) std::cout << result << std::endl;
+  });
 }
 
 absl::Status Run() {
-  const std::vector<std::string> settings = {"float32", "channels_last", "bf16", "channels_last_bf16"};
+  const std::vector<std::string> settings = {"float32", "channels_last",      "mkldnn",
+                                             "bf16",    "channels_last_bf16", "channels_last_fp16"};
   if (std::count(settings.begin(), settings.end(), FLAGS_setting) == 0)
     return absl::InvalidArgumentError(absl::StrCat("--setting: ", FLAGS_setting, " is none; see --help"));
-  if (FLAGS_batch < 1 || FLAGS_steps < 1 || FLAGS_threads < 1)
-    return absl::InvalidArgumentError("--batch, --steps and --threads: expected positive numbers");
-  at::set_num_threads(FLAGS_threads);
-  torch::manual_seed(7);
-  return TorchStatus("resnet", [] {
-    Trainer trainer(absl::StartsWith(FLAGS_setting, "channels_last"), absl::EndsWith(FLAGS_setting, "bf16"));
-    std::cout << Measure(trainer) << std::endl;
-  });
+  if (FLAGS_ranks < 1 || FLAGS_batch < FLAGS_ranks || FLAGS_steps < 1 || FLAGS_threads < FLAGS_ranks)
+    return absl::InvalidArgumentError(
+        "--ranks, --batch, --steps and --threads: expected positive numbers, and an image and a thread for each rank");
+  if (FLAGS_device != "cpu" && (FLAGS_device != "cuda" || FLAGS_ranks > 1))
+    return absl::InvalidArgumentError("--device: expected cpu, or cuda with one rank");
+  return FLAGS_ranks > 1 ? launch::Spawn(FLAGS_ranks, RunRank) : RunAlone();
 }
 
 }  // namespace
@@ -104,7 +158,6 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   const absl::Status status = lockstep::Run();
-  if (status.ok()) return 0;
-  std::cerr << status.message() << "\n";
-  return 1;
+  if (!status.ok()) std::cerr << status.message() << "\n";
+  return lockstep::launch::ExitCode(status);
 }
