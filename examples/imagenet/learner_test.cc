@@ -130,8 +130,11 @@ TEST(Learner, OneDnnsLayoutHasTheSameLossesInOtherBits) {
   EXPECT_GT(MaxDifference(Copy(*blocked), Copy(*plain)), 0) << "computed in the same layout";
 }
 
-TEST(Learner, HalfPrecisionOnTheCpuIsRefused) {
+TEST(Learner, WhatTheDeviceCannotDoIsRefused) {
   TrainConfig config;
+  config.mkldnn = true;
+  EXPECT_EQ(Learner::Create(config, kClasses, c10::kCUDA).status().message(), "--mkldnn is for the CPU");
+  config.mkldnn = false;
   config.amp = Amp::kHalf;
   EXPECT_EQ(Learner::Create(config, kClasses, c10::kCPU).status().message(),
             "--amp=fp16 needs a GPU; on the CPU there is --amp=bf16");

@@ -144,9 +144,11 @@ absl::Status Run() {
                                              "bf16",    "channels_last_bf16", "channels_last_fp16"};
   if (std::count(settings.begin(), settings.end(), FLAGS_setting) == 0)
     return absl::InvalidArgumentError(absl::StrCat("--setting: ", FLAGS_setting, " is none; see --help"));
-  if (FLAGS_ranks < 1 || FLAGS_batch < FLAGS_ranks || FLAGS_steps < 1 || FLAGS_threads < FLAGS_ranks)
+  if (FLAGS_ranks < 1 || FLAGS_batch < 1 || FLAGS_batch % FLAGS_ranks != 0 || FLAGS_steps < 1 ||
+      FLAGS_threads < FLAGS_ranks)
     return absl::InvalidArgumentError(
-        "--ranks, --batch, --steps and --threads: expected positive numbers, and an image and a thread for each rank");
+        "--ranks, --batch, --steps and --threads: expected positive numbers, as many images for each rank as for the "
+        "others, and a thread for each");
   if (FLAGS_device != "cpu" && (FLAGS_device != "cuda" || FLAGS_ranks > 1))
     return absl::InvalidArgumentError("--device: expected cpu, or cuda with one rank");
   return FLAGS_ranks > 1 ? launch::Spawn(FLAGS_ranks, RunRank) : RunAlone();
