@@ -47,7 +47,7 @@ DEFINE_bool(scaled_decode, false, "Decode large JPEGs at 1/2, 1/4 or 1/8: sooner
 DEFINE_string(arch, "resnet18", "-a: the network, by torchvision's name.");
 DEFINE_string(pretrained, "", "A .pt file whose parameters to start from, such as torchvision's.");
 DEFINE_bool(channels_last, false, "Keep images and weights in the memory format that convolutions are fastest in.");
-DEFINE_bool(mkldnn, false, "Keep activations in oneDNN's blocked layout: on the CPU faster still.");
+DEFINE_bool(mkldnn, false, "Keep activations in oneDNN's blocked layout (CPU, float32): faster for large images.");
 DEFINE_string(amp, "", "bf16 or fp16: compute in it where that is safe. fp16 needs a GPU.");
 DEFINE_double(ema_decay, 0, "Validate an average of weights that moves by 1 - this each step; 0: the weights.");
 
