@@ -55,7 +55,8 @@ Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
 Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
   return Launch(
       Call::Of("all_reduce", tensor), [&] { return CheckReduction(tensor, op); }, [&] { return OpArgument(op); },
-      [&](c10d::Backend& backend) {
+      [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
+        if (size_ == 1) return {};  // every reduction of one input is that input, and it is in its place
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;
         options.reduceOp = internal::ToC10d(op);

@@ -32,6 +32,22 @@ TEST(ProcessGroup, AllReduceReducesOverAllRanks) {
   EXPECT_EQ(Reduced(ReduceOp::kSum, {5}, 5), absl::OkStatus());
 }
 
+TEST(ProcessGroup, AReductionOfOneRankIsDoneAtOnce) {
+  EXPECT_EQ(testing::RunRanksOk(1,
+                                [](ProcessGroup& group) {
+                                  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct}) {
+                                    const at::Tensor tensor = at::full({2, 3}, 5.0);
+                                    Work work = group.AllReduceAsync(tensor, op);
+                                    EXPECT_TRUE(work.IsCompleted());
+                                    EXPECT_EQ(work.Wait(), absl::OkStatus());
+                                    EXPECT_TRUE(tensor.equal(at::full({2, 3}, 5.0)));
+                                  }
+                                  EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
+                                              HasSubstr("all_reduce #3 of Long [1] on cpu: an average needs"));
+                                }),
+            absl::OkStatus());
+}
+
 TEST(ProcessGroup, BroadcastGivesEveryRankTheRootsTensor) {
   EXPECT_EQ(testing::RunRanksOk(3,
                                 [](ProcessGroup& group) {

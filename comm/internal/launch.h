@@ -17,7 +17,7 @@
 namespace lockstep::comm {
 
 // check() is the arguments' Status, arguments() says in text what is not the call's tensor ("op sum"), and
-// start(backend) returns the c10d::Work.
+// start(backend) returns the c10d::Work; none: the call is done.
 template <typename Check, typename Arguments, typename Start>
 Work ProcessGroup::Launch(internal::Call call, const Check& check, const Arguments& arguments, const Start& start) {
   internal::GroupState& state = *state_;
@@ -45,6 +45,10 @@ Work ProcessGroup::LaunchUnchecked(c10d::Backend& backend, internal::Call call, 
   absl::Status error;
   try {
     auto work = start(backend);
+    if (!work) {
+      state.End(call);
+      return Work(absl::OkStatus(), std::move(call), state_);
+    }
     return Work(std::move(work), std::move(call), state_);
   } catch (...) {
     error = internal::BackendStatus("");

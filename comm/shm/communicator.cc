@@ -108,11 +108,9 @@ std::shared_ptr<char> Communicator::Allocate(size_t bytes) {
 
 std::shared_ptr<Call> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
-  // Every reduction of one input is that input, and it is in its place.
-  const bool is_done = port_->size == 1 && request.kind == Kind::kAllReduce;
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);
   CheckOthersLocked();
-  if (is_done || !failure_.ok()) {
+  if (!failure_.ok()) {
     call->End(failure_);
     return call;
   }

@@ -64,7 +64,7 @@ CommunicationHook CompressWrapper(CommunicationHook hook, c10::ScalarType dtype)
 
 CommunicationHook AllReduce(comm::ProcessGroup* group) {
   return [group](GradBucket& bucket) {
-    bucket.buffer.div_(group->size());
+    if (group->size() > 1) bucket.buffer.div_(group->size());
     return Future(group->AllReduceAsync(bucket.buffer), bucket.buffer);
   };
 }

@@ -17,23 +17,52 @@ bool OneLayout(const at::Tensor& a, const at::Tensor& b) {
          a.is_non_overlapping_and_dense() && !a.is_neg() && !b.is_neg() && !a.is_conj() && !b.is_conj();
 }
 
+// The loops below are compiled twice on x86-64: for every processor, and for those with AVX2.
+#if defined(__x86_64__)
+#define LOCKSTEP_AVX2 __attribute__((target("avx2")))
+bool HasAvx2() {
+  static const bool kHas = __builtin_cpu_supports("avx2");
+  return kHas;
+}
+#else
+#define LOCKSTEP_AVX2
+bool HasAvx2() { return false; }
+#endif
+#define LOCKSTEP_INLINE __attribute__((always_inline)) inline
+
+template <typename T>
+LOCKSTEP_INLINE void ScaleLoop(T* to, const T* from, int64_t n, T factor) {
+  for (int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
+}
+
+template <typename T>
+LOCKSTEP_AVX2 void ScaleLoopAvx2(T* to, const T* from, int64_t n, T factor) {
+  ScaleLoop(to, from, n, factor);
+}
+
 template <typename T>
 void ScaleNumbers(const at::Tensor& out, const at::Tensor& in, double factor) {
-  T* const to = out.data_ptr<T>();
-  const T* const from = in.const_data_ptr<T>();
-  const T f = static_cast<T>(factor);
-  const int64_t n = in.numel();
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i] * f;
+  const auto loop = HasAvx2() ? &ScaleLoopAvx2<T> : &ScaleLoop<T>;
+  loop(out.data_ptr<T>(), in.const_data_ptr<T>(), in.numel(), static_cast<T>(factor));
 }
 
 // Whether an exponent is all ones.
 template <typename Bits>
-bool AnyNonFinite(const at::Tensor& tensor, Bits exponent) {
-  const Bits* const bits = static_cast<const Bits*>(tensor.const_data_ptr());
-  const int64_t n = tensor.numel();
+LOCKSTEP_INLINE bool AnyLoop(const Bits* bits, int64_t n, Bits exponent) {
   Bits any = 0;
   for (int64_t i = 0; i < n; ++i) any |= static_cast<Bits>((bits[i] & exponent) == exponent);
   return any != 0;
+}
+
+template <typename Bits>
+LOCKSTEP_AVX2 bool AnyLoopAvx2(const Bits* bits, int64_t n, Bits exponent) {
+  return AnyLoop(bits, n, exponent);
+}
+
+template <typename Bits>
+bool AnyNonFinite(const at::Tensor& tensor, Bits exponent) {
+  const auto loop = HasAvx2() ? &AnyLoopAvx2<Bits> : &AnyLoop<Bits>;
+  return loop(static_cast<const Bits*>(tensor.const_data_ptr()), tensor.numel(), exponent);
 }
 
 }  // namespace
