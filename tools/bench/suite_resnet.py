@@ -7,7 +7,7 @@ from measuring import lines_of, machine
 
 MARKS = ("<!-- measured resnet: begin -->", "<!-- measured resnet: end -->")
 # Timed in one process and round, after a step that is not; the figure of a process is their median.
-STEPS = 3
+STEPS = 5
 PROGRAMS = ("ours", "python", "python_jemalloc")
 # What //base:jemalloc is to ours.
 JEMALLOC = {"LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": "dirty_decay_ms:-1"}
@@ -17,18 +17,25 @@ EXAMPLE = ("float32", 1)
 
 def add_arguments(parser):
     parser.add_argument("--batch", type=int, default=16, help="images a step, which ranks share")
+    parser.add_argument("--settings", default="", help="those of resnet.cc, separated by commas, to run these alone")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: in a build with --config=cuda")
 
 
 def check_arguments(arguments, parser):
-    pass
+    arguments.settings = [setting for setting in arguments.settings.split(",") if setting]
+    if arguments.settings and EXAMPLE[0] not in arguments.settings:
+        parser.error(f"--settings: {','.join(arguments.settings)}: expected {EXAMPLE[0]} among them, the example's")
 
 
-def ways_of(programs, device):
-    """(setting, ranks): each setting that this machine has what it takes for, by one process and, on the CPU, by two ranks."""
-    settings = [
+def ways_of(programs, wanted, device):
+    """(setting, ranks): each wanted setting that this machine has what it takes for, by one process and, on the CPU, by two ranks."""
+    possible = [
         line["setting"] for line in lines_of([programs["python"], programs["resnet_python"], "settings", device])
     ]
+    for setting in wanted:
+        if setting not in possible:
+            sys.exit(f"compare: --settings: {setting}: expected some of {','.join(possible)}")
+    settings = wanted or possible
     return [(setting, ranks) for ranks in ((1, 2) if device == "cpu" else (1,)) for setting in settings]
 
 
@@ -49,13 +56,13 @@ def check_losses(way, losses):
         sys.exit(f"compare: {in_words(way)}: the programs do not train alike: losses {sorted(losses)}")
 
 
-def measure(programs, rounds, batch, device):
+def measure(programs, arguments):
     """{(program, way): images a second}, medians over the rounds."""
     rates = {}
-    ways = ways_of(programs, device)
-    for _ in range(rounds):
+    ways = ways_of(programs, arguments.settings, arguments.device)
+    for _ in range(arguments.rounds):
         for way in ways:
-            lines = {name: run_program(programs, name, way, batch, device) for name in PROGRAMS}
+            lines = {name: run_program(programs, name, way, arguments.batch, arguments.device) for name in PROGRAMS}
             check_losses(way, [line["loss"] for line in lines.values()])
             for name, line in lines.items():
                 rates.setdefault((name, way), []).append(line["images_per_second"])
@@ -105,5 +112,5 @@ def markdown(rates, rounds, batch):
 
 def run(arguments, programs, _):
     """The comparisons, and the table of them."""
-    rates = measure(programs, arguments.rounds, arguments.batch, arguments.device)
+    rates = measure(programs, arguments)
     return list(comparisons(rates, arguments.batch)), markdown(rates, arguments.rounds, arguments.batch)
