@@ -38,6 +38,7 @@ struct BackendContext {
 // - abort() may be called from any thread and does not block: every wait() under way, or begun later, throws within
 //   100 ms, and the destructor then returns within 1 s whatever the other ranks do.
 // - ReduceOp::AVG is done by the backend itself, for floating-point and complex dtypes.
+// - One whose supportsTensorAlloc() is true takes ReduceOp::PREMUL_SUM of float and double in all_reduce.
 // - What it cannot do throws c10::NotImplementedError that names the operation and the dtype, before anything is sent.
 struct BackendInfo {
   std::string name;                      // as in InitOptions::backend

@@ -22,6 +22,13 @@ absl::Status CheckReduction(const at::Tensor& tensor, ReduceOp op) {
   return CheckReduceOp(op, tensor.scalar_type());
 }
 
+absl::Status CheckPremulSum(const at::Tensor& tensor) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+  if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a sum of products needs a tensor of floats or doubles, found ",
+                                                 c10::toString(tensor.scalar_type())));
+}
+
 absl::Status CheckCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op) {
   if (tensors.empty()) return absl::InvalidArgumentError("expected one tensor or more, found none");
   LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensors[0], op));
@@ -60,6 +67,26 @@ Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;
         options.reduceOp = internal::ToC10d(op);
+        return backend.allreduce(tensors, options);
+      });
+}
+
+bool ProcessGroup::MultipliesAsItSums() const {
+  const auto found = backends_.find(c10::DeviceType::CPU);
+  return found != backends_.end() && found->second->supportsTensorAlloc(0);
+}
+
+Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double factor) {
+  return Launch(
+      Call::Of("all_reduce", tensor), [&] { return CheckPremulSum(tensor); }, [&] { return "op premul_sum"; },
+      [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
+        std::vector<at::Tensor> tensors = {tensor};
+        c10d::AllreduceOptions options;
+        if (tensor.is_cpu() && MultipliesAsItSums()) {
+          options.reduceOp = c10d::makeNCCLPreMulSum(factor);
+        } else {
+          tensors[0].detach().mul_(factor);
+        }
         return backend.allreduce(tensors, options);
       });
 }
@@ -159,6 +186,10 @@ absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int root) { retur
 
 absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) {
   return AllReduceAsync(tensor, op).Wait();
+}
+
+absl::Status ProcessGroup::AllReducePremulSum(const at::Tensor& tensor, double factor) {
+  return AllReducePremulSumAsync(tensor, factor).Wait();
 }
 
 absl::Status ProcessGroup::AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op) {

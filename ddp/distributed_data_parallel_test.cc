@@ -2,10 +2,13 @@
 
 #include <torch/torch.h>
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/testing/init_ranks.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/testing/training.h"
 
@@ -93,6 +96,30 @@ TEST(DistributedDataParallel, GradientsAreTheSameBitsOnEveryRank) {
             absl::OkStatus());
   EXPECT_TRUE(gradients[0].equal(gradients[1]));
   EXPECT_TRUE(gradients[0].equal(gradients[2]));
+}
+
+// Half of the least number is 0 on both ranks; half of their sum would not be.
+TEST(DistributedDataParallel, EachRanksGradientIsDividedAndRoundedBeforeTheSumOverShmToo) {
+  const auto body = [](ProcessGroup& group) {
+    for (const bool view : {false, true}) {
+      Options options;
+      options.gradient_as_bucket_view = view;
+      auto ddp = Wrapped(torch::nn::Linear(torch::nn::LinearOptions(3, 1).bias(false)), group, options);
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad(/*set_to_none=*/step == 1);
+        ddp(torch::full({1, 3}, std::numeric_limits<float>::denorm_min())).sum().backward();
+        EXPECT_TRUE(ddp.parameters()[0].grad().equal(torch::zeros({1, 3}))) << "view " << view << ", step " << step;
+      }
+    }
+  };
+  EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());
+  comm::InitOptions shm;
+  shm.backend = "shm";
+  const auto results = comm::testing::InitRanks(shm, 2, [&](ProcessGroup& group) {
+    body(group);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
 }
 
 TEST(DistributedDataParallel, WithBucketViewsGradientsLiveInTheBuckets) {

@@ -1,4 +1,5 @@
-// Random models, options and numbers of ranks: training must be what one process does, and the same bits each time.
+// Random models, options and numbers of ranks: training must be what one process does, and the same bits each time and
+// over shared memory.
 //
 // A failure prints the line that runs its combination again. --test_env=LOCKSTEP_RANDOM_FIRST=1000 tries the hundred
 // seeds from 1000 on.
@@ -16,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/comm/testing/init_ranks.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
@@ -209,6 +211,20 @@ std::vector<at::Tensor> TrainRank(const Combination& c, ProcessGroup& group,
   return Copies(ddp.parameters());
 }
 
+// Over a group that shares memory; rank 0's parameters.
+std::vector<at::Tensor> TrainRanksOverShm(const Combination& c, const std::vector<std::vector<at::Tensor>>& expected) {
+  comm::InitOptions options;
+  options.backend = "shm";
+  std::vector<at::Tensor> of_rank_0;
+  const auto results = comm::testing::InitRanks(options, c.ranks, [&](ProcessGroup& group) {
+    const auto parameters = TrainRank(c, group, expected);
+    if (group.rank() == 0) of_rank_0 = parameters;
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
+  return of_rank_0;
+}
+
 std::vector<std::vector<at::Tensor>> TrainRanks(const Combination& c,
                                                 const std::vector<std::vector<at::Tensor>>& expected) {
   std::vector<std::vector<at::Tensor>> of_rank(c.ranks);
@@ -237,6 +253,7 @@ TEST_P(RandomCombinations, TrainAsOneProcessWouldAndToTheSameBitsAgain) {
   const auto of_rank = TrainRanks(c, expected);
   for (int rank = 1; rank < c.ranks; ++rank) ExpectSameBits(of_rank[rank], of_rank[0], absl::StrCat("rank ", rank));
   ExpectSameBits(TrainRanks(c, expected)[0], of_rank[0], "the second run");
+  ExpectSameBits(TrainRanksOverShm(c, expected), of_rank[0], "over shared memory");
   // A SCOPED_TRACE would not reach the ranks' threads.
   if (HasFailure()) ADD_FAILURE() << Describe(c);
 }

@@ -53,6 +53,7 @@ struct Request {
   DType dtype = DType::kBytes;
   Op op = Op::kSum;
   int root = 0;
+  double factor = 1;  // of this rank, for kPremulSum
   Buffers buffers;
   Buffers results;
   std::shared_ptr<void> owner;  // what keeps the buffers alive; dropped when the call is done

@@ -38,7 +38,7 @@ const char* NameOf(DType dtype) {
 }
 
 const char* NameOf(Op op) {
-  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
+  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
   const auto index = static_cast<size_t>(op);
   return index < sizeof(kNames) / sizeof(kNames[0]) ? kNames[index] : "unknown op";
 }

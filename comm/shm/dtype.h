@@ -28,7 +28,8 @@ enum class DType : uint8_t {
   kComplex128,
 };
 
-enum class Op : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
+// kPremulSum: each input times a factor of its own, then the sum.
+enum class Op : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor, kPremulSum };
 
 // Bytes of one element; 1 for kBytes.
 size_t SizeOf(DType dtype);

@@ -18,15 +18,17 @@ namespace {
 constexpr DType kDTypes[] = {DType::kBool,     DType::kUInt8,   DType::kUInt16,  DType::kUInt32,    DType::kUInt64,
                              DType::kInt8,     DType::kInt16,   DType::kInt32,   DType::kInt64,     DType::kFloat16,
                              DType::kBFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128};
-constexpr Op kOps[] = {Op::kSum, Op::kAvg, Op::kProduct, Op::kMin, Op::kMax, Op::kBand, Op::kBor, Op::kBxor};
+constexpr Op kOps[] = {Op::kSum,  Op::kAvg, Op::kProduct, Op::kMin,      Op::kMax,
+                       Op::kBand, Op::kBor, Op::kBxor,    Op::kPremulSum};
 
 template <typename T>
-std::vector<T> Reduce(DType dtype, Op op, const std::vector<std::vector<T>>& inputs) {
+std::vector<T> Reduce(DType dtype, Op op, const std::vector<std::vector<T>>& inputs,
+                      const std::vector<double>& factors = {}) {
   std::vector<T> output(inputs[0].size());
   std::vector<const char*> from;
   for (const auto& input : inputs) from.push_back(reinterpret_cast<const char*>(input.data()));
   char* const to = reinterpret_cast<char*>(output.data());
-  ReduceFunctionFor(dtype, op)(&to, 1, from.data(), static_cast<int>(from.size()), output.size());
+  ReduceFunctionFor(dtype, op)(&to, 1, from.data(), static_cast<int>(from.size()), output.size(), factors.data());
   return output;
 }
 
@@ -65,6 +67,23 @@ TEST(Reduce, AverageIsTheSumDividedByTheNumberOfInputs) {
             (std::vector<std::complex<double>>{{2, 3.5}}));
 }
 
+TEST(Reduce, PremulSumMultipliesEachInputByItsOwnFactor) {
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{1, 2}, {3, 4}, {5, 6}}, {0.5, 2, -1}),
+            (std::vector<float>{1.5F, 3}));
+  EXPECT_EQ(Reduce<double>(DType::kFloat64, Op::kPremulSum, {{3}}, {0.5}), std::vector<double>{1.5});
+}
+
+TEST(Reduce, PremulSumRoundsTheFactorsAndTheProducts) {
+  // Of the exact product 1 - 2^-46 only 1 is left, which -1 cancels; a fused multiply-add would keep the rest.
+  const float above = 1 + 0x1p-23F, below = 1 - 0x1p-23F;
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{-1}, {above}}, {1, below}), std::vector<float>{0});
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{3}, {0}}, {1.0 / 3, 1}),
+            std::vector<float>{3 * (1.0F / 3)});
+  // Half of the least number is 0, twice.
+  const float least = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{least}, {least}}, {0.5, 0.5}), std::vector<float>{0});
+}
+
 TEST(Reduce, MultipliesComplexNumbers) {
   EXPECT_EQ(Reduce<std::complex<float>>(DType::kComplex64, Op::kProduct, {{{1, 2}}, {{3, 4}}}),
             (std::vector<std::complex<float>>{{-5, 10}}));
@@ -84,6 +103,8 @@ TEST(Reduce, RefusesWhatMakesNoSense) {
   EXPECT_EQ(ReduceFunctionFor(DType::kFloat32, Op::kBand), nullptr);
   EXPECT_EQ(ReduceFunctionFor(DType::kComplex64, Op::kMax), nullptr);
   EXPECT_EQ(ReduceFunctionFor(DType::kBytes, Op::kSum), nullptr);
+  for (const DType dtype : {DType::kInt32, DType::kBool, DType::kFloat16, DType::kBFloat16, DType::kComplex64})
+    EXPECT_EQ(ReduceFunctionFor(dtype, Op::kPremulSum), nullptr) << NameOf(dtype);
 }
 
 // The value of a finite half by its definition.
@@ -167,8 +188,9 @@ TEST(Reduce, EveryVersionOfAKernelGivesTheSameBits) {
       const char* const from[] = {inputs[0].data() + 1, inputs[1].data() + 1, inputs[2].data() + 1};
       char* const to_expected[] = {expected.data(), expected.data() + bytes};
       char* const to_found[] = {found.data(), found.data() + bytes};
-      baseline(to_expected, 2, from, 3, kCount);
-      fast(to_found, 2, from, 3, kCount);
+      const double factors[] = {0.3, -1.7, 0.01};
+      baseline(to_expected, 2, from, 3, kCount, factors);
+      fast(to_found, 2, from, 3, kCount, factors);
       EXPECT_EQ(expected, found) << NameOf(dtype) << " " << NameOf(op);
       EXPECT_EQ(memcmp(found.data(), found.data() + bytes, bytes), 0) << NameOf(dtype) << " " << NameOf(op);
     }
@@ -179,7 +201,7 @@ TEST(Reduce, AnOutputMayBeAnInput) {
   std::vector<float> a(1500, 1.0F), b(1500, 2.0F);
   const char* const inputs[] = {reinterpret_cast<char*>(a.data()), reinterpret_cast<char*>(b.data())};
   char* const outputs[] = {reinterpret_cast<char*>(a.data()), reinterpret_cast<char*>(b.data())};
-  ReduceFunctionFor(DType::kFloat32, Op::kSum)(outputs, 2, inputs, 2, a.size());
+  ReduceFunctionFor(DType::kFloat32, Op::kSum)(outputs, 2, inputs, 2, a.size(), nullptr);
   EXPECT_EQ(a, std::vector<float>(1500, 3.0F));
   EXPECT_EQ(b, a);
 }

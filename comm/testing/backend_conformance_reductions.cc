@@ -79,7 +79,7 @@ TEST_P(BackendConformance, ReduceScatterGivesEachRankItsPart) {
   ForEachSize([](ProcessGroup& group) {
     ForEachOpAndDtype([&](ReduceOp op, at::ScalarType dtype) {
       const auto wholes = InputsOf(group, {group.size(), 4}, dtype, 3);
-      const at::Tensor own = wholes[group.rank()];
+      const at::Tensor& own = wholes[group.rank()];
       const at::Tensor output = at::zeros({4}, dtype), from_tensor = at::zeros({4}, dtype);
       const absl::Status status = group.ReduceScatter(output, own.clone().unbind(), op);
       EXPECT_EQ(group.ReduceScatterTensor(from_tensor, own.clone(), op).code(), status.code());
@@ -112,6 +112,38 @@ TEST_P(BackendConformance, LargeAndEmptyTensorsAreReduced) {
       EXPECT_EQ(group.AllReduce(tensor), absl::OkStatus()) << size;
       EXPECT_TRUE(tensor.equal(at::arange(size, at::kFloat).remainder(100).mul(3).add(3))) << size;
     }
+  });
+}
+
+TEST_P(BackendConformance, APremulSumMultipliesEachRanksTensorByItsOwnFactor) {
+  ForEachSize([](ProcessGroup& group) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      for (const int64_t size : {0, 1, 1023, 65537}) {
+        const auto shared = group.AllocateShared({size}, dtype);
+        ASSERT_EQ(shared.status(), absl::OkStatus());
+        const at::Tensor numbers = at::arange(size, dtype).remainder(100), ordinary = numbers.clone();
+        shared->copy_(numbers);
+        int expected = 0;
+        for (int rank = 0; rank < group.size(); ++rank) expected += 1 << rank;
+        for (const at::Tensor& tensor : {ordinary, *shared}) {
+          EXPECT_EQ(group.AllReducePremulSum(tensor, 1 << group.rank()), absl::OkStatus());
+          EXPECT_TRUE(tensor.equal(numbers.mul(expected))) << size;
+        }
+      }
+    }
+    EXPECT_EQ(group.AllReducePremulSum(at::ones({2}, at::kLong), 0.5).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(group.failure(), absl::OkStatus());
+  });
+}
+
+TEST_P(BackendConformance, APremulSumRoundsTheProductsBeforeItAddsThem) {
+  OnRanks(2, [](ProcessGroup& group) {
+    const double factors[] = {1.0 / 3, 0.7};
+    std::vector<at::Tensor> inputs;
+    for (const int rank : {0, 1}) inputs.push_back(at::arange(40007, at::kFloat).add(1.1 * rank).sin());
+    const at::Tensor tensor = inputs[group.rank()].clone();
+    ASSERT_EQ(group.AllReducePremulSum(tensor, factors[group.rank()]), absl::OkStatus());
+    EXPECT_TRUE(tensor.equal(inputs[0].mul(factors[0]) + inputs[1].mul(factors[1])));
   });
 }
 

@@ -17,6 +17,7 @@ struct Reducer::Bucket {
   at::Tensor buffer;  // of a sparse one: this rank's gradient
   bool sparse = false;
   bool delayed = false;
+  bool multiplied_in_sum = false;   // its all_reduce multiplies at no cost; the same on every rank
   int pending = 0;                  // parameters whose gradient is not in yet
   absl::optional<comm::Work> work;  // once started: of an all_reduce in place,
   absl::optional<Future> future;    // or of anything else

@@ -49,11 +49,11 @@ struct ReducerOptions {
 
 // Averages gradients over the ranks while backward is still computing others.
 //
-// A hook on each parameter's gradient accumulator copies the gradient, divided by the number of ranks, into its slot in
-// a bucket. When a bucket is full and those before it have started, its all_reduce starts; at the end of backward the
-// results are waited for. A gradient that nobody else refers to is then not copied back: the slot becomes the gradient,
-// and whoever still holds it when the slot is needed again gets the numbers in memory of its own (see Slot). Buckets
-// live in memory that the group shares, where it has such.
+// A hook on each parameter's gradient accumulator copies the gradient into its slot in a bucket, divided by the number
+// of ranks unless the all_reduce is to divide. When a bucket is full and those before it have started, its all_reduce
+// starts; at the end of backward the results are waited for. A gradient that nobody else refers to is then not copied
+// back: the slot becomes the gradient, and whoever still holds it when the slot is needed again gets the numbers in
+// memory of its own (see Slot). Buckets live in memory that the group shares, where it has such.
 //
 // The first backward uses one bucket; the next forward lays buckets out anew in the order in which rank 0's gradients
 // became ready, as PyTorch's DistributedDataParallel does (Li et al., PyTorch Distributed, VLDB 2020).
@@ -149,6 +149,7 @@ class Reducer {
   void Launch(Bucket& bucket);
   Future Reduce(Bucket& bucket);
   bool Skipped(const Bucket& bucket) const;
+  bool DividedInSum(const Bucket& bucket) const;
   void LookForCapture();
   std::string WhyNotCaptured() const;
   void ReplaceGradients(const Bucket& bucket);

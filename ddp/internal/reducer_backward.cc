@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -129,6 +130,13 @@ bool Reducer::Skipped(const Bucket& bucket) const {
   return std::none_of(bucket.parameters.begin(), bucket.parameters.end(), [this](int i) { return used_->Used(i); });
 }
 
+// Whether the bucket's gradients are divided by its all_reduce and not as they come in. Only by powers of two, where
+// PyTorch's two ways to divide, by the number and by its reciprocal, give the same bits.
+bool Reducer::DividedInSum(const Bucket& bucket) const {
+  int exponent = 0;
+  return bucket.multiplied_in_sum && !hook_ && std::frexp(Divisor(), &exponent) == 0.5;
+}
+
 void Reducer::Start(Bucket& bucket) {
   if (options_.non_finite != NonFinite::kIgnore) AddNonFinite(bucket, bucket.buffer, not_finite_);
   ReplaceGradients(bucket);
@@ -144,7 +152,9 @@ void Reducer::Launch(Bucket& bucket) {
   if (hook_ || bucket.sparse) {
     bucket.future = Reduce(bucket);
   } else {
-    bucket.work = group_->AllReduceAsync(bucket.buffer);
+    bucket.work = bucket.multiplied_in_sum
+                      ? group_->AllReducePremulSumAsync(bucket.buffer, DividedInSum(bucket) ? 1.0 / Divisor() : 1.0)
+                      : group_->AllReduceAsync(bucket.buffer);
   }
 }
 

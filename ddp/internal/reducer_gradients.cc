@@ -43,8 +43,9 @@ at::Tensor EmptySparse(const at::Tensor& like) {
 void Reducer::CopyIntoSlot(int index, bool used) {
   const c10::NoGradGuard no_grad;
   Slot& slot = states_[index].slot;
+  const bool divide = !hook_ && Divisor() != 1 && !DividedInSum(buckets_[states_[index].bucket]);
   if (states_[index].birthplace && BornInPlace(index)) {
-    if (!hook_) Scale(slot.tensor(), slot.tensor(), 1.0 / Divisor());
+    if (divide) Scale(slot.tensor(), slot.tensor(), 1.0 / Divisor());
     return;
   }
   const at::Tensor& gradient = parameters_[index].tensor.grad();
@@ -52,14 +53,12 @@ void Reducer::CopyIntoSlot(int index, bool used) {
   // One that this step did not use keeps what it has if nobody used it.
   if (!in_place || !used) slot.Reclaim();
   const at::Tensor& place = slot.tensor();
-  const bool divide = !hook_;
   if (!gradient.defined()) {
     place.zero_();
   } else if (in_place && used) {
-    if (!divide) return;
-    if (options_.gradient_as_bucket_view) {
+    if (divide && options_.gradient_as_bucket_view) {
       place.div_(Divisor());
-    } else {
+    } else if (divide) {
       Scale(place, place, 1.0 / Divisor());
     }
   } else if (!divide || place.scalar_type() != gradient.scalar_type()) {

@@ -110,7 +110,7 @@ class ShmBackend final : public c10d::Backend {
 
   WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
     Request request = Of(Kind::kReduce, One("reduce", tensors));
-    request.op = OpFor("reduce", options.reduceOp, tensors[0]);
+    SetOp(request, "reduce", options.reduceOp, tensors[0]);
     request.root = static_cast<int>(options.rootRank);
     request.buffers = {BufferOf("reduce", tensors[0])};
     if (IsRoot(options)) request.results = request.buffers;
@@ -158,7 +158,7 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr reduce_scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
                          const c10d::ReduceScatterOptions& options) override {
     Request request = Of(Kind::kReduceScatter, One("reduce_scatter", outputs));
-    request.op = OpFor("reduce_scatter", options.reduceOp, outputs[0]);
+    SetOp(request, "reduce_scatter", options.reduceOp, outputs[0]);
     request.buffers = List("reduce_scatter", inputs.at(0));
     request.results = {BufferOf("reduce_scatter", outputs[0])};
     CheckSizes("reduce_scatter", request.buffers, outputs[0].nbytes());
@@ -168,7 +168,7 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
     Request request = Of(Kind::kReduceScatter, output);
-    request.op = OpFor("reduce_scatter_tensor", options.reduceOp, output);
+    SetOp(request, "reduce_scatter_tensor", options.reduceOp, output);
     request.buffers = Cut("reduce_scatter_tensor", input, getSize());
     request.results = {BufferOf("reduce_scatter_tensor", output)};
     CheckSizes("reduce_scatter_tensor", request.buffers, output.nbytes());
@@ -220,6 +220,10 @@ class ShmBackend final : public c10d::Backend {
     request.dtype = DTypeOf(tensor);
     return request;
   }
+  static void SetOp(Request& request, const char* operation, const c10d::ReduceOp& op, const at::Tensor& tensor) {
+    request.op = OpFor(operation, op, tensor);
+    request.factor = FactorOf(op);
+  }
   static std::shared_ptr<void> Hold(Tensors tensors) { return std::make_shared<Tensors>(std::move(tensors)); }
   static Tensors Held(const std::vector<at::Tensor>& tensors, const at::Tensor& one) {
     Tensors held(tensors.begin(), tensors.end());
@@ -246,7 +250,7 @@ class ShmBackend final : public c10d::Backend {
 
   std::shared_ptr<Call> StartAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
     Request request = Of(Kind::kAllReduce, tensor);
-    request.op = OpFor("all_reduce", op, tensor);
+    SetOp(request, "all_reduce", op, tensor);
     request.buffers = {BufferOf("all_reduce", tensor)};
     request.owner = Hold({tensor});
     return communicator_->Start(std::move(request));

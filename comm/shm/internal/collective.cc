@@ -115,6 +115,9 @@ absl::Status Collective::CheckHeaders() {
   }
   if (!agree) return Disagreement();
   first_ = any_shared && !all_shared ? 1 : 0;
+  if (request_.op == Op::kPremulSum) {
+    for (int r = 0; r < port_.size; ++r) factors_.push_back(port_.SlotOf(r, base_).header.factor);
+  }
   ChooseWay(all_shared);
   return absl::OkStatus();
 }
@@ -186,6 +189,7 @@ CallHeader Collective::OwnHeader() const {
   header.bytes = bytes_;
   header.number = number_;
   header.offset = offset_;
+  header.factor = request_.factor;
   return header;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/container/inlined_vector.h"
 #include "lockstep/comm/shm/call.h"
 #include "lockstep/comm/shm/internal/port.h"
 #include "lockstep/comm/shm/reduce.h"
@@ -79,6 +80,7 @@ class Collective final : public Call {
   uint64_t offset_ = 0;  // of the buffer in the segment, where shared_
   bool shared_ = false;
   ReduceFunction reduce_ = nullptr;
+  absl::InlinedVector<double, 8> factors_;  // one a rank, for kPremulSum
   Way way_ = Way::kShare;
   bool open_ = false;
   uint64_t base_ = 0;

@@ -87,7 +87,7 @@ void Collective::ReducePart(uint64_t round) {
     }
     // For the others, in the place where this rank had nothing to stage.
     char* const outputs[] = {part.data, port_.OwnSlot(base_ + round).data + offset};
-    reduce_(outputs, 2, inputs.data(), port_.size, part.bytes / SizeOf(request_.dtype));
+    reduce_(outputs, 2, inputs.data(), port_.size, part.bytes / SizeOf(request_.dtype), factors_.data());
   }
   port_.PublishReduced(base_ + round);
 }
@@ -104,7 +104,7 @@ void Collective::ReduceInPlace() {
     outputs.push_back(part.data);
     part_bytes = part.bytes;
   }
-  reduce_(outputs.data(), port_.size, inputs.data(), port_.size, part_bytes / SizeOf(request_.dtype));
+  reduce_(outputs.data(), port_.size, inputs.data(), port_.size, part_bytes / SizeOf(request_.dtype), factors_.data());
 }
 
 bool Collective::CanFinish(uint64_t round) const {
@@ -156,7 +156,7 @@ void Collective::FinishShare(uint64_t round, size_t offset, size_t bytes) {
         inputs.push_back(r == port_.rank ? request_.buffers[0].data + offset : port_.SlotOf(r, base_ + round).data);
       }
       char* const output = result.data + offset;
-      reduce_(&output, 1, inputs.data(), port_.size, bytes / SizeOf(request_.dtype));
+      reduce_(&output, 1, inputs.data(), port_.size, bytes / SizeOf(request_.dtype), factors_.data());
       return;
     }
     default:
@@ -176,7 +176,7 @@ void Collective::FinishParts(uint64_t round, uint64_t chunk) {
   const auto piece = [&](size_t whole) { return whole > offset ? std::min(capacity, whole - offset) : 0; };
   if (request_.kind == Kind::kReduceScatter) {
     char* const output = At(request_.results[0], offset);
-    reduce_(&output, 1, inputs.data(), port_.size, piece(bytes_) / SizeOf(request_.dtype));
+    reduce_(&output, 1, inputs.data(), port_.size, piece(bytes_) / SizeOf(request_.dtype), factors_.data());
   } else if (request_.kind == Kind::kScatter) {
     Copy(At(request_.results[0], offset), inputs[request_.root], piece(bytes_));
   } else {

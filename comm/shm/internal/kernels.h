@@ -116,11 +116,36 @@ void ReduceBlock(char* const* outputs, int outputs_count, const char* const* inp
 }
 
 template <typename Format, typename Combine, typename Finish>
-void Reduce(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count) {
+void Reduce(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count,
+            const double*) {
   constexpr size_t kSize = sizeof(typename Format::Stored);
   for (size_t first = 0; first < count; first += kBlock) {
     const size_t n = count - first < kBlock ? count - first : kBlock;
     ReduceBlock<Format, Combine, Finish>(outputs, outputs_count, inputs, inputs_count, first * kSize, n);
+  }
+}
+
+// A product must not become part of a fused multiply-add: the target is compiled so.
+template <typename T>
+void PremulSum(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count,
+               const double* factors) {
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = count - first < kBlock ? count - first : kBlock, offset = first * sizeof(T);
+    alignas(64) T sum[kBlock];
+    const auto product = [&](int k, size_t i) {
+      return Plain<T>::At(inputs[k] + offset, i) * static_cast<T>(factors[k]);
+    };
+    // The first two at once: memory then has more to do at a time.
+    if (inputs_count == 1) {
+      for (size_t i = 0; i < n; ++i) sum[i] = product(0, i);
+    } else {
+      for (size_t i = 0; i < n; ++i) sum[i] = product(0, i) + product(1, i);
+    }
+    for (int k = 2; k < inputs_count; ++k) {
+      for (size_t i = 0; i < n; ++i) sum[i] += product(k, i);
+    }
+    memcpy(outputs[0] + offset, sum, n * sizeof(T));
+    for (int k = 1; k < outputs_count; ++k) memcpy(outputs[k] + offset, outputs[0] + offset, n * sizeof(T));
   }
 }
 
@@ -153,7 +178,8 @@ inline bool AnyNan(Brains values) {
 }
 
 template <template <typename> class Combine, template <typename> class Finish>
-void ReduceBrains(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count) {
+void ReduceBrains(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count,
+                  const double*) {
   const auto by_element = [&](size_t first, size_t n) {
     ReduceBlock<BFloat16, Combine<float>, Finish<float>>(outputs, outputs_count, inputs, inputs_count, 2 * first, n);
   };
@@ -211,6 +237,9 @@ ReduceFunction FloatingKernel(Op op) {
       return Reduce<Format, Min<Value>, Keep<Value>>;
     case Op::kMax:
       return Reduce<Format, Max<Value>, Keep<Value>>;
+    case Op::kPremulSum:
+      if constexpr (Format::kByElement) return PremulSum<Value>;
+      return nullptr;
     default:
       return nullptr;
   }
@@ -250,6 +279,7 @@ ReduceFunction IntegerKernel(Op op) {
     case Op::kBxor:
       return Reduce<Plain<Unsigned>, Bxor<Unsigned>, Keep<Unsigned>>;
     case Op::kAvg:
+    case Op::kPremulSum:
       return nullptr;
   }
   return nullptr;
@@ -269,6 +299,7 @@ inline ReduceFunction BoolKernel(Op op) {
     case Op::kBxor:
       return Reduce<Plain<uint8_t>, Bxor<uint8_t>, Keep<uint8_t>>;
     case Op::kAvg:
+    case Op::kPremulSum:
       return nullptr;
   }
   return nullptr;

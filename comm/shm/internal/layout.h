@@ -31,6 +31,7 @@ struct CallHeader {
   uint64_t bytes;   // of one buffer
   uint64_t number;  // of the call
   uint64_t offset;
+  double factor;
 };
 
 // One round's data of one rank. Only its rank writes it; the others read it once `published` says the round.

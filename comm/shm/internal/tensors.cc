@@ -27,6 +27,8 @@ Op ToOp(const char* operation, const c10d::ReduceOp& op) {
       return Op::kBor;
     case c10d::ReduceOp::BXOR:
       return Op::kBxor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return Op::kPremulSum;
     default:
       TORCH_CHECK_NOT_IMPLEMENTED(false, "shm: ", operation, " has no reduction ", static_cast<int>(op.op_));
   }
@@ -76,6 +78,13 @@ Op OpFor(const char* operation, const c10d::ReduceOp& op, const at::Tensor& tens
   TORCH_CHECK_NOT_IMPLEMENTED(ReduceFunctionFor(DTypeOf(tensor), known), "shm: ", operation, " has no ", NameOf(known),
                               " of ", tensor.scalar_type(), " tensors");
   return known;
+}
+
+double FactorOf(const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1;
+  // Named after NCCL, which had it first; nothing of it is NCCL's.
+  const auto& supplement = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
+  return supplement.tensor_factor.defined() ? supplement.tensor_factor.item<double>() : supplement.double_factor;
 }
 
 Buffer BufferOf(const char* operation, const at::Tensor& tensor) {

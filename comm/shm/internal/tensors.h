@@ -16,6 +16,9 @@ DType DTypeOf(const at::Tensor& tensor);
 // Throws c10::NotImplementedError, naming `operation`, the reduction and the dtype, where the communicator has none.
 Op OpFor(const char* operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
 
+// What a PREMUL_SUM multiplies this rank's numbers by; 1 for any other reduction.
+double FactorOf(const c10d::ReduceOp& op);
+
 // The memory of a tensor. Throws c10::ValueError, naming `operation`, for one that is not dense and contiguous on the
 // CPU.
 Buffer BufferOf(const char* operation, const at::Tensor& tensor);

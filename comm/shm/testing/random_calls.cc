@@ -69,10 +69,14 @@ int InputNumber(const RandomCall& call, int rank, int part, size_t i) {
   return call.op == Op::kProduct ? 1 + (number & 1 & (rank < 4)) : number;
 }
 
+// What a rank's numbers are multiplied by.
+int FactorOf(const RandomCall& call, int rank) { return call.op == Op::kPremulSum ? rank % 3 + 1 : 1; }
+
 int Combine(const RandomCall& call, int a, int b) {
   const bool boolean = call.dtype == DType::kBool;
   switch (call.op) {
     case Op::kSum:
+    case Op::kPremulSum:
       return boolean ? a | b : a + b;
     case Op::kAvg:
       return a;
@@ -94,6 +98,7 @@ int Combine(const RandomCall& call, int a, int b) {
 
 bool Makes(DType dtype, Op op) {
   if (op == Op::kAvg) return dtype >= DType::kFloat16;
+  if (op == Op::kPremulSum) return dtype == DType::kFloat32 || dtype == DType::kFloat64;
   if (op == Op::kMin || op == Op::kMax) return dtype < DType::kComplex64;
   if (op == Op::kBand || op == Op::kBor || op == Op::kBxor) return dtype == DType::kBool || IsInteger(dtype);
   return true;
@@ -113,7 +118,7 @@ RandomCall DrawCall(std::mt19937_64& random, int size, size_t most_bytes, uint64
   call.kind = kKinds[below(std::size(kKinds))];
   call.dtype = kReducible[below(std::size(kReducible))];
   do {
-    call.op = static_cast<Op>(below(8));
+    call.op = static_cast<Op>(below(9));
   } while (!Makes(call.dtype, call.op));
   if (!Reduces(call.kind)) call.op = Op::kSum;
   call.root = static_cast<int>(below(size));
@@ -135,6 +140,7 @@ RankCall::RankCall(const RandomCall& call, Communicator& communicator) : call_(c
   request_.kind = call.kind;
   request_.dtype = call.dtype;
   request_.op = call.op;
+  request_.factor = FactorOf(call, communicator.rank());
   request_.root = call.root;
   Prepare();
 }
@@ -150,8 +156,9 @@ std::vector<char> RankCall::Reduced(int part, size_t count) const {
   std::vector<char> bytes;
   bytes.reserve(count * SizeOf(call_.dtype));
   for (size_t i = 0; i < count; ++i) {
-    int number = InputNumber(call_, 0, part, i);
-    for (int r = 1; r < communicator_.size(); ++r) number = Combine(call_, number, InputNumber(call_, r, part, i));
+    const auto number_of = [&](int rank) { return InputNumber(call_, rank, part, i) * FactorOf(call_, rank); };
+    int number = number_of(0);
+    for (int r = 1; r < communicator_.size(); ++r) number = Combine(call_, number, number_of(r));
     AppendNumber(bytes, call_.dtype, number);
   }
   return bytes;
