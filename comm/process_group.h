@@ -115,16 +115,16 @@ class ProcessGroup {
   absl::Status AllReduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
   Work AllReduceAsync(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
 
+  // The same for several tensors of one dtype and device, as one call.
+  absl::Status AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
+  Work AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
+
   // The sum over all ranks of each one's tensor, of floats or doubles, times its own `factor`, in place: PyTorch's
   // PREMUL_SUM. The factor and the products are rounded to the dtype. MultipliesAsItSums(): whether that takes no pass
   // over a CPU tensor of its own, as where AllocateShared() has memory that the ranks share.
   absl::Status AllReducePremulSum(const at::Tensor& tensor, double factor);
   Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
   bool MultipliesAsItSums() const;
-
-  // The same for several tensors of one dtype and device, as one call.
-  absl::Status AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
-  Work AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
 
   // The reduction in root's tensor; what the other ranks' hold afterwards is undefined.
   absl::Status Reduce(const at::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
