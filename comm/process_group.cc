@@ -168,13 +168,17 @@ absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {
   return status;
 }
 
+bool ProcessGroup::SharesMemory() const {
+  const auto found = backends_.find(c10::DeviceType::CPU);
+  return found != backends_.end() && found->second->supportsTensorAlloc(0);
+}
+
 absl::StatusOr<at::Tensor> ProcessGroup::AllocateShared(at::IntArrayRef shape, at::ScalarType dtype) {
   if (state_->failed()) return state_->failure();
   return TorchStatusOr(absl::StrCat("rank ", rank_, ": allocating a shared tensor"), [&] {
     const auto options = at::TensorOptions().dtype(dtype);
-    const auto found = backends_.find(c10::DeviceType::CPU);
-    if (found == backends_.end() || !found->second->supportsTensorAlloc(0)) return at::empty(shape, options);
-    return found->second->allocateTensor(c10::multiply_integers(shape), options).view(shape);
+    if (!SharesMemory()) return at::empty(shape, options);
+    return backends_.at(c10::DeviceType::CPU)->allocateTensor(c10::multiply_integers(shape), options).view(shape);
   });
 }
 

@@ -120,11 +120,10 @@ class ProcessGroup {
   Work AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
 
   // The sum over all ranks of each one's tensor, of floats or doubles, times its own `factor`, in place: PyTorch's
-  // PREMUL_SUM. The factor and the products are rounded to the dtype. MultipliesAsItSums(): whether that takes no pass
-  // over a CPU tensor of its own, as where AllocateShared() has memory that the ranks share.
+  // PREMUL_SUM. The factor and the products are rounded to the dtype. Where SharesMemory(), CPU tensors are multiplied
+  // in the pass that sums them, elsewhere in one before.
   absl::Status AllReducePremulSum(const at::Tensor& tensor, double factor);
   Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
-  bool MultipliesAsItSums() const;
 
   // The reduction in root's tensor; what the other ranks' hold afterwards is undefined.
   absl::Status Reduce(const at::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
@@ -195,6 +194,9 @@ class ProcessGroup {
   // A tensor on the CPU, uninitialised, that the backend reduces without copying where it can do such a thing (shm:
   // memory that the ranks share); elsewhere an ordinary tensor. ResourceExhausted if there is no memory.
   absl::StatusOr<at::Tensor> AllocateShared(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat);
+
+  // Whether AllocateShared() has memory that the ranks share.
+  bool SharesMemory() const;
 
   // A group of some of these ranks, given by their numbers here; there they are counted anew, in ascending order. Every
   // rank of this group must call it, with the same ranks; one that is not among them gets nullptr and does not wait.

@@ -71,18 +71,13 @@ Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
       });
 }
 
-bool ProcessGroup::MultipliesAsItSums() const {
-  const auto found = backends_.find(c10::DeviceType::CPU);
-  return found != backends_.end() && found->second->supportsTensorAlloc(0);
-}
-
 Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double factor) {
   return Launch(
       Call::Of("all_reduce", tensor), [&] { return CheckPremulSum(tensor); }, [&] { return "op premul_sum"; },
       [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;
-        if (tensor.is_cpu() && MultipliesAsItSums()) {
+        if (tensor.is_cpu() && SharesMemory()) {
           options.reduceOp = c10d::makeNCCLPreMulSum(factor);
         } else {
           tensors[0].detach().mul_(factor);

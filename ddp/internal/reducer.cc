@@ -168,8 +168,8 @@ void Reducer::AllocateSlots(Bucket& bucket) {
   } else {
     bucket.buffer = at::empty({numel}, first.options().dtype(dtype).requires_grad(false));
   }
-  bucket.multiplied_in_sum = first.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && group_->size() > 1 &&
-                             group_->MultipliesAsItSums();
+  bucket.multiplied_in_sum =
+      first.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && group_->size() > 1 && group_->SharesMemory();
   bucket.for_hook.buffer = bucket.buffer;
   bucket.for_hook.gradients.clear();
   int64_t offset = 0;
