@@ -77,7 +77,8 @@ class DistributedDataParallel {
   // there is a hook already, or in backward.
   absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
 
-  // The last steps, 128 at most, oldest first; see Summary() and WriteChromeTrace().
+  // The last steps, 128 at most, oldest first; see Summary() and WriteChromeTrace(). On a GPU this blocks until it has
+  // done them.
   const std::deque<StepStatistics>& statistics() const { return replica_->reducer().recorder().steps(); }
 
  private:

@@ -120,8 +120,27 @@ TEST(SharedGpu, ABucketIsReducedWhileBackwardGoesOn) {
     torch::cuda::synchronize();
     ASSERT_GT(ends.size(), 1);
     EXPECT_GT(ends.front().elapsedTime(last), 0) << "ms from the first all_reduce's end to the last gradient";
+  });
+}
+
+TEST(SharedGpu, StatisticsHaveTheTimesOfTheGpu) {
+  OnGpuRanks(kRanks, [](comm::ProcessGroup& group) {
+    Options options;
+    options.bucket_cap_mb_list = {0.05, 25};
+    auto ddp = Wrapped(WideNet(), group, options);
+    const at::Tensor input = at::randn({8192, 2048}, at::kCUDA);
+    c10::Event begin = Moment(), end = Moment();
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      begin = Moment();
+      ddp(input).mean().backward();
+      end = Moment();
+    }
     const StepStatistics& step = ddp.statistics().back();
-    EXPECT_LT(step.buckets.front().start, step.last_gradient);
+    end.synchronize();
+    const double milliseconds = begin.elapsedTime(end);
+    EXPECT_NEAR(static_cast<double>(step.end) / 1e6, milliseconds, 0.05 * milliseconds);
+    EXPECT_LT(step.buckets.front().end, step.last_gradient);
     EXPECT_GT(step.HiddenShare(), 0);
   });
 }

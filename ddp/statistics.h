@@ -13,15 +13,17 @@
 
 namespace lockstep::ddp {
 
-// Times are the host's, in nanoseconds since the step's forward began, -1 for what did not happen. On CUDA that is when
-// work was enqueued, not when it ran.
+// Times are in nanoseconds since the step's forward began, -1 for what did not happen. On a GPU they are those at which
+// it came to what the host had enqueued; where the parameters are on several GPUs, those at which the host did.
 struct BucketStatistics {
   int index = 0;
   int64_t bytes = 0;
   std::shared_ptr<const std::vector<std::string>> parameters;  // their names
   int64_t ready = -1;                                          // its last gradient was in
-  int64_t start = -1;                                          // its all_reduce, or communication hook, began
-  int64_t end = -1;  // its result was there; on CUDA: was ordered into the stream
+  // Its all_reduce, or communication hook, began; on a GPU it could, and does when the collective before it is over.
+  int64_t start = -1;
+  // Its result was there. That of a hook on a GPU: for the stream that computes, which is after the last gradient.
+  int64_t end = -1;
 };
 
 struct NonFiniteGradient {
@@ -32,7 +34,7 @@ struct NonFiniteGradient {
 struct StepStatistics {
   int rank = 0;
   int64_t step = 0;            // counted from 0: forward passes that were averaged
-  int64_t unix_time = 0;       // of the forward's begin, in nanoseconds
+  int64_t unix_time = 0;       // of the forward's begin, in nanoseconds since 1970
   int64_t compute_begin = -1;  // what forward gets from other ranks was there
   int64_t forward_end = -1;
   int64_t backward_begin = -1;            // the first gradient was in

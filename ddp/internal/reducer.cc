@@ -34,6 +34,15 @@ std::vector<BucketItem> Items(const std::vector<ReducedParameter>& parameters, c
   return items;
 }
 
+// Whose times a step's are: of one GPU, if the parameters are all there, since times of two cannot be compared.
+absl::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& parameters) {
+  const c10::Device device = parameters.front().tensor.device();
+  const bool on_one = std::all_of(parameters.begin(), parameters.end(), [device](const ReducedParameter& parameter) {
+    return parameter.tensor.device() == device;
+  });
+  return on_one && device.is_cuda() ? absl::make_optional(device) : absl::nullopt;
+}
+
 // Where something else was born so often, the graph is not the same in every backward.
 constexpr int kMisbirths = 3;
 
@@ -68,7 +77,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
       group_(group),
       options_(std::move(options)),
       word_key_(group->NextKey("ddp_no_gradient")),
-      recorder_(group->rank()),
+      recorder_(group->rank(), TimedDevice(parameters_)),
       states_(parameters_.size()) {
   if (NeedsSink()) used_.emplace(static_cast<int>(parameters_.size()), parameters_.front().tensor.device());
   if (GradientAllocatorInstalled() && parameters_.front().tensor.is_cpu() && !options_.reduce_dtype)
@@ -208,6 +217,7 @@ void Reducer::PrepareForward(bool sync) {
 // A CUDA graph repeats what the device does, so the host may read nothing of it, and nothing may differ next time.
 void Reducer::LookForCapture() {
   captured_ = StreamIsCaptured(parameters_.front().tensor.device());
+  recorder_.SetCaptured(captured_);
   if (!captured_) return;
   const std::string why_not = WhyNotCaptured();
   if (why_not.empty()) return;

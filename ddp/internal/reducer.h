@@ -160,7 +160,7 @@ class Reducer {
   void FinishFirstOfStaticGraph();
   void InventReadyOrder();
   void CompleteBackward();
-  absl::StatusOr<at::Tensor> Result(Bucket& bucket) const;
+  absl::StatusOr<at::Tensor> Result(Bucket& bucket);
   absl::Status WaitForBuckets(std::vector<at::Tensor>& results);
   absl::Status WaitAndDeliver();
   void AddNonFinite(const Bucket& bucket, const at::Tensor& content, std::vector<int>& found) const;

@@ -172,9 +172,9 @@ void Reducer::DeliverFinished() {
   for (; next_delivery_ < next_bucket_; ++next_delivery_) {
     Bucket& bucket = buckets_[next_delivery_];
     if (!bucket.work || !bucket.work->IsCompleted()) return;
-    ThrowIfError(Explained(bucket.work->Wait()));
-    recorder_.BucketEnded(next_delivery_);
-    Deliver(bucket, bucket.buffer);
+    const absl::StatusOr<at::Tensor> result = Result(bucket);
+    ThrowIfError(Explained(result.status()));
+    Deliver(bucket, *result);
   }
 }
 

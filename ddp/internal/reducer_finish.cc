@@ -70,9 +70,9 @@ void Reducer::CompleteBackward() {
 }
 
 // What became of a bucket that has started.
-absl::StatusOr<at::Tensor> Reducer::Result(Bucket& bucket) const {
+absl::StatusOr<at::Tensor> Reducer::Result(Bucket& bucket) {
   if (bucket.work) {
-    LOCKSTEP_RETURN_IF_ERROR(bucket.work->Wait());
+    LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return bucket.work->Wait(); }));
     return bucket.buffer;
   }
   absl::StatusOr<at::Tensor> result = absl::UnknownError("");
@@ -84,6 +84,7 @@ absl::StatusOr<at::Tensor> Reducer::Result(Bucket& bucket) const {
                                                    bucket.index, " has shape [", absl::StrJoin(result->sizes(), ", "),
                                                    "], expected [", bucket.buffer.numel(), "]"));
   }
+  if (result.ok() && !Skipped(bucket)) recorder_.BucketEnded(bucket.index);
   return result;
 }
 
@@ -95,7 +96,6 @@ absl::Status Reducer::WaitForBuckets(std::vector<at::Tensor>& results) {
     absl::StatusOr<at::Tensor> result = Result(buckets_[i]);
     status.Update(result.status());
     if (!result.ok()) continue;
-    if (!Skipped(buckets_[i])) recorder_.BucketEnded(i);
     results.push_back(*std::move(result));
   }
   if (used_) status.Update(used_->WaitForAll());

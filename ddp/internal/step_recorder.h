@@ -1,10 +1,17 @@
 #ifndef LOCKSTEP_DDP_INTERNAL_STEP_RECORDER_H_
 #define LOCKSTEP_DDP_INTERNAL_STEP_RECORDER_H_
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "lockstep/ddp/internal/device_clock.h"
 #include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp::internal {
@@ -14,30 +21,53 @@ class StepRecorder {
  public:
   static constexpr size_t kKept = 128;
 
-  explicit StepRecorder(int rank) { current_.rank = rank; }
+  // Times are those at which `device` does what it is told to; without one those at which the host does.
+  StepRecorder(int rank, absl::optional<c10::Device> device);
 
   // The buckets of the steps from now on, without times.
-  void SetBuckets(std::vector<BucketStatistics> buckets) { current_.buckets = std::move(buckets); }
+  void SetBuckets(std::vector<BucketStatistics> buckets);
+
+  // Whether what follows goes into a CUDA graph: it does not happen now, so it has no times and is no step.
+  void SetCaptured(bool captured) { captured_ = captured; }
 
   void BeginForward();
-  void BeginCompute();
-  void EndForward();
+  void BeginCompute() { Note(current_.compute_begin, moments_.compute_begin); }
+  void EndForward() { Note(current_.forward_end, moments_.forward_end); }
   void GradientReady();
-  void BucketReady(size_t bucket) { current_.buckets[bucket].ready = Now(); }
-  void BucketStarted(size_t bucket) { current_.buckets[bucket].start = Now(); }
-  void BucketEnded(size_t bucket) { current_.buckets[bucket].end = Now(); }
+  void BucketReady(size_t bucket) { Note(current_.buckets[bucket].ready, moments_.buckets[bucket].ready); }
+  void BucketStarted(size_t bucket) { Note(current_.buckets[bucket].start, moments_.buckets[bucket].start); }
+  void BucketEnded(size_t bucket) { Note(current_.buckets[bucket].end, moments_.buckets[bucket].end); }
+  // Calls `wait`, which waits for the bucket's result as Work::Wait() does.
+  absl::Status WaitForBucket(size_t bucket, const std::function<absl::Status()>& wait);
   void SetNonFinite(std::vector<NonFiniteGradient> found) { current_.non_finite = std::move(found); }
   void EndBackward();
 
-  // Oldest first.
-  const std::deque<StepStatistics>& steps() const { return steps_; }
+  // Oldest first. Blocks until the device has done them.
+  const std::deque<StepStatistics>& steps();
 
  private:
+  using Moment = DeviceClock::Moment;
+
+  // Those of a step on a device, of which the times can be had later.
+  struct BucketMoments {
+    Moment ready, start, end;
+  };
+  struct StepMoments {
+    Moment begin, compute_begin, forward_end, backward_begin, end;
+    std::vector<BucketMoments> buckets;
+  };
+
+  void Note(int64_t& time, Moment& moment);
+  void ReadMoments();
   int64_t Now() const;
 
+  const std::unique_ptr<DeviceClock> clock_;  // null: the host's
+  bool captured_ = false;
   int64_t begin_ = 0;  // on the steady clock
   StepStatistics current_;
+  StepMoments moments_;
   std::deque<StepStatistics> steps_;
+  std::deque<StepMoments> unread_;  // of the last of `steps_`
 };
 
 }  // namespace lockstep::ddp::internal
