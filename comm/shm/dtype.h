@@ -30,6 +30,8 @@ enum class DType : uint8_t {
 
 // kPremulSum: each input times a factor of its own, then the sum.
 enum class Op : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor, kPremulSum };
+constexpr Op kOps[] = {Op::kSum,  Op::kAvg, Op::kProduct, Op::kMin,      Op::kMax,
+                       Op::kBand, Op::kBor, Op::kBxor,    Op::kPremulSum};
 
 // Bytes of one element; 1 for kBytes.
 size_t SizeOf(DType dtype);

@@ -18,8 +18,6 @@ namespace {
 constexpr DType kDTypes[] = {DType::kBool,     DType::kUInt8,   DType::kUInt16,  DType::kUInt32,    DType::kUInt64,
                              DType::kInt8,     DType::kInt16,   DType::kInt32,   DType::kInt64,     DType::kFloat16,
                              DType::kBFloat16, DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128};
-constexpr Op kOps[] = {Op::kSum,  Op::kAvg, Op::kProduct, Op::kMin,      Op::kMax,
-                       Op::kBand, Op::kBor, Op::kBxor,    Op::kPremulSum};
 
 template <typename T>
 std::vector<T> Reduce(DType dtype, Op op, const std::vector<std::vector<T>>& inputs,

@@ -118,7 +118,7 @@ RandomCall DrawCall(std::mt19937_64& random, int size, size_t most_bytes, uint64
   call.kind = kKinds[below(std::size(kKinds))];
   call.dtype = kReducible[below(std::size(kReducible))];
   do {
-    call.op = static_cast<Op>(below(9));
+    call.op = kOps[below(std::size(kOps))];
   } while (!Makes(call.dtype, call.op));
   if (!Reduces(call.kind)) call.op = Op::kSum;
   call.root = static_cast<int>(below(size));
