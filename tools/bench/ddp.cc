@@ -1,12 +1,14 @@
 // Times training steps of ranks on this host, each with one thread: what compare.py runs for our side of suite ddp.
 //
 //   ./bazelw run //tools/bench:ddp -- --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
-//   ./bazelw run //tools/bench:ddp -- --overhead                 # what wrapping costs a rank that is alone
-//   ./bazelw run --config=cuda //tools/bench:ddp -- --overhead --device=cuda
+//   ./bazelw run //tools/bench:ddp -- --overhead --case=mlp_4x64/b32
+//   ./bazelw run //tools/bench:ddp -- --overhead --world_size=1  # what wrapping costs a rank that is alone
+//   ./bazelw run --config=cuda //tools/bench:ddp -- --overhead --world_size=1 --device=cuda
 //
 // Prints a JSON line a case: the median time of a step (zero_grad, forward, backward, optimizer) of the slowest rank
 // after some steps to warm up, and rank 0's loss of the last of these, by which compare.py knows that all programs
-// train the same. With --overhead: by how many seconds, and to how much of its time, wrapping lengthens a step.
+// train the same. With --overhead: by how many seconds, and to how much of its time, wrapping lengthens a step, and
+// both steps' times.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -59,9 +61,14 @@ DEFINE_string(trace, "",
 DEFINE_bool(memory, false,
             "instead of times: the largest proportional set size of a rank, sampled over all steps, between which "
             "gradients are kept so that local training has them too");
-DEFINE_bool(overhead, false, "instead of --case: a step wrapped at world size 1 over one that is not, mlp_4x64/b32");
-DEFINE_string(device, "cpu",
-              "of --overhead: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 by 224");
+DEFINE_bool(
+    overhead, false,
+    "wrapped and unwrapped steps in turn. With --world_size=1 the case is mlp_4x64/b32, without and with bucket "
+    "views, a hook and checks");
+DEFINE_string(
+    device, "cpu",
+    "of --overhead --world_size=1: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 "
+    "by 224");
 
 namespace lockstep {
 namespace {
@@ -74,7 +81,7 @@ struct Lengths {
   int warm_up, steps;
 };
 struct Blocks {
-  int count, steps;
+  int count, steps;  // of each kind
 };
 
 bool OnGpu() { return FLAGS_device == "cuda"; }
@@ -100,6 +107,8 @@ torch::nn::Sequential Mlp(const std::vector<int64_t>& widths) {
 }
 
 torch::nn::Sequential Mlp4x64() { return Mlp({64, 64, 64, 64, 64}); }
+torch::nn::Sequential MlpOfImages() { return Mlp({784, 512, 512, 10}); }
+models::ResNet ResNet18() { return models::ResNet18(); }
 Batch BatchOf4x64(int rank) { return Batch({32, 64}, 64, rank); }
 
 // One step of training, of a module or of what wraps one.
@@ -191,34 +200,6 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
   return Report(group, name, "seconds", Median(seconds), loss);
 }
 
-template <typename Net>
-absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Net net, const Batch& batch) {
-  if (FLAGS_steps > 0) lengths.steps = FLAGS_steps;
-  if (FLAGS_backend == "local") {
-    const std::vector<at::Tensor> parameters = net->parameters();
-    return RunTrainer(group, name, lengths, Trainer<Unwrapped<Net>>({net}, parameters, batch));
-  }
-  ddp::Options options;
-  options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(net, &group, options));
-  const std::vector<at::Tensor> parameters = wrapped.parameters();
-  return RunTrainer(group, name, lengths,
-                    Trainer<ddp::DistributedDataParallel<Net>>(std::move(wrapped), parameters, batch));
-}
-
-absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
-  torch::manual_seed(7);
-  const int rank = group.rank();
-  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 400}, Mlp4x64(), BatchOf4x64(rank));
-  if (name == "mlp_784_512_512_10/b64") {
-    return RunNet(group, name, {10, 60}, Mlp({784, 512, 512, 10}), Batch({64, 784}, 10, rank));
-  }
-  if (name == "resnet18/b8/64px") {
-    return RunNet(group, name, {3, 12}, models::ResNet18(), Batch({8, 3, 64, 64}, 1000, rank));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
-}
-
 // One step's share of a block. On the CPU the median of the steps' times; a GPU runs behind the host, so there the mean
 // of all of them, of which the first starts when the GPU is idle and the last has ended.
 template <typename Model>
@@ -235,6 +216,15 @@ double SecondsInBlock(Trainer<Model>& trainer, int steps) {
   return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
 }
 
+// The ranks begin together; the slowest one's.
+template <typename Model>
+double SlowestInBlock(comm::ProcessGroup& group, Trainer<Model>& trainer, int steps) {
+  ThrowIfError(group.Barrier());
+  at::Tensor slowest = at::full({1}, SecondsInBlock(trainer, steps), at::kDouble);
+  if (group.size() > 1) ThrowIfError(group.AllReduce(slowest, comm::ReduceOp::kMax));
+  return slowest.item<double>();
+}
+
 // Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the medians of the blocks'
 // differences and ratios.
 template <typename Net>
@@ -248,19 +238,62 @@ absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, Blo
   const std::vector<at::Tensor> of_plain = plain->parameters(), of_ddp = ddp.parameters();
   Trainer<Unwrapped<Net>> unwrapped({plain}, of_plain, batch);
   Trainer<ddp::DistributedDataParallel<Net>> wrapped(std::move(ddp), of_ddp, batch);
-  std::vector<double> differences, ratios;
+  std::vector<double> withouts, withs, differences, ratios;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
-    SecondsInBlock(unwrapped, blocks.steps);
-    SecondsInBlock(wrapped, blocks.steps);
-    for (int i = 0; i < blocks.count; ++i) {
-      const double without = SecondsInBlock(unwrapped, blocks.steps), with = SecondsInBlock(wrapped, blocks.steps);
+    for (int i = 0; i <= blocks.count; ++i) {
+      const double without = SlowestInBlock(group, unwrapped, blocks.steps);
+      const double with = SlowestInBlock(group, wrapped, blocks.steps);
+      if (i == 0) continue;  // to warm up
+      withouts.push_back(without);
+      withs.push_back(with);
       differences.push_back(with - without);
       ratios.push_back(with / without);
     }
   }));
-  std::cout << nlohmann::json({{"case", name}, {"seconds", Median(differences)}, {"ratio", Median(ratios)}})
-            << std::endl;
+  if (group.rank() == 0) {
+    std::cout << nlohmann::json({{"case", name},
+                                 {"seconds", Median(differences)},
+                                 {"ratio", Median(ratios)},
+                                 {"wrapped", Median(withs)},
+                                 {"local", Median(withouts)}})
+              << std::endl;
+  }
   return absl::OkStatus();
+}
+
+ddp::Options OptionsOfFlags() {
+  ddp::Options options;
+  options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
+  return options;
+}
+
+template <typename Net>
+absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Blocks blocks, Net (*make)(),
+                    const Batch& batch) {
+  if (FLAGS_overhead) return RunOverhead(group, name, blocks, make, batch, OptionsOfFlags());
+  if (FLAGS_steps > 0) lengths.steps = FLAGS_steps;
+  const Net net = make();
+  if (FLAGS_backend == "local") {
+    const std::vector<at::Tensor> parameters = net->parameters();
+    return RunTrainer(group, name, lengths, Trainer<Unwrapped<Net>>({net}, parameters, batch));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(net, &group, OptionsOfFlags()));
+  const std::vector<at::Tensor> parameters = wrapped.parameters();
+  return RunTrainer(group, name, lengths,
+                    Trainer<ddp::DistributedDataParallel<Net>>(std::move(wrapped), parameters, batch));
+}
+
+absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
+  torch::manual_seed(7);
+  const int rank = group.rank();
+  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 400}, {31, 60}, Mlp4x64, BatchOf4x64(rank));
+  if (name == "mlp_784_512_512_10/b64") {
+    return RunNet(group, name, {10, 60}, {31, 20}, MlpOfImages, Batch({64, 784}, 10, rank));
+  }
+  if (name == "resnet18/b8/64px") {
+    return RunNet(group, name, {3, 12}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
 }
 
 models::ResNet ResNet18OnGpu() {
@@ -278,7 +311,7 @@ absl::Status RunOverheadOnGpu(comm::ProcessGroup& group) {
   });
 }
 
-absl::Status RunOverheads(comm::ProcessGroup& group) {
+absl::Status RunOverheadsAlone(comm::ProcessGroup& group) {
   if (OnGpu()) return RunOverheadOnGpu(group);
   if (FLAGS_device != "cpu")
     return absl::InvalidArgumentError(absl::StrCat("--device is \"", FLAGS_device, "\", expected cpu or cuda"));
@@ -306,10 +339,11 @@ absl::Status RunRank() {
   if (FLAGS_gradient_allocator) ddp::InstallGradientAllocator();
   comm::InitOptions options;
   options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
-  if (FLAGS_overhead && OnGpu()) options.backend = "cuda:nccl";
+  const bool alone = FLAGS_overhead && FLAGS_world_size == 1;
+  if (alone && OnGpu()) options.backend = "cuda:nccl";
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
-  if (FLAGS_overhead) return RunOverheads(*group);
+  if (alone) return RunOverheadsAlone(*group);
   for (const absl::string_view name : absl::StrSplit(FLAGS_case, ',')) {
     LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, std::string(name)));
   }
@@ -321,8 +355,7 @@ absl::Status RunRank() {
 
 int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, true);
-  const int ranks = FLAGS_overhead ? 1 : FLAGS_world_size;
-  const absl::Status status = lockstep::launch::Spawn(ranks, [](int) { return lockstep::RunRank(); });
+  const absl::Status status = lockstep::launch::Spawn(FLAGS_world_size, [](int) { return lockstep::RunRank(); });
   if (!status.ok()) std::cerr << status.message() << "\n";
   return lockstep::launch::ExitCode(status);
 }

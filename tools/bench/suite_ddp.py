@@ -52,8 +52,8 @@ def check_losses(losses):
 
 
 def measure(programs, rounds, cases):
-    """{(suite, program, case): seconds}."""
-    seconds = {}
+    """{(suite, program, case): seconds}, and {case: figures} of what wrapping adds to a step of two ranks."""
+    seconds, in_turn = {}, {}
     for _ in range(rounds):
         for suite in SUITES:
             losses = {}
@@ -63,15 +63,22 @@ def measure(programs, rounds, cases):
                     losses[name, line["case"]] = line["loss"]
             check_losses(losses)
         for name, command in (
-            ("ours", [programs["ddp"], "--overhead"]),
+            ("ours", [programs["ddp"], "--overhead", "--world_size=1"]),
             ("python_ddp", [programs["python"], programs["ddp_python"], "overhead", ""]),
         ):
             for line in lines_of(command):
                 seconds.setdefault(("ddp_world_size_1", name, line["case"]), []).append(line["seconds"])
-    return {key: statistics.median(values) for key, values in seconds.items()}
+        for line in lines_of([programs["ddp"], "--overhead", "--gradient_allocator", f"--case={','.join(cases)}"]):
+            in_turn.setdefault(line["case"], []).append(line)
+    medians = {key: statistics.median(values) for key, values in seconds.items()}
+    figures = ("wrapped", "local", "ratio")
+    return medians, {
+        case: {figure: statistics.median(line[figure] for line in lines) for figure in figures}
+        for case, lines in in_turn.items()
+    }
 
 
-def comparisons(seconds):
+def comparisons(seconds, in_turn):
     for (suite, name, case), peer in seconds.items():
         if name == "ours":
             continue
@@ -85,9 +92,19 @@ def comparisons(seconds):
             "unit": "s",
             "ratio": peer / ours,
         }
+    for case, figures in in_turn.items():
+        yield {
+            "suite": "ddp_in_turn",
+            "case": case,
+            "ours": figures["wrapped"],
+            "peer_name": "cpp_local",
+            "peer": figures["local"],
+            "unit": "s",
+            "ratio": 1 / figures["ratio"],
+        }
 
 
-def markdown(seconds, cases, rounds):
+def markdown(seconds, in_turn, cases, rounds):
     out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", ""]
     header = "| allocator | step | ours | without its gradient allocator | C++ local | Python DDP | its bucket views | its no-op hook | Python local | times Python DDP |"
     out += [header, "|---|---|---|---|---|---|---|---|---|---|"]
@@ -106,6 +123,11 @@ def markdown(seconds, cases, rounds):
             times = seconds[suite, "python_ddp", case] / seconds[suite, "ours", case]
             allocator = "tuned" if suite == "ddp_tuned" else "default"
             out.append(f"| {allocator} | {case} | {' | '.join(figures)} | {times:.2f} |")
+    out += ["", "Ours beside C++ local, in turn in blocks of steps in the same processes; `times` is the median of the blocks' ratios:"]
+    out += ["", "| step | ours | C++ local | times |", "|---|---|---|---|"]
+    for case, figures in in_turn.items():
+        step, local = in_words(figures["wrapped"]), in_words(figures["local"])
+        out.append(f"| {case} | {step} | {local} | {figures['ratio']:.2f} |")
     out += ["", "What wrapping adds to a step at world size 1:", "", "| step | ours | Python DDP |", "|---|---|---|"]
     for suite, name, case in seconds:
         if suite == "ddp_world_size_1" and name == "ours":
@@ -116,5 +138,5 @@ def markdown(seconds, cases, rounds):
 
 def run(arguments, programs, _):
     """The comparisons, and the table of them."""
-    seconds = measure(programs, arguments.rounds, arguments.cases)
-    return list(comparisons(seconds)), markdown(seconds, arguments.cases, arguments.rounds)
+    seconds, in_turn = measure(programs, arguments.rounds, arguments.cases)
+    return list(comparisons(seconds, in_turn)), markdown(seconds, in_turn, arguments.cases, arguments.rounds)
