@@ -1,4 +1,6 @@
-"""cc_library, cc_binary and cc_test with Lockstep's language standard, warnings and include prefix, and nothing else; and link_only."""
+"""cc_library, cc_binary and cc_test with Lockstep's language standard, warnings and include prefix; precompiled_header; and link_only."""
+
+load("//tools:precompiled_header.bzl", _precompiled_header = "precompiled_header")
 
 _COPTS = ["-std=c++17", "-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
@@ -16,7 +18,16 @@ def cc_binary(copts = [], **kwargs):
 
 
 def cc_test(copts = [], deps = [], **kwargs):
+    # Deps with a select in them cannot be looked into.
+    if type(deps) == "list" and "//third_party:torch" in deps:
+        # -include, as g++ takes a precompiled header before all else only, and a test begins with the header that it tests.
+        copts = ["-include", "libtorch_headers.h"] + copts
+        deps = deps + [str(Label("//tools:libtorch_headers"))]
     native.cc_test(copts = _COPTS + copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
+
+
+def precompiled_header(**kwargs):
+    _precompiled_header(copts = _COPTS, **kwargs)
 
 
 def _link_only(ctx):

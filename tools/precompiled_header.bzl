@@ -1,0 +1,71 @@
+"""A header that g++ compiles once for many sources."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+
+def _precompiled_header_impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    gcc = toolchain.compiler != "clang"
+
+    # A directory for each: clang fails on a .gch of g++ that it finds beside the header, left there by an earlier build.
+    name = "%s/%s.h" % ("precompiled" if gcc else "not_precompiled", ctx.label.name)
+    header = ctx.actions.declare_file(name)
+    ctx.actions.write(header, "")
+    files = [header]
+    if gcc:
+        files.append(ctx.actions.declare_file(name + ".gch"))
+        _precompile(ctx, toolchain, files[-1])
+    context = cc_common.create_compilation_context(headers = depset(files), quote_includes = depset([header.dirname]))
+    return [DefaultInfo(files = depset(files)), CcInfo(compilation_context = context)]
+
+
+def _precompile(ctx, toolchain, output):
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    context = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
+    variables = cc_common.create_compile_variables(
+        cc_toolchain = toolchain,
+        feature_configuration = features,
+        source_file = ctx.file.src.path,
+        output_file = output.path,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+        include_directories = context.includes,
+        quote_include_directories = context.quote_includes,
+        system_include_directories = context.system_includes,
+        preprocessor_defines = context.defines,
+        use_pic = toolchain.needs_pic_for_dynamic_libraries(feature_configuration = features),
+    )
+    action = "c++-compile"
+    ctx.actions.run(
+        executable = cc_common.get_tool_for_action(feature_configuration = features, action_name = action),
+        arguments = cc_common.get_memory_inefficient_command_line(
+            feature_configuration = features, action_name = action, variables = variables
+        ),
+        env = cc_common.get_environment_variables(
+            feature_configuration = features, action_name = action, variables = variables
+        ),
+        inputs = depset([ctx.file.src], transitive = [context.headers, toolchain.all_files]),
+        outputs = [output],
+        # As other compiles, for what .bazelrc says about them.
+        mnemonic = "CppCompile",
+        progress_message = "Precompiling " + ctx.file.src.path,
+    )
+
+
+# `src` precompiled, for sources compiled with `-include NAME.h`. NAME.h itself is empty: where the flags do not agree with
+# those of the precompiled one, or the compiler is clang, a source is compiled as if there were neither.
+precompiled_header = rule(
+    implementation = _precompiled_header_impl,
+    attrs = {
+        "src": attr.label(allow_single_file = [".h"], mandatory = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "copts": attr.string_list(),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
