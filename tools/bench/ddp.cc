@@ -286,12 +286,12 @@ absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths 
 absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
   torch::manual_seed(7);
   const int rank = group.rank();
-  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 400}, {31, 60}, Mlp4x64, BatchOf4x64(rank));
+  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 2500}, {31, 60}, Mlp4x64, BatchOf4x64(rank));
   if (name == "mlp_784_512_512_10/b64") {
-    return RunNet(group, name, {10, 60}, {31, 20}, MlpOfImages, Batch({64, 784}, 10, rank));
+    return RunNet(group, name, {10, 400}, {31, 20}, MlpOfImages, Batch({64, 784}, 10, rank));
   }
   if (name == "resnet18/b8/64px") {
-    return RunNet(group, name, {3, 12}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
+    return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
   }
   return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
 }

@@ -30,9 +30,9 @@ def mlp_4x64():
 
 # The network, the shape of a batch, the number of classes, steps to warm up, steps that are timed: as in ddp.cc.
 CASES = {
-    "mlp_4x64/b32": (mlp_4x64, (32, 64), 64, 50, 400),
-    "mlp_784_512_512_10/b64": (lambda: mlp(784, 512, 512, 10), (64, 784), 10, 10, 60),
-    "resnet18/b8/64px": (torchvision.models.resnet18, (8, 3, 64, 64), 1000, 3, 12),
+    "mlp_4x64/b32": (mlp_4x64, (32, 64), 64, 50, 2500),
+    "mlp_784_512_512_10/b64": (lambda: mlp(784, 512, 512, 10), (64, 784), 10, 10, 400),
+    "resnet18/b8/64px": (torchvision.models.resnet18, (8, 3, 64, 64), 1000, 3, 16),
 }
 
 

@@ -123,7 +123,10 @@ def markdown(seconds, in_turn, cases, rounds):
             times = seconds[suite, "python_ddp", case] / seconds[suite, "ours", case]
             allocator = "tuned" if suite == "ddp_tuned" else "default"
             out.append(f"| {allocator} | {case} | {' | '.join(figures)} | {times:.2f} |")
-    out += ["", "Ours beside C++ local, in turn in blocks of steps in the same processes; `times` is the median of the blocks' ratios:"]
+    out += [
+        "",
+        "Ours beside C++ local, in turn in blocks of steps in the same processes; `times` is the median of the blocks' ratios:",
+    ]
     out += ["", "| step | ours | C++ local | times |", "|---|---|---|---|"]
     for case, figures in in_turn.items():
         step, local = in_words(figures["wrapped"]), in_words(figures["local"])
