@@ -1,6 +1,6 @@
 #include "lockstep/ddp/hooks/default_hooks.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <memory>

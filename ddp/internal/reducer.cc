@@ -3,7 +3,8 @@
 
 #include "lockstep/ddp/internal/reducer.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/function.h>

@@ -1,6 +1,6 @@
 // The end of a backward: waiting, verdicts, and what a rank without inputs does instead.
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

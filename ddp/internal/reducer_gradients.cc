@@ -1,6 +1,7 @@
 // Gradients on their way into buckets and out of them.
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <memory>

@@ -1,6 +1,9 @@
 #include "lockstep/ddp/internal/sparse_all_reduce.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sparse_coo_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
@@ -46,7 +49,7 @@ absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const at::
   at::Tensor sum;
   for (int r = 0; r < group.size(); ++r) {
     const at::Tensor part = at::sparse_coo_tensor(indices[r].t(), values[r], mine.sizes(), mine.options());
-    sum = sum.defined() ? (sum + part).coalesce() : part.coalesce();
+    sum = sum.defined() ? sum.add(part).coalesce() : part.coalesce();
   }
   return sum;
 }
