@@ -11,10 +11,9 @@ _TEST_COPTS = _COPTS + select({str(Label("//tools:optimized")): ["-O1"], "//cond
 def cc_library(copts = [], deps = [], testonly = False, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
-    if testonly:
-        copts, deps = _for_tests(copts, deps)
+    copts, deps = _copts_and_deps(copts, deps, testonly)
     native.cc_library(
-        copts = copts if testonly else _COPTS + copts,
+        copts = copts,
         deps = deps,
         testonly = testonly,
         strip_include_prefix = "/" + package,
@@ -24,17 +23,19 @@ def cc_library(copts = [], deps = [], testonly = False, **kwargs):
 
 
 def cc_binary(copts = [], deps = [], testonly = False, **kwargs):
-    if testonly:
-        copts, deps = _for_tests(copts, deps)
-    native.cc_binary(copts = copts if testonly else _COPTS + copts, deps = deps, testonly = testonly, **kwargs)
+    copts, deps = _copts_and_deps(copts, deps, testonly)
+    native.cc_binary(copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 
 def cc_test(copts = [], deps = [], **kwargs):
-    copts, deps = _for_tests(copts, deps)
+    copts, deps = _copts_and_deps(copts, deps, testonly = True)
     native.cc_test(copts = copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
 
 
-def _for_tests(copts, deps):
+def _copts_and_deps(copts, deps, testonly):
+    if not testonly:
+        return _COPTS + copts, deps
+
     # Deps with a select in them cannot be looked into.
     if type(deps) == "list" and "//third_party:torch" in deps:
         # -include, as g++ takes a precompiled header before all else only, and a test begins with the header that it tests.
