@@ -2,9 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/native/ForeachUtils.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -46,47 +49,84 @@ struct Report {
   int64_t first_nonfinite = kNone;  // the place of a parameter
 };
 
-Gradients GradientsOf(const std::vector<at::Tensor>& parameters) {
-  Gradients gradients;
+// One item a device and dtype. They are in the order of a hash table, as in Python: the order of the items decides the
+// order in which norms are added.
+std::vector<Gradients> GradientsOf(const std::vector<at::Tensor>& parameters) {
+  Gradients all;
+  std::vector<std::optional<at::Tensor>> listed;
   std::unordered_set<const at::TensorImpl*> seen;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].defined() || !parameters[i].grad().defined()) continue;
     if (!seen.insert(parameters[i].unsafeGetTensorImpl()).second) continue;
-    gradients.tensors.push_back(parameters[i].grad().data());
-    gradients.places.push_back(static_cast<int64_t>(i));
+    all.tensors.push_back(parameters[i].grad());
+    all.places.push_back(static_cast<int64_t>(i));
+    listed.emplace_back(all.tensors.back());
   }
-  return gradients;
+  if (listed.empty()) return {};
+  std::vector<Gradients> groups;
+  for (const auto& [key, group] :
+       at::native::_group_tensors_by_first_tensors_device_and_dtype({listed}, /*with_indices=*/true)) {
+    Gradients& gradients = groups.emplace_back();
+    for (const size_t i : group.second) {
+      gradients.tensors.push_back(all.tensors[i]);
+      gradients.places.push_back(all.places[i]);
+    }
+  }
+  return groups;
+}
+
+// Python has no norm of a sparse gradient, and no largest absolute value of none.
+bool PythonHasNorms(const std::vector<at::Tensor>& gradients, double norm_type) {
+  return std::all_of(gradients.begin(), gradients.end(), [norm_type](const at::Tensor& gradient) {
+    return gradient.layout() == at::kStrided && (gradient.numel() > 0 || !std::isinf(norm_type));
+  });
 }
 
 at::Tensor NormOf(const at::Tensor& gradient, double norm_type) {
-  if (!std::isinf(norm_type)) return gradient.norm(norm_type);
-  return gradient.numel() == 0 ? at::zeros({}, gradient.options()) : gradient.abs().max();
+  const at::Tensor values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  if (values.numel() == 0) return at::zeros({}, values.options());
+  return at::linalg_vector_norm(values, norm_type);
+}
+
+// Of the first parameter that has a gradient.
+c10::Device FirstDevice(const std::vector<Gradients>& groups) {
+  const auto first = std::min_element(groups.begin(), groups.end(), [](const Gradients& a, const Gradients& b) {
+    return a.places.front() < b.places.front();
+  });
+  return first == groups.end() ? c10::Device(at::kCPU) : first->tensors.front().device();
 }
 
 // A 0-dimensional tensor each, on one device.
-std::vector<at::Tensor> NormsOf(const std::vector<at::Tensor>& gradients, double norm_type) {
+std::vector<at::Tensor> NormsOf(const std::vector<Gradients>& groups, double norm_type) {
+  const c10::Device device = FirstDevice(groups);
   std::vector<at::Tensor> norms;
-  for (const at::Tensor& gradient : gradients) {
-    norms.push_back(NormOf(gradient, norm_type).to(gradients.front().device()));
+  for (const Gradients& group : groups) {
+    std::vector<at::Tensor> of_group;
+    if (PythonHasNorms(group.tensors, norm_type)) {
+      of_group = at::_foreach_norm(group.tensors, norm_type);
+    } else {
+      for (const at::Tensor& gradient : group.tensors) of_group.push_back(NormOf(gradient, norm_type));
+    }
+    for (const at::Tensor& norm : of_group) norms.push_back(norm.to(device));
   }
   return norms;
 }
 
-// The same operations as clip_grad_norm_'s, for the same bits.
 at::Tensor TotalNorm(const std::vector<at::Tensor>& norms, double norm_type) {
-  if (norms.empty()) return at::zeros({});
-  if (norm_type == 0) return at::full({}, static_cast<double>(norms.size()));
-  if (norms.size() == 1) return norms.front();
-  return std::isinf(norm_type) ? at::stack(norms).max() : at::stack(norms).norm(norm_type);
+  return norms.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-int64_t FirstNonfinite(const std::vector<at::Tensor>& norms, const std::vector<int64_t>& places) {
+// `norms`: of the gradients, group after group.
+int64_t FirstNonfinite(const std::vector<at::Tensor>& norms, const std::vector<Gradients>& groups) {
   if (norms.empty()) return kNone;
   const at::Tensor finite = at::isfinite(at::stack(norms)).cpu();
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (!finite[static_cast<int64_t>(i)].item<bool>()) return places[i];
+  int64_t first = kNone, next = 0;
+  for (const Gradients& group : groups) {
+    for (const int64_t place : group.places) {
+      if (!finite[next++].item<bool>() && (first == kNone || place < first)) first = place;
+    }
   }
-  return kNone;
+  return first;
 }
 
 absl::StatusOr<std::vector<Report>> Exchange(comm::ProcessGroup& group, const Report& own, c10::Device device) {
@@ -157,10 +197,13 @@ absl::Status CheckArguments(double max_norm, double norm_type) {
   return absl::OkStatus();
 }
 
-// `norm`: 0-dimensional. clip_grad_norm_'s operations again.
-void ScaleAll(const std::vector<at::Tensor>& gradients, double max_norm, const at::Tensor& norm) {
-  const at::Tensor factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
-  for (const at::Tensor& gradient : gradients) gradient.mul_(factor.to(gradient.device()));
+// `norm`: 0-dimensional. Python divides a number by a tensor as reciprocal times number, LibTorch's operator/ does not.
+void ScaleAll(const std::vector<Gradients>& groups, double max_norm, const at::Tensor& norm) {
+  const at::Tensor factor = (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  for (const Gradients& group : groups) {
+    const at::Tensor local = factor.to(group.tensors.front().device());
+    for (const at::Tensor& gradient : group.tensors) gradient.mul_(local);
+  }
 }
 
 c10::Device DeviceFor(const std::vector<at::Tensor>& parameters, const ClipGradNormOptions& options) {
@@ -172,17 +215,17 @@ absl::StatusOr<double> Clip(comm::ProcessGroup& group, const std::vector<at::Ten
                             const ClipGradNormOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckArguments(max_norm, options.norm_type));
   const c10::NoGradGuard no_grad;
-  const Gradients gradients = GradientsOf(parameters);
-  const std::vector<at::Tensor> norms = NormsOf(gradients.tensors, options.norm_type);
+  const std::vector<Gradients> groups = GradientsOf(parameters);
+  const std::vector<at::Tensor> norms = NormsOf(groups, options.norm_type);
   const at::Tensor own_norm = TotalNorm(norms, options.norm_type);
   Report own;
   own.norm = own_norm.item<double>();
-  if (options.error_if_nonfinite) own.first_nonfinite = FirstNonfinite(norms, gradients.places);
+  if (options.error_if_nonfinite) own.first_nonfinite = FirstNonfinite(norms, groups);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Report> reports, Exchange(group, own, DeviceFor(parameters, options)));
   if (!options.sharded) LOCKSTEP_RETURN_IF_ERROR(CheckAgreement(reports, Tolerance(own_norm.scalar_type())));
   const double norm = options.sharded ? Combine(reports, options.norm_type) : reports[0].norm;
   if (options.error_if_nonfinite) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(norm, options.norm_type, reports));
-  ScaleAll(gradients.tensors, max_norm, at::scalar_tensor(norm, own_norm.options()));
+  ScaleAll(groups, max_norm, at::scalar_tensor(norm, own_norm.options()));
   return norm;
 }
 

@@ -15,7 +15,8 @@
 namespace lockstep::ddp {
 
 struct ClipGradNormOptions {
-  // At least 0; infinity is the largest absolute value. With 0 the norm is the number of gradients.
+  // At least 0; infinity is the largest absolute value. With 0 the norm is the number of gradients that have an element
+  // other than 0; sharded, the sum of the ranks' numbers.
   double norm_type = 2.0;
 
   // A norm that is NaN or infinite is an error, and no gradient is changed. Without it the gradients are scaled by what
@@ -30,7 +31,7 @@ struct ClipGradNormOptions {
 };
 
 // Scales the gradients of `parameters`, in place, by min(1, max_norm / (norm + 1e-6)), where norm is that of all
-// gradients as one vector, and returns norm as it was before: torch::nn::utils::clip_grad_norm_ over ranks. To be
+// gradients as one vector, and returns norm as it was before: Python's torch.nn.utils.clip_grad_norm_ over ranks. To be
 // called between backward and the optimizer's step.
 //
 //   loss.backward();   // DDP leaves the same gradients on every rank
@@ -43,7 +44,9 @@ struct ClipGradNormOptions {
 // counts once.
 //
 // Not sharded: every rank computes the norm, and all scale by rank 0's, so parameters cannot drift apart by rounding;
-// the gradients have the bits that clip_grad_norm_ in one process would give them. A rank whose norm differs from rank
+// norm and gradients have the bits that Python's clip_grad_norm_ in one process would give them. LibTorch's
+// torch::nn::utils::clip_grad_norm_ rounds differently (docs/coming-from-python.md). Python has no norm of a sparse
+// gradient; here it is that of its coalesced values. A rank whose norm differs from rank
 // 0's by more than rounding explains (a thousandth; 4 units in the last place for half and bfloat16), or is not finite
 // where the other is, has other gradients: FailedPrecondition on every rank, naming the ranks and their norms, with all
 // gradients as they were. Sharded, the ranks' norms are combined, in
