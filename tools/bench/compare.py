@@ -13,6 +13,7 @@ Lockstep is faster. Open MPI, or a package of photographs, is installed (apt-get
 """
 
 import argparse
+import difflib
 import json
 import os
 import pathlib
@@ -38,15 +39,54 @@ SUITES = {
 }
 
 
+# What the suites run, which lies beside this file.
+PROGRAMS = (
+    "all_reduce",
+    "all_reduce_gloo.py",
+    "all_reduce_mpi.c",
+    "checkpoint",
+    "checkpoint_python.py",
+    "ddp",
+    "ddp_python.py",
+    "dp",
+    "image_loader",
+    "image_loader_python.py",
+    "photographs.py",
+    "resnet",
+    "resnet_python.py",
+    "sampler",
+    "sampler_python.py",
+)
+
+
+def find_programs():
+    """{name without its ending: path}, and "python", the peer's."""
+    here = pathlib.Path(__file__).absolute().parent
+    programs = {pathlib.Path(name).stem: str(here / name) for name in PROGRAMS}
+    python = (here / "peer_python_path.txt").read_text().strip()
+    return {**programs, "python": str(here.parent.parent / python)}
+
+
 def write_between_marks(path, marks, text):
     page = path.read_text()
     before, after = page.split(marks[0])[0], page.split(marks[1])[1]
     path.write_text(f"{before}{marks[0]}\n{text}\n{marks[1]}{after}")
 
 
+def unknown(argument, known):
+    """The error for an argument that no parser took."""
+    if not argument.startswith("-"):
+        return f'unexpected argument "{argument}"; --help lists the flags'
+    flag = argument.split("=")[0]
+    nearest = difflib.get_close_matches(flag.lstrip("-"), [name.lstrip("-") for name in known], n=1)
+    return f"unknown flag {flag}; {f'did you mean --{nearest[0]}? ' if nearest else ''}--help lists the flags"
+
+
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", action="append", required=True, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = {}
     suites = parser.add_subparsers(dest="suite", required=True)
     for name, suite in SUITES.items():
         of_suite = suites.add_parser(name, description=suite.__doc__)
@@ -54,7 +94,11 @@ def parse_arguments():
         of_suite.add_argument("--markdown", metavar="FILE", help="replace the table between the marks in this file")
         of_suite.add_argument("--rounds", type=int, default=3)
         suite.add_arguments(of_suite)
-    arguments = parser.parse_args()
+        known[name] = list(of_suite._option_string_actions)
+    arguments, rest = parser.parse_known_args()
+    if rest:
+        print(f"compare: {unknown(rest[0], known[arguments.suite])}", file=sys.stderr)
+        sys.exit(2)
     SUITES[arguments.suite].check_arguments(arguments, parser)
     return arguments
 
@@ -66,7 +110,7 @@ def main():
     top = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     if arguments.markdown and any(mark not in (top / arguments.markdown).read_text() for mark in suite.MARKS):
         sys.exit(f"compare: --markdown: {arguments.markdown} lacks the marks {' and '.join(suite.MARKS)}")
-    programs = {name: os.path.abspath(path) for name, path in (item.split("=", 1) for item in arguments.program)}
+    programs = find_programs()
     with tempfile.TemporaryDirectory() as folder:
         rows, text = suite.run(arguments, programs, folder)
     if arguments.json:

@@ -1,4 +1,4 @@
 #!/bin/sh
-# usage: compare.sh COMPARE.PY --program=NAME=PATH... ARGUMENT...
+# usage: compare ARGUMENT...    by `bazel run`, or as bazel-bin/tools/bench/compare
 set -eu
-exec python3 "$@"
+exec python3 "$0.runfiles/lockstep/tools/bench/compare.py" "$@"

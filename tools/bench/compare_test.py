@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""compare as a program that a user starts, from any folder and without bazel run."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).absolute().parent
+
+
+class CompareTest(unittest.TestCase):
+    def run_compare(self, *arguments):
+        """As bazel-bin has it: the script, and beside it the folder of its runfiles."""
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(HERE / "compare.sh", f"{folder}/compare")
+            os.makedirs(f"{folder}/compare.runfiles/lockstep/tools")
+            os.symlink(HERE, f"{folder}/compare.runfiles/lockstep/tools/bench")
+            return subprocess.run(
+                [f"{folder}/compare", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/"
+            )
+
+    def test_help_lists_the_suites_and_a_suites_flags(self):
+        for flag in ("--help", "-h"):
+            run = self.run_compare(flag)
+            self.assertEqual((run.returncode, run.stderr), (0, ""))
+            self.assertTrue(run.stdout.startswith("usage: compare [-h]"), run.stdout)
+        self.assertIn("--rounds", self.run_compare("ddp", "-h").stdout)
+
+    def test_a_misspelled_flag_is_answered_with_the_nearest_one(self):
+        run = self.run_compare("ddp", "--rouns=3")
+        self.assertEqual(run.returncode, 2)
+        self.assertEqual(run.stderr, "compare: unknown flag --rouns; did you mean --rounds? --help lists the flags\n")
+
+        self.assertEqual(
+            self.run_compare("ddp", "--bogus").stderr, "compare: unknown flag --bogus; --help lists the flags\n"
+        )
+
+    def test_without_a_suite_it_says_what_is_missing(self):
+        run = self.run_compare()
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("the following arguments are required: suite", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
