@@ -33,6 +33,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -227,6 +228,20 @@ absl::Status TourAsRank(const std::vector<std::string>& wanted) {
   return absl::OkStatus();
 }
 
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+A tour of data-parallel training in three parts: the basics, checkpoints, and a
+model that is spread over two devices. Every part checks its results.
+
+  ddp_tour                               all parts, two ranks on this machine
+  ddp_tour --part=checkpoint --nproc_per_node=4
+  launch --nproc_per_node=2 ddp_tour     under a launcher, such as torchrun
+)";
+  return usage;
+}
+
 absl::Status Run() {
   const std::vector<std::string> wanted = absl::StrSplit(FLAGS_part, ',');
   LOCKSTEP_RETURN_IF_ERROR(CheckParts(wanted));
@@ -241,8 +256,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  gflags::SetUsageMessage("a tour of data-parallel training; see the top of ddp_tour.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
   if (!status.ok()) std::cerr << "ddp_tour: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);

@@ -27,6 +27,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
@@ -52,7 +53,7 @@ DEFINE_double(
     "SGD's learning rate; 0: the recipe's, 0.15 or 0.002. The tuned recipe rises to it over three tenths of the "
     "run and then falls to 0.");
 DEFINE_double(momentum, -1, "SGD's momentum; -1: the recipe's, 0.9 or 0.");
-DEFINE_int64(seed, 0, "Of the initial parameters and the order of images.");
+DEFINE_int64(seed, 0, "Seed for the initial parameters and the image order.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory,
               "The folder of the four IDX files, plain or in gzip.");
 DEFINE_string(checkpoint_dir, "",
@@ -72,6 +73,27 @@ namespace {
 bool IsDirectory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Trains a 784-512-512-10 network on Fashion-MNIST: on two ranks of this machine,
+as one of the ranks that a launcher starts, or on several devices of one process.
+
+  train                                      two ranks on this machine
+  train --parallel=none                      one process
+  train --checkpoint_dir=/tmp/run --resume   goes on from /tmp/run/checkpoint.pt
+  launch --nproc_per_node=2 train            under a launcher, such as torchrun
+)";
+  usage.groups = {
+      {"How it runs", {"parallel", "nproc_per_node", "cpu_slots", "dry_run"}},
+      {"Training", {"recipe", "epochs", "batch_size", "lr", "momentum", "seed", "pretrained"}},
+      {"Files", {"data_dir", "checkpoint_dir", "checkpoint_every", "resume", "metrics_file"}},
+      {"Ranks", {"backend", "init_method", "timeout"}},
+  };
+  return usage;
 }
 
 absl::Status CheckFlags() {
@@ -161,11 +183,8 @@ int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
-  gflags::SetUsageMessage("trains on Fashion-MNIST, data-parallel; see the top of train.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
-  absl::Status status;
-  if (argc > 1) status = absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argv[1], "\""));
-  if (status.ok()) status = lockstep::examples::Run();
+  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
+  const absl::Status status = lockstep::examples::Run();
   if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);
 }

@@ -258,7 +258,7 @@ void ExpectError(const std::vector<std::string>& flags, const std::string& messa
 }
 
 TEST(Train, BadFlagsAreNamed) {
-  ExpectError({"--no_such_flag"}, "unknown command line flag 'no_such_flag'");
+  ExpectError({"--no_such_flag"}, "train: unknown flag --no_such_flag");
   ExpectError({"extra"}, "train: unexpected argument \"extra\"");
   ExpectError({"--parallel=magic"}, "train: --parallel=magic: expected ddp, dp, none or compare");
   ExpectError({"--epochs=0"}, "train: --epochs=0: expected 1 or more");

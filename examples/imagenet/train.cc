@@ -23,12 +23,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/trainer.h"
-#include "lockstep/examples/program/arguments.h"
 #include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/tools/launch/report.h"
@@ -39,12 +39,12 @@ DEFINE_bool(dummy, false, "Images of noise instead of --data.");
 DEFINE_int64(dummy_train_images, 1281167, "How many of them to train on an epoch.");
 DEFINE_int64(dummy_val_images, 50000, "How many of them to validate on.");
 DEFINE_int64(image_size, 224, "Height and width that images are cropped to.");
-DEFINE_int64(num_classes, 0, "Of the network; 0: as many as train/ has, 1000 for --dummy.");
-DEFINE_int32(workers, 4, "-j: threads of a node that make images; its ranks share them.");
+DEFINE_int64(num_classes, 0, "Classes of the network; 0: as many as train/ has, 1000 for --dummy.");
+DEFINE_int32(workers, 4, "Threads of a node that make images; its ranks share them.");
 DEFINE_int64(max_skipped, 0, "How many images of an epoch may be left out, and named, because they cannot be read.");
 DEFINE_bool(scaled_decode, false, "Decode large JPEGs at 1/2, 1/4 or 1/8: sooner, but not to Python's pixels.");
 
-DEFINE_string(arch, "resnet18", "-a: the network, by torchvision's name.");
+DEFINE_string(arch, "resnet18", "The network, by torchvision's name.");
 DEFINE_string(pretrained, "", "A .pt file whose parameters to start from, such as torchvision's.");
 DEFINE_bool(channels_last, false, "Keep images and weights in the memory format that convolutions are fastest in.");
 DEFINE_bool(mkldnn, false, "Keep activations in oneDNN's blocked layout (CPU, float32): faster for large images.");
@@ -53,23 +53,24 @@ DEFINE_double(ema_decay, 0, "Validate an average of weights that moves by 1 - th
 
 DEFINE_int64(epochs, 90, "How often to go through the training images.");
 DEFINE_int64(start_epoch, 0, "The first epoch, where there is no --resume to say.");
-DEFINE_int64(batch_size, 256, "-b: images a batch of a node; its ranks share them.");
+DEFINE_int64(batch_size, 256, "Images a batch of a node; its ranks share them.");
 DEFINE_int64(accum_steps, 1, "Batches to a step of the optimizer.");
-DEFINE_double(lr, 0.1, "--learning-rate: SGD's.");
+DEFINE_double(lr, 0.1, "SGD's learning rate.");
 DEFINE_double(momentum, 0.9, "SGD's momentum.");
-DEFINE_double(weight_decay, 1e-4, "--wd: SGD's weight decay.");
+DEFINE_double(weight_decay, 1e-4, "SGD's weight decay.");
 DEFINE_double(label_smoothing, 0, "The share of a target that goes to all classes alike.");
 DEFINE_string(schedule, "step", "step: a tenth of the learning rate every 30 epochs; cosine: down to 0.");
 DEFINE_int64(warmup_epochs, 0, "Epochs in which the learning rate rises to --lr.");
-DEFINE_string(seed, "", "Of the initial weights, the order of images and augmentation; empty: none for the weights.");
+DEFINE_string(seed, "",
+              "Seed for the initial weights, the image order and augmentation; empty: the weights differ each run.");
 
 DEFINE_string(checkpoint_dir, ".", "A folder for checkpoint.pt and model_best.pt.");
 DEFINE_int64(checkpoint_every, 0, "Save every so many steps, too; 0: only at the end of each epoch.");
 DEFINE_string(resume, "", "The checkpoint to go on from, in mid-epoch if it is from there.");
-DEFINE_bool(evaluate, false, "-e: validate, and do not train.");
+DEFINE_bool(evaluate, false, "Validate, and do not train.");
 DEFINE_bool(dry_run, false, "Check flags, paths, device, memory and the first batch, and write nothing.");
 
-DEFINE_int64(print_freq, 10, "-p: batches to a line.");
+DEFINE_int64(print_freq, 10, "How many batches there are to a line.");
 DEFINE_string(json_file, "", "A file for one JSON object a line.");
 DEFINE_string(tensorboard_dir, "", "A folder for an event file that TensorBoard reads.");
 DEFINE_string(trace_file, "", "A Chrome trace of some of rank 0's steps.");
@@ -87,6 +88,39 @@ DEFINE_int32(gpu, -1, "The GPU to use; -1: the one of the local rank.");
 
 namespace lockstep::examples::imagenet {
 namespace {
+
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.arguments = "[FOLDER]";
+  usage.max_arguments = 1;
+  usage.description = R"(
+Trains an image classifier on FOLDER, which has train/ and val/ with one folder
+a class: the counterpart of PyTorch's ImageNet example, with its flags.
+
+  train -a resnet50 /data/imagenet                     one process
+  train --multiprocessing-distributed /data/imagenet   a rank for each GPU
+  launch --nproc_per_node=2 train /data/imagenet       under a launcher
+  train --dummy --epochs=1                             without data
+)";
+  usage.groups = {
+      {"Data",
+       {"data", "dummy", "dummy_train_images", "dummy_val_images", "image_size", "num_classes", "workers",
+        "max_skipped", "scaled_decode"}},
+      {"Network", {"arch", "pretrained", "channels_last", "mkldnn", "amp", "ema_decay"}},
+      {"Training",
+       {"epochs", "start_epoch", "batch_size", "accum_steps", "lr", "momentum", "weight_decay", "label_smoothing",
+        "schedule", "warmup_epochs", "seed"}},
+      {"Checkpoints", {"checkpoint_dir", "checkpoint_every", "resume", "evaluate", "dry_run"}},
+      {"Output", {"print_freq", "json_file", "tensorboard_dir", "trace_file", "trace_begin", "trace_steps"}},
+      {"Ranks",
+       {"multiprocessing_distributed", "cpu_ranks", "world_size", "rank", "dist_url", "dist_backend", "dist_timeout",
+        "gpu"}},
+  };
+  usage.aliases = {{"-a", "arch"},       {"-b", "batch_size"},     {"-e", "evaluate"},       {"-j", "workers"},
+                   {"-p", "print_freq"}, {"--wd", "weight_decay"}, {"--learning-rate", "lr"}};
+  return usage;
+}
 
 absl::StatusOr<Amp> AmpFromFlag() {
   if (FLAGS_amp.empty()) return Amp::kNone;
@@ -242,24 +276,12 @@ int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
-  gflags::SetUsageMessage("trains an image classifier on ImageNet; see the top of train.cc");
-  const std::vector<std::string> arguments =
-      examples::WithGflagsNames(std::vector<std::string>(argv, argv + argc), {{"-a", "arch"},
-                                                                              {"-b", "batch_size"},
-                                                                              {"-e", "evaluate"},
-                                                                              {"-j", "workers"},
-                                                                              {"-p", "print_freq"},
-                                                                              {"--wd", "weight_decay"},
-                                                                              {"--learning-rate", "lr"}});
-  std::vector<char*> rewritten;
-  for (const std::string& argument : arguments) rewritten.push_back(const_cast<char*>(argument.c_str()));
-  argv = rewritten.data();
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  const std::vector<std::string> arguments = ParseCommandLine(argc, argv, examples::imagenet::Usage());
   absl::Status status;
-  if (argc == 2 && FLAGS_data.empty()) {
-    FLAGS_data = argv[1];
-  } else if (argc > 1) {
-    status = absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argv[argc - 1], "\""));
+  if (!arguments.empty() && !FLAGS_data.empty()) {
+    status = absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments[0], "\" beside --data"));
+  } else if (!arguments.empty()) {
+    FLAGS_data = arguments[0];
   }
   if (status.ok()) status = examples::imagenet::Run();
   if (status.ok()) return 0;

@@ -37,6 +37,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/device_id.h"
@@ -54,7 +55,7 @@ DEFINE_int64(blocks, 1, "Residual blocks in each of the four stages of the model
 DEFINE_int64(steps, 3, "Steps of training, all on the same images.");
 DEFINE_int64(batch_size, 8, "Images, of 32 x 32.");
 DEFINE_int64(convolutions, 0, "Take the distance in the model's first so many convolutions only; 0: in all.");
-DEFINE_double(factor, 1e-6, "Of the distance in the loss.");
+DEFINE_double(factor, 1e-6, "Factor of the distance in the loss.");
 DEFINE_double(lr, 0.05, "SGD's learning rate.");
 
 namespace lockstep::examples {
@@ -222,6 +223,22 @@ absl::Status CompareAndTrain(const KernelDistanceOptions& options) {
   return Train(net, {images.to(options.devices[0]), labels.to(options.devices[0])}, options);
 }
 
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Trains a ResNet on random images with a term in the loss that draws the kernels
+of each convolution towards each other, computed on several devices at once.
+
+  train                                two shares on the CPU
+  train --devices=cuda:0,cuda:1        two GPUs
+  train --accumulate --block_mib=8     where memory is short
+)";
+  usage.groups = {{"The distance", {"devices", "accumulate", "block_mib", "convolutions", "factor"}},
+                  {"Training", {"blocks", "steps", "batch_size", "lr"}}};
+  return usage;
+}
+
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
   KernelDistanceOptions options;
@@ -239,8 +256,7 @@ absl::Status Run() {
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("trains with the distance of kernels in the loss; see the top of train.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
   if (status.ok()) return 0;
   std::cerr << "train: " << status.message() << std::endl;

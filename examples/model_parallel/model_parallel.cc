@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -160,6 +161,19 @@ absl::Status RunAsRank() {
   return absl::OkStatus();
 }
 
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Trains a model whose halves sit on two devices, alone and then data-parallel,
+and compares it with the same model on one device.
+
+  model_parallel                               two ranks on this machine
+  launch --nproc_per_node=2 model_parallel     under a launcher, such as torchrun
+)";
+  return usage;
+}
+
 absl::Status Run() {
   if (FLAGS_steps < 2) return absl::InvalidArgumentError(absl::StrCat("--steps=", FLAGS_steps, ": expected 2 or more"));
   if (FLAGS_nproc_per_node < 1)
@@ -173,8 +187,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  gflags::SetUsageMessage("trains a model that sits on two devices; see the top of model_parallel.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
   if (!status.ok()) std::cerr << "model_parallel: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);

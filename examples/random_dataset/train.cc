@@ -41,6 +41,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -253,6 +254,19 @@ absl::Status CheckPositive(absl::string_view flag, int64_t value) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected 1 or more"));
 }
 
+ProgramUsage Usage() {
+  ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Trains a linear model on random samples, data-parallel, as the program of
+torch.distributed.launch's tutorial does, and checks that every sample is seen.
+
+  train                                two ranks on this machine
+  launch --nproc_per_node=2 train      under a launcher, such as torchrun
+)";
+  return usage;
+}
+
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("size", FLAGS_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("batch_size", FLAGS_batch_size));
@@ -267,8 +281,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  gflags::SetUsageMessage("trains on random samples, data-parallel; see the top of train.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
   if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);

@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/tools/launch/spawn.h"
@@ -151,7 +152,14 @@ absl::Status RunRank() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times all-reduce between processes of this host and prints a JSON line a case.
+
+  all_reduce --ranks=2 --cases=in_place/4096/float32,ordinary/26214400/bfloat16
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::launch::Spawn(FLAGS_ranks, [](int) { return lockstep::RunRank(); });
   if (!status.ok()) std::cerr << status.message() << "\n";
   return lockstep::launch::ExitCode(status);

@@ -27,6 +27,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/async_saver.h"
 #include "lockstep/checkpoint/value.h"
@@ -190,7 +191,14 @@ absl::Status Run() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Saves and loads a checkpoint and prints a JSON line a measurement.
+
+  checkpoint --directory=/data --case=save,load --mebibytes=1024
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
   if (!status.ok()) std::cerr << "checkpoint: " << status.message() << std::endl;
   return status.ok() ? 0 : 1;

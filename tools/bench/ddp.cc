@@ -33,6 +33,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -354,7 +355,17 @@ absl::Status RunRank() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times training steps of ranks on this host, each with one thread, and prints a
+JSON line a case.
+
+  ddp --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
+  ddp --overhead --case=mlp_4x64/b32     wrapped and unwrapped steps in turn
+  ddp --overhead --world_size=1          what wrapping costs a rank that is alone
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::launch::Spawn(FLAGS_world_size, [](int) { return lockstep::RunRank(); });
   if (!status.ok()) std::cerr << status.message() << "\n";
   return lockstep::launch::ExitCode(status);

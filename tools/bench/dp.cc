@@ -31,6 +31,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/data_parallel.h"
@@ -184,8 +185,15 @@ absl::Status Run() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("steps of one process on several devices; see the top of dp.cc");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times training steps of one process on several devices, beside LibTorch's
+algorithm and the module alone, and prints a JSON line a program and case.
+
+  dp --case=resnet18/b8/64px --replicas=2,4
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
   if (!status.ok()) std::cerr << "dp: " << status.message() << std::endl;
   return status.ok() ? 0 : 1;

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
@@ -89,7 +90,15 @@ absl::Status Run() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Loads a folder of images, augmented for training, and prints a JSON line an
+epoch.
+
+  image_loader --data=FOLDER --workers=2 --batch_size=64 --epochs=3
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
   if (status.ok()) return 0;
   std::cerr << status.message() << "\n";

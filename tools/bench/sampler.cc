@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "nlohmann/json.hpp"
@@ -127,7 +128,14 @@ absl::Status Run() {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Times DistributedSampler on rank 0 of 8 and prints a JSON line a measurement.
+
+  sampler --case=first_index,epoch --repeat=9
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
   if (!status.ok()) std::cerr << "sampler: " << status.message() << std::endl;
   return status.ok() ? 0 : 1;

@@ -1,0 +1,67 @@
+// The command line of a program whose flags are gflags: its own --help, and errors that name the nearest flag.
+//
+//   DEFINE_int64(epochs, 5, "How often to go through the images.");
+//   DEFINE_int64(batch_size, 64, "Images a step.");
+//
+//   int main(int argc, char** argv) {
+//     lockstep::ProgramUsage usage;
+//     usage.source = __FILE__;
+//     usage.arguments = "[FOLDER]";
+//     usage.max_arguments = 1;
+//     usage.description = "Trains a network on the images of a folder.";
+//     usage.groups = {{"Training", {"epochs"}}};
+//     usage.aliases = {{"-b", "batch_size"}};
+//     const std::vector<std::string> arguments = lockstep::ParseCommandLine(argc, argv, usage);
+//
+// Only programs depend on this, as only programs define flags.
+
+#ifndef LOCKSTEP_BASE_COMMAND_LINE_H_
+#define LOCKSTEP_BASE_COMMAND_LINE_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct FlagGroup {
+  std::string title;
+  std::vector<std::string> flags;  // their names, in the order in which --help lists them
+};
+
+struct ProgramUsage {
+  // __FILE__ of the source that defines the program's flags. --help lists those, and not the flags of its libraries.
+  std::string source;
+
+  // The names of the arguments that are not flags, such as "[FOLDER]", and how many there may be.
+  std::string arguments;
+  size_t max_arguments = 0;
+
+  // What the program does, and examples. --help prints it as it is.
+  std::string description;
+
+  // Flags that are in no group follow under "Other flags", or under "Flags" if there is no group at all.
+  std::vector<FlagGroup> groups;
+
+  // Other names of flags, as they are typed: {{"-b", "batch_size"}, {"--wd", "weight_decay"}}.
+  std::map<std::string, std::string> aliases;
+};
+
+// Sets the flags that `argv` gives and returns the other arguments, without the program's name.
+//
+// "--batch_size=8", "--batch-size=8" and "--batch_size 8" are the same, and with an alias so are "-b 8", "-b=8" and
+// "-b8". A bool flag is set by "--resume" or "--resume=true" and cleared by "--noresume" or "--resume=false". What
+// follows a "--" is not a flag. Flags of libraries, such as glog's --v=1, are taken too, but not those of gflags.
+//
+// For -h, -help or --help it prints the usage to standard output, wrapped at the width of the terminal, and exits with
+// 0. For a mistake it prints one line to standard error and exits with 2:
+//
+//   train: unknown flag --epoch; did you mean --epochs? --help lists the flags
+//   train: --epochs=many: expected a whole number of at most 64 bits
+//   train: unexpected argument "data"; --help lists the flags
+std::vector<std::string> ParseCommandLine(int argc, char** argv, const ProgramUsage& usage);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_BASE_COMMAND_LINE_H_

@@ -1,0 +1,149 @@
+#include "lockstep/base/internal/flag_parser.h"
+
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/nearest_name.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::internal {
+namespace {
+
+using gflags::CommandLineFlagInfo;
+
+constexpr char kSeeHelp[] = "--help lists the flags";
+
+// An argument that begins with a dash.
+struct Flag {
+  std::string given;                 // its name as it was typed: "--batch-size"
+  std::string name;                  // "batch_size"
+  std::optional<std::string> value;  // what follows in the same argument
+};
+
+std::string Name(absl::string_view given) {
+  return absl::StrReplaceAll(absl::StripPrefix(absl::StripPrefix(given, "-"), "-"), {{"-", "_"}});
+}
+
+// The flags of gflags itself, such as --flagfile and --helpfull, end the program or read files in ways of their own.
+bool IsOfGflags(const CommandLineFlagInfo& info) {
+  const size_t slash = info.filename.rfind('/');
+  return absl::StartsWith(info.filename.substr(slash == info.filename.npos ? 0 : slash + 1), "gflags");
+}
+
+bool Find(const std::string& name, CommandLineFlagInfo& info) {
+  return gflags::GetCommandLineFlagInfo(name.c_str(), &info) && !IsOfGflags(info);
+}
+
+// Whether `argument` is a short alias with its value behind it, as in "-b256".
+bool IsShortWithValue(const std::string& argument, const ProgramUsage& usage) {
+  const auto alias = usage.aliases.find(argument.substr(0, 2));
+  CommandLineFlagInfo info;
+  return alias != usage.aliases.end() && argument[1] != '-' && Find(alias->second, info) && info.type != "bool";
+}
+
+Flag Split(const std::string& argument, const ProgramUsage& usage) {
+  Flag flag;
+  const size_t equals = argument.find('=');
+  flag.given = argument.substr(0, equals);
+  if (equals != argument.npos) flag.value = argument.substr(equals + 1);
+  const auto alias = usage.aliases.find(flag.given);
+  flag.name = alias == usage.aliases.end() ? Name(flag.given) : alias->second;
+  CommandLineFlagInfo info;
+  if (Find(flag.name, info) || !IsShortWithValue(argument, usage)) return flag;
+  const std::string given = argument.substr(0, 2);
+  return {given, usage.aliases.at(given), argument.substr(2)};
+}
+
+// "--noresume" is "--resume=false".
+bool FindNegated(const Flag& flag, CommandLineFlagInfo& info) {
+  return !flag.value && absl::StartsWith(flag.name, "no") && Find(flag.name.substr(2), info) && info.type == "bool";
+}
+
+absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
+  std::vector<CommandLineFlagInfo> all;
+  gflags::GetAllFlags(&all);
+  std::vector<std::string> own = {"help"};
+  for (const CommandLineFlagInfo& info : all) {
+    if (info.filename == usage.source) own.push_back(info.name);
+  }
+  const std::optional<std::string> nearest = NearestName(flag.name, own);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown flag ", flag.given, "; ", nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "", kSeeHelp));
+}
+
+absl::string_view Expected(absl::string_view type) {
+  if (type == "bool") return "true or false";
+  if (type == "double") return "a number";
+  if (type == "int32") return "a whole number of at most 32 bits";
+  if (type == "int64") return "a whole number of at most 64 bits";
+  if (type == "uint32") return "a whole number of at most 32 bits, 0 or more";
+  if (type == "uint64") return "a whole number of at most 64 bits, 0 or more";
+  return "another value";
+}
+
+absl::Status Set(const Flag& flag, const CommandLineFlagInfo& info, const std::string& value) {
+  if (!gflags::SetCommandLineOption(info.name.c_str(), value.c_str()).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag.given, "=", value, ": expected ", Expected(info.type)));
+}
+
+// Reads flags and arguments one after the other.
+class Parser {
+ public:
+  Parser(const std::vector<std::string>& arguments, const ProgramUsage& usage) : arguments_(arguments), usage_(usage) {}
+
+  absl::StatusOr<ParsedArguments> Parse() {
+    while (next_ < arguments_.size() && !parsed_.help) {
+      const std::string& argument = arguments_[next_++];
+      if (argument == "--") break;
+      const bool is_flag = argument.size() > 1 && argument[0] == '-';
+      LOCKSTEP_RETURN_IF_ERROR(is_flag ? TakeFlag(Split(argument, usage_)) : TakeArgument(argument));
+    }
+    while (next_ < arguments_.size() && !parsed_.help) LOCKSTEP_RETURN_IF_ERROR(TakeArgument(arguments_[next_++]));
+    return std::move(parsed_);
+  }
+
+ private:
+  absl::Status TakeArgument(const std::string& argument) {
+    parsed_.positional.push_back(argument);
+    if (parsed_.positional.size() <= usage_.max_arguments) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argument, "\"; ", kSeeHelp));
+  }
+
+  absl::Status TakeFlag(const Flag& flag) {
+    parsed_.help = flag.name == "help" || flag.name == "h";
+    if (parsed_.help) return absl::OkStatus();
+    CommandLineFlagInfo info;
+    if (!Find(flag.name, info)) {
+      return FindNegated(flag, info) ? Set(flag, info, "false") : Unknown(flag, usage_);
+    }
+    if (flag.value) return Set(flag, info, *flag.value);
+    if (info.type == "bool") return Set(flag, info, "true");
+    if (next_ == arguments_.size() || absl::StartsWith(arguments_[next_], "--")) {
+      return absl::InvalidArgumentError(absl::StrCat(flag.given, " needs a value; ", kSeeHelp));
+    }
+    return Set(flag, info, arguments_[next_++]);
+  }
+
+  const std::vector<std::string>& arguments_;
+  const ProgramUsage& usage_;
+  ParsedArguments parsed_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<ParsedArguments> ParseArguments(const std::vector<std::string>& arguments, const ProgramUsage& usage) {
+  return Parser(arguments, usage).Parse();
+}
+
+}  // namespace lockstep::internal
