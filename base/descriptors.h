@@ -1,0 +1,30 @@
+// What a process that has run out of file descriptors is told.
+
+#ifndef LOCKSTEP_BASE_DESCRIPTORS_H_
+#define LOCKSTEP_BASE_DESCRIPTORS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep {
+
+// Whether `error`, an errno, says that this process (EMFILE) or the system (ENFILE) has no descriptor left.
+bool IsOutOfDescriptors(int error);
+
+// The status of a system call that was to open a descriptor and failed with `error`, an errno. Without descriptors it
+// is ResourceExhausted and names the limit:
+//
+//   "accepting connection 3 of 7: Too many open files (the soft limit of open files is 64 (RLIMIT_NOFILE); raise it
+//   with ulimit -n)"
+//
+// Any other error has the code `otherwise`.
+absl::Status DescriptorError(absl::string_view doing, int error,
+                             absl::StatusCode otherwise = absl::StatusCode::kUnavailable);
+
+// ResourceExhausted, as above, unless this process can open `count` more descriptors. For use before code that hangs,
+// or ends the process, when it gets none. Opens them and closes them again.
+absl::Status CheckFreeDescriptors(int count);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_BASE_DESCRIPTORS_H_

@@ -1,0 +1,60 @@
+#include "lockstep/base/descriptors.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Lets this process open `free` more descriptors until the end of the scope.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int free) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = dup(STDERR_FILENO);  // the lowest that is free; those above it are, too
+    close(next);
+    rlimit few = before_;
+    few.rlim_cur = next + free;
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(Descriptors, TheErrorNamesTheLimitAndHowToRaiseIt) {
+  const FewDescriptors few(0);
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const absl::Status status = DescriptorError("accepting connection 3 of 7", EMFILE);
+  EXPECT_EQ(status, absl::ResourceExhaustedError("accepting connection 3 of 7: Too many open files (the soft limit of "
+                                                 "open files is " +
+                                                 std::to_string(limit.rlim_cur) +
+                                                 " (RLIMIT_NOFILE); raise it with ulimit -n)"));
+  EXPECT_THAT(std::string(DescriptorError("x", ENFILE).message()), HasSubstr("/proc/sys/fs/file-max"));
+}
+
+TEST(Descriptors, AnotherErrorKeepsItsCodeAndHasNoLimit) {
+  EXPECT_EQ(DescriptorError("x", ECONNREFUSED), absl::UnavailableError("x: Connection refused"));
+  EXPECT_EQ(DescriptorError("x", EINVAL, absl::StatusCode::kInternal), absl::InternalError("x: Invalid argument"));
+}
+
+TEST(Descriptors, ThoseThatAreFreeAreCountedAndStayFree) {
+  const FewDescriptors few(3);
+  EXPECT_EQ(CheckFreeDescriptors(3), absl::OkStatus());
+  EXPECT_EQ(CheckFreeDescriptors(3), absl::OkStatus());
+  EXPECT_THAT(std::string(CheckFreeDescriptors(4).message()),
+              HasSubstr("opening 4 descriptors, of which 3 are free: Too many open files"));
+}
+
+}  // namespace
+}  // namespace lockstep

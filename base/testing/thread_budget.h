@@ -1,0 +1,20 @@
+// Threads that the system refuses, for tests. RLIMIT_NPROC does not hold for root, which tests may run as.
+
+#ifndef LOCKSTEP_BASE_TESTING_THREAD_BUDGET_H_
+#define LOCKSTEP_BASE_TESTING_THREAD_BUDGET_H_
+
+namespace lockstep::testing {
+
+// While one is in scope this process can start `threads` more threads: pthread_create() then fails with EAGAIN, for
+// whichever library calls it. At most one at a time.
+class ThreadBudget {
+ public:
+  explicit ThreadBudget(int threads);
+  ~ThreadBudget();
+  ThreadBudget(const ThreadBudget&) = delete;
+  ThreadBudget& operator=(const ThreadBudget&) = delete;
+};
+
+}  // namespace lockstep::testing
+
+#endif  // LOCKSTEP_BASE_TESTING_THREAD_BUDGET_H_
