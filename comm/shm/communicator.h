@@ -22,7 +22,6 @@ namespace lockstep::comm::shm {
 namespace internal {
 class Collective;
 class Mail;
-class Message;
 class Port;
 }  // namespace internal
 

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -251,36 +254,127 @@ TEST(Communicator, NamesTheRanksThatDoNotComeForTheMemory) {
             absl::DeadlineExceededError("these ranks did not come for the shared memory: 1, 2"));
 }
 
+// Connects `fd` to the socket of rank 0 that waits at `exchange`, as a stranger would.
+void ConnectToRank0(int fd, const Exchange& exchange) {
+  const std::string address = *exchange.get("address", Soon());
+  const std::string name = address.substr(0, address.find('|'));
+  sockaddr_un server = {};
+  server.sun_family = AF_UNIX;
+  name.copy(server.sun_path + 1, name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&server), length), 0);
+}
+
+int ConnectAsStranger(const Exchange& exchange) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ConnectToRank0(fd, exchange);
+  return fd;
+}
+
+absl::Status Create(int rank, const Exchange& exchange, absl::Time deadline = Soon()) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = 2;
+  options.exchange = exchange;
+  options.deadline = deadline;
+  options.heap_bytes = 0;
+  return Communicator::Create(options).status();
+}
+
 TEST(Communicator, StrangersAtTheSocketDisturbNobody) {
   const Exchange exchange = testing::LocalExchange();
-  std::thread stranger([&] {
-    const std::string address = *exchange.get("address", Soon());
-    const std::string name = address.substr(0, address.find('|'));
-    sockaddr_un server = {};
-    server.sun_family = AF_UNIX;
-    name.copy(server.sun_path + 1, name.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    for (const size_t bytes : {0, 1, 36, 500}) {  // silent, short, a whole request, and more
-      const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&server), length), 0);
-      const std::string garbage(bytes, '\x01');
-      EXPECT_EQ(send(fd, garbage.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
-    }
-  });
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks.emplace_back([&, rank] {
-      if (rank == 1) stranger.join();
-      CommunicatorOptions options;
-      options.rank = rank;
-      options.size = 2;
-      options.exchange = exchange;
-      options.deadline = Soon();
-      options.heap_bytes = 0;
-      EXPECT_EQ(Communicator::Create(options).status(), absl::OkStatus());
-    });
+  std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
+  std::vector<int> strangers;
+  for (const size_t bytes : {0, 1, 36, 500}) {  // silent, short, a whole request, and more
+    strangers.push_back(ConnectAsStranger(exchange));
+    const std::string garbage(bytes, '\x01');
+    EXPECT_EQ(send(strangers.back(), garbage.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
-  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(Create(1, exchange), absl::OkStatus());
+  rank0.join();
+  for (const int fd : strangers) close(fd);
+}
+
+TEST(Communicator, HundredsOfSilentStrangersDisturbNobody) {
+  const Exchange exchange = testing::LocalExchange();
+  std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
+  std::vector<int> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(ConnectAsStranger(exchange));
+  EXPECT_EQ(Create(1, exchange), absl::OkStatus());
+  rank0.join();
+  for (const int fd : silent) close(fd);
+}
+
+TEST(Communicator, ASilentStrangerIsDropped) {
+  const Exchange exchange = testing::LocalExchange();
+  std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
+  const int silent = ConnectAsStranger(exchange);
+  pollfd waited = {silent, POLLIN, 0};
+  EXPECT_EQ(poll(&waited, 1, 10000), 1) << "still connected after 10 s";
+  EXPECT_EQ(Create(1, exchange), absl::OkStatus());
+  rank0.join();
+  close(silent);
+}
+
+TEST(Communicator, AWaitForTheOthersEndsWithAnErrorOfTheCheck) {
+  for (const int rank : {0, 1}) {
+    Exchange exchange = testing::LocalExchange();
+    // A socket that takes connections and never answers.
+    ASSERT_EQ(exchange.set("address", "nobody|0123456789abcdef0123456789abcdef"), absl::OkStatus());
+    sockaddr_un address = {AF_UNIX, "\0nobody"};
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), offsetof(sockaddr_un, sun_path) + 7), 0);
+    ASSERT_EQ(listen(listener, 1), 0);
+    exchange.check = [] { return absl::AbortedError("rank 2 failed"); };
+    EXPECT_EQ(Create(rank, exchange), absl::AbortedError("rank 2 failed"));
+    close(listener);
+  }
+}
+
+// Lets this process open `free` more descriptors until the end of the scope.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int free) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = dup(STDERR_FILENO);  // the lowest that is free; those above it are, too
+    close(next);
+    rlimit few = before_;
+    few.rlim_cur = next + free;
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+absl::Duration ProcessorTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+// Rank 0's first descriptors are the memory and the socket, then one for each connection.
+TEST(Communicator, Rank0OutOfDescriptorsFailsAtOnceAndSaysSo) {
+  const std::string limit = "Too many open files .the soft limit of open files is [0-9]+ .RLIMIT_NOFILE.; raise it .*";
+  const std::string doing[] = {"memfd_create", "making a Unix socket", "accepting connection 1 of 1"};
+  for (int free = 0; free < 3; ++free) {
+    const Exchange exchange = testing::LocalExchange();
+    const int spare = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    std::thread other([&] {
+      if (free == 2) ConnectToRank0(spare, exchange);
+    });
+    const FewDescriptors few(free);
+    const absl::Duration before = ProcessorTime();
+    const absl::Time begin = absl::Now();
+    const absl::Status status = Create(0, exchange);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), MatchesRegex(doing[free] + ": " + limit));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+    EXPECT_LT(ProcessorTime() - before, absl::Seconds(1));
+    other.join();
+    close(spare);
+  }
 }
 
 }  // namespace

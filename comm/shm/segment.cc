@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/shm/internal/fd_passing.h"
 
@@ -41,18 +42,18 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Share(
     const std::function<void(char* data, size_t bytes)>& initialise) {
   if (rank != 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string address, exchange.get(kAddressKey, deadline));
-    LOCKSTEP_ASSIGN_OR_RETURN(const OwnedFd fd, internal::ReceiveFd(address, rank, deadline));
+    LOCKSTEP_ASSIGN_OR_RETURN(const OwnedFd fd, internal::ReceiveFd(address, rank, deadline, exchange.check));
     struct stat file;
     if (fstat(fd.get(), &file) != 0) return absl::FailedPreconditionError(strerror(errno));
     return Map(fd.get(), file.st_size);
   }
   const OwnedFd fd(memfd_create("lockstep", MFD_CLOEXEC));
-  if (fd.get() < 0) return absl::FailedPreconditionError(absl::StrCat("memfd_create: ", strerror(errno)));
+  if (fd.get() < 0) return DescriptorError("memfd_create", errno, absl::StatusCode::kFailedPrecondition);
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, MapAsMuchAsPossible(fd.get(), bytes, least));
   initialise(segment->data(), segment->bytes());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<FdServer> server, FdServer::Listen());
   LOCKSTEP_RETURN_IF_ERROR(exchange.set(kAddressKey, server->address()));
-  LOCKSTEP_RETURN_IF_ERROR(server->Serve(fd.get(), size, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(server->Serve(fd.get(), size, deadline, exchange.check));
   return segment;
 }
 

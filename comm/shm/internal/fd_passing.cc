@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
+#include <list>
 #include <random>
 #include <utility>
 #include <vector>
@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::shm::internal {
@@ -24,10 +25,13 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kRequestBytes = kTokenBytes + sizeof(int32_t);
-constexpr size_t kMostStrangers = 64;  // connections that have shown no token yet
+constexpr size_t kMostStrangers = 64;  // connections that have not shown the token yet
+constexpr absl::Duration kStrangerPatience = absl::Seconds(2);
+constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
+constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
 
 absl::Status SystemError(absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat(what, ": ", strerror(errno)));
+  return DescriptorError(what, errno, absl::StatusCode::kFailedPrecondition);
 }
 
 // 128 random bits.
@@ -51,9 +55,13 @@ struct AbstractAddress {
   socklen_t length;
 };
 
-int MillisecondsUntil(absl::Time deadline) {
-  return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()) + 1));
+// Until `deadline` or the next look at what else may end a wait.
+int PollTimeout(absl::Time deadline) {
+  const absl::Duration left = std::min(deadline - absl::Now(), kLookInterval);
+  return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
 }
+
+absl::Status Ask(const StillWanted& still_wanted) { return still_wanted ? still_wanted() : absl::OkStatus(); }
 
 bool IsThisUser(int connection) {
   ucred credentials;
@@ -88,10 +96,12 @@ bool SendFd(int connection, int fd) {
   return sendmsg(connection, &message.header, MSG_NOSIGNAL) == 1;
 }
 
-// -1 if none came with the message.
-int TakeFd(int connection) {
+// What came in answer to a request: -1 where the connection ended without a descriptor.
+absl::StatusOr<int> TakeFd(int connection) {
   FdMessage message;
   if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
+  // The kernel drops a descriptor that this process has no room for, and says so only here.
+  if (message.header.msg_flags & MSG_CTRUNC) return DescriptorError("receiving the shared memory's descriptor", EMFILE);
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
   if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return -1;
   int fd = -1;
@@ -99,50 +109,149 @@ int TakeFd(int connection) {
   return fd;
 }
 
-// Those who have connected and not yet shown who they are.
-class Connections {
+// Those who have connected and not yet shown who they are. A rank sends its whole request as soon as it has connected,
+// so it is rarely among them, and asks again if it was dropped.
+class Strangers {
  public:
-  explicit Connections(int listener) : listener_(listener) {}
+  struct Stranger {
+    OwnedFd connection;
+    absl::Time since;
+    std::string text;  // what has been read
+  };
 
   // The descriptors to poll, the listener's first.
-  std::vector<pollfd> Polled() const {
-    std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
-    for (const auto& entry : read_) polled.push_back({entry.first, POLLIN, 0});
+  std::vector<pollfd> Polled(int listener) const {
+    std::vector<pollfd> polled = {{listener, POLLIN, 0}};
+    for (const Stranger& stranger : strangers_) polled.push_back({stranger.connection.get(), POLLIN, 0});
     return polled;
   }
 
-  void Accept() {
-    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (connection < 0) return;
-    if (!IsThisUser(connection) || read_.size() >= kMostStrangers) {
-      close(connection);
-      return;
-    }
-    owned_.emplace(connection, OwnedFd(connection));
-    read_[connection];
+  bool empty() const { return strangers_.empty(); }
+
+  Stranger& Add(int connection) {
+    strangers_.push_back({OwnedFd(connection), absl::Now(), ""});
+    return strangers_.back();
   }
 
-  // The request, once it is whole; drops a connection that ends before.
-  std::string Read(int connection) {
-    char bytes[kRequestBytes];
-    std::string& text = read_[connection];
-    const ssize_t count = recv(connection, bytes, kRequestBytes - text.size(), 0);
-    if (count > 0) text.append(bytes, count);
-    if (text.size() == kRequestBytes) return text;
-    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) Drop(connection);
-    return "";
-  }
+  Stranger& At(int connection) { return *Find(connection); }
+  void Drop(int connection) { strangers_.erase(Find(connection)); }
+  void DropOldest() { strangers_.pop_front(); }
 
-  void Drop(int connection) {
-    read_.erase(connection);
-    owned_.erase(connection);
+  void DropTooManyOrTooOld() {
+    while (strangers_.size() > kMostStrangers) DropOldest();
+    while (!empty() && absl::Now() >= strangers_.front().since + kStrangerPatience) DropOldest();
   }
 
  private:
-  const int listener_;
-  std::map<int, std::string> read_;
-  std::map<int, OwnedFd> owned_;
+  std::list<Stranger>::iterator Find(int connection) {
+    return std::find_if(strangers_.begin(), strangers_.end(),
+                        [&](const Stranger& stranger) { return stranger.connection.get() == connection; });
+  }
+
+  std::list<Stranger> strangers_;  // the oldest first
 };
+
+// One call of FdServer::Serve.
+class Handout {
+ public:
+  Handout(int listener, const std::string& token, int fd, int size)
+      : listener_(listener), token_(token), fd_(fd), others_(size - 1) {
+    for (int rank = 1; rank < size; ++rank) missing_.push_back(rank);
+  }
+
+  const std::vector<int>& missing() const { return missing_; }
+
+  absl::Status Step(int timeout_ms) {
+    strangers_.DropTooManyOrTooOld();
+    std::vector<pollfd> polled = strangers_.Polled(listener_);
+    if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return SystemError("polling for ranks");
+    for (size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents) Hear(polled[i].fd);
+    }
+    return polled[0].revents ? Accept() : absl::OkStatus();
+  }
+
+ private:
+  absl::Status Accept() {
+    int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (connection < 0 && IsOutOfDescriptors(errno) && !strangers_.empty()) {
+      strangers_.DropOldest();
+      connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }
+    if (connection < 0) {
+      if (!IsOutOfDescriptors(errno)) return absl::OkStatus();  // that one has gone again
+      const int number = others_ - static_cast<int>(missing_.size()) + 1;
+      return SystemError(absl::StrCat("accepting connection ", number, " of ", others_));
+    }
+    strangers_.Add(connection);
+    if (IsThisUser(connection)) {
+      Hear(connection);
+    } else {
+      strangers_.Drop(connection);
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads what `connection` has to say, and drops it once that is whole or can no longer become so.
+  void Hear(int connection) {
+    char bytes[kRequestBytes];
+    std::string& text = strangers_.At(connection).text;
+    const ssize_t count = recv(connection, bytes, kRequestBytes - text.size(), 0);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (count > 0) text.append(bytes, count);
+    if (text.size() == kRequestBytes) {
+      Answer(connection, text);
+    } else if (count > 0) {
+      return;
+    }
+    strangers_.Drop(connection);
+  }
+
+  void Answer(int connection, const std::string& request) {
+    int32_t rank = 0;
+    memcpy(&rank, request.data() + kTokenBytes, sizeof(rank));
+    const auto found = std::find(missing_.begin(), missing_.end(), rank);
+    if (request.substr(0, kTokenBytes) == token_ && found != missing_.end() && SendFd(connection, fd_)) {
+      missing_.erase(found);
+    }
+  }
+
+  const int listener_;
+  const std::string& token_;
+  const int fd_;
+  const int others_;
+  std::vector<int> missing_;
+  Strangers strangers_;
+};
+
+// A connection over which the server was asked. Connecting waits while the server's queue is full, but not for ever.
+absl::StatusOr<OwnedFd> Request(const std::string& name, const std::string& request) {
+  OwnedFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connection.get() < 0) return SystemError("making a Unix socket");
+  const timeval patience = absl::ToTimeval(kLookInterval);
+  setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  const AbstractAddress server(name);
+  const bool asked =
+      connect(connection.get(), server.get(), server.length) == 0 &&
+      send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size());
+  if (asked || errno == EAGAIN || errno == EPIPE || errno == ECONNRESET) return connection;
+  return absl::UnavailableError(absl::StrCat("asking rank 0 for the shared memory: ", strerror(errno)));
+}
+
+// -1 where the server closed the connection without an answer.
+absl::StatusOr<int> AwaitFd(int connection, absl::Time deadline, const StillWanted& still_wanted) {
+  pollfd polled = {connection, POLLIN, 0};
+  while (true) {
+    const int ready = poll(&polled, 1, PollTimeout(deadline));
+    if (ready > 0) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const int fd, TakeFd(connection));
+      if (fd >= 0) return fd;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Ask(still_wanted));
+    if (absl::Now() >= deadline) return absl::DeadlineExceededError("rank 0 did not hand out the shared memory");
+    if (ready > 0) return -1;
+  }
+}
 
 }  // namespace
 
@@ -158,65 +267,46 @@ absl::StatusOr<std::unique_ptr<FdServer>> FdServer::Listen() {
   if (listener.get() < 0) return SystemError("making a Unix socket");
   const std::string name = absl::StrCat("lockstep-shm-", RandomHex());
   const AbstractAddress address(name);
-  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), 128) != 0) {
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), SOMAXCONN) != 0) {
     return SystemError(absl::StrCat("listening at the abstract Unix address ", name));
   }
   const std::string token = RandomHex();
   return std::unique_ptr<FdServer>(new FdServer(std::move(listener), absl::StrCat(name, "|", token), token));
 }
 
-absl::Status FdServer::Serve(int fd, int size, absl::Time deadline) {
-  std::vector<int> missing;
-  for (int rank = 1; rank < size; ++rank) missing.push_back(rank);
-  Connections connections(listener_.get());
-  while (!missing.empty()) {
-    if (absl::Now() >= deadline) {
+absl::Status FdServer::Serve(int fd, int size, absl::Time deadline, const StillWanted& still_wanted) {
+  Handout handout(listener_.get(), token_, fd, size);
+  absl::Time next_look = absl::Now() + kLookInterval;
+  while (!handout.missing().empty()) {
+    const absl::Time now = absl::Now();
+    if (now >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("these ranks did not come for the shared memory: ", absl::StrJoin(missing, ", ")));
+          absl::StrCat("these ranks did not come for the shared memory: ", absl::StrJoin(handout.missing(), ", ")));
     }
-    std::vector<pollfd> polled = connections.Polled();
-    if (poll(polled.data(), polled.size(), MillisecondsUntil(deadline)) < 0 && errno != EINTR) {
-      return SystemError("polling for ranks");
+    if (now >= next_look) {
+      LOCKSTEP_RETURN_IF_ERROR(Ask(still_wanted));
+      next_look = now + kLookInterval;
     }
-    if (polled[0].revents) connections.Accept();
-    for (size_t i = 1; i < polled.size(); ++i) {
-      if (!polled[i].revents) continue;
-      const std::string request = connections.Read(polled[i].fd);
-      if (request.empty()) continue;
-      int32_t rank = 0;
-      memcpy(&rank, request.data() + kTokenBytes, sizeof(rank));
-      const auto found = std::find(missing.begin(), missing.end(), rank);
-      if (request.substr(0, kTokenBytes) == token_ && found != missing.end() && SendFd(polled[i].fd, fd)) {
-        missing.erase(found);
-      }
-      connections.Drop(polled[i].fd);
-    }
+    LOCKSTEP_RETURN_IF_ERROR(handout.Step(PollTimeout(deadline)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline) {
+absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
+                                  const StillWanted& still_wanted) {
   const size_t bar = address.find('|');
   if (bar == std::string::npos || address.size() - bar - 1 != kTokenBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is no address of rank 0's shared memory"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is not an address of rank 0's shared memory"));
   }
-  OwnedFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connection.get() < 0) return SystemError("making a Unix socket");
-  const AbstractAddress server(address.substr(0, bar));
   std::string request = address.substr(bar + 1);
   const int32_t number = rank;
   request.append(reinterpret_cast<const char*>(&number), sizeof(number));
-  if (connect(connection.get(), server.get(), server.length) != 0 ||
-      send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) {
-    return absl::UnavailableError(absl::StrCat("asking rank 0 for the shared memory: ", strerror(errno)));
+  while (true) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const OwnedFd connection, Request(address.substr(0, bar), request));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int fd, AwaitFd(connection.get(), deadline, still_wanted));
+    if (fd >= 0) return OwnedFd(fd);
+    absl::SleepFor(kRetryInterval);
   }
-  pollfd polled = {connection.get(), POLLIN, 0};
-  if (poll(&polled, 1, MillisecondsUntil(deadline)) == 0) {
-    return absl::DeadlineExceededError("rank 0 did not hand out the shared memory");
-  }
-  const int fd = TakeFd(connection.get());
-  if (fd < 0) return absl::UnavailableError("rank 0 ended before it handed out the shared memory");
-  return OwnedFd(fd);
 }
 
 }  // namespace lockstep::comm::shm::internal

@@ -1,7 +1,7 @@
 #ifndef LOCKSTEP_COMM_SHM_INTERNAL_FD_PASSING_H_
 #define LOCKSTEP_COMM_SHM_INTERNAL_FD_PASSING_H_
 
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,6 +10,9 @@
 #include "absl/time/time.h"
 
 namespace lockstep::comm::shm::internal {
+
+// An error ends a wait early. Null: nothing does.
+using StillWanted = std::function<absl::Status()>;
 
 // A file descriptor of this process; closed with it.
 class OwnedFd {
@@ -34,9 +37,11 @@ class FdServer {
   // What a rank needs to ask for it: the address and a random token.
   const std::string& address() const { return address_; }
 
-  // Sends `fd` to each rank in [1, size) that shows the token. Who does not, or is another user's process, is turned
-  // away; one that says nothing cannot hold up the others. DeadlineExceeded naming the ranks that did not come.
-  absl::Status Serve(int fd, int size, absl::Time deadline);
+  // Sends `fd` to each rank in [1, size) that shows the token. A connection that does not, or that another user's
+  // process made, is closed; one that says nothing is closed after 2 s, or earlier where there are more than 64 of
+  // them, the oldest first. DeadlineExceeded naming the ranks that did not come; ResourceExhausted if this process is
+  // out of descriptors; the error of `still_wanted`, which is asked every 250 ms.
+  absl::Status Serve(int fd, int size, absl::Time deadline, const StillWanted& still_wanted);
 
  private:
   FdServer(OwnedFd listener, std::string address, std::string token);
@@ -45,8 +50,11 @@ class FdServer {
   const std::string token_;
 };
 
-// Asks the server at `address` for its descriptor. Unavailable if it has gone.
-absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline);
+// Asks the server at `address` for its descriptor, and again when the server closes the connection without sending it.
+// Unavailable if the server has gone; ResourceExhausted if this process is out of descriptors; the error of
+// `still_wanted`, which is asked every 250 ms.
+absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
+                                  const StillWanted& still_wanted);
 
 }  // namespace lockstep::comm::shm::internal
 
