@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/bounds.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/encoder.h"
 
@@ -18,51 +19,6 @@ namespace lockstep::checkpoint::internal {
 namespace {
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
-
-// The elements from a tensor's first to its last, or an error where that passes int64_t.
-absl::StatusOr<int64_t> ExtentOf(const PickleTensor& tensor) {
-  int64_t last = 0, step = 0;
-  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
-    if (tensor.sizes[i] == 0) return 0;
-    if (__builtin_mul_overflow(tensor.sizes[i] - 1, tensor.strides[i], &step) ||
-        __builtin_add_overflow(last, step, &last)) {
-      return Malformed("a tensor's shape is out of range");
-    }
-  }
-  return last + 1 > 0 ? absl::StatusOr<int64_t>(last + 1) : Malformed("a tensor's shape is out of range");
-}
-
-absl::Status CheckNumbers(const PickleTensor& tensor) {
-  constexpr size_t kMaxDimensions = 64;
-  if (tensor.sizes.size() != tensor.strides.size() || tensor.sizes.size() > kMaxDimensions) {
-    return Malformed("a tensor's sizes and strides do not fit");
-  }
-  int64_t count = 1;
-  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
-    if (tensor.sizes[i] < 0 || tensor.strides[i] < 0) return Malformed("a tensor has a negative size or stride");
-    // Zero-sized dimensions count as one, so that no product of the others overflows in LibTorch.
-    if (__builtin_mul_overflow(count, tensor.sizes[i] == 0 ? 1 : tensor.sizes[i], &count)) {
-      return Malformed("a tensor's shape is out of range");
-    }
-  }
-  return tensor.offset < 0 ? Malformed("a tensor has a negative offset") : absl::OkStatus();
-}
-
-// Every element lies in the storage. Views that repeat elements (stride 0) are fine.
-absl::Status CheckBounds(const PickleTensor& tensor, uint64_t storage_bytes, size_t element_size) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(tensor));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t extent, ExtentOf(tensor));
-  const uint64_t available = storage_bytes / element_size;
-  if (extent > 0 &&
-      (static_cast<uint64_t>(tensor.offset) > available || static_cast<uint64_t>(extent) > available - tensor.offset)) {
-    return Malformed(
-        absl::StrCat("a tensor reaches element ", tensor.offset, " + ", extent, " of a storage of ", available));
-  }
-  // An empty tensor may stand anywhere, but LibTorch would resize the storage to reach it.
-  if (extent == 0 && static_cast<uint64_t>(tensor.offset) > available)
-    return Malformed("an empty tensor lies outside its storage");
-  return absl::OkStatus();
-}
 
 absl::Status CheckFlags(const PickleTensor& tensor, at::ScalarType type) {
   const bool complex = c10::isComplexType(type);
@@ -238,7 +194,7 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const c10::Storage storage,
       storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type), TensorHere()));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor, storage.nbytes(), element_size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor.offset, tensor.sizes, tensor.strides, storage.nbytes(), element_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(tensor, dtype->type));
   return TorchStatusOr("", [&] {
     at::Tensor made = at::empty({0}, at::TensorOptions(storage.device()).dtype(dtype->type));

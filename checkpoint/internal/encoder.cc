@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/internal/bounds.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/pickle_writer.h"
 #include "lockstep/checkpoint/internal/utf8.h"
@@ -210,6 +211,9 @@ absl::Status Encoder::WriteTensorOrParameter(const Value& value) {
 }
 
 absl::Status Encoder::WriteTensor(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad) {
+  const absl::Status bounds = CheckBounds(tensor.storage_offset(), tensor.sizes(), tensor.strides(),
+                                          tensor.storage().nbytes(), tensor.element_size());
+  if (!bounds.ok()) return Error(absl::StatusCode::kInvalidArgument, bounds.message());
   pickle_.Global("torch._utils", dtype.storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   pickle_.Mark();
   LOCKSTEP_RETURN_IF_ERROR(WriteStorage(tensor, dtype));

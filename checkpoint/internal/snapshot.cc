@@ -119,7 +119,7 @@ absl::Status Snapshot::Take(EncodedValue& encoded) {
     copies.push_back(Borrowed((here ? host_ : pinned_memory) + used, storage.nbytes()));
     if (here) {
       AddPieces(pieces, host_ + used, storage);
-    } else {
+    } else if (storage.nbytes() > 0) {
       LOCKSTEP_RETURN_IF_ERROR(CopyFromDevice(pinned_.narrow(0, used, storage.nbytes()), storage));
     }
     used += Aligned(storage.nbytes());
