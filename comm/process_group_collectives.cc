@@ -16,6 +16,11 @@ namespace {
 std::string OpArgument(ReduceOp op) { return absl::StrCat("op ", NameOf(op)); }
 std::string RootArgument(int root) { return absl::StrCat("root ", root); }
 
+absl::Status CheckSparse(ReduceOp op) {
+  if (op == ReduceOp::kSum) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the tensor is sparse, which has a sum only, found op ", NameOf(op)));
+}
+
 // Tensor first: what is said of a tensor that is undefined must not look at its dtype.
 absl::Status CheckReduction(const at::Tensor& tensor, ReduceOp op) {
   LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
@@ -33,6 +38,14 @@ absl::Status CheckCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op)
   if (tensors.empty()) return absl::InvalidArgumentError("expected one tensor or more, found none");
   LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensors[0], op));
   return internal::CheckList(tensors, "tensor", tensors[0], static_cast<int>(tensors.size()), /*same_shape=*/false);
+}
+
+// Of c10d's backends Gloo alone has it; the others say so only once they are under way, or not by their error's type.
+c10::intrusive_ptr<c10d::Work> SumSparse(c10d::Backend& backend, const at::Tensor& tensor) {
+  const std::string name = backend.getBackendName();
+  TORCH_CHECK_NOT_IMPLEMENTED(name == "gloo", "the ", name, " backend has no sum of sparse tensors");
+  std::vector<at::Tensor> tensors = {tensor};
+  return backend.allreduce_sparse(tensors);
 }
 
 std::string SizesArgument(const std::vector<at::Tensor>& tensors) {
@@ -60,9 +73,12 @@ Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
 }
 
 Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
+  const bool sparse = tensor.defined() && tensor.is_sparse();
   return Launch(
-      Call::Of("all_reduce", tensor), [&] { return CheckReduction(tensor, op); }, [&] { return OpArgument(op); },
+      Call::Of("all_reduce", tensor), [&] { return sparse ? CheckSparse(op) : CheckReduction(tensor, op); },
+      [&] { return OpArgument(op); },
       [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
+        if (sparse) return SumSparse(backend, tensor);
         if (size_ == 1) return {};  // every reduction of one input is that input, and it is in its place
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;

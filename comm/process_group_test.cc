@@ -48,6 +48,22 @@ TEST(ProcessGroup, AReductionOfOneRankIsDoneAtOnce) {
             absl::OkStatus());
 }
 
+TEST(ProcessGroup, ASparseTensorHasASumOnlyAndThatWhereTheBackendHasIt) {
+  EXPECT_EQ(testing::RunRanksOk(2,
+                                [](ProcessGroup& group) {
+                                  const at::Tensor sparse = at::ones({2, 3}).to_sparse();
+                                  const absl::Status no_sum = group.AllReduce(sparse);
+                                  EXPECT_EQ(no_sum.code(), absl::StatusCode::kUnimplemented);
+                                  EXPECT_THAT(no_sum.message(),
+                                              HasSubstr("the threads backend has no sum of sparse tensors"));
+                                  EXPECT_THAT(group.AllReduce(sparse, ReduceOp::kMax).message(),
+                                              HasSubstr("the tensor is sparse, which has a sum only, found op max"));
+                                  EXPECT_THAT(group.Broadcast(sparse, 0).message(), HasSubstr("is not dense"));
+                                  EXPECT_EQ(group.Barrier(), absl::OkStatus());  // The group goes on.
+                                }),
+            absl::OkStatus());
+}
+
 TEST(ProcessGroup, BroadcastGivesEveryRankTheRootsTensor) {
   EXPECT_EQ(testing::RunRanksOk(3,
                                 [](ProcessGroup& group) {
@@ -125,7 +141,7 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
                         HasSubstr("an average needs a floating-point"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
                         HasSubstr("no backend for meta tensors"));
-            EXPECT_THAT(group.AllReduce(at::eye(2).to_sparse()).message(), HasSubstr("the tensor is not dense"));
+            EXPECT_THAT(group.Reduce(at::eye(2).to_sparse(), 0).message(), HasSubstr("the tensor is not dense"));
             EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(),
                         HasSubstr("expected 2 outputs, one a rank, found 1"));
             EXPECT_THAT(group.AllGather({at::zeros({1}), at::zeros({2})}, at::zeros({1})).message(),

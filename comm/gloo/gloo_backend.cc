@@ -55,6 +55,17 @@ std::vector<int64_t> Sizes(const Tensors& tensors) {
   return sizes;
 }
 
+// Gloo tells the other ranks four sizes of either kind, and reports anything else when it has begun.
+void CheckSparse(const at::Tensor& tensor) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(IsNative(dtype), "all_reduce of sparse ", c10::toString(dtype),
+                              ": the gloo backend has no sum");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.sparse_dim() <= 4 && tensor.dense_dim() <= 4,
+      "all_reduce of a sparse tensor: the gloo backend takes four sparse and four dense dimensions at most, found ",
+      tensor.sparse_dim(), " and ", tensor.dense_dim());
+}
+
 // Splits of rows as splits of the flat bytes.
 std::vector<int64_t> ByteSplits(const at::Tensor& tensor, std::vector<int64_t> splits, int size) {
   if (splits.empty()) return splits;
@@ -96,6 +107,11 @@ class GlooBackend final : public c10d::Backend {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return AllReduce(OpType::ALLREDUCE, Reduce("all_reduce", tensors.at(0), options.reduceOp.op_, getSize()));
+  }
+
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    CheckSparse(tensors.at(0));
+    return Start(OpType::_ALLREDUCE_SPARSE, [&] { return gloo_->allreduce(tensors, options); });
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {

@@ -3,10 +3,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/gloo/gloo_backend.h"
 #include "lockstep/comm/gloo/native_form.h"
 #include "lockstep/comm/internal/local_address.h"
 #include "lockstep/comm/testing/backend_conformance.h"
+#include "lockstep/comm/testing/init_ranks.h"
 
 namespace lockstep::comm {
 namespace testing {
@@ -35,6 +37,32 @@ TEST(Gloo, NamesTheReductionThatItDoesNotHave) {
               HasSubstr("all_reduce of UInt64: the gloo backend has no minimum or maximum"));
   EXPECT_THAT(WhatReduceThrows(at::zeros({2}, at::kFloat8_e5m2), c10d::ReduceOp::SUM),
               HasSubstr("all_reduce of Float8_e5m2: the gloo backend has no reduction"));
+}
+
+InitOptions OverGloo() {
+  InitOptions options;
+  options.backend = "gloo";
+  options.timeout = absl::Seconds(30);
+  return options;
+}
+
+// Two elements a rank, of which the ranks share index 0, and one none at all.
+TEST(Gloo, SumsSparseTensorsAndCoalescesThem) {
+  const auto body = [](ProcessGroup& group) {
+    const at::Tensor indices = at::tensor({group.rank(), 0}, at::kLong).view({1, 2});
+    const at::Tensor sparse =
+        group.rank() == 2 ? at::zeros({4, 2}).to_sparse(1) : at::sparse_coo_tensor(indices, at::ones({2, 2}), {4, 2});
+    LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(sparse));
+    EXPECT_TRUE(sparse.is_coalesced());
+    EXPECT_TRUE(sparse.to_dense().equal(at::tensor({3.0f, 1.0f, 0.0f, 0.0f}).view({4, 1}).expand({4, 2})));
+    const at::Tensor none = at::zeros({4, 2}).to_sparse(1);
+    LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(none));
+    EXPECT_EQ(none._nnz(), 0);
+    EXPECT_EQ(group.AllReduce(at::ones({2}, at::kComplexFloat).to_sparse()).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(group.AllReduce(at::ones({1, 1, 1, 1, 1}).to_sparse()).code(), absl::StatusCode::kUnimplemented);
+    return group.Barrier();
+  };
+  for (const absl::Status& status : testing::InitRanks(OverGloo(), 3, body)) EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(Gloo, TakesTheAddressThatTheWayToTheMasterBeginsAt) {

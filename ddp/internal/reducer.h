@@ -147,7 +147,7 @@ class Reducer {
   void StartDelayed();
   void Start(Bucket& bucket);
   void Launch(Bucket& bucket);
-  Future Reduce(Bucket& bucket);
+  void LaunchSparse(Bucket& bucket);
   bool Skipped(const Bucket& bucket) const;
   bool DividedInSum(const Bucket& bucket) const;
   void LookForCapture();
@@ -201,6 +201,7 @@ class Reducer {
   std::shared_ptr<Births> births_;  // null: no gradient is born in a bucket
   absl::optional<UsedParameters> used_;
   int layout_ = 0;
+  bool backend_sums_sparse_ = true;  // until it has said that it does not
   bool sync_ = true;
   bool captured_ = false;
   bool in_backward_ = false;

@@ -149,8 +149,11 @@ void Reducer::Launch(Bucket& bucket) {
     return;
   }
   recorder_.BucketStarted(bucket.index);
-  if (hook_ || bucket.sparse) {
-    bucket.future = Reduce(bucket);
+  if (bucket.sparse) {
+    LaunchSparse(bucket);
+  } else if (hook_) {
+    GradBucket for_hook = bucket.for_hook;
+    bucket.future = hook_(for_hook);
   } else {
     bucket.work = bucket.multiplied_in_sum
                       ? group_->AllReducePremulSumAsync(bucket.buffer, DividedInSum(bucket) ? 1.0 / Divisor() : 1.0)
@@ -158,10 +161,18 @@ void Reducer::Launch(Bucket& bucket) {
   }
 }
 
-Future Reducer::Reduce(Bucket& bucket) {
-  if (bucket.sparse) return Future([this, sum = bucket.buffer] { return SparseAllReduce(*group_, sum); });
-  GradBucket for_hook = bucket.for_hook;
-  return hook_(for_hook);
+// Gloo sums sparse tensors itself: in a group with Python ranks these call that too, at this place in the order.
+// Another backend's refusal sends nothing.
+void Reducer::LaunchSparse(Bucket& bucket) {
+  if (backend_sums_sparse_) {
+    comm::Work work = group_->AllReduceAsync(bucket.buffer);
+    backend_sums_sparse_ = !work.IsCompleted() || !absl::IsUnimplemented(work.Wait());
+    if (backend_sums_sparse_) {
+      bucket.work = std::move(work);
+      return;
+    }
+  }
+  bucket.future = Future([this, sum = bucket.buffer] { return SparseAllReduce(*group_, sum); });
 }
 
 // Buckets whose all_reduce is over while backward goes on. Not those that the gradient at hand has just filled: the

@@ -155,7 +155,7 @@ void Reducer::TakeSparse(int index) {
         absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[index].name,
                      " belongs to an embedding with sparse gradients, but its gradient is dense")));
   } else {
-    bucket.buffer = gradient.detach().coalesce().div(Divisor());
+    bucket.buffer = gradient.detach().div(Divisor());  // not coalesced yet, as in Python: the bits differ
   }
 }
 

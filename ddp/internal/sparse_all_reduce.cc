@@ -45,13 +45,13 @@ absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const at::
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> indices,
                             GatherRows(group, mine.indices().t().contiguous(), counts, most));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> values, GatherRows(group, mine.values(), counts, most));
-  // Rank after rank: coalescing all at once would add in an order of its own.
-  at::Tensor sum;
-  for (int r = 0; r < group.size(); ++r) {
-    const at::Tensor part = at::sparse_coo_tensor(indices[r].t(), values[r], mine.sizes(), mine.options());
-    sum = sum.defined() ? sum.add(part).coalesce() : part.coalesce();
-  }
-  return sum;
+  // Gloo's operations in Gloo's order: coalescing decides in which order equal indices are added.
+  const auto part = [&](int rank) {
+    return at::sparse_coo_tensor(indices[rank].t(), values[rank], mine.sizes(), mine.options());
+  };
+  at::Tensor sum = part(0);
+  for (int rank = 1; rank < group.size(); ++rank) sum += part(rank);
+  return sum.coalesce();
 }
 
 }  // namespace lockstep::ddp::internal

@@ -36,6 +36,12 @@ class MixedGroup(unittest.TestCase):
     def test_accumulation(self):
         self.check("accumulation", python_ranks=[1], cpp_ranks=[0])
 
+    def test_sparse_embeddings(self):
+        self.check("sparse_embeddings", python_ranks=[0], cpp_ranks=[1])
+
+    def test_sparse_embeddings_on_three_ranks(self):
+        self.check("sparse_embeddings", python_ranks=[1], cpp_ranks=[0, 2])
+
     def test_static_graph(self):
         self.check("static_graph", python_ranks=[0], cpp_ranks=[1])
 

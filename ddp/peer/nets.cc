@@ -113,6 +113,26 @@ at::Tensor RecurrentImpl::forward(const Batch& batch) {
   return head(x);
 }
 
+WordsImpl::WordsImpl()
+    : words(register_module("words", torch::nn::Embedding(torch::nn::EmbeddingOptions(kTokens, kWidth).sparse(true)))),
+      bag(register_module("bag", torch::nn::EmbeddingBag(
+                                     torch::nn::EmbeddingBagOptions(kTokens, kWidth).mode(torch::kSum).sparse(true)))),
+      hidden(register_module("hidden", torch::nn::Linear(kWidth, kHidden))),
+      head(register_module("head", torch::nn::Linear(kHidden, kClasses))) {}
+
+at::Tensor WordsImpl::forward(const Batch& batch) {
+  const at::Tensor x = at::tanh(words(batch.inputs)).sum(1) + bag(batch.inputs);
+  return head(at::relu(hidden(x)));
+}
+
+Batch WordsImpl::Draw(int64_t micro_step, int rank) {
+  at::Generator generator = BatchGenerator(micro_step, rank);
+  Batch batch;
+  batch.inputs = at::randint(kTokens, {kBatch, kLength}, generator, at::kLong);
+  batch.targets = at::randint(kClasses, {kBatch}, generator, at::kLong);
+  return batch;
+}
+
 Batch DrawImages(int64_t micro_step, int rank) {
   at::Generator generator = BatchGenerator(micro_step, rank);
   Batch batch;

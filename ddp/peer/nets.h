@@ -77,6 +77,18 @@ struct RecurrentImpl : torch::nn::Module {
 };
 TORCH_MODULE(Recurrent);
 
+// Two embeddings with sparse gradients; a batch has tokens more than once.
+struct WordsImpl : torch::nn::Module {
+  static constexpr int64_t kTokens = 50, kWidth = 32, kLength = 12;
+  WordsImpl();
+  at::Tensor forward(const Batch& batch);
+  static Batch Draw(int64_t micro_step, int rank);
+  torch::nn::Embedding words;
+  torch::nn::EmbeddingBag bag;
+  torch::nn::Linear hidden, head;
+};
+TORCH_MODULE(Words);
+
 // For models::ResNet with ten classes: four images of 32 by 32.
 Batch DrawImages(int64_t micro_step, int rank);
 

@@ -28,6 +28,15 @@ def draw_tokens(micro_step, rank):
     return tokens[:, :LENGTH], tokens[:, 1:].flatten(), 0
 
 
+def draw_words(micro_step, rank):
+    source = generator(micro_step, rank)
+    return (
+        torch.randint(TOKENS, (BATCH, LENGTH), generator=source),
+        torch.randint(CLASSES, (BATCH,), generator=source),
+        0,
+    )
+
+
 def draw_images(micro_step, rank):
     source = generator(micro_step, rank)
     return torch.randn(4, 3, 32, 32, generator=source), torch.randint(CLASSES, (4,), generator=source), 0
@@ -115,6 +124,19 @@ class Recurrent(nn.Module):
         return self.head(torch.relu(self.twice(torch.relu(self.twice(x)))))
 
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(TOKENS, WIDTH, sparse=True)
+        self.bag = nn.EmbeddingBag(TOKENS, WIDTH, mode="sum", sparse=True)
+        self.hidden = nn.Linear(WIDTH, HIDDEN)
+        self.head = nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, inputs, _):
+        x = torch.tanh(self.words(inputs)).sum(1) + self.bag(inputs)
+        return self.head(torch.relu(self.hidden(x)))
+
+
 class ResNet18(torchvision.models.ResNet):
     def __init__(self):
         super().__init__(torchvision.models.resnet.BasicBlock, [2, 2, 2, 2], num_classes=CLASSES)
@@ -130,4 +152,5 @@ NETS = {
     "transformer": (Transformer, draw_tokens),
     "branches": (Branches, draw_branch),
     "recurrent": (Recurrent, draw_features),
+    "words": (Words, draw_words),
 }

@@ -31,6 +31,7 @@ CASES = {
     ),
     "accumulation": ("mlp", {"bucket_cap_mb": 0.012}, 3),
     "accumulation_bucket_view": ("mlp", {"bucket_cap_mb": 0.012, "gradient_as_bucket_view": True}, 3),
+    "sparse_embeddings": ("words", {"bucket_cap_mb": 0.006}, 1),
     "static_graph": ("recurrent", {"bucket_cap_mb": 0.012, "static_graph": True}, 1),
 }
 

@@ -28,7 +28,7 @@
 #include "lockstep/ddp/peer/nets.h"
 #include "lockstep/models/resnet.h"
 
-DEFINE_string(net, "mlp", "mlp, resnet18, transformer, branches or recurrent");
+DEFINE_string(net, "mlp", "mlp, resnet18, transformer, branches, recurrent or words");
 DEFINE_int32(rank, 0, "this process's");
 DEFINE_int32(world_size, 1, "ranks");
 DEFINE_string(init_method, "", "where the ranks meet");
@@ -107,6 +107,7 @@ absl::Status Run() {
   if (FLAGS_net == "transformer") return Train(Transformer(), TransformerImpl::Draw, whole_batch);
   if (FLAGS_net == "branches") return Train(Branches(), BranchesImpl::Draw, whole_batch);
   if (FLAGS_net == "recurrent") return Train(Recurrent(), RecurrentImpl::Draw, whole_batch);
+  if (FLAGS_net == "words") return Train(Words(), WordsImpl::Draw, whole_batch);
   if (FLAGS_net == "resnet18") return Train(models::ResNet18(10), DrawImages, images);
   return absl::InvalidArgumentError(absl::StrCat("--net=", FLAGS_net, " is none of nets.h"));
 }

@@ -39,7 +39,10 @@ def train_rank(net_name, rank, world_size, steps, init_method, initial, output, 
 
 
 def train_alone(net_name, world_size, steps, initial, outputs, accumulate):
-    """All ranks' training in this process: the gradient is rank 0's / world_size + rank 1's / world_size + ..., added in that order."""
+    """All ranks' training in this process: the gradient is rank 0's / world_size + rank 1's / world_size + ..., added in that order.
+
+    A sparse one is summed as Gloo sums it.
+    """
     torch.set_num_threads(1)
     make, draw = nets.NETS[net_name]
     net = make()
@@ -62,14 +65,21 @@ def train_alone(net_name, world_size, steps, initial, outputs, accumulate):
             rank_buffers[rank] = [b.clone() for b in net.buffers()]
             for i, parameter in enumerate(parameters):
                 if parameter.grad is not None:
-                    share = parameter.grad * (1 / world_size)
+                    share = parameter.grad
+                    share = sparse_share(share / world_size) if share.is_sparse else share * (1 / world_size)
                     sums[i] = share if sums[i] is None else sums[i] + share
         for parameter, total in zip(parameters, sums):
-            parameter.grad = total
+            parameter.grad = total.coalesce() if total is not None and total.is_sparse else total
         optimizer.step()
     for rank in range(world_size):
         set_buffers(net, rank_buffers[rank])
         torch.save({"losses": losses[rank], "state_dict": net.state_dict()}, outputs[rank])
+
+
+def sparse_share(gradient):
+    """A rank's part, as Gloo has it from the others: its indices are not known to be sorted and unique."""
+    once = gradient.coalesce()
+    return torch.sparse_coo_tensor(once.indices(), once.values(), once.shape)
 
 
 def set_buffers(net, values):
