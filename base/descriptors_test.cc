@@ -1,35 +1,18 @@
 #include "lockstep/base/descriptors.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
 
 namespace lockstep {
 namespace {
 
+using ::lockstep::testing::FewDescriptors;
 using ::testing::HasSubstr;
-
-// Lets this process open `free` more descriptors until the end of the scope.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(int free) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = dup(STDERR_FILENO);  // the lowest that is free; those above it are, too
-    close(next);
-    rlimit few = before_;
-    few.rlim_cur = next + free;
-    setrlimit(RLIMIT_NOFILE, &few);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_ = {};
-};
 
 TEST(Descriptors, TheErrorNamesTheLimitAndHowToRaiseIt) {
   const FewDescriptors few(0);

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/shm/testing/local_ranks.h"
 
 namespace lockstep::comm::shm {
@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::lockstep::testing::FewDescriptors;
 using ::testing::MatchesRegex;
 using testing::RunLocalRanks;
 using testing::RunLocalRanksOk;
@@ -330,23 +331,6 @@ TEST(Communicator, AWaitForTheOthersEndsWithAnErrorOfTheCheck) {
     close(listener);
   }
 }
-
-// Lets this process open `free` more descriptors until the end of the scope.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(int free) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = dup(STDERR_FILENO);  // the lowest that is free; those above it are, too
-    close(next);
-    rlimit few = before_;
-    few.rlim_cur = next + free;
-    setrlimit(RLIMIT_NOFILE, &few);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_ = {};
-};
 
 absl::Duration ProcessorTime() {
   timespec time = {};

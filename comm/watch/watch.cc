@@ -36,21 +36,19 @@ bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) { return OnOneHost(ranks[0], rank); });
 }
 
-absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Participant* participant) {
+// Listens at `endpoint`, which it fills in.
+absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoint& endpoint,
+                                             Participant* participant) {
   internal::HubOptions hub{options.ranks, -1, internal::RandomToken(), ToClock(options.deadline)};
-  if (options.ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
-  Endpoint endpoint;
   endpoint.token = hub.token;
+  if (options.ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
   if (AllOnOneHost(options.ranks)) {
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
   } else {
     const std::string& host = options.host.empty() ? options.ranks[0].host : options.host;
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnNetwork(host, endpoint));
   }
-  // The hub listens, and owns the socket, before anybody is told.
-  auto made = std::make_unique<Hub>(std::move(hub), participant);
-  LOCKSTEP_RETURN_IF_ERROR(options.set(kEndpointKey, EncodeEndpoint(endpoint)));
-  return made;
+  return std::make_unique<Hub>(std::move(hub), participant);
 }
 
 absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const internal::ProcessHandle& hub) {
@@ -79,19 +77,36 @@ class Watch::Impl {
   explicit Impl(const WatchOptions& options) : participant(options.rank, options.ranks, options.on_failure) {}
 
   absl::Status Connect(const WatchOptions& options) {
-    if (options.rank == 0) {
-      LOCKSTEP_ASSIGN_OR_RETURN(hub, MakeHub(options, &participant));
-      participant.set_send([this](const Frame& frame) { hub->Send(frame); });
-      hub->Start();
-    } else {
-      LOCKSTEP_ASSIGN_OR_RETURN(spoke, MakeSpoke(options, &participant));
-      participant.set_send([this](const Frame& frame) { spoke->Send(frame); });
-      spoke->Start();
-    }
+    LOCKSTEP_RETURN_IF_ERROR(options.rank == 0 ? StartHub(options) : StartSpoke(options));
     const absl::Status welcome = participant.AwaitWelcome();
     // At the deadline the others know as much by themselves.
     if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
     return welcome;
+  }
+
+  // Nobody is told where the hub is before it runs; if it cannot, they are told why.
+  absl::Status StartHub(const WatchOptions& options) {
+    Endpoint endpoint;
+    const absl::Status started = RunHub(options, endpoint);
+    if (options.ranks.size() == 1) return started;
+    const absl::Status told = options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
+                                                                     : internal::EncodeNoEndpoint(internal::FailedText(
+                                                                           options.ranks[0], started.message())));
+    return started.ok() ? told : started;
+  }
+
+  absl::Status RunHub(const WatchOptions& options, Endpoint& endpoint) {
+    LOCKSTEP_ASSIGN_OR_RETURN(hub, MakeHub(options, endpoint, &participant));
+    participant.set_send([this](const Frame& frame) { hub->Send(frame); });
+    return hub->Start();
+  }
+
+  absl::Status StartSpoke(const WatchOptions& options) {
+    LOCKSTEP_ASSIGN_OR_RETURN(spoke, MakeSpoke(options, &participant));
+    participant.set_send([this](const Frame& frame) { spoke->Send(frame); });
+    const absl::Status started = spoke->Start();
+    if (!started.ok()) participant.Abort(started);  // the others wait for this rank no longer
+    return started;
   }
 
   Participant participant;
@@ -103,7 +118,7 @@ class Watch::Impl {
 Watch::Watch(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Watch::~Watch() = default;
 
-absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(WatchOptions options) {
+absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(const WatchOptions& options) {
   const int size = static_cast<int>(options.ranks.size());
   if (options.rank < 0 || options.rank >= size) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is no rank of a group of ", size));

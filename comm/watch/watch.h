@@ -44,7 +44,7 @@ class Watch {
  public:
   // Connects. All ranks of the group must call it. DeadlineExceeded naming the ranks that did not come; Unavailable if
   // rank 0 cannot be reached.
-  static absl::StatusOr<std::unique_ptr<Watch>> Create(WatchOptions options);
+  static absl::StatusOr<std::unique_ptr<Watch>> Create(const WatchOptions& options);
 
   // Says farewell, so that leaving is no death to ranks that leave too; within 200 ms. A rank that still waits in a
   // call, or begins one later, fails with "rank 1 (...) left the group after all_reduce #12".

@@ -2,10 +2,12 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
+#include "lockstep/base/testing/thread_budget.h"
 #include "lockstep/comm/testing/process.h"
 #include "lockstep/comm/watch/testing/watches.h"
 #include "lockstep/comm/watch/watch.h"
@@ -20,6 +24,8 @@
 namespace lockstep::comm {
 namespace {
 
+using ::lockstep::testing::FewDescriptors;
+using ::lockstep::testing::ThreadBudget;
 using testing::FolderStore;
 using testing::OptionsOver;
 using testing::Process;
@@ -210,6 +216,95 @@ TEST_P(WatchAmongProcesses, ARankThatDiesBeforeItConnectsIsNamedLongBeforeTheDea
       EXPECT_EQ(line->text, absl::StrCat("failed UNAVAILABLE: ", name, " exited with code 4"));
       EXPECT_LT(line->time - start, absl::Seconds(2));
     }
+  }
+}
+
+// What Watch::Create() returns on each of four processes, or what the watch says soon after, and when, with who they are.
+// `hinder` runs before it, and what it returns lasts until the end.
+using Hinder = std::function<std::shared_ptr<void>(int rank)>;
+struct Created {
+  std::string name;
+  std::string status;
+  absl::Duration took, processor_time;
+};
+std::vector<Created> CreateAmongFour(bool several_hosts, const Hinder& hinder) {
+  const TemporaryFolder folder;
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 4; ++rank) {
+    processes.emplace_back([&, rank](const Process::Say& say) {
+      FolderStore store(folder.path());
+      std::vector<RankIdentity> ranks = Meet(store, rank, 4, several_hosts);
+      say(NameOf(ranks[rank]));
+      WatchOptions options = OptionsOver(&store, rank, std::move(ranks));
+      std::shared_ptr<void> hindrance = hinder(rank);
+      // A store of the network needs no descriptor for it.
+      options.set = [&](const std::string& key, const std::string& value) {
+        hindrance.reset();
+        const absl::Status status = store.Set(key, value);
+        hindrance = hinder(rank);
+        return status;
+      };
+      const absl::Duration start = Process::Now();
+      const clock_t processor_start = clock();
+      const auto watch = Watch::Create(options);
+      absl::Status status = watch.status();
+      // A rank may fail once all have connected.
+      for (int i = 0; i < 100 && watch.ok() && status.ok(); ++i) {
+        absl::SleepFor(absl::Milliseconds(5));
+        status = (*watch)->failure();
+      }
+      say(absl::StrCat("created ", status.ToString()));
+      say(absl::StrCat("took ", absl::FormatDuration(Process::Now() - start)));
+      say(absl::StrCat("processor ", absl::FormatDuration(absl::Microseconds(clock() - processor_start))));
+      return 0;
+    });
+  }
+  std::vector<Created> created;
+  for (Process& process : processes) created.push_back({process.AwaitLine("rank ")->text, "", {}, {}});
+  for (int rank = 0; rank < 4; ++rank) {
+    Created& of = created[rank];
+    of.status = processes[rank].AwaitLine("created ")->text.substr(8);
+    EXPECT_TRUE(absl::ParseDuration(processes[rank].AwaitLine("took ")->text.substr(5), &of.took));
+    EXPECT_TRUE(absl::ParseDuration(processes[rank].AwaitLine("processor ")->text.substr(10), &of.processor_time));
+  }
+  return created;
+}
+
+// Rank 0's own status is `own`, which `text` is part of; the others get it with rank 0's name.
+void ExpectFailureEverywhere(const std::vector<Created>& created, int culprit, const std::string& text) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const Created& of = created[rank];
+    const std::string start =
+        rank == culprit ? "RESOURCE_EXHAUSTED: " : absl::StrCat("ABORTED: ", created[culprit].name, " failed: ");
+    EXPECT_TRUE(absl::StartsWith(of.status, start) && absl::StrContains(of.status, text))
+        << "rank " << rank << ": " << of.status;
+    EXPECT_LT(of.took, absl::Seconds(4)) << "rank " << rank << ": " << of.status;
+    EXPECT_LT(of.processor_time, absl::Seconds(1)) << "rank " << rank;
+  }
+}
+
+// With more descriptors it gets further, and in the end through.
+TEST_P(WatchAmongProcesses, WhoseRank0IsOutOfDescriptorsAllFailAtOnceNamingIt) {
+  int failed = 0;
+  for (int free = 0;; ++free) {
+    ASSERT_LT(free, 40);
+    const std::vector<Created> created = CreateAmongFour(GetParam(), [&](int rank) -> std::shared_ptr<void> {
+      return rank == 0 ? std::make_shared<FewDescriptors>(free) : nullptr;
+    });
+    if (created[0].status == "OK") break;
+    ExpectFailureEverywhere(
+        created, 0, absl::StrCat(": Too many open files (the soft limit of open files is "));
+    ++failed;
+  }
+  EXPECT_GE(failed, 6) << "the socket, the event, epoll, and three connections";
+}
+
+TEST_P(WatchAmongProcesses, OneOfWhichGetsNoThreadAllFailAtOnceNamingIt) {
+  for (const int culprit : {0, 2}) {
+    const std::vector<Created> created = CreateAmongFour(GetParam(), [&](int rank) -> std::shared_ptr<void> {
+      return rank == culprit ? std::make_shared<ThreadBudget>(0) : nullptr;
+    });
+    ExpectFailureEverywhere(created, culprit, "cannot start the watch's thread: Resource temporarily unavailable (");
   }
 }
 

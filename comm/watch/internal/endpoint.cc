@@ -19,11 +19,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::internal {
 namespace {
+
+constexpr char kNoEndpoint[] = "!";
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
@@ -47,10 +51,6 @@ sockaddr_un AbstractAddress(const std::string& name, socklen_t* length) {
   memcpy(address.sun_path + 1, name.data(), size);  // a leading zero: no file
   *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
   return address;
-}
-
-absl::Status Failed(absl::string_view what, int error) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(error)));
 }
 
 // `fd`, closed if `ok` is false, with the errno of before.
@@ -127,7 +127,10 @@ std::string EncodeEndpoint(const Endpoint& endpoint) {
   return absl::StrJoin({endpoint.host, endpoint.name, endpoint.token}, "|");
 }
 
+std::string EncodeNoEndpoint(absl::string_view reason) { return absl::StrCat(kNoEndpoint, reason); }
+
 absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text) {
+  if (absl::ConsumePrefix(&text, kNoEndpoint)) return absl::AbortedError(text);
   const std::vector<std::string> fields = absl::StrSplit(text, '|');
   if (fields.size() != 3 || fields[1].empty() || fields[2].size() != 32) {
     return absl::InvalidArgumentError(absl::StrCat("expected where rank 0 listens, found \"", text, "\""));
@@ -152,7 +155,7 @@ absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint) {
   int fd = socket(AF_UNIX, kSocketFlags, 0);
   fd = FdIf(
       fd, fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd, SOMAXCONN) == 0);
-  if (fd < 0) return Failed("cannot listen on an abstract Unix socket", errno);
+  if (fd < 0) return DescriptorError("cannot listen on an abstract Unix socket", errno);
   return fd;
 }
 
@@ -163,7 +166,7 @@ absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint)
     LOCKSTEP_ASSIGN_OR_RETURN(const AddressList any, Resolve(nullptr, "0"));
     fd = BindFirst(any);
   }
-  if (fd < 0) return Failed(absl::StrCat("cannot listen on ", host), errno);
+  if (fd < 0) return DescriptorError(absl::StrCat("cannot listen on ", host), errno);
   endpoint.host = host;
   endpoint.name = BoundPort(fd);
   return fd;
@@ -182,7 +185,7 @@ absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline) {
   }
   const int error = errno;
   const std::string where = endpoint.host.empty() ? "" : absl::StrCat(" at ", endpoint.host, ":", endpoint.name);
-  const absl::Status status = Failed(absl::StrCat("cannot connect to rank 0", where), error);
+  const absl::Status status = DescriptorError(absl::StrCat("cannot connect to rank 0", where), error);
   return absl::Now() < deadline ? status : absl::DeadlineExceededError(status.message());
 }
 

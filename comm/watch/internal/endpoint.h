@@ -17,6 +17,9 @@ struct Endpoint {
 };
 
 std::string EncodeEndpoint(const Endpoint& endpoint);
+// What rank 0 tells instead of where it listens, if it cannot.
+std::string EncodeNoEndpoint(absl::string_view reason);
+// Aborted with the reason if rank 0 gave one.
 absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text);
 
 // 128 bits from the kernel, in hexadecimal.
@@ -30,7 +33,8 @@ absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint);
 // Listens on the interface that `host` names, or on all if that is no address of this machine, at any free port.
 absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
 
-// Unavailable if nobody listens there, DeadlineExceeded, NotFound for an unknown host.
+// Unavailable if nobody listens there, DeadlineExceeded, NotFound for an unknown host, ResourceExhausted if the process
+// is out of descriptors.
 absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline);
 
 // For a TCP connection: small messages go at once, and a host that vanished is found in 20 s, though nothing is sent.

@@ -1,5 +1,6 @@
 #include "lockstep/comm/watch/internal/hub.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +9,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/descriptors.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 
 namespace lockstep::comm::internal {
@@ -43,7 +47,6 @@ Hub::Hub(HubOptions options, Participant* participant)
     : options_(std::move(options)),
       participant_(participant),
       processes_(Handles(options_.ranks)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
       arbiter_(
           options_.ranks, options_.joining_deadline,
           [this](int rank, const Frame& frame) {
@@ -57,21 +60,26 @@ Hub::Hub(HubOptions options, Participant* participant)
       listener_(options_.listener),
       next_id_(kFirstPeerId),
       by_rank_(options_.ranks.size()) {
-  Watch(waker_.fd(), kWakerId);
-  if (listener_ >= 0) Watch(listener_, kListenerId);
   arbiter_.Join(0);
   if (arbiter_.complete()) CloseListener();
 }
 
-void Hub::Start() {
-  thread_ = StartThread([this] { Run(); });
+absl::Status Hub::Start() {
+  LOCKSTEP_RETURN_IF_ERROR(waker_.Open());
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ >= 0 && listener_ >= 0) spare_ = fcntl(listener_, F_DUPFD_CLOEXEC, 0);
+  if (epoll_ < 0 || (listener_ >= 0 && spare_ < 0)) return DescriptorError("making the watch's epoll", errno);
+  Watch(waker_.fd(), kWakerId);
+  if (listener_ >= 0) Watch(listener_, kListenerId);
+  LOCKSTEP_ASSIGN_OR_RETURN(thread_, StartWatchThread([this] { Run(); }));
+  return absl::OkStatus();
 }
 
 Hub::~Hub() {
   if (thread_.joinable()) Leave(participant_->Farewell());
   peers_.clear();
   CloseListener();
-  close(epoll_);
+  if (epoll_ >= 0) close(epoll_);
 }
 
 void Hub::Watch(int fd, uint64_t id) {
@@ -84,8 +92,10 @@ void Hub::Watch(int fd, uint64_t id) {
 }
 
 void Hub::CloseListener() {
-  if (listener_ >= 0) close(listener_);
-  listener_ = -1;
+  for (int* const fd : {&listener_, &spare_}) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+  }
 }
 
 void Hub::Send(const Frame& frame) {
@@ -131,15 +141,18 @@ void Hub::Run() {
     const int ready = epoll_wait(epoll_, events, 64, PollTimeout(Clock::now(), due));
     const Clock::time_point now = Clock::now();
     std::vector<Frame> frames;
+    absl::Status trouble;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (int i = 0; i < ready; ++i) Handle(events[i].data.u64, now);
       due = std::min(arbiter_.Tick(now), TickStrangers(now));
       if (leaving_) due = std::min(due, leaving_due_);
       frames.swap(to_rank0_);
+      std::swap(trouble, trouble_);
       if (Done(now)) return;
     }
     for (const Frame& frame : frames) participant_->Deliver(frame);
+    participant_->Abort(trouble);
     due = std::min(due, participant_->Tick(now));
   }
 }
@@ -167,10 +180,23 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
+// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank.
+int Hub::AcceptOne() {
+  while (true) {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 || !IsOutOfDescriptors(errno)) return fd;
+    const auto stranger = std::find_if(peers_.begin(), peers_.end(),  // the oldest: ids are given in order
+                                       [](const auto& entry) { return entry.second->rank < 0; });
+    if (stranger == peers_.end()) return fd;
+    peers_.erase(stranger);
+  }
+}
+
 void Hub::Accept(Clock::time_point now) {
   while (listener_ >= 0) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    const int fd = AcceptOne();
+    if (fd < 0 && (IsOutOfDescriptors(errno) || errno == ENOBUFS || errno == ENOMEM)) {
+      if (IsOutOfDescriptors(errno)) RunOutOfDescriptors(errno);
       epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
       accept_again_ = now + kAcceptPause;
       return;
@@ -182,7 +208,16 @@ void Hub::Accept(Clock::time_point now) {
     peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, now);
     strangers_.push_back(id);
     Watch(fd, id);
+    Handle(id, now);  // a rank's hello came with its connection, as a rule
   }
+}
+
+void Hub::RunOutOfDescriptors(int error) {
+  if (spare_ < 0) return;
+  close(std::exchange(spare_, -1));
+  const size_t others = by_rank_.size() - 1;
+  const size_t joined = std::count_if(by_rank_.begin(), by_rank_.end(), [](const Peer* peer) { return peer; });
+  trouble_ = DescriptorError(absl::StrCat("accepting connection ", joined + 1, " of ", others), error);
 }
 
 bool Hub::Admit(Peer& peer, const Frame& hello) {

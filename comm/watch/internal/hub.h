@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/participant.h"
@@ -29,15 +30,18 @@ struct HubOptions {
 // Rank 0's connections to all others, on a thread of its own, with the arbiter that hears them.
 //
 // Anybody may connect before the group is complete. Who has not said the token within 5 s, or says anything else, is
-// dropped, and so is the oldest of those when they are too many; afterwards nobody listens.
+// dropped, and so is the oldest of those when they are too many or the process is out of descriptors; afterwards nobody
+// listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and keeps one descriptor to tell the
+// ranks that are still to come.
 class Hub {
  public:
   // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
   Hub(HubOptions options, Participant* participant);
   ~Hub();
 
-  // Starts the thread; once, and before any frame is given to Send().
-  void Start();
+  // Starts the thread; once, and before any frame is given to Send(). ResourceExhausted if there is no descriptor or no
+  // thread for it.
+  absl::Status Start();
 
   // A frame of rank 0's own. Any thread; does not block.
   void Send(const Frame& frame);
@@ -61,6 +65,8 @@ class Hub {
   void Watch(int fd, uint64_t id);
   void Handle(uint64_t id, Clock::time_point now);
   void Accept(Clock::time_point now);
+  int AcceptOne();
+  void RunOutOfDescriptors(int error);
   void CloseListener();
   bool Admit(Peer& peer, const Frame& hello);
   Clock::time_point TickStrangers(Clock::time_point now);  // returns when to do it next
@@ -69,18 +75,20 @@ class Hub {
   const HubOptions options_;
   Participant* const participant_;
   const std::vector<ProcessHandle> processes_;  // by rank
-  const int epoll_;
+  int epoll_ = -1;
   Waker waker_;
 
   std::mutex mutex_;  // guards what follows
   Arbiter arbiter_;
   int listener_;
-  Clock::time_point accept_again_;  // after the process ran out of descriptors
+  int spare_ = -1;                  // closed when the process has run out of descriptors
+  Clock::time_point accept_again_;  // after that
   uint64_t next_id_;
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back
   std::vector<Peer*> by_rank_;
   std::deque<uint64_t> strangers_;  // in the order in which they came; those that are known by now among them
   std::vector<Frame> to_rank0_;     // delivered by the thread
+  absl::Status trouble_;            // rank 0's, which the thread tells the others
   bool leaving_ = false;
   Clock::time_point leaving_due_;
 

@@ -74,8 +74,10 @@ Spoke::Spoke(Joined joined, ProcessHandle hub, Participant* participant)
       first_frames_(std::move(joined.frames)),
       connection_(std::move(joined.connection)) {}
 
-void Spoke::Start() {
-  thread_ = StartThread([this] { Run(); });
+absl::Status Spoke::Start() {
+  LOCKSTEP_RETURN_IF_ERROR(waker_.Open());
+  LOCKSTEP_ASSIGN_OR_RETURN(thread_, StartWatchThread([this] { Run(); }));
+  return absl::OkStatus();
 }
 
 Spoke::~Spoke() {

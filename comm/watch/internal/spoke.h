@@ -33,8 +33,8 @@ class Spoke {
   Spoke(Joined joined, ProcessHandle hub, Participant* participant);
   ~Spoke();
 
-  // Starts the thread; once, and before any frame is given to Send().
-  void Start();
+  // Starts the thread; once. ResourceExhausted if there is no descriptor or no thread for it.
+  absl::Status Start();
 
   // Any thread; does not block.
   void Send(const Frame& frame);

@@ -6,12 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
+
+#include "lockstep/base/descriptors.h"
+#include "lockstep/base/thread.h"
 
 namespace lockstep::comm::internal {
 
-Waker::Waker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-Waker::~Waker() { close(fd_); }
+Waker::~Waker() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status Waker::Open() {
+  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd_ >= 0 ? absl::OkStatus() : DescriptorError("making the watch's eventfd", errno);
+}
 
 void Waker::Wake() { eventfd_write(fd_, 1); }
 
@@ -26,13 +36,13 @@ int PollTimeout(Clock::time_point now, Clock::time_point due) {
   return static_cast<int>(std::min<int64_t>(left.count(), 1 << 30));
 }
 
-std::thread StartThread(std::function<void()> run) {
+absl::StatusOr<std::thread> StartWatchThread(std::function<void()> run) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(run));
+  absl::StatusOr<std::thread> thread = StartThread("the watch's thread", std::move(run));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread.native_handle(), "lockstep-watch");
+  if (thread.ok()) pthread_setname_np(thread->native_handle(), "lockstep-watch");
   return thread;
 }
 
