@@ -1,7 +1,9 @@
 #include "lockstep/examples/program/display.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <string>
 
@@ -9,8 +11,40 @@
 #include "absl/time/clock.h"
 
 namespace lockstep::examples {
+namespace {
 
-Display::Display() : terminal_(isatty(STDOUT_FILENO)) {}
+// A signal handler has no other way to it. Lock-free, as handlers demand.
+std::atomic<bool> bar_shown{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void EndLine() {
+  if (!bar_shown.exchange(false)) return;
+  const ssize_t written = write(STDOUT_FILENO, "\n", 1);
+  static_cast<void>(written);  // a handler cannot report that the terminal has gone
+}
+
+void EndLineAndDie(int signal) {
+  EndLine();
+  raise(signal);  // whose default action is back
+}
+
+void EndLineBeforeSignals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action;
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = EndLineAndDie;
+    action.sa_flags = SA_RESETHAND | SA_NODEFER;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+Display::Display() : terminal_(isatty(STDOUT_FILENO)) {
+  if (terminal_) EndLineBeforeSignals();
+}
+
+Display::~Display() { EndLine(); }
 
 void Display::Say(absl::string_view line) {
   EraseBar();
@@ -22,7 +56,7 @@ void Display::Bar(absl::string_view before, int64_t done, int64_t all, absl::str
   const absl::Time now = absl::Now();
   if (!terminal_ || (done != all && now - last_bar_ < absl::Milliseconds(100))) return;
   last_bar_ = now;
-  bar_shown_ = true;
+  bar_shown = true;
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(kWidth * done / all);
   absl::PrintF("\r\x1b[K%s [%s%s] %d/%d  %s", before, std::string(filled, '#'), std::string(kWidth - filled, '.'), done,
@@ -31,8 +65,7 @@ void Display::Bar(absl::string_view before, int64_t done, int64_t all, absl::str
 }
 
 void Display::EraseBar() {
-  if (bar_shown_) absl::PrintF("\r\x1b[K");
-  bar_shown_ = false;
+  if (bar_shown.exchange(false)) absl::PrintF("\r\x1b[K");
 }
 
 }  // namespace lockstep::examples

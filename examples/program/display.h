@@ -10,10 +10,12 @@
 
 namespace lockstep::examples {
 
-// For one thread.
+// For one thread, and one at a time in a process. A signal that ends the program (SIGINT, SIGTERM or SIGHUP, unless the
+// program handles it) ends the bar's line first, and so does the destructor.
 class Display {
  public:
   Display();
+  ~Display();
 
   // Whether standard output is a terminal.
   bool terminal() const { return terminal_; }
@@ -29,7 +31,6 @@ class Display {
   void EraseBar();
 
   bool terminal_;
-  bool bar_shown_ = false;
   absl::Time last_bar_;
 };
 

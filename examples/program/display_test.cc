@@ -1,0 +1,87 @@
+#include "lockstep/examples/program/display.h"
+
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::examples {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+struct Shown {
+  std::string text;
+  int wait_status = 0;
+};
+
+// What `body` shows on a terminal of 80 columns, and how its process ends.
+Shown OnTerminal(const std::function<void()>& body) {
+  int terminal;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    alarm(20);
+    body();
+    _exit(0);
+  }
+  Shown shown;
+  char buffer[256];
+  for (ssize_t n; (n = read(terminal, buffer, sizeof(buffer))) > 0;) shown.text.append(buffer, n);
+  waitpid(child, &shown.wait_status, 0);
+  close(terminal);
+  return shown;
+}
+
+TEST(Display, ASignalThatEndsTheProgramEndsTheBarsLineFirst) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const Shown shown = OnTerminal([&] {
+      Display display;
+      display.Bar("Epoch: [0]", 1, 2, "loss 1");
+      raise(signal);
+    });
+    EXPECT_THAT(shown.text, HasSubstr("Epoch: [0] [###############...............] 1/2  loss 1"));
+    EXPECT_THAT(shown.text, EndsWith("loss 1\r\n"));
+    ASSERT_TRUE(WIFSIGNALED(shown.wait_status));
+    EXPECT_EQ(WTERMSIG(shown.wait_status), signal);
+  }
+}
+
+TEST(Display, ItsEndEndsTheBarsLineOnce) {
+  const Shown shown = OnTerminal([] {
+    Display display;
+    display.Bar("Epoch: [0]", 1, 2, "loss 1");
+    Display(std::move(display));
+  });
+  EXPECT_THAT(shown.text, EndsWith("loss 1\r\n"));
+  EXPECT_EQ(shown.wait_status, 0);
+}
+
+TEST(Display, ALineTakesThePlaceOfTheBar) {
+  const Shown shown = OnTerminal([] {
+    Display display;
+    display.Bar("Epoch: [0]", 1, 2, "loss 1");
+    display.Say("done");
+  });
+  EXPECT_THAT(shown.text, EndsWith("loss 1\r\x1b[Kdone\r\n"));
+}
+
+TEST(Display, LeavesTheSignalsThatTheProgramHandles) {
+  const Shown shown = OnTerminal([] {
+    signal(SIGTERM, [](int) { _exit(7); });
+    Display display;
+    display.Bar("Epoch: [0]", 1, 2, "loss 1");
+    raise(SIGTERM);
+  });
+  EXPECT_EQ(WEXITSTATUS(shown.wait_status), 7);
+}
+
+}  // namespace
+}  // namespace lockstep::examples
