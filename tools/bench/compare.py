@@ -103,21 +103,35 @@ def parse_arguments():
     return arguments
 
 
+def check_outputs(arguments, suite, top):
+    """Ends the program if a file cannot be written, before minutes of measuring."""
+    try:
+        for path in filter(None, (arguments.json, arguments.markdown)):
+            open(top / path, "a" if path == arguments.json else "r+").close()
+        page = (top / arguments.markdown).read_text() if arguments.markdown else None
+    except OSError as error:
+        sys.exit(f"compare: {error}")
+    if page is not None and any(mark not in page for mark in suite.MARKS):
+        sys.exit(f"compare: --markdown: {arguments.markdown} lacks the marks {' and '.join(suite.MARKS)}")
+
+
 def main():
     arguments = parse_arguments()
     suite = SUITES[arguments.suite]
     # Files are the caller's, not Bazel's.
     top = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-    if arguments.markdown and any(mark not in (top / arguments.markdown).read_text() for mark in suite.MARKS):
-        sys.exit(f"compare: --markdown: {arguments.markdown} lacks the marks {' and '.join(suite.MARKS)}")
+    check_outputs(arguments, suite, top)
     programs = find_programs()
     with tempfile.TemporaryDirectory() as folder:
         rows, text = suite.run(arguments, programs, folder)
-    if arguments.json:
-        (top / arguments.json).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if arguments.markdown:
-        write_between_marks(top / arguments.markdown, suite.MARKS, text)
-    print(text)
+    print(text, flush=True)  # before the files, which may fail
+    try:
+        if arguments.json:
+            (top / arguments.json).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if arguments.markdown:
+            write_between_marks(top / arguments.markdown, suite.MARKS, text)
+    except OSError as error:
+        sys.exit(f"compare: {error}")
 
 
 if __name__ == "__main__":

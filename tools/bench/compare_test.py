@@ -38,6 +38,12 @@ class CompareTest(unittest.TestCase):
             self.run_compare("ddp", "--bogus").stderr, "compare: unknown flag --bogus; --help lists the flags\n"
         )
 
+    def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_measured(self):
+        for flag in ("--json", "--markdown"):
+            run = self.run_compare("sampler", f"{flag}=/no/such/file")
+            self.assertEqual(run.returncode, 1)
+            self.assertEqual(run.stderr, "compare: [Errno 2] No such file or directory: '/no/such/file'\n")
+
     def test_without_a_suite_it_says_what_is_missing(self):
         run = self.run_compare()
         self.assertEqual(run.returncode, 2)
