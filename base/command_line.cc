@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <utility>
@@ -27,10 +28,20 @@ std::string FileName(absl::string_view path) {
   return std::string(slash == path.npos ? path : path.substr(slash + 1));
 }
 
+// Where buffers are flushed at the end of the process, nobody looks whether they were. `program` lives on.
+void CheckStandardOutput(int code, void* program) {
+  std::cout.flush();
+  std::fflush(stdout);
+  if (std::cout && std::ferror(stdout) == 0) return;
+  std::cerr << *static_cast<std::string*>(program) << ": standard output could not be written" << std::endl;
+  _exit(code == 0 ? 1 : code);
+}
+
 }  // namespace
 
 std::vector<std::string> ParseCommandLine(int argc, char** argv, const ProgramUsage& usage) {
   const std::string program = argc > 0 ? FileName(argv[0]) : "";
+  on_exit(CheckStandardOutput, new std::string(program));
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   absl::StatusOr<internal::ParsedArguments> parsed = internal::ParseArguments(arguments, usage);
   if (!parsed.ok()) {

@@ -60,6 +60,9 @@ struct ProgramUsage {
 //   train: unknown flag --epoch; did you mean --epochs? --help lists the flags
 //   train: --epochs=many: expected a whole number of at most 64 bits
 //   train: unexpected argument "data"; --help lists the flags
+//
+// At the end of the process it makes sure that nothing of standard output was lost, on a full disk for example: it
+// prints a line to standard error, and an exit code of 0 becomes 1.
 std::vector<std::string> ParseCommandLine(int argc, char** argv, const ProgramUsage& usage);
 
 }  // namespace lockstep
