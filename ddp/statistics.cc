@@ -1,7 +1,8 @@
 #include "lockstep/ddp/statistics.h"
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -117,11 +118,15 @@ std::string ChromeTrace(const std::vector<StepStatistics>& steps) {
 }
 
 absl::Status WriteChromeTrace(absl::string_view path, const std::vector<StepStatistics>& steps) {
-  std::ofstream file{std::string(path)};
-  file << ChromeTrace(steps);
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("the trace file ", path, " could not be written"));
-  return absl::OkStatus();
+  const auto failed = [&] { return absl::ErrnoToStatus(errno, absl::StrCat("the trace file ", path)); };
+  std::FILE* const file = std::fopen(std::string(path).c_str(), "we");
+  if (file == nullptr) return failed();
+  const std::string trace = ChromeTrace(steps);
+  const absl::Status written =
+      std::fwrite(trace.data(), 1, trace.size(), file) == trace.size() && std::fflush(file) == 0 ? absl::OkStatus()
+                                                                                                 : failed();
+  const absl::Status closed = std::fclose(file) == 0 ? absl::OkStatus() : failed();
+  return written.ok() ? closed : written;
 }
 
 }  // namespace lockstep::ddp

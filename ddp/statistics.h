@@ -54,7 +54,8 @@ struct StepStatistics {
 std::string Summary(const StepStatistics& statistics);
 
 // Writes the steps, of any ranks, as a file in the Chrome trace format, which Perfetto and chrome://tracing open: a
-// process a rank, with a row for forward and backward and rows for the buckets. Unavailable if it cannot be written.
+// process a rank, with a row for forward and backward and rows for the buckets. If it cannot be written,
+// the status has what the system said, under absl::ErrnoToStatus's code.
 absl::Status WriteChromeTrace(absl::string_view path, const std::vector<StepStatistics>& steps);
 
 // The same as a string.

@@ -106,7 +106,9 @@ TEST(ChromeTrace, IsWrittenOrSaysThatItCouldNotBe) {
   std::ifstream file(path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), ChromeTrace(steps));
   EXPECT_EQ(WriteChromeTrace("/nowhere/trace.json", steps),
-            absl::UnavailableError("the trace file /nowhere/trace.json could not be written"));
+            absl::NotFoundError("the trace file /nowhere/trace.json: No such file or directory"));
+  EXPECT_EQ(WriteChromeTrace("/dev/full", steps),
+            absl::ResourceExhaustedError("the trace file /dev/full: No space left on device"));
 }
 
 TEST(Statistics, OfARealRunArePlausible) {
