@@ -53,7 +53,8 @@ absl::Status Reporter::Epoch(const EpochReport& report) {
 
 absl::Status Reporter::Done(const EpochReport& last) {
   Say(absl::StrFormat("done: test accuracy %.4f after %d epochs", last.accuracy, last.epoch));
-  return metrics_.Write(EpochJson("done", last).dump());
+  LOCKSTEP_RETURN_IF_ERROR(metrics_.Write(EpochJson("done", last).dump()));
+  return metrics_.Close();
 }
 
 }  // namespace lockstep::examples

@@ -19,7 +19,6 @@
 
 #include <c10/util/Logging.h>
 #include <gflags/gflags.h>
-#include <sys/stat.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -27,13 +26,16 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rank_environment.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/examples/fashion_mnist/comparison.h"
 #include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/examples/program/flag_error.h"
+#include "lockstep/examples/program/output_file.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(parallel, "ddp",
@@ -70,11 +72,6 @@ DEFINE_double(timeout, 300, "Seconds that meeting, or one collective, may take."
 namespace lockstep::examples {
 namespace {
 
-bool IsDirectory(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 ProgramUsage Usage() {
   ProgramUsage usage;
   usage.source = __FILE__;
@@ -110,9 +107,6 @@ absl::Status CheckFlags() {
   }
   if (FLAGS_checkpoint_every < 0) return FlagError("checkpoint_every", FLAGS_checkpoint_every, "0 or more");
   if (!(FLAGS_timeout > 0)) return FlagError("timeout", FLAGS_timeout, "a positive number of seconds");
-  if (!FLAGS_checkpoint_dir.empty() && !IsDirectory(FLAGS_checkpoint_dir)) {
-    return FlagError("checkpoint_dir", FLAGS_checkpoint_dir, "an existing folder");
-  }
   if (FLAGS_parallel == "compare" && !(FLAGS_checkpoint_dir.empty() && FLAGS_metrics_file.empty())) {
     return FlagError("parallel", FLAGS_parallel, "no --checkpoint_dir and no --metrics_file with it");
   }
@@ -121,6 +115,18 @@ absl::Status CheckFlags() {
     return FlagError("checkpoint_every", FLAGS_checkpoint_every, "--checkpoint_dir with it");
   }
   return absl::OkStatus();
+}
+
+// Whether what rank 0 writes can be written, before any rank starts. Other ranks may be on hosts without these folders.
+absl::Status CheckOutputs() {
+  const absl::optional<std::string> rank = comm::ProcessEnvironment("RANK");
+  if (rank && *rank != "0") return absl::OkStatus();
+  if (!FLAGS_checkpoint_dir.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckOutputFolder(absl::StrCat("--checkpoint_dir=", FLAGS_checkpoint_dir), FLAGS_checkpoint_dir));
+  }
+  if (FLAGS_metrics_file.empty()) return absl::OkStatus();
+  return CheckOutputFile(absl::StrCat("--metrics_file=", FLAGS_metrics_file), FLAGS_metrics_file);
 }
 
 Recipe RecipeFromFlags() {
@@ -162,6 +168,7 @@ absl::Status TrainAsRank(const TrainConfig& config) {
 
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
+  LOCKSTEP_RETURN_IF_ERROR(CheckOutputs());
   const TrainConfig config = ConfigFromFlags();
   if (FLAGS_parallel == "compare") {
     TrainConfig on_devices = config;

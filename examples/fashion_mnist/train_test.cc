@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -265,10 +266,21 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--nproc_per_node=0"}, "train: --nproc_per_node=0: expected 1 or more");
   ExpectError({"--resume"}, "train: --resume=true: expected --checkpoint_dir with it");
   ExpectError({"--checkpoint_dir=/no/such/folder"},
-              "train: --checkpoint_dir=/no/such/folder: expected an existing folder");
+              "train: --checkpoint_dir=/no/such/folder: no file can be created there: No such file or directory");
   ExpectError({SmallDataFlag(), "--batch_size=5"}, "--batch_size=5 cannot be shared evenly by 2 ranks");
   ExpectError({SmallDataFlag(), "--parallel=none", "--metrics_file=/no/such/file"},
-              "train: --metrics_file=/no/such/file cannot be written");
+              "train: --metrics_file=/no/such/file: no file can be created there: No such file or directory");
+}
+
+TEST(Train, ALostLineOfOutputIsAnError) {
+  int code;
+  EXPECT_THAT(RunTrain({SmallDataFlag(), "--parallel=none", "--metrics_file=/dev/full"}, &code),
+              HasSubstr("train: --metrics_file=/dev/full: cannot be written: No space left on device"));
+  EXPECT_EQ(code, 1);
+  const std::string program = absl::StrJoin(TrainCommand({SmallDataFlag(), "--parallel=none", "--epochs=1"}), " ");
+  EXPECT_EQ(RunProgram({"/bin/sh", "-c", program + " >/dev/full"}, &code),
+            "train: standard output could not be written\n");
+  EXPECT_EQ(code, 1);
 }
 
 TEST(Train, AMissingOrCorruptDataFileIsNamed) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
 #include "lockstep/examples/program/flag_error.h"
+#include "lockstep/examples/program/output_file.h"
 #include "lockstep/models/registry.h"
 
 namespace lockstep::examples::imagenet {
@@ -100,10 +101,13 @@ absl::Status CheckData(const TrainConfig& config) {
 absl::Status CheckPaths(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
   LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
-  if (!config.evaluate && (!IsDirectory(config.checkpoint_dir) || access(config.checkpoint_dir.c_str(), W_OK) != 0)) {
-    return FlagError("checkpoint-dir", config.checkpoint_dir, "a folder that can be written");
-  }
   return absl::OkStatus();
+}
+
+std::string Given(const char* flag, const std::string& value) { return absl::StrCat("--", flag, "=", value); }
+
+absl::Status CheckOutputFile(const char* flag, const std::string& path) {
+  return path.empty() ? absl::OkStatus() : examples::CheckOutputFile(Given(flag, path), path);
 }
 
 }  // namespace
@@ -115,6 +119,17 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);
+}
+
+absl::Status CheckOutputs(const TrainConfig& config) {
+  if (!config.evaluate) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckOutputFolder(Given("checkpoint-dir", config.checkpoint_dir), config.checkpoint_dir));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOutputFile("json-file", config.json_file));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOutputFile("trace-file", config.trace_file));
+  if (config.tensorboard_dir.empty()) return absl::OkStatus();
+  return CheckOutputFolder(Given("tensorboard-dir", config.tensorboard_dir), config.tensorboard_dir,
+                           /*or_missing=*/true);
 }
 
 }  // namespace lockstep::examples::imagenet

@@ -68,6 +68,10 @@ struct TrainConfig {
 // go together, or a file or folder is not there.
 absl::Status CheckConfig(const TrainConfig& config);
 
+// Whether the files and folders that rank 0 writes can be written, found out by opening them; for where rank 0 runs.
+// Leaves nothing behind. Errors name the flag, the path and what the system said.
+absl::Status CheckOutputs(const TrainConfig& config);
+
 }  // namespace lockstep::examples::imagenet
 
 #endif  // LOCKSTEP_EXAMPLES_IMAGENET_CONFIG_H_

@@ -52,8 +52,6 @@ TEST(Config, APathThatIsNotThereIsNamed) {
             "--resume=/no/such: expected a file that can be read");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.pretrained = "/no/such"; }),
             "--pretrained=/no/such: expected a file that can be read");
-  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.checkpoint_dir = "/no/such"; }),
-            "--checkpoint-dir=/no/such: expected a folder that can be written");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.dummy = false; }), "expected the folder of the images, or --dummy");
 }
 
@@ -83,8 +81,32 @@ TEST(Config, OneLayoutIsChosen) {
             "--mkldnn computes in float32: expected no --amp");
 }
 
+std::string OutputErrorOf(const std::function<void(TrainConfig&)>& change) {
+  TrainConfig config;
+  config.checkpoint_dir = NewFolder();
+  change(config);
+  return std::string(CheckOutputs(config).message());
+}
+
+TEST(Config, AnOutputThatCannotBeWrittenIsNamedWithItsReason) {
+  EXPECT_EQ(OutputErrorOf([](TrainConfig&) {}), "");
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) { c.checkpoint_dir = "/no/such"; }),
+            "--checkpoint-dir=/no/such: no file can be created there: No such file or directory");
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) { c.json_file = c.checkpoint_dir; }).substr(0, 12), "--json-file=");
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) { c.trace_file = "/no/such/trace"; }),
+            "--trace-file=/no/such/trace: no file can be created there: No such file or directory");
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) { c.tensorboard_dir = c.checkpoint_dir + "made/later"; }), "");
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) { c.tensorboard_dir = "/dev/null/below"; }),
+            "--tensorboard-dir=/dev/null/below: no file can be created there: Not a directory");
+}
+
+// access() says that root can write there.
+TEST(Config, AFolderIsTriedByCreatingAFileInIt) {
+  EXPECT_NE(OutputErrorOf([](TrainConfig& c) { c.checkpoint_dir = "/proc"; }), "");
+}
+
 TEST(Config, WhatOnlyValidatesNeedsNoFolderForCheckpoints) {
-  EXPECT_EQ(ErrorOf([](TrainConfig& c) {
+  EXPECT_EQ(OutputErrorOf([](TrainConfig& c) {
               c.checkpoint_dir = "/no/such";
               c.evaluate = true;
             }),

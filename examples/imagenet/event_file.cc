@@ -76,14 +76,13 @@ uint32_t Crc32c(absl::string_view bytes) {
 absl::StatusOr<EventFile> EventFile::Create(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  EventFile file(EventPath(directory));
-  if (!file.file_) return absl::PermissionDeniedError(absl::StrCat(file.path_, " cannot be written"));
+  std::string path = EventPath(directory);
+  LOCKSTEP_ASSIGN_OR_RETURN(OutputFile opened, OutputFile::Create(path, path));
+  EventFile file(std::move(path), std::move(opened));
   // Event.file_version = 3 of the first.
   LOCKSTEP_RETURN_IF_ERROR(file.WriteRecord(absl::StrCat(WallTime(), Field(3, "brain.Event:2"))));
   return file;
 }
-
-EventFile::EventFile(std::string path) : path_(std::move(path)), file_(path_, std::ios::binary) {}
 
 absl::Status EventFile::Scalar(absl::string_view tag, int64_t step, double value) {
   // Summary.Value.tag = 1 and simple_value = 2; Summary.value = 1; Event.step = 2 and summary = 5.
@@ -93,9 +92,8 @@ absl::Status EventFile::Scalar(absl::string_view tag, int64_t step, double value
 
 absl::Status EventFile::WriteRecord(const std::string& event) {
   const std::string length = LittleEndian(static_cast<uint64_t>(event.size()));
-  file_ << length << LittleEndian(Masked(Crc32c(length))) << event << LittleEndian(Masked(Crc32c(event)));
-  file_.flush();
-  return file_ ? absl::OkStatus() : absl::DataLossError(absl::StrCat(path_, " cannot be written"));
+  return file_.Write(
+      absl::StrCat(length, LittleEndian(Masked(Crc32c(length))), event, LittleEndian(Masked(Crc32c(event)))));
 }
 
 }  // namespace lockstep::examples::imagenet

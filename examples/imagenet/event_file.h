@@ -4,13 +4,13 @@
 #define LOCKSTEP_EXAMPLES_IMAGENET_EVENT_FILE_H_
 
 #include <cstdint>
-#include <fstream>
-#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/examples/program/output_file.h"
 
 namespace lockstep::examples::imagenet {
 
@@ -19,20 +19,23 @@ namespace lockstep::examples::imagenet {
 class EventFile {
  public:
   // Makes `directory` where it is missing, and in it a new file that TensorBoard finds by its name,
-  // events.out.tfevents.SECONDS.HOST.PID. PermissionDenied: it cannot be made.
+  // events.out.tfevents.SECONDS.HOST.PID. Errors name that file and are OutputFile's.
   static absl::StatusOr<EventFile> Create(const std::string& directory);
 
-  // One point of the curve `tag`. It is in the file when this returns. DataLoss: it could not be written.
+  // One point of the curve `tag`. It is in the file when this returns.
   absl::Status Scalar(absl::string_view tag, int64_t step, double value);
+
+  // No more will be written.
+  absl::Status Close() { return file_.Close(); }
 
   const std::string& path() const { return path_; }
 
  private:
-  explicit EventFile(std::string path);
+  EventFile(std::string path, OutputFile file) : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status WriteRecord(const std::string& event);
 
   std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
 };
 
 // CRC-32C (Castagnoli), that of RFC 3720: of "123456789" 0xe3069283.

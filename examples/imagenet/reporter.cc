@@ -54,7 +54,9 @@ absl::StatusOr<Reporter> Reporter::Create(const TrainConfig& config, bool append
   LOCKSTEP_ASSIGN_OR_RETURN(JsonLines json, JsonLines::Create("json-file", config.json_file, append));
   std::optional<EventFile> events;
   if (!config.tensorboard_dir.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(events, EventFile::Create(config.tensorboard_dir));
+    absl::StatusOr<EventFile> made = EventFile::Create(config.tensorboard_dir);
+    if (!made.ok()) return Annotate(made.status(), "--tensorboard-dir");
+    events = *std::move(made);
   }
   return Reporter(config.print_freq, std::move(json), std::move(events));
 }
@@ -126,7 +128,12 @@ absl::Status Reporter::Epoch(const EpochReport& report) {
 }
 
 absl::Status Reporter::Curve(absl::string_view tag, int64_t step, double value) {
-  return events_ ? events_->Scalar(tag, step, value) : absl::OkStatus();
+  return events_ ? Annotate(events_->Scalar(tag, step, value), "--tensorboard-dir") : absl::OkStatus();
+}
+
+absl::Status Reporter::Close() {
+  LOCKSTEP_RETURN_IF_ERROR(json_.Close());
+  return events_ ? Annotate(events_->Close(), "--tensorboard-dir") : absl::OkStatus();
 }
 
 }  // namespace lockstep::examples::imagenet

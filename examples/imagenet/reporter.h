@@ -72,7 +72,7 @@ struct EpochReport {
 // rank 0.
 class Reporter {
  public:
-  // `append` keeps what the JSON file holds. PermissionDenied: a file cannot be written.
+  // `append` keeps what the JSON file holds. Errors name the flag and the file, and are OutputFile's.
   static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
 
   void Say(absl::string_view line) { display_.Say(line); }
@@ -82,6 +82,9 @@ class Reporter {
   void Test(const StepReport& report, const PassMeters& meters);
   absl::Status Validation(int64_t epoch, int64_t step, const PassMeters& meters);
   absl::Status Epoch(const EpochReport& report);
+
+  // The files are whole: no more will be written.
+  absl::Status Close();
 
  private:
   Reporter(int64_t print_freq, JsonLines json, std::optional<EventFile> events)

@@ -251,9 +251,20 @@ void WarnAboutFlags(const TrainConfig& config) {
   if (FLAGS_gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it" << std::endl;
 }
 
+// Whether this process is rank 0, or will start it. --rank numbers nodes where each node's process starts its ranks.
+absl::StatusOr<bool> HasRankZero() {
+  comm::ExplicitRank given;
+  if (!FLAGS_multiprocessing_distributed) given = {FLAGS_rank, FLAGS_world_size};
+  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
+                            comm::ReadRankEnvironment(comm::ProcessEnvironment, given));
+  return environment.rank.value_or(FLAGS_multiprocessing_distributed ? FLAGS_rank : 0) <= 0;
+}
+
 absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const TrainConfig config, ConfigFromFlags());
   LOCKSTEP_RETURN_IF_ERROR(CheckConfig(config));
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool has_rank_zero, HasRankZero());
+  if (has_rank_zero) LOCKSTEP_RETURN_IF_ERROR(CheckOutputs(config));
   if (FLAGS_cpu_ranks < 1) return FlagError("cpu-ranks", FLAGS_cpu_ranks, "1 or more");
   if (!(FLAGS_dist_timeout > 0)) return FlagError("dist-timeout", FLAGS_dist_timeout, "a positive number of seconds");
   if (FLAGS_multiprocessing_distributed) return TrainInProcesses(config);

@@ -276,6 +276,16 @@ TEST(Train, BadFlagsAreNamed) {
               "train: --gpu=99: expected one of this machine's ");
 }
 
+TEST(Train, AnOutputThatIsLostIsAnError) {
+  const Words flags = Small(NewFolder()) + Words{"--epochs=1"};
+  ExpectError(flags + Words{"--trace-file=/no/such/trace"},
+              "train: --trace-file=/no/such/trace: no file can be created there: No such file or directory");
+  const std::string full = ": cannot be written: No space left on device";
+  ExpectError(flags + Words{"--trace-file=/dev/full", "--trace-begin=1", "--trace-steps=2"},
+              "train: --trace-file=/dev/full" + full);
+  ExpectError(flags + Words{"--json-file=/dev/full"}, "train: --json-file=/dev/full" + full);
+}
+
 TEST(Train, ACheckpointOfAnotherModelOrSeedIsRefused) {
   const Words resume = Small(NewFolder()) + Words{"--resume=" + WholeRun() + "checkpoint.pt"};
   ExpectError(resume + Words{"-a", "resnet34"},

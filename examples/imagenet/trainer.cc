@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <signal.h>
-#include <torch/csrc/autograd/profiler_legacy.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -24,13 +23,13 @@
 #include "lockstep/examples/imagenet/learner.h"
 #include "lockstep/examples/imagenet/reporter.h"
 #include "lockstep/examples/imagenet/snapshot.h"
+#include "lockstep/examples/imagenet/step_trace.h"
 #include "lockstep/examples/program/pretrained.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
 
 using checkpoint::PreemptionNotice;
-using torch::autograd::profiler::RecordProfile;
 using Batch = torch::data::Example<>;
 
 constexpr char kResumable[] = "stopped by a signal; go on with --resume=";
@@ -64,7 +63,7 @@ class Trainer {
   absl::StatusOr<double> Validate();
   absl::StatusOr<double> Validated(PassMeters& meters);
   absl::Status EndEpoch(double acc1);
-  absl::Status Trace(int64_t step);
+  absl::Status EndFiles();
   void SayWhatIsSkipped(const data::Loader& loader) const;
   absl::Status Save(int64_t consumed, bool is_best);
 
@@ -75,7 +74,7 @@ class Trainer {
   const std::unique_ptr<Learner> learner_;
   std::optional<Reporter> reporter_;  // on rank 0
   std::unique_ptr<PreemptionNotice> notice_;
-  std::unique_ptr<RecordProfile> trace_;
+  std::unique_ptr<StepTrace> trace_;  // on rank 0, if one is wanted
   Position position_;
   // Of this rank: batches of the epoch that were done before this pass over it, that the pass has, and that are done.
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
@@ -102,8 +101,21 @@ absl::Status Trainer::Run() {
     if (reporter_) reporter_->Say(summary);
     return absl::OkStatus();
   }
-  if (config_.evaluate) return Validate().status();
-  return TrainAll();
+  absl::Status status = config_.evaluate ? Validate().status() : TrainAll();
+  status.Update(EndFiles());
+  return status;
+}
+
+// Also where the run ends with an error: what was traced until then may show why.
+absl::Status Trainer::EndFiles() {
+  absl::Status status = trace_ ? trace_->Finish() : absl::OkStatus();
+  if (reporter_) status.Update(reporter_->Close());
+  if (trace_ && status.ok() && !trace_->complete()) {
+    std::cerr << "warning: --trace-file=" << config_.trace_file << ": the run ended after " << run_steps_
+              << " steps, so the trace lacks steps; --trace-begin=" << config_.trace_begin
+              << " and --trace-steps=" << config_.trace_steps << " say which it has" << std::endl;
+  }
+  return status;
 }
 
 // Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
@@ -114,6 +126,10 @@ absl::Status Trainer::Prepare() {
     TrainConfig shown = config_;
     if (config_.dry_run) shown.json_file = shown.tensorboard_dir = "";
     LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(shown, /*append=*/!config_.resume.empty()));
+    if (!config_.trace_file.empty() && !config_.dry_run) {
+      LOCKSTEP_ASSIGN_OR_RETURN(trace_,
+                                StepTrace::Create(config_.trace_file, config_.trace_begin, config_.trace_steps));
+    }
   }
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *learner_->net()));
   if (!config_.resume.empty()) LOCKSTEP_RETURN_IF_ERROR(Resume());
@@ -142,7 +158,6 @@ absl::Status Trainer::TrainAll() {
     LOCKSTEP_ASSIGN_OR_RETURN(const double acc1, Validate());
     LOCKSTEP_RETURN_IF_ERROR(EndEpoch(acc1));
   }
-  trace_.reset();
   return absl::OkStatus();
 }
 
@@ -188,7 +203,8 @@ absl::StatusOr<BatchResult> Trainer::TrainBatch(const Batch& batch) {
 // Between two steps of the optimizer: what a checkpoint holds is whole.
 absl::Status Trainer::AfterBatch() {
   if (batches_ % config_.accum_steps != 0 && batches_ != pass_batches_) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(Trace(++run_steps_));
+  ++run_steps_;
+  if (trace_) LOCKSTEP_RETURN_IF_ERROR(trace_->AfterStep(run_steps_));
   LOCKSTEP_ASSIGN_OR_RETURN(const bool stop, notice_->ReceivedByAnyRank(group_));
   const int64_t steps = (first_batch_ + batches_) / config_.accum_steps;
   const bool is_due = config_.checkpoint_every > 0 && steps % config_.checkpoint_every == 0;
@@ -197,15 +213,6 @@ absl::Status Trainer::AfterBatch() {
   }
   if (!stop) return absl::OkStatus();
   return absl::CancelledError(absl::StrCat(kResumable, SnapshotPath(config_.checkpoint_dir)));
-}
-
-// Of rank 0: the steps after the first `trace_begin`.
-absl::Status Trainer::Trace(int64_t step) {
-  if (config_.trace_file.empty() || rank() != 0) return absl::OkStatus();
-  return TorchStatus(absl::StrCat("--trace-file=", config_.trace_file), [&] {
-    if (step == config_.trace_begin) trace_ = std::make_unique<RecordProfile>(config_.trace_file);
-    if (step == config_.trace_begin + config_.trace_steps) trace_.reset();
-  });
 }
 
 absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {

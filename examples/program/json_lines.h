@@ -3,29 +3,32 @@
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
 
-#include <fstream>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/examples/program/output_file.h"
 
 namespace lockstep::examples {
 
 class JsonLines {
  public:
   // `path` is the value of the flag `flag`, which errors name; empty: nothing is written. `append` keeps what the file
-  // holds, as for a run that is resumed. PermissionDenied: it cannot be written.
+  // holds, as for a run that is resumed. Errors are OutputFile's.
   static absl::StatusOr<JsonLines> Create(absl::string_view flag, const std::string& path, bool append);
 
-  // One object, without a line break in it; it is in the file when this returns. DataLoss: it could not be written.
+  // One object, without a line break in it; it is in the file when this returns.
   absl::Status Write(const std::string& json);
+
+  // No more will be written.
+  absl::Status Close();
 
  private:
   JsonLines() = default;
 
-  std::string name_;  // "--flag=path"; empty: none
-  std::ofstream file_;
+  std::optional<OutputFile> file_;
 };
 
 }  // namespace lockstep::examples

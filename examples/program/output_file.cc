@@ -1,0 +1,99 @@
+#include "lockstep/examples/program/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::examples {
+namespace {
+
+absl::Status SystemError(absl::string_view name, absl::string_view what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(name, ": ", what));
+}
+
+// Where a file system has no O_TMPFILE, a file is made and removed.
+absl::Status CreateAndRemove(absl::string_view name, const std::string& folder) {
+  std::string path = absl::StrCat(folder, "/.lockstep_check.XXXXXX");
+  const int file = mkostemp(&path[0], O_CLOEXEC);
+  if (file < 0) return SystemError(name, "no file can be created there");
+  close(file);
+  unlink(path.c_str());
+  return absl::OkStatus();
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+absl::StatusOr<OutputFile> OutputFile::Create(absl::string_view name, const std::string& path, bool append) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666);
+  if (file < 0) return SystemError(name, "cannot be opened for writing");
+  return OutputFile(name, file);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
+
+OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
+  std::swap(name_, other.name_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+OutputFile::~OutputFile() {
+  if (file_ >= 0) close(file_);
+}
+
+absl::Status OutputFile::Write(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return SystemError(name_, "cannot be written");
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Close() {
+  if (close(std::exchange(file_, -1)) == 0) return absl::OkStatus();
+  return SystemError(name_, "cannot be written");
+}
+
+// A pipe is left alone: opening it would wait for a reader, and closing it would tell one that the run is over.
+absl::Status CheckOutputFile(absl::string_view name, const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) return absl::OkStatus();
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+  if (file >= 0) {
+    close(file);
+    return absl::OkStatus();
+  }
+  if (errno != ENOENT) return SystemError(name, "cannot be opened for writing");
+  return CheckOutputFolder(name, FolderOf(path));
+}
+
+absl::Status CheckOutputFolder(absl::string_view name, const std::string& folder, bool or_missing) {
+  const int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (file >= 0) {
+    close(file);
+    return absl::OkStatus();
+  }
+  if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) return CreateAndRemove(name, folder);
+  if (errno == ENOENT && or_missing && folder != FolderOf(folder)) {
+    return CheckOutputFolder(name, FolderOf(folder), or_missing);
+  }
+  return SystemError(name, "no file can be created there");
+}
+
+}  // namespace lockstep::examples
