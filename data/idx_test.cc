@@ -2,6 +2,7 @@
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <string>
@@ -69,7 +70,10 @@ TEST(ReadIdx, SaysWhichFileIsMissingOrUnreadable) {
   const std::string missing = ::testing::TempDir() + "/no/such/file";
   EXPECT_EQ(ReadIdx(missing).status(), absl::NotFoundError(missing + ": cannot be opened: No such file or directory"));
   const absl::Status folder = ReadIdx(::testing::TempDir()).status();
-  EXPECT_EQ(folder.message(), ::testing::TempDir() + ": cannot be read: Is a directory");
+  EXPECT_EQ(folder.message(), ::testing::TempDir() + ": expected a regular file, found a folder");
+  const std::string fifo = ::testing::TempDir() + "/idx_fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(ReadIdx(fifo).status(), absl::InvalidArgumentError(fifo + ": expected a regular file, found a FIFO"));
 }
 
 TEST(ReadIdx, RefusesWhatIsNoIdxFileOfBytes) {

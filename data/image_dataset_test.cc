@@ -202,6 +202,16 @@ TEST_F(ImageDatasetTest, NamesAFileThatIsDamagedOrGoneAndReadsTheNext) {
   EXPECT_EQ(WhyNot(dataset, 3), absl::OkStatus());
 }
 
+TEST_F(ImageDatasetTest, NamesAFifoOrADeviceInsteadOfWaitingForIt) {
+  const ImageDataset dataset = Open(Train());
+  for (const int64_t index : {0, 1}) ASSERT_EQ(std::remove(Path(index).c_str()), 0);
+  ASSERT_EQ(mkfifo(Path(0).c_str(), 0600), 0);
+  ASSERT_EQ(symlink("/dev/zero", Path(1).c_str()), 0);
+  EXPECT_EQ(WhyNot(dataset, 0), absl::InvalidArgumentError(Path(0) + ": expected a regular file, found a FIFO"));
+  EXPECT_EQ(WhyNot(dataset, 1),
+            absl::InvalidArgumentError(Path(1) + ": expected a regular file, found a character device"));
+}
+
 TEST_F(ImageDatasetTest, RefusesImagesWithMorePixelsThanAllowed) {
   const absl::Status status = WhyNot(Open(Train(), {{1000}}), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

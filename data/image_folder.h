@@ -31,8 +31,9 @@ struct ImageFolderOptions {
 //
 // Classes are the folders in root, links to folders too, sorted by name. A class's samples are the files below it with
 // one of the extensions: folders in order of their paths, a folder's files in order of their names, both as Python
-// sorts strings. Links to folders are followed, and one to a folder that it lies in is followed until the system
-// refuses, so its samples repeat. What is no folder is a file, broken links too.
+// sorts strings. Links to folders are followed. A link back to a folder that it lies in is an error here; torchvision
+// lists the samples behind it 40 times. What is not a folder is a file, broken links and FIFOs too: reading such a
+// sample is an error.
 //
 // Copies are as large as the list: about 100 bytes a sample and its path.
 class ImageFolder {
@@ -46,8 +47,9 @@ class ImageFolder {
   // `root` is not expanded.
   //
   // NotFound: there is no root, no folder in it, or no sample in a class's folder; the message lists the first five
-  // such classes. Else what opening or reading the folder that it names met (PermissionDenied, ...): no part of the
-  // tree is left out in silence, as Python's os.walk() would.
+  // such classes. FailedPrecondition: a link leads back to a folder that it lies in. Else what opening or reading the
+  // folder that it names met (PermissionDenied, ...): no part of the tree is left out in silence, as Python's os.walk()
+  // would.
   static absl::StatusOr<ImageFolder> Create(absl::string_view root, const ImageFolderOptions& options = {});
 
   const std::vector<std::string>& classes() const { return classes_; }

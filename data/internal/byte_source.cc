@@ -1,5 +1,7 @@
 #include "lockstep/data/internal/byte_source.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,6 +9,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::data {
@@ -29,8 +32,12 @@ ByteSource::~ByteSource() {
 }
 
 absl::Status ByteSource::Start(const std::string& path) {
-  file_ = std::fopen(path.c_str(), "rbe");
-  if (!file_) return absl::ErrnoToStatus(errno, "cannot be opened");
+  LOCKSTEP_ASSIGN_OR_RETURN(const int file, OpenRegularFile(path));
+  file_ = fdopen(file, "rb");
+  if (!file_) {
+    close(file);
+    return absl::ResourceExhaustedError("no memory to read it with");
+  }
   buffer_.resize(kBufferSize);
   LOCKSTEP_RETURN_IF_ERROR(Refill());
   if (stream_.avail_in < sizeof(kGzipMagic) || std::memcmp(buffer_.data(), kGzipMagic, sizeof(kGzipMagic)) != 0) {

@@ -20,7 +20,7 @@ namespace lockstep::data {
 // at a time. Errors do not name the file: the caller does. For one thread.
 class ByteSource {
  public:
-  // An error where the file cannot be opened or its first bytes cannot be read.
+  // An error where the file cannot be opened, is not a regular one, or its first bytes cannot be read.
   static absl::StatusOr<std::unique_ptr<ByteSource>> Open(absl::string_view path);
   ~ByteSource();
   ByteSource(const ByteSource&) = delete;

@@ -26,9 +26,15 @@ struct Entry {
   unsigned char type;  // dirent's
 };
 
-absl::StatusOr<std::vector<Entry>> List(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
+using Stream = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+absl::StatusOr<Stream> Open(const std::string& folder) {
+  Stream stream(opendir(folder.c_str()), closedir);
   if (!stream) return SystemError(folder, "cannot be opened");
+  return stream;
+}
+
+absl::StatusOr<std::vector<Entry>> List(const std::string& folder, const Stream& stream) {
   std::vector<Entry> entries;
   errno = 0;
   while (const dirent* entry = readdir(stream.get())) {
@@ -53,15 +59,42 @@ struct Folder {
   std::vector<std::string> files;  // names
 };
 
+// A folder on the way to the one that is read.
+struct Passed {
+  dev_t device;
+  ino_t inode;
+  std::string path;
+  std::shared_ptr<const Passed> parent;  // null at the top
+};
+
+struct Pending {
+  std::string path;
+  std::shared_ptr<const Passed> parent;
+};
+
+// `pending`, open as `stream`, as part of the way to what is in it. An error if the way has led through it before.
+absl::StatusOr<std::shared_ptr<const Passed>> Pass(const Pending& pending, const Stream& stream) {
+  struct stat found;
+  if (fstat(dirfd(stream.get()), &found) != 0) return SystemError(pending.path, "cannot be read");
+  for (const Passed* passed = pending.parent.get(); passed; passed = passed->parent.get()) {
+    if (passed->device != found.st_dev || passed->inode != found.st_ino) continue;
+    return absl::FailedPreconditionError(absl::StrCat(pending.path, ": a link leads back to ", passed->path,
+                                                      ", a folder above it, whose files would repeat without end"));
+  }
+  return std::make_shared<const Passed>(Passed{found.st_dev, found.st_ino, pending.path, pending.parent});
+}
+
 // Files of `folder`; its folders go onto `pending`.
-absl::StatusOr<Folder> ReadFolder(std::string folder, std::vector<std::string>& pending) {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder));
-  Folder read{std::move(folder), {}};
+absl::StatusOr<Folder> ReadFolder(const Pending& folder, std::vector<Pending>& pending) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Stream stream, Open(folder.path));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<const Passed> passed, Pass(folder, stream));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder.path, stream));
+  Folder read{folder.path, {}};
   for (Entry& entry : entries) {
     std::string path = JoinPath(read.path, entry.name);
     // As in os.walk(), what cannot be followed is a file.
     if (IsFolder(entry, path).value_or(false)) {
-      pending.push_back(std::move(path));
+      pending.push_back({std::move(path), passed});
     } else {
       read.files.push_back(std::move(entry.name));
     }
@@ -76,7 +109,8 @@ std::string JoinPath(const std::string& folder, const std::string& name) {
 }
 
 absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder) {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Stream stream, Open(folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Entry> entries, List(folder, stream));
   std::vector<std::string> names;
   for (Entry& entry : entries) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool is_folder, IsFolder(entry, JoinPath(folder, entry.name)));
@@ -88,11 +122,11 @@ absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder) {
 
 absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder) {
   std::vector<Folder> folders;
-  std::vector<std::string> pending = {folder};
+  std::vector<Pending> pending = {{folder, nullptr}};
   while (!pending.empty()) {
-    std::string next = std::move(pending.back());
+    const Pending next = std::move(pending.back());
     pending.pop_back();
-    LOCKSTEP_ASSIGN_OR_RETURN(folders.emplace_back(), ReadFolder(std::move(next), pending));
+    LOCKSTEP_ASSIGN_OR_RETURN(folders.emplace_back(), ReadFolder(next, pending));
   }
   std::sort(folders.begin(), folders.end(),
             [](const Folder& a, const Folder& b) { return PythonLess(a.path, b.path); });

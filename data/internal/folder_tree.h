@@ -16,8 +16,9 @@ std::string JoinPath(const std::string& folder, const std::string& name);
 // The names of the folders in `folder`, links to folders too, sorted. An error names the path.
 absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder);
 
-// The paths of all that is below `folder` and no folder, links followed: sorted by the path of the folder that it is
-// in, then by name. An error names the folder that could not be read.
+// The paths of all that is below `folder` and is not a folder, links followed: sorted by the path of the folder that it
+// is in, then by name. An error names the folder that could not be read. FailedPrecondition: a link leads back to a
+// folder above it; the error names both.
 absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder);
 
 }  // namespace lockstep::data

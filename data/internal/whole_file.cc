@@ -1,6 +1,5 @@
 #include "lockstep/data/internal/whole_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,12 +9,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/regular_file.h"
+#include "lockstep/base/status.h"
 
 namespace lockstep::data {
 
 absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return absl::ErrnoToStatus(errno, "cannot be opened");
+  LOCKSTEP_ASSIGN_OR_RETURN(const int file, OpenRegularFile(path));
   const absl::Cleanup close_file = [file] { close(file); };
   struct stat status;
   if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");

@@ -12,7 +12,7 @@ namespace lockstep::data {
 
 // The contents of the file at `path`, read into `buffer`, which grows to the largest file that it has held: the view is
 // valid until `buffer` is used again. Errors do not name the file: the caller does. ResourceExhausted: it has more than
-// `most` bytes.
+// `most` bytes. InvalidArgument: it is not a regular file; a FIFO is not waited for.
 absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer);
 
 }  // namespace lockstep::data

@@ -1,0 +1,50 @@
+#include "lockstep/base/regular_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep {
+namespace {
+
+const char* KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISCHR(mode)) return "a character device";
+  if (S_ISBLK(mode)) return "a block device";
+  return "a socket";
+}
+
+absl::Status CheckRegular(const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected a regular file, found ", KindOf(status.st_mode)));
+}
+
+}  // namespace
+
+absl::StatusOr<int> OpenRegularFile(const std::string& path) {
+  // O_NONBLOCK: opening a FIFO must not wait for its writer.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int error = errno;
+  struct stat status;
+  if (file < 0) {
+    // A socket and some devices cannot be opened; the system's word for that does not say what they are.
+    if (stat(path.c_str(), &status) == 0) {
+      const absl::Status regular = CheckRegular(status);
+      if (!regular.ok()) return regular;
+    }
+    return absl::ErrnoToStatus(error, "cannot be opened");
+  }
+  const absl::Status regular =
+      fstat(file, &status) == 0 ? CheckRegular(status) : absl::ErrnoToStatus(errno, "cannot be read");
+  if (regular.ok()) return file;
+  close(file);
+  return regular;
+}
+
+}  // namespace lockstep
