@@ -3,8 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <stdexcept>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -17,8 +20,10 @@
 namespace lockstep::comm {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class NotingWatch : public internal::GroupWatch {
  public:
@@ -164,6 +169,148 @@ TEST(Failure, MessagesNameASubGroup) {
             "rank 0 of group \"rows\": broadcast #0 of Float [1] on cpu: root 5 is no rank of a group of 2");
   EXPECT_EQ(rank.group->BarrierAsync().id(), "barrier #1 in group \"rows\"");
   EXPECT_EQ(Lonely(absl::Seconds(60)).group->BarrierAsync().id(), "barrier #0");
+}
+
+// Throws one thing or another wherever a backend may.
+class ThrowingBackend : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  explicit ThrowingBackend(std::function<void()> raise) : Backend(0, 2), raise_(std::move(raise)) {}
+
+  const std::string getBackendName() const override { return Raise<std::string>(); }
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return false; }
+  void abort() override { raise_(); }
+  void shutdown() override { raise_(); }
+  void waitForPendingWorks() override { raise_(); }
+  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override { return Raise(); }
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override { return Raise(); }
+  WorkPtr allreduce_coalesced(Tensors&, const c10d::AllreduceCoalescedOptions&) override { return Raise(); }
+  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override { return Raise(); }
+  WorkPtr allgather(std::vector<Tensors>&, Tensors&, const c10d::AllgatherOptions&) override { return Raise(); }
+  WorkPtr _allgather_base(at::Tensor&, at::Tensor&, const c10d::AllgatherOptions&) override { return Raise(); }
+  WorkPtr reduce_scatter(Tensors&, std::vector<Tensors>&, const c10d::ReduceScatterOptions&) override {
+    return Raise();
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor&, at::Tensor&, const c10d::ReduceScatterOptions&) override { return Raise(); }
+  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
+                        const c10d::AllToAllOptions&) override {
+    return Raise();
+  }
+  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override { return Raise(); }
+  WorkPtr gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) override { return Raise(); }
+  WorkPtr scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) override { return Raise(); }
+  WorkPtr barrier(const c10d::BarrierOptions&) override { return Raise(); }
+  WorkPtr send(Tensors&, int, int) override { return Raise(); }
+  WorkPtr recv(Tensors&, int, int) override { return Raise(); }
+  WorkPtr recvAnysource(Tensors&, int) override { return Raise(); }
+
+ protected:
+  template <typename T = WorkPtr>
+  T Raise() const {
+    raise_();
+    return {};
+  }
+
+  const std::function<void()> raise_;
+};
+
+class ThrowingWork : public c10d::Work {
+ public:
+  explicit ThrowingWork(std::function<void()> raise) : raise_(std::move(raise)) {}
+  bool isCompleted() override { return Raise(); }
+  bool wait(std::chrono::milliseconds) override { return Raise(); }
+  int sourceRank() const override { return Raise(); }
+
+ private:
+  bool Raise() const {
+    raise_();
+    return true;
+  }
+  const std::function<void()> raise_;
+};
+
+// Its calls begin, and then their works throw.
+class LateThrowingBackend : public ThrowingBackend {
+ public:
+  using ThrowingBackend::ThrowingBackend;
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override {
+    return c10::make_intrusive<ThrowingWork>(raise_);
+  }
+  WorkPtr recvAnysource(Tensors&, int) override { return c10::make_intrusive<ThrowingWork>(raise_); }
+};
+
+std::unique_ptr<ProcessGroup> Over(c10::intrusive_ptr<c10d::Backend> backend) {
+  BackendMap backends;
+  backends[c10::DeviceType::CPU] = std::move(backend);
+  return ProcessGroup::FromBackends(c10::make_intrusive<c10d::HashStore>(), nullptr, std::move(backends));
+}
+
+// What backends have been seen to throw, and what they might.
+const std::vector<std::pair<std::function<void()>, std::string>> kThrown = {
+    {[] { throw std::runtime_error("the tape is torn"); }, "the tape is torn"},
+    {[] { TORCH_CHECK_WITH(DistBackendError, false, "no carrier"); }, "no carrier"},
+    {[] { throw 42; }, "an exception that is no std::exception"},  // NOLINT
+};
+
+TEST(Failure, WhateverABackendThrowsIsTheCallsStatus) {
+  const at::Tensor x = at::zeros({2}), two = at::zeros({4});
+  const std::vector<std::function<absl::Status(ProcessGroup&)>> calls = {
+      [&](ProcessGroup& group) { return group.Broadcast(x, 0); },
+      [&](ProcessGroup& group) { return group.AllReduce(x); },
+      [&](ProcessGroup& group) { return group.AllReduce(at::eye(2).to_sparse()); },
+      [&](ProcessGroup& group) { return group.AllReducePremulSum(x, 0.5); },
+      [&](ProcessGroup& group) {
+        return group.AllReduceCoalesced({x, two});
+      },
+      [&](ProcessGroup& group) { return group.Reduce(x, 0); },
+      [&](ProcessGroup& group) {
+        return group.AllGather({x, x}, x);
+      },
+      [&](ProcessGroup& group) { return group.AllGatherIntoTensor(two, x); },
+      [&](ProcessGroup& group) {
+        return group.ReduceScatter(x, {x, x});
+      },
+      [&](ProcessGroup& group) { return group.ReduceScatterTensor(x, two); },
+      [&](ProcessGroup& group) {
+        return group.AllToAll({x, x}, {x, x});
+      },
+      [&](ProcessGroup& group) { return group.AllToAllSingle(two, two); },
+      [&](ProcessGroup& group) {
+        return group.Gather({x, x}, x, 0);
+      },
+      [&](ProcessGroup& group) {
+        return group.Scatter(x, {x, x}, 0);
+      },
+      [&](ProcessGroup& group) { return group.Send(x, 1); },
+      [&](ProcessGroup& group) { return group.Recv(x, 1).status(); },
+      [&](ProcessGroup& group) { return group.Recv(x).status(); },
+      [&](ProcessGroup& group) { return group.Barrier(); },
+      [&](ProcessGroup& group) { return group.Shutdown(absl::Now()); },
+  };
+  for (const auto& [raise, text] : kThrown) {
+    for (const auto& call : calls) {
+      const auto group = Over(c10::make_intrusive<ThrowingBackend>(raise));
+      const absl::Status status = call(*group);
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_THAT(std::string(status.message()), AllOf(StartsWith("rank 0: "), HasSubstr(text)));
+      EXPECT_EQ(group->failure(), status);
+    }
+  }
+}
+
+TEST(Failure, WhateverAWorkThrowsIsTheCallsStatus) {
+  for (const auto& [raise, text] : kThrown) {
+    const auto late = [raise = raise] { return Over(c10::make_intrusive<LateThrowingBackend>(raise)); };
+    const auto group = late();
+    Work work = group->AllReduceAsync(at::zeros({2}));
+    EXPECT_TRUE(work.IsCompleted());
+    EXPECT_THAT(std::string(work.Wait().message()), HasSubstr(text));
+    EXPECT_EQ(group->failure(), work.Wait());
+    EXPECT_THAT(std::string(late()->Recv(at::zeros({2})).status().message()), HasSubstr(text));
+    const Work dropped = late()->AllReduceAsync(at::zeros({2}));
+  }
 }
 
 void DieOfAnException() {

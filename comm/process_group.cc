@@ -186,10 +186,14 @@ absl::Status ProcessGroup::Shutdown(absl::Time deadline) {
   Work last = BarrierAsync();
   LOCKSTEP_RETURN_IF_ERROR(last.WaitHost(deadline));
   state_->Close();
-  for (auto& entry : backends_) entry.second->shutdown();
+  absl::Status status;
+  for (auto& entry : backends_) {
+    const absl::Status shut = TorchStatus("", [&] { entry.second->shutdown(); });
+    status.Update(shut.ok() ? shut : Annotate(shut, absl::StrCat("rank ", rank_, ": shutting a backend down")));
+  }
   backends_.clear();
   state_->Fail(absl::FailedPreconditionError(absl::StrCat("rank ", rank_, ": the group was shut down")));
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace lockstep::comm

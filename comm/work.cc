@@ -53,7 +53,14 @@ absl::Status Work::WaitAtMost(absl::Duration limit) {
   return status_;
 }
 
-bool Work::IsCompleted() const { return !work_ || work_->isCompleted(); }
+bool Work::IsCompleted() const {
+  if (!work_) return true;
+  try {
+    return work_->isCompleted();
+  } catch (...) {
+    return true;  // Wait() says what is wrong
+  }
+}
 
 std::string Work::id() const {
   if (!group_) return "";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "lockstep/comm/gloo/gloo_threads.h"
 #include "lockstep/comm/gloo/gloo_work.h"
 #include "lockstep/comm/gloo/native_form.h"
 #include "lockstep/comm/internal/sigpipe.h"
@@ -76,15 +77,18 @@ std::vector<int64_t> ByteSplits(const at::Tensor& tensor, std::vector<int64_t> s
 
 class GlooBackend final : public c10d::Backend {
  public:
-  GlooBackend(const BackendContext& context, c10::intrusive_ptr<ProcessGroupGloo> gloo)
-      : Backend(context.rank, context.size),
-        gloo_(std::move(gloo)),
-        calls_(std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout))) {}
+  GlooBackend(const BackendContext& context, c10::intrusive_ptr<ProcessGroupGloo> gloo,
+              std::shared_ptr<GlooCalls> calls)
+      : Backend(context.rank, context.size), gloo_(std::move(gloo)), calls_(std::move(calls)) {}
 
   // Gloo's destructor waits for the calls under way, up to their own timeouts. In a group that was aborted a thread
   // that nobody waits for, not even the process's exit, does that.
   ~GlooBackend() override {
     const internal::BlockSigpipe block;
+    if (calls_->broken()) {
+      gloo_.release();  // its destructor might wait for the locks of the thread that is lost
+      return;
+    }
     if (!aborted_ || !calls_->Busy()) {
       gloo_.reset();
       return;
@@ -206,10 +210,10 @@ class GlooBackend final : public c10d::Backend {
 
  private:
   template <typename Begin>
-  WorkPtr Start(OpType type, const Begin& begin, std::function<void()> after = nullptr) {
+  WorkPtr Start(OpType type, const Begin& begin, const std::function<void()>& after = nullptr) {
     const internal::BlockSigpipe block;
     const absl::MutexLock lock(&StartMutex());
-    return CollectiveWork::Create(getRank(), type, calls_, begin(), std::move(after));
+    return CollectiveWork::Create(getRank(), type, calls_, begin(), after);
   }
 
   template <typename Begin>
@@ -251,12 +255,16 @@ class GlooBackend final : public c10d::Backend {
 
 c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context) {
   const internal::BlockSigpipe block;
-  auto options = ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(context.timeout));
-  options->devices = ChooseDevices(context);
-  // Two threads a device, as Python's init_process_group gives it.
-  options->threads = static_cast<int>(options->devices.size()) * 2;
-  auto gloo = c10::make_intrusive<ProcessGroupGloo>(context.store, context.rank, context.size, options);
-  return c10::make_intrusive<GlooBackend>(context, std::move(gloo));
+  const auto calls = std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout));
+  c10::intrusive_ptr<ProcessGroupGloo> gloo;
+  StartGloo(calls, [&] {
+    auto options = ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(context.timeout));
+    options->devices = ChooseDevices(context);
+    // Two threads a device, as Python's init_process_group gives it.
+    options->threads = static_cast<int>(options->devices.size()) * 2;
+    gloo = c10::make_intrusive<ProcessGroupGloo>(context.store, context.rank, context.size, options);
+  });
+  return c10::make_intrusive<GlooBackend>(context, std::move(gloo), calls);
 }
 
 }  // namespace lockstep::comm

@@ -65,6 +65,18 @@ TEST(Gloo, SumsSparseTensorsAndCoalescesThem) {
   for (const absl::Status& status : testing::InitRanks(OverGloo(), 3, body)) EXPECT_EQ(status, absl::OkStatus());
 }
 
+// Gloo's thread on the rank that gets more than it expects throws what nobody can catch.
+TEST(Gloo, AMessageThatIsTooLongIsTheCallsErrorAndNotTheProcesssEnd) {
+  InitOptions options = OverGloo();
+  options.timeout = absl::Seconds(3);
+  const auto body = [](ProcessGroup& group) { return group.Broadcast(at::ones({group.rank() == 0 ? 50 : 5}), 0); };
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const std::vector<absl::Status> statuses = testing::InitRanks(options, 2, body);
+    EXPECT_EQ(statuses[1].code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("Received data size doesn't match expected size"));
+  }
+}
+
 TEST(Gloo, TakesTheAddressThatTheWayToTheMasterBeginsAt) {
   EXPECT_EQ(internal::LocalAddressTowards("127.0.0.1"), "127.0.0.1");
   EXPECT_EQ(internal::LocalAddressTowards("127.0.0.77"), "127.0.0.1");

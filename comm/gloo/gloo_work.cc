@@ -9,18 +9,28 @@
 #include "lockstep/comm/internal/sigpipe.h"
 
 namespace lockstep::comm {
-namespace {
 
-[[noreturn]] void ThrowAborted() {
-  throw c10::DistBackendError({__func__, __FILE__, __LINE__}, "the group was aborted");
+void GlooCalls::ThrowAbortedLocked() const { throw c10::DistBackendError({__func__, __FILE__, __LINE__}, why_); }
+
+void GlooCalls::AbortLocked(const std::string& why) {
+  if (!std::exchange(aborted_, true)) why_ = why;
+  for (c10d::Work* work : waiting_) work->abort();
 }
 
-}  // namespace
-
-void GlooCalls::Abort() {
+void GlooCalls::Abort(const std::string& why) {
   absl::MutexLock lock(&mutex_);
-  aborted_ = true;
-  for (c10d::Work* work : waiting_) work->abort();
+  AbortLocked(why);
+}
+
+void GlooCalls::Break(const std::string& why) {
+  absl::MutexLock lock(&mutex_);
+  broken_ = true;
+  AbortLocked(why);
+}
+
+bool GlooCalls::broken() const {
+  absl::MutexLock lock(&mutex_);
+  return broken_;
 }
 
 bool GlooCalls::Busy() const {
@@ -72,7 +82,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   absl::MutexLock lock(&calls_->mutex_);
   const bool in_time = calls_->mutex_.AwaitWithTimeout(absl::Condition(&ended), absl::FromChrono(limit));
   TORCH_CHECK_WITH(DistBackendError, in_time, "timed out after ", limit.count(), " ms");
-  if (!done_) ThrowAborted();
+  if (!done_) calls_->ThrowAbortedLocked();
   if (error_) std::rethrow_exception(error_);
   return true;
 }
@@ -85,7 +95,7 @@ PointToPointWork::~PointToPointWork() {
 bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
   {
     absl::MutexLock lock(&calls_->mutex_);
-    if (calls_->aborted_) ThrowAborted();
+    if (calls_->aborted_) calls_->ThrowAbortedLocked();
     calls_->waiting_.insert(gloo_.get());
   }
   std::exception_ptr error;
@@ -99,7 +109,7 @@ bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
   absl::MutexLock lock(&calls_->mutex_);
   calls_->waiting_.erase(gloo_.get());
   completed_ = done;
-  if (calls_->aborted_ && !done) ThrowAborted();
+  if (calls_->aborted_ && !done) calls_->ThrowAbortedLocked();
   if (error) std::rethrow_exception(error);
   return done;
 }

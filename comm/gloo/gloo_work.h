@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -22,8 +23,12 @@ class GlooCalls {
 
   explicit GlooCalls(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-  // Ends all waits, now and later.
-  void Abort();
+  // Ends all waits, now and later, with an error that says `why`.
+  void Abort(const std::string& why = "the group was aborted");
+
+  // Abort(), where Gloo itself has lost a thread and may hold locks for ever: it is not to be touched any more.
+  void Break(const std::string& why);
+  bool broken() const;
 
   // Whether a collective is under way.
   bool Busy() const;
@@ -36,9 +41,14 @@ class GlooCalls {
   friend class CollectiveWork;
   friend class PointToPointWork;
 
+  void AbortLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  [[noreturn]] void ThrowAbortedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::chrono::milliseconds timeout_;
   mutable absl::Mutex mutex_;
   bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string why_ ABSL_GUARDED_BY(mutex_);  // it was aborted
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<c10d::Work*> waiting_ ABSL_GUARDED_BY(mutex_);  // sends and receives that a thread waits for
   std::vector<WorkPtr> dropped_ ABSL_GUARDED_BY(mutex_);   // that nobody waited for: Gloo still uses their memory

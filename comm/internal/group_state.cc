@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/internal/backend_status.h"
 
 namespace lockstep::comm::internal {
 
@@ -48,8 +49,8 @@ void GroupState::AbortBackends() {
   for (const auto& backend : backends()) {
     try {
       backend->abort();
-    } catch (const std::exception& error) {
-      LOG(WARNING) << "rank " << rank() << ": aborting backend " << backend->getBackendName() << ": " << error.what();
+    } catch (...) {
+      LOG(WARNING) << "rank " << rank() << ": aborting a backend: " << BackendStatus("").message();
     }
   }
 }
@@ -65,7 +66,7 @@ void GroupState::Close() {
     if (failed()) break;
     try {
       backend->waitForPendingWorks();
-    } catch (const std::exception&) {  // it has none, or they failed: nobody waits for them
+    } catch (...) {  // it has none, or they failed: nobody waits for them
     }
   }
   watch_.reset();

@@ -1,6 +1,9 @@
 #include "lockstep/comm/internal/uncaught.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -23,6 +26,7 @@ struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<GroupState>> groups;
   std::terminate_handler previous = nullptr;
+  std::atomic<EndThreadAlone> end_thread_alone{nullptr};
 };
 
 Registry& TheRegistry() {
@@ -50,6 +54,10 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
 
 [[noreturn]] void Terminate() {
   Registry& registry = TheRegistry();
+  const EndThreadAlone decide = registry.end_thread_alone.load();
+  if (decide && decide()) {
+    while (true) pause();
+  }
   // Whoever holds the mutex may be the thread that is ending.
   if (registry.mutex.try_lock()) {
     if (TellGroups(registry.groups)) std::this_thread::sleep_for(kTimeToTell);
@@ -59,7 +67,19 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
   std::abort();
 }
 
+void InstallLocked(Registry& registry) {
+  if (std::get_terminate() == Terminate) return;
+  registry.previous = std::set_terminate(Terminate);
+}
+
 }  // namespace
+
+void SpareProcess(EndThreadAlone decide) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.end_thread_alone.store(decide);
+  InstallLocked(registry);
+}
 
 void ReportUncaughtExceptions(const std::shared_ptr<GroupState>& group) {
   Registry& registry = TheRegistry();
@@ -68,8 +88,7 @@ void ReportUncaughtExceptions(const std::shared_ptr<GroupState>& group) {
   groups.erase(std::remove_if(groups.begin(), groups.end(), [](const auto& weak) { return weak.expired(); }),
                groups.end());
   groups.push_back(group);
-  if (std::get_terminate() == Terminate) return;
-  registry.previous = std::set_terminate(Terminate);
+  InstallLocked(registry);
 }
 
 }  // namespace lockstep::comm::internal
