@@ -28,7 +28,7 @@ absl::Status NotLinked(absl::string_view name) {
   const std::vector<std::string> linked = LinkedBackends();
   return absl::NotFoundError(
       absl::StrCat("backend \"", name, "\" is not linked into this program; linked: ",
-                   linked.empty() ? "none (depend on @lockstep//comm/gloo, for one)" : absl::StrJoin(linked, ", ")));
+                   linked.empty() ? "none (depend on @lockstep//comm:cpu_backends)" : absl::StrJoin(linked, ", ")));
 }
 
 absl::StatusOr<BackendInfo> Find(absl::string_view name) {
@@ -80,11 +80,26 @@ absl::StatusOr<Candidates> FindPerDevice(absl::string_view spec) {
   return candidates;
 }
 
-absl::Status CanServe(const BackendInfo& info, const std::vector<std::string>& linked, const BackendContext& context) {
-  if (std::find(linked.begin(), linked.end(), info.name) == linked.end()) {
-    return absl::FailedPreconditionError("not every rank has it linked");
-  }
+absl::Status CanServe(const BackendInfo& info, const UnavailableBackends& unavailable, const BackendContext& context) {
+  const auto found = unavailable.find(info.name);
+  if (found != unavailable.end()) return absl::FailedPreconditionError(found->second);
   return info.usable ? info.usable(context) : absl::OkStatus();
+}
+
+// The first of `preferred` that can serve the group; without one, no backend and why.
+BackendChoice ChooseFrom(const std::vector<BackendInfo>& preferred, const UnavailableBackends& unavailable,
+                         const BackendContext& context) {
+  BackendChoice choice;
+  auto next = preferred.begin();
+  for (; next != preferred.end(); ++next) {
+    const absl::Status serves = CanServe(*next, unavailable, context);
+    if (serves.ok()) break;
+    choice.passed_over.push_back({next->name, std::string(serves.message())});
+  }
+  if (next == preferred.end()) return choice;
+  choice.backend = *next++;
+  for (; next != preferred.end(); ++next) choice.less_preferred.push_back(next->name);
+  return choice;
 }
 
 }  // namespace
@@ -119,26 +134,23 @@ absl::StatusOr<Selection> SelectBackends(absl::string_view spec) {
   return selection;
 }
 
-absl::StatusOr<Selection> ChooseBackends(const Candidates& candidates, const std::vector<std::string>& linked,
-                                         const BackendContext& context) {
-  Selection selection;
-  std::string reasons;
-  for (const auto& entry : candidates.by_device) {
-    for (const BackendInfo& info : entry.second) {
-      const absl::Status serves = CanServe(info, linked, context);
-      if (serves.ok()) {
-        selection.emplace(entry.first, info);
-        break;
-      }
-      absl::StrAppend(&reasons, "; backend \"", info.name, "\" cannot serve group \"", context.group,
-                      "\": ", serves.message());
+absl::StatusOr<std::map<c10::DeviceType, BackendChoice>> ChooseBackends(const Candidates& candidates,
+                                                                        const UnavailableBackends& unavailable,
+                                                                        const BackendContext& context) {
+  std::map<c10::DeviceType, BackendChoice> choices;
+  std::vector<std::string> reasons;
+  for (const auto& [device, preferred] : candidates.by_device) {
+    BackendChoice choice = ChooseFrom(preferred, unavailable, context);
+    for (const BackendChoice::PassedOver& passed : choice.passed_over) {
+      reasons.push_back(
+          absl::StrCat("backend \"", passed.name, "\" cannot serve group \"", context.group, "\": ", passed.reason));
     }
-    if (!candidates.is_auto && selection.count(entry.first) == 0) selection.clear();
+    if (!choice.backend.name.empty()) choices.emplace(device, std::move(choice));
   }
-  const bool complete = candidates.is_auto || selection.size() == candidates.by_device.size();
-  if (!selection.empty() && complete) return selection;
+  const bool complete = candidates.is_auto || choices.size() == candidates.by_device.size();
+  if (!choices.empty() && complete) return choices;
   return absl::FailedPreconditionError(reasons.empty() ? "no backend serves a device of this machine"
-                                                       : reasons.substr(2));
+                                                       : absl::StrJoin(reasons, "; "));
 }
 
 }  // namespace lockstep::comm

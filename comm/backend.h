@@ -71,12 +71,27 @@ absl::StatusOr<BackendCandidates> FindBackends(absl::string_view spec);
 // The most preferred of FindBackends(spec) for each device type, whether or not it can serve a group.
 absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> SelectBackends(absl::string_view spec);
 
-// The backend that serves each device type in the group that `context` tells of (its store is not looked at): for
-// "auto" the first that every rank has linked, as `linked` lists, and that is usable. The same on every rank that gives
-// the same spec. FailedPrecondition, with each one's reason, where there is none.
-absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> ChooseBackends(const BackendCandidates& candidates,
-                                                                      const std::vector<std::string>& linked,
-                                                                      const BackendContext& context);
+// The backends of this program that the ranks cannot use together, and why: {"shm", "rank 1 has not linked it"}.
+using UnavailableBackends = std::map<std::string, std::string>;
+
+// The backend of a device type, and what became of the others.
+struct BackendChoice {
+  struct PassedOver {
+    std::string name;
+    std::string reason;
+  };
+
+  BackendInfo backend;
+  std::vector<PassedOver> passed_over;      // preferred to it, but they cannot serve the group
+  std::vector<std::string> less_preferred;  // they were not asked
+};
+
+// The backend that serves each device type in the group that `context` describes (its store is not used): for "auto"
+// the first one that is not in `unavailable` and is usable. The same on every rank that gives the same spec.
+// FailedPrecondition, with the reason of each, where there is none.
+absl::StatusOr<std::map<c10::DeviceType, BackendChoice>> ChooseBackends(const BackendCandidates& candidates,
+                                                                        const UnavailableBackends& unavailable,
+                                                                        const BackendContext& context);
 
 }  // namespace lockstep::comm
 

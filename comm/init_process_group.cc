@@ -1,5 +1,7 @@
 #include "lockstep/comm/init_process_group.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -24,37 +26,39 @@ absl::StatusOr<int> Resolve(int option, const absl::optional<int>& variable, abs
   if (option >= 0) return option;
   if (option != -1) return absl::InvalidArgumentError(absl::StrCat(option_name, " is ", option));
   if (variable) return *variable;
-  return absl::InvalidArgumentError(
-      absl::StrCat("neither InitOptions::", option_name, " nor environment variable ", variable_name, " is set"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "neither InitOptions::", option_name, " nor environment variable ", variable_name,
+      " is set; a launcher sets RANK and WORLD_SIZE: launch --nproc_per_node=2 ", program_invocation_short_name));
 }
 
 absl::StatusOr<Debug> ResolveDebug(Debug option) {
   if (option != Debug::kFromEnvironment) return option;
-  const std::string value = ProcessEnvironment("TORCH_DISTRIBUTED_DEBUG").value_or("OFF");
+  const std::string value = ProcessEnvironment("TORCH_DISTRIBUTED_DEBUG").value_or("");
   const std::string upper = absl::AsciiStrToUpper(value);
-  if (upper == "OFF" || upper.empty()) return Debug::kOff;
+  if (upper.empty()) return Debug::kFromEnvironment;
+  if (upper == "OFF") return Debug::kOff;
   if (upper == "INFO") return Debug::kInfo;
   if (upper == "DETAIL") return Debug::kDetail;
   return absl::InvalidArgumentError(
       absl::StrCat("environment variable TORCH_DISTRIBUTED_DEBUG=", value, ": expected OFF, INFO or DETAIL"));
 }
 
-// The backends that every rank has linked; those that Python has where a rank is Python's.
-std::vector<std::string> LinkedEverywhere(const Met& met) {
-  if (!met.all_lockstep) return {"gloo", "nccl"};
-  std::vector<std::string> linked = LinkedBackends();
-  for (const std::string& facts : met.facts) {
-    const std::vector<std::string> theirs = absl::StrSplit(facts, ',');
-    const auto lacks = [&](const std::string& name) {
-      return std::find(theirs.begin(), theirs.end(), name) == theirs.end();
-    };
-    linked.erase(std::remove_if(linked.begin(), linked.end(), lacks), linked.end());
+// The backends of this program that a rank has not linked, or that Python does not have where a rank is Python's.
+UnavailableBackends Unavailable(const Met& met) {
+  UnavailableBackends unavailable;
+  for (const std::string& name : LinkedBackends()) {
+    if (!met.all_lockstep && name != "gloo" && name != "nccl") unavailable[name] = "a rank runs Python PyTorch";
+    for (size_t rank = 0; rank < met.facts.size(); ++rank) {
+      const std::vector<std::string> theirs = absl::StrSplit(met.facts[rank], ',');
+      if (std::find(theirs.begin(), theirs.end(), name) != theirs.end()) continue;
+      unavailable.emplace(name, absl::StrCat("rank ", rank, " has not linked it"));
+    }
   }
-  return linked;
+  return unavailable;
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::RendezvousOptions& options,
-                                                        std::shared_ptr<internal::Making> making) {
+                                                        std::shared_ptr<internal::Making> making, bool announce) {
   const absl::Time deadline = absl::Now() + options.timeout;
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const Met met, MeetAllRanks(rendezvous.store, options.rank, options.world_size,
@@ -62,11 +66,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::Rendezvo
   making->store = rendezvous.store;
   making->server = rendezvous.server;
   making->master_addr = rendezvous.master_addr;
-  making->linked = LinkedEverywhere(met);
+  making->unavailable = Unavailable(met);
   making->ranks = met.ranks;
   internal::NewGroupOptions world;
   world.name = "world";
   world.rank = options.rank;
+  world.announce = announce;
   for (int rank = 0; rank < options.world_size; ++rank) world.world_ranks.push_back(rank);
   world.store = internal::Prefixed(rendezvous.store, "lockstep/group");
   // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group.
@@ -86,10 +91,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options,
   auto making = std::make_shared<internal::Making>();
   LOCKSTEP_ASSIGN_OR_RETURN(making->candidates, FindBackends(options.backend));
   making->timeout = options.timeout;
-  making->info = debug != Debug::kOff;
+  making->info = debug == Debug::kInfo || debug == Debug::kDetail;
   making->detail = debug == Debug::kDetail;
   making->report_uncaught_exceptions = options.report_uncaught_exceptions;
-  return MakeWorld(rendezvous, std::move(making));
+  return MakeWorld(rendezvous, std::move(making), /*announce=*/debug == Debug::kFromEnvironment);
 }
 
 }  // namespace

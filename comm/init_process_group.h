@@ -15,9 +15,10 @@ class ProcessGroup;
 
 // How closely the ranks look at each other.
 enum class Debug {
-  kFromEnvironment,  // TORCH_DISTRIBUTED_DEBUG: OFF (also where it is not set), INFO or DETAIL
+  kFromEnvironment,  // TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL; if it is not set, as OFF, except that
+                     // InitProcessGroup() prints its line
   kOff,
-  kInfo,   // each group says in the log what it was made of
+  kInfo,   // each rank logs for each group which backends it has, and why
   kDetail  // before each collective the ranks compare what they are about to do; costs a round of messages
 };
 
@@ -45,10 +46,17 @@ struct InitOptions {
   bool report_uncaught_exceptions = true;
 };
 
-// Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Every error
-// names the rank: InvalidArgument for bad options or environment variables, NotFound for a backend that is not linked,
-// FailedPrecondition for one that cannot serve these ranks and for a port in use, AlreadyExists for a rank number given
-// twice, DeadlineExceeded naming the ranks that did not come.
+// Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Rank 0 of
+// several then prints a line on standard error, unless options.debug or TORCH_DISTRIBUTED_DEBUG is set:
+//
+//   rank 0 of 2: group "world" over cpu:shm (all ranks on one host; hierarchical is for ranks on several hosts; also
+//   linked: gloo)
+//
+// It says too which faster backend was not taken: because a rank has not linked it, or because the program has not.
+//
+// Every error names the rank: InvalidArgument for bad options or environment variables, NotFound for a backend that is
+// not linked, FailedPrecondition for one that cannot serve these ranks and for a port in use, AlreadyExists for a rank
+// number given twice, DeadlineExceeded naming the ranks that did not come.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options);
 
 }  // namespace lockstep::comm

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -139,12 +140,16 @@ TEST(InitProcessGroup, AStoreOnLoopbackListensOnLoopbackOnly) {
 std::string Message(const InitOptions& options) { return std::string(InitProcessGroup(options).status().message()); }
 
 TEST(InitProcessGroup, RefusesBadOptionsByName) {
-  EXPECT_EQ(Message({}), "neither InitOptions::rank nor environment variable RANK is set");
+  EXPECT_EQ(Message({}),
+            "neither InitOptions::rank nor environment variable RANK is set; a launcher sets RANK and WORLD_SIZE: "
+            "launch --nproc_per_node=2 init_process_group_test");
   InitOptions options = Options("tcp://127.0.0.1:29500", 2, 2);
   EXPECT_EQ(Message(options), "rank 2 is not below world size 2");
   options.rank = 1;
   options.world_size = -1;
-  EXPECT_EQ(Message(options), "neither InitOptions::world_size nor environment variable WORLD_SIZE is set");
+  EXPECT_EQ(Message(options),
+            "neither InitOptions::world_size nor environment variable WORLD_SIZE is set; a launcher sets RANK and "
+            "WORLD_SIZE: launch --nproc_per_node=2 init_process_group_test");
   options.world_size = 2;
   options.timeout = absl::ZeroDuration();
   EXPECT_EQ(Message(options), "rank 1 of 2: timeout is 0");
@@ -168,6 +173,29 @@ TEST(InitProcessGroup, AnUnknownBackendListsThoseLinked) {
             "found \"tpu:gloo\"");
   options.backend = "cpu:gloo,cpu:gloo";
   EXPECT_EQ(Message(options), "rank 0 of 1: backend \"cpu:gloo,cpu:gloo\" names cpu twice");
+}
+
+std::string StandardErrorOf(const std::function<void()>& f) {
+  testing::internal::CaptureStderr();
+  f();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(InitProcessGroup, RankZeroPrintsWhichBackendTheWorldHasAndWhy) {
+  const auto init = [](int world_size, Debug debug) {
+    const std::string url = TcpUrl();
+    std::vector<InitOptions> options;
+    for (int rank = 0; rank < world_size; ++rank) options.push_back(Options(url, rank, world_size));
+    for (InitOptions& of_rank : options) of_rank.debug = debug;
+    return InitAll(options);
+  };
+  std::vector<Group> groups;
+  EXPECT_EQ(
+      StandardErrorOf([&] { groups = init(2, Debug::kFromEnvironment); }),
+      "rank 0 of 2: group \"world\" over cpu:gloo (all ranks on one host; shm is faster but not linked: depend on "
+      "@lockstep//comm:cpu_backends)\n");
+  EXPECT_EQ(StandardErrorOf([&] { init(2, Debug::kOff); }), "");
+  EXPECT_EQ(StandardErrorOf([&] { init(1, Debug::kFromEnvironment); }), "");
 }
 
 TEST(InitProcessGroup, ReadsHowCloselyToLookFromTheEnvironment) {

@@ -1,6 +1,7 @@
 #include "lockstep/comm/internal/making.h"
 
 #include <algorithm>
+#include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/choice_text.h"
 #include "lockstep/comm/internal/local_address.h"
 #include "lockstep/comm/internal/uncaught.h"
 #include "lockstep/comm/watch/watch.h"
@@ -96,23 +98,24 @@ GroupState::Options StateOptions(const Making& making, const BackendContext& con
   return options;
 }
 
-absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendInfo>& selection, BackendContext context,
+absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendChoice>& choices, BackendContext context,
                                         const c10::intrusive_ptr<c10d::Store>& store) {
   BackendMap backends;
-  for (const auto& entry : selection) {
-    context.store = Prefixed(store, absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), "/"));
-    LOCKSTEP_ASSIGN_OR_RETURN(backends[entry.first], entry.second.create(context));
+  for (const auto& [device, choice] : choices) {
+    context.store = Prefixed(store, absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"));
+    LOCKSTEP_ASSIGN_OR_RETURN(backends[device], choice.backend.create(context));
   }
   return backends;
 }
 
-void Inform(const BackendContext& context, const std::map<c10::DeviceType, BackendInfo>& selection) {
-  std::vector<std::string> parts;
-  for (const auto& entry : selection) {
-    parts.push_back(absl::StrCat(c10::DeviceTypeName(entry.first, /*lower_case=*/true), ":", entry.second.name));
-  }
-  LOG(INFO) << "rank " << context.rank << " of " << context.size << ": group \"" << context.group << "\" over "
-            << absl::StrJoin(parts, ",") << ", timeout " << context.timeout;
+// What is announced is for the user, and not for glog: a program that has not set it up would print a second line.
+void Inform(const Making& making, const BackendContext& context,
+            const std::map<c10::DeviceType, BackendChoice>& choices, bool announce) {
+  const bool print = announce && context.rank == 0 && context.size > 1;
+  if (!making.info && !print) return;
+  const std::string text = ChoiceText(choices, making.candidates.is_auto, context);
+  if (making.info) LOG(INFO) << text << ", timeout " << context.timeout;
+  if (print) std::cerr << absl::StrCat(text, "\n") << std::flush;
 }
 
 }  // namespace
@@ -123,14 +126,14 @@ c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& 
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Making> making, NewGroupOptions options) {
   const BackendContext context = ContextOf(*making, options);
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto selection, ChooseBackends(making->candidates, making->linked, context));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto choices, ChooseBackends(making->candidates, making->unavailable, context));
   const auto state = std::make_shared<GroupState>(StateOptions(*making, context));
   // Before the backends: a rank that dies while they are made is then named.
   LOCKSTEP_ASSIGN_OR_RETURN(const auto watch, MakeWatch(*making, options, context.ranks, state));
   state->SetWatch(watch);
-  auto backends = MakeBackends(selection, context, options.backend_store);
+  auto backends = MakeBackends(choices, context, options.backend_store);
   if (!backends.ok()) return watch ? watch->Explain(backends.status()) : backends.status();
-  if (making->info) Inform(context, selection);
+  Inform(*making, context, choices, options.announce);
   GroupParts parts;
   parts.state = state;
   parts.backends = *std::move(backends);

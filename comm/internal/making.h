@@ -20,7 +20,7 @@ struct Making {
   c10::intrusive_ptr<c10d::Store> server;  // behind it, on the rank that serves it; else null
   std::string master_addr;
   BackendCandidates candidates;
-  std::vector<std::string> linked;  // the backends that every rank has
+  UnavailableBackends unavailable;
   std::vector<RankIdentity> ranks;  // of the world; empty if a Python rank is among them
   absl::Duration timeout;
   bool info = false;
@@ -46,6 +46,7 @@ struct NewGroupOptions {
   int rank = 0;                                   // among them
   c10::intrusive_ptr<c10d::Store> store;          // for the group's users
   c10::intrusive_ptr<c10d::Store> backend_store;  // for its backends
+  bool announce = false;                          // its rank 0 prints which backends it has
 };
 
 c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix);

@@ -65,7 +65,7 @@ DEFINE_bool(resume, false, "Go on from the checkpoint in --checkpoint_dir, in mi
 DEFINE_string(pretrained, "", "A .pt file with a state dict to start from.");
 DEFINE_string(metrics_file, "", "A file for one JSON object a step, an epoch, and a run.");
 DEFINE_bool(dry_run, false, "Check flags, data, checkpoint and ranks, run one batch, and write nothing.");
-DEFINE_string(backend, "auto", "What the ranks communicate by: auto, gloo, or cpu:gloo.");
+DEFINE_string(backend, "auto", "The ranks' backend: auto, shm, gloo or hierarchical.");
 DEFINE_string(init_method, "env://", "Where they meet: env://, tcp://host:port or file:///path.");
 DEFINE_double(timeout, 300, "Seconds that meeting, or one collective, may take.");
 

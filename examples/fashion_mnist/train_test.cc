@@ -295,7 +295,7 @@ TEST(Train, AMissingOrCorruptDataFileIsNamed) {
 
 TEST(Train, AnUnknownBackendListsThoseLinked) {
   ExpectError({SmallDataFlag(), "--backend=pigeon"},
-              "backend \"pigeon\" is not linked into this program; linked: gloo");
+              "backend \"pigeon\" is not linked into this program; linked: gloo, hierarchical, shm");
 }
 
 TEST(Train, AWrongWorldIsNamed) {

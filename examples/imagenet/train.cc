@@ -82,7 +82,7 @@ DEFINE_int32(cpu_ranks, 2, "How many ranks that starts on a machine without GPUs
 DEFINE_int32(world_size, -1, "How many ranks there are; with --multiprocessing-distributed how many nodes.");
 DEFINE_int32(rank, -1, "Which of them this is.");
 DEFINE_string(dist_url, "env://", "Where ranks meet: env://, tcp://host:port or file:///path.");
-DEFINE_string(dist_backend, "auto", "What they communicate by: auto, gloo, nccl or shm.");
+DEFINE_string(dist_backend, "auto", "Their backend: auto, shm, gloo, hierarchical or nccl.");
 DEFINE_double(dist_timeout, 1800, "Seconds that meeting, or one collective, may take.");
 DEFINE_int32(gpu, -1, "The GPU to use; -1: the one of the local rank.");
 

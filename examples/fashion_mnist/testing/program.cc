@@ -48,6 +48,7 @@ Program::Program(const std::vector<std::string>& argv, const std::map<std::strin
   if (pid_ == 0) {
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
+    setenv("TORCH_DISTRIBUTED_DEBUG", "OFF", 1);
     for (const auto& variable : environment) setenv(variable.first.c_str(), variable.second.c_str(), 1);
     execv(arguments[0], arguments.data());
     _exit(127);

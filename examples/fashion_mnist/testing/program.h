@@ -15,7 +15,8 @@ namespace lockstep::examples::testing {
 
 class Program {
  public:
-  // Starts argv[0] with this process's environment changed by `environment`.
+  // Starts argv[0] with this process's environment changed by `environment`. TORCH_DISTRIBUTED_DEBUG is OFF unless it
+  // is there, so the program does not print which backend it uses.
   explicit Program(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment = {});
   // Kills it if it still runs.
   ~Program();
