@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
+import contextlib
+import io
 import pathlib
+import tempfile
 import unittest
 
 import formatting
+import pages
 import rules
 import tidy
 
@@ -43,6 +47,49 @@ class FormattingTest(unittest.TestCase):
     def test_dictionaries_beside_other_arguments_stay(self):
         black = "f(\n    {\n        1: 2,\n    },\n    b = 3,\n)\n"
         self.assertEqual(formatting._hug_dictionaries(black), black)
+
+
+class PagesTest(unittest.TestCase):
+    BUILD = """
+cc_library(
+    name = "b",
+    srcs = ["b.cc"],
+    hdrs = ["b.h", "internal/c.h"],
+    visibility = ["//visibility:public"],
+)
+cc_library(name = "private", hdrs = ["private.h"], visibility = ["//visibility:private"])
+link_only(name = "linked", visibility = ["//visibility:public"])
+alias(name = "a", actual = ":renamed", visibility = ["//visibility:public"])
+cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:public"])
+"""
+
+    def test_the_page_has_the_public_headers_with_their_targets(self):
+        page = pages.headers_page({"x/a/BUILD": self.BUILD})
+        self.assertIn(
+            "| `lockstep/x/a/b.h` | `@lockstep//x/a:b` |\n| `lockstep/x/a/renamed.h` | `@lockstep//x/a` |\n", page
+        )
+        self.assertTrue(page.endswith("\n\n- `@lockstep//x/a:linked`\n"), page)
+        for other in ("internal/c.h", "private"):
+            self.assertNotIn(other, page)
+
+    def test_a_page_that_is_out_of_date_is_a_problem_until_it_is_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {
+                "a/BUILD": self.BUILD,
+                "README.md": "before\n```bazelrc\nbuild --old\n```\nafter\n",
+                "examples/consumer/.bazelrc": "build --new\n",
+                "docs/headers.md": "",
+            }.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            self.assertEqual(len(pages.check(root, ["a/BUILD"], fix=False)), 2)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(pages.check(root, ["a/BUILD"], fix=True), [])
+            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), [])
+            self.assertEqual((root / "README.md").read_text(), "before\n```bazelrc\nbuild --new\n```\nafter\n")
+            (root / "README.md").write_text("nothing to copy\n")
+            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), ["README.md: has no block ```bazelrc"])
 
 
 class TidyTest(unittest.TestCase):

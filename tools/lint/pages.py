@@ -1,0 +1,95 @@
+"""Pages that repeat what other files say: which target has which header, and the lines that another workspace copies."""
+
+import ast
+import pathlib
+import re
+
+HEADERS_PAGE = "docs/headers.md"
+README = "README.md"
+BAZELRC = "examples/consumer/.bazelrc"
+
+_PUBLIC = "//visibility:public"
+_PAGE = """# Headers and targets
+
+The target to depend on for each header that a program may include. `tools/lint/lint --fix` writes this page from the `BUILD` files.
+
+| header | target |
+|---|---|
+{headers}
+
+Targets without a header, which a program links or runs:
+
+{others}
+"""
+_BAZELRC_BLOCK = re.compile(r"(?<=^```bazelrc\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+def _rules(text):
+    """Each rule of a BUILD file: its kind and its keywords."""
+    for statement in ast.parse(text).body:
+        call = getattr(statement, "value", None)
+        if isinstance(statement, ast.Expr) and isinstance(call, ast.Call):
+            yield getattr(call.func, "id", ""), {keyword.arg: keyword.value for keyword in call.keywords}
+
+
+def _strings(value):
+    return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)] if value else []
+
+
+def _label(package, name):
+    return f"@lockstep//{package}" if package.split("/")[-1] == name else f"@lockstep//{package}:{name}"
+
+
+def _public_targets(build_files):
+    """{label: the headers that users may include} of each public library and program; an alias counts for its target."""
+    headers, aliases = {}, {}
+    for path, text in build_files.items():
+        package = str(pathlib.PurePath(path).parent)
+        for kind, keywords in _rules(text):
+            name = (_strings(keywords.get("name")) or [""])[0]
+            if _PUBLIC not in _strings(keywords.get("visibility")):
+                continue
+            if kind == "alias":
+                actual = _strings(keywords["actual"])[0]
+                if actual.startswith(":"):
+                    aliases[_label(package, actual[1:])] = _label(package, name)
+            elif kind in ("cc_library", "cc_binary", "link_only"):
+                own = [header for header in _strings(keywords.get("hdrs")) if "internal/" not in header]
+                headers[_label(package, name)] = [f"lockstep/{package}/{header}" for header in own]
+    return {aliases.get(label, label): found for label, found in headers.items()}
+
+
+def headers_page(build_files):
+    """The page, from {path: text} of the BUILD files."""
+    targets = _public_targets(build_files)
+    rows = sorted((header, label) for label, headers in targets.items() for header in headers)
+    return _PAGE.format(
+        headers="\n".join(f"| `{header}` | `{label}` |" for header, label in rows),
+        others="\n".join(f"- `{label}`" for label, headers in sorted(targets.items()) if not headers),
+    )
+
+
+def readme(text, bazelrc):
+    """README.md with the lines of the consumer's .bazelrc."""
+    return _BAZELRC_BLOCK.sub(lambda _: bazelrc, text, count=1)
+
+
+def check(root, files, fix):
+    """The pages that are out of date, unless `fix`, which writes them."""
+    build_files = {
+        name: (root / name).read_text()
+        for name in files
+        if pathlib.PurePath(name).name == "BUILD" and not name.startswith(("third_party/", "examples/"))
+    }
+    readme_text = (root / README).read_text()
+    wanted = {HEADERS_PAGE: headers_page(build_files), README: readme(readme_text, (root / BAZELRC).read_text())}
+    problems = [] if _BAZELRC_BLOCK.search(readme_text) else [f"{README}: has no block ```bazelrc"]
+    for name, text in wanted.items():
+        if (root / name).is_file() and (root / name).read_text() == text:
+            continue
+        if fix:
+            (root / name).write_text(text)
+            print(f"{name}: written")
+        else:
+            problems.append(f"{name}: differs from what it repeats: run tools/lint/lint --fix")
+    return problems
