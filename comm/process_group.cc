@@ -13,6 +13,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/launch.h"
 #include "lockstep/comm/internal/making.h"
+#include "lockstep/comm/store_call.h"
 
 namespace lockstep::comm {
 
@@ -51,6 +52,25 @@ internal::GroupParts PartsOf(c10::intrusive_ptr<c10d::Store> store, BackendMap b
   parts.store = std::move(store);
   parts.backends = std::move(backends);
   return parts;
+}
+
+// Writes the rank's key, and blocks until every rank has written its own.
+absl::Status AwaitRanks(c10d::Store& store, const std::string& key, int rank, int size, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  store.set(absl::StrCat(key, "/", rank), "");
+  std::vector<int> missing;
+  for (int i = 0; i < size; ++i) missing.push_back(i);
+  absl::Duration pause = absl::Milliseconds(1);
+  while (true) {
+    const auto arrived = [&](int other) { return store.check({absl::StrCat(key, "/", other)}); };
+    missing.erase(std::remove_if(missing.begin(), missing.end(), arrived), missing.end());
+    if (missing.empty()) return absl::OkStatus();
+    if (absl::Now() >= deadline) break;
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, absl::Milliseconds(20));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("these ranks did not arrive within ", absl::FormatDuration(timeout),
+                                                  ": ", absl::StrJoin(missing, ", ")));
 }
 
 }  // namespace
@@ -136,22 +156,11 @@ Work ProcessGroup::BarrierAsync() {
 absl::Status ProcessGroup::Barrier() { return BarrierAsync().Wait(); }
 
 absl::Status ProcessGroup::AwaitOthers(const std::string& key, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  store_->set(absl::StrCat(key, "/", rank_), "");
-  std::vector<int> missing;
-  for (int i = 0; i < size_; ++i) missing.push_back(i);
-  absl::Duration pause = absl::Milliseconds(1);
-  while (true) {
-    const auto arrived = [&](int rank) { return store_->check({absl::StrCat(key, "/", rank)}); };
-    missing.erase(std::remove_if(missing.begin(), missing.end(), arrived), missing.end());
-    if (missing.empty()) return absl::OkStatus();
-    if (state_->failed()) return state_->failure();
-    if (absl::Now() >= deadline) break;
-    absl::SleepFor(pause);
-    pause = std::min(2 * pause, absl::Milliseconds(20));
-  }
-  return absl::DeadlineExceededError(absl::StrCat("these ranks did not arrive within ", absl::FormatDuration(timeout),
-                                                  ": ", absl::StrJoin(missing, ", ")));
+  // A little longer, for the words that name the missing.
+  return CallStore(*this, absl::Now() + timeout + absl::Seconds(1),
+                   [key, rank = rank_, size = size_, timeout](c10d::Store& store) {
+                     return AwaitRanks(store, key, rank, size, timeout);
+                   });
 }
 
 absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {
@@ -160,9 +169,7 @@ absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {
   call.sequence = state_->NextSequence(call.kind);
   if (!store_) return state_->Refuse(call, absl::FailedPreconditionError("the group has no store"));
   state_->Begin(call);
-  absl::Status status;
-  const absl::Status spoken = TorchStatus("", [&] { status = AwaitOthers(NextKey("monitored_barrier"), timeout); });
-  status.Update(spoken);
+  const absl::Status status = AwaitOthers(NextKey("monitored_barrier"), timeout);
   if (!status.ok()) return state_->ExplainNamed(call, status);
   state_->End(call);
   return status;

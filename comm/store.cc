@@ -128,7 +128,7 @@ absl::StatusOr<Store> Store::ServeTcp(const std::string& host, int port, const S
 }
 
 absl::StatusOr<Store> Store::ConnectTcp(const std::string& host, int port, const StoreOptions& options) {
-  auto store = internal::ConnectTcpStore({host, port}, /*count_among=*/0, options.timeout);
+  auto store = internal::ConnectTcpStore({host, port}, /*count_as_worker=*/false, options.timeout);
   if (!store.ok()) {
     return absl::Status(store.status().code(), absl::StrCat(Who(options.rank), store.status().message()));
   }

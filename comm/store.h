@@ -27,7 +27,8 @@ struct StoreOptions {
   int rank = -1;  // whose errors these are; -1: they name no rank
 };
 
-// A handle on a store of PyTorch's: TCPStore, FileStore or HashStore. Copies share it; it lives as long as the last.
+// A handle on a store of PyTorch's kinds: over TCP, in a file or in this process. Copies share it; it lives as long as
+// the last.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const comm::Store store, comm::Store::ConnectTcp("node0", 29600, {}));
 //   LOCKSTEP_RETURN_IF_ERROR(store.Set("weights", path));

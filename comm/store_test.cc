@@ -6,18 +6,25 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
 
 namespace lockstep::comm {
 namespace {
 
+using internal::C10dStore;
 using ::testing::HasSubstr;
 
 StoreOptions Rank(int rank) {
@@ -137,7 +144,9 @@ TEST_P(EveryStore, NamesTheRankTheStoreAndTheKeyThatIsMissing) {
   EXPECT_THAT(status.message(), HasSubstr(": wait: not set by the deadline: \"absent\""));
 }
 
+// Silent: the error says all, and LibTorch's own client would log a stack for each call.
 TEST(TcpStore, GoesWithTheHandleThatServesIt) {
+  ::testing::internal::CaptureStderr();
   auto server = std::make_unique<Store>(Store::ServeTcp("127.0.0.1", 0, Rank(0)).value());
   const int port = server->port();
   const Store client = Store::ConnectTcp("127.0.0.1", port, Rank(1)).value();
@@ -147,6 +156,7 @@ TEST(TcpStore, GoesWithTheHandleThatServesIt) {
   waits.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("rank 1: store at 127.0.0.1:", port, ": get \"never\": ")));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(TcpStore, NamesTheAddressThatCannotBeHad) {
@@ -224,6 +234,70 @@ TEST(TcpStore, ThatDoesNotAnswerAnyMoreIsAnErrorOnceAndForAll) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(8));
   EXPECT_EQ(client.WithPrefix("p").Add("n", 1).status(),
             absl::UnavailableError(absl::StrCat(store, ": add \"n\": the store has stopped to answer before")));
+}
+
+// The c10d::Store behind the handle, which backends and the users of a group's store call.
+
+C10dStore Connect(int port, absl::Duration timeout = absl::Seconds(20)) {
+  return internal::ConnectTcpStore({"127.0.0.1", port}, /*count_as_worker=*/false, timeout).value();
+}
+
+std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+TEST(TcpStoreClient, UnderstandsWhatLibTorchsOwnClientHasSetAndTheOtherWayRound) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  const C10dStore theirs = server.c10d(), ours = Connect(server.port());
+  const std::vector<C10dStore> both = {theirs, ours};
+  for (int i = 0; i < 2; ++i) {
+    const C10dStore &writer = both[i], &reader = both[1 - i];
+    const std::string prefix = absl::StrCat(i, "/"), long_text(100000, 'x');
+    writer->multiSet({prefix + "a", prefix + "b"}, {Bytes("1"), Bytes("")});
+    writer->append(prefix + "a", Bytes(long_text));
+    EXPECT_EQ(reader->multiGet({prefix + "b", prefix + "a"}),
+              (std::vector<std::vector<uint8_t>>{Bytes(""), Bytes("1" + long_text)}));
+    EXPECT_EQ(writer->compareSet(prefix + "c", "", "new"), "new");
+    EXPECT_EQ(reader->compareSet(prefix + "c", "old", "newer"), "new");
+    EXPECT_EQ(writer->add(prefix + "n", 40), 40);
+    EXPECT_EQ(reader->clone()->add(prefix + "n", 2), 42);
+    EXPECT_EQ(ours->getNumKeys(), theirs->getNumKeys());
+    EXPECT_TRUE(reader->check({prefix + "a", prefix + "n"}));
+    EXPECT_TRUE(reader->deleteKey(prefix + "a"));
+    EXPECT_FALSE(writer->check({prefix + "a", prefix + "n"}));
+  }
+}
+
+TEST(TcpStoreClient, GoesOnAfterAWaitThatWasInVain) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  const C10dStore store = Connect(server.port());
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status status = TorchStatus("", [&] {
+      store->wait({"never", "later"}, std::chrono::milliseconds(20));
+    });
+    EXPECT_EQ(status, absl::DeadlineExceededError("timed out after 20ms: not set: \"never\", \"later\""));
+    store->set("key", std::to_string(i));
+    EXPECT_EQ(store->get_to_str("key"), std::to_string(i));
+  }
+}
+
+TEST(TcpStoreClient, ACallThatNobodyAnswersEndsByTheStoresTimeoutAndLaterOnesAtOnce) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  Wire wire(server.port());
+  const C10dStore store = Connect(wire.port(), absl::Seconds(1));
+  store->set("key", "1");
+  ASSERT_EQ(store->get_to_str("key"), "1");
+  wire.Cut();
+  absl::Time start = absl::Now();
+  absl::Status status = TorchStatus("", [&] { store->wait({"key"}, std::chrono::milliseconds(50)); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(900));
+  EXPECT_EQ(TorchStatus("", [&] { store->check({"key"}); }),
+            absl::DeadlineExceededError(
+                "the store does not answer (the process that serves it is stopped, or the network is cut)"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  start = absl::Now();
+  status = TorchStatus("", [&] { store->add("n", 1); });
+  EXPECT_EQ(status, absl::UnavailableError("the store has stopped to answer before"));
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(500));
 }
 
 TEST(FileStore, NamesTheFolderThatDoesNotExist) {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
@@ -135,6 +136,24 @@ TEST(FindSlowestRank, ReturnsTheFailureOfAGroupThatHasFailed) {
   });
   EXPECT_THAT(results[0].message(), HasSubstr("rank 0: FindSlowestRank: "));
   EXPECT_THAT(results[0].message(), HasSubstr("sample 7 is damaged"));
+}
+
+TEST(FindSlowestRank, ReturnsTheFailureOfAGroupThatFailsMeanwhile) {
+  const absl::Time start = absl::Now();
+  const auto results = RunRanks(2, [](ProcessGroup& group) -> absl::Status {
+    auto ddp = *Wrap(Sleeper(), &group);
+    ddp(absl::ZeroDuration()).backward();
+    if (group.rank() == 1) return absl::OkStatus();  // the other waits in vain for what it would have said
+    std::thread watch([&] {
+      absl::SleepFor(absl::Milliseconds(50));
+      group.Abort(absl::UnavailableError("rank 1 died"));
+    });
+    const absl::Status status = FindSlowestRank(ddp, 1).status();
+    watch.join();
+    return status;
+  });
+  EXPECT_EQ(results[0], absl::UnavailableError("rank 0: FindSlowestRank: asking for the ranks' times: rank 1 died"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 
 }  // namespace

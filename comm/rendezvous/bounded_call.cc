@@ -1,48 +1,48 @@
 #include "lockstep/comm/rendezvous/bounded_call.h"
 
-#include <memory>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/notification.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/sigpipe.h"
 
 namespace lockstep::comm::internal {
-namespace {
 
-struct Call {
+struct BoundedCall::State {
   std::function<absl::Status()> body;
   absl::Status result;  // written before `done`
   absl::Notification done;
+
+  void Run() {
+    absl::Status returned;
+    const absl::Status thrown = TorchStatus("", [&] { returned = body(); });
+    returned.Update(thrown);
+    body = nullptr;  // what it owns must not outlive the answer
+    result = std::move(returned);
+    done.Notify();
+  }
 };
 
-void Run(const std::shared_ptr<Call>& call) {
-  absl::Status returned;
-  const absl::Status thrown = TorchStatus("", [&] { returned = call->body(); });
-  returned.Update(thrown);
-  call->body = nullptr;  // what it owns must not outlive the answer
-  call->result = std::move(returned);
-  call->done.Notify();
+BoundedCall::BoundedCall(std::function<absl::Status()> call) : state_(std::make_shared<State>()) {
+  state_->body = std::move(call);
+  const BlockSigpipe block;
+  thread_ = std::thread([state = state_] { state->Run(); });
 }
 
-}  // namespace
+BoundedCall::~BoundedCall() {
+  if (state_->done.HasBeenNotified()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
 
-absl::Status CallByDeadline(std::function<absl::Status()> body, absl::Time deadline) {
-  const auto call = std::make_shared<Call>();
-  call->body = std::move(body);
-  std::thread thread;
-  {
-    const BlockSigpipe block;
-    thread = std::thread([call] { Run(call); });
-  }
-  if (call->done.WaitForNotificationWithDeadline(deadline)) {
-    thread.join();
-    return call->result;
-  }
-  thread.detach();
-  return absl::DeadlineExceededError("no answer");
+bool BoundedCall::Await(absl::Time deadline) { return state_->done.WaitForNotificationWithDeadline(deadline); }
+absl::Status BoundedCall::result() const { return state_->result; }
+
+absl::Status CallByDeadline(std::function<absl::Status()> call, absl::Time deadline) {
+  BoundedCall bounded(std::move(call));
+  return bounded.Await(deadline) ? bounded.result() : absl::DeadlineExceededError("no answer");
 }
 
 }  // namespace lockstep::comm::internal

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -16,6 +18,7 @@
 #include "lockstep/comm/internal/sigpipe.h"
 #include "lockstep/comm/rendezvous/bounded_call.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
+#include "lockstep/comm/rendezvous/tcp_store_client.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -25,16 +28,15 @@ std::chrono::milliseconds StoreTimeout(absl::Duration timeout) {
   return absl::ToChronoMilliseconds(std::max(timeout, absl::Seconds(1)));
 }
 
-// TCPStore's constructor, in a thread that is left behind if what accepts the connection never speaks.
-absl::StatusOr<C10dStore> MakeTcpStore(const std::string& host, const c10d::TCPStoreOptions& options,
-                                       absl::Duration timeout) {
-  const auto made = std::make_shared<C10dStore>();
-  // LibTorch gives up by itself at its timeout, with a reason; only where it hangs is that overrun.
+// What `make` returns, in a thread that is left behind if the system's resolver or a server does not answer in time.
+absl::StatusOr<C10dStore> MakeByDeadline(std::function<absl::StatusOr<C10dStore>()> make, absl::Duration timeout) {
+  const auto made = std::make_shared<absl::StatusOr<C10dStore>>();
+  // `make` gives up by itself at the timeout, with a reason; only where it hangs is that overrun.
   const absl::Time deadline = absl::Now() + std::max(timeout, absl::Seconds(1)) + absl::Milliseconds(500);
   LOCKSTEP_RETURN_IF_ERROR(CallByDeadline(
-      [made, host, options] {
-        *made = c10::make_intrusive<c10d::TCPStore>(host, options);
-        return absl::OkStatus();
+      [made, make = std::move(make)] {
+        *made = make();
+        return made->status();
       },
       deadline));
   return *made;
@@ -76,18 +78,21 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
   options.timeout = StoreTimeout(timeout);
   options.masterListenFd = listen_fd;
   options.port = address.port;
-  auto store = MakeTcpStore(address.host, options, timeout);
+  auto store = MakeByDeadline(
+      [host = address.host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(host, options)); },
+      timeout);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("serving the store at ", ToString(address)));
   return store;
 }
 
-absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, int count_among, absl::Duration timeout) {
-  c10d::TCPStoreOptions options;
-  options.port = address.port;
-  if (count_among > 0) options.numWorkers = count_among;
-  options.waitWorkers = count_among > 0;
-  options.timeout = StoreTimeout(timeout);
-  auto store = MakeTcpStore(address.host, options, timeout);
+absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout) {
+  auto store = MakeByDeadline(
+      [=]() -> absl::StatusOr<C10dStore> {
+        LOCKSTEP_ASSIGN_OR_RETURN(auto client, TcpStoreClient::Connect(address.host, address.port, timeout));
+        if (count_as_worker) client->CountAsWorker();
+        return C10dStore(std::move(client));
+      },
+      timeout);
   if (store.ok()) return store;
   return Annotate(Explain(store.status(), address, timeout),
                   absl::StrCat("connecting to the store at ", ToString(address)));
@@ -108,6 +113,9 @@ std::string Describe(const C10dStore& store) {
   while (auto* prefix = dynamic_cast<c10d::PrefixStore*>(inner)) {
     held = prefix->getUnderlyingStore();
     inner = held.get();
+  }
+  if (const auto* client = dynamic_cast<TcpStoreClient*>(inner)) {
+    return absl::StrCat("store at ", ToString({client->host(), client->port()}));
   }
   if (const auto* tcp = dynamic_cast<c10d::TCPStore*>(inner)) {
     return absl::StrCat("store at ", ToString({tcp->getHost(), tcp->getPort()}));

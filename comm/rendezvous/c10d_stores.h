@@ -1,4 +1,4 @@
-// LibTorch's three stores, made so that they fail with a status, listen on one interface only, and survive SIGPIPE.
+// PyTorch's three stores, made so that they fail with a status, listen on one interface only, and survive SIGPIPE.
 
 #ifndef LOCKSTEP_COMM_RENDEZVOUS_C10D_STORES_H_
 #define LOCKSTEP_COMM_RENDEZVOUS_C10D_STORES_H_
@@ -24,10 +24,11 @@ std::string ToString(const Address& address);  // "host:port", "[::1]:port"
 // Serves a store on `listen_fd`, which it takes and which listens at `address` already, and is a client of it too.
 absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout);
 
-// A client; tries until somebody answers. `count_among`: 0, or the world size if this connection is to be one of those
-// that a Python rank 0 waits for before it goes on. NotFound if the host is unknown to the end, DeadlineExceeded if
-// nobody listens or answers, Unavailable if what answers is no store. `timeout` is also the longest of each later wait.
-absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, int count_among, absl::Duration timeout);
+// A client, whose calls all end and which logs nothing (see TcpStoreClient); tries until somebody answers.
+// `count_as_worker`: this connection is one of those that a Python rank 0 waits for before it goes on. NotFound if the
+// host is unknown at the end, DeadlineExceeded if nobody listens or answers, Unavailable if what answers is not a
+// store. `timeout` is also the longest of each later call.
+absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout);
 
 // A file that processes of one host, or of hosts with a common file system, share. The last of `users` to leave removes
 // it. NotFound if its folder does not exist, InvalidArgument for a path that is not absolute or is a folder.

@@ -70,7 +70,7 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   }
   // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait
   // itself.
-  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, options.world_size, options.timeout));
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout));
   if (agent && options.environment.restart_count > 0) {
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
         absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);

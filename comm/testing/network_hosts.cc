@@ -125,7 +125,11 @@ void NetworkHosts::Run(int host, const std::function<void()>& body) const {
 }
 
 absl::Status NetworkHosts::Cut(int host) const {
-  return Inside(router_, [host] { return Ip(absl::StrCat("link set host", host, " down")); });
+  return Inside(router_, [host]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(Ip(absl::StrCat("link set host", host, " down")));
+    // Without a route the router would tell the senders that the host cannot be reached.
+    return Ip(absl::StrCat("route add blackhole 10.213.", host, ".0/24"));
+  });
 }
 
 }  // namespace lockstep::comm::testing

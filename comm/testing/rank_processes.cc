@@ -12,8 +12,8 @@ constexpr char kStatus[] = "status ";
 constexpr char kName[] = "I am ";
 constexpr int kPort = 29500;  // free in a network namespace of the test's own
 
-// The rank's half of the world.
-int HostOf(int rank, int world_size) { return 2 * rank < world_size ? 0 : 1; }
+// Each host has an equal part of the world, the first hosts what is left over.
+int HostOf(int rank, int world_size, int hosts) { return rank * hosts / world_size; }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ RankProcesses::RankProcesses(int world_size, InitOptions options, const Body& bo
       say(absl::StrCat(kName, NameOf(IdentityOfThisProcess(rank))));
       if (!hosts) return body(options, say);
       int code = 0;
-      hosts->Run(HostOf(rank, world_size), [&] { code = body(options, say); });
+      hosts->Run(HostOf(rank, world_size, hosts->count()), [&] { code = body(options, say); });
       return code;
     });
   }

@@ -36,8 +36,9 @@ class RankProcesses {
   // What a rank does in its process, with its options; what it returns is the process's exit code.
   using Body = std::function<int(const InitOptions& options, const Process::Say& say)>;
 
-  // `options` hold for every rank, but for init_method, rank and world_size, which are filled in. With `hosts` the
-  // first half of the ranks runs on the first host, the others on the second, and they meet over TCP at the first.
+  // `options` hold for every rank, except for init_method, rank and world_size, which are filled in. With `hosts` the
+  // ranks are spread over them in order, the same number on each host and one more on the first where that does not
+  // divide (4 ranks on 3 hosts: 2, 1, 1), and they meet over TCP at the first host.
   RankProcesses(int world_size, InitOptions options, const Body& body, const NetworkHosts* hosts = nullptr);
 
   int size() const { return static_cast<int>(processes_.size()); }

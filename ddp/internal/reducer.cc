@@ -16,7 +16,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/store_call.h"
 #include "lockstep/ddp/internal/bucket.h"
 #include "lockstep/ddp/internal/buckets.h"
 #include "lockstep/ddp/internal/stream_capture.h"
@@ -43,6 +45,9 @@ absl::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& par
   });
   return on_one && device.is_cuda() ? absl::make_optional(device) : absl::nullopt;
 }
+
+// How long an error waits for the word of the rank that it may come of.
+constexpr absl::Duration kWordPatience = absl::Seconds(1);
 
 // Where something else was born so often, the graph is not the same in every backward.
 constexpr int kMisbirths = 3;
@@ -241,21 +246,25 @@ std::string Reducer::WhyNotCaptured() const {
 // Leaves word of what this rank's backward lacked, for the others to find should this rank go away over it.
 void Reducer::LeaveWord() {
   if (!group_->OnlyLockstepRanks()) return;
-  last_backward_.Update(
-      TorchStatus("", [&] { group_->store()->set(word_key_, std::string(last_backward_.message())); }));
+  const auto leave = [key = word_key_, word = std::string(last_backward_.message())](c10d::Store& store) {
+    store.set(key, word);
+    return absl::OkStatus();
+  };
+  last_backward_.Update(comm::CallStore(*group_, absl::Now() + group_->timeout(), leave));
 }
 
 absl::Status Reducer::Explained(const absl::Status& status) const {
   if (!group_->OnlyLockstepRanks()) return status;
-  // After a timeout the store may be that of a stopped rank, which would not answer either. One that is gone, with the
-  // rank that served it, is an error at once: then `status` has to do.
+  // After a timeout the store may be that of a stopped rank, which would not answer: it is not worth the wait. Where
+  // the store is gone, with the rank that served it, `status` has to do.
   if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
-  std::string word;
-  const absl::Status read = TorchStatus("", [&] {
-    if (group_->store()->check({word_key_})) word = group_->store()->get_to_str(word_key_);
-  });
-  if (!read.ok() || word.empty()) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), "; before that, ", word));
+  const auto word = std::make_shared<std::string>();
+  const auto read = [key = word_key_, word](c10d::Store& store) {
+    if (store.check({key})) *word = store.get_to_str(key);
+    return absl::OkStatus();
+  };
+  if (!comm::CallStore(*group_, absl::Now() + kWordPatience, read).ok() || word->empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; before that, ", *word));
 }
 
 void Reducer::CheckHooks() const {
