@@ -61,8 +61,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::Rendezvo
                                                         std::shared_ptr<internal::Making> making, bool announce) {
   const absl::Time deadline = absl::Now() + options.timeout;
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Met met, MeetAllRanks(rendezvous.store, options.rank, options.world_size,
-                                                        absl::StrJoin(LinkedBackends(), ","), deadline));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Met met,
+                            MeetAllRanks(rendezvous.store, options.rank, options.world_size,
+                                         absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
   making->store = rendezvous.store;
   making->server = rendezvous.server;
   making->master_addr = rendezvous.master_addr;
@@ -105,7 +106,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
   LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
-  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment});
+  const auto waiting = std::make_shared<internal::WaitingNotice>(
+      internal::WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
+  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting});
   if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
   return group;
 }

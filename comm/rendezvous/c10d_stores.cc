@@ -85,10 +85,12 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
   return store;
 }
 
-absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout) {
+absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
+                                          std::function<void(absl::string_view why)> waiting) {
+  if (!waiting) waiting = [](absl::string_view) {};
   auto store = MakeByDeadline(
       [=]() -> absl::StatusOr<C10dStore> {
-        LOCKSTEP_ASSIGN_OR_RETURN(auto client, TcpStoreClient::Connect(address.host, address.port, timeout));
+        LOCKSTEP_ASSIGN_OR_RETURN(auto client, TcpStoreClient::Connect(address.host, address.port, timeout, waiting));
         if (count_as_worker) client->CountAsWorker();
         return C10dStore(std::move(client));
       },

@@ -5,10 +5,12 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace lockstep::comm::internal {
@@ -27,8 +29,10 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
 // A client, whose calls all end and which logs nothing (see TcpStoreClient); tries until somebody answers.
 // `count_as_worker`: this connection is one of those that a Python rank 0 waits for before it goes on. NotFound if the
 // host is unknown at the end, DeadlineExceeded if nobody listens or answers, Unavailable if what answers is not a
-// store. `timeout` is also the longest of each later call.
-absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout);
+// store. `timeout` is also the longest of each later call. `waiting`, which must own what it touches, is told meanwhile
+// why nobody has answered; it may be null.
+absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
+                                          std::function<void(absl::string_view why)> waiting = nullptr);
 
 // A file that processes of one host, or of hosts with a common file system, share. The last of `users` to leave removes
 // it. NotFound if its folder does not exist, InvalidArgument for a path that is not absolute or is a folder.

@@ -57,13 +57,15 @@ std::string Process(const RankIdentity& identity) {
 
 class Meeting {
  public:
-  Meeting(C10dStore store, int rank, int world_size, std::string facts)
+  Meeting(C10dStore store, int rank, int world_size, std::string facts,
+          std::shared_ptr<internal::WaitingNotice> waiting)
       : store_(std::move(store)),
         place_(internal::Describe(store_)),
         rank_(rank),
         world_size_(world_size),
         me_(IdentityOfThisProcess(rank)),
         facts_(std::move(facts)),
+        waiting_(std::move(waiting)),
         members_(world_size),
         is_python_(world_size, false) {}
 
@@ -81,6 +83,7 @@ class Meeting {
   absl::Status CheckAlive(const RankIdentity& identity) const;
   bool Has(int rank) const { return members_[rank] != nullptr || is_python_[rank]; }
   std::vector<int> Missing() const;
+  void SayWhoIsMissing() const;
   void Tell(const absl::Status& failure) {
     store_->compareSet(kFailureKey, "", absl::StrCat(static_cast<int>(failure.code()), "|", failure.message()));
   }
@@ -93,6 +96,7 @@ class Meeting {
   const int world_size_;
   const RankIdentity me_;
   const std::string facts_;
+  const std::shared_ptr<internal::WaitingNotice> waiting_;
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<bool> is_python_;
 };
@@ -175,6 +179,17 @@ std::vector<int> Meeting::Missing() const {
   return missing;
 }
 
+void Meeting::SayWhoIsMissing() const {
+  if (!waiting_) return;
+  const auto who = [&]() -> std::string {
+    if (std::any_of(members_.begin(), members_.begin() + rank_, [](const auto& lower) { return lower != nullptr; })) {
+      return "";  // that rank speaks
+    }
+    return absl::StrCat(internal::DescribeRanks(Missing(), world_size_), " to come to the ", place_);
+  };
+  waiting_->Tick(who, ": have they started, with the same address and world size?");
+}
+
 // A group of Lockstep ranks costs each of them two requests a round, whatever its size. Looking for each rank, which
 // tells Python ranks and the missing, costs two a rank: it is given a tenth of the time.
 absl::Status Meeting::AwaitOthers(absl::Time deadline) {
@@ -188,6 +203,7 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
     if (now >= next_look || now >= deadline) {
       LOCKSTEP_RETURN_IF_ERROR(LookForEach());
       if (Missing().empty()) return absl::OkStatus();
+      SayWhoIsMissing();
       next_look = absl::Now() + std::max(kLongestPause, 10 * (absl::Now() - now));
     }
     if (now >= deadline) {
@@ -239,11 +255,12 @@ absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
 }  // namespace
 
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-                                 const std::string& facts, absl::Time deadline) {
+                                 const std::string& facts, absl::Time deadline,
+                                 std::shared_ptr<internal::WaitingNotice> waiting) {
   const auto result = std::make_shared<absl::StatusOr<Met>>(absl::UnknownError("not met"));
   const absl::Status spoken = internal::CallByDeadline(
       [=] {
-        Meeting meeting(store, rank, world_size, facts);
+        Meeting meeting(store, rank, world_size, facts, waiting);
         *result = meeting.Hold(deadline);
         return absl::OkStatus();
       },

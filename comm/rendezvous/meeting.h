@@ -5,12 +5,14 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/rendezvous/waiting_notice.h"
 #include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm {
@@ -35,9 +37,12 @@ struct Met {
 //   FailedPrecondition  the store holds this rank of an earlier run, whose process is dead; Aborted on the other ranks
 //   Unavailable         the store went away, or a rank of this machine died after it had come
 //   DeadlineExceeded    these ranks have not joined by the earliest deadline of all, or the store does not answer
+// The lowest rank that has come says to `waiting`, if that is not null, which ranks have not.
+//
 // Rank 0 fails 300 ms after it knows: the store often goes with it, and the others need it to hear why.
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-                                 const std::string& facts, absl::Time deadline);
+                                 const std::string& facts, absl::Time deadline,
+                                 std::shared_ptr<internal::WaitingNotice> waiting = nullptr);
 
 }  // namespace lockstep::comm
 

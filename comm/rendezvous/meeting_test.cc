@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
+#include "lockstep/comm/rendezvous/waiting_notice.h"
 
 namespace lockstep::comm {
 namespace {
@@ -154,6 +155,27 @@ TEST(MeetAllRanks, AMemberThatIsNoneOfOursIsRefused) {
   const C10dStore store = NewStore();
   store->set("lockstep/member/1", "garbage");
   EXPECT_EQ(Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20))), "no member of a group: \"garbage\"");
+}
+
+TEST(MeetAllRanks, TheLowestRankThatHasComeSaysWhichHaveNot) {
+  const C10dStore store = NewStore();
+  std::vector<std::vector<std::string>> lines(5);
+  std::vector<std::thread> threads;
+  for (const int rank : {1, 3}) {
+    threads.emplace_back([&, rank] {
+      const auto write = [&lines, rank](const std::string& line) { lines[rank].push_back(line); };
+      const auto waiting = std::make_shared<internal::WaitingNotice>(internal::WaitingNoticeOptions{
+          absl::StrCat("rank ", rank), absl::Seconds(20), absl::Milliseconds(150), write});
+      EXPECT_FALSE(MeetAllRanks(store, rank, 5, "", absl::Now() + absl::Milliseconds(400), waiting).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_GE(lines[1].size(), 1);
+  EXPECT_THAT(
+      lines[1][0],
+      MatchesRegex("rank 1: waiting for ranks 0, 2, 4 \\(3 of 5\\) to come to the in-process store \\([0-9]+ms of "
+                   "20 s\\): have they started, with the same address and world size\\?"));
+  EXPECT_THAT(lines[3], ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <functional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -61,6 +62,19 @@ absl::StatusOr<C10dStore> Serve(const Address& address, const RendezvousOptions&
   return ServeTcpStore(address, fd, options.timeout);
 }
 
+// Where rank 0 has not come, no other rank comes any further: rank 1 says so, and on other nodes the first rank, since
+// a node may be the only one that cannot reach the store.
+std::function<void(absl::string_view)> SayThatStoreIsAwaited(const Address& address, const RendezvousOptions& options) {
+  const RankEnvironment& environment = options.environment;
+  const bool first_of_node = environment.node_rank.value_or(0) > 0 && environment.local_rank == 0;
+  if (!options.waiting || (options.rank > 1 && !first_of_node)) return nullptr;
+  return [waiting = options.waiting, place = absl::StrCat("the store at ", ToString(address))](absl::string_view why) {
+    waiting->Tick(
+        [&] { return place; },
+        absl::StrCat(": ", why, "; has rank 0 started there, and does a firewall let this host reach the port?"));
+  };
+}
+
 absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptions& options) {
   Rendezvous rendezvous;
   rendezvous.master_addr = address.host;
@@ -70,7 +84,8 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   }
   // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait
   // itself.
-  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout));
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout,
+                                                              SayThatStoreIsAwaited(address, options)));
   if (agent && options.environment.restart_count > 0) {
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
         absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);

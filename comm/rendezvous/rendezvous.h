@@ -5,12 +5,14 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/rendezvous/waiting_notice.h"
 
 namespace lockstep::comm::internal {
 
@@ -19,7 +21,8 @@ struct RendezvousOptions {
   int rank = 0;
   int world_size = 1;
   absl::Duration timeout;
-  RankEnvironment environment;  // of which env:// takes the address and port
+  RankEnvironment environment;             // of which env:// takes the address and port
+  std::shared_ptr<WaitingNotice> waiting;  // says that the store cannot be reached; may be null
 };
 
 struct Rendezvous {

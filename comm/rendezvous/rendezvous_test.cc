@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
 #include "lockstep/comm/rendezvous/meeting.h"
+#include "lockstep/comm/rendezvous/waiting_notice.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -149,6 +150,26 @@ TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {
   EXPECT_EQ(status, absl::DeadlineExceededError(absl::StrCat("connecting to the store at 127.0.0.1:", port,
                                                              ": nobody has answered after 1s: no answer")));
   close(fd);
+}
+
+TEST(OpenStore, OneRankSaysThatItWaitsForTheStoreAndWhy) {
+  const int silent = BindListenSocket("127.0.0.1", 0).value();  // accepts, and never speaks
+  for (const int port : {FreePort(), BoundPort(silent).value()}) {
+    const std::string why = port == BoundPort(silent).value() ? "no answer" : "Connection refused";
+    for (const int rank : {1, 2}) {
+      std::vector<std::string> lines;
+      RendezvousOptions options = Tcp(port, rank, 3, absl::Seconds(1));
+      options.waiting = std::make_shared<WaitingNotice>(WaitingNoticeOptions{
+          "rank 1", options.timeout, absl::Milliseconds(200), [&](const std::string& line) { lines.push_back(line); }});
+      EXPECT_FALSE(OpenStore(options).ok());
+      ASSERT_EQ(lines.empty(), rank == 2);
+      if (rank == 2) continue;
+      EXPECT_THAT(lines[0], ::testing::MatchesRegex(absl::StrCat(
+                                "rank 1: waiting for the store at 127.0.0.1:", port, " \\([0-9]+ms of 1 s\\): ", why,
+                                "; has rank 0 started there, and does a firewall let this host reach the port\\?")));
+    }
+  }
+  close(silent);
 }
 
 TEST(OpenStore, AnUnknownHostIsNamed) {

@@ -25,6 +25,7 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 // For one attempt: a host that comes up later does not answer what was sent before.
 constexpr absl::Duration kAttempt = absl::Seconds(10);
+constexpr absl::Duration kWaitingInterval = absl::Milliseconds(100);
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of a value; LibTorch's server takes 8 MiB
 
 // Its keys begin with a slash, except for the count of workers.
@@ -69,23 +70,28 @@ absl::Duration Jittered(absl::Duration pause) {
 }
 
 // What a client says first, and whether a store answers.
-absl::Status Greet(TcpConnection& connection, absl::Time deadline) {
+absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStoreClient::Waiting& waiting) {
   const uint32_t nonce = std::random_device()();
   Request hello(QueryType::VALIDATE);
   hello.Number(c10d::detail::validationMagicNumber).Number(QueryType::PING).Number(nonce);
   LOCKSTEP_RETURN_IF_ERROR(connection.Send(hello.bytes(), deadline));
+  // A socket that a launcher has bound accepts connections before rank 0 is there to answer.
+  while (absl::Now() < deadline && !connection.AwaitInput(std::min(deadline, absl::Now() + kWaitingInterval))) {
+    waiting("no answer");
+  }
   uint32_t answer = 0;
   LOCKSTEP_RETURN_IF_ERROR(connection.Receive(&answer, sizeof(answer), deadline));
   if (answer == nonce) return absl::OkStatus();
   return absl::FailedPreconditionError("what answers is not a store");
 }
 
-absl::StatusOr<std::unique_ptr<TcpConnection>> Attempt(const std::string& host, int port, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<TcpConnection>> Attempt(const std::string& host, int port, absl::Time deadline,
+                                                       const TcpStoreClient::Waiting& waiting) {
   auto connection = TcpConnection::Connect(host, port, std::min(deadline, absl::Now() + kAttempt));
   // That nobody listens yet is a question of time.
   if (absl::IsUnavailable(connection.status())) return absl::DeadlineExceededError(connection.status().message());
   LOCKSTEP_RETURN_IF_ERROR(connection.status());
-  LOCKSTEP_RETURN_IF_ERROR(Greet(**connection, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(Greet(**connection, deadline, waiting));
   return connection;
 }
 
@@ -156,17 +162,17 @@ class TcpStoreClient::Exchange {
 
 absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(const std::string& host, int port,
                                                                            absl::Duration timeout,
-                                                                           const std::function<void()>& waiting) {
+                                                                           const Waiting& waiting) {
   timeout = std::max(timeout, kLeastTimeout);
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = kFirstPause;
   while (true) {
-    auto connection = Attempt(host, port, deadline);
+    auto connection = Attempt(host, port, deadline, waiting);
     if (connection.ok()) return c10::make_intrusive<TcpStoreClient>(host, port, *std::move(connection), timeout);
     if (absl::IsResourceExhausted(connection.status())) return connection.status();
     if (absl::IsFailedPrecondition(connection.status())) return absl::UnavailableError(connection.status().message());
     if (absl::Now() + pause >= deadline) return connection.status();
-    waiting();
+    waiting(connection.status().message());
     absl::SleepFor(Jittered(pause));
     pause = std::min(2 * pause, kLongestPause);
   }

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/rendezvous/tcp_connection.h"
 
@@ -30,11 +31,12 @@ namespace lockstep::comm::internal {
 // call waits for other threads' calls, for the timeout at most. There are no queues and no listKeys().
 class TcpStoreClient final : public c10d::Store {
  public:
-  // Keeps trying until somebody answers, and calls `waiting` between the attempts. NotFound if the host is unknown at
-  // the end, DeadlineExceeded if nobody answers in time, Unavailable if what answers is not a store. `timeout`, 1 s at
-  // least, is for connecting and for each later call.
+  // Keeps trying until somebody answers, and meanwhile tells `waiting` again and again why nobody has. NotFound if the
+  // host is unknown at the end, DeadlineExceeded if nobody answers in time, Unavailable if what answers is not a store.
+  // `timeout`, 1 s at least, is for connecting and for each later call.
+  using Waiting = std::function<void(absl::string_view why)>;
   static absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> Connect(
-      const std::string& host, int port, absl::Duration timeout, const std::function<void()>& waiting = [] {});
+      const std::string& host, int port, absl::Duration timeout, const Waiting& waiting = [](absl::string_view) {});
 
   // Made by Connect().
   TcpStoreClient(std::string host, int port, std::unique_ptr<TcpConnection> connection, absl::Duration timeout);
