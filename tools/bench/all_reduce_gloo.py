@@ -2,11 +2,16 @@
 
 import json
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch")
 import torch
 import torch.distributed as dist
 

@@ -11,6 +11,10 @@ import statistics
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch")
 import torch
 
 

@@ -4,10 +4,15 @@ VARIANT: local, ddp, ddp_bucket_view, ddp_noop_hook (the gradients of each rank 
 """
 
 import json
+import pathlib
 import statistics
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch", "torchvision")
 import torch
 import torch.distributed as dist
 import torchvision

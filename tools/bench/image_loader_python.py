@@ -15,6 +15,10 @@ import re
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch", "torchvision")
 import torch
 import torchvision
 from torchvision.transforms import v2

@@ -9,6 +9,10 @@ import pathlib
 import random
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("PIL")
 from PIL import Image
 
 PHOTOGRAPHS = "/usr/share/backgrounds"

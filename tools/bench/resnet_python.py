@@ -9,10 +9,15 @@ Gloo. Images are in memory, so that no loading is timed; STEPS are timed after o
 
 import contextlib
 import json
+import pathlib
 import statistics
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch", "torchvision")
 import torch
 import torch.distributed as dist
 import torchvision

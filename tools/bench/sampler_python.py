@@ -4,10 +4,15 @@
 """
 
 import json
+import pathlib
 import statistics
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[1]))
+import required_packages
+
+required_packages.check("torch")
 import torch
 from torch.utils.data.distributed import DistributedSampler
 

@@ -7,7 +7,13 @@ FOLDER has val/CLASS/*.jpg. Prints a JSON line: how many of the images were righ
 
 import argparse
 import json
+import pathlib
+import sys
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[3] / "tools"))
+import required_packages
+
+required_packages.check("torch", "torchvision")
 import torch
 import torchvision
 from torchvision import transforms

@@ -8,7 +8,12 @@ Classes sort as their labels do. The images are grey, at quality 95, so close to
 import argparse
 import gzip
 import pathlib
+import sys
 
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[3] / "tools"))
+import required_packages
+
+required_packages.check("numpy", "PIL")
 import numpy
 from PIL import Image
 
