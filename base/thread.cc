@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 
 namespace lockstep {
 namespace {
@@ -33,12 +34,14 @@ absl::StatusOr<std::thread> StartThread(absl::string_view name, std::function<vo
 
 absl::Status CheckThreadsStart(absl::string_view name, int count) {
   std::vector<std::thread> threads;
+  absl::Notification end;
   absl::Status status;
   while (status.ok() && static_cast<int>(threads.size()) < count) {
-    absl::StatusOr<std::thread> thread = StartThread(name, [] {});
+    absl::StatusOr<std::thread> thread = StartThread(name, [&end] { end.WaitForNotification(); });
     status = thread.status();
     if (thread.ok()) threads.push_back(*std::move(thread));
   }
+  end.Notify();
   for (std::thread& thread : threads) thread.join();
   return status;
 }

@@ -22,8 +22,8 @@ namespace lockstep {
 // `name` is for that message: "the watch's thread".
 absl::StatusOr<std::thread> StartThread(absl::string_view name, std::function<void()> run);
 
-// ResourceExhausted, as above, unless `count` threads can be started now. For use before code that ends the process
-// when it gets fewer. Starts them and waits for their end.
+// ResourceExhausted, as above, unless `count` threads can run at the same time now. For use before code that ends the
+// process when it gets fewer. Starts them and waits for their end.
 absl::Status CheckThreadsStart(absl::string_view name, int count);
 
 }  // namespace lockstep

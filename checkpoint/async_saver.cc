@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/checkpoint/internal/absolute_path.h"
 #include "lockstep/checkpoint/internal/at_path.h"
 #include "lockstep/checkpoint/internal/encoded_file.h"
@@ -37,11 +38,20 @@ absl::Status AsyncSaver::Begin(const std::string& path, const Value& value, cons
   LOCKSTEP_ASSIGN_OR_RETURN(internal::EncodedValue encoded, internal::Encode(value));
   LOCKSTEP_RETURN_IF_ERROR(snapshot_.Take(encoded));
   const std::string file = internal::AbsolutePath(path);
-  thread_ = std::thread([this, path, file, options, then = std::move(then), encoded = std::move(encoded)] {
+  told_ = false;
+  Run([this, path, file, options, then = std::move(then), encoded = std::move(encoded)] {
     outcome_ = internal::AtPath(path, [&] { return WriteAndThen(file, encoded, options, then); });
   });
-  told_ = false;
   return absl::OkStatus();
+}
+
+void AsyncSaver::Run(const std::function<void()>& work) {
+  absl::StatusOr<std::thread> thread = StartThread("the saver's thread", work);
+  if (thread.ok()) {
+    thread_ = *std::move(thread);
+  } else {
+    work();
+  }
 }
 
 absl::Status AsyncSaver::Prepare(const Value& value) {
@@ -49,7 +59,7 @@ absl::Status AsyncSaver::Prepare(const Value& value) {
   return internal::Guarded([&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const internal::EncodedValue encoded, internal::Encode(value));
     LOCKSTEP_RETURN_IF_ERROR(snapshot_.Reserve(encoded));
-    thread_ = std::thread([this] { snapshot_.Touch(); });
+    Run([this] { snapshot_.Touch(); });
     return absl::OkStatus();
   });
 }

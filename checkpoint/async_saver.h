@@ -27,7 +27,8 @@ namespace lockstep::checkpoint {
 // The tensors may change the moment Save returns. One save is under way at a time: a Save waits for the one before. The
 // copies take as much host memory as the largest value saved; it is kept until the saver is destroyed, since fresh
 // memory would make each copy several times slower. Tensors of a CUDA device are copied to pinned memory, once what
-// their current stream was given is done; the file says that they were there.
+// their current stream was given is done; the file says that they were there. Where the system refuses a thread, Save
+// itself writes the file.
 //
 // One thread at a time may use a saver. The destructor waits for the save under way; its error is then lost. A program
 // that is killed in the middle of a save leaves the previous file as it was.
@@ -58,6 +59,7 @@ class AsyncSaver {
  private:
   absl::Status Begin(const std::string& path, const Value& value, const SaveOptions& options,
                      std::function<absl::Status()> then);
+  void Run(const std::function<void()>& work);
 
   internal::Snapshot snapshot_;
   std::thread thread_;    // of what is under way

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -15,12 +16,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/thread_budget.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/testing/folder.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
+using ::lockstep::testing::ThreadBudget;
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
@@ -30,6 +33,22 @@ class AsyncSaverTest : public ::testing::Test {
 
   const testing::Folder folder_;
 };
+
+// The file is of several blocks, which a thread of their own writes otherwise.
+TEST_F(AsyncSaverTest, WritesTheFileAlsoWhereTheSystemRefusesThreads) {
+  const Value value = Value::Dict({{"large", at::arange(5 << 20)}});
+  ASSERT_EQ(Save(Path("model.pt"), value), absl::OkStatus());
+  const std::string expected = folder_.Read("model.pt");
+  ASSERT_EQ(std::remove(Path("model.pt").c_str()), 0);
+  const ThreadBudget none(0);
+  AsyncSaver saver;
+  EXPECT_EQ(saver.Prepare(value), absl::OkStatus());
+  EXPECT_EQ(saver.Save(Path("model.pt"), value), absl::OkStatus());
+  EXPECT_TRUE(folder_.Read("model.pt") == expected) << "not there when Save returned, or other bytes";
+  EXPECT_EQ(saver.Wait(), absl::OkStatus());
+  EXPECT_EQ(saver.Save(Path("no/folder.pt"), value), absl::OkStatus());
+  EXPECT_EQ(saver.Wait().code(), absl::StatusCode::kNotFound);
+}
 
 // A save whose thread waits, once the file is written, until it is let go.
 struct Held {

@@ -13,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/internal/batch_in_progress.h"
 #include "lockstep/data/internal/device_copy.h"
@@ -89,7 +91,7 @@ class Loader::Impl {
         memory_(kTensorsOfBatch * (options.prefetch + kBatchesOfCaller), options.pin_memory || device_copy_) {}
   ~Impl();
 
-  void StartThreads();
+  absl::Status StartThreads();
   absl::Status Start(int64_t epoch);
   absl::StatusOr<std::optional<Batch>> Next();
 
@@ -148,14 +150,24 @@ Loader::Impl::~Impl() {
 
 // The workers are the parallelism: no LibTorch operation inside one is to start more threads. LibTorch's number of
 // threads is one for each thread and, besides, one for threads to come, which is left as it was.
-void Loader::Impl::StartThreads() {
+absl::Status Loader::Impl::StartThreads() {
   const int intra_op_threads = at::get_num_threads();
   const absl::MutexLock lock(&mutex_);
-  starting_ = options_.num_workers;
-  for (int i = 0; i < options_.num_workers; ++i) threads_.emplace_back(&Impl::Work, this);
+  while (static_cast<int>(threads_.size()) < options_.num_workers) {
+    absl::StatusOr<std::thread> thread = StartThread("a worker", [this] { Work(); });
+    if (!thread.ok()) {
+      if (threads_.empty()) return Annotate(thread.status(), "Loader");
+      LOG(WARNING) << "Loader: goes on with " << threads_.size() << " of " << options_.num_workers
+                   << " workers: " << thread.status().message();
+      break;
+    }
+    threads_.push_back(*std::move(thread));
+    ++starting_;
+  }
   mutex_.Await(absl::Condition(
       +[](int* starting) { return *starting == 0; }, &starting_));
   at::set_num_threads(intra_op_threads);
+  return absl::OkStatus();
 }
 
 absl::Status Loader::Impl::Start(int64_t epoch) {
@@ -306,7 +318,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(const Dataset* dataset,
   LOCKSTEP_ASSIGN_OR_RETURN(auto device_copy, MakeDeviceCopy(options.device));
   if (options.pin_memory || device_copy) LOCKSTEP_RETURN_IF_ERROR(CheckPinning());
   auto impl = std::make_unique<Impl>(dataset, sampler, options, std::move(device_copy));
-  impl->StartThreads();
+  LOCKSTEP_RETURN_IF_ERROR(impl->StartThreads());
   return std::unique_ptr<Loader>(new Loader(std::move(impl)));
 }
 

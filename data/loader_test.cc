@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/testing/thread_budget.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
 
@@ -18,7 +19,9 @@ namespace lockstep::data {
 namespace {
 
 using Batch = torch::data::Example<>;
+using ::lockstep::testing::ThreadBudget;
 using sampler::DistributedSampler;
+using ::testing::StartsWith;
 
 // Example i is its index and a number drawn at random; those in `broken` fail.
 class Numbers : public Dataset {
@@ -348,6 +351,24 @@ TEST(Loader, LeavesTheCallersIntraOpThreadsAsTheyWere) {
   at::set_num_threads(3);
   const auto loader = MakeLoader(numbers, sampler, BatchesOf(4));
   EXPECT_EQ(at::get_num_threads(), 3);
+}
+
+TEST(Loader, GoesOnWithTheThreadsThatTheSystemGives) {
+  const Numbers numbers(10);
+  DistributedSampler sampler = InOrder(10);
+  {
+    const ThreadBudget none(0);
+    const absl::Status status = Loader::Create(&numbers, &sampler, BatchesOf(4, 3)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith("Loader: cannot start a worker: Resource temporarily unavailable ("));
+  }
+  for (const int given : {1, 2}) {
+    const ThreadBudget few(given);
+    const std::unique_ptr<Loader> loader = MakeLoader(numbers, sampler, BatchesOf(4, 3));
+    ASSERT_EQ(loader->Start(0), absl::OkStatus());
+    EXPECT_EQ(Rest(*loader).size(), 3);
+  }
 }
 
 }  // namespace

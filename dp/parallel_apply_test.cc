@@ -19,11 +19,13 @@
 #include <vector>
 
 #include "absl/synchronization/barrier.h"
+#include "lockstep/base/testing/thread_budget.h"
 #include "lockstep/base/torch_status.h"
 
 namespace lockstep::dp {
 namespace {
 
+using ::lockstep::testing::ThreadBudget;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -65,6 +67,15 @@ TEST(ParallelApply, RunsEachOnAThreadOfItsOwn) {
     return std::this_thread::get_id();
   });
   EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 4);
+}
+
+TEST(ParallelApply, RunsOnTheCallersThreadWhatTheSystemRefusesAThreadFor) {
+  const auto caller = std::this_thread::get_id();
+  for (const int given : {0, 1, 2}) {
+    const ThreadBudget few(given);
+    EXPECT_THAT(OnAll<bool>(3, [&](int) { return std::this_thread::get_id() == caller; }),
+                ElementsAre(given < 1, given < 2, true));
+  }
 }
 
 TEST(ParallelApply, CarriesGradModeOver) {

@@ -5,8 +5,8 @@
 
 namespace lockstep::testing {
 
-// While one is in scope this process can start `threads` more threads: pthread_create() then fails with EAGAIN, for
-// whichever library calls it. At most one at a time.
+// While one is in scope this process can have `threads` more threads at a time: pthread_create() then fails with
+// EAGAIN, for whichever library calls it. At most one budget at a time.
 class ThreadBudget {
  public:
   explicit ThreadBudget(int threads);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -40,14 +41,17 @@ absl::Status BlockWriter::Append(const void* from, size_t count) {
     filling_.size += part;
     bytes += part;
     count -= part;
-    if (filling_.size == kBlockSize) HandOver();
+    if (filling_.size == kBlockSize) LOCKSTEP_RETURN_IF_ERROR(HandOver());
   }
   return absl::OkStatus();
 }
 
 absl::Status BlockWriter::Finish() {
-  if (!thread_.joinable()) return WriteBlock(filling_);
-  if (filling_.size > 0) HandOver();
+  if (!thread_.joinable()) {
+    const absl::MutexLock lock(&mutex_);
+    return status_.ok() ? WriteBlock(filling_) : status_;
+  }
+  if (filling_.size > 0) LOCKSTEP_RETURN_IF_ERROR(HandOver());
   {
     const absl::MutexLock lock(&mutex_);
     ending_ = true;
@@ -75,14 +79,28 @@ absl::Status BlockWriter::TakeBlock() {
   return absl::OkStatus();
 }
 
-void BlockWriter::HandOver() {
+absl::Status BlockWriter::HandOver() {
   next_offset_ += static_cast<off_t>(filling_.size);
+  if (!thread_.joinable()) {
+    absl::StatusOr<std::thread> thread = StartThread("the thread that writes", [this] { Run(); });
+    if (!thread.ok()) return WriteHere();
+    thread_ = *std::move(thread);
+  }
   {
     const absl::MutexLock lock(&mutex_);
     full_.push_back(std::move(filling_));
   }
   filling_ = {};
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status BlockWriter::WriteHere() {
+  const absl::Status written = WriteBlock(filling_);
+  const absl::MutexLock lock(&mutex_);
+  status_.Update(written);
+  free_.push_back(std::move(filling_));
+  filling_ = {};
+  return written;
 }
 
 void BlockWriter::Run() {

@@ -3,6 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "lockstep/base/logging.h"
+#include "lockstep/base/thread.h"
 
 namespace lockstep::dp::internal {
 namespace {
@@ -12,10 +16,20 @@ bool IsZero(size_t* number) { return *number == 0; }
 }  // namespace
 
 // LibTorch's number of threads is one for each thread and, besides, one for threads to come, which is left as it was.
-Workers::Workers(size_t count, bool on_cpu) : intra_op_threads_(at::get_num_threads()), to_do_(count), running_(count) {
+Workers::Workers(size_t count, bool on_cpu) : intra_op_threads_(at::get_num_threads()), to_do_(count) {
   const int each = std::max<int>(1, intra_op_threads_ / static_cast<int>(std::max<size_t>(count, 1)));
-  for (size_t i = 0; i < count; ++i) threads_.emplace_back(&Workers::Loop, this, i, on_cpu ? each : 0);
   const absl::MutexLock lock(&mutex_);
+  while (threads_.size() < count) {
+    absl::StatusOr<std::thread> thread =
+        StartThread("a replica's thread", [this, i = threads_.size(), on_cpu, each] { Loop(i, on_cpu ? each : 0); });
+    if (!thread.ok()) {
+      LOG(WARNING) << "dp: only " << threads_.size() << " of " << count
+                   << " replicas run at the same time as their caller: " << thread.status().message();
+      break;
+    }
+    threads_.push_back(*std::move(thread));
+    ++running_;
+  }
   mutex_.Await(absl::Condition(&IsZero, &running_));
   if (on_cpu) at::set_num_threads(intra_op_threads_);
 }
@@ -29,10 +43,15 @@ Workers::~Workers() {
 }
 
 void Workers::Run(size_t count, const std::function<void(size_t)>& f) {
+  const size_t on_threads = std::min(count, threads_.size());
+  {
+    const absl::MutexLock lock(&mutex_);
+    job_ = &f;
+    running_ = on_threads;
+    std::fill_n(to_do_.begin(), on_threads, true);
+  }
+  for (size_t i = on_threads; i < count; ++i) f(i);
   const absl::MutexLock lock(&mutex_);
-  job_ = &f;
-  running_ = count;
-  std::fill_n(to_do_.begin(), count, true);
   mutex_.Await(absl::Condition(&IsZero, &running_));
 }
 

@@ -12,20 +12,22 @@
 namespace lockstep::dp::internal {
 
 // Threads that live as long as this does, since LibTorch and OpenMP set up much for each. Those for the CPU share the
-// intra-op threads that the maker has among them, so that together they are as many as it would use alone.
+// intra-op threads that the maker has among them, so that together they are as many as it would use alone. Where the
+// system refuses some threads, Run()'s caller does their part.
 class Workers {
  public:
-  // `on_cpu`: their operations run on the CPU. Blocks until all run.
+  // `on_cpu`: their operations run on the CPU. Blocks until all run, and warns if there are fewer than `count`.
   Workers(size_t count, bool on_cpu);
   ~Workers();
 
-  size_t size() const { return threads_.size(); }
+  // The most that Run() takes on.
+  size_t size() const { return to_do_.size(); }
 
   // at::get_num_threads() of the thread that made them.
   int intra_op_threads() const { return intra_op_threads_; }
 
-  // Calls f(i) for each i below `count`, which is at most size(), on thread i, and blocks until all have returned.
-  // f must not throw. One thread calls this at a time.
+  // Calls f(i) for each i below `count`, which is at most size(), each on a thread, and blocks until all have
+  // returned. f must not throw. One thread calls this at a time.
   void Run(size_t count, const std::function<void(size_t)>& f);
 
  private:
@@ -34,8 +36,8 @@ class Workers {
   const int intra_op_threads_;
   absl::Mutex mutex_;
   const std::function<void(size_t)>* job_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::vector<char> to_do_ ABSL_GUARDED_BY(mutex_);  // by thread
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<char> to_do_;                     // by thread; guarded by the mutex but for its size
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
