@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm {
 namespace {
@@ -63,8 +64,9 @@ absl::StatusOr<std::vector<std::string>> GatherAgreed(ProcessGroup* group, absl:
     }
   }
   if (first.ok()) return values;
-  if (others == 0) return first;
-  return absl::Status(first.code(), absl::StrCat(first.message(), "; and ", others, " more"));
+  if (others > 0) first = absl::Status(first.code(), absl::StrCat(first.message(), "; and ", others, " more"));
+  if (own.ok()) launch::NoteErrorOfAnotherRank(first);
+  return first;
 }
 
 absl::Status Agree(ProcessGroup* group, absl::string_view call, const absl::Status& own) {

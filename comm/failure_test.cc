@@ -3,7 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -127,6 +130,55 @@ TEST(Failure, AbortIsToldToTheOtherRanksAndEndsWaits) {
   EXPECT_EQ(work.Wait(), absl::ResourceExhaustedError("rank 0: barrier #0: disk full"));
   EXPECT_EQ(rank.group->failure(), absl::ResourceExhaustedError("disk full"));
   EXPECT_THAT(rank.watch->notes, ElementsAre("begin 0 barrier", "abort disk full"));
+}
+
+// What this process tells its launcher during the test.
+class LaunchedFailure : public ::testing::Test {
+ protected:
+  void SetUp() override { setenv("LOCKSTEP_ERROR_FILE", path_.c_str(), 1); }
+  void TearDown() override { unsetenv("LOCKSTEP_ERROR_FILE"); }
+  std::string Told() const {
+    std::ifstream file(path_);
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+  const std::string path_ =
+      absl::StrCat(getenv("TEST_TMPDIR"), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(LaunchedFailure, IsNotedWhereAnotherRankIsToBlame) {
+  Lonely rank;
+  rank.watch->cause = kDeath;
+  rank.hub.Leave(1, "it is gone");
+  EXPECT_FALSE(rank.group->Barrier().ok());
+  EXPECT_THAT(Told(), HasSubstr("LOCKSTEP1 told "));
+}
+
+TEST_F(LaunchedFailure, IsNotedWhereNobodyKnowsWhyAConnectionBroke) {
+  Lonely rank;
+  rank.hub.Leave(1, "it is gone");
+  EXPECT_FALSE(rank.group->Barrier().ok());
+  EXPECT_THAT(Told(), HasSubstr("LOCKSTEP1 told "));
+}
+
+TEST_F(LaunchedFailure, IsNotNotedWhereThisRankGaveUp) {
+  Lonely rank(absl::Seconds(60));
+  rank.group->Abort(absl::ResourceExhaustedError("disk full"));
+  EXPECT_FALSE(rank.group->Barrier().ok());
+  EXPECT_EQ(Told(), "");
+}
+
+TEST_F(LaunchedFailure, IsNotNotedWhereThisRankLeaves) {
+  const auto state = std::make_shared<internal::GroupState>(internal::GroupState::Options());
+  state->Close();
+  state->LearnFailure(absl::UnavailableError("rank 0 (host a, pid 7) left the group after barrier #0"));
+  EXPECT_EQ(Told(), "");
+}
+
+TEST_F(LaunchedFailure, IsNotNotedWhereTheWatchTellsThisRanksOwnError) {
+  internal::GroupState state((internal::GroupState::Options()));
+  state.NoteOwnError(absl::InternalError("no memory left"));
+  state.LearnFailure(absl::InternalError("no memory left"));
+  EXPECT_EQ(Told(), "");
 }
 
 TEST(Failure, InDetailEachCollectiveIsAgreedOnFirst) {

@@ -8,6 +8,7 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/backend_status.h"
+#include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm::internal {
 
@@ -29,10 +30,26 @@ absl::Status GroupState::failure() const {
   return first_;
 }
 
-void GroupState::Fail(const absl::Status& cause) {
+void GroupState::Fail(const absl::Status& cause) { FailAs(cause, /*may_be_of_another_rank=*/false); }
+
+void GroupState::LearnFailure(const absl::Status& cause) { FailAs(cause, /*may_be_of_another_rank=*/true); }
+
+void GroupState::NoteOwnError(const absl::Status& error) {
+  absl::MutexLock lock(&mutex_);
+  if (own_error_.ok()) own_error_ = error;
+}
+
+// A connection that broke, or a wait that took too long, is about other ranks, whoever saw it first.
+bool GroupState::IsOfAnotherRankLocked(const absl::Status& cause) const {
+  if (closing_) return false;
+  return cause.message() != own_error_.message() || absl::IsUnavailable(cause) || absl::IsDeadlineExceeded(cause);
+}
+
+void GroupState::FailAs(const absl::Status& cause, bool may_be_of_another_rank) {
   {
     absl::MutexLock lock(&mutex_);
     if (!first_.ok()) return;
+    if (may_be_of_another_rank && IsOfAnotherRankLocked(cause)) launch::NoteFailureOfAnotherRank();
     first_ = cause;
     failed_.store(true, std::memory_order_release);
   }
@@ -62,6 +79,10 @@ void GroupState::Abort(const absl::Status& cause) {
 }
 
 void GroupState::Close() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
   for (const auto& backend : backends()) {
     if (failed()) break;
     try {
@@ -89,7 +110,7 @@ absl::Status GroupState::Agree(const Call& call, const std::string& arguments) {
   if (!arguments.empty()) absl::StrAppend(&fingerprint, ", ", arguments);
   const absl::Status status = watch_->Agree(call.sequence, fingerprint, absl::Now() + timeout());
   if (status.ok()) return status;
-  Fail(status);
+  LearnFailure(status);
   return Annotate(failure(), NameOf(call));
 }
 
@@ -113,13 +134,17 @@ absl::Status GroupState::FirstCause(const std::string& name) const {
 
 absl::Status GroupState::Explain(const Call& call, const absl::Status& error) {
   const std::string name = NameOf(call);
-  if (!failed()) Fail(CauseOf(call, Annotate(error, name)));
+  const absl::Status own = Annotate(error, name);
+  NoteOwnError(own);
+  if (!failed()) LearnFailure(CauseOf(call, own));
   return FirstCause(name);
 }
 
 absl::Status GroupState::ExplainNamed(const Call& call, const absl::Status& error) {
   const std::string name = NameOf(call);
-  if (!failed()) Fail(watch_ ? watch_->Explain(Annotate(error, name)) : Annotate(error, name));
+  const absl::Status own = Annotate(error, name);
+  NoteOwnError(own);
+  if (!failed()) LearnFailure(watch_ ? watch_->Explain(own) : own);
   return FirstCause(name);
 }
 

@@ -61,6 +61,14 @@ class GroupState {
   // Makes `cause` the group's failure and aborts the backends; does nothing if there is one already.
   void Fail(const absl::Status& cause);
 
+  // The same for a cause that the watch told, or an error seen in a call. Unless it is this rank's own error, or the
+  // group is being closed, the launcher is told that another rank is to blame (tools/launch/report.h), before anybody
+  // can learn of the failure from this group.
+  void LearnFailure(const absl::Status& cause);
+
+  // An error of this rank that the watch may make the group's failure.
+  void NoteOwnError(const absl::Status& error);
+
   // Fail(), telling the other ranks too where there is a watch.
   void Abort(const absl::Status& cause);
 
@@ -97,6 +105,8 @@ class GroupState {
   void AbortBackends();
   absl::Status CauseOf(const Call& call, const absl::Status& error);
   absl::Status FirstCause(const std::string& name) const;
+  void FailAs(const absl::Status& cause, bool may_be_of_another_rank);
+  bool IsOfAnotherRankLocked(const absl::Status& cause) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   std::shared_ptr<GroupWatch> watch_;
@@ -105,6 +115,8 @@ class GroupState {
   std::atomic<bool> failed_{false};
   mutable absl::Mutex mutex_;
   absl::Status first_ ABSL_GUARDED_BY(mutex_);
+  absl::Status own_error_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends_ ABSL_GUARDED_BY(mutex_);
 };
 

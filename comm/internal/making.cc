@@ -82,7 +82,7 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const Making& making, cons
   watch.deadline = absl::Now() + making.timeout;
   // Weak: a group that is destroyed destroys its watch, which waits for this.
   watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
-    if (const auto group = weak.lock()) group->Fail(cause);
+    if (const auto group = weak.lock()) group->LearnFailure(cause);
   };
   LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(std::move(watch)));
   return std::make_shared<WatchOfGroup>(std::move(made));
@@ -132,7 +132,10 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Ma
   LOCKSTEP_ASSIGN_OR_RETURN(const auto watch, MakeWatch(*making, options, context.ranks, state));
   state->SetWatch(watch);
   auto backends = MakeBackends(choices, context, options.backend_store);
-  if (!backends.ok()) return watch ? watch->Explain(backends.status()) : backends.status();
+  if (!backends.ok()) {
+    state->NoteOwnError(backends.status());
+    return watch ? watch->Explain(backends.status()) : backends.status();
+  }
   Inform(*making, context, choices, options.announce);
   GroupParts parts;
   parts.state = state;

@@ -29,8 +29,8 @@ struct RankFailure {
 std::optional<RankFailure> FirstFailure(const absl::Status& status);
 
 // What a launching program's main should return: 0 for OK, the failed rank's exit code, 128 + signal if a signal ended
-// the rank or the launcher was told to stop by one, 127 and 126 for a program that is not found or not executable (as
-// shells have it), else 1.
+// the rank or the launcher was told to stop by one, else 1. 127 and 126 are kept for a program that is not found or
+// cannot be executed, as shells have it: where a rank itself exited with one of these, 1.
 int ExitCode(const absl::Status& status);
 
 }  // namespace lockstep::launch

@@ -6,4 +6,8 @@ namespace lockstep::launch {
 
 bool ReportError(const absl::Status& status) { return !status.ok() && internal::WriteReport(status); }
 
+void NoteFailureOfAnotherRank() { internal::WriteTold(); }
+
+void NoteErrorOfAnotherRank(const absl::Status& status) { internal::WriteHeard(status.message()); }
+
 }  // namespace lockstep::launch

@@ -23,6 +23,15 @@ namespace lockstep::launch {
 // memory. Thread-safe.
 bool ReportError(const absl::Status& status);
 
+// Tells the launcher that this process's group has failed because of another rank. However this process fails from now
+// on (by a report, an exit code, or an exception that nobody catches), that is a consequence, and the launcher looks
+// for the cause elsewhere. comm's process groups call it. Blocks for one write to a file in memory. Thread-safe.
+void NoteFailureOfAnotherRank();
+
+// The same for one error, which this process may survive: if it fails by an error whose message has that of `status` in
+// it, it is another rank's.
+void NoteErrorOfAnotherRank(const absl::Status& status);
+
 }  // namespace lockstep::launch
 
 #endif  // LOCKSTEP_TOOLS_LAUNCH_REPORT_H_

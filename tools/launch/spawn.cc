@@ -92,13 +92,37 @@ absl::StatusOr<std::vector<std::string>> CommandLine() {
 // LibTorch's exceptions have their C++ stack after the message.
 absl::string_view WithoutStack(absl::string_view what) { return what.substr(0, what.find("\nException raised from ")); }
 
+// The exception that is being handled.
+absl::Status ExceptionStatus(absl::string_view kind) {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat(kind, ": ", WithoutStack(e.what())));
+  } catch (...) {
+    return absl::InternalError(absl::StrCat(kind, " that is no std::exception"));
+  }
+}
+
+std::terminate_handler earlier_terminate_handler = nullptr;
+
+[[noreturn]] void ReportAndTerminate() {
+  const bool threw = std::current_exception() != nullptr;
+  ReportError(threw ? ExceptionStatus("uncaught exception") : absl::InternalError("std::terminate was called"));
+  if (earlier_terminate_handler != nullptr) earlier_terminate_handler();
+  std::abort();
+}
+
+// An exception in another thread, or in a function that must not throw, does not come back to Run().
+void ReportUncaughtExceptions() {
+  if (std::get_terminate() != ReportAndTerminate) earlier_terminate_handler = std::set_terminate(ReportAndTerminate);
+}
+
 absl::Status Run(const std::function<absl::Status(int)>& fn, int local_rank) {
+  ReportUncaughtExceptions();
   try {
     return fn(local_rank);
-  } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat("exception: ", WithoutStack(e.what())));
   } catch (...) {
-    return absl::InternalError("an exception that is no std::exception");
+    return ExceptionStatus("exception");
   }
 }
 
@@ -123,6 +147,8 @@ void TakeProgramsName() {
   std::exit(status.ok() ? 0 : 1);
 }
 
+void PrintToStderr(const absl::Status& status) { fprintf(stderr, "%s\n", std::string(status.message()).c_str()); }
+
 absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> argv, CommandLine());
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
@@ -133,6 +159,8 @@ absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& 
   launch.master_addr = options.master_addr;
   launch.master_port = options.master_port;
   launch.grace = options.grace;
+  launch.failure_grace = options.failure_grace;
+  launch.on_failure = options.on_failure ? options.on_failure : PrintToStderr;
   launch.environment = options.environment;
   launch.environment[internal::kSpawnCallVariable] = absl::StrCat(getpid(), " ", key);
   launch.environment[internal::kSpawnResultsVariable] = EncodeResults();

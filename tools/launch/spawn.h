@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,15 @@ struct SpawnOptions {
   std::string master_addr;
   int master_port = 0;
   absl::Duration grace = absl::Seconds(2);
+  std::optional<absl::Duration> failure_grace;
   std::map<std::string, std::string> environment;
   // Tells this call from others where ranks may come by fewer calls than their parent did, as when `arguments` selects
   // one test.
   std::string name;
   // Added to the command line of the ranks.
   std::vector<std::string> arguments;
+  // As in LaunchOptions; where there is none, the message is printed to stderr.
+  std::function<void(const absl::Status&)> on_failure;
 };
 
 // Runs fn(local rank) in `nprocs` new processes and blocks until all have ended. Each is this program, started anew
@@ -44,7 +48,7 @@ struct SpawnOptions {
 //
 // So what comes before Spawn runs 1 + nprocs times: it must lead to Spawn by the same way every time, and must not
 // touch what only one process may (write files, bind ports, start GPU work). A rank that ends without having run fn to
-// its end has failed, even with code 0.
+// its end has failed, even with code 0. An exception that ends a rank's process is told to the parent, too.
 //
 // Ranks have Launch's environment and guarantees. With one node and no master_port, rank 0 inherits the socket that
 // already listens at MASTER_PORT, named by $LOCKSTEP_MASTER_LISTEN_FD.

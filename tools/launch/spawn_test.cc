@@ -5,11 +5,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -116,6 +118,20 @@ TEST(Spawn, AnExceptionIsTheRanksError) {
   const absl::Status status = Spawn(1, thrown, ThisTest());
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* exited with code 1: exception: shapes differ"));
+}
+
+TEST(Spawn, AnExceptionInAnotherThreadIsTold) {
+  const absl::Status status = Spawn(
+      1,
+      [](int) {
+        const rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        std::thread([] { throw std::runtime_error("the disk is full"); }).join();
+        return absl::OkStatus();
+      },
+      ThisTest());
+  EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* was killed by signal 6 \\(SIGABRT\\): uncaught exception: the "
+                                            "disk is full"));
 }
 
 TEST(Spawn, TheFirstReportOfARankStands) {

@@ -1,8 +1,11 @@
 #include "lockstep/tools/launch/supervisor.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -34,6 +37,10 @@ constexpr int64_t kMillisecond = 1000000;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // How long a truer cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
 constexpr absl::Duration kSettle = absl::Milliseconds(100);
+// The same where every failure known is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
+constexpr absl::Duration kTruerCauseWait = absl::Seconds(5);
+// Within this time most ranks end that are told to, and one line at the end tells all.
+constexpr absl::Duration kQuietEnd = absl::Seconds(1);
 // A process that SIGKILL does not end is stuck in the kernel; say so rather than hang with it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
 
@@ -46,6 +53,11 @@ int PollTimeout(int64_t deadline) {
   if (deadline == kNever) return -1;
   const int64_t left = (deadline - MonotonicNanos() + kMillisecond - 1) / kMillisecond;
   return static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
+}
+
+// Errors of these codes say that somebody was gone or did not answer: most likely another rank.
+bool IsAboutOthers(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
 }
 
 // The process side of outcomes_[local rank].
@@ -66,13 +78,17 @@ class Supervisor {
   absl::StatusOr<internal::MasterSocket> ChooseMaster() const;
 
   bool Running() const;
+  bool MayLearnMore(int64_t deadline) const;
   void WaitForEvent(int64_t deadline);
+  void NoteEnds();
   void NoteSignal(int signal);
   void NoteEnd(int i);
   void NoteReport(int i);
   void WaitForVerdict();
 
-  void EndGroups(int signal);
+  void EndGroups(int signal, absl::Duration grace, const Outcome* cause);
+  void KillStopped();
+  std::vector<pid_t> Groups() const;
   void SignalGroups(int signal);
   bool WaitUntilGone(int64_t deadline, int signals_allowed);
   void Reap();
@@ -83,18 +99,25 @@ class Supervisor {
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
   std::vector<UniqueFd> strays_;   // what the ranks have started and left behind
-  int stop_signal_ = 0;            // the first one that this process got
+  UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
+  int64_t told_to_end_ns_ = 0;
+  int stop_signal_ = 0;  // the first one that this process got
   int signals_seen_ = 0;
   absl::Duration patience_;  // how long the ranks had before SIGKILL
 };
 
+bool Supervisor::MayLearnMore(int64_t deadline) const {
+  return Running() && stop_signal_ == 0 && MonotonicNanos() < deadline;
+}
+
 // Returns when all ranks have ended, when one has failed and a truer cause has had its time to show, or when a signal
 // has come.
 void Supervisor::WaitForVerdict() {
-  while (Running() && stop_signal_ == 0 && FirstCause(outcomes_) == nullptr) WaitForEvent(kNever);
+  while (MayLearnMore(kNever) && FirstCause(outcomes_) == nullptr) WaitForEvent(kNever);
   if (FirstCause(outcomes_) == nullptr) return;
-  const int64_t deadline = After(kSettle);
-  while (Running() && stop_signal_ == 0 && MonotonicNanos() < deadline) WaitForEvent(deadline);
+  const int64_t settled = After(kSettle), last = After(kTruerCauseWait);
+  while (MayLearnMore(settled)) WaitForEvent(settled);
+  while (MayLearnMore(last) && TruerCauseMayCome(outcomes_)) WaitForEvent(last);
 }
 
 absl::Status Supervisor::Run() {
@@ -104,11 +127,17 @@ absl::Status Supervisor::Run() {
   const Outcome* cause = FirstCause(outcomes_);
   // A scheduler that ends a job signals launcher and ranks alike.
   const bool stopped = stop_signal_ != 0 && (cause == nullptr || cause->end.signal == stop_signal_);
-  EndGroups(stopped ? stop_signal_ : SIGTERM);
+  if (stopped) {
+    EndGroups(stop_signal_, options_.grace, nullptr);
+  } else {
+    EndGroups(SIGTERM, options_.failure_grace.value_or(options_.grace), cause);
+  }
   Reap();
   if (!started.ok()) return started;
   if (stopped) return internal::StoppedStatus(stop_signal_, outcomes_, patience_);
-  return cause == nullptr ? absl::OkStatus() : internal::FailureStatus(*cause, outcomes_, patience_);
+  if (cause == nullptr) return absl::OkStatus();
+  // A rank may have had its own error reported, and no time to end before it was told to.
+  return internal::FailureStatus(*FirstCause(outcomes_), outcomes_, patience_);
 }
 
 absl::StatusOr<internal::MasterSocket> Supervisor::ChooseMaster() const {
@@ -121,6 +150,8 @@ absl::StatusOr<internal::MasterSocket> Supervisor::ChooseMaster() const {
 }
 
 absl::Status Supervisor::StartAll() {
+  ends_ = internal::AboveStdio(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
+  if (!ends_.valid()) return absl::ResourceExhaustedError(absl::StrCat("launch: no epoll: ", strerror(errno)));
   internal::ProcessSpec program;
   program.path = options_.executable;
   program.argv = argv_;
@@ -156,6 +187,10 @@ absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, const i
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   spec.environment = internal::ChangedEnvironment(variables);
   LOCKSTEP_ASSIGN_OR_RETURN(rank.process, internal::StartProcess(spec));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = ranks_.size();
+  epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
   Outcome outcome;
   outcome.end.local_rank = place.local_rank;
   outcome.end.rank = place.node_rank * place.nproc_per_node + place.local_rank;
@@ -171,17 +206,24 @@ bool Supervisor::Running() const {
 
 // Returns when a rank or a stray has ended, a signal has come, or at the deadline.
 void Supervisor::WaitForEvent(int64_t deadline) {
-  std::vector<pollfd> fds = {{relay_->fd(), POLLIN, 0}};
-  for (int i = 0; i < ranks_.size(); ++i) {
-    if (!outcomes_[i].ended) fds.push_back({ranks_[i].process.pidfd.get(), POLLIN, 0});
-  }
+  std::vector<pollfd> fds = {{relay_->fd(), POLLIN, 0}, {ends_.get(), POLLIN, 0}};
   for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
   if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
   while (const int signal = relay_->Take()) NoteSignal(signal);
-  for (int i = 0; i < ranks_.size(); ++i) {
-    if (!outcomes_[i].ended && internal::HasEnded(ranks_[i].process.pidfd)) NoteEnd(i);
-  }
+  NoteEnds();
   strays_.erase(std::remove_if(strays_.begin(), strays_.end(), internal::HasEnded), strays_.end());
+}
+
+// An epoll lists descriptors in the order in which they became ready. So of ranks that ended before this process came
+// to look, the one that ended first is noted first.
+void Supervisor::NoteEnds() {
+  std::vector<epoll_event> events(ranks_.size());
+  const int ready = events.empty() ? 0 : epoll_wait(ends_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    const int rank = static_cast<int>(events[i].data.u64);
+    epoll_ctl(ends_.get(), EPOLL_CTL_DEL, ranks_[rank].process.pidfd.get(), nullptr);
+    NoteEnd(rank);
+  }
 }
 
 void Supervisor::NoteSignal(int signal) {
@@ -216,26 +258,56 @@ void Supervisor::NoteReport(int i) {
     outcome.failed = true;
     outcome.end.message = "it ended before its work did";
   }
+  outcome.consequence = outcome.failed && internal::WasTold(ranks_[i].report);
   if (!report || !outcome.failed || report->code == absl::StatusCode::kOk) return;
   outcome.code = report->code;
   outcome.end.message = report->message;
-  if (report->time_ns > 0) outcome.time_ns = std::min(outcome.time_ns, report->time_ns);
+  const int64_t said_ns = report->time_ns > 0 ? report->time_ns : outcome.time_ns;
+  outcome.consequence = report->consequence || IsAboutOthers(report->code);
+  outcome.reported_before = outcome.told_to_end && !outcome.consequence && said_ns < told_to_end_ns_;
+  outcome.time_ns = std::min(outcome.time_ns, said_ns);
 }
 
 void Supervisor::SignalGroups(int signal) {
   for (const Rank& rank : ranks_) kill(-rank.process.pid, signal);
 }
 
-void Supervisor::EndGroups(int signal) {
+void Supervisor::EndGroups(int signal, absl::Duration grace, const Outcome* cause) {
+  NoteEnds();
   for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
-  const int64_t start = MonotonicNanos();
+  told_to_end_ns_ = MonotonicNanos();
+  const int64_t deadline = After(grace);
+  const int signals_seen = signals_seen_;
   SignalGroups(signal);
-  if (WaitUntilGone(After(options_.grace), signals_seen_)) return;
-  patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - start), absl::Milliseconds(10));
-  for (Outcome& outcome : outcomes_) outcome.needed_kill = !outcome.ended;
+  KillStopped();
+  const bool announces = cause != nullptr && options_.on_failure && grace > kQuietEnd;
+  if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
+  if (announces) {
+    if (Running() && signals_seen_ == signals_seen)
+      options_.on_failure(internal::EarlyFailureStatus(*cause, outcomes_, grace));
+    if (WaitUntilGone(deadline, signals_seen)) return;
+  }
+  patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - told_to_end_ns_), absl::Milliseconds(10));
+  for (Outcome& outcome : outcomes_) outcome.needed_kill |= !outcome.ended;
   SignalGroups(SIGKILL);
   if (WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) return;
   for (Outcome& outcome : outcomes_) outcome.outlived_kill = !outcome.ended;
+}
+
+// A stopped process would handle its signal only when somebody continued it.
+void Supervisor::KillStopped() {
+  for (const pid_t pid : internal::StoppedMembers(Groups())) {
+    for (Outcome& outcome : outcomes_) {
+      if (outcome.end.pid == pid) outcome.stopped = outcome.needed_kill = true;
+    }
+    kill(pid, SIGKILL);
+  }
+}
+
+std::vector<pid_t> Supervisor::Groups() const {
+  std::vector<pid_t> groups;
+  for (const Rank& rank : ranks_) groups.push_back(rank.process.pid);
+  return groups;
 }
 
 // Whether every rank and all they have started ended before the deadline and before more than `signals_allowed` signals
@@ -246,9 +318,7 @@ bool Supervisor::WaitUntilGone(int64_t deadline, int signals_allowed) {
       if (MonotonicNanos() >= deadline || signals_seen_ > signals_allowed) return false;
       WaitForEvent(deadline);
     }
-    std::vector<pid_t> groups;
-    for (const Rank& rank : ranks_) groups.push_back(rank.process.pid);
-    strays_ = internal::LiveMembers(groups);
+    strays_ = internal::LiveMembers(Groups());
   } while (!strays_.empty());
   return true;
 }

@@ -8,7 +8,9 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_SUPERVISOR_H_
 #define LOCKSTEP_TOOLS_LAUNCH_SUPERVISOR_H_
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,12 @@ struct LaunchOptions {
   int master_port = 0;      // rank 0's store listens here; 0, with one node only: a free port is chosen
   std::string run_id = "none";
   absl::Duration grace = absl::Seconds(2);         // from SIGTERM to SIGKILL
+  std::optional<absl::Duration> failure_grace;     // the same after a rank has failed; else as `grace`
   std::map<std::string, std::string> environment;  // set in every rank, over what is set for it anyway
+
+  // Called once, by the calling thread, when a rank has failed and the others have not ended a second after they were
+  // told to: with a status such as Launch will return, whose message says whom it waits for and how long.
+  std::function<void(const absl::Status&)> on_failure;
 
   // The file to execute; empty: argv[0], looked up in $PATH as a shell does.
   std::string executable;
@@ -45,11 +52,13 @@ struct LaunchOptions {
 // nproc_per_node + local rank), this process's working directory, stdout and stderr, no stdin, and a session and
 // process group of its own.
 //
-// When a rank fails, every group, and so what the ranks have started, gets SIGTERM, and after `grace` SIGKILL. The
-// status is one line that names the first cause. To find it, 100 ms are waited after the first failure, and a rank
-// killed by a signal comes before one that exited, as peers exit within milliseconds of another rank's death; then the
-// earliest counts. After success too, whatever still runs in a rank's group is ended, so nothing is left in any case,
-// except what has moved to a session of its own.
+// When a rank fails, every group, and so what the ranks have started, gets SIGTERM, and after `failure_grace` SIGKILL;
+// processes that are stopped, which SIGTERM does not reach, get SIGKILL at once. The status is one line that names the
+// first cause. To find it, 100 ms are waited after the first failure; then the earliest counts, with two exceptions. A
+// rank killed by a signal comes before those that exited, as peers exit within milliseconds of another rank's death.
+// And a rank that fails because its group failed, as comm's process groups note (report.h), comes after all others: if
+// nothing else is known, a truer cause is waited for, up to 5 s, while ranks still run. After success too, whatever
+// still runs in a rank's group is ended, so nothing is left in any case, except what has moved to a session of its own.
 //
 // SIGINT, SIGTERM and SIGHUP to this process are passed to the ranks, unless this process ignores them; then comes
 // `grace`, then SIGKILL; a second signal brings SIGKILL at once. SIGUSR1 and SIGUSR2, by which schedulers ask a program

@@ -168,8 +168,8 @@ TEST_F(LaunchTest, TheEarlierReportIsTheCause) {
   const absl::Status status = Run(R"(report() { printf 'LOCKSTEP1 9 %s 200\n%s' "$1" "$2" > $LOCKSTEP_ERROR_FILE; }
       [ $RANK = 0 ] && { report 2000 'connection closed by peer'; exit 1; }
       report 1000 'no such data set'; sleep 0.05; exit 1)");
-  EXPECT_THAT(Message(status),
-              MatchesRegex("rank 1 .* exited with code 1: no such data set; the other rank failed too"));
+  EXPECT_THAT(Message(status), MatchesRegex("rank 1 .* exited with code 1: no such data set; the other rank failed "
+                                            "too; rank 0: connection closed by peer"));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -253,16 +253,107 @@ TEST_F(LaunchTest, LaunchesInSeveralThreadsAreIndependent) {
 
 TEST_F(LaunchTest, AProgramThatCannotBeExecutedIsNamed) {
   options_.nproc_per_node = 2;
-  const auto launch = [&](const std::string& program) { return Launch({program}, options_); };
-  EXPECT_EQ(launch("no-such-program"), absl::NotFoundError("program \"no-such-program\" not found in PATH"));
-  EXPECT_EQ(launch("./no-such-program"), absl::NotFoundError("program \"./no-such-program\" not found"));
-  EXPECT_EQ(launch(""), absl::NotFoundError("program \"\" not found in PATH"));
-  EXPECT_EQ(launch(folder_),
-            absl::PermissionDeniedError(absl::StrCat("program \"", folder_, "\" is not an executable file")));
+  // The message is that of the status, whose code and exit code are the other two.
+  const auto expect = [&](const std::string& program, const std::string& message, absl::StatusCode code,
+                          int exit_code) {
+    const absl::Status status = Launch({program}, options_);
+    EXPECT_EQ(status.message(), message);
+    EXPECT_EQ(status.code(), code);
+    EXPECT_EQ(ExitCode(status), exit_code);
+  };
+  constexpr auto kNotFound = absl::StatusCode::kNotFound, kDenied = absl::StatusCode::kPermissionDenied;
+  expect("no-such-program", "program \"no-such-program\" not found in PATH", kNotFound, 127);
+  expect("./no-such-program", "program \"./no-such-program\" not found", kNotFound, 127);
+  expect("", "program \"\" not found in PATH", kNotFound, 127);
+  expect("./a\nb\x1b[2J", "program \"./a\\nb\\x1b[2J\" not found", kNotFound, 127);
+  expect(folder_, absl::StrCat("program \"", folder_, "\" is not an executable file"), kDenied, 126);
   const std::string text = folder_ + "text";
   ASSERT_EQ(Run("echo hello > $D/text; chmod +x $D/text"), absl::OkStatus());
-  EXPECT_EQ(launch(text),
-            absl::PermissionDeniedError(absl::StrCat("program \"", text, "\" cannot be started: Exec format error")));
+  expect(text, absl::StrCat("program \"", text, "\" cannot be started: Exec format error"), kDenied, 126);
+}
+
+TEST_F(LaunchTest, ARanksOwnCode127IsNoMissingProgram) {
+  for (const char* code : {"126", "127"}) {
+    const absl::Status status = Run(absl::StrCat("exit ", code));
+    EXPECT_THAT(Message(status), MatchesRegex(absl::StrCat("rank 0 .* exited with code ", code)));
+    EXPECT_EQ(ExitCode(status), 1);
+  }
+}
+
+TEST_F(LaunchTest, AStoppedRankIsKilledAtOnce) {
+  options_.nproc_per_node = 2;
+  options_.grace = absl::Minutes(1);
+  const absl::Status status = Run(R"([ $RANK = 0 ] && { echo $$ > $D/0; kill -STOP $$; exit 0; }
+      while ! grep -q ") T" /proc/$(cat $D/0)/stat; do sleep 0.01; done; exit 5)");
+  EXPECT_THAT(Message(status), MatchesRegex("rank 1 .* exited with code 5; the other rank was ended by SIGKILL; rank 0 "
+                                            "\\(pid [0-9]+\\) was stopped"));
+  EXPECT_LT(took_, absl::Seconds(3));
+}
+
+TEST_F(LaunchTest, AStoppedRankIsKilledAtOnceWhenAStopIsAskedFor) {
+  options_.grace = absl::Minutes(1);
+  std::thread killer([&] {
+    const pid_t rank = AwaitPid(folder_ + "0");
+    testing::Eventually([&] { return absl::StrContains(ReadFile(absl::StrCat("/proc/", rank, "/stat")), ") T"); });
+    kill(getpid(), SIGTERM);
+  });
+  const absl::Status status = Run("echo $$ > $D/0; kill -STOP $$");
+  killer.join();
+  EXPECT_THAT(Message(status), MatchesRegex("the launcher received signal 15 \\(SIGTERM\\); 1 rank was ended by "
+                                            "SIGKILL; rank 0 \\(pid [0-9]+\\) was stopped"));
+  EXPECT_LT(took_, absl::Seconds(3));
+}
+
+TEST_F(LaunchTest, AFailureHasAGraceOfItsOwnAndIsToldWhileOthersEnd) {
+  options_.nproc_per_node = 2;
+  options_.grace = absl::Minutes(1);
+  options_.failure_grace = absl::Milliseconds(1500);
+  std::string told;
+  absl::Time told_at;
+  options_.on_failure = [&](const absl::Status& status) {
+    told = Message(status);
+    told_at = absl::Now();
+    EXPECT_EQ(FirstFailure(status)->rank, 1);
+  };
+  const absl::Time start = absl::Now();
+  const absl::Status status = Run(R"([ $RANK = 1 ] && { while [ ! -s $D/0 ]; do sleep 0.01; done; exit 3; }
+      trap '' TERM; echo $$ > $D/0; while :; do sleep 1; done)");
+  EXPECT_THAT(told, MatchesRegex("rank 1 .* exited with code 3; waiting up to 1.5s for rank 0 to end"));
+  EXPECT_LT(told_at - start, absl::Seconds(2));
+  EXPECT_THAT(Message(status),
+              MatchesRegex("rank 1 .* exited with code 3; the other rank was ended by SIGKILL after .*"));
+  EXPECT_LT(took_, absl::Seconds(5));
+}
+
+TEST_F(LaunchTest, AnErrorReportedBeforeTheEndIsTheCauseThoughItsRankIsSlowToEnd) {
+  options_.nproc_per_node = 2;
+  // Code 14 is Unavailable. Rank 0 reported first, and is still busy when it is told to end.
+  const absl::Status status = Run(R"([ $RANK = 0 ] && { printf 'LOCKSTEP1 9 5 200\nno data' > $LOCKSTEP_ERROR_FILE
+      echo $$ > $D/0; exec sleep 60; }
+      while [ ! -s $D/0 ]; do sleep 0.01; done; exit 1)");
+  EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* failed: no data; the other rank failed too"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ExitCode(status), 1);
+}
+
+TEST_F(LaunchTest, AConsequenceIsNotTheCauseHoweverLateThatComes) {
+  options_.nproc_per_node = 2;
+  const absl::Status status = Run(R"([ $RANK = 0 ] && { while [ ! -s $D/1 ]; do sleep 0.01; done; sleep 0.5; exit 4; }
+      printf 'LOCKSTEP1 told 1\nLOCKSTEP1 14 5 200\nrank 0 left' > $LOCKSTEP_ERROR_FILE; echo $$ > $D/1; exit 1)");
+  EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* exited with code 4; the other rank failed too"));
+}
+
+TEST_F(LaunchTest, ARankThatWasWaitedForInVainIsNotWaitedForAgain) {
+  options_.nproc_per_node = 2;
+  const absl::Status status = Run(R"([ $RANK = 0 ] && exec sleep 60
+      printf 'LOCKSTEP1 told 1\nLOCKSTEP1 4 5 200\ntimed out' > $LOCKSTEP_ERROR_FILE; exit 1)");
+  EXPECT_THAT(Message(status), MatchesRegex("rank 1 .* exited with code 1: timed out; the other rank was ended"));
+  EXPECT_LT(took_, absl::Seconds(2));
+}
+
+TEST_F(LaunchTest, ARanksNameIsSaidOnce) {
+  EXPECT_THAT(Message(Run(R"(printf 'LOCKSTEP1 4 5 200\nrank 0: rank 0: no' > $LOCKSTEP_ERROR_FILE; exit 1)")),
+              MatchesRegex("rank 0 \\(local rank 0, pid [0-9]+\\) exited with code 1: no"));
 }
 
 TEST_F(LaunchTest, NoRankRunsOnWhenTheLastCannotBeStarted) {

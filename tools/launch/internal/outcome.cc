@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace lockstep::launch {
 namespace internal {
@@ -19,25 +20,47 @@ namespace {
 
 constexpr char kFailurePayload[] = "lockstep.launch/rank_failure";
 constexpr char kSignalPayload[] = "lockstep.launch/signal";
+constexpr char kNotExecutedPayload[] = "lockstep.launch/not_executed";
+
+// The exit codes of shells for programs that are not executable and not found.
+constexpr int kNotExecutable = 126, kNotFound = 127;
+
+// How many other ranks' own errors one line has.
+constexpr int kMostOthersErrors = 3;
 
 bool Before(const Outcome& a, const Outcome& b) {
   const auto order = [](const Outcome& o) {
-    return std::make_tuple(o.end.signal == 0 || o.end.signal == SIGABRT, o.time_ns, o.end.local_rank);
+    const bool killed = o.end.signal != 0 && o.end.signal != SIGABRT && o.end.signal != SIGPIPE;
+    return std::make_tuple(o.consequence, !killed, o.time_ns, o.end.local_rank);
   };
   return order(a) < order(b);
 }
 
-std::string Sentence(const RankFailure& end) {
-  const std::string who = absl::StrCat("rank ", end.rank, " (local rank ", end.local_rank, ", pid ", end.pid, ")");
-  const std::string how = end.signal != 0
-                              ? absl::StrCat(" was killed by signal ", end.signal, " (", SignalName(end.signal), ")")
-                              : absl::StrCat(" exited with code ", end.exit_code);
-  return absl::StrCat(who, how, end.message.empty() ? "" : ": ", end.message);
+bool FailedByItself(const Outcome& o) { return o.failed && (!o.told_to_end || o.reported_before); }
+
+// What the rank reported, without its own name, which the sentence has already.
+absl::string_view MessageOf(const RankFailure& end) {
+  absl::string_view message = end.message;
+  while (absl::ConsumePrefix(&message, absl::StrCat("rank ", end.rank, ": "))) {
+  }
+  return message;
+}
+
+std::string HowItEnded(const Outcome& o) {
+  if (o.told_to_end) return " failed";
+  if (o.end.signal == 0) return absl::StrCat(" exited with code ", o.end.exit_code);
+  return absl::StrCat(" was killed by signal ", o.end.signal, " (", SignalName(o.end.signal), ")");
+}
+
+std::string Sentence(const Outcome& o) {
+  const std::string who =
+      absl::StrCat("rank ", o.end.rank, " (local rank ", o.end.local_rank, ", pid ", o.end.pid, ")");
+  return absl::StrCat(who, HowItEnded(o), o.end.message.empty() ? "" : ": ", MessageOf(o.end));
 }
 
 struct Counts {
   int all = 0, failed_too = 0, ended = 0, killed = 0;
-  std::vector<std::string> outlived;
+  std::vector<std::string> stopped, outlived;
 };
 
 // Counts every outcome but `cause`, which may be null.
@@ -45,11 +68,13 @@ Counts CountOthers(const Outcome* cause, const std::vector<Outcome>& outcomes) {
   Counts counts;
   for (const Outcome& o : outcomes) {
     if (&o == cause) continue;
+    const std::string name = absl::StrCat("rank ", o.end.rank, " (pid ", o.end.pid, ")");
     ++counts.all;
-    counts.failed_too += o.failed && !o.told_to_end;
-    counts.ended += o.told_to_end;
-    counts.killed += o.needed_kill;
-    if (o.outlived_kill) counts.outlived.push_back(absl::StrCat("rank ", o.end.rank, " (pid ", o.end.pid, ")"));
+    counts.failed_too += FailedByItself(o);
+    counts.ended += o.told_to_end && !FailedByItself(o);
+    counts.killed += o.needed_kill && !FailedByItself(o);
+    if (o.stopped) counts.stopped.push_back(name);
+    if (o.outlived_kill) counts.outlived.push_back(name);
   }
   return counts;
 }
@@ -64,9 +89,28 @@ std::string ByKill(const Counts& counts, absl::Duration patience) {
   return absl::StrCat(", ", counts.killed, " of them ", after);
 }
 
-std::string Outlived(const Counts& counts) {
-  if (counts.outlived.empty()) return "";
-  return absl::StrCat("; SIGKILL did not end ", absl::StrJoin(counts.outlived, ", "));
+std::string StoppedAndOutlived(const Counts& counts) {
+  std::string text;
+  if (!counts.stopped.empty()) {
+    absl::StrAppend(&text, "; ", absl::StrJoin(counts.stopped, ", "), counts.stopped.size() == 1 ? " was" : " were",
+                    " stopped");
+  }
+  if (!counts.outlived.empty()) {
+    absl::StrAppend(&text, "; SIGKILL did not end ", absl::StrJoin(counts.outlived, ", "));
+  }
+  return text;
+}
+
+// "; rank 2: no space left": errors that are not the first and yet no consequence of it.
+std::string OthersErrors(const Outcome& cause, const std::vector<Outcome>& outcomes) {
+  std::string text;
+  int named = 0;
+  for (const Outcome& o : outcomes) {
+    const bool own = &o != &cause && FailedByItself(o) && !o.consequence && !o.end.message.empty();
+    if (!own || MessageOf(o.end) == MessageOf(cause.end) || named++ >= kMostOthersErrors) continue;
+    absl::StrAppend(&text, "; rank ", o.end.rank, ": ", MessageOf(o.end));
+  }
+  return text;
 }
 
 // "; the other rank was ended", "; of the other 3 ranks 1 failed too and 2 were ended".
@@ -86,7 +130,7 @@ std::string Others(const Counts& counts, absl::Duration patience) {
 // The last words of the lowest rank that had any: "; rank 0: saved".
 std::string LastWords(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
-    if (!outcome.end.message.empty()) return absl::StrCat("; rank ", outcome.end.rank, ": ", outcome.end.message);
+    if (!outcome.end.message.empty()) return absl::StrCat("; rank ", outcome.end.rank, ": ", MessageOf(outcome.end));
   }
   return "";
 }
@@ -95,11 +139,22 @@ std::string Encode(const RankFailure& f) {
   return absl::StrJoin(std::make_tuple(f.local_rank, f.rank, f.pid, f.exit_code, f.signal, f.message), " ");
 }
 
-std::optional<int> SignalOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kSignalPayload);
-  int signal;
-  if (!payload || !absl::SimpleAtoi(std::string(*payload), &signal)) return std::nullopt;
-  return signal;
+std::optional<int> NumberIn(const absl::Status& status, const char* payload_url) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(payload_url);
+  int number;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &number)) return std::nullopt;
+  return number;
+}
+
+// `sentence` about `cause`, with the cause's code.
+absl::Status StatusOf(const Outcome& cause, const std::string& sentence) {
+  RankFailure end = cause.end;
+  if (cause.told_to_end && end.signal != 0) end.signal = 0, end.exit_code = 1;  // the signal was ours
+  absl::StatusCode code = end.signal != 0 ? absl::StatusCode::kAborted : absl::StatusCode::kUnknown;
+  if (!end.message.empty() && cause.code != absl::StatusCode::kOk) code = cause.code;
+  absl::Status status(code, sentence);
+  status.SetPayload(kFailurePayload, absl::Cord(Encode(end)));
+  return status;
 }
 
 }  // namespace
@@ -112,20 +167,31 @@ std::string SignalName(int signal) {
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {
   const Outcome* first = nullptr;
   for (const Outcome& outcome : outcomes) {
-    if (!outcome.failed || outcome.told_to_end) continue;
+    if (!FailedByItself(outcome)) continue;
     if (first == nullptr || Before(outcome, *first)) first = &outcome;
   }
   return first;
 }
 
+bool TruerCauseMayCome(const std::vector<Outcome>& outcomes) {
+  const Outcome* cause = FirstCause(outcomes);
+  return cause != nullptr && cause->consequence && cause->code != absl::StatusCode::kDeadlineExceeded;
+}
+
 absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(&cause, outcomes);
-  const RankFailure& end = cause.end;
-  absl::StatusCode code = end.signal != 0 ? absl::StatusCode::kAborted : absl::StatusCode::kUnknown;
-  if (!end.message.empty() && cause.code != absl::StatusCode::kOk) code = cause.code;
-  absl::Status status(code, absl::StrCat(Sentence(end), Others(counts, patience), Outlived(counts)));
-  status.SetPayload(kFailurePayload, absl::Cord(Encode(end)));
-  return status;
+  return StatusOf(cause, absl::StrCat(Sentence(cause), Others(counts, patience), OthersErrors(cause, outcomes),
+                                      StoppedAndOutlived(counts)));
+}
+
+absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience) {
+  std::vector<std::string> running;
+  for (const Outcome& o : outcomes) {
+    if (!o.ended) running.push_back(absl::StrCat(o.end.rank));
+  }
+  return StatusOf(cause, absl::StrCat(Sentence(cause), OthersErrors(cause, outcomes), "; waiting up to ",
+                                      absl::FormatDuration(patience), " for ", running.size() == 1 ? "rank " : "ranks ",
+                                      absl::StrJoin(running, ", "), " to end"));
 }
 
 absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience) {
@@ -137,8 +203,14 @@ absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, abs
   }
   absl::Status status =
       absl::CancelledError(absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")", ranks,
-                                        Outlived(counts), LastWords(outcomes)));
+                                        StoppedAndOutlived(counts), LastWords(outcomes)));
   status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
+  return status;
+}
+
+absl::Status MarkNotExecuted(absl::Status status) {
+  status.SetPayload(kNotExecutedPayload,
+                    absl::Cord(absl::StrCat(absl::IsNotFound(status) ? kNotFound : kNotExecutable)));
   return status;
 }
 
@@ -161,14 +233,13 @@ std::optional<RankFailure> FirstFailure(const absl::Status& status) {
 
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
-  if (const std::optional<int> signal = internal::SignalOf(status)) return 128 + *signal;
-  if (const std::optional<RankFailure> failure = FirstFailure(status)) {
-    if (failure->signal != 0) return 128 + failure->signal;
-    return failure->exit_code > 0 ? failure->exit_code : 1;
-  }
-  if (absl::IsNotFound(status)) return 127;
-  if (absl::IsPermissionDenied(status)) return 126;
-  return 1;
+  if (const auto signal = internal::NumberIn(status, internal::kSignalPayload)) return 128 + *signal;
+  if (const auto code = internal::NumberIn(status, internal::kNotExecutedPayload)) return *code;
+  const std::optional<RankFailure> failure = FirstFailure(status);
+  if (!failure) return 1;
+  if (failure->signal != 0) return 128 + failure->signal;
+  const bool is_shells = failure->exit_code == internal::kNotExecutable || failure->exit_code == internal::kNotFound;
+  return failure->exit_code > 0 && !is_shells ? failure->exit_code : 1;
 }
 
 }  // namespace lockstep::launch

@@ -53,6 +53,36 @@ TEST(FirstCause, TakesAnAbortForAnExit) {
   EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
 }
 
+TEST(FirstCause, TakesABrokenPipeForAnExit) {
+  // Rank 1 exited; rank 0 wrote to it.
+  const std::vector<Outcome> outcomes = {Ended(0, -1, SIGPIPE, 13), Ended(1, 3, 0, 10)};
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
+}
+
+TEST(FirstCause, IsAConsequenceOnlyIfThereIsNothingElse) {
+  std::vector<Outcome> outcomes = {Ended(0, -1, SIGSEGV, 10), Ended(1, 1, 0, 20), Ended(2, 1, 0, 30)};
+  outcomes[0].consequence = outcomes[1].consequence = true;
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 2);
+  EXPECT_FALSE(TruerCauseMayCome(outcomes));
+  outcomes[2].consequence = true;
+  EXPECT_EQ(FirstCause(outcomes)->end.rank, 0);
+  EXPECT_TRUE(TruerCauseMayCome(outcomes));
+  outcomes[0].code = absl::StatusCode::kDeadlineExceeded;
+  EXPECT_FALSE(TruerCauseMayCome(outcomes));
+}
+
+TEST(FailureStatus, HasWhatOtherRanksFailedOfByThemselves) {
+  std::vector<Outcome> outcomes = {Ended(0, 1, 0, 1), Ended(1, 1, 0, 2), Ended(2, 1, 0, 3), Ended(3, 1, 0, 4)};
+  outcomes[0].end.message = outcomes[2].end.message = "the disk is full";
+  outcomes[1].end.message = "rank 1: no GPU";
+  outcomes[3].end.message = "rank 0 left";
+  outcomes[3].consequence = true;
+  EXPECT_EQ(
+      Line(outcomes),
+      "rank 0 (local rank 0, pid 4700) exited with code 1: the disk is full; the other 3 ranks failed too; rank 1: "
+      "no GPU");
+}
+
 TEST(FirstCause, IsNoRankThatWeEnded) {
   const std::vector<Outcome> outcomes = {EndedByUs(0), Ended(1, 3, 0, 2000)};
   EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
@@ -107,8 +137,10 @@ TEST(ExitCode, IsTheRanksOwnOrAShells) {
   EXPECT_EQ(code(Ended(0, 3, 0, 1)), 3);
   EXPECT_EQ(code(Ended(0, -1, SIGKILL, 1)), 137);
   EXPECT_EQ(ExitCode(StoppedStatus(SIGTERM, {}, absl::Seconds(2))), 143);
-  EXPECT_EQ(ExitCode(absl::NotFoundError("")), 127);
-  EXPECT_EQ(ExitCode(absl::PermissionDeniedError("")), 126);
+  EXPECT_EQ(ExitCode(MarkNotExecuted(absl::NotFoundError(""))), 127);
+  EXPECT_EQ(ExitCode(MarkNotExecuted(absl::PermissionDeniedError(""))), 126);
+  EXPECT_EQ(ExitCode(absl::NotFoundError("no such data set")), 1);
+  EXPECT_EQ(code(Ended(0, 127, 0, 1)), 1);
   EXPECT_EQ(ExitCode(absl::InternalError("")), 1);
 }
 

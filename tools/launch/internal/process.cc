@@ -16,6 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -83,9 +85,12 @@ void Reap(pid_t pid) {
 }
 
 absl::Status CannotStart(const ProcessSpec& spec, int error) {
-  const std::string message = absl::StrCat("program \"", spec.argv[0], "\" cannot be started: ", strerror(error));
-  if (error == ENOENT) return absl::NotFoundError(message);
-  if (error == EACCES || error == EPERM || error == ENOEXEC) return absl::PermissionDeniedError(message);
+  const std::string message =
+      absl::StrCat("program \"", Printable(spec.argv[0]), "\" cannot be started: ", strerror(error));
+  if (error == ENOENT) return MarkNotExecuted(absl::NotFoundError(message));
+  if (error == EACCES || error == EPERM || error == ENOEXEC) {
+    return MarkNotExecuted(absl::PermissionDeniedError(message));
+  }
   return absl::ResourceExhaustedError(message);
 }
 
@@ -145,9 +150,12 @@ absl::StatusOr<std::string> FindProgram(absl::string_view program) {
     if (IsExecutableFile(candidate)) return candidate;
     if (!program.empty() && access(candidate.c_str(), F_OK) == 0) denied = candidate;
   }
-  if (!denied.empty())
-    return absl::PermissionDeniedError(absl::StrCat("program \"", denied, "\" is not an executable file"));
-  return absl::NotFoundError(absl::StrCat("program \"", program, "\" not found", search ? " in PATH" : ""));
+  if (!denied.empty()) {
+    return MarkNotExecuted(
+        absl::PermissionDeniedError(absl::StrCat("program \"", Printable(denied), "\" is not an executable file")));
+  }
+  return MarkNotExecuted(
+      absl::NotFoundError(absl::StrCat("program \"", Printable(program), "\" not found", search ? " in PATH" : "")));
 }
 
 }  // namespace lockstep::launch::internal

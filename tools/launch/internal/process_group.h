@@ -18,6 +18,9 @@ bool HasEnded(const UniqueFd& pidfd);
 // that their numbers cannot belong to anybody else. Reads /proc: about 2 us for each process of the machine.
 std::vector<UniqueFd> LiveMembers(const std::vector<pid_t>& groups);
 
+// The processes of these groups, the leaders too, that are stopped: no signal but SIGKILL and SIGCONT reaches them.
+std::vector<pid_t> StoppedMembers(const std::vector<pid_t>& groups);
+
 }  // namespace lockstep::launch::internal
 
 #endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_GROUP_H_

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,13 +17,19 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/tools/launch/internal/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 constexpr char kMagic[] = "LOCKSTEP1 ";
+constexpr char kTold[] = "LOCKSTEP1 told ";
+constexpr char kHeard[] = "LOCKSTEP1 heard ";
+constexpr size_t kMaxHeard = 512;       // bytes of a text by which an error is known again
+constexpr size_t kMaxNotes = 64 << 10;  // of a program that hears of errors and goes on
 constexpr size_t kMaxFile = 256 << 10;  // a Python report carries its traceback
 
 void AppendUtf8(uint32_t rune, std::string* out) {
@@ -97,11 +102,62 @@ std::string TorchReport(absl::string_view message) {
                          quoted, quoted, time(nullptr));
 }
 
-bool WriteNewFile(const char* path, absl::string_view text) {
-  const UniqueFd fd(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  struct stat info;
-  if (!fd.valid() || fstat(fd.get(), &info) != 0 || info.st_size > 0) return false;
+bool Append(const UniqueFd& fd, absl::string_view text) {
   return write(fd.get(), text.data(), text.size()) == text.size();
+}
+
+UniqueFd OpenToAppend(const char* path) { return UniqueFd(open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600)); }
+
+std::string ReadAll(const UniqueFd& fd) {
+  std::string text(kMaxFile, '\0');
+  text.resize(std::max<ssize_t>(pread(fd.get(), text.data(), text.size(), 0), 0));
+  return text;
+}
+
+bool IsNote(absl::string_view line) { return absl::StartsWith(line, kTold) || absl::StartsWith(line, kHeard); }
+
+struct Notes {
+  int64_t told_ns = 0;  // the first time; 0: never
+  std::vector<std::string> heard;
+};
+
+Notes NotesIn(absl::string_view text) {
+  Notes notes;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    int64_t time_ns;
+    if (absl::ConsumePrefix(&line, kHeard)) notes.heard.emplace_back(line);
+    if (notes.told_ns == 0 && absl::ConsumePrefix(&line, kTold) && absl::SimpleAtoi(line, &time_ns)) {
+      notes.told_ns = time_ns;
+    }
+  }
+  return notes;
+}
+
+bool IsConsequence(const Report& report, const Notes& notes) {
+  if (notes.told_ns != 0 && (report.time_ns == 0 || notes.told_ns <= report.time_ns)) return true;
+  return std::any_of(notes.heard.begin(), notes.heard.end(),
+                     [&](const std::string& text) { return !text.empty() && absl::StrContains(report.message, text); });
+}
+
+std::string WithoutNotes(absl::string_view text) {
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (std::none_of(lines.begin(), lines.end(), IsNote)) return std::string(text);
+  lines.erase(std::remove_if(lines.begin(), lines.end(), IsNote), lines.end());
+  return std::string(absl::StripAsciiWhitespace(absl::StrJoin(lines, "\n")));
+}
+
+void WriteNote(absl::string_view note) {
+  const char* path = getenv(kErrorFileVariable);
+  if (path == nullptr) return;
+  const UniqueFd fd = OpenToAppend(path);
+  // A report's message ends without a line break.
+  if (fd.valid() && ReadAll(fd).size() < kMaxNotes) Append(fd, absl::StrCat("\n", note, "\n"));
+}
+
+// Only notes may be there before.
+bool WriteFirstReport(const char* path, absl::string_view text) {
+  const UniqueFd fd = OpenToAppend(path);
+  return fd.valid() && WithoutNotes(ReadAll(fd)).empty() && Append(fd, text);
 }
 
 }  // namespace
@@ -121,19 +177,19 @@ absl::StatusOr<UniqueFd> CreateReportFile() {
 
 std::string ReportPath(const UniqueFd& fd) { return absl::StrCat("/proc/", getpid(), "/fd/", fd.get()); }
 
-std::optional<Report> ReadReport(const UniqueFd& fd) {
-  std::string text(kMaxFile, '\0');
-  const ssize_t size = pread(fd.get(), text.data(), text.size(), 0);
-  if (size <= 0) return std::nullopt;
-  return ParseReport(absl::string_view(text.data(), size));
-}
+std::optional<Report> ReadReport(const UniqueFd& fd) { return ParseReport(ReadAll(fd)); }
 
-std::optional<Report> ParseReport(absl::string_view text) {
+bool WasTold(const UniqueFd& fd) { return NotesIn(ReadAll(fd)).told_ns != 0; }
+
+std::optional<Report> ParseReport(absl::string_view whole) {
+  const std::string without_notes = WithoutNotes(whole);
+  absl::string_view text = without_notes;
   Report report;
   if (absl::StartsWith(text, "{")) {
     std::optional<std::string> message = FindJsonMessage(text);
     if (!message) return std::nullopt;
     report.message = OneLine(*message);
+    report.consequence = IsConsequence(report, NotesIn(whole));
     return report;
   }
   const size_t end = text.find('\n');
@@ -148,6 +204,7 @@ std::optional<Report> ParseReport(absl::string_view text) {
   }
   report.code = static_cast<absl::StatusCode>(code);
   report.message = OneLine(text.substr(header + 1, size));
+  report.consequence = IsConsequence(report, NotesIn(whole));
   return report;
 }
 
@@ -156,19 +213,24 @@ bool WriteReport(const absl::Status& status) {
   if (const char* path = getenv(kErrorFileVariable)) {
     const std::string header =
         absl::StrCat(kMagic, status.raw_code(), " ", MonotonicNanos(), " ", message.size(), "\n");
-    return WriteNewFile(path, absl::StrCat(header, message));
+    return WriteFirstReport(path, absl::StrCat(header, message));
   }
   const char* torch_path = getenv(kTorchErrorFileVariable);
-  return torch_path != nullptr && !status.ok() && WriteNewFile(torch_path, TorchReport(message));
+  return torch_path != nullptr && !status.ok() && WriteFirstReport(torch_path, TorchReport(message));
 }
 
+void WriteTold() { WriteNote(absl::StrCat(kTold, MonotonicNanos())); }
+
+void WriteHeard(absl::string_view message) { WriteNote(absl::StrCat(kHeard, OneLine(message).substr(0, kMaxHeard))); }
+
 std::string OneLine(absl::string_view text, size_t limit) {
-  std::string line;
+  std::string spaced;
   for (const char c : absl::StripAsciiWhitespace(text)) {
-    const bool blank = absl::ascii_iscntrl(c) || c == ' ';
-    if (!blank) line.push_back(c);
-    if (blank && !line.empty() && line.back() != ' ') line.push_back(' ');
+    const bool blank = absl::ascii_isspace(c);
+    if (!blank) spaced.push_back(c);
+    if (blank && spaced.back() != ' ') spaced.push_back(' ');
   }
+  const std::string line = Printable(spaced);
   if (line.size() <= limit) return line;
   const std::string note = absl::StrCat(" ... (", line.size(), " bytes)");
   size_t end = limit - std::min(limit, note.size());

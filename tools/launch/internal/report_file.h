@@ -3,6 +3,10 @@
 // Ours is one line "LOCKSTEP1 <status code> <CLOCK_MONOTONIC ns> <bytes>" and then that many bytes of message. Python
 // ranks (torch.distributed.elastic's @record) write JSON, {"message": {"message": "...", "extraInfo": {...}}}, and
 // torchrun reads it; so both are read, and both are written.
+//
+// Before or after it there may be lines that tell consequences from causes. "LOCKSTEP1 told <CLOCK_MONOTONIC ns>": from
+// then on the rank knew that its group had failed because of another rank. "LOCKSTEP1 heard <text>": an error whose
+// message has this text is another rank's.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REPORT_FILE_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REPORT_FILE_H_
@@ -25,7 +29,8 @@ inline constexpr size_t kMaxMessage = 4096;  // bytes
 
 struct Report {
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  int64_t time_ns = 0;  // CLOCK_MONOTONIC when it was written; 0 where the writer did not say
+  int64_t time_ns = 0;       // CLOCK_MONOTONIC when it was written; 0 where the writer did not say
+  bool consequence = false;  // the rank had been told, or had heard it from another
   std::string message;
 };
 
@@ -41,11 +46,19 @@ std::string ReportPath(const UniqueFd& fd);
 std::optional<Report> ReadReport(const UniqueFd& fd);
 std::optional<Report> ParseReport(absl::string_view text);
 
+// Whether the rank knew in the end that its group had failed because of another.
+bool WasTold(const UniqueFd& fd);
+
 // Writes `status`, which may be OK, to the file that the environment names. False where it names none or the file holds
 // a report.
 bool WriteReport(const absl::Status& status);
 
-// `text` with runs of line breaks and other control characters as one space, and past `limit` bytes cut with a note.
+// Write these lines there. Do nothing where the environment names no file, or only torchrun's.
+void WriteTold();
+void WriteHeard(absl::string_view message);
+
+// `text` as one line that a terminal shows as it is: runs of white space as one space, other characters as Printable
+// has them, and past `limit` bytes cut with a note.
 std::string OneLine(absl::string_view text, size_t limit = kMaxMessage);
 
 }  // namespace lockstep::launch::internal

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/internal/printable.h"
 #include "lockstep/tools/launch/report.h"
 
 namespace lockstep::launch::internal {
@@ -87,7 +88,51 @@ TEST(ParseReport, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(ParseReport("LOCKSTEP1 13 1 400\nshort")->message, "short");
 }
 
-TEST(OneLine, JoinsLines) { EXPECT_EQ(OneLine("  first\r\n\n\tsecond\x01third\n"), "first second third"); }
+TEST_F(ReportTest, TellsAnErrorFromOneThatAnotherRankCaused) {
+  EXPECT_FALSE(WasTold(file_));
+  EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
+  EXPECT_FALSE(ReadReport(file_)->consequence);
+  NoteFailureOfAnotherRank();
+  EXPECT_EQ(ReadReport(file_)->message, "record 7");
+  EXPECT_FALSE(ReadReport(file_)->consequence) << "it was told afterwards";
+  EXPECT_TRUE(WasTold(file_));
+}
+
+TEST_F(ReportTest, IsWrittenAfterANoteToo) {
+  NoteFailureOfAnotherRank();
+  EXPECT_FALSE(ReadReport(file_).has_value());
+  EXPECT_TRUE(ReportError(absl::UnavailableError("rank 0 left")));
+  EXPECT_FALSE(ReportError(absl::InternalError("a consequence")));
+  EXPECT_EQ(ReadReport(file_)->message, "rank 0 left");
+  EXPECT_TRUE(ReadReport(file_)->consequence);
+}
+
+TEST_F(ReportTest, KnowsAnErrorAgainThatAnotherRankHad) {
+  for (int i = 0; i < 10000; ++i) NoteErrorOfAnotherRank(absl::DataLossError("rank 0: record 7\nis damaged"));
+  EXPECT_TRUE(ReportError(absl::DataLossError("rank 1: loading: rank 0: record 7\nis damaged")));
+  EXPECT_TRUE(ReadReport(file_)->consequence);
+  EXPECT_FALSE(WasTold(file_));
+}
+
+TEST_F(ReportTest, AnErrorOfItsOwnStaysItsOwnThoughItHeardOfAnother) {
+  NoteErrorOfAnotherRank(absl::DataLossError("rank 0: record 7"));
+  EXPECT_TRUE(ReportError(absl::DataLossError("record 8")));
+  EXPECT_FALSE(ReadReport(file_)->consequence);
+  EXPECT_EQ(ReadReport(file_)->message, "record 8");
+}
+
+TEST(OneLine, JoinsLinesAndEscapesWhatATerminalWouldObey) {
+  EXPECT_EQ(OneLine("  first\r\n\n\tsecond\x1b[2Jthird\n"), "first second\\x1b[2Jthird");
+}
+
+TEST(Printable, EscapesControlCharactersAndWhatIsNotUtf8) {
+  EXPECT_EQ(Printable("a\nb\x7f"), "a\\nb\\x7f");
+  EXPECT_EQ(Printable("caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\ \"x\""),
+            "caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\ \"x\"");
+  EXPECT_EQ(Printable("\xC2\x9B"
+                      "2J \x9B \xC3"),
+            "\\xc2\\x9b2J \\x9b \\xc3");
+}
 
 TEST(OneLine, CutsWhatIsTooLongBetweenCharacters) {
   const std::string cut = OneLine(std::string(10000, 'x'));
