@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -86,12 +87,20 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
   };
   EXPECT_EQ(error({}), "launch: no program to launch; --help shows how\n");
   EXPECT_EQ(error({"--nproc_per_node=2"}), "launch: no program to launch; --help shows how\n");
-  EXPECT_EQ(error({"--nproc=2", "true"}), "launch: unknown flag \"--nproc=2\"; --help lists the flags\n");
-  EXPECT_EQ(error({"--flagfile=x", "true"}), "launch: unknown flag \"--flagfile=x\"; --help lists the flags\n");
+  EXPECT_EQ(error({"--nproc_per_nod=2", "true"}),
+            "launch: unknown flag --nproc_per_nod; did you mean --nproc_per_node? --help lists the flags\n");
+  EXPECT_EQ(error({"--flagfile=x", "true"}), "launch: unknown flag --flagfile; --help lists the flags\n");
+  EXPECT_EQ(error({"--a\nb\x1b[2J", "true"}), "launch: unknown flag --a\\nb\\x1b[2J; --help lists the flags\n");
   EXPECT_EQ(error({"--nproc_per_node"}), "launch: --nproc_per_node needs a value\n");
-  EXPECT_EQ(error({"--nproc-per-node=two", "true"}), "launch: --nproc-per-node needs a whole number, not \"two\"\n");
-  EXPECT_EQ(error({"--grace=soon", "true"}), "launch: --grace needs a whole number, not \"soon\"\n");
+  EXPECT_EQ(error({"--nproc-per-node=two", "true"}),
+            "launch: --nproc-per-node=two: expected a whole number, or cpu for one a core\n");
+  EXPECT_EQ(error({"--node_rank=", "true"}), "launch: --node_rank=: expected a whole number\n");
+  for (const std::string grace : {"soon", "-1", "nan", "inf", "1e300"}) {
+    EXPECT_EQ(error({"--grace=" + grace, "true"}),
+              "launch: --grace=" + grace + ": expected seconds, 0 or more, such as 0.5\n");
+  }
   EXPECT_EQ(error({"--nproc_per_node=0", "true"}), "launch: nproc_per_node must be at least 1, but is 0\n");
+  EXPECT_EQ(error({"--nnodes=0", "true"}), "launch: nnodes must be at least 1, but is 0\n");
   EXPECT_EQ(error({"--nnodes=2", "--node_rank=2", "true"}),
             "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
   EXPECT_EQ(error({"--nnodes=2", "true"}), "launch: nnodes = 2 needs master_addr, the address of node 0\n");
@@ -100,7 +109,102 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
   EXPECT_EQ(error({"--master_port=70000", "true"}), "launch: master_port must be from 0 to 65535, but is 70000\n");
 }
 
+TEST_F(LaunchBinaryTest, TakesAGraceOfHalfASecond) {
+  const pid_t pid = Start({"--grace=0.5", "sh", "-c", "trap '' TERM; echo $$ > $D/0; while :; do sleep 0.1; done"});
+  AwaitPid(folder_ + "0");
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 143);
+  EXPECT_THAT(Err(), MatchesRegex("launch: the launcher received signal 15 \\(SIGTERM\\); 1 rank was ended by SIGKILL "
+                                  "after (5|6)[0-9]0ms\n"));
+}
+
+TEST_F(LaunchBinaryTest, TakesWhatOfTorchrunNeedsNothing) {
+  EXPECT_EQ(Run({"--standalone", "--nnodes=1:1", "--nproc-per-node=2", "--rdzv-backend=static", "--rdzv-id=7",
+                 "--max-restarts=0", "--no-python", "sh", "-c", "echo $WORLD_SIZE $TORCHELASTIC_RUN_ID"}),
+            0)
+      << Err();
+  EXPECT_EQ(Out(), "2 7\n2 7\n");
+  EXPECT_EQ(Run({"--rdzv_endpoint=10.0.0.1:29500", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}), 0);
+  EXPECT_EQ(Out(), "10.0.0.1 29500\n");
+  EXPECT_EQ(Run({"--nproc_per_node=cpu", "sh", "-c", "[ $WORLD_SIZE = $(getconf _NPROCESSORS_ONLN) ]"}), 0) << Err();
+}
+
+TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
+  const auto error = [&](const std::vector<std::string>& args) {
+    EXPECT_EQ(Run(args), 2);
+    EXPECT_EQ(Out(), "");
+    return Err();
+  };
+  // Every other flag of torch.distributed.run 2.11.
+  for (const char* flag : {"--rdzv-conf=a=b",
+                           "--monitor-interval=1",
+                           "--start-method=fork",
+                           "--event-log-handler=null",
+                           "--role=trainer",
+                           "-m",
+                           "--module",
+                           "--run-path",
+                           "--log-dir=/tmp",
+                           "-r",
+                           "--redirects=3",
+                           "-t",
+                           "--tee=3",
+                           "--local-ranks-filter=0",
+                           "--duplicate-stdout-filters=a",
+                           "--duplicate-stderr-filters=a",
+                           "--local-addr=a",
+                           "--logs-specs=default",
+                           "--numa-binding=node",
+                           "--signals-to-handle=SIGTERM",
+                           "--virtual-local-rank"}) {
+    const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
+    EXPECT_THAT(error({flag, "true"}), MatchesRegex("launch: " + name + " is not supported: .+\n"));
+  }
+  EXPECT_EQ(
+      error({"--nnodes=1:4", "true"}),
+      "launch: --nnodes=1:4: expected a whole number; how many nodes there are does not change while a job runs\n");
+  EXPECT_EQ(
+      error({"--rdzv-backend=c10d", "true"}),
+      "launch: --rdzv-backend=c10d: expected static; nodes are told --node_rank, --master_addr and --master_port\n");
+  EXPECT_EQ(error({"--max-restarts=3", "true"}),
+            "launch: --max-restarts=3: expected 0; nothing is restarted, so start launch again when it fails\n");
+  EXPECT_EQ(error({"--standalone", "--nnodes=2", "true"}), "launch: --standalone is for one node, but nnodes is 2\n");
+  EXPECT_EQ(error({"--standalone=1", "true"}), "launch: --standalone takes no value\n");
+  EXPECT_EQ(error({"--rdzv_endpoint=host", "true"}), "launch: --rdzv_endpoint=host: expected host:port\n");
+}
+
+class LaunchVariablesTest : public LaunchBinaryTest {
+ protected:
+  int RunWith(const std::string& variables, const std::string& flags = "") {
+    return Run({"--", "sh", "-c",
+                absl::StrCat("env ", variables, " $LAUNCH ", flags,
+                             " sh -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT' 2>&1")});
+  }
+};
+
+TEST_F(LaunchVariablesTest, CountWhereTheFlagIsNotGiven) {
+  EXPECT_EQ(RunWith("PET_NPROC_PER_NODE=1 PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=10.0.0.1 PET_MASTER_PORT=29500"),
+            0);
+  EXPECT_EQ(Out(), "1 2 10.0.0.1 29500\n");
+  EXPECT_EQ(RunWith("PET_NPROC_PER_NODE=9 PET_MASTER_PORT=29500 PET_STANDALONE=0 PET_TEE=", "--nproc_per_node=1"), 0);
+  EXPECT_EQ(Out(), "0 1 127.0.0.1 29500\n");
+}
+
+TEST_F(LaunchVariablesTest, AreRefusedByName) {
+  const auto error = [&](const std::string& variables) {
+    EXPECT_EQ(RunWith(variables), 2);
+    return Out().substr(0, Out().find('\n'));
+  };
+  EXPECT_EQ(error("PET_NPROC_PER_NODE=two"),
+            "launch: PET_NPROC_PER_NODE=two: expected a whole number, or cpu for one a core");
+  EXPECT_THAT(error("PET_TEE=3"), MatchesRegex("launch: environment variable PET_TEE is not supported: .+"));
+  EXPECT_EQ(error("PET_NPROC_PER_NOD=3"),
+            "launch: unknown environment variable PET_NPROC_PER_NOD; did you mean PET_NPROC_PER_NODE? unset it");
+}
+
 TEST_F(LaunchBinaryTest, HelpExplains) {
+  EXPECT_EQ(Run({"-h"}), 0);
+  EXPECT_THAT(Out(), HasSubstr("usage: launch "));
   EXPECT_EQ(Run({"--help"}), 0);
   EXPECT_THAT(Out(), HasSubstr("launch --nproc_per_node=2 ./train --epochs=1\n"));
   EXPECT_EQ(Err(), "");
@@ -115,6 +219,7 @@ TEST_F(LaunchBinaryTest, ExitsAsTheFailedRankDid) {
   EXPECT_EQ(Run({"no-such-program"}), 127);
   EXPECT_EQ(Err(), "launch: program \"no-such-program\" not found in PATH\n");
   EXPECT_EQ(Run({"/etc/passwd"}), 126);
+  EXPECT_EQ(Run({"sh", "-c", "exit 127"}), 1);
 }
 
 TEST_F(LaunchBinaryTest, SigtermEndsTheRanksAndIsReported) {

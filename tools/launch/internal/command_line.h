@@ -1,0 +1,32 @@
+// The command line of the launch program: torchrun's flags and variables, as far as they are supported, and --grace.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+struct CommandLine {
+  bool help = false;
+  LaunchOptions options;
+  std::vector<std::string> program;  // with its arguments
+};
+
+// `args` without launch's own name: flags up to the first argument that is not one, which is the program. As with
+// torchrun the variables PET_NNODES, PET_NPROC_PER_NODE and so on count where the flag is not given; `environment` has
+// all variables.
+//
+// InvalidArgument, in one line, for what is unknown, wrong or not supported: of torchrun's flags and variables none is
+// ignored, and the message says what to do instead.
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args,
+                                             const std::map<std::string, std::string>& environment);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
