@@ -120,6 +120,9 @@ def lockstep_repositories():
         libraries = ["lept"],
     )
     _declare(
+        system_library, "lockstep_libcrypto", package = "libssl-dev", headers = ["openssl/evp.h"], libraries = ["crypto"]
+    )
+    _declare(
         system_library,
         "lockstep_libjpeg",
         package = "libjpeg62-turbo-dev",

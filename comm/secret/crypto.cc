@@ -1,0 +1,81 @@
+#include "lockstep/comm/secret/crypto.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <cstdlib>
+#include <memory>
+
+namespace lockstep::comm::internal {
+namespace {
+
+using Cipher = std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)>;
+
+const unsigned char* In(absl::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
+unsigned char* Out(char* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+
+// OpenSSL fails here only where it has no memory or no algorithms. Nothing can go on safely without them.
+void Require(bool ok) {
+  if (!ok) std::abort();
+}
+
+Cipher NewCipher() {
+  Cipher cipher(EVP_CIPHER_CTX_new(), EVP_CIPHER_CTX_free);
+  Require(cipher != nullptr);
+  return cipher;
+}
+
+}  // namespace
+
+std::string HmacSha256(absl::string_view key, absl::string_view message) {
+  std::string mac(kKeyBytes, '\0');
+  Require(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), In(message), message.size(), Out(&mac[0]),
+               nullptr) != nullptr);
+  return mac;
+}
+
+bool SameBytes(absl::string_view a, absl::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string RandomBytes(size_t count) {
+  std::string bytes(count, '\0');
+  Require(RAND_bytes(Out(&bytes[0]), static_cast<int>(count)) == 1);
+  return bytes;
+}
+
+std::string Encrypt(absl::string_view key, absl::string_view nonce, absl::string_view context, absl::string_view text) {
+  const Cipher cipher = NewCipher();
+  std::string encrypted(kTagBytes + text.size(), '\0');
+  unsigned char* const out = Out(&encrypted[kTagBytes]);
+  int size = 0;
+  Require(EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, In(key), In(nonce)) == 1);
+  Require(EVP_EncryptUpdate(cipher.get(), nullptr, &size, In(context), static_cast<int>(context.size())) == 1);
+  Require(EVP_EncryptUpdate(cipher.get(), out, &size, In(text), static_cast<int>(text.size())) == 1);
+  Require(EVP_EncryptFinal_ex(cipher.get(), out + size, &size) == 1);
+  Require(EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, &encrypted[0]) == 1);
+  return encrypted;
+}
+
+std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonce, absl::string_view context,
+                                   absl::string_view encrypted) {
+  if (encrypted.size() < kTagBytes) return std::nullopt;
+  std::string tag(encrypted.substr(0, kTagBytes));
+  encrypted.remove_prefix(kTagBytes);
+  const Cipher cipher = NewCipher();
+  std::string text(encrypted.size() + 1, '\0');  // never empty, so that there is a first byte to write to
+  int size = 0;
+  Require(EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, In(key), In(nonce)) == 1);
+  Require(EVP_DecryptUpdate(cipher.get(), nullptr, &size, In(context), static_cast<int>(context.size())) == 1);
+  Require(EVP_DecryptUpdate(cipher.get(), Out(&text[0]), &size, In(encrypted), static_cast<int>(encrypted.size())) ==
+          1);
+  Require(EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, &tag[0]) == 1);
+  int rest = 0;
+  if (EVP_DecryptFinal_ex(cipher.get(), Out(&text[0]) + size, &rest) != 1) return std::nullopt;
+  text.resize(encrypted.size());
+  return text;
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,38 @@
+// The cryptography that the rest stands on, all of it OpenSSL's. No LibTorch.
+
+#ifndef LOCKSTEP_COMM_SECRET_CRYPTO_H_
+#define LOCKSTEP_COMM_SECRET_CRYPTO_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace lockstep::comm::internal {
+
+// Keys, nonces, tags and texts are bytes, not hexadecimal.
+constexpr size_t kKeyBytes = 32;
+constexpr size_t kNonceBytes = 12;
+constexpr size_t kTagBytes = 16;
+
+// HMAC-SHA256 (RFC 2104): 32 bytes. The key may have any length.
+std::string HmacSha256(absl::string_view key, absl::string_view message);
+
+// Whether both are the same bytes, in a time that does not depend on where they differ.
+bool SameBytes(absl::string_view a, absl::string_view b);
+
+// From the operating system's generator. Ends the process if that fails.
+std::string RandomBytes(size_t count);
+
+// AES-256-GCM (NIST SP 800-38D): the tag, then the encrypted `text`. `context` is authenticated and not encrypted.
+// `key` has kKeyBytes, and `nonce` kNonceBytes. A nonce must not be used twice with one key.
+std::string Encrypt(absl::string_view key, absl::string_view nonce, absl::string_view context, absl::string_view text);
+
+// The text, or nothing if any of the arguments is not the one that Encrypt() had.
+std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonce, absl::string_view context,
+                                   absl::string_view encrypted);
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_SECRET_CRYPTO_H_
