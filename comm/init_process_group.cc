@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,12 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/internal/making.h"
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/comm/secret/sealed_store.h"
 
 namespace lockstep::comm {
 namespace {
@@ -57,14 +60,33 @@ UnavailableBackends Unavailable(const Met& met) {
   return unavailable;
 }
 
+// For the meeting alone. A restart by torchrun finds what the attempts before have written.
+std::optional<JobSecret> MeetingSecret(const std::optional<JobSecret>& secret, const RankEnvironment& environment) {
+  if (!secret) return secret;
+  return secret->Derive(absl::StrCat("meeting ", environment.restart_count));
+}
+
+// Once the ranks have met, nothing counts any more that an earlier run with the same secret has sealed. Python ranks
+// neither seal nor open.
+c10::intrusive_ptr<c10d::Store> StoreOf(const Met& met, const c10::intrusive_ptr<c10d::Store>& store,
+                                        const std::optional<JobSecret>& secret, int rank) {
+  if (!secret) return store;
+  if (met.all_lockstep) return internal::Sealed(store, secret->Derive(absl::StrCat("run ", met.occasion)));
+  LOG(WARNING) << "rank " << rank << ": a Python rank is in the group, so nothing in the store is protected by "
+               << kJobSecretVariable;
+  return store;
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::RendezvousOptions& options,
                                                         std::shared_ptr<internal::Making> making, bool announce) {
   const absl::Time deadline = absl::Now() + options.timeout;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<JobSecret> secret, ReadJobSecret());
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Met met,
-                            MeetAllRanks(rendezvous.store, options.rank, options.world_size,
-                                         absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
-  making->store = rendezvous.store;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Met met, MeetAllRanks(internal::Sealed(rendezvous.store, MeetingSecret(secret, options.environment)),
+                                  options.rank, options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline,
+                                  options.waiting));
+  making->store = StoreOf(met, rendezvous.store, secret, options.rank);
   making->server = rendezvous.server;
   making->master_addr = rendezvous.master_addr;
   making->unavailable = Unavailable(met);
@@ -74,9 +96,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::Rendezvo
   world.rank = options.rank;
   world.announce = announce;
   for (int rank = 0; rank < options.world_size; ++rank) world.world_ranks.push_back(rank);
-  world.store = internal::Prefixed(rendezvous.store, "lockstep/group");
+  world.store = internal::Prefixed(making->store, "lockstep/group");
   // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group.
-  world.backend_store = internal::Prefixed(internal::Prefixed(rendezvous.store, "default_pg"), "0/");
+  world.backend_store = internal::Prefixed(internal::Prefixed(making->store, "default_pg"), "0/");
   return internal::MakeGroup(std::move(making), std::move(world));
 }
 

@@ -14,8 +14,11 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
+#include "lockstep/comm/secret/job_secret.h"
 
 namespace lockstep::comm {
 namespace {
@@ -305,6 +308,78 @@ TEST(GlooGroup, ATimedOutCollectiveDoesNotHoldTheDestructorUp) {
   const absl::Time start = absl::Now();
   (*groups[0]).reset();
   EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+}
+
+// What follows has a job secret.
+class InitProcessGroupWithASecret : public ::testing::Test {
+ protected:
+  InitProcessGroupWithASecret() { setenv(kJobSecretVariable, "the secret of this job", 1); }
+  ~InitProcessGroupWithASecret() override { unsetenv(kJobSecretVariable); }
+
+  internal::C10dStore Stranger() const {
+    return internal::ConnectTcpStore({"127.0.0.1", port_}, /*count_as_worker=*/false, absl::Seconds(20)).value();
+  }
+
+  const int port_ = FreePort();
+  const std::string url_ = absl::StrCat("tcp://127.0.0.1:", port_);
+};
+
+TEST_F(InitProcessGroupWithASecret, NothingInTheStoreCanBeReadOrForged) {
+  std::vector<Group> groups = InitAll({Options(url_, 0, 2), Options(url_, 1, 2)});
+  ExpectTheySum(groups);
+  const internal::C10dStore stranger = Stranger();
+  // The meeting's, the watch's and Gloo's.
+  for (const char* key : {"lockstep/member/1", "lockstep/group/watch/watch", "default_pg/0//cpu//0/1"}) {
+    ASSERT_TRUE(stranger->check({key})) << key;
+    EXPECT_TRUE(IsSealed(stranger->get_to_str(key))) << key;
+  }
+  groups[0].value()->store()->set("fact", "true");
+  EXPECT_EQ(groups[1].value()->store()->get_to_str("fact"), "true");
+  stranger->set("lockstep/group/fact", "forged");
+  EXPECT_EQ(
+      TorchStatus("", [&] { groups[1].value()->store()->get_to_str("fact"); }),
+      absl::PermissionDeniedError("\"lockstep/group/fact\" was not written by a rank of this job: it is not sealed "
+                                  "with a job secret"));
+}
+
+TEST_F(InitProcessGroupWithASecret, ARankIsNotTakenForPresentBecauseAStrangerSaysSo) {
+  std::vector<Group> groups = InitAll({Options(url_, 0, 2), Options(url_, 1, 2)});
+  Stranger()->set("lockstep/group/monitored_barrier/0/1", "");
+  const absl::Status status = groups[0].value()->MonitoredBarrier(absl::Seconds(20));
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+  EXPECT_THAT(status.message(), HasSubstr("rank 0: monitored_barrier #"));
+  EXPECT_THAT(status.message(),
+              HasSubstr("\"lockstep/group/monitored_barrier/0/1\" was not written by a rank of this job"));
+}
+
+TEST_F(InitProcessGroupWithASecret, ValuesOfAnEarlierRunWithTheSameSecretAreRefused) {
+  std::vector<Group> earlier = InitAll({Options(url_, 0, 2), Options(url_, 1, 2)});
+  earlier[0].value()->store()->set("fact", "true");
+  const std::vector<uint8_t> recorded = Stranger()->get("lockstep/group/fact");
+  earlier.clear();
+  std::vector<Group> groups = InitAll({Options(url_, 0, 2), Options(url_, 1, 2)});
+  Stranger()->set("lockstep/group/fact", recorded);
+  EXPECT_EQ(TorchStatus("", [&] { groups[1].value()->store()->get_to_str("fact"); }).code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(InitProcessGroupWithASecret, RanksOfUnequalSecretsFailAtOnce) {
+  Group first;
+  std::thread rank([&] { first = InitProcessGroup(Options(url_, 0, 2)); });
+  while (!Stranger()->check({"lockstep/member/0"})) absl::SleepFor(absl::Milliseconds(1));
+  setenv(kJobSecretVariable, "the secret of another job", 1);
+  const absl::Time start = absl::Now();
+  const Group second = InitProcessGroup(Options(url_, 1, 2));
+  rank.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(4));
+  EXPECT_THAT(first.status().message(), HasSubstr("this rank has another job secret than rank 1"));
+  EXPECT_THAT(second.status().message(), HasSubstr("this rank has another job secret than rank 0"));
+}
+
+TEST_F(InitProcessGroupWithASecret, ASecretThatIsTooShortIsRefused) {
+  setenv(kJobSecretVariable, "short", 1);
+  EXPECT_THAT(InitProcessGroup(Options(url_, 0, 1)).status().message(),
+              HasSubstr("rank 0 of 1: environment variable LOCKSTEP_JOB_SECRET: a job secret of 5 bytes"));
 }
 
 }  // namespace

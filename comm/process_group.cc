@@ -62,7 +62,11 @@ absl::Status AwaitRanks(c10d::Store& store, const std::string& key, int rank, in
   for (int i = 0; i < size; ++i) missing.push_back(i);
   absl::Duration pause = absl::Milliseconds(1);
   while (true) {
-    const auto arrived = [&](int other) { return store.check({absl::StrCat(key, "/", other)}); };
+    // A key that is there proves nothing: get() fails for one that is not a rank's.
+    const auto arrived = [&](int other) {
+      const std::string theirs = absl::StrCat(key, "/", other);
+      return store.check({theirs}) && store.get(theirs).empty();
+    };
     missing.erase(std::remove_if(missing.begin(), missing.end(), arrived), missing.end());
     if (missing.empty()) return absl::OkStatus();
     if (absl::Now() >= deadline) break;

@@ -19,6 +19,7 @@
 #include "lockstep/comm/rendezvous/bounded_call.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
 #include "lockstep/comm/rendezvous/tcp_store_client.h"
+#include "lockstep/comm/secret/sealed_store.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -112,8 +113,11 @@ absl::StatusOr<C10dStore> OpenFileStore(const std::string& path, int users, absl
 std::string Describe(const C10dStore& store) {
   c10d::Store* inner = store.get();
   C10dStore held;
-  while (auto* prefix = dynamic_cast<c10d::PrefixStore*>(inner)) {
-    held = prefix->getUnderlyingStore();
+  while (true) {
+    auto* const prefix = dynamic_cast<c10d::PrefixStore*>(inner);
+    const auto* const sealed = dynamic_cast<const SealedStore*>(inner);
+    if (!prefix && !sealed) break;
+    held = prefix ? prefix->getUnderlyingStore() : sealed->underlying();
     inner = held.get();
   }
   if (const auto* client = dynamic_cast<TcpStoreClient*>(inner)) {

@@ -38,7 +38,7 @@ absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_
 // it. NotFound if its folder does not exist, InvalidArgument for a path that is not absolute or is a folder.
 absl::StatusOr<C10dStore> OpenFileStore(const std::string& path, int users, absl::Duration timeout);
 
-// "store at host:port", "file store /path" or "in-process store", for messages; looks through prefixes.
+// "store at host:port", "file store /path" or "in-process store", for messages; looks through prefixes and seals.
 std::string Describe(const C10dStore& store);
 
 }  // namespace lockstep::comm::internal

@@ -5,15 +5,18 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/rendezvous/bounded_call.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
+#include "lockstep/comm/secret/job_secret.h"
 
 namespace lockstep::comm {
 namespace {
@@ -21,6 +24,11 @@ namespace {
 using internal::C10dStore;
 
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+
+// No rank writes more. Anybody may, where the store has no secret.
+constexpr size_t kMostMemberBytes = size_t{64} << 10;
+constexpr size_t kMostMessageBytes = 4096;
+constexpr size_t kMostExcerptBytes = 100;
 
 constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
 constexpr char kArrivedKey[] = "lockstep/arrived";    // how many have written their member key
@@ -40,15 +48,25 @@ std::string Token() {
 }
 
 struct Member {
+  std::string token;
   RankIdentity identity;
   std::string facts;
 };
 
-absl::StatusOr<Member> ParseMember(absl::string_view text) {
+// For messages: what is in the store may be anything.
+std::string Excerpt(absl::string_view text) {
+  const std::string start = absl::CHexEscape(text.substr(0, kMostExcerptBytes));
+  if (text.size() <= kMostExcerptBytes) return absl::StrCat("\"", start, "\"");
+  return absl::StrCat("\"", start, "...\" (", text.size(), " bytes)");
+}
+
+absl::StatusOr<Member> ParseMember(int rank, absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('\n', 2));
-  if (parts.size() != 3) return absl::InternalError(absl::StrCat("no member of a group: \"", text, "\""));
-  LOCKSTEP_ASSIGN_OR_RETURN(RankIdentity identity, DecodeIdentity(parts[1]));
-  return Member{std::move(identity), std::string(parts[2])};
+  const auto identity =
+      parts.size() == 3 && text.size() <= kMostMemberBytes ? DecodeIdentity(parts[1]) : absl::InvalidArgumentError("");
+  if (identity.ok()) return Member{std::string(parts[0]), *identity, std::string(parts[2])};
+  return absl::InternalError(
+      absl::StrCat("\"", MemberKey(rank), "\" does not hold a rank's announcement, but ", Excerpt(text)));
 }
 
 std::string Process(const RankIdentity& identity) {
@@ -74,8 +92,10 @@ class Meeting {
  private:
   absl::Status Join();
   absl::Status CheckWorldSize();
+  absl::StatusOr<std::string> Announce();
   absl::Status NumberTaken(const std::string& holder) const;
   absl::Status AwaitOthers(absl::Time deadline);
+  bool CountsAll(int64_t amount);
   absl::StatusOr<bool> AllLockstepArrived();
   absl::Status LookForEach();
   absl::Status LookFor(int rank);
@@ -84,10 +104,12 @@ class Meeting {
   bool Has(int rank) const { return members_[rank] != nullptr || is_python_[rank]; }
   std::vector<int> Missing() const;
   void SayWhoIsMissing() const;
-  void Tell(const absl::Status& failure) {
-    store_->compareSet(kFailureKey, "", absl::StrCat(static_cast<int>(failure.code()), "|", failure.message()));
-  }
+  void Tell(const absl::Status& failure);
   absl::Status OtherFailure();
+  absl::StatusOr<std::string> Read(const std::string& key);
+  absl::StatusOr<std::string> PutFirst(const std::string& key, const std::string& value);
+  std::string OtherSecrets();
+  absl::Status ExplainSecrets(const absl::Status& error);
   absl::StatusOr<Met> Result() const;
 
   const C10dStore store_;
@@ -99,20 +121,65 @@ class Meeting {
   const std::shared_ptr<internal::WaitingNotice> waiting_;
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<bool> is_python_;
+  bool warned_ = false;  // of a failure that no rank of this job has told
 };
 
+// A store that is sealed refuses what this job's ranks did not write. One that is not shows what ranks with a secret
+// wrote.
+absl::StatusOr<std::string> CheckNotSealed(const std::string& key, absl::StatusOr<std::string> value) {
+  if (!value.ok() || !IsSealed(*value)) return value;
+  return absl::PermissionDeniedError(
+      absl::StrCat("\"", key, "\" was written by a rank with a job secret, and this rank has none"));
+}
+
+absl::StatusOr<std::string> Meeting::Read(const std::string& key) {
+  return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->get_to_str(key); }));
+}
+
+// `value`, or what the key held before.
+absl::StatusOr<std::string> Meeting::PutFirst(const std::string& key, const std::string& value) {
+  return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->compareSet(key, "", value); }));
+}
+
 absl::Status Meeting::CheckWorldSize() {
-  const std::string mine = absl::StrCat(world_size_, "|", NameOf(me_));
-  const std::vector<std::string> first =
-      absl::StrSplit(store_->compareSet(kWorldKey, "", mine), absl::MaxSplits('|', 1));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, PutFirst(kWorldKey, absl::StrCat(world_size_, "|", NameOf(me_))));
+  const std::vector<std::string> first = absl::StrSplit(text, absl::MaxSplits('|', 1));
   int size = 0;
-  if (first.size() == 2 && absl::SimpleAtoi(first[0], &size) && size == world_size_) return absl::OkStatus();
+  if (first.size() != 2 || text.size() > kMostMessageBytes || !absl::SimpleAtoi(first[0], &size)) {
+    return absl::InternalError(absl::StrCat("\"", kWorldKey, "\" does not hold a world size, but ", Excerpt(text)));
+  }
+  if (size == world_size_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(NameOf(me_), " was given world size ", world_size_, ", but ",
                                                  first.back(), " world size ", first[0]));
 }
 
+// The ranks whose announcement cannot be read with this rank's secret, or without one.
+std::string Meeting::OtherSecrets() {
+  std::vector<std::string> others;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (rank == rank_ || !store_->check({MemberKey(rank)})) continue;
+    if (absl::IsPermissionDenied(Read(MemberKey(rank)).status())) others.push_back(absl::StrCat("rank ", rank));
+  }
+  return absl::StrJoin(others, ", ");
+}
+
+// Waits a moment for the announcement of a rank that has another secret: it follows what could not be read.
+absl::Status Meeting::ExplainSecrets(const absl::Status& error) {
+  const absl::Time due = absl::Now() + 3 * kLongestPause;
+  std::string others = OtherSecrets();
+  while (others.empty() && absl::Now() < due) {
+    absl::SleepFor(kLongestPause / 10);
+    others = OtherSecrets();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      NameOf(me_), ": ", error.message(), "; ",
+      others.empty() ? "a rank has another job secret" : absl::StrCat("this rank has another job secret than ", others),
+      ", or a stranger has reached the store: ", kJobSecretVariable,
+      " must be the same on every rank, or set on none"));
+}
+
 absl::Status Meeting::NumberTaken(const std::string& holder) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member other, ParseMember(holder));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member other, ParseMember(rank_, holder));
   const std::string fate = FateOf(other.identity);
   if (!fate.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("the ", place_, " still holds ", NameOf(other.identity),
@@ -123,12 +190,24 @@ absl::Status Meeting::NumberTaken(const std::string& holder) const {
       "rank ", rank_, ": two processes were given this rank: ", Process(other.identity), " and ", Process(me_)));
 }
 
-absl::Status Meeting::Join() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckWorldSize());
+// Writes this rank's member key; what it holds if another has it.
+absl::StatusOr<std::string> Meeting::Announce() {
   const std::string member = absl::StrCat(Token(), "\n", EncodeIdentity(me_), "\n", facts_);
-  const std::string holder = store_->compareSet(MemberKey(rank_), "", member);
-  if (holder != member) return NumberTaken(holder);
-  store_->add(kArrivedKey, 1);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, PutFirst(MemberKey(rank_), member));
+  return holder == member ? "" : holder;
+}
+
+absl::Status Meeting::Join() {
+  const absl::Status world = CheckWorldSize();
+  if (absl::IsPermissionDenied(world)) {
+    // The ranks that have another secret learn from it that this one has not theirs.
+    Announce().IgnoreError();
+    return world;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(world);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, Announce());
+  if (!holder.empty()) return NumberTaken(holder);
+  CountsAll(1);
   return absl::OkStatus();
 }
 
@@ -142,15 +221,26 @@ absl::Status Meeting::CheckAlive(const RankIdentity& identity) const {
 }
 
 absl::Status Meeting::ReadMember(int rank) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Member member, ParseMember(store_->get_to_str(MemberKey(rank))));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, Read(MemberKey(rank)));
+  LOCKSTEP_ASSIGN_OR_RETURN(Member member, ParseMember(rank, text));
   members_[rank] = std::make_unique<Member>(std::move(member));
   return absl::OkStatus();
 }
 
+// Whether as many ranks as there are have been counted. Anybody may count, so this only tells when to look.
+bool Meeting::CountsAll(int64_t amount) {
+  int64_t count = 0;
+  const absl::Status status = TorchStatus("", [&] { count = store_->add(kArrivedKey, amount); });
+  if (!status.ok() && !absl::IsPermissionDenied(status) && !absl::IsInvalidArgument(status)) ThrowIfError(status);
+  return status.ok() && count >= world_size_;
+}
+
 absl::StatusOr<bool> Meeting::AllLockstepArrived() {
-  if (store_->add(kArrivedKey, 0) < world_size_) return false;
+  if (!CountsAll(0)) return false;
   for (int rank = 0; rank < world_size_; ++rank) {
-    if (!members_[rank]) LOCKSTEP_RETURN_IF_ERROR(ReadMember(rank));
+    if (members_[rank]) continue;
+    if (!store_->check({MemberKey(rank)})) return false;
+    LOCKSTEP_RETURN_IF_ERROR(ReadMember(rank));
   }
   return true;
 }
@@ -198,7 +288,7 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool all, AllLockstepArrived());
     if (all) return LookForEach();
-    if (store_->check({kFailureKey})) return OtherFailure();
+    if (store_->check({kFailureKey})) LOCKSTEP_RETURN_IF_ERROR(OtherFailure());
     const absl::Time now = absl::Now();
     if (now >= next_look || now >= deadline) {
       LOCKSTEP_RETURN_IF_ERROR(LookForEach());
@@ -214,9 +304,23 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
   }
 }
 
-// That ranks are missing is as true here as where the deadline came first; any other failure is the other rank's.
+void Meeting::Tell(const absl::Status& failure) {
+  const std::string text =
+      absl::StrCat(static_cast<int>(failure.code()), "|", failure.message().substr(0, kMostMessageBytes));
+  if (absl::IsPermissionDenied(PutFirst(kFailureKey, text).status())) store_->set(kFailureKey, text);
+}
+
+// That ranks are missing is as true here as where the deadline came first; any other failure is the other rank's. OK
+// for one that no rank of this job has told: what there is to it, the ranks' announcements show.
 absl::Status Meeting::OtherFailure() {
-  const std::string text = store_->get_to_str(kFailureKey);
+  absl::StatusOr<std::string> told = Read(kFailureKey);
+  if (absl::IsPermissionDenied(told.status())) {
+    LOG_IF(WARNING, !warned_) << NameOf(me_) << ": ignored while the ranks meet: " << told.status().message();
+    warned_ = true;
+    return absl::OkStatus();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(told.status());
+  const std::string text = told->substr(0, kMostMessageBytes);
   const std::pair<std::string, std::string> code_and_message = absl::StrSplit(text, absl::MaxSplits('|', 1));
   const bool late = code_and_message.first == absl::StrCat(static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   return late ? absl::DeadlineExceededError(code_and_message.second) : absl::AbortedError(code_and_message.second);
@@ -226,6 +330,7 @@ absl::StatusOr<Met> Meeting::Result() const {
   Met met;
   for (int rank = 0; rank < world_size_; ++rank) met.all_lockstep &= !is_python_[rank];
   for (int rank = 0; met.all_lockstep && rank < world_size_; ++rank) {
+    absl::StrAppend(&met.occasion, members_[rank]->token, ",");
     met.ranks.push_back(members_[rank]->identity);
     met.facts.push_back(members_[rank]->facts);
   }
@@ -236,6 +341,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
   absl::Status status = Join();
   if (status.ok()) status = AwaitOthers(deadline);
   if (status.ok()) return Result();
+  if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
   // The others learn it before this rank fails. The store goes with the rank that serves it, which is rank 0: the
   // others must have time to read there why.
   Tell(status);

@@ -24,6 +24,7 @@ struct Met {
   bool all_lockstep = true;
   std::vector<RankIdentity> ranks;
   std::vector<std::string> facts;  // what each rank gave as `facts`
+  std::string occasion;            // the same on all ranks, and different whenever ranks meet
 };
 
 // Blocks until every rank is there: each Lockstep rank has called this with the same `world_size`, each Python rank has
@@ -35,6 +36,9 @@ struct Met {
 //   AlreadyExists       another process has taken this rank's number; Aborted on the other ranks
 //   InvalidArgument     another rank was given another world size; Aborted on the other ranks
 //   FailedPrecondition  the store holds this rank of an earlier run, whose process is dead; Aborted on the other ranks
+//   PermissionDenied    this rank's job secret is not the others', who have another or none: names them. `store` is a
+//                       SealedStore where there is a secret
+//   Internal            a key holds what no rank writes: names it
 //   Unavailable         the store went away, or a rank of this machine died after it had come
 //   DeadlineExceeded    these ranks have not joined by the earliest deadline of all, or the store does not answer
 // The lowest rank that has come says to `waiting`, if that is not null, which ranks have not.

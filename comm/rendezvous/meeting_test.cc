@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
+#include "lockstep/comm/secret/sealed_store.h"
 
 namespace lockstep::comm {
 namespace {
@@ -151,10 +152,122 @@ TEST(MeetAllRanks, AStoreOfAnEarlierRunIsRefused) {
                                            " of an earlier run, which died: each run needs a new one"));
 }
 
-TEST(MeetAllRanks, AMemberThatIsNoneOfOursIsRefused) {
+TEST(MeetAllRanks, AMemberThatIsNoneOfOursIsRefusedWithAShortExcerpt) {
+  for (const size_t bytes : {7, 8 << 20}) {
+    const C10dStore store = NewStore();
+    store->set("lockstep/member/1", std::string(bytes, '\x07'));
+    const std::string text = Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20)));
+    EXPECT_THAT(text, HasSubstr("\"lockstep/member/1\" does not hold a rank's announcement, but \"\\x07\\x07"));
+    EXPECT_LT(text.size(), 1000);
+  }
+}
+
+TEST(MeetAllRanks, AWorldSizeOrFailureOfManyMegabytesGivesAShortError) {
+  for (const char* key : {"lockstep/world", "lockstep/failure"}) {
+    const C10dStore store = NewStore();
+    store->set(key, "13|" + std::string(8 << 20, 'x'));
+    const std::string text = Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20)));
+    EXPECT_THAT(text, HasSubstr("xxxx"));
+    EXPECT_LT(text.size(), 5000) << key;
+  }
+}
+
+TEST(MeetAllRanks, ACounterThatAStrangerRaisedOrLoweredIsNotBelieved) {
+  for (const int64_t forged : {100, -100}) {
+    const C10dStore store = NewStore();
+    store->add("lockstep/arrived", forged);
+    for (const auto& rank : MeetAll(store, {{0, 2}, {1, 2}})) EXPECT_TRUE(rank.ok()) << rank.status();
+  }
   const C10dStore store = NewStore();
-  store->set("lockstep/member/1", "garbage");
-  EXPECT_EQ(Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20))), "no member of a group: \"garbage\"");
+  store->add("lockstep/arrived", 100);
+  EXPECT_EQ(Text(MeetAllRanks(store, 0, 2, "", absl::Now() + absl::Milliseconds(300))),
+            "these ranks have not joined: 1");
+}
+
+TEST(MeetAllRanks, EachTimeIsAnotherOccasion) {
+  const auto once = MeetAll(NewStore(), {{0, 2}, {1, 2}}), again = MeetAll(NewStore(), {{0, 2}, {1, 2}});
+  EXPECT_EQ(once[0]->occasion, once[1]->occasion);
+  EXPECT_NE(once[0]->occasion, again[0]->occasion);
+}
+
+// What follows has a job secret. The test itself is the stranger.
+
+constexpr char kOwn[] = "the secret of this job", kOther[] = "the secret of another job", kNone[] = "";
+
+// The store as a rank sees it that has `secret`.
+C10dStore As(const C10dStore& store, const std::string& secret) {
+  return secret.empty() ? store : internal::Sealed(store, JobSecret::FromText(secret).value());
+}
+
+// Ranks with these secrets, which come a moment apart in this order.
+std::vector<absl::Status> MeetWith(const C10dStore& store, const std::vector<std::pair<int, std::string>>& ranks) {
+  std::vector<absl::Status> statuses(ranks.size());
+  std::vector<std::thread> threads;
+  for (const auto& [rank, secret] : ranks) {
+    threads.emplace_back([&, rank = rank, secret = secret] {
+      statuses[rank] =
+          MeetAllRanks(As(store, secret), rank, statuses.size(), "", absl::Now() + absl::Minutes(5)).status();
+    });
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+TEST(MeetAllRanksWithASecret, ShowsTheRanksToEachOtherAndNothingToAStranger) {
+  const C10dStore store = NewStore();
+  for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}, {2, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
+  for (const char* key : {"lockstep/world", "lockstep/member/0", "lockstep/arrived"}) {
+    EXPECT_THAT(store->get_to_str(key), ::testing::Not(HasSubstr(IdentityOfThisProcess(0).host)));
+    EXPECT_TRUE(IsSealed(store->get_to_str(key))) << key;
+  }
+}
+
+TEST(MeetAllRanksWithASecret, RanksOfUnequalSecretsFailAtOnceAndNameEachOther) {
+  const std::vector<std::vector<std::string>> unequal = {
+      {kOther, kOwn, kOwn}, {kOwn, kOther, kOwn}, {kNone, kOwn, kOwn}, {kOwn, kNone, kOwn}};
+  for (const auto& secrets : unequal) {
+    const absl::Time start = absl::Now();
+    for (const auto& status : MeetWith(NewStore(), {{0, secrets[0]}, {1, secrets[1]}, {2, secrets[2]}})) {
+      EXPECT_THAT(status.message(), HasSubstr("this rank has another job secret than rank "));
+      EXPECT_THAT(status.message(), HasSubstr("LOCKSTEP_JOB_SECRET must be the same on every rank, or set on none"));
+    }
+    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+  }
+}
+
+TEST(MeetAllRanksWithASecret, AForgedFailureIsIgnored) {
+  const C10dStore store = NewStore();
+  store->set("lockstep/failure", "13|the disk is on fire");
+  for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(MeetAllRanksWithASecret, AForgedFailureDoesNotHideTheTrueOne) {
+  const C10dStore store = NewStore();
+  store->set("lockstep/failure", "13|the disk is on fire");
+  std::thread patient([&] {
+    const absl::Status status = MeetAllRanks(As(store, kOwn), 0, 3, "", absl::Now() + absl::Minutes(5)).status();
+    EXPECT_EQ(status, absl::DeadlineExceededError("these ranks have not joined: 2"));
+  });
+  while (!store->check({"lockstep/member/0"})) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(MeetAllRanks(As(store, kOwn), 1, 3, "", absl::Now() + absl::Milliseconds(100)).status(),
+            absl::DeadlineExceededError("these ranks have not joined: 2"));
+  patient.join();
+}
+
+TEST(MeetAllRanksWithASecret, AForgedMemberWorldSizeOrCounterJoinsNobody) {
+  for (const char* key : {"lockstep/member/1", "lockstep/world"}) {
+    const C10dStore store = NewStore();
+    store->set(key, absl::StrCat("2|\n", EncodeIdentity(IdentityOfThisProcess(1)), "\n"));
+    const absl::Time start = absl::Now();
+    const absl::Status status = MeetAllRanks(As(store, kOwn), 0, 2, "", absl::Now() + absl::Minutes(5)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("\"", key, "\" was not written by a rank of this job")));
+    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+  }
+  const C10dStore store = NewStore();
+  store->add("lockstep/arrived", 2);
+  for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(MeetAllRanks, TheLowestRankThatHasComeSaysWhichHaveNot) {
