@@ -96,6 +96,7 @@ class Supervisor {
   const std::vector<std::string>& argv_;
   const LaunchOptions& options_;
   std::unique_ptr<internal::SignalRelay> relay_;
+  std::string job_secret_;  // empty: the ranks get none from here
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
   std::vector<UniqueFd> strays_;   // what the ranks have started and left behind
@@ -166,6 +167,7 @@ absl::Status Supervisor::StartAll() {
   place.master_addr = options_.master_addr.empty() ? "127.0.0.1" : options_.master_addr;
   place.master_port = master.port;
   place.run_id = options_.run_id;
+  job_secret_ = internal::NewJobSecret(options_.nnodes, options_.environment);
   for (place.local_rank = 0; place.local_rank < place.nproc_per_node; ++place.local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(StartRank(program, place, master.fd));
   }
@@ -184,6 +186,7 @@ absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, const i
     spec.inherited_fd = master_socket.get();
     variables[internal::kMasterSocketVariable] = absl::StrCat(master_socket.get());
   }
+  if (!job_secret_.empty()) variables[internal::kJobSecretVariable] = job_secret_;
   for (const auto& [name, value] : options_.environment) variables[name] = value;
   spec.environment = internal::ChangedEnvironment(variables);
   LOCKSTEP_ASSIGN_OR_RETURN(rank.process, internal::StartProcess(spec));

@@ -48,6 +48,9 @@ struct LaunchOptions {
 
 // Starts nproc_per_node copies of `argv`, blocks until all of them have ended and returns OK if all exited with 0.
 //
+// The ranks of one node get a fresh LOCKSTEP_JOB_SECRET, which protects what they write to their store
+// (docs/security.md), unless this process or `environment` has one. Several nodes need the same: set it on each.
+//
 // Each rank has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...; rank = node_rank *
 // nproc_per_node + local rank), this process's working directory, stdout and stderr, no stdin, and a session and
 // process group of its own.

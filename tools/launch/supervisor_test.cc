@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +73,31 @@ TEST_F(LaunchTest, GivesEachRankItsPlace) {
   }
   EXPECT_THAT(lines, Contains(StartsWith("LOCKSTEP_ERROR_FILE=/proc/")));
   EXPECT_THAT(lines, Not(Contains(StartsWith("LOCKSTEP_MASTER_LISTEN_FD"))));
+  EXPECT_THAT(lines, Not(Contains(StartsWith("LOCKSTEP_JOB_SECRET")))) << "the other node could not know it";
+}
+
+TEST_F(LaunchTest, RanksOfOneNodeShareAFreshSecret) {
+  options_.nproc_per_node = 2;
+  std::set<std::string> secrets;
+  for (int launch = 0; launch < 2; ++launch) {
+    ASSERT_EQ(Run("echo $LOCKSTEP_JOB_SECRET > $D/$RANK"), absl::OkStatus());
+    EXPECT_THAT(ReadFile(folder_ + "0"), MatchesRegex("[0-9a-f]{64}\n"));
+    EXPECT_EQ(ReadFile(folder_ + "0"), ReadFile(folder_ + "1"));
+    secrets.insert(ReadFile(folder_ + "0"));
+  }
+  EXPECT_EQ(secrets.size(), 2);
+}
+
+TEST_F(LaunchTest, ASecretThatWasGivenStays) {
+  const std::string show = "echo $LOCKSTEP_JOB_SECRET,$LOCKSTEP_JOB_SECRET_FILE > $D/secret";
+  options_.environment["LOCKSTEP_JOB_SECRET"] = "given";
+  ASSERT_EQ(Run(show), absl::OkStatus());
+  EXPECT_EQ(ReadFile(folder_ + "secret"), "given,\n");
+  options_.environment.erase("LOCKSTEP_JOB_SECRET");
+  setenv("LOCKSTEP_JOB_SECRET_FILE", "/a/file", 1);
+  ASSERT_EQ(Run(show), absl::OkStatus());
+  unsetenv("LOCKSTEP_JOB_SECRET_FILE");
+  EXPECT_EQ(ReadFile(folder_ + "secret"), ",/a/file\n");
 }
 
 TEST_F(LaunchTest, RanksHaveNoStdinAndNoDescriptorsOfOurs) {

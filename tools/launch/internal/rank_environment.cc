@@ -1,7 +1,10 @@
 #include "lockstep/tools/launch/internal/rank_environment.h"
 
+#include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
@@ -29,6 +32,17 @@ std::map<std::string, std::string> RankVariables(const RankPlace& place, bool om
   };
   if (place.nproc_per_node > 1 && !omp_num_threads_is_set) variables["OMP_NUM_THREADS"] = "1";
   return variables;
+}
+
+std::string NewJobSecret(int nnodes, const std::map<std::string, std::string>& environment) {
+  for (const char* name : {kJobSecretVariable, kJobSecretFileVariable}) {
+    if (environment.count(name) != 0 || getenv(name) != nullptr) return "";
+  }
+  if (nnodes > 1) return "";
+  char bytes[32];
+  // A signal may end the wait for a generator that is not seeded yet. After that nothing fails.
+  while (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) continue;
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
 }
 
 std::vector<std::string> ChangedEnvironment(const std::map<std::string, std::string>& variables) {

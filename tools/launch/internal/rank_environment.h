@@ -15,6 +15,10 @@ namespace lockstep::launch::internal {
 // Names the descriptor of a listening socket at MASTER_PORT; only rank 0 of a launch with pass_master_socket has it.
 inline constexpr char kMasterSocketVariable[] = "LOCKSTEP_MASTER_LISTEN_FD";
 
+// As //comm/secret:job_secret names them.
+inline constexpr char kJobSecretVariable[] = "LOCKSTEP_JOB_SECRET";
+inline constexpr char kJobSecretFileVariable[] = "LOCKSTEP_JOB_SECRET_FILE";
+
 // Which Spawn a process was started by; see spawn.cc.
 inline constexpr char kSpawnCallVariable[] = "LOCKSTEP_SPAWN_CALL";
 inline constexpr char kSpawnResultsVariable[] = "LOCKSTEP_SPAWN_RESULTS";
@@ -32,6 +36,10 @@ struct RankPlace {
 // What torchrun sets for this rank. OMP_NUM_THREADS=1 is among it if there are several ranks on the node and
 // `omp_num_threads_is_set` is false: else every rank would start a thread for each core.
 std::map<std::string, std::string> RankVariables(const RankPlace& place, bool omp_num_threads_is_set);
+
+// What the ranks of one job know and nobody else, from the kernel, in hexadecimal; see docs/security.md. Empty where
+// `environment`, which the ranks get, or this process's own has one, and with several nodes, which all need the same.
+std::string NewJobSecret(int nnodes, const std::map<std::string, std::string>& environment);
 
 // This process's environment as "NAME=value" without what another launcher meant for this process alone, changed by
 // `variables`.
