@@ -34,9 +34,10 @@ struct WatchOptions {
 };
 
 // Rank 0 is the hub: every other rank keeps one connection to it, over an abstract Unix socket where all ranks share a
-// host, else over TCP on the interface that `host` names. Both sides prove with a random token from the store that they
-// belong here: strangers' connections are dropped and disturb nobody. A connection that ends without a farewell is a
-// death; rank 0 tells all others within milliseconds, and its own death is seen by all others at once.
+// host, else over TCP on the interface that `host` names. Both sides prove that they
+// know a random token from the store, without sending it: strangers' connections are dropped and disturb nobody. A
+// connection that ends without a farewell is a death; rank 0 tells all others within milliseconds, and its own death is
+// seen by all others at once.
 //
 // All methods may be called from any thread. One thread a watch reads the connections; no call waits for it but those
 // whose comments say so.

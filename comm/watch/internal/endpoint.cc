@@ -28,7 +28,8 @@ namespace lockstep::comm::internal {
 namespace {
 
 constexpr char kNoEndpoint[] = "!";
-
+constexpr size_t kMostReasonBytes = 4096;
+constexpr size_t kMostExcerptBytes = 100;
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -130,10 +131,11 @@ std::string EncodeEndpoint(const Endpoint& endpoint) {
 std::string EncodeNoEndpoint(absl::string_view reason) { return absl::StrCat(kNoEndpoint, reason); }
 
 absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text) {
-  if (absl::ConsumePrefix(&text, kNoEndpoint)) return absl::AbortedError(text);
+  if (absl::ConsumePrefix(&text, kNoEndpoint)) return absl::AbortedError(text.substr(0, kMostReasonBytes));
   const std::vector<std::string> fields = absl::StrSplit(text, '|');
   if (fields.size() != 3 || fields[1].empty() || fields[2].size() != 32) {
-    return absl::InvalidArgumentError(absl::StrCat("expected where rank 0 listens, found \"", text, "\""));
+    return absl::InvalidArgumentError(absl::StrCat("expected where rank 0 listens, found \"",
+                                                   absl::CHexEscape(text.substr(0, kMostExcerptBytes)), "\""));
   }
   return Endpoint{fields[0], fields[1], fields[2]};
 }

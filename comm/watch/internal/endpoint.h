@@ -9,11 +9,11 @@
 
 namespace lockstep::comm::internal {
 
-// Where the hub listens, and what proves that a connection is a rank's.
+// Where the hub listens, and what proves that it is the hub and that a connection is a rank's.
 struct Endpoint {
   std::string host;   // empty: an abstract Unix socket
   std::string name;   // the abstract socket's name, or the port
-  std::string token;  // 128 random bits, in hexadecimal
+  std::string token;  // what all ranks know: 128 random bits, in hexadecimal
 };
 
 std::string EncodeEndpoint(const Endpoint& endpoint);

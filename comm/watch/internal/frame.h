@@ -15,7 +15,7 @@ namespace lockstep::comm::internal {
 struct Frame {
   enum class Type : uint8_t {
     // From a rank to the hub.
-    kHello = 1,  // rank, text: the group's token. The first of a connection
+    kHello = 1,  // rank, text: see handshake.h. The first of a connection
     kTrouble,    // sequence, text: an error of the rank's own, perhaps the sign of another's death
     kTimeout,    // sequence, text: the operation, value: the timeout in milliseconds
     kHere,       // value: which inquiry, sequence and text: the last call begun, code: 1 while it is in it
@@ -23,11 +23,13 @@ struct Frame {
     kDecide,     // code, text: this is the first cause, unless there is one. rank: whose own error it is, or -1
     kFate,       // rank, text: what has become of that rank's process
     // From the hub to a rank.
-    kWelcome,  // every rank is here
-    kCause,    // code, text: the group's first cause. rank: whose own error it is, or -1
-    kAsk,      // value: an inquiry that kHere is to answer
-    kAgreed,   // sequence
-    kAskFate,  // rank
+    kChallenge,  // text: see handshake.h. The first of a connection
+    kProof,      // text: see handshake.h. The answer to kHello
+    kWelcome,    // every rank is here
+    kCause,      // code, text: the group's first cause. rank: whose own error it is, or -1
+    kAsk,        // value: an inquiry that kHere is to answer
+    kAgreed,     // sequence
+    kAskFate,    // rank
     // Both ways.
     kFarewell,  // rank, sequence and text: the last call it began
   };

@@ -13,6 +13,7 @@
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
+#include "lockstep/comm/watch/internal/handshake.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -21,19 +22,13 @@ constexpr uint64_t kWakerId = 0;
 constexpr uint64_t kListenerId = 1;
 constexpr uint64_t kFirstPeerId = 2;
 
-constexpr size_t kMaxHelloText = 64;
+constexpr size_t kMaxHelloText = kNonceText + kProofText;
 constexpr size_t kMostStrangers = 64;  // beside one a rank
 constexpr auto kStrangerPatience = std::chrono::seconds(5);
+constexpr auto kHandshakePatience = std::chrono::milliseconds(100);  // before its descriptor is given to another
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
-
-// In a time that does not depend on where they differ.
-bool SameToken(const std::string& a, const std::string& b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
 
 std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks) {
   std::vector<ProcessHandle> handles;
@@ -180,21 +175,26 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
-// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank.
-int Hub::AcceptOne() {
+// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank. But a connection that has
+// just come may be a rank's too, which will have proved it in a moment: then accepting waits, as for memory.
+int Hub::AcceptOne(Clock::time_point now) {
   while (true) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0 || !IsOutOfDescriptors(errno)) return fd;
     const auto stranger = std::find_if(peers_.begin(), peers_.end(),  // the oldest: ids are given in order
                                        [](const auto& entry) { return entry.second->rank < 0; });
     if (stranger == peers_.end()) return fd;
+    if (now < stranger->second->since + kHandshakePatience) {
+      errno = ENOBUFS;
+      return fd;
+    }
     peers_.erase(stranger);
   }
 }
 
 void Hub::Accept(Clock::time_point now) {
   while (listener_ >= 0) {
-    const int fd = AcceptOne();
+    const int fd = AcceptOne(now);
     if (fd < 0 && (IsOutOfDescriptors(errno) || errno == ENOBUFS || errno == ENOMEM)) {
       if (IsOutOfDescriptors(errno)) RunOutOfDescriptors(errno);
       epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
@@ -205,10 +205,10 @@ void Hub::Accept(Clock::time_point now) {
     if (fd < 0) continue;  // that one is gone again
     TuneConnection(fd);
     const uint64_t id = next_id_++;
-    peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, now);
+    const auto& peer = peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, RandomToken(), now);
     strangers_.push_back(id);
     Watch(fd, id);
-    Handle(id, now);  // a rank's hello came with its connection, as a rule
+    peer->connection.Send({Frame::Type::kChallenge, -1, 0, -1, 0, peer->challenge});
   }
 }
 
@@ -222,9 +222,11 @@ void Hub::RunOutOfDescriptors(int error) {
 
 bool Hub::Admit(Peer& peer, const Frame& hello) {
   const int rank = hello.rank;
-  const bool belongs = hello.type == Frame::Type::kHello && SameToken(hello.text, options_.token) && rank > 0 &&
-                       rank < static_cast<int>(by_rank_.size()) && !by_rank_[rank];
+  const bool belongs = hello.type == Frame::Type::kHello && rank > 0 && rank < static_cast<int>(by_rank_.size()) &&
+                       !by_rank_[rank] && IsHello(hello.text, options_.token, peer.challenge, rank);
   if (!belongs) return false;
+  peer.connection.Send(
+      {Frame::Type::kProof, -1, 0, -1, 0, ProofText(options_.token, peer.challenge, hello.text, rank)});
   by_rank_[rank] = &peer;
   peer.rank = rank;
   peer.connection.set_max_text(kMaxFrameText);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,16 +24,16 @@ namespace lockstep::comm::internal {
 struct HubOptions {
   std::vector<RankIdentity> ranks;
   int listener = -1;  // owned by the hub from then on; -1 where there is nobody to come
-  std::string token;  // what a rank's first frame says
+  std::string token;  // what a rank must know
   Clock::time_point joining_deadline;
 };
 
 // Rank 0's connections to all others, on a thread of its own, with the arbiter that hears them.
 //
-// Anybody may connect before the group is complete. Who has not said the token within 5 s, or says anything else, is
-// dropped, and so is the oldest of those when they are too many or the process is out of descriptors; afterwards nobody
-// listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and keeps one descriptor to tell the
-// ranks that are still to come.
+// Anybody may connect before the group is complete. A connection that has not proved within 5 s that it knows the token
+// is dropped, as is one that sends anything else, and the oldest when there are too many or the process is out of
+// descriptors; afterwards nobody listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and keeps
+// one descriptor to tell the ranks that are still to come.
 class Hub {
  public:
   // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
@@ -55,8 +56,10 @@ class Hub {
 
  private:
   struct Peer {
-    Peer(int fd, size_t max_text, Clock::time_point since) : connection(fd, max_text), since(since) {}
+    Peer(int fd, size_t max_text, std::string challenge, Clock::time_point since)
+        : connection(fd, max_text), challenge(std::move(challenge)), since(since) {}
     Connection connection;
+    const std::string challenge;
     const Clock::time_point since;
     int rank = -1;  // a stranger's
   };
@@ -65,7 +68,7 @@ class Hub {
   void Watch(int fd, uint64_t id);
   void Handle(uint64_t id, Clock::time_point now);
   void Accept(Clock::time_point now);
-  int AcceptOne();
+  int AcceptOne(Clock::time_point now);
   void RunOutOfDescriptors(int error);
   void CloseListener();
   bool Admit(Peer& peer, const Frame& hello);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/watch/internal/handshake.h"
 #include "lockstep/comm/watch/internal/wording.h"
 
 namespace lockstep::comm::internal {
@@ -34,13 +35,49 @@ std::string AwaitFate(const ProcessHandle& process) {
   return fate;
 }
 
-// The frames that the hub sends until it welcomes or the connection ends.
-absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const ProcessHandle& hub, absl::Time deadline) {
+// A rank's side of the handshake.
+class Introduction {
+ public:
+  Introduction(const Endpoint& endpoint, int rank) : token_(endpoint.token), rank_(rank) {}
+
+  // Answers the hub's challenge. False for a frame that a hub that knows the token would not send.
+  bool Take(const Frame& frame, Connection& connection) {
+    if (proven_) return true;
+    if (frame.type == Frame::Type::kChallenge && hello_.empty()) {
+      challenge_ = frame.text;
+      hello_ = HelloText(token_, challenge_, RandomToken(), rank_);
+      connection.Send({Frame::Type::kHello, rank_, 0, -1, 0, hello_});
+      return true;
+    }
+    proven_ =
+        frame.type == Frame::Type::kProof && !hello_.empty() && IsProof(frame.text, token_, challenge_, hello_, rank_);
+    return proven_;
+  }
+
+ private:
+  const std::string token_;
+  const int rank_;
+  std::string challenge_;
+  std::string hello_;
+  bool proven_ = false;
+};
+
+absl::Status NotTheHub(const RankIdentity& hub, const Endpoint& endpoint) {
+  const std::string where = endpoint.host.empty() ? endpoint.name : absl::StrCat(endpoint.host, ":", endpoint.name);
+  return absl::PermissionDeniedError(
+      absl::StrCat("what listens at ", where, " is not ", NameOf(hub), ": it does not know the group's token"));
+}
+
+// The frames that the hub sends until it welcomes; none if the connection ends.
+absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const Endpoint& endpoint, int rank,
+                                                const ProcessHandle& hub, absl::Time deadline) {
+  Introduction introduction(endpoint, rank);
   while (absl::Now() < deadline + kVerdictPatience) {
     pollfd waited = {connection.fd(), POLLIN, 0};
     poll(&waited, 1, 50);
     std::vector<Frame> frames = connection.Receive();
     for (const Frame& frame : frames) {
+      if (!introduction.Take(frame, connection)) return NotTheHub(hub.identity(), endpoint);
       if (frame.type == Frame::Type::kWelcome) return frames;
       if (frame.type == Frame::Type::kCause) return absl::Status(static_cast<absl::StatusCode>(frame.code), frame.text);
     }
@@ -59,8 +96,7 @@ absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const Process
       return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
     }
     Joined joined{std::make_unique<Connection>(*fd), {}};
-    joined.connection->Send({Frame::Type::kHello, rank, 0, -1, 0, endpoint.token});
-    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, hub, deadline));
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline));
     if (!joined.frames.empty()) return joined;
     const std::string fate = AwaitFate(hub);
     if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub.identity(), fate, joined.connection->end());

@@ -23,7 +23,8 @@ struct Joined {
 };
 
 // Connects and says hello, and again when the hub, flooded with strangers, dropped us; blocks until every rank has
-// joined. The group's first cause if it fails before that, Unavailable if rank 0 is gone, DeadlineExceeded.
+// joined. The group's first cause if it fails before that, Unavailable if rank 0 is gone, DeadlineExceeded,
+// PermissionDenied if what listens there does not know the token.
 absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline);
 
 // Another rank's connection to rank 0, on a thread of its own.
