@@ -83,9 +83,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::Rendezvo
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<JobSecret> secret, ReadJobSecret());
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Met met, MeetAllRanks(internal::Sealed(rendezvous.store, MeetingSecret(secret, options.environment)),
-                                  options.rank, options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline,
-                                  options.waiting));
+      const Met met,
+      MeetAllRanks(internal::Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
+                   options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
   making->store = StoreOf(met, rendezvous.store, secret, options.rank);
   making->server = rendezvous.server;
   making->master_addr = rendezvous.master_addr;
