@@ -222,7 +222,8 @@ absl::Status TrainAsRank(const TrainConfig& config, int rank, int world_size) {
 // --world-size and --rank count nodes here, and --dist-url says where node 0 is.
 absl::StatusOr<launch::SpawnOptions> SpawnOptionsFromFlags() {
   launch::SpawnOptions options;
-  options.grace = absl::Minutes(1);  // for a checkpoint, after SIGTERM
+  options.grace = absl::Minutes(1);          // for a checkpoint, when the training is told to stop
+  options.failure_grace = absl::Seconds(2);  // ranks that have lost another cannot make one
   if (FLAGS_world_size > 1) {
     options.nnodes = FLAGS_world_size;
     options.node_rank = FLAGS_rank;
