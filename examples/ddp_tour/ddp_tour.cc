@@ -44,6 +44,7 @@
 #include "lockstep/examples/model_parallel/toy_mp_model.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
+#include "lockstep/examples/ranks/finish.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(part, "all", "basic, checkpoint, model_parallel, several of them with commas, or all.");
@@ -223,7 +224,7 @@ absl::Status TourAsRank(const std::vector<std::string>& wanted) {
     absl::Status status;
     const absl::Status thrown = TorchStatus("", [&] { status = part.run(*group, environment); });
     status.Update(thrown);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(status, absl::StrCat("rank ", group->rank(), ": ", part.name)));
+    LOCKSTEP_RETURN_IF_ERROR(FinishRank(group.get(), Annotate(status, part.name)));
   }
   return absl::OkStatus();
 }

@@ -36,6 +36,7 @@
 #include "lockstep/examples/fashion_mnist/trainer.h"
 #include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/output_file.h"
+#include "lockstep/examples/ranks/finish.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(parallel, "ddp",
@@ -162,8 +163,7 @@ absl::Status TrainAsRank(const TrainConfig& config) {
   options.init_method = FLAGS_init_method;
   options.timeout = absl::Seconds(FLAGS_timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  const absl::Status status = Train(config, group.get());
-  return Annotate(status, absl::StrCat("rank ", group->rank()));
+  return FinishRank(group.get(), Train(config, group.get()));
 }
 
 absl::Status Run() {

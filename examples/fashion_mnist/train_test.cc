@@ -29,6 +29,7 @@
 namespace lockstep::examples {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -186,6 +187,22 @@ TEST(Train, RunsUnderTheLauncher) {
   // 301 test images over 3 ranks: each counted once.
   const double correct = Metrics(metrics, "done").at(0)["accuracy"].get<double>() * 301;
   EXPECT_NEAR(correct, std::round(correct), 1e-6);
+}
+
+// Rank 0 alone writes metrics; the others only hear that it has failed.
+TEST(Train, AFullDiskOfRankZeroIsTheFirstCause) {
+  const std::vector<std::string> train = TrainCommand(
+      {SmallDataFlag(), "--epochs=1", "--nproc_per_node=2", "--batch_size=300", "--metrics_file=/dev/full"});
+  std::vector<std::string> launched = {getenv("LAUNCH"), "--nproc_per_node=3"};
+  launched.insert(launched.end(), train.begin(), train.end());
+  const std::string line =
+      "rank 0 \\(local rank 0, pid [0-9]+\\) exited with code 1: --metrics_file=/dev/full: cannot be "
+      "written: No space left on device; ";
+  int code;
+  EXPECT_THAT(RunProgram(train, &code), ContainsRegex("train: " + line + "the other rank (failed too|was ended)"));
+  EXPECT_EQ(code, 1);
+  EXPECT_THAT(RunProgram(launched, &code), ContainsRegex("launch: " + line));
+  EXPECT_EQ(code, 1);
 }
 
 TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {

@@ -31,6 +31,7 @@
 #include "lockstep/examples/imagenet/trainer.h"
 #include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/ranks/devices.h"
+#include "lockstep/examples/ranks/finish.h"
 #include "lockstep/tools/launch/report.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -215,8 +216,7 @@ absl::Status TrainAsRank(const TrainConfig& config, int rank, int world_size) {
   options.world_size = world_size;
   options.timeout = absl::Seconds(FLAGS_dist_timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  return Annotate(Train(config, group.get(), environment.local_world_size, device),
-                  absl::StrCat("rank ", group->rank()));
+  return FinishRank(group.get(), Train(config, group.get(), environment.local_world_size, device));
 }
 
 // --world-size and --rank count nodes here, and --dist-url says where node 0 is.

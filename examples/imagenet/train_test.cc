@@ -26,6 +26,7 @@ namespace {
 
 using launch::testing::Eventually;
 using launch::testing::NewFolder;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Program;
@@ -174,6 +175,33 @@ TEST(Train, StartsItsOwnRanksWhichSaveWhenTheirParentIsToldToEnd) {
   kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.Wait(), 75) << run.Output();
   EXPECT_TRUE(std::filesystem::exists(folder + "checkpoint.pt"));
+}
+
+// Rank 0 alone writes it; the others only hear that it has failed.
+TEST(Train, AJsonFileThatCannotBeWrittenIsTheFirstCause) {
+  const Words flags = Small(NewFolder()) + Words{"--json-file=/dev/full"};
+  const std::string error = "--json-file=/dev/full: cannot be written: No space left on device";
+  const std::string line = "rank 0 \\(local rank 0, pid [0-9]+\\) exited with code 1: " + error + "; ";
+  int code;
+  const std::string launched = RunProgram(OnRanks(2, flags), &code);
+  EXPECT_THAT(launched, ContainsRegex("launch: " + line));
+  EXPECT_THAT(launched, ContainsRegex("train: rank 1: [a-z_]+ #[0-9]+ .*: rank 0 \\(.*\\) failed: " + error));
+  EXPECT_THAT(RunProgram(Train(flags + Words{"--multiprocessing-distributed", "--cpu-ranks=2"}), &code),
+              ContainsRegex("train: " + line));
+  EXPECT_EQ(code, 1);
+}
+
+// A stopped rank answers nobody, SIGTERM neither.
+TEST(Train, AStoppedRankEndsItsOwnRanksSoonAfterTheTimeout) {
+  const std::string folder = NewFolder();
+  Program run(Train(Small(folder) +
+                    Words{"--multiprocessing-distributed", "--cpu-ranks=2", "--dist-timeout=2", "--epochs=1000"}));
+  AwaitSteps(folder, 1);
+  kill(run.Ranks().at(1), SIGSTOP);
+  EXPECT_EQ(run.Wait(absl::Seconds(20)), 1) << run.Output();
+  EXPECT_THAT(run.Output(),
+              ContainsRegex("train: rank 0 .* exited with code 1: .*timed out after 2s: rank 1 .* is stopped; "
+                            "the other rank was ended by SIGKILL; rank 1 .* was stopped"));
 }
 
 // All that can be switched on at once on the CPU.

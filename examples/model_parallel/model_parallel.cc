@@ -42,6 +42,7 @@
 #include "lockstep/examples/model_parallel/toy_mp_model.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
+#include "lockstep/examples/ranks/finish.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(steps, 20, "Steps of training, all on the same samples.");
@@ -156,7 +157,7 @@ absl::Status RunAsRank() {
     absl::Status status;
     const absl::Status thrown = TorchStatus("", [&] { status = run(devices, *group); });
     status.Update(thrown);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(status, absl::StrCat("rank ", group->rank())));
+    LOCKSTEP_RETURN_IF_ERROR(FinishRank(group.get(), status));
   }
   return absl::OkStatus();
 }

@@ -50,6 +50,7 @@
 #include "lockstep/examples/random_dataset/random_dataset.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
+#include "lockstep/examples/ranks/finish.h"
 #include "lockstep/sampler/distributed_batch_sampler.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
@@ -246,7 +247,7 @@ absl::Status TrainAsRank() {
   absl::Status status;
   const absl::Status thrown = TorchStatus("", [&] { status = Train(environment, device, *group); });
   status.Update(thrown);
-  return Annotate(status, absl::StrCat("rank ", group->rank()));
+  return FinishRank(group.get(), status);
 }
 
 absl::Status CheckPositive(absl::string_view flag, int64_t value) {
