@@ -1,8 +1,6 @@
 #include "lockstep/comm/rendezvous/tcp_connection.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/comm/internal/tune_connection.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -44,17 +43,6 @@ bool Await(int fd, short events, absl::Time deadline) {
   }
 }
 
-// The watch's connections have the same limits (comm/watch/internal/endpoint.cc).
-void Tune(int fd) {
-  const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
-}
-
 // 0, or the errno of why not.
 int ConnectBy(int fd, const addrinfo& address, absl::Time deadline) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
@@ -73,7 +61,7 @@ absl::StatusOr<std::unique_ptr<TcpConnection>> ConnectTo(const addrinfo& address
   const int error = ConnectBy(fd, address, deadline);
   if (error == ETIMEDOUT) return absl::DeadlineExceededError("no answer");
   if (error != 0) return absl::UnavailableError(std::strerror(error));
-  Tune(fd);
+  TuneConnection(fd);
   return connection;
 }
 

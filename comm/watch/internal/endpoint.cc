@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/random.h>
@@ -23,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/internal/tune_connection.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -189,20 +189,6 @@ absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline) {
   const std::string where = endpoint.host.empty() ? "" : absl::StrCat(" at ", endpoint.host, ":", endpoint.name);
   const absl::Status status = DescriptorError(absl::StrCat("cannot connect to rank 0", where), error);
   return absl::Now() < deadline ? status : absl::DeadlineExceededError(status.message());
-}
-
-void TuneConnection(int fd) {
-  int family = 0;
-  socklen_t length = sizeof(family);
-  getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &length);
-  if (family == AF_UNIX) return;
-  const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
 }
 
 }  // namespace lockstep::comm::internal

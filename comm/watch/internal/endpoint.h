@@ -37,10 +37,6 @@ absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint)
 // is out of descriptors.
 absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline);
 
-// For a TCP connection: small messages go at once, and a host that vanished is found in 20 s, though nothing is sent.
-// Nothing for another kind.
-void TuneConnection(int fd);
-
 }  // namespace lockstep::comm::internal
 
 #endif  // LOCKSTEP_COMM_WATCH_INTERNAL_ENDPOINT_H_

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/internal/tune_connection.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/handshake.h"
 
@@ -175,8 +176,8 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
-// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank. But a connection that has
-// just come may be a rank's too, which will have proved it in a moment: then accepting waits, as for memory.
+// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank. But a connection that
+// has just come may be a rank's too, which will have proved it in a moment: then accepting waits, as for memory.
 int Hub::AcceptOne(Clock::time_point now) {
   while (true) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
