@@ -8,6 +8,10 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/descriptors.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/gloo/gloo_threads.h"
 #include "lockstep/comm/gloo/gloo_work.h"
 #include "lockstep/comm/gloo/native_form.h"
@@ -93,7 +97,9 @@ class GlooBackend final : public c10d::Backend {
       gloo_.reset();
       return;
     }
-    std::thread([gloo = std::move(gloo_)]() mutable { gloo.reset(); }).detach();
+    const auto held = std::make_shared<c10::intrusive_ptr<ProcessGroupGloo>>(std::move(gloo_));
+    absl::StatusOr<std::thread> thread = StartThread("Gloo's last thread", [held] { held->reset(); });
+    if (thread.ok()) thread->detach();
   }
 
   const std::string getBackendName() const override { return "gloo"; }
@@ -251,10 +257,19 @@ class GlooBackend final : public c10d::Backend {
   std::atomic<bool> aborted_{false};
 };
 
+// Gloo ends the process when its thread cannot accept a connection, or when only some of its threads start.
+absl::Status CheckResources(int size) {
+  constexpr int kBesideConnections = 8;  // a listener, an epoll and an eventfd for each device, and a connecting socket
+  constexpr int kThreads = 4;            // two that call and one that polls, for each device
+  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(size + kBesideConnections));
+  return CheckThreadsStart("Gloo's threads", kThreads);
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context) {
   const internal::BlockSigpipe block;
+  ThrowIfError(CheckResources(context.size));
   const auto calls = std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout));
   c10::intrusive_ptr<ProcessGroupGloo> gloo;
   StartGloo(calls, [&] {

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/backend_status.h"
 #include "lockstep/comm/internal/uncaught.h"
 
@@ -66,7 +68,7 @@ void StartGloo(const std::shared_ptr<GlooCalls>& calls, const std::function<void
   internal::SpareProcess(EndGlooThread);
   const std::string name = Register(calls);
   std::exception_ptr error;
-  std::thread starter([&] {
+  absl::StatusOr<std::thread> starter = StartThread("Gloo's threads", [&] {
     pthread_setname_np(pthread_self(), name.c_str());
     try {
       make();
@@ -74,7 +76,8 @@ void StartGloo(const std::shared_ptr<GlooCalls>& calls, const std::function<void
       error = std::current_exception();
     }
   });
-  starter.join();
+  ThrowIfError(starter.status());
+  starter->join();
   if (error) std::rethrow_exception(error);
 }
 

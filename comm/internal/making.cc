@@ -12,6 +12,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/choice_text.h"
+#include "lockstep/comm/internal/guarded_store.h"
 #include "lockstep/comm/internal/local_address.h"
 #include "lockstep/comm/internal/uncaught.h"
 #include "lockstep/comm/watch/watch.h"
@@ -99,10 +100,18 @@ GroupState::Options StateOptions(const Making& making, const BackendContext& con
 }
 
 absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendChoice>& choices, BackendContext context,
-                                        const c10::intrusive_ptr<c10d::Store>& store) {
+                                        const c10::intrusive_ptr<c10d::Store>& store,
+                                        const std::shared_ptr<GroupState>& state) {
   BackendMap backends;
+  // Goes with this scope: what the backends do with their stores later is not the group's concern.
+  const auto making = std::make_shared<std::shared_ptr<GroupState>>(state);
+  const auto failure = [weak = std::weak_ptr(making)] {
+    const auto group = weak.lock();
+    return group && (*group)->failed() ? (*group)->failure() : absl::OkStatus();
+  };
   for (const auto& [device, choice] : choices) {
-    context.store = Prefixed(store, absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"));
+    context.store = c10::make_intrusive<GuardedStore>(
+        absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store, failure);
     LOCKSTEP_ASSIGN_OR_RETURN(backends[device], choice.backend.create(context));
   }
   return backends;
@@ -129,12 +138,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Ma
   LOCKSTEP_ASSIGN_OR_RETURN(const auto choices, ChooseBackends(making->candidates, making->unavailable, context));
   const auto state = std::make_shared<GroupState>(StateOptions(*making, context));
   // Before the backends: a rank that dies while they are made is then named.
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto watch, MakeWatch(*making, options, context.ranks, state));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto watch, MakeWatch(*making, options, context.ranks, state));
   state->SetWatch(watch);
-  auto backends = MakeBackends(choices, context, options.backend_store);
+  auto backends = MakeBackends(choices, context, options.backend_store, state);
   if (!backends.ok()) {
     state->NoteOwnError(backends.status());
-    return watch ? watch->Explain(backends.status()) : backends.status();
+    const absl::Status cause = watch ? watch->Explain(backends.status()) : backends.status();
+    // The watch's thread may hold the state for a moment. If that thread destroyed it, the watch would join itself.
+    watch.reset();
+    state->Close();
+    return cause;
   }
   Inform(*making, context, choices, options.announce);
   GroupParts parts;

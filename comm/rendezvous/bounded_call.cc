@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/sigpipe.h"
 
@@ -17,8 +18,12 @@ struct BoundedCall::State {
     absl::Status returned;
     const absl::Status thrown = TorchStatus("", [&] { returned = body(); });
     returned.Update(thrown);
+    End(std::move(returned));
+  }
+
+  void End(absl::Status status) {
     body = nullptr;  // what it owns must not outlive the answer
-    result = std::move(returned);
+    result = std::move(status);
     done.Notify();
   }
 };
@@ -26,10 +31,16 @@ struct BoundedCall::State {
 BoundedCall::BoundedCall(std::function<absl::Status()> call) : state_(std::make_shared<State>()) {
   state_->body = std::move(call);
   const BlockSigpipe block;
-  thread_ = std::thread([state = state_] { state->Run(); });
+  absl::StatusOr<std::thread> thread = StartThread("a call's thread", [state = state_] { state->Run(); });
+  if (thread.ok()) {
+    thread_ = *std::move(thread);
+  } else {
+    state_->End(thread.status());
+  }
 }
 
 BoundedCall::~BoundedCall() {
+  if (!thread_.joinable()) return;
   if (state_->done.HasBeenNotified()) {
     thread_.join();
   } else {

@@ -22,7 +22,8 @@ class BoundedCall {
   // Whether the call has ended by `deadline`.
   bool Await(absl::Time deadline);
 
-  // What the call has returned; what it has thrown is a status too. Only once it has ended.
+  // What the call has returned; what it has thrown is a status too. ResourceExhausted if the system refused the thread.
+  // Only once it has ended.
   absl::Status result() const;
 
  private:

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::internal {
@@ -63,12 +64,10 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
   }
   if (fd >= 0) return fd;
   const int error = errno;
-  const std::string message = absl::StrCat("cannot listen on ", host, ":", port, ": ", std::strerror(error));
-  if (error == EADDRINUSE) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(message, " (by another program, another job, or a second rank 0 of this one)"));
-  }
-  return absl::UnavailableError(message);
+  const absl::Status status = DescriptorError(absl::StrCat("cannot listen on ", host, ":", port), error);
+  if (error != EADDRINUSE) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(status.message(), " (by another program, another job, or a second rank 0 of this one)"));
 }
 
 absl::Status CheckHost(const std::string& host) { return Resolve(host.c_str(), 0).status(); }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -29,6 +30,10 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 constexpr size_t kMostMemberBytes = size_t{64} << 10;
 constexpr size_t kMostMessageBytes = 4096;
 constexpr size_t kMostExcerptBytes = 100;
+
+// LibTorch's store drops a connection that it has no descriptor for, and tells nobody; a rank's own identity cannot be
+// read without one. A group needs more than these.
+constexpr int kNeededDescriptors = 4;
 
 constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
 constexpr char kArrivedKey[] = "lockstep/arrived";    // how many have written their member key
@@ -90,6 +95,7 @@ class Meeting {
   absl::StatusOr<Met> Hold(absl::Time deadline);
 
  private:
+  absl::Status CheckDescriptors() const;
   absl::Status Join();
   absl::Status CheckWorldSize();
   absl::StatusOr<std::string> Announce();
@@ -123,6 +129,11 @@ class Meeting {
   std::vector<bool> is_python_;
   bool warned_ = false;  // of a failure that no rank of this job has told
 };
+
+absl::Status Meeting::CheckDescriptors() const {
+  const absl::Status status = CheckFreeDescriptors(kNeededDescriptors);
+  return status.ok() ? status : Annotate(status, NameOf(me_));
+}
 
 // A store that is sealed refuses what this job's ranks did not write. One that is not shows what ranks with a secret
 // wrote.
@@ -198,6 +209,7 @@ absl::StatusOr<std::string> Meeting::Announce() {
 }
 
 absl::Status Meeting::Join() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
   const absl::Status world = CheckWorldSize();
   if (absl::IsPermissionDenied(world)) {
     // The ranks that have another secret learn from it that this one has not theirs.
@@ -287,10 +299,11 @@ absl::Status Meeting::AwaitOthers(absl::Time deadline) {
   absl::Time next_look = absl::Now() + kLongestPause;
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool all, AllLockstepArrived());
-    if (all) return LookForEach();
     if (store_->check({kFailureKey})) LOCKSTEP_RETURN_IF_ERROR(OtherFailure());
+    if (all) return LookForEach();
     const absl::Time now = absl::Now();
     if (now >= next_look || now >= deadline) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
       LOCKSTEP_RETURN_IF_ERROR(LookForEach());
       if (Missing().empty()) return absl::OkStatus();
       SayWhoIsMissing();

@@ -2,6 +2,7 @@
 
 #include "lockstep/comm/rendezvous/meeting.h"
 
+#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
 #include "lockstep/comm/secret/sealed_store.h"
@@ -18,6 +20,7 @@ namespace lockstep::comm {
 namespace {
 
 using internal::C10dStore;
+using ::lockstep::testing::FewDescriptors;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -68,6 +71,27 @@ TEST(MeetAllRanks, OfALargeWorldIsQuick) {
   std::vector<Rank> ranks;
   for (int rank = 0; rank < 64; ++rank) ranks.push_back({rank, 64});
   for (const auto& rank : MeetAll(NewStore(), ranks)) EXPECT_TRUE(rank.ok()) << rank.status();
+}
+
+TEST(MeetAllRanks, ARankOutOfDescriptorsFailsAtOnceAndTellsTheOthers) {
+  const std::string text =
+      "rank 0 .host .*, pid [0-9]+.: opening 4 descriptors, of which [0-3] are free: Too many open files .the soft "
+      "limit of open files is .*";
+  for (const bool from_the_start : {true, false}) {
+    const C10dStore store = NewStore();
+    std::string found;
+    {
+      std::unique_ptr<FewDescriptors> few = from_the_start ? std::make_unique<FewDescriptors>(2) : nullptr;
+      std::thread rank0([&] { found = Text(MeetAll(store, {{0, 2}})[0]); });
+      if (!from_the_start) {
+        store->wait({"lockstep/member/0"});
+        few = std::make_unique<FewDescriptors>(2);
+      }
+      rank0.join();
+    }
+    EXPECT_THAT(found, MatchesRegex(text));
+    EXPECT_EQ(Text(MeetAll(store, {{1, 2}})[0]), found);
+  }
 }
 
 TEST(MeetAllRanks, APythonRankIsSeenByEveryLockstepRank) {

@@ -10,7 +10,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/rendezvous/listen_socket.h"
 
@@ -56,7 +58,17 @@ absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
   return inherited;
 }
 
+// Without them LibTorch's server says nothing of use.
+absl::Status CheckResources() {
+  constexpr int kDescriptors = 16;  // its listener, its event loop, and both ends of rank 0's own connection
+  constexpr int kThreads = 2;       // its own, and that of the call which makes it
+  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptors));
+  return CheckThreadsStart("the store's threads", kThreads);
+}
+
 absl::StatusOr<C10dStore> Serve(const Address& address, const RendezvousOptions& options) {
+  const absl::Status resources = CheckResources();
+  if (!resources.ok()) return Annotate(resources, absl::StrCat("serving the store at ", ToString(address)));
   const bool inherits = options.init_method == "env://";
   LOCKSTEP_ASSIGN_OR_RETURN(const int fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));
   return ServeTcpStore(address, fd, options.timeout);

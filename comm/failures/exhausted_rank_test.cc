@@ -1,0 +1,119 @@
+// A rank that runs out of file descriptors or threads while InitProcessGroup() makes the backend.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
+#include "lockstep/base/testing/thread_budget.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/failures/backends.h"
+#include "lockstep/comm/testing/rank_processes.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::lockstep::testing::FewDescriptors;
+using ::lockstep::testing::ThreadBudget;
+using testing::Process;
+using testing::SayStatus;
+
+constexpr int kSize = 3;
+
+// What takes a rank's descriptors or threads while its backend is made. The ranks' processes are forked with it.
+struct Hindrance {
+  int culprit = 0;
+  std::function<std::shared_ptr<void>()> begin;
+};
+Hindrance& TheHindrance() {
+  static auto* const hindrance = new Hindrance();
+  return *hindrance;
+}
+
+std::string Hindered(const std::string& backend) { return absl::StrCat(backend, "_hindered"); }
+
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendContext& context,
+                                                                 const std::string& backend) {
+  const auto real = SelectBackends(backend);
+  const std::shared_ptr<void> hindrance =
+      context.rank == TheHindrance().culprit ? TheHindrance().begin() : std::shared_ptr<void>();
+  return real->begin()->second.create(context);
+}
+
+[[maybe_unused]] const bool registered = [] {
+  for (const std::string backend : {"gloo", "shm"}) {
+    BackendInfo info;
+    info.name = Hindered(backend);
+    info.devices = {c10::DeviceType::CPU};
+    info.preference = -1;
+    info.create = [backend](const BackendContext& context) { return CreateHindered(context, backend); };
+    RegisterBackend(std::move(info));
+  }
+  return true;
+}();
+
+class ExhaustedRank : public FailureTest {
+ protected:
+  // Whether the group is made and works. If not, all ranks say so soon, with `text` and the culprit's name.
+  static bool Make(int culprit, const std::string& text, const std::function<std::shared_ptr<void>()>& hinder) {
+    TheHindrance() = {culprit, hinder};
+    InitOptions options = Options(absl::Seconds(60));
+    options.backend = Hindered(GetParam());
+    Ranks ranks(kSize, options, [](const InitOptions& options, const Process::Say& say) {
+      say("making");
+      const auto group = InitProcessGroup(options);
+      // A rank may have its group when another one fails.
+      SayStatus(say, group.ok() ? (*group)->Barrier() : group.status());
+      return 0;
+    });
+    int made = 0;
+    for (int rank = 0; rank < kSize; ++rank) {
+      const auto making = ranks[rank].AwaitLine("making"), status = ranks.AwaitStatus(rank);
+      if (!making || !status) {
+        ADD_FAILURE() << "rank " << rank << " said nothing";
+        return false;
+      }
+      EXPECT_LT(status->time - making->time, absl::Seconds(5)) << status->text;
+      if (status->text == "OK") {
+        ++made;
+        continue;
+      }
+      EXPECT_TRUE(absl::StrContains(status->text, text)) << "rank " << rank << ": " << status->text;
+      if (rank == culprit) continue;
+      EXPECT_TRUE(absl::StrContains(status->text, ranks.name(culprit))) << "rank " << rank << ": " << status->text;
+    }
+    EXPECT_TRUE(made == 0 || made == kSize) << made << " ranks have a group";
+    return made > 0;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, ExhaustedRank, ::testing::Values("gloo", "shm"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(ExhaustedRank, WithoutDescriptorsIsNamedAtOnceByAll) {
+  for (const int culprit : {0, 2}) {
+    for (const int free : {0, 3, 8, 30}) {
+      if (Make(culprit, "Too many open files", [&] { return std::make_shared<FewDescriptors>(free); })) break;
+      EXPECT_LT(free, 30);
+      if (HasFailure()) break;
+    }
+  }
+}
+
+TEST_P(ExhaustedRank, WithoutThreadsIsNamedAtOnceByAll) {
+  for (const int culprit : {0, 2}) {
+    for (const int given : {0, 2, 30}) {
+      if (Make(culprit, "Resource temporarily unavailable", [&] { return std::make_shared<ThreadBudget>(given); })) {
+        break;
+      }
+      EXPECT_LT(given, 30);
+      if (HasFailure()) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
