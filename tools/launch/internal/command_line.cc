@@ -16,8 +16,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "lockstep/base/nearest_name.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/internal/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "lockstep/tools/launch/internal/printable.h"
+#include "lockstep/base/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {

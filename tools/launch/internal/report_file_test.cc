@@ -7,7 +7,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/printable.h"
 #include "lockstep/tools/launch/report.h"
 
 namespace lockstep::launch::internal {
@@ -123,15 +122,6 @@ TEST_F(ReportTest, AnErrorOfItsOwnStaysItsOwnThoughItHeardOfAnother) {
 
 TEST(OneLine, JoinsLinesAndEscapesWhatATerminalWouldObey) {
   EXPECT_EQ(OneLine("  first\r\n\n\tsecond\x1b[2Jthird\n"), "first second\\x1b[2Jthird");
-}
-
-TEST(Printable, EscapesControlCharactersAndWhatIsNotUtf8) {
-  EXPECT_EQ(Printable("a\nb\x7f"), "a\\nb\\x7f");
-  EXPECT_EQ(Printable("caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\ \"x\""),
-            "caf\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80 \\ \"x\"");
-  EXPECT_EQ(Printable("\xC2\x9B"
-                      "2J \x9B \xC3"),
-            "\\xc2\\x9b2J \\x9b \\xc3");
 }
 
 TEST(OneLine, CutsWhatIsTooLongBetweenCharacters) {

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/printable.h"
+#include "lockstep/base/printable.h"
 
 #include <stddef.h>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep {
 namespace {
 
 // The length of the printable character that `text` begins with, 0 where it begins with none.
@@ -37,4 +37,4 @@ std::string Printable(absl::string_view text) {
   return printable;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep
