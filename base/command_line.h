@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,10 @@ struct ProgramUsage {
 
   // Flags that are in no group follow under "Other flags", or under "Flags" if there is no group at all.
   std::vector<FlagGroup> groups;
+
+  // String flags that may be given without a value, as if they were bool flags: "--resume" is "--resume=true" and
+  // "--noresume" is "--resume=false". Another value needs a "=", as in "--resume=auto".
+  std::set<std::string> switches;
 
   // Other names of flags, as they are typed: {{"-b", "batch_size"}, {"--wd", "weight_decay"}}.
   std::map<std::string, std::string> aliases;

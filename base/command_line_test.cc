@@ -81,6 +81,19 @@ TEST_F(CommandLine, SetsAndClearsBoolFlagsWithoutTheNextArgument) {
   EXPECT_TRUE(FLAGS_pin);
 }
 
+TEST_F(CommandLine, ASwitchIsAStringThatNeedsNoValue) {
+  ProgramUsage usage = Usage();
+  usage.switches = {"dist_url"};
+  const auto parsed = internal::ParseArguments({"--dist_url", "folder"}, usage);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_THAT(parsed->positional, ElementsAre("folder"));
+  EXPECT_EQ(FLAGS_dist_url, "true");
+  ASSERT_TRUE(internal::ParseArguments({"--nodist-url"}, usage).ok());
+  EXPECT_EQ(FLAGS_dist_url, "false");
+  ASSERT_TRUE(internal::ParseArguments({"--dist_url=auto"}, usage).ok());
+  EXPECT_EQ(FLAGS_dist_url, "auto");
+}
+
 TEST_F(CommandLine, TakesWhatIsNotAFlagAsAnArgument) {
   EXPECT_THAT(Arguments({"--", "--epochs"}), ElementsAre("--epochs"));
   EXPECT_THAT(Arguments({"-"}), ElementsAre("-"));

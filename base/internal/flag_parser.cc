@@ -64,9 +64,14 @@ Flag Split(const std::string& argument, const ProgramUsage& usage) {
   return {given, usage.aliases.at(given), argument.substr(2)};
 }
 
+bool NeedsNoValue(const CommandLineFlagInfo& info, const ProgramUsage& usage) {
+  return info.type == "bool" || usage.switches.count(info.name) > 0;
+}
+
 // "--noresume" is "--resume=false".
-bool FindNegated(const Flag& flag, CommandLineFlagInfo& info) {
-  return !flag.value && absl::StartsWith(flag.name, "no") && Find(flag.name.substr(2), info) && info.type == "bool";
+bool FindNegated(const Flag& flag, const ProgramUsage& usage, CommandLineFlagInfo& info) {
+  return !flag.value && absl::StartsWith(flag.name, "no") && Find(flag.name.substr(2), info) &&
+         NeedsNoValue(info, usage);
 }
 
 absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
@@ -124,10 +129,10 @@ class Parser {
     if (parsed_.help) return absl::OkStatus();
     CommandLineFlagInfo info;
     if (!Find(flag.name, info)) {
-      return FindNegated(flag, info) ? Set(flag, info, "false") : Unknown(flag, usage_);
+      return FindNegated(flag, usage_, info) ? Set(flag, info, "false") : Unknown(flag, usage_);
     }
     if (flag.value) return Set(flag, info, *flag.value);
-    if (info.type == "bool") return Set(flag, info, "true");
+    if (NeedsNoValue(info, usage_)) return Set(flag, info, "true");
     if (next_ == arguments_.size() || absl::StartsWith(arguments_[next_], "--")) {
       return absl::InvalidArgumentError(absl::StrCat(flag.given, " needs a value; ", kSeeHelp));
     }

@@ -44,6 +44,7 @@ class Reporter {
   static absl::StatusOr<Reporter> Create(const std::string& metrics_file, bool append);
 
   void Say(const std::string& line) { display_.Say(line); }
+  void Warn(const std::string& line) { display_.Warn(line); }
   absl::Status Step(const StepReport& report);
   absl::Status Epoch(const EpochReport& report);
   absl::Status Done(const EpochReport& last);

@@ -22,12 +22,15 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_environment.h"
@@ -62,7 +65,11 @@ DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory,
 DEFINE_string(checkpoint_dir, "",
               "An existing folder for checkpoint.pt, which is replaced as training goes on; empty: none is kept.");
 DEFINE_int64(checkpoint_every, 0, "Save a checkpoint every so many steps, beside those at the end of each epoch.");
-DEFINE_bool(resume, false, "Go on from the checkpoint in --checkpoint_dir, in mid-epoch if it is from there.");
+DEFINE_string(
+    resume, "false",
+    "Go on from the checkpoint in --checkpoint_dir, in mid-epoch if it is from there; auto: or from the start "
+    "where there is none yet.");
+DEFINE_bool(terminate_on_nan, false, "End the run when a rank's loss is NaN or infinite, which else is reported once.");
 DEFINE_string(pretrained, "", "A .pt file with a state dict to start from.");
 DEFINE_string(metrics_file, "", "A file for one JSON object a step, an epoch, and a run.");
 DEFINE_bool(dry_run, false, "Check flags, data, checkpoint and ranks, run one batch, and write nothing.");
@@ -87,31 +94,40 @@ as one of the ranks that a launcher starts, or on several devices of one process
 )";
   usage.groups = {
       {"How it runs", {"parallel", "nproc_per_node", "cpu_slots", "dry_run"}},
-      {"Training", {"recipe", "epochs", "batch_size", "lr", "momentum", "seed", "pretrained"}},
+      {"Training", {"recipe", "epochs", "batch_size", "lr", "momentum", "seed", "pretrained", "terminate_on_nan"}},
       {"Files", {"data_dir", "checkpoint_dir", "checkpoint_every", "resume", "metrics_file"}},
       {"Ranks", {"backend", "init_method", "timeout"}},
   };
+  usage.switches = {"resume"};
   return usage;
+}
+
+std::optional<Resume> ResumeFromFlag() {
+  bool resume;
+  if (FLAGS_resume == "auto") return Resume::kAuto;
+  if (!absl::SimpleAtob(FLAGS_resume, &resume)) return std::nullopt;
+  return resume ? Resume::kYes : Resume::kNo;
 }
 
 absl::Status CheckFlags() {
   const std::set<std::string> parallel = {"ddp", "dp", "none", "compare"}, recipes = {"", "tuned", "tutorial"};
   if (!parallel.count(FLAGS_parallel)) return FlagError("parallel", FLAGS_parallel, "ddp, dp, none or compare");
   if (!recipes.count(FLAGS_recipe)) return FlagError("recipe", FLAGS_recipe, "tuned or tutorial");
-  if (FLAGS_cpu_slots < 1) return FlagError("cpu_slots", FLAGS_cpu_slots, "1 or more");
-  if (FLAGS_nproc_per_node < 1) return FlagError("nproc_per_node", FLAGS_nproc_per_node, "1 or more");
-  if (FLAGS_epochs < 1) return FlagError("epochs", FLAGS_epochs, "1 or more");
-  if (FLAGS_batch_size < 1) return FlagError("batch_size", FLAGS_batch_size, "1 or more");
-  if (!(FLAGS_lr >= 0)) return FlagError("lr", FLAGS_lr, "a positive number");
-  if (!(FLAGS_momentum >= 0) && FLAGS_momentum != -1) {
-    return FlagError("momentum", FLAGS_momentum, "0 or more");
-  }
-  if (FLAGS_checkpoint_every < 0) return FlagError("checkpoint_every", FLAGS_checkpoint_every, "0 or more");
-  if (!(FLAGS_timeout > 0)) return FlagError("timeout", FLAGS_timeout, "a positive number of seconds");
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"cpu_slots", FLAGS_cpu_slots * 1.0, 1, 4096},
+                                        {"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1},
+                                        {"epochs", FLAGS_epochs * 1.0, 1},
+                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
+                                        {"lr", FLAGS_lr, 0},
+                                        {"momentum", FLAGS_momentum == -1 ? 0 : FLAGS_momentum, 0},
+                                        {"checkpoint_every", FLAGS_checkpoint_every * 1.0, 0}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
   if (FLAGS_parallel == "compare" && !(FLAGS_checkpoint_dir.empty() && FLAGS_metrics_file.empty())) {
     return FlagError("parallel", FLAGS_parallel, "no --checkpoint_dir and no --metrics_file with it");
   }
-  if (FLAGS_resume && FLAGS_checkpoint_dir.empty()) return FlagError("resume", "true", "--checkpoint_dir with it");
+  if (!ResumeFromFlag()) return FlagError("resume", FLAGS_resume, "true, false or auto");
+  if (*ResumeFromFlag() != Resume::kNo && FLAGS_checkpoint_dir.empty()) {
+    return FlagError("resume", FLAGS_resume, "--checkpoint_dir with it");
+  }
   if (FLAGS_checkpoint_every > 0 && FLAGS_checkpoint_dir.empty()) {
     return FlagError("checkpoint_every", FLAGS_checkpoint_every, "--checkpoint_dir with it");
   }
@@ -150,7 +166,8 @@ TrainConfig ConfigFromFlags() {
   config.data_dir = FLAGS_data_dir;
   config.checkpoint_dir = FLAGS_checkpoint_dir;
   config.checkpoint_every = FLAGS_checkpoint_every;
-  config.resume = FLAGS_resume;
+  config.resume = *ResumeFromFlag();
+  config.terminate_on_nan = FLAGS_terminate_on_nan;
   config.pretrained = FLAGS_pretrained;
   config.metrics_file = FLAGS_metrics_file;
   config.dry_run = FLAGS_dry_run;
@@ -192,6 +209,6 @@ int main(int argc, char** argv) {
   c10::initLogging();
   lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << "train: " << lockstep::Printable(status.message()) << std::endl;
   return lockstep::launch::ExitCode(status);
 }

@@ -215,8 +215,9 @@ TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
     return more;
   };
   int code;
-  const std::string uninterrupted = RunTrain(with(whole_dir, {}), &code);
+  const std::string uninterrupted = RunTrain(with(whole_dir, {"--resume=auto"}), &code);
   ASSERT_EQ(code, 0) << uninterrupted;
+  EXPECT_THAT(uninterrupted, HasSubstr("--resume=auto: there is no " + whole_dir + "/checkpoint.pt yet"));
 
   Program run(TrainCommand(with(killed_dir, {})));
   const absl::Time give_up = absl::Now() + absl::Seconds(60);
@@ -255,7 +256,7 @@ TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
   EXPECT_TRUE(checkpoint::Identical(*a, *b));
 
   // Resuming what is finished trains no further and says how good it is.
-  const std::string again = RunTrain(with(killed_dir, {"--resume"}), &code);
+  const std::string again = RunTrain(with(killed_dir, {"--resume=auto"}), &code);
   EXPECT_EQ(code, 0) << again;
   EXPECT_THAT(again, HasSubstr("done: test accuracy"));
 }
@@ -280,6 +281,10 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"extra"}, "train: unexpected argument \"extra\"");
   ExpectError({"--parallel=magic"}, "train: --parallel=magic: expected ddp, dp, none or compare");
   ExpectError({"--epochs=0"}, "train: --epochs=0: expected 1 or more");
+  ExpectError({"--lr=inf"}, "train: --lr=inf: expected at most 1000000000");
+  ExpectError({"--momentum=nan"}, "train: --momentum=nan: expected 0 or more");
+  ExpectError({"--timeout=inf"}, "train: --timeout=inf: expected a positive number of seconds");
+  ExpectError({"--resume=maybe"}, "train: --resume=maybe: expected true, false or auto");
   ExpectError({"--nproc_per_node=0"}, "train: --nproc_per_node=0: expected 1 or more");
   ExpectError({"--resume"}, "train: --resume=true: expected --checkpoint_dir with it");
   ExpectError({"--checkpoint_dir=/no/such/folder"},

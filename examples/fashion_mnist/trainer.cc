@@ -5,8 +5,11 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -22,6 +25,7 @@
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/fashion_mnist/reporter.h"
 #include "lockstep/examples/fashion_mnist/snapshot.h"
+#include "lockstep/examples/program/finite_loss.h"
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
@@ -50,6 +54,8 @@ class Trainer {
   int64_t steps_per_epoch() const { return (sampler_.num_samples() + rank_batch() - 1) / rank_batch(); }
 
   absl::Status Prepare();
+  absl::StatusOr<bool> HasCheckpoint();
+  absl::Status CheckLoss(double loss);
   absl::Status Replicate();
   torch::Tensor Logits(const torch::Tensor& images);
   torch::Tensor Inputs(const torch::Tensor& images) const;
@@ -72,6 +78,7 @@ class Trainer {
   std::optional<ddp::DistributedDataParallel<Net>> ddp_;
   std::optional<dp::DataParallel<Net>> dp_;
   std::optional<Reporter> reporter_;  // on rank 0
+  FiniteLoss finite_loss_;
   Position position_;
   int64_t used_ = 0;  // of this rank's images since this pass over the epoch began
 };
@@ -101,19 +108,27 @@ Trainer::Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMn
       train_(std::move(train)),
       test_(std::move(test)),
       sampler_(std::move(sampler)),
-      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.recipe.lr).momentum(config.recipe.momentum)) {}
+      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.recipe.lr).momentum(config.recipe.momentum)),
+      finite_loss_(group, config.terminate_on_nan) {}
 
 // Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
 // not replace the file under another rank's hands.
 absl::Status Trainer::Prepare() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool resume, HasCheckpoint());
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, config_.resume));
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, resume));
+  }
+  if (reporter_ && !resume && config_.resume == Resume::kAuto) {
+    reporter_->Say(
+        absl::StrCat("--resume=auto: there is no ", SnapshotPath(config_.checkpoint_dir), " yet, so training begins"));
   }
   if (config_.data_parallel) LOCKSTEP_RETURN_IF_ERROR(Replicate());
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *net_));
-  if (config_.resume) {
+  if (resume) {
     const std::string path = SnapshotPath(config_.checkpoint_dir);
-    LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(path, config_.batch_size, net_, optimizer_, sampler_));
+    const absl::StatusOr<Position> loaded = LoadSnapshot(path, config_.batch_size, net_, optimizer_, sampler_);
+    if (!loaded.ok()) return Annotate(loaded.status(), "--resume");
+    position_ = *loaded;
     if (reporter_) {
       reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step,
                                   " of ", steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
@@ -123,6 +138,15 @@ absl::Status Trainer::Prepare() {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
   }
   return absl::OkStatus();
+}
+
+// Whether to go on from a checkpoint. Rank 0 finds out for all, as it is the one that saves.
+absl::StatusOr<bool> Trainer::HasCheckpoint() {
+  if (config_.resume != Resume::kAuto) return config_.resume == Resume::kYes;
+  const bool is_missing = access(SnapshotPath(config_.checkpoint_dir).c_str(), F_OK) != 0 && errno == ENOENT;
+  std::string there = is_missing ? "no" : "yes";
+  if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->BroadcastBytes(there, 0));
+  return there == "yes";
 }
 
 // The CUDA runtime itself heeds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
@@ -232,7 +256,20 @@ absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
     loss = Backward(batch);
     optimizer_.step();
   }));
+  LOCKSTEP_RETURN_IF_ERROR(CheckLoss(loss.item<float>()));
   return OverRanks(loss.item<float>(), comm::ReduceOp::kAvg);
+}
+
+absl::Status Trainer::CheckLoss(double loss) {
+  const std::string where = absl::StrCat("epoch ", position_.epoch + 1, ", step ", position_.step + 1);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_.Check(loss, where));
+  if (warning.empty()) return absl::OkStatus();
+  if (reporter_) {
+    reporter_->Warn(warning);
+  } else {
+    std::cerr << warning << std::endl;
+  }
+  return absl::OkStatus();
 }
 
 // The share of all test images that are classified right; each counts exactly once.

@@ -23,6 +23,9 @@ struct Recipe {
 inline constexpr Recipe kTuned = {0.15, 0.9, true, true, true};
 inline constexpr Recipe kTutorial = {2e-3, 0, false, false, false};
 
+// Whether to go on from the checkpoint. kAuto: if there is one.
+enum class Resume { kNo, kYes, kAuto };
+
 struct TrainConfig {
   int64_t epochs = 5;
   int64_t batch_size = 1024;  // over all ranks and devices
@@ -35,10 +38,11 @@ struct TrainConfig {
   std::string data_dir;
   std::string checkpoint_dir;    // empty: no checkpoints
   int64_t checkpoint_every = 0;  // steps; 0: only at the end of each epoch
-  bool resume = false;
-  std::string pretrained;    // a state dict to start from; empty: random parameters
-  std::string metrics_file;  // empty: none
-  bool dry_run = false;      // everything up to the first backward pass, and nothing written
+  Resume resume = Resume::kNo;
+  bool terminate_on_nan = false;  // a loss that is not finite ends the run
+  std::string pretrained;         // a state dict to start from; empty: random parameters
+  std::string metrics_file;       // empty: none
+  bool dry_run = false;           // everything up to the first backward pass, and nothing written
 };
 
 // One rank's whole run. `group` is null for a run in one process, without DDP. Rank 0 reports and saves.

@@ -16,39 +16,28 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
-struct Range {
-  const char* flag;
-  double value;
-  double at_least;
-  const char* expected;
-};
-
 absl::Status CheckNumbers(const TrainConfig& config) {
   const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const std::vector<Range> ranges = {
-      {"dummy-train-images", number(config.dummy_train_images), 1, "1 or more"},
-      {"dummy-val-images", number(config.dummy_val_images), 1, "1 or more"},
-      {"image-size", number(config.image_size), 1, "1 or more"},
-      {"num-classes", number(config.num_classes), 0, "0 (as many as there are) or more"},
-      {"workers", number(config.workers), 1, "1 or more"},
-      {"max-skipped", number(config.max_skipped), 0, "0 or more"},
-      {"epochs", number(config.epochs), 1, "1 or more"},
-      {"start-epoch", number(config.start_epoch), 0, "0 or more"},
-      {"batch-size", number(config.batch_size), 1, "1 or more"},
-      {"accum-steps", number(config.accum_steps), 1, "1 or more"},
-      {"lr", config.lr, 0, "0 or more"},
-      {"momentum", config.momentum, 0, "0 or more"},
-      {"weight-decay", config.weight_decay, 0, "0 or more"},
-      {"warmup-epochs", number(config.warmup_epochs), 0, "0 or more"},
-      {"checkpoint-every", number(config.checkpoint_every), 0, "0 or more"},
-      {"print-freq", number(config.print_freq), 1, "1 or more"},
-      {"trace-begin", number(config.trace_begin), 1, "1 or more"},
-      {"trace-steps", number(config.trace_steps), 1, "1 or more"},
-  };
-  for (const Range& range : ranges) {
-    if (!(range.value >= range.at_least)) return FlagError(range.flag, range.value, range.expected);
-  }
-  return absl::OkStatus();
+  return CheckRanges({
+      {"dummy-train-images", number(config.dummy_train_images), 1, 1e12},
+      {"dummy-val-images", number(config.dummy_val_images), 1, 1e12},
+      {"image-size", number(config.image_size), 1, 65536},
+      {"num-classes", number(config.num_classes), 0},
+      {"workers", number(config.workers), 1, 4096},
+      {"max-skipped", number(config.max_skipped), 0},
+      {"epochs", number(config.epochs), 1},
+      {"start-epoch", number(config.start_epoch), 0},
+      {"batch-size", number(config.batch_size), 1},
+      {"accum-steps", number(config.accum_steps), 1},
+      {"lr", config.lr, 0},
+      {"momentum", config.momentum, 0},
+      {"weight-decay", config.weight_decay, 0},
+      {"warmup-epochs", number(config.warmup_epochs), 0},
+      {"checkpoint-every", number(config.checkpoint_every), 0},
+      {"print-freq", number(config.print_freq), 1},
+      {"trace-begin", number(config.trace_begin), 1},
+      {"trace-steps", number(config.trace_steps), 1},
+  });
 }
 
 absl::Status CheckShares(const TrainConfig& config) {
@@ -99,7 +88,7 @@ absl::Status CheckData(const TrainConfig& config) {
 }
 
 absl::Status CheckPaths(const TrainConfig& config) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
+  if (config.resume != "auto") LOCKSTEP_RETURN_IF_ERROR(CheckFile("resume", config.resume));
   LOCKSTEP_RETURN_IF_ERROR(CheckFile("pretrained", config.pretrained));
   return absl::OkStatus();
 }

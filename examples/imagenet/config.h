@@ -49,10 +49,11 @@ struct TrainConfig {
   Schedule schedule = Schedule::kStep;
   int64_t warmup_epochs = 0;
   std::optional<int64_t> seed;
+  bool terminate_on_nan = false;  // a loss that is not finite ends the run
 
   std::string checkpoint_dir = ".";  // gets checkpoint.pt and model_best.pt
   int64_t checkpoint_every = 0;      // steps; 0: only at the end of an epoch
-  std::string resume;                // the checkpoint to go on from
+  std::string resume;                // the checkpoint to go on from; "auto": checkpoint.pt if there is one
   bool evaluate = false;             // the validation images alone
   bool dry_run = false;              // everything up to the first batch, and nothing written
 

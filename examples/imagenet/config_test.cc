@@ -39,6 +39,8 @@ TEST(Config, DefaultsAreValidAndHaveTheNumbersOfPythonsExample) {
 TEST(Config, ANumberOutOfItsRangeIsNamed) {
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.epochs = 0; }), "--epochs=0: expected 1 or more");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.lr = NAN; }), "--lr=nan: expected 0 or more");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.lr = INFINITY; }), "--lr=inf: expected at most 1000000000");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.momentum = INFINITY; }), "--momentum=inf: expected at most 1000000000");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.batch_size = -1; }), "--batch-size=-1: expected 1 or more");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.ema_decay = 1; }), "--ema-decay=1: expected 0 or more and less than 1");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.label_smoothing = 2; }),

@@ -1,9 +1,15 @@
 #include "lockstep/examples/imagenet/input.h"
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/fake_data.h"
 #include "lockstep/data/image_dataset.h"
@@ -37,6 +43,21 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> MakeImages(data::ImageFolder fold
   return std::make_unique<data::ImageDataset>(std::move(images));
 }
 
+// "3 only in train/ (cat, dog, eel)", with three names at most.
+std::string OnlyIn(absl::string_view split, const std::vector<std::string>& mine,
+                   const std::vector<std::string>& others) {
+  constexpr size_t kNamed = 3;
+  const std::set<std::string> other(others.begin(), others.end());
+  std::vector<std::string> only;
+  std::copy_if(mine.begin(), mine.end(), std::back_inserter(only),
+               [&](const auto& name) { return !other.count(name); });
+  const std::string count = absl::StrCat(only.size(), " only in ", split);
+  if (only.empty()) return count;
+  const bool all = only.size() <= kNamed;
+  if (!all) only.resize(kNamed);
+  return absl::StrCat(count, " (", absl::StrJoin(only, ", "), all ? ")" : ", ...)");
+}
+
 }  // namespace
 
 absl::StatusOr<Input::Data> Input::Fake(const TrainConfig& config) {
@@ -51,7 +72,9 @@ absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder train, data::ImageFolder::Create(absl::StrCat(config.data, "/train")));
   LOCKSTEP_ASSIGN_OR_RETURN(data::ImageFolder validation, data::ImageFolder::Create(absl::StrCat(config.data, "/val")));
   if (train.classes() != validation.classes()) {
-    return absl::InvalidArgumentError(absl::StrCat(config.data, ": train/ and val/ have other classes"));
+    return absl::InvalidArgumentError(absl::StrCat(config.data, ": train/ and val/ have different classes: ",
+                                                   OnlyIn("train/", train.classes(), validation.classes()), ", ",
+                                                   OnlyIn("val/", validation.classes(), train.classes())));
   }
   Data data;
   const auto classes = static_cast<int64_t>(train.classes().size());

@@ -11,12 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "1:02:03".
-std::string Clock(absl::Duration duration) {
-  const int64_t seconds = absl::ToInt64Seconds(duration + absl::Milliseconds(500));
-  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
-}
-
 }  // namespace
 
 void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
@@ -71,11 +65,22 @@ void Reporter::Show(const std::string& prefix, const StepReport& report, const P
   if (display_.terminal()) {
     display_.Bar(prefix, report.batch, report.batches,
                  absl::StrFormat("loss %.4f  acc@1 %.2f  %s", meters.loss.average(), meters.top1.average(), pace));
-  } else if (IsDue(report)) {
+  } else if (IsDue(report) || absl::Now() - last_line_ > absl::Seconds(5)) {
+    last_line_ = absl::Now();
     const std::string line = ProgressLine(prefix, report.batch, report.batches,
                                           {&meters.time, &meters.data, &meters.loss, &meters.top1, &meters.top5});
-    Say(absl::StrCat(line, "\t", pace));
+    Say(absl::StrCat(line, "\t", pace, "  elapsed ", Clock(absl::Seconds(meters.time.sum()))));
   }
+}
+
+void Reporter::Begin(const std::string& prefix, int64_t done, int64_t all) {
+  if (display_.terminal() && all > 0) {
+    display_.Bar(prefix, done, all, "first batch ...");
+  } else if (is_first_pass_) {
+    Say(absl::StrCat(prefix, "[", done, "/", all, "]\tfirst batch ..."));
+  }
+  is_first_pass_ = false;
+  last_line_ = absl::Now();
 }
 
 absl::Status Reporter::Step(const StepReport& report, const PassMeters& meters) {
@@ -97,6 +102,12 @@ absl::Status Reporter::Step(const StepReport& report, const PassMeters& meters) 
                          .dump());
 }
 
+void Reporter::BeginEpoch(int64_t epoch, int64_t done, int64_t all) {
+  Begin(absl::StrCat("Epoch: [", epoch, "]"), done, all);
+}
+
+void Reporter::BeginTest(int64_t all) { Begin("Test: ", 0, all); }
+
 void Reporter::Test(const StepReport& report, const PassMeters& meters) { Show("Test: ", report, meters); }
 
 absl::Status Reporter::Validation(int64_t epoch, int64_t step, const PassMeters& meters) {
@@ -116,6 +127,11 @@ absl::Status Reporter::Validation(int64_t epoch, int64_t step, const PassMeters&
 }
 
 absl::Status Reporter::Epoch(const EpochReport& report) {
+  if (display_.terminal()) {
+    Say(absl::StrFormat("Epoch: [%d]  loss %.4f  acc@1 %.2f  %.1f images/s  data %.0f %%  took %s", report.epoch,
+                        report.train_loss, report.train_acc1, report.images_per_second, 100 * report.data_share,
+                        Clock(report.time)));
+  }
   return json_.Write(Json({{"event", "epoch"},
                            {"epoch", report.epoch},
                            {"step", report.step},

@@ -65,17 +65,24 @@ struct EpochReport {
   double images_per_second = 0;
   double data_share = 0;
   double lr = 0;
+  absl::Duration time;
 };
 
-// Standard output gets a line for every `print_freq`th batch, as Python's example has them; on a terminal a bar in its
-// place. The JSON file gets an object a line: {"event": "step", ...}, "validation" and "epoch". One process has one,
-// rank 0.
+// Standard output gets a line for every `print_freq`th batch, as Python's example has them, and for one that ends 5 s
+// after the last line; on a terminal a bar in its place, and a line for each epoch. The JSON file gets an object a
+// line: {"event": "step", ...}, "validation" and "epoch". One process has one, rank 0.
 class Reporter {
  public:
   // `append` keeps what the JSON file holds. Errors name the flag and the file, and are OutputFile's.
   static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
 
   void Say(absl::string_view line) { display_.Say(line); }
+  void Warn(absl::string_view line) { display_.Warn(line); }
+
+  // Before the first batch of a pass, which may take long: on a terminal a bar without progress, elsewhere a line in
+  // the first pass.
+  void BeginEpoch(int64_t epoch, int64_t done, int64_t all);
+  void BeginTest(int64_t all);
 
   absl::Status Step(const StepReport& report, const PassMeters& meters);
   // A batch of a validation, shown as Step() shows one and told to no file.
@@ -90,10 +97,13 @@ class Reporter {
   Reporter(int64_t print_freq, JsonLines json, std::optional<EventFile> events)
       : print_freq_(print_freq), json_(std::move(json)), events_(std::move(events)) {}
   bool IsDue(const StepReport& report) const;
+  void Begin(const std::string& prefix, int64_t done, int64_t all);
   void Show(const std::string& prefix, const StepReport& report, const PassMeters& meters);
   absl::Status Curve(absl::string_view tag, int64_t step, double value);
 
   int64_t print_freq_;
+  bool is_first_pass_ = true;
+  absl::Time last_line_;
   Display display_;
   JsonLines json_;
   std::optional<EventFile> events_;

@@ -5,7 +5,8 @@
 //   bazel-bin/examples/imagenet/train --multiprocessing-distributed /data/imagenet            # a rank for each GPU
 //   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/imagenet/train /data/imagenet
 //   srun bazel-bin/examples/imagenet/train /data/imagenet                                     # or torchrun, mpirun
-//   bazel-bin/examples/imagenet/train --dummy --epochs=1                                      # without data
+//   bazel-bin/examples/imagenet/train --dummy --dummy-train-images=256 --dummy-val-images=64 --image-size=64 -b32
+//     --epochs=1                                                                              # without data
 //
 // README.md has more, and what it prints.
 
@@ -24,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_environment.h"
@@ -65,9 +67,13 @@ DEFINE_int64(warmup_epochs, 0, "Epochs in which the learning rate rises to --lr.
 DEFINE_string(seed, "",
               "Seed for the initial weights, the image order and augmentation; empty: the weights differ each run.");
 
+DEFINE_bool(terminate_on_nan, false, "End the run when a rank's loss is NaN or infinite, which else is reported once.");
+
 DEFINE_string(checkpoint_dir, ".", "A folder for checkpoint.pt and model_best.pt.");
 DEFINE_int64(checkpoint_every, 0, "Save every so many steps, too; 0: only at the end of each epoch.");
-DEFINE_string(resume, "", "The checkpoint to go on from, in mid-epoch if it is from there.");
+DEFINE_string(resume, "",
+              "The checkpoint to go on from, in mid-epoch if it is from there; auto: the checkpoint.pt in "
+              "--checkpoint_dir, or from the start where there is none yet.");
 DEFINE_bool(evaluate, false, "Validate, and do not train.");
 DEFINE_bool(dry_run, false, "Check flags, paths, device, memory and the first batch, and write nothing.");
 
@@ -102,7 +108,8 @@ a class: the counterpart of PyTorch's ImageNet example, with its flags.
   train -a resnet50 /data/imagenet                     one process
   train --multiprocessing-distributed /data/imagenet   a rank for each GPU
   launch --nproc_per_node=2 train /data/imagenet       under a launcher
-  train --dummy --epochs=1                             without data
+  train --dummy --dummy-train-images=256 --dummy-val-images=64 --image-size=64
+      -b32 --epochs=1                                  without data, some seconds
 )";
   usage.groups = {
       {"Data",
@@ -111,7 +118,7 @@ a class: the counterpart of PyTorch's ImageNet example, with its flags.
       {"Network", {"arch", "pretrained", "channels_last", "mkldnn", "amp", "ema_decay"}},
       {"Training",
        {"epochs", "start_epoch", "batch_size", "accum_steps", "lr", "momentum", "weight_decay", "label_smoothing",
-        "schedule", "warmup_epochs", "seed"}},
+        "schedule", "warmup_epochs", "seed", "terminate_on_nan"}},
       {"Checkpoints", {"checkpoint_dir", "checkpoint_every", "resume", "evaluate", "dry_run"}},
       {"Output", {"print_freq", "json_file", "tensorboard_dir", "trace_file", "trace_begin", "trace_steps"}},
       {"Ranks",
@@ -170,6 +177,7 @@ void TakeTraining(TrainConfig& config) {
   config.weight_decay = FLAGS_weight_decay;
   config.label_smoothing = FLAGS_label_smoothing;
   config.warmup_epochs = FLAGS_warmup_epochs;
+  config.terminate_on_nan = FLAGS_terminate_on_nan;
 }
 
 void TakeFiles(TrainConfig& config) {
@@ -252,6 +260,14 @@ void WarnAboutFlags(const TrainConfig& config) {
   if (FLAGS_gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it" << std::endl;
 }
 
+// -1 is for what is not given.
+absl::Status CheckRankFlags() {
+  if (FLAGS_world_size != -1) LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world-size", FLAGS_world_size * 1.0, 1}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges(
+      {{"cpu-ranks", FLAGS_cpu_ranks * 1.0, 1, 4096}, {"rank", FLAGS_rank * 1.0, -1}, {"gpu", FLAGS_gpu * 1.0, -1}}));
+  return CheckSeconds("dist-timeout", FLAGS_dist_timeout);
+}
+
 // Whether this process is rank 0, or will start it. --rank numbers nodes where each node's process starts its ranks.
 absl::StatusOr<bool> HasRankZero() {
   comm::ExplicitRank given;
@@ -264,10 +280,9 @@ absl::StatusOr<bool> HasRankZero() {
 absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const TrainConfig config, ConfigFromFlags());
   LOCKSTEP_RETURN_IF_ERROR(CheckConfig(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRankFlags());
   LOCKSTEP_ASSIGN_OR_RETURN(const bool has_rank_zero, HasRankZero());
   if (has_rank_zero) LOCKSTEP_RETURN_IF_ERROR(CheckOutputs(config));
-  if (FLAGS_cpu_ranks < 1) return FlagError("cpu-ranks", FLAGS_cpu_ranks, "1 or more");
-  if (!(FLAGS_dist_timeout > 0)) return FlagError("dist-timeout", FLAGS_dist_timeout, "a positive number of seconds");
   if (FLAGS_multiprocessing_distributed) return TrainInProcesses(config);
   LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
                             comm::ReadRankEnvironment(comm::ProcessEnvironment, {FLAGS_rank, FLAGS_world_size}));
@@ -297,7 +312,7 @@ int main(int argc, char** argv) {
   }
   if (status.ok()) status = examples::imagenet::Run();
   if (status.ok()) return 0;
-  std::cerr << "train: " << status.message() << std::endl;
+  std::cerr << "train: " << Printable(status.message()) << std::endl;
   launch::ReportError(status);
   if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
   return FLAGS_multiprocessing_distributed ? launch::ExitCode(status) : 1;

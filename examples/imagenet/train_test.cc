@@ -81,8 +81,12 @@ const std::string& WholeRun() {
   static const std::string* const folder = [] {
     auto* made = new std::string(NewFolder());
     int code;
-    const std::string output = RunProgram(OnRanks(2, Small(*made) + Words{"--epochs=2"}), &code);
+    const std::string output = RunProgram(OnRanks(2, Small(*made) + Words{"--epochs=2", "--resume=auto"}), &code);
     EXPECT_EQ(code, 0) << output;
+    EXPECT_THAT(output, HasSubstr("=> --resume=auto: there is no " + *made +
+                                  "/checkpoint.pt yet, so training begins\n"
+                                  "Epoch: [0][0/10]\tfirst batch ...\n"));
+    EXPECT_THAT(output, HasSubstr("  elapsed 0:00:0"));
     EXPECT_THAT(output, HasSubstr("Epoch: [1][10/10]\tTime "));
     EXPECT_THAT(output, HasSubstr(" *   Acc@1 "));
     return made;
@@ -145,7 +149,7 @@ TEST(Train, KilledInMidEpochItResumesToTheSameBits) {
   kill(run.Ranks().at(1), SIGKILL);
   EXPECT_EQ(run.Wait(), 128 + SIGKILL);
   int code;
-  const std::string resumed = RunProgram(OnRanks(2, flags + Words{"--resume=" + folder + "checkpoint.pt"}), &code);
+  const std::string resumed = RunProgram(OnRanks(2, flags + Words{"--resume=auto"}), &code);
   ASSERT_EQ(code, 0) << resumed;
   EXPECT_THAT(resumed, HasSubstr("checkpoint.pt' (epoch 1, "));
   EXPECT_THAT(resumed, Not(HasSubstr(", 0 of 10 batches done)")));
@@ -272,6 +276,30 @@ TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
   EXPECT_THAT(output, HasSubstr("rank 0 skipped: "));
 }
 
+TEST(Train, ClassesOfOneFolderOnlyAreNamed) {
+  const std::string data = NewFolder();
+  for (const char* const name : {"train/a", "train/b", "train/c\x1b[2J", "train/d", "val/a", "val/e"}) {
+    std::filesystem::create_directories(data + name);
+    std::ofstream(data + name + "/1.jpg") << "not read";
+  }
+  ExpectError(
+      {data, "--checkpoint-dir=" + NewFolder()},
+      data + ": train/ and val/ have different classes: 3 only in train/ (b, c\\x1b[2J, d), 1 only in val/ (e)");
+}
+
+TEST(Train, ALossThatIsNanIsToldOnceAndEndsTheRunIfWanted) {
+  const Words flags = Small(NewFolder()) + Words{"--epochs=1", "--lr=1e9", "--dummy-val-images=2"};
+  int code;
+  const std::string output = RunProgram(OnRanks(2, flags), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, ContainsRegex("warning: rank [01]: the loss of epoch 0, batch [0-9]+ is -?(nan|inf)"));
+  EXPECT_EQ(output.find("warning: rank"), output.rfind("warning: rank")) << output;
+  EXPECT_THAT(RunProgram(OnRanks(2, flags + Words{"--terminate-on-nan"}), &code),
+              ContainsRegex("rank [01].*: the loss of epoch 0, batch [0-9]+ is -?(nan|inf), at which "
+                            "--terminate-on-nan ends the run"));
+  EXPECT_EQ(code, 1);
+}
+
 TEST(Train, ADryRunWritesNothing) {
   const std::string folder = NewFolder();
   int code;
@@ -297,6 +325,10 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--dummy", "-a", "resnet19"}, "train: --arch=resnet19: expected one of resnet18, ");
   ExpectError({"--dummy", "--amp=int8"}, "train: --amp=int8: expected bf16 or fp16");
   ExpectError({"--dummy", "--seed=x"}, "train: --seed=x: expected a whole number");
+  ExpectError({"--dummy", "--world-size=0"}, "train: --world-size=0: expected 1 or more");
+  ExpectError({"--dummy", "--dist-timeout=inf"}, "train: --dist-timeout=inf: expected a positive number of seconds");
+  ExpectError({"--dummy", "-e", "--resume=auto", "--checkpoint-dir=/tmp/none"},
+              "train: --resume=auto: expected /tmp/none/checkpoint.pt to evaluate: there is none");
   ExpectError({"--dummy", "--world-size=2"}, "train: --world-size=2: expected --rank with it");
   ExpectError({"--dummy", "--amp=fp16", "--checkpoint-dir=" + NewFolder()},
               "train: --amp=fp16 needs a GPU; on the CPU there is --amp=bf16");

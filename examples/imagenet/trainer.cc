@@ -4,8 +4,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <signal.h>
 #include <torch/utils.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/manager/preemption_notice.h"
@@ -24,6 +27,8 @@
 #include "lockstep/examples/imagenet/reporter.h"
 #include "lockstep/examples/imagenet/snapshot.h"
 #include "lockstep/examples/imagenet/step_trace.h"
+#include "lockstep/examples/program/finite_loss.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/pretrained.h"
 
 namespace lockstep::examples::imagenet {
@@ -47,13 +52,16 @@ class Trainer {
         group_(group),
         local_ranks_(local_ranks),
         input_(std::move(input)),
-        learner_(std::move(learner)) {}
+        learner_(std::move(learner)),
+        finite_loss_(group, config.terminate_on_nan) {}
 
   int rank() const { return group_ ? group_->rank() : 0; }
   int ranks() const { return group_ ? group_->size() : 1; }
 
   absl::Status Prepare();
+  absl::Status ChooseCheckpoint();
   absl::Status Resume();
+  absl::Status CheckLoss(const BatchResult& result);
   absl::Status TrainAll();
   absl::Status TrainEpoch();
   absl::StatusOr<BatchResult> TrainBatch(const Batch& batch);
@@ -75,6 +83,8 @@ class Trainer {
   std::optional<Reporter> reporter_;  // on rank 0
   std::unique_ptr<PreemptionNotice> notice_;
   std::unique_ptr<StepTrace> trace_;  // on rank 0, if one is wanted
+  FiniteLoss finite_loss_;
+  std::string resume_;  // the checkpoint to go on from; empty: none
   Position position_;
   // Of this rank: batches of the epoch that were done before this pass over it, that the pass has, and that are done.
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
@@ -88,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   place.ranks = group ? group->size() : 1;
   place.local_ranks = local_ranks;
   place.device = device;
+  if (place.rank == 0 && !config.dummy) std::cout << "=> listing the images of " << Printable(config.data) << std::endl;
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config, place));
   if (config.seed) torch::manual_seed(static_cast<uint64_t>(*config.seed));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::Create(config, input->num_classes(), device));
@@ -97,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
 absl::Status Trainer::Run() {
   LOCKSTEP_RETURN_IF_ERROR(Prepare());
   if (config_.dry_run) {
+    if (reporter_) reporter_->Say("=> dry run: the first batches ...");
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string summary, DryRun(*input_, *learner_, group_, local_ranks_));
     if (reporter_) reporter_->Say(summary);
     return absl::OkStatus();
@@ -122,35 +134,53 @@ absl::Status Trainer::EndFiles() {
 // not replace the file under another rank's hands.
 absl::Status Trainer::Prepare() {
   position_.epoch = config_.start_epoch;
+  LOCKSTEP_RETURN_IF_ERROR(ChooseCheckpoint());
   if (rank() == 0) {
     TrainConfig shown = config_;
     if (config_.dry_run) shown.json_file = shown.tensorboard_dir = "";
-    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(shown, /*append=*/!config_.resume.empty()));
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(shown, /*append=*/!resume_.empty()));
     if (!config_.trace_file.empty() && !config_.dry_run) {
       LOCKSTEP_ASSIGN_OR_RETURN(trace_,
                                 StepTrace::Create(config_.trace_file, config_.trace_begin, config_.trace_steps));
     }
   }
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *learner_->net()));
-  if (!config_.resume.empty()) LOCKSTEP_RETURN_IF_ERROR(Resume());
+  if (!resume_.empty()) LOCKSTEP_RETURN_IF_ERROR(Annotate(Resume(), "--resume"));
   return learner_->Distribute(group_);
 }
 
+// Rank 0 finds out for all, as it is the one that saves.
+absl::Status Trainer::ChooseCheckpoint() {
+  resume_ = config_.resume;
+  if (resume_ != "auto") return absl::OkStatus();
+  const std::string newest = SnapshotPath(config_.checkpoint_dir);
+  const bool is_missing = access(newest.c_str(), F_OK) != 0 && errno == ENOENT;
+  resume_ = rank() == 0 && is_missing ? "" : newest;
+  if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->BroadcastBytes(resume_, 0));
+  if (!resume_.empty()) return absl::OkStatus();
+  if (config_.evaluate) return FlagError("resume", "auto", absl::StrCat(newest, " to evaluate: there is none"));
+  if (rank() == 0) {
+    std::cout << "=> --resume=auto: there is no " << Printable(newest) << " yet, so training begins" << std::endl;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::Resume() {
+  if (reporter_) reporter_->Say(absl::StrCat("=> loading checkpoint '", resume_, "'"));
   sampler::DistributedSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
-  LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(config_.resume, config_.arch, *learner_, sampler));
+  LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(resume_, config_.arch, *learner_, sampler));
   input_->sampler().set_epoch(position_.epoch);
   first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
   if (reporter_ && !config_.evaluate) {
-    reporter_->Say(absl::StrCat("=> loaded checkpoint '", config_.resume, "' (epoch ", position_.epoch, ", ",
-                                first_batch_, " of ", input_->BatchesPerEpoch(), " batches done)"));
+    reporter_->Say(absl::StrCat("=> loaded checkpoint '", resume_, "' (epoch ", position_.epoch, ", ", first_batch_,
+                                " of ", input_->BatchesPerEpoch(), " batches done)"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Trainer::TrainAll() {
   LOCKSTEP_ASSIGN_OR_RETURN(notice_, PreemptionNotice::Create({SIGTERM, SIGUSR1}));
-  if (config_.resume.empty()) {
+  if (resume_.empty()) {
     for (int64_t epoch = 0; epoch < config_.start_epoch; ++epoch) learner_->EndEpoch();
   }
   while (position_.epoch < config_.epochs) {
@@ -167,6 +197,7 @@ absl::Status Trainer::TrainEpoch() {
   input_->sampler().set_epoch(position_.epoch);
   pass_batches_ = input_->BatchesRemaining();
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(position_.epoch));
+  if (reporter_) reporter_->BeginEpoch(position_.epoch, first_batch_, first_batch_ + pass_batches_);
   PassMeters meters;
   StepReport report;
   for (batches_ = 0; batches_ < pass_batches_;) {
@@ -175,12 +206,25 @@ absl::Status Trainer::TrainEpoch() {
     ++batches_;
     LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(*batch));
     meters.Update(result, loader.waited());
+    LOCKSTEP_RETURN_IF_ERROR(CheckLoss(result));
     report = Report();
     if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Step(report, meters));
     LOCKSTEP_RETURN_IF_ERROR(AfterBatch());
   }
   SayWhatIsSkipped(loader);
   return ReportEpoch(report, meters);
+}
+
+absl::Status Trainer::CheckLoss(const BatchResult& result) {
+  const std::string where = absl::StrCat("epoch ", position_.epoch, ", batch ", first_batch_ + batches_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_.Check(result.loss, where));
+  if (warning.empty()) return absl::OkStatus();
+  if (reporter_) {
+    reporter_->Warn(warning);
+  } else {
+    std::cerr << warning << std::endl;
+  }
+  return absl::OkStatus();
 }
 
 StepReport Trainer::Report() const {
@@ -227,6 +271,7 @@ absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {
   report.images_per_second = images_per_second;
   report.data_share = StepReport::DataShare(meters);
   report.lr = last.lr;
+  report.time = absl::Seconds(meters.time.sum());
   return reporter_->Epoch(report);
 }
 
@@ -239,6 +284,7 @@ absl::StatusOr<double> Trainer::Validate() {
   StepReport report;
   report.batches = input_->ValidationBatches();
   report.ranks = ranks();
+  if (reporter_) reporter_->BeginTest(report.batches);
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
     if (!batch) break;
@@ -267,7 +313,7 @@ absl::StatusOr<double> Trainer::Validated(PassMeters& meters) {
 // Each rank tells its own.
 void Trainer::SayWhatIsSkipped(const data::Loader& loader) const {
   for (const data::Loader::Skipped& skipped : loader.skipped()) {
-    std::cerr << "rank " << rank() << " skipped: " << skipped.error.message() << std::endl;
+    std::cerr << "rank " << rank() << " skipped: " << Printable(skipped.error.message()) << std::endl;
   }
 }
 

@@ -8,7 +8,10 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/printable.h"
 
 namespace lockstep::examples {
 namespace {
@@ -38,7 +41,18 @@ void EndLineBeforeSignals() {
   }
 }
 
+// Printable() except for tabs, which separate a line's columns.
+std::string PrintableLine(absl::string_view line) {
+  return absl::StrJoin(absl::StrSplit(line, '\t'), "\t",
+                       [](std::string* out, absl::string_view column) { *out += Printable(column); });
+}
+
 }  // namespace
+
+std::string Clock(absl::Duration duration) {
+  const int64_t seconds = absl::ToInt64Seconds(duration + absl::Milliseconds(500));
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
 
 Display::Display() : terminal_(isatty(STDOUT_FILENO)) {
   if (terminal_) EndLineBeforeSignals();
@@ -48,19 +62,28 @@ Display::~Display() { EndLine(); }
 
 void Display::Say(absl::string_view line) {
   EraseBar();
-  absl::PrintF("%s\n", line);
+  absl::PrintF("%s\n", PrintableLine(line));
   std::fflush(stdout);
+}
+
+void Display::Warn(absl::string_view line) {
+  EraseBar();
+  std::fflush(stdout);
+  absl::FPrintF(stderr, "%s\n", PrintableLine(line));
 }
 
 void Display::Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after) {
   const absl::Time now = absl::Now();
-  if (!terminal_ || (done != all && now - last_bar_ < absl::Milliseconds(100))) return;
+  const bool is_first = before != before_;
+  if (!terminal_ || (done != all && !is_first && now - last_bar_ < absl::Milliseconds(100))) return;
   last_bar_ = now;
+  if (is_first) began_ = now;
+  before_ = std::string(before);
   bar_shown = true;
   constexpr int kWidth = 30;
   const int filled = static_cast<int>(kWidth * done / all);
-  absl::PrintF("\r\x1b[K%s [%s%s] %d/%d  %s", before, std::string(filled, '#'), std::string(kWidth - filled, '.'), done,
-               all, after);
+  absl::PrintF("\r\x1b[K%s [%s%s] %d/%d  %s  %s", Printable(before), std::string(filled, '#'),
+               std::string(kWidth - filled, '.'), done, all, Clock(now - began_), Printable(after));
   std::fflush(stdout);
 }
 

@@ -47,7 +47,7 @@ TEST(Display, ASignalThatEndsTheProgramEndsTheBarsLineFirst) {
       display.Bar("Epoch: [0]", 1, 2, "loss 1");
       raise(signal);
     });
-    EXPECT_THAT(shown.text, HasSubstr("Epoch: [0] [###############...............] 1/2  loss 1"));
+    EXPECT_THAT(shown.text, HasSubstr("Epoch: [0] [###############...............] 1/2  0:00:00  loss 1"));
     EXPECT_THAT(shown.text, EndsWith("loss 1\r\n"));
     ASSERT_TRUE(WIFSIGNALED(shown.wait_status));
     EXPECT_EQ(WTERMSIG(shown.wait_status), signal);
@@ -71,6 +71,31 @@ TEST(Display, ALineTakesThePlaceOfTheBar) {
     display.Say("done");
   });
   EXPECT_THAT(shown.text, EndsWith("loss 1\r\x1b[Kdone\r\n"));
+}
+
+TEST(Display, ABarHasTheTimeSinceTheFirstOfItsKind) {
+  const Shown shown = OnTerminal([] {
+    Display display;
+    display.Bar("Epoch: [0]", 0, 2, "first batch ...");
+    usleep(600'000);
+    display.Bar("Epoch: [0]", 2, 2, "loss 1");
+    display.Bar("Test:", 0, 2, "first batch ...");
+  });
+  EXPECT_THAT(shown.text, HasSubstr("0/2  0:00:00  first batch ..."));
+  EXPECT_THAT(shown.text, HasSubstr("2/2  0:00:01  loss 1"));
+  EXPECT_THAT(shown.text, HasSubstr("Test: [..............................] 0/2  0:00:00  first batch ..."));
+}
+
+TEST(Display, ANameCannotMoveTheCursor) {
+  const Shown shown = OnTerminal([] {
+    Display display;
+    display.Bar("a\x1b[2J", 1, 2, "b\n");
+    display.Say("c\rd");
+    display.Warn("e\x1b");
+  });
+  EXPECT_THAT(shown.text, HasSubstr("a\\x1b[2J ["));
+  EXPECT_THAT(shown.text, HasSubstr("b\\n\r\x1b[Kc\\rd\r\n"));
+  EXPECT_THAT(shown.text, EndsWith("e\\x1b\r\n"));
 }
 
 TEST(Display, LeavesTheSignalsThatTheProgramHandles) {
