@@ -42,6 +42,7 @@
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/model_parallel/toy_mp_model.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
@@ -246,8 +247,8 @@ model that is spread over two devices. Every part checks its results.
 absl::Status Run() {
   const std::vector<std::string> wanted = absl::StrSplit(FLAGS_part, ',');
   LOCKSTEP_RETURN_IF_ERROR(CheckParts(wanted));
-  if (FLAGS_nproc_per_node < 1)
-    return absl::InvalidArgumentError(absl::StrCat("--nproc_per_node=", FLAGS_nproc_per_node, ": expected 1 or more"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [&](int) { return TourAsRank(wanted); });
 }
 

@@ -57,6 +57,13 @@ TEST(DdpTour, NamesAPartThatItDoesNotHave) {
   EXPECT_EQ(code, 1);
 }
 
+TEST(DdpTour, ATimeoutThatIsNotANumberOfSecondsIsRefused) {
+  int code = -1;
+  EXPECT_EQ(RunTour({"--timeout=inf"}, &code),
+            "ddp_tour: --timeout=inf: expected a positive number of seconds, at most 1000000000\n");
+  EXPECT_EQ(code, 1);
+}
+
 TEST(DdpTour, ARankThatDiesIsNamed) {
   Program tour({getenv("DDP_TOUR"), "--timeout=30"});
   std::map<int, pid_t> ranks;

@@ -42,6 +42,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/device_id.h"
 #include "lockstep/examples/kernel_distance/kernel_distance.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/peak_memory.h"
 #include "lockstep/models/resnet.h"
 
@@ -197,17 +198,14 @@ absl::Status Train(models::ResNet& net, const Batch& batch, const KernelDistance
   return absl::InternalError(absl::StrCat("the loss did not fall: ", first, " -> ", last));
 }
 
-absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected ", least, " or more"));
-}
-
 absl::Status CheckFlags() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("block_mib", FLAGS_block_mib, 1));
-  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("blocks", FLAGS_blocks, 1));
-  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("steps", FLAGS_steps, 2));
-  LOCKSTEP_RETURN_IF_ERROR(CheckAtLeast("convolutions", FLAGS_convolutions, 0));
-  return CheckAtLeast("batch_size", FLAGS_batch_size, 2);
+  return CheckRanges({{"block_mib", FLAGS_block_mib * 1.0, 1},
+                      {"blocks", FLAGS_blocks * 1.0, 1},
+                      {"steps", FLAGS_steps * 1.0, 2},
+                      {"convolutions", FLAGS_convolutions * 1.0, 0},
+                      {"batch_size", FLAGS_batch_size * 1.0, 2},
+                      {"factor", FLAGS_factor, -1e9},
+                      {"lr", FLAGS_lr, 0}});
 }
 
 absl::Status CompareAndTrain(const KernelDistanceOptions& options) {

@@ -45,6 +45,8 @@ TEST(KernelDistanceTrain, BadFlagsAreNamed) {
   };
   expect_error("--block_mib=0", ": expected 1 or more\n");
   expect_error("--steps=1", ": expected 2 or more\n");
+  expect_error("--lr=inf", ": expected at most 1000000000\n");
+  expect_error("--factor=nan", ": expected ");
   expect_error("--devices=cpu,gpu", ": ");
 }
 

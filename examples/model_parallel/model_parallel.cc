@@ -40,6 +40,7 @@
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/model_parallel/toy_mp_model.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
@@ -176,9 +177,9 @@ and compares it with the same model on one device.
 }
 
 absl::Status Run() {
-  if (FLAGS_steps < 2) return absl::InvalidArgumentError(absl::StrCat("--steps=", FLAGS_steps, ": expected 2 or more"));
-  if (FLAGS_nproc_per_node < 1)
-    return absl::InvalidArgumentError(absl::StrCat("--nproc_per_node=", FLAGS_nproc_per_node, ": expected 1 or more"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRanges({{"steps", FLAGS_steps * 1.0, 2}, {"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return RunAsRank(); });
 }
 

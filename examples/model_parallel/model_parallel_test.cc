@@ -40,6 +40,9 @@ TEST(ModelParallel, BadFlagsAreNamed) {
   EXPECT_EQ(RunProgram({getenv("MODEL_PARALLEL"), "--nproc_per_node=0"}, &code),
             "model_parallel: --nproc_per_node=0: expected 1 or more\n");
   EXPECT_EQ(code, 1);
+  EXPECT_EQ(RunProgram({getenv("MODEL_PARALLEL"), "--timeout=nan"}, &code),
+            "model_parallel: --timeout=nan: expected a positive number of seconds, at most 1000000000\n");
+  EXPECT_EQ(code, 1);
 }
 
 }  // namespace

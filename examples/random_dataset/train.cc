@@ -47,6 +47,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/rank_environment.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/random_dataset/random_dataset.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
@@ -250,11 +251,6 @@ absl::Status TrainAsRank() {
   return FinishRank(group.get(), status);
 }
 
-absl::Status CheckPositive(absl::string_view flag, int64_t value) {
-  if (value > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": expected 1 or more"));
-}
-
 ProgramUsage Usage() {
   ProgramUsage usage;
   usage.source = __FILE__;
@@ -269,10 +265,11 @@ torch.distributed.launch's tutorial does, and checks that every sample is seen.
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("size", FLAGS_size));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("batch_size", FLAGS_batch_size));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("epochs", FLAGS_epochs));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("nproc_per_node", FLAGS_nproc_per_node));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"size", FLAGS_size * 1.0, 1},
+                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
+                                        {"epochs", FLAGS_epochs * 1.0, 1},
+                                        {"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return TrainAsRank(); });
 }
 

@@ -120,6 +120,9 @@ TEST(RandomDataset, BadFlagsAreNamed) {
   int code = -1;
   EXPECT_EQ(RunProgram({getenv("TRAIN"), "--batch_size=0"}, &code), "train: --batch_size=0: expected 1 or more\n");
   EXPECT_EQ(code, 1);
+  EXPECT_EQ(RunProgram({getenv("TRAIN"), "--timeout=inf"}, &code),
+            "train: --timeout=inf: expected a positive number of seconds, at most 1000000000\n");
+  EXPECT_EQ(code, 1);
 }
 
 }  // namespace
