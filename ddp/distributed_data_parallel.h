@@ -16,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/tensors.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/bucket_layout.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/forward.h"
 #include "lockstep/ddp/internal/replica.h"
@@ -76,6 +77,25 @@ class DistributedDataParallel {
   // Replaces the all_reduce of gradients from the next backward on; all ranks must do the same. FailedPrecondition if
   // there is a hook already, or in backward.
   absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
+
+  // The buckets of the next backward, for RestoreBucketLayout(); empty before the first backward is over, unless
+  // Options::find_unused_parameters fixes them from the start. Call it between steps, on rank 0: between the first
+  // backward and the forward after it other ranks may return another layout.
+  BucketLayout bucket_layout() const { return replica_->NextBucketLayout(); }
+
+  // For a run that resumes from a checkpoint: backward uses these buckets from now on, and they are not laid out anew.
+  // With more than two ranks a backend may add numbers in an order that depends on their place in a bucket, as Gloo
+  // does, and a new handle begins with other buckets: without this call a resumed run may differ from the
+  // uninterrupted one by rounding. All ranks must call it, with the same layout, before the first forward; an empty
+  // layout changes nothing.
+  //
+  //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));
+  //   LOCKSTEP_RETURN_IF_ERROR(ddp.RestoreBucketLayout(layout));   // bucket_layout() of when the checkpoint was saved
+  //
+  // InvalidArgument, with nothing changed: the ranks' layouts differ, or the layout does not fit the module (a
+  // parameter is unknown, missing or there twice; dtypes or devices share a bucket). FailedPrecondition in backward,
+  // and in a group with Python ranks, which cannot do the same. Otherwise the store's error.
+  absl::Status RestoreBucketLayout(const BucketLayout& layout) { return replica_->RestoreBucketLayout(layout); }
 
   // The last steps, 128 at most, oldest first; see Summary() and WriteChromeTrace(). On a GPU this blocks until it has
   // done them.

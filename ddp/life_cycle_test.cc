@@ -9,6 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/training.h"
 
@@ -229,6 +232,126 @@ TEST(LifeCycle, ParametersMayBeEmptyScalarsOfSeveralDtypesAndMemoryFormats) {
         EXPECT_EQ(net->image.grad().strides(), net->image.strides());
       }
     }
+  });
+}
+
+struct Checkpoint {
+  std::vector<torch::Tensor> parameters;
+  BucketLayout layout;
+};
+
+constexpr int kSteps = 6;
+
+Mlp WideMlp(uint64_t seed) { return SeededMlp(seed, /*hidden=*/64); }
+
+Checkpoint CheckpointOf(const DistributedDataParallel<Mlp>& ddp) {
+  Checkpoint checkpoint;
+  for (const torch::Tensor& parameter : ddp.parameters()) checkpoint.parameters.push_back(parameter.detach().clone());
+  checkpoint.layout = ddp.bucket_layout();
+  return checkpoint;
+}
+
+void TrainStep(int step, DistributedDataParallel<Mlp>& ddp, const ProcessGroup& group) {
+  ddp.zero_grad();
+  ddp(Share(Batch(24, 4, step), group)).pow(2).mean().backward();
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : ddp.parameters()) parameter.sub_(parameter.grad(), 0.1);
+}
+
+DistributedDataParallel<Mlp> Resumed(const Checkpoint& checkpoint, ProcessGroup& group, const Options& options) {
+  const Mlp net = WideMlp(2);
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < checkpoint.parameters.size(); ++i) net->parameters()[i].copy_(checkpoint.parameters[i]);
+  }
+  auto ddp = Wrapped(net, group, options);
+  EXPECT_EQ(ddp.RestoreBucketLayout(checkpoint.layout), absl::OkStatus());
+  return ddp;
+}
+
+// Resumes a run before each of its steps.
+void ExpectResumedRunsToBeTheSameBits(ProcessGroup& group, const Options& options) {
+  auto whole = Wrapped(WideMlp(1), group, options);
+  std::vector<Checkpoint> checkpoints;
+  for (int step = 0; step < kSteps; ++step) {
+    checkpoints.push_back(CheckpointOf(whole));
+    TrainStep(step, whole, group);
+  }
+  EXPECT_EQ(checkpoints[0].layout, BucketLayout());
+  EXPECT_GT(checkpoints[1].layout.size(), 1);
+  EXPECT_EQ(checkpoints[2].layout, checkpoints[1].layout);
+  for (int from = 0; from < kSteps; ++from) {
+    SCOPED_TRACE(absl::StrCat("rank ", group.rank(), " of ", group.size(), ", resumed before step ", from));
+    auto resumed = Resumed(checkpoints[from], group, options);
+    for (int step = from; step < kSteps; ++step) TrainStep(step, resumed, group);
+    EXPECT_EQ(resumed.bucket_layout(), whole.bucket_layout());
+    for (size_t i = 0; i < whole.parameters().size(); ++i)
+      EXPECT_TRUE(resumed.parameters()[i].equal(whole.parameters()[i])) << i;
+  }
+}
+
+TEST(LifeCycle, ARunResumedWithItsBucketLayoutIsTheUninterruptedOnesBitsOverGloo) {
+  comm::InitOptions over_gloo;
+  over_gloo.backend = "gloo";
+  over_gloo.timeout = absl::Seconds(30);
+  Options options;
+  options.bucket_cap_mb = 0.001;
+  for (const int ranks : {3, 4}) {
+    const auto body = [&](ProcessGroup& group) {
+      ExpectResumedRunsToBeTheSameBits(group, options);
+      return absl::OkStatus();
+    };
+    for (const absl::Status& status : comm::testing::InitRanks(over_gloo, ranks, body))
+      EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+TEST(LifeCycle, ABucketLayoutIsKeptInACheckpointForAsManyRanks) {
+  const BucketLayout layout = {{"b", "a"}, {"c"}};
+  const checkpoint::Value value = ToValue(layout, 3);
+  EXPECT_EQ(*ToBucketLayout(value, 3), layout);
+  EXPECT_EQ(*ToBucketLayout(value, 4), BucketLayout());
+  EXPECT_EQ(ToBucketLayout(checkpoint::Value::Dict({{"world_size", 3}}), 3).status(),
+            absl::InvalidArgumentError("buckets: expected a list"));
+  const checkpoint::Value numbers = checkpoint::Value::List({checkpoint::Value::List({1})});
+  EXPECT_EQ(ToBucketLayout(checkpoint::Value::Dict({{"world_size", 3}, {"buckets", numbers}}), 3).status(),
+            absl::InvalidArgumentError("buckets: expected names that are strings"));
+}
+
+// Says why, and leaves the module as it was.
+template <typename Net>
+void ExpectMisfit(DistributedDataParallel<Net>& ddp, const ProcessGroup& group, const BucketLayout& layout,
+                  const std::string& why) {
+  EXPECT_EQ(ddp.RestoreBucketLayout(layout),
+            absl::InvalidArgumentError(absl::StrCat("rank ", group.rank(), ": RestoreBucketLayout: ", why)));
+  EXPECT_EQ(ddp.bucket_layout(), BucketLayout());
+}
+
+TEST(LifeCycle, ABucketLayoutThatDoesNotFitIsRefusedByName) {
+  OnRanks(2, [](ProcessGroup& group) {
+    auto ddp = Wrapped(SeededMlp(1), group);
+    ExpectMisfit(ddp, group, {{"first.weight", "third"}},
+                 "bucket 0 of the layout has third, which is not a parameter that buckets reduce");
+    ExpectMisfit(ddp, group, {{"first.weight"}, {"first.bias", "first.weight"}},
+                 "bucket 1 of the layout has first.weight, which bucket 0 has already");
+    ExpectMisfit(ddp, group, {{"first.weight"}, {}}, "bucket 1 of the layout is empty");
+    ExpectMisfit(ddp, group, {{"first.weight", "first.bias", "second.weight"}},
+                 "no bucket of the layout has parameter second.bias");
+    const std::string mine = group.rank() == 0 ? "first.weight" : "first.bias";
+    ExpectMisfit(ddp, group, {{"second.weight"}, {mine}},
+                 "the ranks' layouts differ at bucket 1: rank 0 has first.weight, rank 1 has first.bias");
+    ExpectNextStepsRight(ddp, group);
+
+    torch::nn::Linear single(2, 2), twofold(2, 2);
+    twofold->to(torch::kDouble);
+    auto dtypes = Wrapped(torch::nn::Sequential(single, twofold), group);
+    ExpectMisfit(dtypes, group, {{"0.weight", "1.weight", "0.bias", "1.bias"}},
+                 "bucket 0 of the layout has 0.weight, Float on cpu, and 1.weight, Double on cpu: expected one dtype "
+                 "and device");
+    torch::nn::Embedding sparse(torch::nn::EmbeddingOptions(2, 2).sparse(true));
+    auto words = Wrapped(torch::nn::Sequential(sparse, single), group);
+    ExpectMisfit(words, group, {{"0.weight", "1.weight"}},
+                 "bucket 0 of the layout has 0.weight, whose gradient is sparse, and others: expected it alone");
   });
 }
 

@@ -209,6 +209,27 @@ std::vector<std::vector<int>> Reducer::BucketLayout() const {
   return layout;
 }
 
+std::vector<std::vector<int>> Reducer::LayoutOfReadyOrder() const {
+  std::vector<int> order;
+  for (const int i : ready_order_) {
+    if (!parameters_[i].delayed) order.push_back(i);
+  }
+  return Assign(parameters_, order, options_.limits, BucketOrder::kFilled);
+}
+
+std::vector<std::vector<int>> Reducer::NextLayout() const {
+  if (MayRebuild()) return LayoutOfReadyOrder();
+  std::vector<std::vector<int>> layout = BucketLayout();
+  layout.resize(ordered_);
+  return layout;
+}
+
+void Reducer::RestoreLayout(const std::vector<std::vector<int>>& layout) {
+  BuildBuckets(layout);
+  ready_order_.clear();
+  rebuilt_ = true;
+}
+
 void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
 
 void Reducer::PrepareForward(bool sync) {
@@ -280,11 +301,7 @@ void Reducer::CheckHooks() const {
 
 void Reducer::RebuildIfDue() {
   if (!MayRebuild() || ready_order_.empty()) return;
-  std::vector<int> order;
-  for (const int i : ready_order_) {
-    if (!parameters_[i].delayed) order.push_back(i);
-  }
-  const auto layout = AgreeOnLayout(Assign(parameters_, order, options_.limits, BucketOrder::kFilled));
+  const auto layout = AgreeOnLayout(LayoutOfReadyOrder());
   std::vector<std::vector<int>> present = BucketLayout();
   present.resize(ordered_);
   if (layout != present) BuildBuckets(layout);

@@ -109,6 +109,16 @@ class Reducer {
   // The parameters of each bucket, in the order in which the buckets are reduced.
   std::vector<std::vector<int>> BucketLayout() const;
 
+  // The same for the next backward, without the bucket of delayed parameters; empty if that backward comes before the
+  // order in which gradients become ready is known. On ranks other than 0 the order is their own until the next
+  // forward.
+  std::vector<std::vector<int>> NextLayout() const;
+
+  // Lays the buckets out so, for good. Not while in backward.
+  void RestoreLayout(const std::vector<std::vector<int>>& layout);
+
+  const std::vector<ReducedParameter>& parameters() const { return parameters_; }
+
   // `status`; if it says that the group failed, with the word that a rank left whose parameters got no gradient.
   absl::Status Explained(const absl::Status& status) const;
 
@@ -125,6 +135,7 @@ class Reducer {
   void CheckHooks() const;
   void LeaveWord();
   std::vector<std::vector<int>> FirstLayout() const;
+  std::vector<std::vector<int>> LayoutOfReadyOrder() const;
   void BuildBuckets(const std::vector<std::vector<int>>& layout);
   Bucket MakeBucket(const std::vector<int>& parameters);
   std::vector<std::vector<int>> AgreeOnLayout(const std::vector<std::vector<int>>& mine);

@@ -12,6 +12,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/internal/broadcast_coalesced.h"
 #include "lockstep/ddp/internal/check_options.h"
+#include "lockstep/ddp/internal/restored_layout.h"
 #include "lockstep/ddp/internal/sink.h"
 
 namespace lockstep::ddp::internal {
@@ -117,6 +118,28 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
   if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
   reducer_->SetHook(std::move(hook));
   return absl::OkStatus();
+}
+
+BucketLayout Replica::NextBucketLayout() const {
+  BucketLayout layout;
+  for (const std::vector<int>& bucket : reducer_->NextLayout()) {
+    layout.emplace_back();
+    for (const int i : bucket) layout.back().push_back(trained_[i].name);
+  }
+  return layout;
+}
+
+absl::Status Replica::RestoreBucketLayout(const BucketLayout& layout) {
+  const std::string who = absl::StrCat("rank ", group_->rank(), ": RestoreBucketLayout");
+  if (!group_->OnlyLockstepRanks())
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, ": Python's ranks begin with one bucket, so others must too"));
+  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameLayout(*group_, layout), who));
+  if (layout.empty()) return absl::OkStatus();
+  const auto numbers = NumbersOf(layout, reducer_->parameters());
+  if (!numbers.ok()) return Annotate(numbers.status(), who);
+  return TorchStatus(who, [&] { reducer_->RestoreLayout(*numbers); });
 }
 
 void Replica::BeforeForward() {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/bucket_layout.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/cast_parameters.h"
 #include "lockstep/ddp/internal/parameter_check.h"
@@ -66,6 +67,10 @@ class Replica {
   int AnyRank(bool candidate);
 
   absl::Status RegisterHook(CommunicationHook hook);
+
+  // See DistributedDataParallel.
+  BucketLayout NextBucketLayout() const;
+  absl::Status RestoreBucketLayout(const BucketLayout& layout);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   Reducer& reducer() const { return *reducer_; }
