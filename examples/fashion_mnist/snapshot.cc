@@ -6,6 +6,7 @@
 #include "lockstep/checkpoint/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/sampler/sampler_state_value.h"
 
 namespace lockstep::examples {
@@ -35,7 +36,11 @@ absl::StatusOr<Position> Apply(const Value& file, int64_t batch_size, Net& net, 
     return absl::InvalidArgumentError(absl::StrCat("its ", position.step, " steps took ", sampler_state.consumed,
                                                    " images, but --batch_size is ", batch_size));
   }
+  const auto ranks = static_cast<int>(sampler.State(0).num_replicas);
   LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(sampler_state));
+  if (const Value* const buckets = file.Find("bucket_layout"); buckets != nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(position.buckets, ddp::ToBucketLayout(*buckets, ranks));
+  }
   return position;
 }
 
@@ -46,12 +51,14 @@ std::string SnapshotPath(const std::string& directory) { return absl::StrCat(dir
 absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net,
                           const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
+  const auto ranks = static_cast<int>(sampler.num_replicas);
   return checkpoint::Save(path, Value::Dict({{"arch", kArch},
                                              {"epoch", position.epoch},
                                              {"step", position.step},
                                              {"state_dict", checkpoint::StateDict(*net)},
                                              {"optimizer", optimizer_state},
-                                             {"sampler", sampler::ToValue(sampler)}}));
+                                             {"sampler", sampler::ToValue(sampler)},
+                                             {"bucket_layout", ddp::ToValue(position.buckets, ranks)}}));
 }
 
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,

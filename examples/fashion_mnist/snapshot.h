@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/ddp/bucket_layout.h"
 #include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/sampler/distributed_sampler.h"
 
@@ -19,18 +20,20 @@ namespace lockstep::examples {
 struct Position {
   int64_t epoch = 0;
   int64_t step = 0;
+  ddp::BucketLayout buckets;  // DDP's, where there is one and it has taken a step
 };
 
 // The file that a run keeps in its checkpoint folder: always the newest.
 std::string SnapshotPath(const std::string& directory);
 
-// Replaces the file. `sampler` is at `position`. Keys: arch, epoch, step, state_dict, optimizer, sampler.
+// Replaces the file. `sampler` is at `position`. Keys: arch, epoch, step, state_dict, optimizer, sampler,
+// bucket_layout.
 absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net,
                           const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler);
 
 // Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what
 // differs, for one of another model, dataset or seed, or in mid-epoch with other than `batch_size` images a step. The
-// number of ranks may differ.
+// number of ranks may differ; then there are no buckets.
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,
                                       torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler);
 

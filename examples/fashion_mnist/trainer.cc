@@ -136,6 +136,7 @@ absl::Status Trainer::Prepare() {
   }
   if (group_) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
+    if (config_.resume) LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(position_.buckets));
   }
   return absl::OkStatus();
 }
@@ -213,7 +214,7 @@ absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   report.examples_per_second = images / absl::ToDoubleSeconds(training_time);
   report.training_time = training_time;
   LOCKSTEP_ASSIGN_OR_RETURN(report.accuracy, TestAccuracy());
-  position_ = {position_.epoch + 1, 0};
+  position_ = {position_.epoch + 1, 0, {}};
   used_ = 0;
   return report;
 }
@@ -305,6 +306,7 @@ absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
 absl::Status Trainer::Save() {
   if (config_.checkpoint_dir.empty() || rank() != 0) return absl::OkStatus();
   sampler_.set_epoch(position_.epoch);
+  if (ddp_) position_.buckets = ddp_->bucket_layout();
   return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_, sampler_.State(used_));
 }
 

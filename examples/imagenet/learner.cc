@@ -10,6 +10,7 @@
 #include "lockstep/checkpoint/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/examples/imagenet/meters.h"
 #include "lockstep/examples/imagenet/weight_average.h"
@@ -116,6 +117,10 @@ absl::Status Learner::Distribute(comm::ProcessGroup* group) {
   if (group != nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group));
     group_ = group;
+    if (buckets_) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const ddp::BucketLayout layout, ddp::ToBucketLayout(*buckets_, group->size()));
+      LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(layout));
+    }
   }
   if (config_.ema_decay == 0 || average_) return absl::OkStatus();
   return StartAverage();
@@ -207,11 +212,13 @@ absl::StatusOr<std::vector<Value::Entry>> Learner::State() const {
       {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", scheduler_.StateDict()}};
   if (scaler_) entries.push_back({"scaler", ToValue(scaler_->State())});
   if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_)});
+  if (ddp_) entries.push_back({"bucket_layout", ddp::ToValue(ddp_->bucket_layout(), group_->size())});
   return entries;
 }
 
 absl::Status Learner::Restore(const Value& file) {
   LOCKSTEP_RETURN_IF_ERROR(RestoreWeights(file));
+  if (const Value* const buckets = file.Find("bucket_layout"); buckets != nullptr) buckets_ = *buckets;
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::GetDict(file, "optimizer"));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer_, optimizer));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value scheduler, checkpoint::GetDict(file, "scheduler"));

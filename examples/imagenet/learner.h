@@ -75,10 +75,11 @@ class Learner {
   // Of parameters and buffers, the optimizer's state and the average of weights.
   int64_t StateBytes() const;
 
-  // state_dict, optimizer, scheduler and, where there is such a thing, scaler and model_ema: entries of a checkpoint,
-  // which share its memory.
+  // state_dict, optimizer, scheduler and, where there is such a thing, scaler, model_ema and bucket_layout: entries of
+  // a checkpoint, which share its memory.
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const;
-  // Takes them from a checkpoint, Python's too, in which scaler and model_ema may be missing.
+  // Takes them from a checkpoint, Python's too, in which scaler, model_ema and bucket_layout may be missing; before
+  // Distribute().
   absl::Status Restore(const checkpoint::Value& file);
   // Of these the state_dict and model_ema alone, for what does not train on.
   absl::Status RestoreWeights(const checkpoint::Value& file);
@@ -103,6 +104,7 @@ class Learner {
   models::ImageClassifier average_{nullptr};
   comm::ProcessGroup* group_ = nullptr;  // once distributed
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
+  std::optional<checkpoint::Value> buckets_;  // of ddp_ when the checkpoint was saved that was restored
 };
 
 }  // namespace lockstep::examples::imagenet
