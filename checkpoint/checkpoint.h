@@ -37,15 +37,16 @@ absl::Status Save(absl::string_view path, const Value& value, const SaveOptions&
 
 // Reads the whole file. Nothing in it is executed, and a damaged or crafted file gives an error.
 //
-// An OrderedDict keeps its _metadata, tensors keep dtype, shape, strides, requires_grad and whether they were
-// Parameters, and tensors that shared memory share it again. A torch.Size comes as a tuple, a torch.device and a dtype
-// as a string.
+// An OrderedDict keeps its _metadata. Tensors keep dtype, shape, strides, requires_grad, attributes and whether they
+// were Parameters, and tensors that shared memory share it again. A torch.Size comes as a tuple, a torch.device and a
+// dtype as a string.
 //
-// Errors name `path` and the record, and for a tensor its place in the value. NotFound, PermissionDenied: what the
-// system said. DataLoss: damaged. InvalidArgument: a Python object that is not allowed, a map_location that is no
-// device. FailedPrecondition: a tensor's device is not here. ResourceExhausted: past memory_limit, or out of memory.
-// Unimplemented: a legacy (pre-1.6) or TorchScript file, big-endian, compressed; quantized, sparse, nested and meta
-// tensors; sets, complex numbers, ints past 64 bits.
+// Errors name `path`, the record, and the place in the value: ["args"]: an argparse.Namespace. NotFound,
+// PermissionDenied: what the system said. DataLoss: damaged, or a file of another kind, which is named.
+// InvalidArgument: a directory, a Python object that is not allowed (with what to save instead), a map_location that is
+// not a device. FailedPrecondition: a tensor's device is not here. ResourceExhausted: past memory_limit, or out of
+// memory. Unimplemented: a legacy (pre-1.6), TorchScript or .pt2 file, big-endian, compressed; quantized, sparse,
+// nested and meta tensors; sets, complex numbers, ints past 64 bits.
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
 // One entry of a file that is a dict: LoadEntry("last.pt", "state_dict"). Tensors elsewhere are not loaded; with

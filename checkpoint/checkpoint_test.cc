@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -289,6 +290,43 @@ TEST(Load, ChecksATensorsBoundsBeforeMakingIt) {
               HasSubstr("record \"crafted/data/0\" has 16 bytes and should have 5 elements of 4"));
   EXPECT_THAT(CraftedError([](Crafted& c) { c.key = "../1"; }), HasSubstr("record \"crafted/data/../1\" is missing"));
   EXPECT_THAT(CraftedError([](Crafted& c) { c.location = "moon"; }), HasSubstr("\"moon\" names no device"));
+}
+
+TEST(SaveAndLoad, TensorsKeepTheirAttributes) {
+  const at::Tensor tensor = at::ones({2}).set_requires_grad(true);
+  Value buffer = at::ones({3}, at::kUInt16), parameter = Value::Parameter(tensor);
+  buffer.SetAttributes(Value::Dict({{"persistent", true}, {"_is_buffer", true}}));
+  parameter.SetAttributes(Value::Dict({{"names", Value::List({"a", tensor})}}));
+  const Value value = Value::Dict({{"buffer", buffer}, {"parameter", parameter}, {"again", buffer}, {"plain", tensor}});
+  const Value loaded = RoundTrip(value);
+  EXPECT_TRUE(Identical(loaded, value));
+  EXPECT_EQ(loaded.Find("buffer")->identity(), loaded.Find("again")->identity());
+  EXPECT_TRUE(
+      GetTensor(loaded.Find("parameter")->attributes(), {"names", 1})->is_alias_of(*GetTensor(loaded, "plain")));
+}
+
+TEST(SaveAndLoad, EachNanIsAKey) {
+  const Value value = Value::Dict({{std::nan(""), 1}, {std::nan(""), 2}, {1, std::nan("")}});
+  EXPECT_EQ(RoundTrip(value).size(), 3);
+  EXPECT_TRUE(Identical(RoundTrip(value), value));
+}
+
+// Python's own pickler writes a float anew wherever it stands; another's may name one object twice.
+TEST(Load, OneNanObjectIsOneKey) {
+  const std::string nan("G\x7f\xf8\0\0\0\0\0\0", 9), memo("q\0", 2), same("h\0", 2);
+  const auto loaded = LoadPickle("\x80\x02}(" + nan + memo + "K\x01K\x07K\x08" + same + "K\x02" + nan + "K\x03u.");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  std::vector<int64_t> values;
+  for (const auto& entry : loaded->entries()) values.push_back(entry.second.int_value());
+  EXPECT_THAT(values, testing::ElementsAre(2, 8, 3));
+}
+
+TEST(Load, NamesWhatIsRefusedByItsPath) {
+  const std::string args("\x80\x02}X\x04\0\0\0argscargparse\nNamespace\n)\x81}bs.", 38);
+  EXPECT_EQ(LoadPickle(args).status(),
+            absl::InvalidArgumentError(TestPath("crafted.pt") +
+                                       ": record \"crafted/data.pkl\": [\"args\"]: an argparse.Namespace "
+                                       "(argparse.Namespace) is not allowed in a checkpoint; save vars(args)"));
 }
 
 TEST(Load, RefusesWhatContainsItselfOrIsTooDeepOrTooLarge) {

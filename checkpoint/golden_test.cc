@@ -1,15 +1,22 @@
 // Files that Python PyTorch 2.11 wrote (testdata/make_golden.py), loaded; what was in them, and how those are refused
-// that are not supported.
+// that are not supported. And files that are not checkpoints.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/imag.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/internal/zip_writer.h"
+#include "lockstep/checkpoint/safetensors.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -24,6 +31,12 @@ Value LoadGolden(const std::string& name, const LoadOptions& options = {}) {
 
 std::string WhyNot(const std::string& name, const LoadOptions& options = {}) {
   return std::string(Load("checkpoint/testdata/" + name, options).status().message());
+}
+
+std::string TestPath(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+void WriteFile(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc).write(contents.data(), contents.size());
 }
 
 TEST(Golden, StateDictKeepsNamesOrderAndMetadata) {
@@ -147,14 +160,52 @@ TEST(Golden, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(WhyNot("legacy.pt"), HasSubstr("legacy.pt: torch.save's legacy format"));
   EXPECT_THAT(WhyNot("quantized.pt"), HasSubstr("a quantized tensor (torch._utils._rebuild_qtensor) is not supported"));
   EXPECT_THAT(WhyNot("sparse.pt"), HasSubstr("a sparse tensor"));
-  EXPECT_THAT(WhyNot("make_golden.py"), HasSubstr("no zip archive"));
-  EXPECT_THAT(WhyNot(""), HasSubstr("no regular file"));
+  EXPECT_THAT(WhyNot("make_golden.py"), HasSubstr("not a zip archive"));
+  EXPECT_THAT(WhyNot("torchscript.pt"), HasSubstr("a TorchScript archive (torch.jit.save), not a checkpoint"));
+  EXPECT_THAT(WhyNot("exported.pt2"), HasSubstr("an archive of torch.export.save (.pt2), not a checkpoint"));
+  EXPECT_THAT(WhyNot(""), HasSubstr("is a directory, not a file"));
   EXPECT_EQ(Load("checkpoint/testdata/none.pt").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Golden, AFileWithoutCrcsIsRefusedUnlessAsked) {
   EXPECT_THAT(WhyNot("no_crc.pt"), HasSubstr("carries no CRC-32"));
   EXPECT_TRUE(GetTensor(LoadGolden("no_crc.pt", {.verify = false}), "w")->equal(at::arange(3)));
+}
+
+TEST(OtherFiles, AreNamed) {
+  const std::string path = TestPath("foreign.pt");
+  for (const auto& [contents, what] : std::vector<std::pair<std::string, std::string>>{
+           {"", "the file is empty"},
+           {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n", "a Git LFS pointer"},
+           {"\n<!DOCTYPE html>\n<html><head><title>404</title>", "a web page (HTML)"},
+           {std::string("\x1f\x8b\x08\0\0\0\0\0\0\x03", 10), "compressed with gzip; unpack it with gunzip"},
+           {std::string("\x80\x04\x95\x10\0\0\0\0\0\0\0}\x94.", 14), "a pickle without torch.save's archive"},
+           {std::string(257, 'x') + "ustar", "a tar archive"},
+           {std::string("PK\x03\x04 and no more"), "the file is truncated or is not a zip archive"}}) {
+    WriteFile(path, contents);
+    const absl::Status status = Load(path).status();
+    EXPECT_TRUE(absl::StartsWith(status.message(), path + ": ")) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what));
+    const absl::Status as_safetensors = LoadSafetensors(path).status();
+    EXPECT_TRUE(absl::StartsWith(as_safetensors.message(), path + ": ")) << as_safetensors;
+  }
+  WriteFile(path, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n");
+  EXPECT_THAT(std::string(LoadSafetensors(path).status().message()), HasSubstr("a Git LFS pointer"));
+}
+
+TEST(OtherFiles, AZipArchiveIsNamed) {
+  std::string bytes;
+  internal::ZipWriter zip(
+      [&](const void* from, size_t count) {
+        bytes.append(static_cast<const char*>(from), count);
+        return absl::OkStatus();
+      },
+      "folder");
+  zip.Add("notes.txt", "x").IgnoreError();
+  zip.Finish().IgnoreError();
+  WriteFile(TestPath("plain.zip"), bytes);
+  EXPECT_THAT(std::string(Load(TestPath("plain.zip")).status().message()),
+              HasSubstr("a zip archive without torch.save's record data.pkl"));
 }
 
 }  // namespace

@@ -1,15 +1,19 @@
 // What is in a checkpoint, whether it is sound, how two differ, and the other format. See --help.
 
+#include <cstddef>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "gflags/gflags.h"
+#include "lockstep/base/command_line.h"
+#include "lockstep/base/nearest_name.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/internal/archive_reader.h"
@@ -20,30 +24,36 @@
 #include "lockstep/checkpoint/internal/listing.h"
 #include "lockstep/checkpoint/safetensors.h"
 
-DEFINE_bool(json, false, "list: as JSON");
-DEFINE_string(key, "", "the part of the file to work on, as \"state_dict\" or \"ema.state_dict\"");
+DEFINE_bool(json, false, "list prints JSON.");
+DEFINE_string(key, "", "Only what stands under these keys of the file (of both in diff), such as ema.state_dict.");
 
 namespace lockstep::checkpoint {
 namespace {
 
 using internal::OpenedFile;
 
-constexpr char kUsage[] =
+constexpr char kDescription[] =
     R"(Looks into checkpoints: PyTorch's .pt files, and safetensors files, which it knows by their names' end, .safetensors.
 
-  inspect list FILE [--json]    each tensor's name, dtype, shape, bytes and the device it was saved on; other values in short
-  inspect verify FILE           reads all and checks it, a .pt file's checksums too; names the record that is damaged
-  inspect diff A B              what is in one only, has another dtype or shape, or other elements: how many, and by how much
-  inspect convert IN OUT        writes OUT in the format of its name; nested dicts are joined with dots for safetensors
-
-  --key=a.b                     only what stands under these keys of the file (of both in diff)
+  inspect list FILE [--json]  each tensor's name, dtype, shape, bytes and the device it was saved on; other values in short
+  inspect verify FILE         reads all and checks it, a .pt file's checksums too; names the record that is damaged
+  inspect diff A B            what is in one only, has another dtype or shape, or other elements: how many, and by how much
+  inspect convert IN OUT      writes OUT in the format of its name; nested dicts are joined with dots for safetensors
 
 No GPU is needed: all is loaded to the CPU, and what convert writes is on the CPU. A .pt file becomes a safetensors file with
 metadata {"format": "pt"}; metadata do not go into a .pt file.
 
 The exit code is 0 if all is well, 1 if a file is damaged, cannot be converted, or two differ, 2 for a mistake in the command
-line and where diff cannot read its files.
-)";
+line and where diff cannot read its files.)";
+
+struct Command {
+  const char* name;
+  size_t files;
+  const char* arguments;
+};
+
+constexpr Command kCommands[] = {
+    {"list", 1, "FILE"}, {"verify", 1, "FILE"}, {"diff", 2, "A B"}, {"convert", 2, "IN OUT"}};
 
 bool IsSafetensors(const std::string& path) { return absl::EndsWith(path, ".safetensors"); }
 
@@ -59,7 +69,7 @@ absl::StatusOr<OpenedFile> OpenPt(const std::string& path) {
 
 absl::StatusOr<OpenedFile> OpenSafetensors(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(Safetensors loaded, LoadSafetensors(path));
-  return OpenedFile{std::move(loaded.tensors), std::move(loaded.metadata), {}};
+  return OpenedFile{std::move(loaded.tensors), std::move(loaded.metadata), loaded.has_metadata, {}};
 }
 
 // The whole file, or the part under --key.
@@ -95,6 +105,10 @@ absl::StatusOr<bool> Diff(const std::string& a, const std::string& b) {
   LOCKSTEP_ASSIGN_OR_RETURN(const OpenedFile right, Open(b));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> lines, internal::Differences(left.value, right.value));
   for (const std::string& line : lines) std::cout << line << "\n";
+  if (lines.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string totals, internal::Totals(left));
+    std::cout << "equal: " << totals << "\n";
+  }
   return lines.empty();
 }
 
@@ -124,7 +138,8 @@ absl::Status ConvertToSafetensors(const OpenedFile& file, const std::string& fro
   LOCKSTEP_RETURN_IF_ERROR(internal::Leaves(file.value).status());
   Value flat = Value::Dict();
   LOCKSTEP_RETURN_IF_ERROR(Annotate(Flatten("", file.value, flat), from));
-  return SaveSafetensors(to, flat, IsSafetensors(from) ? file.metadata : SafetensorsMetadata{{"format", "pt"}});
+  if (!IsSafetensors(from)) return SaveSafetensors(to, flat, {{"format", "pt"}});
+  return SaveSafetensors(to, Safetensors{std::move(flat), file.metadata, file.has_metadata});
 }
 
 absl::Status Convert(const std::string& from, const std::string& to) {
@@ -141,24 +156,31 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// gflags' own parser would exit with 1, which is diff's "they differ".
-absl::Status CheckFlags(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    const absl::string_view name = absl::StripPrefix(absl::StripPrefix(argument, "-"), "-");
-    if (name.size() == argument.size() || name == "json" || name == "help" || absl::StartsWith(name, "key=")) continue;
-    return absl::InvalidArgumentError(absl::StrCat("unknown flag ", argument, "; --help lists them"));
+// The command, with as many files as it takes, or what is wrong with the line.
+absl::StatusOr<std::string> CommandOf(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  const std::string all = absl::StrJoin(names, ", ");
+  if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected one of ", all, "; --help shows how"));
+  for (const Command& command : kCommands) {
+    if (arguments[0] != command.name) continue;
+    if (arguments.size() == command.files + 1) return arguments[0];
+    return absl::InvalidArgumentError(absl::StrCat("expected ", command.name, " ", command.arguments, ", found ",
+                                                   arguments.size() - 1, " files; --help shows how"));
   }
-  return absl::OkStatus();
+  const std::optional<std::string> nearest = NearestName(arguments[0], names);
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown command \"", arguments[0], "\"; ",
+                   nearest ? absl::StrCat("did you mean ", *nearest, "?") : absl::StrCat("expected one of ", all, ";"),
+                   " --help shows how"));
 }
 
 int Run(const std::vector<std::string>& arguments) {
-  const auto is = [&](const char* command, size_t files) {
-    return arguments.size() == files + 1 && arguments[0] == command;
-  };
-  if (is("list", 1)) return Fail(List(arguments[1]), 1);
-  if (is("verify", 1)) return Fail(Verify(arguments[1]), 1);
-  if (is("convert", 2)) return Fail(Convert(arguments[1], arguments[2]), 1);
-  if (!is("diff", 2)) return Fail(absl::InvalidArgumentError("no such command; --help shows how"), 2);
+  const absl::StatusOr<std::string> command = CommandOf(arguments);
+  if (!command.ok()) return Fail(command.status(), 2);
+  if (*command == "list") return Fail(List(arguments[1]), 1);
+  if (*command == "verify") return Fail(Verify(arguments[1]), 1);
+  if (*command == "convert") return Fail(Convert(arguments[1], arguments[2]), 1);
   const absl::StatusOr<bool> same = Diff(arguments[1], arguments[2]);
   return same.ok() ? (*same ? 0 : 1) : Fail(same.status(), 2);
 }
@@ -167,12 +189,10 @@ int Run(const std::vector<std::string>& arguments) {
 }  // namespace lockstep::checkpoint
 
 int main(int argc, char** argv) {
-  const absl::Status flags = lockstep::checkpoint::CheckFlags(std::vector<std::string>(argv + 1, argv + argc));
-  if (!flags.ok()) return lockstep::checkpoint::Fail(flags, 2);
-  gflags::ParseCommandLineNonHelpFlags(&argc, &argv, true);
-  if (gflags::GetCommandLineFlagInfoOrDie("help").current_value == "true") {
-    std::cout << lockstep::checkpoint::kUsage;
-    return 0;
-  }
-  return lockstep::checkpoint::Run(std::vector<std::string>(argv + 1, argv + argc));
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.arguments = "list|verify|diff|convert FILE [FILE]";
+  usage.max_arguments = 3;
+  usage.description = lockstep::checkpoint::kDescription;
+  return lockstep::checkpoint::Run(lockstep::ParseCommandLine(argc, argv, usage));
 }

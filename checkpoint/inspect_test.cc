@@ -11,6 +11,8 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +25,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 constexpr char kTestdata[] = "checkpoint/testdata";
 
@@ -149,12 +152,12 @@ TEST(InspectVerify, NamesTheRecordThatIsDamaged) {
 TEST(InspectDiff, FormatsDoNotCount) {
   const Outcome outcome = Inspect("diff $T/state_dict.pt $T/state_dict.safetensors");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.out, "equal: 7 tensors with 92 bytes, in 7 storages of 92 bytes; 0 other values\n");
 }
 
 TEST(InspectDiff, AFileIsTheSameAsItself) {
   for (const char* name : {"nested.pt", "dtypes.pt"}) {
-    EXPECT_EQ(Inspect(std::string("diff $T/") + name + " $T/" + name).out, "") << name;
+    EXPECT_THAT(Inspect(std::string("diff $T/") + name + " $T/" + name).out, StartsWith("equal: ")) << name;
   }
 }
 
@@ -228,18 +231,29 @@ TEST(InspectConvert, SaysWhatDoesNotFit) {
   EXPECT_THAT(why("views.pt"), HasSubstr("share memory, which the format cannot express"));
 }
 
+TEST(InspectConvert, AnEmptyMapOfMetadataStays) {
+  const std::string to = TestFile("empty_metadata.safetensors");
+  ASSERT_EQ(Inspect("convert $T/empty_metadata.safetensors " + to).exit_code, 0);
+  EXPECT_EQ(Contents(to), Contents(std::string(kTestdata) + "/empty_metadata.safetensors"));
+}
+
 TEST(Inspect, ExplainsItselfAndItsMistakes) {
-  const Outcome help = Inspect("--help");
-  EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.out, HasSubstr("inspect diff A B"));
-  for (const char* wrong : {"", "diff a"}) {
-    const Outcome outcome = Inspect(wrong);
-    EXPECT_EQ(outcome.exit_code, 2) << wrong;
-    EXPECT_EQ(outcome.err, "inspect: no such command; --help shows how\n");
+  for (const char* help : {"--help", "-h"}) {
+    const Outcome outcome = Inspect(help);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_THAT(outcome.out, HasSubstr("inspect diff A B"));
   }
-  const Outcome unknown = Inspect("list --jsn a");
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_EQ(unknown.err, "inspect: unknown flag --jsn; --help lists them\n");
+  for (const auto& [line, what] : std::vector<std::pair<std::string, std::string>>{
+           {"", "expected one of list, verify, diff, convert; --help shows how"},
+           {"diff a", "expected diff A B, found 1 files; --help shows how"},
+           {"verfy a", "unknown command \"verfy\"; did you mean verify? --help shows how"},
+           {"a.pt", "unknown command \"a.pt\"; expected one of list, verify, diff, convert; --help shows how"},
+           {"list --jsn a", "unknown flag --jsn; did you mean --json? --help lists the flags"}}) {
+    const Outcome outcome = Inspect(line);
+    EXPECT_EQ(outcome.exit_code, 2) << line;
+    EXPECT_EQ(outcome.err, "inspect: " + what + "\n");
+  }
 }
 
 }  // namespace

@@ -97,13 +97,15 @@ absl::Status CheckMetadata(const SafetensorsMetadata& metadata) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SafetensorsHeader> MakeHeader(const Value& tensors, const SafetensorsMetadata& metadata) {
+absl::StatusOr<SafetensorsHeader> MakeHeader(const Value& tensors, const SafetensorsMetadata& metadata,
+                                             bool has_metadata) {
   if (!tensors.is_dict()) {
     return absl::InvalidArgumentError(absl::StrCat("expected a dict of tensors, found ", tensors.type_name()));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckMetadata(metadata));
   SafetensorsHeader header;
   header.metadata = metadata;
+  header.has_metadata = has_metadata;
   for (const auto& [key, value] : tensors.entries()) {
     absl::StatusOr<SafetensorsTensor> tensor = Describe(key, value);
     LOCKSTEP_RETURN_IF_ERROR(Annotate(tensor.status(), NameOf(key)));
@@ -114,9 +116,8 @@ absl::StatusOr<SafetensorsHeader> MakeHeader(const Value& tensors, const Safeten
   return header;
 }
 
-absl::Status SaveTo(const std::string& path, const Value& tensors, const SafetensorsMetadata& metadata,
+absl::Status SaveTo(const std::string& path, const Value& tensors, const SafetensorsHeader& header,
                     const SaveOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const SafetensorsHeader header, MakeHeader(tensors, metadata));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string start, internal::SafetensorsHeaderBytes(header));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, internal::AtomicFile::Create(path, options.sync));
   LOCKSTEP_RETURN_IF_ERROR(file->Append(start.data(), start.size()));
@@ -182,14 +183,25 @@ absl::StatusOr<Safetensors> LoadFrom(const std::string& path, const LoadOptions&
   LOCKSTEP_ASSIGN_OR_RETURN(const internal::ByteSource source, internal::OpenFile(path));
   LOCKSTEP_ASSIGN_OR_RETURN(SafetensorsHeader header, internal::ReadSafetensorsHeader(source, options.memory_limit));
   LOCKSTEP_ASSIGN_OR_RETURN(Value tensors, ReadTensors(source, header, options.map_location));
-  return Safetensors{std::move(tensors), std::move(header.metadata)};
+  return Safetensors{std::move(tensors), std::move(header.metadata), header.has_metadata};
 }
 
 }  // namespace
 
 absl::Status SaveSafetensors(absl::string_view path, const Value& tensors, const SafetensorsMetadata& metadata,
                              const SaveOptions& options) {
-  return internal::AtPath(path, [&] { return SaveTo(std::string(path), tensors, metadata, options); });
+  return internal::AtPath(path, [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const SafetensorsHeader header, MakeHeader(tensors, metadata, false));
+    return SaveTo(std::string(path), tensors, header, options);
+  });
+}
+
+absl::Status SaveSafetensors(absl::string_view path, const Safetensors& file, const SaveOptions& options) {
+  return internal::AtPath(path, [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                              MakeHeader(file.tensors, file.metadata, file.has_metadata));
+    return SaveTo(std::string(path), file.tensors, header, options);
+  });
 }
 
 absl::StatusOr<Safetensors> LoadSafetensors(absl::string_view path, const LoadOptions& options) {

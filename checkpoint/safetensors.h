@@ -32,6 +32,8 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 struct Safetensors {
   Value tensors;  // a dict of str to tensor, in the order of the tensors' bytes in the file
   SafetensorsMetadata metadata;
+  // Whether the file has metadata at all; the map may be empty.
+  bool has_metadata = false;
 };
 
 // Writes `tensors`, a dict of str to tensor, to `path` as Save does: in one step, old or new file whole. The bytes are
@@ -46,6 +48,10 @@ struct Safetensors {
 // system said.
 absl::Status SaveSafetensors(absl::string_view path, const Value& tensors, const SafetensorsMetadata& metadata = {},
                              const SaveOptions& options = {});
+
+// Writes `file` as it was loaded, with an empty map of metadata where it has one: without any, where `has_metadata` is
+// false and `metadata` is empty.
+absl::Status SaveSafetensors(absl::string_view path, const Safetensors& file, const SaveOptions& options = {});
 
 // Reads the whole file. LoadOptions::map_location is asked with "cpu" for each tensor; LoadOptions::verify changes
 // nothing, since there are no checksums. LoadOptions::memory_limit bounds what names, shapes and metadata take, 512

@@ -167,6 +167,15 @@ TEST(Safetensors, MetadataKeepsItsOrder) {
   EXPECT_EQ(LoadFile(TestFile()).metadata, metadata);
 }
 
+TEST(Safetensors, AnEmptyMapOfMetadataStays) {
+  const Safetensors file = LoadFile(Golden("empty_metadata"));
+  EXPECT_TRUE(file.has_metadata);
+  EXPECT_TRUE(file.metadata.empty());
+  ASSERT_EQ(SaveSafetensors(TestFile(), file, kUnsynced), absl::OkStatus());
+  EXPECT_EQ(Contents(TestFile()), Contents(Golden("empty_metadata")));
+  EXPECT_FALSE(LoadFile(Golden("dtypes")).has_metadata);
+}
+
 TEST(Safetensors, LargeTensorsComeBackWhole) {
   const Value tensors = Value::Dict({{"a", at::arange(5 << 20, at::kInt)}, {"b", at::arange(3 << 20, at::kShort)}});
   ASSERT_TRUE(SaveSafetensors(TestFile(), tensors, {}, kUnsynced).ok());

@@ -62,6 +62,10 @@ struct Value::DictTable {
   absl::flat_hash_map<KeyId, size_t> index;
 
   void Set(const Value& key, Value value) {
+    if (key.is_double() && std::isnan(key.double_value())) {
+      entries.emplace_back(key, std::move(value));
+      return;
+    }
     const auto found = index.find(IdOf(key));
     if (found != index.end()) {
       entries[found->second].second = std::move(value);
@@ -82,7 +86,9 @@ Value Value::Bytes(absl::string_view bytes) {
 
 Value Value::Parameter(at::Tensor tensor) {
   Value value;
-  value.data_ = TensorData{std::move(tensor), true};
+  auto traits = c10::make_intrusive<TensorTraits>();
+  traits->parameter = true;
+  value.data_ = TensorData{std::move(tensor), std::move(traits)};
   return value;
 }
 
@@ -126,7 +132,12 @@ const std::vector<Value::Entry>& Value::entries() const& { return std::get<DictD
 
 Value::DictKind Value::dict_kind() const { return std::get<DictData>(data_)->kind; }
 
-const Value& Value::attributes() const { return std::get<DictData>(data_)->attributes; }
+const Value& Value::attributes() const {
+  static const Value* const none = new Value;
+  if (is_dict()) return std::get<DictData>(data_)->attributes;
+  const TensorData& data = std::get<TensorData>(data_);
+  return data.traits && data.traits->attributes != nullptr ? *data.traits->attributes : *none;
+}
 
 size_t Value::size() const {
   if (is_dict()) return entries().size();
@@ -155,7 +166,18 @@ Value::DictTable& Value::MutableDict() {
 
 void Value::Set(const Value& key, Value value) { MutableDict().Set(key, std::move(value)); }
 
-void Value::SetAttributes(Value attributes) { MutableDict().attributes = std::move(attributes); }
+void Value::SetAttributes(Value attributes) {
+  if (is_dict()) {
+    MutableDict().attributes = std::move(attributes);
+    return;
+  }
+  // The traits that copies share stay as they are.
+  TensorData& data = std::get<TensorData>(data_);
+  auto traits = c10::make_intrusive<TensorTraits>();
+  traits->parameter = IsParameter(data);
+  traits->attributes = std::make_shared<const Value>(std::move(attributes));
+  data.traits = std::move(traits);
+}
 
 const void* Value::identity() const {
   if (is_tensor()) return tensor().unsafeGetTensorImpl();

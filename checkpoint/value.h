@@ -14,6 +14,7 @@
 #define LOCKSTEP_CHECKPOINT_VALUE_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <initializer_list>
@@ -46,14 +47,15 @@ class Value {
   Value(absl::string_view text);
   Value(const std::string& text) : Value(absl::string_view(text)) {}
   // Shares the tensor's memory.
-  Value(at::Tensor tensor) : data_(TensorData{std::move(tensor), false}) {}
+  Value(at::Tensor tensor) : data_(TensorData{std::move(tensor), {}}) {}
 
   static Value Bytes(absl::string_view bytes);
   // A torch.nn.Parameter.
   static Value Parameter(at::Tensor tensor);
   static Value List(std::vector<Value> items = {});
   static Value Tuple(std::vector<Value> items = {});
-  // Of two entries with one key the first's place and the last's value stay, as in Python. Requires: keys are scalars.
+  // If a key occurs twice, it keeps its first position and its last value, as in Python. A NaN equals no key, so each
+  // is an entry, as each NaN object is in Python. Requires: keys are scalars.
   static Value Dict(const std::vector<Entry>& entries = {}, DictKind kind = DictKind::kDict);
   static Value OrderedDict(const std::vector<Entry>& entries = {}) { return Dict(entries, DictKind::kOrderedDict); }
 
@@ -68,7 +70,7 @@ class Value {
   bool is_list() const { return type() == Type::kList; }
   bool is_tuple() const { return type() == Type::kTuple; }
   bool is_dict() const { return type() == Type::kDict; }
-  bool is_parameter() const { return is_tensor() && std::get<TensorData>(data_).parameter; }
+  bool is_parameter() const { return is_tensor() && IsParameter(std::get<TensorData>(data_)); }
   // May be a dict's key: None, bool, int, float, str or bytes.
   bool is_scalar() const { return type() < Type::kTensor; }
   // Python's name of the type, such as "int", "str", "Tensor" or "OrderedDict".
@@ -89,20 +91,21 @@ class Value {
   const std::vector<Entry>& entries() const&;
   std::vector<Entry> entries() && { return static_cast<const Value&>(*this).entries(); }
   DictKind dict_kind() const;
-  // An OrderedDict's attributes, such as a state dict's _metadata: a dict, or None where it has none.
+  // The attributes of an OrderedDict, such as a state dict's _metadata, or of a tensor, such as those that make it a
+  // torch.nn.Buffer: a dict, or None where it has none. Requires: is_dict() or is_tensor().
   const Value& attributes() const;
 
   // Elements of a list, tuple or dict; 0 for anything else.
   size_t size() const;
-  // The value at `key`, or nullptr if this is no dict or has no such key. 1, 1.0 and true are one key, as in Python.
-  // Takes constant time. Valid until this Value changes.
+  // The value at `key`, or nullptr if this is not a dict or has no such key. 1, 1.0 and true are one key, as in Python;
+  // a NaN is never found. Takes constant time. Valid until this Value changes.
   const Value* Find(const Value& key) const;
 
   // Requires: is_list().
   void Append(Value item);
   // Requires: is_dict() and key.is_scalar().
   void Set(const Value& key, Value value);
-  // Requires: dict_kind() == kOrderedDict and `attributes` is None or a dict.
+  // Requires: is_tensor() or dict_kind() == kOrderedDict; `attributes` is None or a dict.
   void SetAttributes(Value attributes);
 
   // Identifies the list, tuple, dict or tensor that copies share; nullptr for a scalar.
@@ -117,10 +120,16 @@ class Value {
   // One distinct type each, in the order of Type.
   struct StringData : std::shared_ptr<const Text> {};
   struct BytesData : std::shared_ptr<const Text> {};
+  struct TensorTraits : c10::intrusive_ptr_target {
+    bool parameter = false;
+    std::shared_ptr<const Value> attributes;
+  };
+  // Few tensors have traits, and what they take would make every Value larger.
   struct TensorData {
     at::Tensor tensor;
-    bool parameter;
+    c10::intrusive_ptr<TensorTraits> traits;
   };
+  static bool IsParameter(const TensorData& data) { return data.traits && data.traits->parameter; }
   struct ListData : std::shared_ptr<Sequence> {};
   struct TupleData : std::shared_ptr<Sequence> {};
   struct DictData : std::shared_ptr<DictTable> {};

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/internal/quoted.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
@@ -13,13 +13,10 @@ namespace {
 
 // A scalar as Python writes it, cut where it is long.
 std::string Shown(const Value& value) {
-  constexpr size_t kLongest = 60;
   if (value.is_int()) return absl::StrCat(value.int_value());
   if (value.is_double()) return absl::StrCat(value.double_value());
   if (value.is_bool()) return value.bool_value() ? "True" : "False";
-  if (!value.is_string()) return std::string(value.type_name());
-  const std::string& text = value.string_value();
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kLongest)), text.size() > kLongest ? "...\"" : "\"");
+  return value.is_string() ? internal::Quoted(value.string_value()) : std::string(value.type_name());
 }
 
 std::string Found(const Value& value) {

@@ -17,6 +17,8 @@ bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
   return std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
 
+bool SameAttributes(const Value& a, const Value& b) { return Identical(a.attributes(), b.attributes()); }
+
 bool SameItems(const Value& a, const Value& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -26,8 +28,7 @@ bool SameItems(const Value& a, const Value& b) {
 }
 
 bool SameDict(const Value& a, const Value& b) {
-  if (a.dict_kind() != b.dict_kind() || a.size() != b.size() || !Identical(a.attributes(), b.attributes()))
-    return false;
+  if (a.dict_kind() != b.dict_kind() || a.size() != b.size() || !SameAttributes(a, b)) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!Identical(a.entries()[i].first, b.entries()[i].first)) return false;
     if (!Identical(a.entries()[i].second, b.entries()[i].second)) return false;
@@ -47,7 +48,7 @@ bool SameBits(double a, double b) {
 
 bool Identical(const Value& a, const Value& b) {
   if (a.type() != b.type() || a.is_parameter() != b.is_parameter()) return false;
-  if (a.identity() != nullptr && a.identity() == b.identity()) return true;
+  if (!a.is_tensor() && a.identity() != nullptr && a.identity() == b.identity()) return true;
   switch (a.type()) {
     case Value::Type::kNone:
       return true;
@@ -62,7 +63,7 @@ bool Identical(const Value& a, const Value& b) {
     case Value::Type::kBytes:
       return a.bytes_value() == b.bytes_value();
     case Value::Type::kTensor:
-      return SameTensor(a.tensor(), b.tensor());
+      return SameTensor(a.tensor(), b.tensor()) && SameAttributes(a, b);
     case Value::Type::kList:
     case Value::Type::kTuple:
       return SameItems(a, b);

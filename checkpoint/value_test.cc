@@ -57,6 +57,28 @@ TEST(Value, AnEntrySetAgainKeepsItsPlace) {
   EXPECT_EQ(dict.entries()[2].first.string_value(), "c");
 }
 
+TEST(Value, EachNanIsAKey) {
+  const double nan = std::nan("");
+  Value dict = Value::Dict({{nan, 1}, {"a", 2}, {nan, 3}});
+  dict.Set(nan, 4);
+  EXPECT_EQ(dict.size(), 4);
+  EXPECT_EQ(dict.entries()[2].second.int_value(), 3);
+  EXPECT_EQ(dict.Find(nan), nullptr) << "nan != nan";
+  EXPECT_EQ(dict.Find("a")->int_value(), 2);
+}
+
+TEST(Value, AttributesOfATensorAreItsOwn) {
+  const at::Tensor tensor = at::ones({2});
+  const Value plain = Value::Parameter(tensor);
+  Value marked = plain;
+  marked.SetAttributes(Value::Dict({{"tag", "x"}}));
+  EXPECT_TRUE(marked.is_parameter());
+  EXPECT_EQ(*GetString(marked.attributes(), "tag"), "x");
+  EXPECT_TRUE(plain.attributes().is_none());
+  EXPECT_FALSE(Identical(plain, marked));
+  EXPECT_TRUE(Identical(marked, Value(marked)));
+}
+
 TEST(Value, ChangingACopyLeavesTheOriginal) {
   Value dict = Value::Dict({{"a", 1}});
   Value copy = dict;

@@ -63,6 +63,7 @@ void Check(const PickleGraph& graph) {
   }
   for (const PickleTensor& tensor : graph.tensors) {
     fuzz::Require(tensor.storage < graph.storages.size(), "a tensor's storage is in the table");
+    CheckNode(graph, tensor.attributes);
   }
   fuzz::Require(MemoryOf(graph) <= kMemoryLimit, "memory stays within the limit");
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/decoder.h"
+#include "lockstep/checkpoint/internal/foreign_format.h"
 #include "lockstep/checkpoint/internal/pickle_graph.h"
 #include "lockstep/checkpoint/internal/pickle_reader.h"
 #include "lockstep/checkpoint/internal/zip_reader.h"
@@ -15,25 +16,17 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// Says what a file is that is no zip archive.
+// Says what a file is that is not a zip archive.
 absl::Status NameOtherFormats(const ByteSource& source) {
-  // Protocol 2, then torch.save's magic number 0x1950a86a20f9469cfc6c.
-  static constexpr absl::string_view kLegacy("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
-  char start[14];
-  if (source.size == 0) return absl::DataLossError("the file is empty");
-  if (source.size < sizeof(start)) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(source.read(0, start, sizeof(start)));
-  if (absl::string_view(start, sizeof(start)) == kLegacy) {
-    return absl::UnimplementedError(
-        "torch.save's legacy format (PyTorch before 1.6, or _use_new_zipfile_serialization=False) is not supported; "
-        "load it in Python and save "
-        "it again");
+  char start[9];
+  if (source.size > sizeof(start)) {
+    LOCKSTEP_RETURN_IF_ERROR(source.read(0, start, sizeof(start)));
+    uint64_t header;
+    std::memcpy(&header, start, sizeof(header));
+    if (start[8] == '{' && header < source.size)
+      return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
   }
-  uint64_t header;
-  std::memcpy(&header, start, sizeof(header));
-  if (start[8] == '{' && header < source.size)
-    return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
-  return absl::OkStatus();
+  return CheckForeignFormat(source);
 }
 
 absl::StatusOr<std::string> ReadRecord(const ZipReader& zip, const ZipRecord& record, bool verify) {
@@ -42,22 +35,43 @@ absl::StatusOr<std::string> ReadRecord(const ZipReader& zip, const ZipRecord& re
   return contents;
 }
 
+std::string TopFolder(const ZipReader& zip) {
+  const std::string& first = zip.records().front().name;
+  return first.substr(0, first.find('/'));
+}
+
+// The one folder with all of an archive of torch.save.
 absl::StatusOr<std::string> ArchiveName(const ZipReader& zip) {
   if (zip.records().empty()) return absl::DataLossError("an archive without records");
-  const std::string& first = zip.records().front().name;
-  std::string archive = first.substr(0, first.find('/'));
-  for (const ZipRecord& record : zip.records()) {
-    if (!absl::StartsWith(record.name, absl::StrCat(archive, "/"))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("record \"", record.name, "\" is outside the folder \"", archive, "\"; no .pt file"));
-    }
+  std::string archive = TopFolder(zip);
+  const auto has = [&](absl::string_view name) { return zip.Find(absl::StrCat(archive, "/", name)) != nullptr; };
+  if (has("constants.pkl")) {
+    return absl::UnimplementedError(
+        "a TorchScript archive (torch.jit.save), not a checkpoint; load it with torch::jit::load, or in Python save "
+        "torch.jit.load(path).state_dict()");
+  }
+  if (has("archive_format") && has("archive_version")) {
+    return absl::UnimplementedError(
+        "an archive of torch.export.save (.pt2), not a checkpoint; in Python save "
+        "torch.export.load(path).state_dict");
+  }
+  if (!has("data.pkl")) {
+    return absl::DataLossError("a zip archive without torch.save's record data.pkl; it is not a .pt file");
   }
   return archive;
 }
 
 absl::Status CheckLayout(const ZipReader& zip, const std::string& archive, bool verify) {
-  if (zip.Find(absl::StrCat(archive, "/constants.pkl")) != nullptr) {
-    return absl::UnimplementedError("a TorchScript archive, not a checkpoint; use torch::jit::load");
+  for (const ZipRecord& record : zip.records()) {
+    if (!absl::StartsWith(record.name, absl::StrCat(archive, "/"))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("record \"", record.name, "\" is outside the folder \"", archive, "\"; it is not a .pt file"));
+    }
+    if (record.compressed) {
+      return absl::UnimplementedError(absl::StrCat("record \"", record.name,
+                                                   "\" is compressed, which torch.save never does; unpack the archive "
+                                                   "and pack it with zip -0"));
+    }
   }
   if (const ZipRecord* order = zip.Find(absl::StrCat(archive, "/byteorder"))) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string found, ReadRecord(zip, *order, verify));
@@ -94,9 +108,7 @@ absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(zip, archive, options.verify));
   const std::string name = absl::StrCat(archive, "/data.pkl");
-  const ZipRecord* record = zip.Find(name);
-  if (record == nullptr) return absl::DataLossError(absl::StrCat("record \"", name, "\" is missing; no .pt file"));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *record, options.verify));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *zip.Find(name), options.verify));
   auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
   LOCKSTEP_RETURN_IF_ERROR(choose(*graph));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -17,6 +18,8 @@
 
 namespace lockstep::checkpoint::internal {
 namespace {
+
+static_assert(sizeof(PickleNode) <= 16 && sizeof(Value) <= 24, "pickle_builder.cc charges memory for these sizes");
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
 
@@ -121,6 +124,7 @@ absl::StatusOr<Value> Decoder::Make(PickleNode node) {
       return Where(absl::UnimplementedError("a storage outside a tensor is not supported"));
     case PickleKind::kObject:
     case PickleKind::kGlobal:
+    case PickleKind::kRefused:
     case PickleKind::kUnset:
       break;
   }
@@ -171,9 +175,25 @@ Value::DictKind KindOf(PickleDictKind kind) {
   return kind == PickleDictKind::kCounter ? Value::DictKind::kCounter : Value::DictKind::kDict;
 }
 
+// Of entries whose key is one NaN object the last's value stays. A Value cannot tell which NaN is which object.
+absl::flat_hash_map<uint32_t, PickleNode> LastOfEachNan(const PickleDict& dict) {
+  absl::flat_hash_map<uint32_t, PickleNode> last;
+  for (const auto& [key, value] : dict.entries) {
+    if (key.nan != 0) last[key.nan] = value;
+  }
+  return last;
+}
+
 absl::StatusOr<Value> Decoder::MakeDict(const PickleDict& dict) {
   Value made = Value::Dict({}, KindOf(dict.kind));
-  for (const auto& [key_node, value_node] : dict.entries) {
+  absl::flat_hash_map<uint32_t, PickleNode> nans = LastOfEachNan(dict);
+  for (auto [key_node, value_node] : dict.entries) {
+    if (key_node.nan != 0) {
+      const auto last = nans.find(key_node.nan);
+      if (last == nans.end()) continue;
+      value_node = last->second;
+      nans.erase(last);
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(const Value key, Make(key_node));
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, MakeAt(key, value_node));
     made.Set(key, std::move(value));
@@ -209,7 +229,12 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
 absl::StatusOr<Value> Decoder::MakeTensor(const PickleTensor& tensor) {
   absl::StatusOr<at::Tensor> made = Build(tensor);
   if (!made.ok()) return Annotate(made.status(), TensorHere());
-  return tensor.parameter ? Value::Parameter(*std::move(made)) : Value(*std::move(made));
+  Value value = tensor.parameter ? Value::Parameter(*std::move(made)) : Value(*std::move(made));
+  if (tensor.attributes.kind == PickleKind::kDict) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Value attributes, MakeAt("attributes", tensor.attributes));
+    value.SetAttributes(std::move(attributes));
+  }
+  return value;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,6 +20,10 @@ namespace {
 
 // Python's pickler writes containers in pieces of this many, which bounds the reader's stack.
 constexpr size_t kBatch = 1000;
+
+absl::string_view RebuildFunction(const Dtype& dtype) {
+  return dtype.storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2";
+}
 
 class Encoder {
  public:
@@ -40,7 +45,9 @@ class Encoder {
   absl::Status WriteEntries(const Value& dict);
   absl::Status WriteAttributes(const Value& attributes);
   absl::Status WriteTensorOrParameter(const Value& value);
+  absl::Status WriteFromType(const Value& value, const Dtype& dtype);
   absl::Status WriteTensor(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad);
+  absl::Status WriteTensorArguments(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad);
   absl::Status WriteStorage(const at::Tensor& tensor, const Dtype& dtype);
   absl::StatusOr<size_t> NumberOf(const c10::Storage& storage, const Dtype& dtype);
   void WriteInts(c10::IntArrayRef ints);
@@ -49,6 +56,8 @@ class Encoder {
   absl::Status Error(absl::StatusCode code, absl::string_view what) const;
   absl::Status TooDeep();
 
+  // Identity, and of a tensor whether it is a Parameter, and its attributes' identity.
+  using WrittenId = std::tuple<const void*, bool, const void*>;
   struct Written {
     uint32_t memo;
     size_t height;  // how far below it containers and tensors nest
@@ -62,8 +71,8 @@ class Encoder {
   EncodedValue encoded_;
   std::vector<Value> path_;
   size_t deepest_ = 0;  // of what the container being written has so far
-  // By identity and whether it is a Parameter: what the pickle's memo already has.
-  absl::flat_hash_map<std::pair<const void*, bool>, Written> written_;
+  // What the pickle's memo already has.
+  absl::flat_hash_map<WrittenId, Written> written_;
   absl::flat_hash_map<const c10::StorageImpl*, Known> storages_;
 };
 
@@ -118,7 +127,8 @@ absl::Status Encoder::WriteString(const std::string& text) {
 }
 
 absl::Status Encoder::WriteShared(const Value& value) {
-  const std::pair<const void*, bool> id(value.identity(), value.is_parameter());
+  const void* const attributes = value.is_tensor() ? value.attributes().identity() : nullptr;
+  const WrittenId id(value.identity(), value.is_parameter(), attributes);
   auto known = written_.find(id);
   if (known != written_.end()) {
     pickle_.Get(known->second.memo);
@@ -200,21 +210,48 @@ absl::Status Encoder::WriteAttributes(const Value& attributes) {
 absl::Status Encoder::WriteTensorOrParameter(const Value& value) {
   const absl::StatusOr<const Dtype*> dtype = DtypeOf(value.tensor());
   if (!dtype.ok()) return Error(dtype.status().code(), dtype.status().message());
+  const bool attributes = !value.attributes().is_none();
+  if (!value.is_parameter() && attributes) return WriteFromType(value, **dtype);
   if (!value.is_parameter()) return WriteTensor(value.tensor(), **dtype, value.tensor().requires_grad());
-  pickle_.Global("torch._utils", "_rebuild_parameter");
+  pickle_.Global("torch._utils", attributes ? "_rebuild_parameter_with_state" : "_rebuild_parameter");
+  if (attributes) pickle_.Mark();
   LOCKSTEP_RETURN_IF_ERROR(WriteTensor(value.tensor(), **dtype, false));
   pickle_.Bool(value.tensor().requires_grad());
   WriteEmptyOrderedDict();
-  pickle_.Tuple3();
+  if (attributes) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteAt("attributes", value.attributes()));
+    pickle_.Tuple();
+  } else {
+    pickle_.Tuple3();
+  }
+  pickle_.Reduce();
+  return absl::OkStatus();
+}
+
+// _rebuild_from_type_v2(function, type, arguments, state), as Python writes a tensor with attributes.
+absl::Status Encoder::WriteFromType(const Value& value, const Dtype& dtype) {
+  pickle_.Global("torch._tensor", "_rebuild_from_type_v2");
+  pickle_.Mark();
+  pickle_.Global("torch._utils", RebuildFunction(dtype));
+  pickle_.Global("torch", "Tensor");
+  LOCKSTEP_RETURN_IF_ERROR(WriteTensorArguments(value.tensor(), dtype, value.tensor().requires_grad()));
+  LOCKSTEP_RETURN_IF_ERROR(WriteAt("attributes", value.attributes()));
+  pickle_.Tuple();
   pickle_.Reduce();
   return absl::OkStatus();
 }
 
 absl::Status Encoder::WriteTensor(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad) {
+  pickle_.Global("torch._utils", RebuildFunction(dtype));
+  LOCKSTEP_RETURN_IF_ERROR(WriteTensorArguments(tensor, dtype, requires_grad));
+  pickle_.Reduce();
+  return absl::OkStatus();
+}
+
+absl::Status Encoder::WriteTensorArguments(const at::Tensor& tensor, const Dtype& dtype, bool requires_grad) {
   const absl::Status bounds = CheckBounds(tensor.storage_offset(), tensor.sizes(), tensor.strides(),
                                           tensor.storage().nbytes(), tensor.element_size());
   if (!bounds.ok()) return Error(absl::StatusCode::kInvalidArgument, bounds.message());
-  pickle_.Global("torch._utils", dtype.storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   pickle_.Mark();
   LOCKSTEP_RETURN_IF_ERROR(WriteStorage(tensor, dtype));
   pickle_.Int(tensor.storage_offset());
@@ -225,7 +262,6 @@ absl::Status Encoder::WriteTensor(const at::Tensor& tensor, const Dtype& dtype, 
   if (dtype.storage.empty()) pickle_.Global("torch", dtype.name);
   WriteMetadata(tensor);
   pickle_.Tuple();
-  pickle_.Reduce();
   return absl::OkStatus();
 }
 

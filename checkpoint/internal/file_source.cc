@@ -23,6 +23,14 @@ absl::Status ReadFully(int file, uint64_t offset, char* to, size_t count) {
   return absl::OkStatus();
 }
 
+absl::Status IsDirectory(int directory) {
+  if (faccessat(directory, ".metadata", F_OK, 0) == 0) {
+    return absl::InvalidArgumentError(
+        "is a directory, a sharded checkpoint; load it with LoadWhole of lockstep/checkpoint/sharded/load_whole.h");
+  }
+  return absl::InvalidArgumentError("is a directory, not a file");
+}
+
 }  // namespace
 
 absl::StatusOr<ByteSource> OpenFile(const std::string& path) {
@@ -32,7 +40,8 @@ absl::StatusOr<ByteSource> OpenFile(const std::string& path) {
   const std::shared_ptr<void> closer(nullptr, [file](void*) { close(file); });
   struct stat status;
   if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "stat");
-  if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError("no regular file");
+  if (S_ISDIR(status.st_mode)) return IsDirectory(file);
+  if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError("is not a regular file");
   ByteSource source;
   source.size = status.st_size;
   source.read = [file, closer](uint64_t offset, void* to, size_t count) {

@@ -15,6 +15,7 @@ namespace lockstep::checkpoint::internal {
 struct OpenedFile {
   Value value;
   SafetensorsMetadata metadata;
+  bool has_metadata = false;
   // Of a .pt file; where a storage is not in it its tensors' device counts.
   SavedDevices saved_devices;
 };

@@ -106,6 +106,7 @@ absl::StatusOr<PickleNode> PickleBuilder::Global(absl::string_view module, absl:
 }
 
 absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
+  if (list.kind == PickleKind::kRefused) return absl::OkStatus();
   if (list.kind != PickleKind::kList) return Malformed("an item for what is no list");
   LOCKSTEP_RETURN_IF_ERROR(Charge(kItemCost));
   graph_.sequences[list.index].push_back(item);
@@ -113,15 +114,17 @@ absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
 }
 
 absl::Status PickleBuilder::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
+  if (dict.kind == PickleKind::kRefused) return absl::OkStatus();
   if (dict.kind != PickleKind::kDict) return Malformed("an entry for what is no dict");
-  if (key.kind > PickleKind::kBytes && key.kind != PickleKind::kObject)
-    return absl::UnimplementedError("a dict key that is no scalar is not supported");
+  if (key.kind > PickleKind::kBytes && key.kind != PickleKind::kObject && key.kind != PickleKind::kRefused)
+    return absl::UnimplementedError("a dict key that is not a scalar is not supported; save str(key)");
   LOCKSTEP_RETURN_IF_ERROR(Charge(kEntryCost));
   graph_.dicts[dict.index].entries.emplace_back(key, value);
   return absl::OkStatus();
 }
 
 absl::Status PickleBuilder::SetState(PickleNode object, PickleNode state) {
+  if (object.kind == PickleKind::kRefused) return absl::OkStatus();
   if (object.kind == PickleKind::kObject) {
     graph_.objects[object.index].state = state;
     return absl::OkStatus();
@@ -198,14 +201,40 @@ absl::StatusOr<PickleNode> PickleBuilder::Tensor(const Arguments& arguments, boo
   return AddTensor(std::move(tensor));
 }
 
-// _rebuild_parameter(data, requires_grad, hooks).
-absl::StatusOr<PickleNode> PickleBuilder::Parameter(const Arguments& arguments) {
-  if (arguments.size() != 3 || arguments[0].kind != PickleKind::kTensor)
+// _rebuild_parameter(data, requires_grad, hooks), and with_state(data, requires_grad, hooks, state).
+absl::StatusOr<PickleNode> PickleBuilder::Parameter(const Arguments& arguments, bool has_state) {
+  if (arguments.size() != (has_state ? 4 : 3) || arguments[0].kind != PickleKind::kTensor)
     return Malformed("a Parameter without its tensor");
   PickleTensor tensor = graph_.tensors[arguments[0].index];
   LOCKSTEP_ASSIGN_OR_RETURN(tensor.requires_grad, Bool(arguments[1]));
   tensor.parameter = true;
+  if (has_state) LOCKSTEP_RETURN_IF_ERROR(ReadState(arguments[3], tensor));
   return AddTensor(std::move(tensor));
+}
+
+// _rebuild_from_type_v2(function, type, arguments, state): the type of function(*arguments), with attributes.
+absl::StatusOr<PickleNode> PickleBuilder::FromType(const Arguments& arguments) {
+  if (arguments.size() != 4 || arguments[2].kind != PickleKind::kTuple ||
+      IsGlobal(arguments[0], PickleGlobal::kRebuildFromType))
+    return Malformed("a tensor with attributes with a wrong argument");
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode plain, Call(arguments[0], arguments[2]));
+  if (plain.kind == PickleKind::kRefused) return plain;
+  if (plain.kind != PickleKind::kTensor) return Malformed("a tensor with attributes without its tensor");
+  const bool parameter = graph_.tensors[plain.index].parameter;
+  if (!IsGlobal(arguments[1], parameter ? PickleGlobal::kParameterType : PickleGlobal::kTensorType))
+    return Malformed("a tensor with attributes of another type");
+  // A copy: the plain one is not part of the value, but may be named again.
+  PickleTensor tensor = graph_.tensors[plain.index];
+  LOCKSTEP_RETURN_IF_ERROR(ReadState(arguments[3], tensor));
+  return AddTensor(std::move(tensor));
+}
+
+// A dict of attributes. Python writes a tuple where a class has __slots__, which a Tensor has not.
+absl::Status PickleBuilder::ReadState(PickleNode state, PickleTensor& tensor) const {
+  if (state.kind == PickleKind::kTuple) return absl::UnimplementedError("a tensor with __slots__ is not supported");
+  if (state.kind != PickleKind::kDict) return Malformed("a tensor's attributes are not a dict");
+  tensor.attributes = state;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::Counter(const Arguments& arguments) {
@@ -244,7 +273,19 @@ absl::StatusOr<PickleNode> PickleBuilder::Size(const Arguments& arguments) {
   return arguments[0];
 }
 
+// A refused callable, or the first refused argument; else kNone.
+PickleNode PickleBuilder::RefusedIn(PickleNode callable, PickleNode arguments) const {
+  if (callable.kind == PickleKind::kRefused) return callable;
+  if (arguments.kind != PickleKind::kTuple) return PickleNode();
+  const Arguments& given = graph_.sequences[arguments.index];
+  const auto refused =
+      std::find_if(given.begin(), given.end(), [](PickleNode node) { return node.kind == PickleKind::kRefused; });
+  return refused == given.end() ? PickleNode() : *refused;
+}
+
 absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode arguments) {
+  const PickleNode refused = RefusedIn(callable, arguments);
+  if (refused.kind == PickleKind::kRefused) return refused;
   if (callable.kind != PickleKind::kGlobal || arguments.kind != PickleKind::kTuple)
     return Malformed("a call of what cannot be called");
   // A copy: making the result may move the tables.
@@ -260,7 +301,11 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
     case PickleGlobal::kRebuildTensorV3:
       return Tensor(given, true);
     case PickleGlobal::kRebuildParameter:
-      return Parameter(given);
+      return Parameter(given, false);
+    case PickleGlobal::kRebuildParameterWithState:
+      return Parameter(given, true);
+    case PickleGlobal::kRebuildFromType:
+      return FromType(given);
     case PickleGlobal::kEncode:
       return Encode(given);
     case PickleGlobal::kBytes:
@@ -274,12 +319,16 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
       return Object(callable, arguments);
     case PickleGlobal::kStorageType:
     case PickleGlobal::kDtype:
+    case PickleGlobal::kTensorType:
+    case PickleGlobal::kParameterType:
       break;
   }
   return Malformed("a call of what cannot be called");
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::New(PickleNode type, PickleNode arguments) {
+  const PickleNode refused = RefusedIn(type, arguments);
+  if (refused.kind == PickleKind::kRefused) return refused;
   if (!IsGlobal(type, PickleGlobal::kClass) || arguments.kind != PickleKind::kTuple)
     return Malformed("an object of what is no class");
   return Object(type, arguments);
@@ -293,6 +342,8 @@ absl::StatusOr<PickleNode> PickleBuilder::Object(PickleNode callable, PickleNode
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::Storage(PickleNode id) {
+  const PickleNode refused = RefusedIn(PickleNode(), id);
+  if (refused.kind == PickleKind::kRefused) return refused;
   if (id.kind != PickleKind::kTuple || graph_.sequences[id.index].size() != 5)
     return Malformed("a persistent id that is no storage");
   const Arguments& parts = graph_.sequences[id.index];

@@ -16,6 +16,7 @@
 
 namespace lockstep::checkpoint::internal {
 
+// What is made of a refused object is that object: given to a list, a call or a dict it is not an error of theirs.
 class PickleBuilder {
  public:
   // `classes` are allowed beside those of pickle_globals.h, and become objects; they must outlive the builder.
@@ -48,15 +49,18 @@ class PickleBuilder {
  private:
   using Arguments = std::vector<PickleNode>;
 
+  PickleNode RefusedIn(PickleNode callable, PickleNode arguments) const;
   bool IsGlobal(PickleNode node, PickleGlobal global) const;
   absl::StatusOr<absl::string_view> Text(PickleNode node) const;
   absl::StatusOr<std::vector<int64_t>> Ints(PickleNode tuple);
   absl::StatusOr<PickleNode> AddTensor(PickleTensor tensor);
   absl::Status ReadMetadata(PickleNode metadata, PickleTensor& tensor) const;
+  absl::Status ReadState(PickleNode state, PickleTensor& tensor) const;
 
   absl::StatusOr<PickleNode> Counter(const Arguments& arguments);
   absl::StatusOr<PickleNode> Tensor(const Arguments& arguments, bool names_dtype);
-  absl::StatusOr<PickleNode> Parameter(const Arguments& arguments);
+  absl::StatusOr<PickleNode> Parameter(const Arguments& arguments, bool has_state);
+  absl::StatusOr<PickleNode> FromType(const Arguments& arguments);
   absl::StatusOr<PickleNode> Encode(const Arguments& arguments);
   absl::StatusOr<PickleNode> Device(const Arguments& arguments);
   absl::StatusOr<PickleNode> Size(const Arguments& arguments);

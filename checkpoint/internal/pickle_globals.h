@@ -24,16 +24,21 @@ enum class PickleGlobal : uint8_t {
   kRebuildTensorV2,
   kRebuildTensorV3,
   kRebuildParameter,
-  kEncode,       // _codecs.encode: how protocol 2 writes bytes
-  kBytes,        // builtins.bytes: b"" in protocol 2
-  kDevice,       // torch.device
-  kSize,         // torch.Size
-  kStorageType,  // torch.FloatStorage, ...
-  kDtype,        // torch.float32, ...
-  kClass,        // one of the classes that this reader was given
+  kRebuildParameterWithState,
+  kRebuildFromType,  // a tensor with attributes, as a torch.nn.Buffer has
+  kTensorType,       // torch.Tensor
+  kParameterType,    // torch.nn.parameter.Parameter
+  kEncode,           // _codecs.encode: how protocol 2 writes bytes
+  kBytes,            // builtins.bytes: b"" in protocol 2
+  kDevice,           // torch.device
+  kSize,             // torch.Size
+  kStorageType,      // torch.FloatStorage, ...
+  kDtype,            // torch.float32, ...
+  kClass,            // one of the classes that this reader was given
 };
 
-// InvalidArgument, naming it, for what is not on the list; Unimplemented for what PyTorch loads and Lockstep does not.
+// InvalidArgument, naming it and what to save instead, for what is not on the list; Unimplemented for what PyTorch
+// loads and Lockstep does not.
 absl::StatusOr<PickleGlobal> FindPickleGlobal(absl::string_view module, absl::string_view name);
 
 }  // namespace lockstep::checkpoint::internal

@@ -30,11 +30,14 @@ enum class PickleKind : uint8_t {
   kObject,   // index into objects; only where the reader was given classes
   kStorage,  // index into storages; never in a finished value
   kGlobal,   // index into the reader's table; never in a finished value
+  kRefused,  // index into PickleRefusals; never in a finished value
   kUnset,    // a hole in the memo; never in a finished value
 };
 
 struct PickleNode {
   PickleKind kind = PickleKind::kNone;
+  // Of a kDouble that is NaN: its number among the pickle's NaN objects, which as keys of a dict differ by that alone.
+  uint32_t nan = 0;
   union {
     int64_t integer = 0;
     bool boolean;
@@ -42,6 +45,20 @@ struct PickleNode {
     uint32_t index;
   };
 };
+
+inline PickleNode IntNode(int64_t value) {
+  PickleNode node;
+  node.kind = PickleKind::kInt;
+  node.integer = value;
+  return node;
+}
+
+inline PickleNode BoolNode(bool value) {
+  PickleNode node;
+  node.kind = PickleKind::kBool;
+  node.boolean = value;
+  return node;
+}
 
 enum class PickleDictKind : uint8_t { kDict, kOrderedDict, kCounter };
 
@@ -77,6 +94,7 @@ struct PickleTensor {
   bool parameter = false;
   bool conjugate = false;
   bool negative = false;
+  PickleNode attributes;  // None or a dict
 };
 
 // Views refer to the pickle's bytes or to `owned`.

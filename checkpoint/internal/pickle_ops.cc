@@ -1,24 +1,24 @@
 #include "lockstep/checkpoint/internal/pickle_ops.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
 
+// What it makes, and what to save instead.
 const char* WhatItMakes(uint8_t opcode) {
   switch (opcode) {
-    case 0x8b:  // LONG4
-      return "an int that does not fit into 64 bits";
+    case kOpLong4:
+      return "an int that does not fit into 64 bits is not supported; save str(x)";
     case 0x8d:  // BINUNICODE8
     case 0x8e:  // BINBYTES8
-      return "a string of more than 4 GiB";
-    case 0x8f:  // EMPTY_SET
-      return "a set";
-    case 0x91:  // FROZENSET
-      return "a frozenset";
-    case 0x96:  // BYTEARRAY8
-      return "a bytearray";
+      return "a string of more than 4 GiB is not supported";
+    case kOpEmptySet:
+      return "a set is not supported; save list(x)";
+    case kOpFrozenSet:
+      return "a frozenset is not supported; save list(x)";
+    case kOpByteArray8:
+      return "a bytearray is not supported; save bytes(x)";
     default:
       return nullptr;
   }
@@ -27,7 +27,7 @@ const char* WhatItMakes(uint8_t opcode) {
 }  // namespace
 
 absl::Status OpcodeError(uint8_t opcode) {
-  if (const char* what = WhatItMakes(opcode)) return absl::UnimplementedError(absl::StrCat(what, " is not supported"));
+  if (const char* what = WhatItMakes(opcode)) return absl::UnimplementedError(what);
   return absl::InvalidArgumentError(absl::StrFormat("the pickle opcode 0x%02x is not allowed", opcode));
 }
 

@@ -53,10 +53,16 @@ enum PickleOp : uint8_t {
   kOpStackGlobal = 0x93,
   kOpMemoize = 0x94,
   kOpFrame = 0x95,
+  // What they make is refused.
+  kOpLong4 = 0x8b,
+  kOpEmptySet = 0x8f,
+  kOpAddItems = 0x90,
+  kOpFrozenSet = 0x91,
+  kOpByteArray8 = 0x96,
 };
 
-// Of an opcode that is not among them: Unimplemented where PyTorch loads what it makes, naming that; else
-// InvalidArgument.
+// Of an opcode that is not among them, or whose object is refused: Unimplemented where PyTorch loads what it makes,
+// naming that; else InvalidArgument.
 absl::Status OpcodeError(uint8_t opcode);
 
 }  // namespace lockstep::checkpoint::internal

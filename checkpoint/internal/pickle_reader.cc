@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/internal/pickle_reader.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -10,25 +11,12 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/pickle_builder.h"
 #include "lockstep/checkpoint/internal/pickle_ops.h"
+#include "lockstep/checkpoint/internal/pickle_refusals.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
-
-PickleNode IntNode(int64_t value) {
-  PickleNode node;
-  node.kind = PickleKind::kInt;
-  node.integer = value;
-  return node;
-}
-
-PickleNode BoolNode(bool value) {
-  PickleNode node;
-  node.kind = PickleKind::kBool;
-  node.boolean = value;
-  return node;
-}
 
 // The pickle machine: a stack, marks in it, and a memo of numbered objects.
 class Machine {
@@ -44,6 +32,7 @@ class Machine {
   static const std::array<Handler, 256>& Handlers();
 
   absl::Status Step();
+  absl::StatusOr<PickleNode> Refuse(const absl::Status& status);
   absl::StatusOr<absl::string_view> Take(size_t count);
   absl::StatusOr<absl::string_view> TakeLine();
   template <typename T>
@@ -55,6 +44,7 @@ class Machine {
   absl::StatusOr<PickleNode> Top();
   absl::StatusOr<std::vector<PickleNode>> PopToMark();
 
+  absl::Status SetItem(PickleNode dict, PickleNode key, PickleNode value);
   absl::Status Put(size_t number);
   absl::Status Get(size_t number);
   absl::Status Text(absl::StatusOr<size_t> size, PickleKind kind);
@@ -92,13 +82,21 @@ class Machine {
   absl::Status OpReduce() { return MakeBy(&PickleBuilder::Call); }
   absl::Status OpNewObj() { return MakeBy(&PickleBuilder::New); }
   absl::Status OpBuild();
+  template <typename T>
+  absl::Status OpRefusedText();
+  absl::Status OpEmptySet() { return Push(OpcodeError(kOpEmptySet)); }
+  absl::Status OpFrozenSet();
+  absl::Status OpAddItems();
   absl::Status OpPersistentId();
   absl::Status OpMemoize() { return Put(memo_.size()); }
 
   absl::string_view pickle_;
+  size_t start_ = 0;  // of the opcode under way
   size_t position_ = 0;
   bool stopped_ = false;
+  uint32_t nans_ = 0;
   PickleBuilder builder_;
+  PickleRefusals refusals_;
   std::vector<PickleNode> stack_;
   std::vector<size_t> marks_;
   std::vector<PickleNode> memo_;
@@ -134,7 +132,13 @@ absl::Status Machine::ChargeDepth() {
   return builder_.Charge(2 * sizeof(PickleNode));
 }
 
+absl::StatusOr<PickleNode> Machine::Refuse(const absl::Status& status) {
+  LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(PickleRefusals::Cost(status)));
+  return refusals_.Add(status, start_);
+}
+
 absl::Status Machine::Push(absl::StatusOr<PickleNode> node) {
+  if (PickleRefusals::Is(node.status())) node = Refuse(node.status());
   LOCKSTEP_RETURN_IF_ERROR(node.status());
   LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
   stack_.push_back(*node);
@@ -240,12 +244,14 @@ absl::Status Machine::OpMark() {
   return absl::OkStatus();
 }
 
+// A float is not shared when it is written, so each is an object.
 absl::Status Machine::OpFloat() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t bits, TakeInt<uint64_t>());
   const uint64_t swapped = __builtin_bswap64(bits);
   PickleNode node;
   node.kind = PickleKind::kDouble;
   std::memcpy(&node.real, &swapped, sizeof(swapped));
+  if (std::isnan(node.real)) node.nan = ++nans_;
   return Push(node);
 }
 
@@ -253,7 +259,7 @@ absl::Status Machine::OpFloat() {
 absl::Status Machine::OpLong() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t size, TakeInt<uint8_t>());
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, Take(size));
-  if (size > 8) return absl::UnimplementedError("an int that does not fit into 64 bits is not supported");
+  if (size > 8) return Push(OpcodeError(kOpLong4));
   uint64_t value = size > 0 && (bytes.back() & 0x80) ? ~uint64_t{0} : 0;
   std::memcpy(&value, bytes.data(), size);
   return Push(IntNode(static_cast<int64_t>(value)));
@@ -277,18 +283,26 @@ absl::Status Machine::OpAppends() {
   return absl::OkStatus();
 }
 
+// Where the key is refused, the entry stays, so that its place is found.
+absl::Status Machine::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
+  const absl::Status status = builder_.SetItem(dict, key, value);
+  if (!PickleRefusals::Is(status)) return status;
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode refused, Refuse(status));
+  return builder_.SetItem(dict, refused, value);
+}
+
 absl::Status Machine::OpSetItem() {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode value, Pop());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode key, Pop());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode dict, Top());
-  return builder_.SetItem(dict, key, value);
+  return SetItem(dict, key, value);
 }
 
 absl::Status Machine::OpSetItems() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PickleNode> items, PopToMark());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode dict, Top());
   if (items.size() % 2 != 0) return Malformed("a key without a value");
-  for (size_t i = 0; i < items.size(); i += 2) LOCKSTEP_RETURN_IF_ERROR(builder_.SetItem(dict, items[i], items[i + 1]));
+  for (size_t i = 0; i < items.size(); i += 2) LOCKSTEP_RETURN_IF_ERROR(SetItem(dict, items[i], items[i + 1]));
   return absl::OkStatus();
 }
 
@@ -315,7 +329,30 @@ absl::Status Machine::MakeBy(Maker maker) {
 absl::Status Machine::OpBuild() {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode state, Pop());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode object, Top());
-  return builder_.SetState(object, state);
+  refusals_.SetState(object, state, builder_.graph());
+  const absl::Status status = builder_.SetState(object, state);
+  if (!PickleRefusals::Is(status)) return status;
+  LOCKSTEP_ASSIGN_OR_RETURN(stack_.back(), Refuse(status));
+  return absl::OkStatus();
+}
+
+// An int, of four bytes of length, or a bytearray, of eight.
+template <typename T>
+absl::Status Machine::OpRefusedText() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const T size, TakeInt<T>());
+  LOCKSTEP_RETURN_IF_ERROR(Take(size).status());
+  return Push(OpcodeError(sizeof(T) == sizeof(uint32_t) ? kOpLong4 : kOpByteArray8));
+}
+
+absl::Status Machine::OpFrozenSet() {
+  LOCKSTEP_RETURN_IF_ERROR(PopToMark().status());
+  return Push(OpcodeError(kOpFrozenSet));
+}
+
+absl::Status Machine::OpAddItems() {
+  LOCKSTEP_RETURN_IF_ERROR(PopToMark().status());
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode set, Top());
+  return set.kind == PickleKind::kRefused ? absl::OkStatus() : Malformed("items for what is not a set");
 }
 
 absl::Status Machine::OpPersistentId() {
@@ -368,6 +405,11 @@ const std::array<Machine::Handler, 256>& Machine::Handlers() {
     table[kOpBinGet] = &Machine::OpGet<uint8_t>;
     table[kOpLongBinGet] = &Machine::OpGet<uint32_t>;
     table[kOpMemoize] = &Machine::OpMemoize;
+    table[kOpLong4] = &Machine::OpRefusedText<uint32_t>;
+    table[kOpByteArray8] = &Machine::OpRefusedText<uint64_t>;
+    table[kOpEmptySet] = &Machine::OpEmptySet;
+    table[kOpFrozenSet] = &Machine::OpFrozenSet;
+    table[kOpAddItems] = &Machine::OpAddItems;
     return table;
   }();
   return handlers;
@@ -379,11 +421,15 @@ absl::Status Machine::Step() {
   return handler == nullptr ? OpcodeError(op) : (this->*handler)();
 }
 
+// Damage behind a refused object may come of that, so the refusal goes first.
 absl::StatusOr<PickleGraph> Machine::Run() {
   while (!stopped_) {
-    const size_t start = position_;
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(Step(), absl::StrCat("byte ", start)));
+    start_ = position_;
+    const absl::Status step = Step();
+    if (step.ok()) continue;
+    return refusals_.empty() ? Annotate(step, absl::StrCat("byte ", start_)) : refusals_.First();
   }
+  if (!refusals_.empty()) return refusals_.Locate(builder_.graph());
   return std::move(builder_.graph());
 }
 

@@ -5,8 +5,9 @@
 //
 // It reads protocols 2 to 5, never recurses, and stops when what it has read would need more than `memory_limit` bytes
 // (ResourceExhausted); that counts the values later made of the graph, but not tensors' data. `pickle` must outlive the
-// graph, which refers to it. Errors name the byte: DataLoss (damaged), InvalidArgument (an object that is not allowed),
-// Unimplemented (one not supported).
+// graph, which refers to it. Errors are DataLoss (damaged), which names the byte, InvalidArgument (an object that is
+// not allowed) and Unimplemented (one that is not supported). These two name the path to the object, as
+// ["optimizer"]["lr"], or the byte if the pickle cannot be read to its end.
 //
 // With `classes` it also takes objects of these, as descriptions (PickleObject) that the caller makes sense of; they
 // too may be keys of dicts. Ordinary .pt files are read with none.

@@ -1,6 +1,9 @@
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/internal/pickle_reader.h"
@@ -95,8 +98,9 @@ TEST(Pickle, ReadsWhatItWrote) {
 
 TEST(Pickle, ExecutesNothing) {
   EXPECT_EQ(Message("\x80\x02"
-                    "cos\nsystem\nX\x04\0\0\0true\x85R."),
-            "byte 2: the Python object os.system is not allowed in a checkpoint");
+                    "cos\nsystem\nK\x01\x85R."),
+            "the Python object os.system is not allowed in a checkpoint; save plain values: vars(x) of an object, "
+            "dataclasses.asdict(x), x.value of an enum, tuple(x) of a namedtuple, state_dict() of a module");
   EXPECT_THAT(Message("\x80\x02"
                       "ctorch._utils\n_rebuild_qtensor\n."),
               HasSubstr("a quantized tensor (torch._utils._rebuild_qtensor) is not supported"));
@@ -117,6 +121,59 @@ TEST(Pickle, NamesWhatPyTorchLoadsAndItDoesNot) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << what;
     EXPECT_THAT(std::string(status.message()), HasSubstr(what + " is not supported"));
   }
+}
+
+// What {"a": [<value>]} says where `value` is the opcodes of an object.
+std::string WhyNotInside(absl::string_view value) {
+  return Message(
+      absl::StrCat("\x80\x04}\x8c\x01"
+                   "a]",
+                   value, "as."));
+}
+
+TEST(Pickle, NamesThePathToWhatItRefusesAndWhatToSaveInstead) {
+  const std::string date = "cdatetime\ndate\nC\x04\x07\xe4\x01\x01\x85R";
+  for (const auto& [value, why] : std::vector<std::pair<std::string, std::string>>{
+           {"cnumpy._core.multiarray\nscalar\ncnumpy\ndtype\n\x8c\x02"
+            "f8\x89\x88\x87R(K\x03\x8c\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xfftbC\x01x\x86R",
+            "[0]: a numpy scalar (numpy._core.multiarray.scalar) is not allowed in a checkpoint; save float(x) or "
+            "int(x)"},
+           {"cargparse\nNamespace\n)\x81}\x8c\x02lrK\x01sb",
+            "[0]: an argparse.Namespace (argparse.Namespace) is not allowed in a checkpoint; save vars(args)"},
+           {"ccollections\ndefaultdict\nc__builtin__\nlist\n\x85R\x8c\x01x]s",
+            "[0]: a defaultdict (collections.defaultdict) is not allowed in a checkpoint; save dict(x)"},
+           {"ccollections\ndeque\n)R(K\x01K\x02"
+            "e",
+            "[0]: a deque (collections.deque) is not allowed in a checkpoint; save list(x)"},
+           {date, "[0]: a date or time (datetime.date) is not allowed in a checkpoint; save x.isoformat()"},
+           {"]}" + date + "K\x01sa", "[0][0]: a key: a date or time"},
+           {"})K\x01s", "[0]: a key: a dict key that is not a scalar is not supported; save str(key)"},
+           {"c__main__\nNet\n)\x81}(\x8c\x08training\x88\x8c\x0b_parameters}ub",
+            "[0]: the Python object __main__.Net is not allowed in a checkpoint; it is a whole module: save "
+            "module.state_dict()"},
+           {"ctorch.nn.modules.linear\nLinear\n)\x81}(\x8c\x0b_parameters}ub",
+            "[0]: a whole module (torch.nn.modules.linear.Linear) is not allowed in a checkpoint; save "
+            "model.state_dict()"},
+           {"\x8a\x09" + std::string(9, '\x01'),
+            "[0]: an int that does not fit into 64 bits is not supported; save str(x)"},
+           {"\x8f(K\x01\x90", "[0]: a set is not supported; save list(x)"},
+           {"}(K\x01K\x02K\x03\x8f"
+            "u",
+            "[0][3]: a set"}}) {
+    EXPECT_THAT(WhyNotInside(value), testing::StartsWith("[\"a\"]" + why)) << value;
+  }
+}
+
+TEST(Pickle, RefusesWhatIsNotPartOfTheValueToo) {
+  EXPECT_THAT(Message("\x80\x02]cos\nsystem\n0."), testing::StartsWith("byte 3: the Python object os.system"));
+  EXPECT_THAT(Message("\x80\x02]cos\nsystem\na"), testing::StartsWith("byte 3: the Python object os.system"))
+      << "a truncated pickle";
+}
+
+TEST(Pickle, FindsWhatItRefusesInADeepPickle) {
+  const int depth = 100000;
+  EXPECT_THAT(Message("\x80\x02" + std::string(depth, ']') + "cos\nsystem\n" + std::string(depth, 'a') + "."),
+              testing::ContainsRegex("^...(\\[0\\])+: the Python object os.system"));
 }
 
 // A dict whose key is an object with a state and whose value is made by a call.

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <tuple>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/internal/foreign_format.h"
 #include "lockstep/checkpoint/internal/json_scanner.h"
+#include "lockstep/checkpoint/internal/quoted.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -44,19 +45,13 @@ constexpr SafetensorsDtype kDtypes[] = {
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
 
-// Quoted, and cut where it is long.
-std::string Shown(absl::string_view text) {
-  constexpr size_t kLongest = 60;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kLongest)), text.size() > kLongest ? "...\"" : "\"");
-}
-
-std::string TensorNamed(absl::string_view name) { return absl::StrCat("tensor ", Shown(name)); }
+std::string TensorNamed(absl::string_view name) { return absl::StrCat("tensor ", Quoted(name)); }
 
 absl::StatusOr<const SafetensorsDtype*> ParseDtype(absl::string_view name) {
   for (const SafetensorsDtype& dtype : kDtypes) {
     if (dtype.name == name) return &dtype;
   }
-  return absl::UnimplementedError(absl::StrCat("dtype ", Shown(name), " is not supported"));
+  return absl::UnimplementedError(absl::StrCat("dtype ", Quoted(name), " is not supported"));
 }
 
 // Bytes of a tensor's elements, with zero dimensions counted as one.
@@ -82,7 +77,7 @@ absl::Status CheckSize(const SafetensorsTensor& tensor) {
 absl::Status CheckUnique(std::vector<absl::string_view> names, absl::string_view what) {
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  return twice == names.end() ? absl::OkStatus() : Malformed(absl::StrCat("two ", what, " named ", Shown(*twice)));
+  return twice == names.end() ? absl::OkStatus() : Malformed(absl::StrCat("two ", what, " named ", Quoted(*twice)));
 }
 
 // Each begins where the one before it ends, and the last ends where the file does.
@@ -129,11 +124,10 @@ class HeaderParser {
 
   JsonScanner json_;
   SafetensorsHeader header_;
-  bool has_metadata_ = false;
 };
 
 absl::Status HeaderParser::Metadata() {
-  if (std::exchange(has_metadata_, true)) return Malformed("stands twice");
+  if (std::exchange(header_.has_metadata, true)) return Malformed("stands twice");
   return json_.Object([&](std::string key) -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(json_.Charge(2 * sizeof(header_.metadata[0])));
     LOCKSTEP_ASSIGN_OR_RETURN(std::string value, json_.String());
@@ -146,7 +140,7 @@ absl::Status HeaderParser::Tensor(SafetensorsTensor& tensor) {
   LOCKSTEP_RETURN_IF_ERROR(json_.Charge(kTensorMemory));
   std::vector<std::string> fields;
   LOCKSTEP_RETURN_IF_ERROR(json_.Object([&](std::string key) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(Field(key, tensor), Shown(key)));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(Field(key, tensor), Quoted(key)));
     fields.push_back(std::move(key));
     return CheckUnique({fields.begin(), fields.end()}, "fields");
   }));
@@ -206,6 +200,7 @@ absl::StatusOr<uint64_t> ReadLength(const ByteSource& source) {
   if ((length & 0xffffffff) == 0x04034b50)
     return absl::InvalidArgumentError("a zip archive, such as a .pt file; use Load");
   if (length > kMaxHeader) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckForeignFormat(source));
     return Malformed(absl::StrCat("no safetensors file: it should begin with the header's length, at most ", kMaxHeader,
                                   ", and begins with ", length));
   }
@@ -261,7 +256,7 @@ void PlaceSafetensors(std::vector<SafetensorsTensor>& tensors) {
 
 absl::StatusOr<std::string> SafetensorsHeaderBytes(const SafetensorsHeader& header) {
   std::string json = "{";
-  if (!header.metadata.empty()) AppendMetadata(header.metadata, json);
+  if (header.has_metadata || !header.metadata.empty()) AppendMetadata(header.metadata, json);
   for (const SafetensorsTensor& tensor : header.tensors) {
     if (json.size() > 1) json.push_back(',');
     AppendTensor(tensor, json);

@@ -40,6 +40,8 @@ struct SafetensorsTensor {
 struct SafetensorsHeader {
   // In the order of their bytes; the empty ones among those at one place in the header's order.
   std::vector<SafetensorsTensor> tensors;
+  // An empty map is not the same as none.
+  bool has_metadata = false;
   std::vector<std::pair<std::string, std::string>> metadata;
   // Where in the file the tensors' bytes begin; they fill the rest.
   uint64_t data = 0;

@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> FindEnd(const ByteSource& source) {
       return source.size - tail + at;
     }
   }
-  return Corrupt("no end record; the file is truncated or is no zip archive");
+  return Corrupt("no end record; the file is truncated or is not a zip archive");
 }
 
 absl::StatusOr<Directory> ReadZip64End(const ByteSource& source, uint64_t locator, absl::string_view located) {
@@ -147,8 +147,8 @@ absl::Status ZipReader::AddRecord(absl::string_view directory, size_t& at, uint6
       ReadZip64Extra(entry.substr(kCentralHeaderSize + name_size, extra_size), record.size, packed, record.header));
   if (Get<uint16_t>(entry, 8) & kEncrypted)
     return absl::UnimplementedError(absl::StrCat("record \"", record.name, "\" is encrypted"));
-  if (Get<uint16_t>(entry, 10) != 0)
-    return absl::UnimplementedError(absl::StrCat("record \"", record.name, "\" is compressed"));
+  record.compressed = Get<uint16_t>(entry, 10) != 0;
+  if (record.compressed) record.size = packed;
   if (packed != record.size) return RecordError(record, "its two sizes disagree");
   LOCKSTEP_RETURN_IF_ERROR(FindData(record, directory_offset));
   records_.push_back(std::move(record));
@@ -160,7 +160,8 @@ absl::Status ZipReader::FindData(ZipRecord& record, uint64_t limit) const {
   if (record.header > limit || limit - record.header < fixed) return RecordError(record, "it lies outside the file");
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string local, ReadString(source_, record.header, fixed));
   if (Get<uint32_t>(local, 0) != kLocalHeader || Get<uint16_t>(local, 26) != record.name.size() ||
-      absl::string_view(local).substr(kLocalHeaderSize) != record.name || Get<uint16_t>(local, 8) != 0) {
+      absl::string_view(local).substr(kLocalHeaderSize) != record.name ||
+      (Get<uint16_t>(local, 8) != 0) != record.compressed) {
     return RecordError(record, "its header disagrees with the directory");
   }
   record.offset = record.header + fixed + Get<uint16_t>(local, 28);
@@ -186,6 +187,11 @@ const ZipRecord* ZipReader::Find(absl::string_view name) const {
 
 namespace {
 
+absl::Status CheckStored(const ZipRecord& record) {
+  if (!record.compressed) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("record \"", record.name, "\" is compressed"));
+}
+
 absl::Status CheckCrc(const ZipRecord& record, uint32_t found) {
   if (found == record.crc32) return absl::OkStatus();
   if (record.crc32 == 0) {
@@ -202,6 +208,7 @@ absl::Status CheckCrc(const ZipRecord& record, uint32_t found) {
 // The CRC-32 of the part, if `verify`. Where `to` is null the bytes are not kept.
 absl::StatusOr<uint32_t> ZipReader::ReadPart(const ZipRecord& record, uint64_t begin, uint64_t count, char* to,
                                              bool verify) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckStored(record));
   std::vector<char> unkept(to == nullptr ? std::min<uint64_t>(count, kBlock) : 0);
   uint32_t crc = 0;
   for (uint64_t done = 0; done < count;) {
@@ -222,7 +229,10 @@ absl::Status ZipReader::Read(const ZipRecord& record, void* to, bool verify) con
 
 void ZipReader::ReadAll(std::vector<ZipRead>& reads, bool verify) const {
   std::vector<uint64_t> sizes;
-  for (const ZipRead& read : reads) sizes.push_back(read.record->size);
+  for (ZipRead& read : reads) {
+    read.status.Update(CheckStored(*read.record));
+    sizes.push_back(read.record->size);
+  }
   const std::vector<Piece> pieces = CutInPieces(sizes);
   std::vector<absl::StatusOr<uint32_t>> found(pieces.size());
   ForEachInThreads(pieces, [&](size_t i) {

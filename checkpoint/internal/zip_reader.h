@@ -25,6 +25,7 @@ struct ZipRecord {
   uint64_t offset = 0;  // where its data begins
   uint64_t size = 0;
   uint32_t crc32 = 0;
+  bool compressed = false;  // its data cannot be read
 };
 
 // One of several records to read.
@@ -38,8 +39,7 @@ struct ZipRead {
 
 class ZipReader {
  public:
-  // DataLoss: no archive, a truncated or a contradictory one. Unimplemented: compressed, encrypted or split over
-  // several files.
+  // DataLoss: no archive, a truncated or a contradictory one. Unimplemented: encrypted or split over several files.
   static absl::StatusOr<ZipReader> Open(ByteSource source);
 
   // In the order of the file's bytes.
@@ -48,7 +48,8 @@ class ZipReader {
   // nullptr where there is none.
   const ZipRecord* Find(absl::string_view name) const;
 
-  // All record.size bytes. With `verify`, DataLoss where they do not have the CRC-32 that the directory names.
+  // All record.size bytes. Unimplemented where the record is compressed. With `verify`, DataLoss where they do not have
+  // the CRC-32 that the directory names.
   absl::Status Read(const ZipRecord& record, void* to, bool verify) const;
 
   // Reads them all, in pieces that as many threads take as the processor has, eight at most. Takes some KiB a thread.

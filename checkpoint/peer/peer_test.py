@@ -75,6 +75,7 @@ class PeerTest(unittest.TestCase):
             self.assertEqual(a.stride(), b.stride(), where)
             self.assertEqual((a.is_conj(), a.is_neg()), (b.is_conj(), b.is_neg()), where)
             self.assertEqual(raw(a), raw(b), where)
+            self.assert_same(vars(a), vars(b), f"{where}.__dict__")
         elif isinstance(a, dict):
             self.assertEqual(list(map(repr, a)), list(map(repr, b)), f"{where}: keys")
             for key in a:
@@ -182,6 +183,27 @@ class PeerTest(unittest.TestCase):
         self.assert_same(value, again)
         self.assertIs(again["shared"][0], again["shared"][1])
         self.assert_same(value, self.resave(value, pickle_protocol=4))
+
+    def test_buffers_and_other_tensors_with_attributes_survive_a_round_trip(self):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        parameter.tag = ["x", torch.ones(1)]
+        tensor = torch.ones(2, dtype=torch.uint16)
+        tensor.step = 3
+        value = {
+            "buffer": torch.nn.Buffer(torch.ones(3)),
+            "not saved": torch.nn.Buffer(torch.ones(3), persistent=False),
+            "parameter": parameter,
+            "tensor": tensor,
+            "same": tensor,
+        }
+        again = self.resave(value)
+        self.assert_same(value, again)
+        self.assertIsInstance(again["buffer"], torch.nn.Buffer)
+        self.assertIs(again["tensor"], again["same"])
+
+    def test_each_nan_stays_a_key(self):
+        value = {math.nan: 1, float("nan"): 2, "a": 3}
+        self.assertEqual(list(self.resave(value).values()), [1, 2, 3])
 
     def test_every_dtype_survives_a_round_trip(self):
         bits = torch.tensor([1, 0, 0, 1] * 8, dtype=torch.uint8)

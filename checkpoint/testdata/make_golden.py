@@ -68,6 +68,7 @@ def safetensors_files():
         "names": (odd_names, {"na\u00efve\n": "\U0001f600"}),
         "f4": ({DTYPES[-1]: dtypes()[DTYPES[-1]]}, None),
         "none": ({}, None),
+        "empty_metadata": ({"a": torch.ones(1)}, {}),
     }
 
 
@@ -101,6 +102,9 @@ def main(folder):
     save(torch.arange(3), "legacy.pt", _use_new_zipfile_serialization=False)
     save({"q": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "quantized.pt")
     save({"s": torch.eye(2).to_sparse()}, "sparse.pt")
+    linear = torch.nn.Linear(1, 1)
+    torch.jit.save(torch.jit.script(linear), os.path.join(folder, "torchscript.pt"))
+    torch.export.save(torch.export.export(linear, (torch.ones(1, 1),)), os.path.join(folder, "exported.pt2"))
     torch.serialization.set_crc32_options(False)
     save({"w": torch.arange(3)}, "no_crc.pt")
     torch.serialization.set_crc32_options(True)
