@@ -8,7 +8,8 @@
 
 namespace lockstep::testing {
 
-// While one is in scope this process can open `free` more descriptors: fewer if some above the lowest free one are open.
+// While one is in scope this process can open `free` more descriptors: fewer if some above the lowest free one are
+// open.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int free) {

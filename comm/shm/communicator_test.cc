@@ -21,9 +21,9 @@
 namespace lockstep::comm::shm {
 namespace {
 
+using ::lockstep::testing::FewDescriptors;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::lockstep::testing::FewDescriptors;
 using ::testing::MatchesRegex;
 using testing::RunLocalRanks;
 using testing::RunLocalRanksOk;

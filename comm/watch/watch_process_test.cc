@@ -219,8 +219,8 @@ TEST_P(WatchAmongProcesses, ARankThatDiesBeforeItConnectsIsNamedLongBeforeTheDea
   }
 }
 
-// What Watch::Create() returns on each of four processes, or what the watch says soon after, and when, with who they are.
-// `hinder` runs before it, and what it returns lasts until the end.
+// What Watch::Create() returns on each of four processes, or what the watch says soon after, and when, with who they
+// are. `hinder` runs before it, and what it returns lasts until the end.
 using Hinder = std::function<std::shared_ptr<void>(int rank)>;
 struct Created {
   std::string name;
@@ -292,8 +292,7 @@ TEST_P(WatchAmongProcesses, WhoseRank0IsOutOfDescriptorsAllFailAtOnceNamingIt) {
       return rank == 0 ? std::make_shared<FewDescriptors>(free) : nullptr;
     });
     if (created[0].status == "OK") break;
-    ExpectFailureEverywhere(
-        created, 0, absl::StrCat(": Too many open files (the soft limit of open files is "));
+    ExpectFailureEverywhere(created, 0, absl::StrCat(": Too many open files (the soft limit of open files is "));
     ++failed;
   }
   EXPECT_GE(failed, 6) << "the socket, the event, epoll, and three connections";

@@ -32,8 +32,8 @@ struct HubOptions {
 //
 // Anybody may connect before the group is complete. A connection that has not proved within 5 s that it knows the token
 // is dropped, as is one that sends anything else, and the oldest when there are too many or the process is out of
-// descriptors; afterwards nobody listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and keeps
-// one descriptor to tell the ranks that are still to come.
+// descriptors; afterwards nobody listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and
+// keeps one descriptor to tell the ranks that are still to come.
 class Hub {
  public:
   // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
