@@ -136,7 +136,7 @@ absl::Status Trainer::Prepare() {
   }
   if (group_) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
-    if (config_.resume) LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(position_.buckets));
+    if (resume) LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(position_.buckets));
   }
   return absl::OkStatus();
 }
