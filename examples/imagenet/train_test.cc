@@ -276,6 +276,14 @@ TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
   EXPECT_THAT(output, HasSubstr("rank 0 skipped: "));
 }
 
+// Runs the trainer, which must fail quickly with one line that has `message`.
+void ExpectError(const Words& flags, const std::string& message, int expected_code = 1) {
+  int code;
+  std::string output = RunProgram(Train(flags), &code);
+  EXPECT_EQ(code, expected_code) << output;
+  EXPECT_THAT(output, HasSubstr(message));
+}
+
 TEST(Train, ClassesOfOneFolderOnlyAreNamed) {
   const std::string data = NewFolder();
   for (const char* const name : {"train/a", "train/b", "train/c\x1b[2J", "train/d", "val/a", "val/e"}) {
@@ -308,14 +316,6 @@ TEST(Train, ADryRunWritesNothing) {
   EXPECT_THAT(output, HasSubstr("dry run: 2 ranks on the CPU, 40 training and 13 validation images of 7 classes, 10 "
                                 "batches of 2 x 2 an epoch; loss of the first batch "));
   EXPECT_TRUE(std::filesystem::is_empty(folder));
-}
-
-// Runs the trainer, which must fail quickly with one line that has `message`.
-void ExpectError(const Words& flags, const std::string& message, int expected_code = 1) {
-  int code;
-  std::string output = RunProgram(Train(flags), &code);
-  EXPECT_EQ(code, expected_code) << output;
-  EXPECT_THAT(output, HasSubstr(message));
 }
 
 TEST(Train, BadFlagsAreNamed) {
