@@ -327,8 +327,9 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--dummy", "--seed=x"}, "train: --seed=x: expected a whole number");
   ExpectError({"--dummy", "--world-size=0"}, "train: --world-size=0: expected 1 or more");
   ExpectError({"--dummy", "--dist-timeout=inf"}, "train: --dist-timeout=inf: expected a positive number of seconds");
-  ExpectError({"--dummy", "-e", "--resume=auto", "--checkpoint-dir=/tmp/none"},
-              "train: --resume=auto: expected /tmp/none/checkpoint.pt to evaluate: there is none");
+  const std::string folder = NewFolder();
+  ExpectError({"--dummy", "-e", "--resume=auto", "--checkpoint-dir=" + folder},
+              "train: --resume=auto: expected " + folder + "/checkpoint.pt to evaluate: there is none");
   ExpectError({"--dummy", "--world-size=2"}, "train: --world-size=2: expected --rank with it");
   ExpectError({"--dummy", "--amp=fp16", "--checkpoint-dir=" + NewFolder()},
               "train: --amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
