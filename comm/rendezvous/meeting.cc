@@ -136,8 +136,9 @@ absl::Status Meeting::CheckDescriptors() const {
 }
 
 // A store that is sealed refuses what this job's ranks did not write. One that is not shows what ranks with a secret
-// wrote.
+// wrote. Any other error ends the conversation with the store, so it is thrown.
 absl::StatusOr<std::string> CheckNotSealed(const std::string& key, absl::StatusOr<std::string> value) {
+  if (!value.ok() && !absl::IsPermissionDenied(value.status())) ThrowIfError(value.status());
   if (!value.ok() || !IsSealed(*value)) return value;
   return absl::PermissionDeniedError(
       absl::StrCat("\"", key, "\" was written by a rank with a job secret, and this rank has none"));
