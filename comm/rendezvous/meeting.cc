@@ -376,7 +376,7 @@ absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
 
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 std::shared_ptr<internal::WaitingNotice> waiting) {
+                                 const std::shared_ptr<internal::WaitingNotice>& waiting) {
   const auto result = std::make_shared<absl::StatusOr<Met>>(absl::UnknownError("not met"));
   const absl::Status spoken = internal::CallByDeadline(
       [=] {

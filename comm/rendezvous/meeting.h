@@ -46,7 +46,7 @@ struct Met {
 // Rank 0 fails 300 ms after it knows: the store often goes with it, and the others need it to hear why.
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 std::shared_ptr<internal::WaitingNotice> waiting = nullptr);
+                                 const std::shared_ptr<internal::WaitingNotice>& waiting = nullptr);
 
 }  // namespace lockstep::comm
 
