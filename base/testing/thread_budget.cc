@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <climits>
 #include <memory>
+#include <new>
 
 namespace lockstep::testing {
 namespace {
@@ -56,5 +57,6 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   static const auto create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
   if (lockstep::testing::budget == INT_MAX) return create(thread, attributes, run, argument);
   if (!lockstep::testing::TakeFromBudget()) return EAGAIN;
-  return create(thread, attributes, lockstep::testing::RunAndGiveBack, new Thread{run, argument});
+  auto* const made = new (std::nothrow) Thread{run, argument};
+  return made ? create(thread, attributes, lockstep::testing::RunAndGiveBack, made) : EAGAIN;
 }

@@ -136,7 +136,7 @@ class GlooBackend final : public c10d::Backend {
     c10d::ReduceOptions own = options;
     own.reduceOp = form.op;
     return Start(
-        OpType::REDUCE, [&] { return gloo_->reduce(reduced, own); }, std::move(form.after));
+        OpType::REDUCE, [&] { return gloo_->reduce(reduced, own); }, form.after);
   }
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -241,7 +241,7 @@ class GlooBackend final : public c10d::Backend {
       };
     }
     return Start(
-        type, [&] { return gloo_->allreduce(reduced, options); }, std::move(after));
+        type, [&] { return gloo_->allreduce(reduced, options); }, after);
   }
 
   WorkPtr ReduceScatter(OpType type, const char* name, const at::Tensor& output, const at::Tensor& flat,

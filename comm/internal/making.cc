@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const Making& making, cons
   watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
     if (const auto group = weak.lock()) group->LearnFailure(cause);
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(std::move(watch)));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(watch));
   return std::make_shared<WatchOfGroup>(std::move(made));
 }
 
@@ -153,13 +153,14 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGroup(std::shared_ptr<const Ma
   GroupParts parts;
   parts.state = state;
   parts.backends = *std::move(backends);
-  parts.store = options.store;
+  parts.store = std::move(options.store);
   parts.master = making->server;
   parts.abortable = true;
-  parts.making = making;
-  parts.world_ranks = options.world_ranks;
+  parts.world_ranks = std::move(options.world_ranks);
+  const bool report_uncaught_exceptions = making->report_uncaught_exceptions;
+  parts.making = std::move(making);
   auto group = std::make_unique<ProcessGroup>(std::move(parts));
-  if (making->report_uncaught_exceptions) ReportUncaughtExceptions(state);
+  if (report_uncaught_exceptions) ReportUncaughtExceptions(state);
   return group;
 }
 
