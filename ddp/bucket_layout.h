@@ -6,8 +6,8 @@
 
 namespace lockstep::ddp {
 
-// The names of each bucket's parameters, in their order in the bucket; the buckets are in the order in which they are
-// reduced. Plain strings, so that a checkpoint in any format can hold it.
+// For each bucket, the names of its parameters in their order in the bucket. Buckets are in the order in which they are
+// reduced. These are plain strings, so that any checkpoint format can store them.
 using BucketLayout = std::vector<std::vector<std::string>>;
 
 }  // namespace lockstep::ddp

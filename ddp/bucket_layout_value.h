@@ -7,11 +7,12 @@
 
 namespace lockstep::ddp {
 
-// For a checkpoint: {"world_size": 4, "buckets": [["second.bias", "second.weight"], ...]}, which Python reads too.
+// Converts a layout to a checkpoint's value, which Python can read too: {"world_size": 4, "buckets": [["second.bias",
+// "second.weight"], ...]}.
 checkpoint::Value ToValue(const BucketLayout& layout, int world_size);
 
-// The layout, or an empty one if the value is of another number of ranks, whose sums are rounded differently.
-// InvalidArgument, naming the key, for a value of another form.
+// The inverse. Returns an empty layout if the value is from another world size, where sums are rounded differently.
+// InvalidArgument, naming the key: the value has another form.
 absl::StatusOr<BucketLayout> ToBucketLayout(const checkpoint::Value& value, int world_size);
 
 }  // namespace lockstep::ddp

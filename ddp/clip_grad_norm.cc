@@ -27,8 +27,8 @@
 namespace lockstep::ddp {
 namespace {
 
-// By which part two ranks' norms of the same gradients may differ: by rounding, if one has another processor. For half
-// and bfloat16 four units in the last place.
+// Relative tolerance between two ranks' norms of equal gradients, which may be rounded differently on different
+// processors. For half and bfloat16 it is four units in the last place.
 double Tolerance(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 4.0 / 128 : dtype == at::kHalf ? 4.0 / 1024 : 1e-3;
 }
@@ -43,7 +43,7 @@ struct Gradients {
   std::vector<int64_t> places;  // of their parameters
 };
 
-// What a rank tells the others.
+// A rank's message to the others.
 struct Report {
   double norm = 0;
   int64_t first_nonfinite = kNone;  // the place of a parameter

@@ -1,4 +1,4 @@
-// What replaces the all-reduce of a bucket of gradients.
+// Communication hooks, which replace the all-reduce of a bucket of gradients.
 
 #ifndef LOCKSTEP_DDP_COMMUNICATION_HOOK_H_
 #define LOCKSTEP_DDP_COMMUNICATION_HOOK_H_
@@ -19,59 +19,59 @@ struct Future;
 
 namespace lockstep::ddp {
 
-// A bucket of gradients on its way to a communication hook.
+// A bucket of gradients, the argument of a communication hook.
 struct GradBucket {
-  // The bucket's place in the order in which buckets are reduced; the same on every rank.
+  // The position of the bucket in the order of reduction. The same on every rank.
   int index = 0;
   bool is_last = true;
 
-  // How often buckets have been laid out anew, as they are once, after the first backward. What a hook keeps for a
-  // bucket, such as an error to feed back, belongs to one layout.
+  // How often the buckets have been laid out anew, which happens once, after the first backward. If a hook keeps state
+  // for a bucket, such as an error to feed back, it is valid for one layout only.
   int layout = 0;
 
   // This rank's gradients, not divided by the number of ranks: one-dimensional, of one dtype and device. A hook may
   // write to it and return it.
   at::Tensor buffer;
 
-  // Parts of `buffer`, each of its parameter's shape.
+  // Views of `buffer`, one for each parameter and of its shape.
   std::vector<at::Tensor> gradients;
 
-  // In the order of `gradients`: the parameters, and their names in the module.
+  // The parameters in the order of `gradients`, and their names in the module.
   std::vector<at::Tensor> parameters;
   std::vector<std::string> names;
 };
 
-// A tensor that will be there. Movable.
+// A tensor that will be available later. Movable.
 class Future {
  public:
-  // It is there already.
+  // Available at once.
   Future(at::Tensor value);  // NOLINT(google-explicit-constructor): a hook may return its tensor
 
-  // It is there once `work` is done.
+  // Available once `work` is done.
   Future(comm::Work work, at::Tensor value);
 
-  // `wait` blocks until it is there; called at most once.
+  // `wait` blocks until the tensor is available. It is called at most once.
   explicit Future(std::function<absl::StatusOr<at::Tensor>()> wait);
 
-  // PyTorch's, of a tensor or of a list of one.
+  // PyTorch's future, of a tensor or of a list with one tensor.
   explicit Future(c10::intrusive_ptr<c10::ivalue::Future> future);
 
-  // The future of then(value). `then` runs in the thread that waits, which for the futures of a DDP's hook is the one
-  // that called backward, bucket after bucket: so collectives it starts come in one order on all ranks. An error of
-  // this future is passed on without calling it.
+  // Returns the future of then(value). `then` runs on the thread that waits. For the futures of a DDP hook this is the
+  // thread that called backward, bucket after bucket, so collectives in `then` have the same order on all ranks. If
+  // this future has an error, the result has it too, and `then` is not called.
   Future Then(std::function<absl::StatusOr<at::Tensor>(at::Tensor)> then) &&;
 
-  // Blocks. To be called once.
+  // Blocks until the tensor is available. Call it once.
   absl::StatusOr<at::Tensor> Wait();
 
  private:
   std::function<absl::StatusOr<at::Tensor>()> wait_;
 };
 
-// Called when all of a bucket's gradients are in, bucket after bucket in the order of GradBucket::index, in the thread
-// that runs backward. The future's tensor has the shape of `bucket.buffer`, may be it, and becomes the gradients: a
-// hook divides by the number of ranks itself. All ranks need the same hook, and every rank the same tensor in the end,
-// or their parameters drift apart. What it throws, and an error of its future, fails backward.
+// Called when all gradients of a bucket are available, in the order of GradBucket::index, on the thread that runs
+// backward. The future's tensor must have the shape of `bucket.buffer`, may be `bucket.buffer`, and becomes the
+// gradients. A hook must itself divide by the number of ranks. All ranks must use the same hook, and every rank must
+// get the same tensor, or their parameters diverge. If the hook throws or its future has an error, backward fails.
 //
 //   [group](ddp::GradBucket& bucket) {
 //     bucket.buffer.div_(group->size());

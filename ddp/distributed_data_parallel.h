@@ -1,5 +1,5 @@
 // Data-parallel training: each rank runs the module on its own samples, and backward leaves the same averaged gradients
-// on all of them.
+// on all ranks.
 
 #ifndef LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 #define LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
@@ -25,7 +25,7 @@
 
 namespace lockstep::ddp {
 
-// A handle on a wrapped module. Movable. Forwards like the module it wraps: the same arguments, the same result.
+// A handle on a wrapped module. Movable. Its forward has the same arguments and result as the module's.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(Net(), group.get()));
 //   torch::optim::SGD optimizer(ddp.parameters(), 0.1);
@@ -33,25 +33,26 @@ namespace lockstep::ddp {
 //   torch::nn::functional::cross_entropy(ddp(images), labels).backward();   // gradients averaged over the ranks here
 //   optimizer.step();                                                        // the same step on every rank
 //
-// Every rank must wrap the same module, run the same sequence of forward and backward passes, and step an optimizer of
-// the same settings; see Join for ranks with fewer inputs, and NoSync for backward passes that only accumulate. Every
-// backward that reaches the parameters is averaged, however often one follows a forward. Each parameter that requires
-// gradients must take part in each loss, unless options say otherwise. Changing the parameters' dtype or device after
-// wrapping disconnects them: the next forward says so.
+// Every rank must wrap the same module, run the same sequence of forward and backward passes, and step an optimizer
+// with the same settings. See Join for ranks with fewer inputs, and NoSync for backward passes that only accumulate.
+// Every backward that reaches the parameters is averaged, also several after one forward. Unless an option says
+// otherwise, each parameter that requires gradients must take part in each loss. If the parameters' dtype or device
+// changes after wrapping, they are disconnected, and the next forward throws an error.
 //
-// The forward of a module with buffers broadcasts them from rank 0 first, also in eval mode, so all ranks must call it
-// equally often: evaluate with module(), which is local. There is no operator->: it would lead around forward.
+// If the module has buffers, forward first broadcasts them from rank 0, in eval mode too, so all ranks must call it
+// equally often. For evaluation use module(), which does not communicate. There is no operator->, since it would bypass
+// forward.
 //
-// Where device_ids or mixed_precision is set, the module's forward gets changed copies of the arguments that hold
-// tensors: what it writes to them is lost, and it must not return a reference to one.
+// If device_ids or mixed_precision is set, the module's forward gets copies of arguments that contain tensors. Writes
+// to these copies are lost, and forward must not return a reference to one.
 //
-// Errors inside forward and backward are thrown, as LibTorch code does, as StatusError (base/torch_status.h), whose
-// status says which rank, what, and why. One thread uses a handle at a time. Several wrapped modules may share a group
-// if all ranks use them in the same order.
+// As in LibTorch, errors inside forward and backward are thrown: as StatusError (base/torch_status.h), whose status
+// names the rank, the problem and its reason. Only one thread at a time may use a handle. Several wrapped modules may
+// share a group if all ranks use them in the same order.
 template <typename Net>
 class DistributedDataParallel {
  public:
-  // Throws StatusError: an earlier backward that was not averaged, a failed group, a lost rank.
+  // Throws StatusError: a previous backward was not averaged, the group has failed, or a rank was lost.
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
     return internal::Forward(
@@ -63,42 +64,43 @@ class DistributedDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // The wrapped module, whose state dict has no "module." prefix.
+  // The wrapped module. Its state dict has no "module." prefix.
   Net& module() { return net_; }
   const Net& module() const { return net_; }
 
-  // For the optimizer: each of the module's parameters once, in order.
+  // Each parameter of the module once, in order. Pass them to the optimizer.
   std::vector<at::Tensor> parameters() const { return replica_->parameters(); }
 
   void train(bool on = true) { net_->train(on); }
   void eval() { net_->eval(); }
   void zero_grad(bool set_to_none = true) { net_->zero_grad(set_to_none); }
 
-  // Replaces the all_reduce of gradients from the next backward on; all ranks must do the same. FailedPrecondition if
-  // there is a hook already, or in backward.
+  // Replaces the all_reduce of gradients from the next backward on. All ranks must call it with the same hook.
+  // FailedPrecondition: there is a hook already, or backward is running.
   absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
 
-  // The buckets of the next backward, for RestoreBucketLayout(); empty before the first backward is over, unless
-  // Options::find_unused_parameters fixes them from the start. Call it between steps, on rank 0: between the first
-  // backward and the forward after it other ranks may return another layout.
+  // The buckets of the next backward, for RestoreBucketLayout(). Empty before the end of the first backward, unless
+  // Options::find_unused_parameters fixes the buckets from the start. Always empty in a group that may have Python
+  // ranks, which cannot restore a layout. Call it between steps, on rank 0. Between the first backward and the next
+  // forward, other ranks may return another layout.
   BucketLayout bucket_layout() const { return replica_->NextBucketLayout(); }
 
-  // For a run that resumes from a checkpoint: backward uses these buckets from now on, and they are not laid out anew.
-  // With more than two ranks a backend may add numbers in an order that depends on their place in a bucket, as Gloo
-  // does, and a new handle begins with other buckets: without this call a resumed run may differ from the
-  // uninterrupted one by rounding. All ranks must call it, with the same layout, before the first forward; an empty
-  // layout changes nothing.
+  // Uses these buckets from now on and does not lay them out anew, for a run that resumes from a checkpoint. With more
+  // than two ranks, a backend may add numbers in an order that depends on their position in a bucket, as Gloo does, and
+  // a new handle begins with other buckets. Without this call a resumed run may therefore differ from the uninterrupted
+  // one by rounding. All ranks must call it with the same layout before the first forward. An empty layout changes
+  // nothing.
   //
   //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));
   //   LOCKSTEP_RETURN_IF_ERROR(ddp.RestoreBucketLayout(layout));   // bucket_layout() of when the checkpoint was saved
   //
-  // InvalidArgument, with nothing changed: the ranks' layouts differ, or the layout does not fit the module (a
-  // parameter is unknown, missing or there twice; dtypes or devices share a bucket). FailedPrecondition in backward,
-  // and in a group with Python ranks, which cannot do the same. Otherwise the store's error.
+  // InvalidArgument, and nothing changes: the ranks' layouts differ, or the layout does not fit the module (a parameter
+  // is unknown, missing or occurs twice, or a bucket mixes dtypes or devices). FailedPrecondition: backward is running,
+  // or the group may have Python ranks and the layout is not empty. Other errors are those of the store.
   absl::Status RestoreBucketLayout(const BucketLayout& layout) { return replica_->RestoreBucketLayout(layout); }
 
-  // The last steps, 128 at most, oldest first; see Summary() and WriteChromeTrace(). On a GPU this blocks until it has
-  // done them.
+  // Statistics of the last steps, at most 128, oldest first. See Summary() and WriteChromeTrace(). On a GPU this blocks
+  // until the steps are done.
   const std::deque<StepStatistics>& statistics() const { return replica_->reducer().recorder().steps(); }
 
  private:
@@ -114,11 +116,11 @@ class DistributedDataParallel {
   std::unique_ptr<internal::Replica> replica_;
 };
 
-// Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module, on every rank of `group`, which is
-// borrowed and must outlive the result. Compares the ranks' parameters and gives them rank 0's parameters and buffers.
-// All ranks must call it; it blocks until they do. InvalidArgument, on all ranks: the parameters differ in name, shape,
-// dtype, strides or requires_grad (the first is named), none requires gradients, or an option is out of range.
-// Otherwise the errors of the group's collectives.
+// Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. `group` is borrowed and must outlive
+// the result. Compares the ranks' parameters, and gives every rank rank 0's parameters and buffers. Every rank of
+// `group` must call it, and it blocks until all do. InvalidArgument, on all ranks: the parameters differ in name,
+// shape, dtype, strides or requires_grad (the error names the first difference), no parameter requires gradients, or an
+// option is out of range. Other errors are those of the group's collectives.
 template <typename Net>
 absl::StatusOr<DistributedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {}) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<internal::Replica> replica,

@@ -9,18 +9,18 @@
 #include <unordered_map>
 #include <utility>
 
-#include "lockstep/ddp/internal/birthplace.h"
+#include "lockstep/ddp/internal/slot_requests.h"
 
 namespace lockstep::ddp {
 namespace internal {
 namespace {
 
-thread_local std::shared_ptr<Births> active;
+thread_local std::shared_ptr<SlotRequests> active;
 
-// The places that are occupied, by address; they live until what was born there is freed.
+// The places in use, by address. They are kept until the memory allocated there is freed.
 struct Occupied {
   std::mutex mutex;
-  std::unordered_map<void*, std::shared_ptr<Birthplace>> places;
+  std::unordered_map<void*, std::shared_ptr<SlotMemory>> memory;
   std::atomic<int64_t> count{0};
 };
 
@@ -29,31 +29,31 @@ Occupied& occupied() {
   return *all;
 }
 
-at::Allocator* base = nullptr;  // the allocator that was there before
+at::Allocator* base = nullptr;  // the allocator that this one replaced
 
-void Occupy(const std::shared_ptr<Birthplace>& place) {
+void Occupy(const std::shared_ptr<SlotMemory>& memory) {
   const std::lock_guard<std::mutex> lock(occupied().mutex);
-  occupied().places.emplace(place->data, place);
+  occupied().memory.emplace(memory->data, memory);
   occupied().count.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Null if nothing was born there.
-std::shared_ptr<Birthplace> Leave(void* data) {
+// Null if `data` is not slot memory.
+std::shared_ptr<SlotMemory> Leave(void* data) {
   if (occupied().count.load(std::memory_order_relaxed) == 0) return nullptr;
   const std::lock_guard<std::mutex> lock(occupied().mutex);
-  const auto found = occupied().places.find(data);
-  if (found == occupied().places.end()) return nullptr;
-  std::shared_ptr<Birthplace> place = std::move(found->second);
-  occupied().places.erase(found);
+  const auto found = occupied().memory.find(data);
+  if (found == occupied().memory.end()) return nullptr;
+  std::shared_ptr<SlotMemory> memory = std::move(found->second);
+  occupied().memory.erase(found);
   occupied().count.fetch_sub(1, std::memory_order_relaxed);
-  return place;
+  return memory;
 }
 
-// raw_allocate() demands that a pointer be its own context, and raw_deallocate() that one function free any: so what to
-// do is looked up by address.
+// raw_allocate() requires that a pointer is its own context, and raw_deallocate() that one function frees any pointer.
+// So the address decides.
 void Free(void* data) {
-  if (const auto place = Leave(data)) {
-    place->occupied = false;
+  if (const auto memory = Leave(data)) {
+    memory->occupied = false;
   } else {
     base->raw_deallocate(data);
   }
@@ -62,18 +62,18 @@ void Free(void* data) {
 class GradientAllocator final : public at::Allocator {
  public:
   at::DataPtr allocate(size_t bytes) override {
-    void* const data = Place(bytes);
+    void* const data = Allocate(bytes);
     return {data, data, &Free, at::Device(at::kCPU)};
   }
   at::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
  private:
-  static void* Place(size_t bytes) {
-    if (!active || bytes < Births::kLeastBytes) return base->raw_allocate(bytes);
-    if (const auto place = active->Take(bytes)) {
-      Occupy(place);
-      return place->data;
+  static void* Allocate(size_t bytes) {
+    if (!active || bytes < SlotRequests::kLeastBytes) return base->raw_allocate(bytes);
+    if (const auto memory = active->Take(bytes)) {
+      Occupy(memory);
+      return memory->data;
     }
     void* const data = base->raw_allocate(bytes);
     active->Note(data, bytes);
@@ -83,33 +83,33 @@ class GradientAllocator final : public at::Allocator {
 
 }  // namespace
 
-void Births::Activate(std::shared_ptr<Births> births) { active = std::move(births); }
+void SlotRequests::Activate(std::shared_ptr<SlotRequests> requests) { active = std::move(requests); }
 
-void Births::Begin() {
+void SlotRequests::Begin() {
   counts_.clear();
   requests_.clear();
   expected_.clear();
 }
 
-void Births::Expect(std::shared_ptr<Birthplace> place, int number) {
-  const size_t bytes = place->bytes;
-  expected_[{bytes, number}] = std::move(place);
+void SlotRequests::Expect(std::shared_ptr<SlotMemory> memory, int number) {
+  const size_t bytes = memory->bytes;
+  expected_[{bytes, number}] = std::move(memory);
 }
 
-void Births::Withdraw(size_t bytes, int number) { expected_.erase({bytes, number}); }
+void SlotRequests::Withdraw(size_t bytes, int number) { expected_.erase({bytes, number}); }
 
-std::shared_ptr<Birthplace> Births::Take(size_t bytes) {
+std::shared_ptr<SlotMemory> SlotRequests::Take(size_t bytes) {
   const auto found = expected_.find({bytes, ++counts_[bytes]});
   if (found == expected_.end()) return nullptr;
-  std::shared_ptr<Birthplace> place = std::move(found->second);
+  std::shared_ptr<SlotMemory> memory = std::move(found->second);
   expected_.erase(found);
-  return place->occupied.exchange(true) ? nullptr : place;
+  return memory->occupied.exchange(true) ? nullptr : memory;
 }
 
-void Births::Note(void* data, size_t bytes) { requests_.push_back({data, bytes, counts_[bytes]}); }
+void SlotRequests::Note(void* data, size_t bytes) { requests_.push_back({data, bytes, counts_[bytes]}); }
 
-int Births::NumberOf(const void* data, size_t bytes) const {
-  // The last: memory may have been given before.
+int SlotRequests::NumberOf(const void* data, size_t bytes) const {
+  // The last one: the same address may have been allocated and freed before.
   const auto found = std::find_if(requests_.rbegin(), requests_.rend(), [&](const Request& request) {
     return request.data == data && request.bytes == bytes;
   });

@@ -3,18 +3,18 @@
 
 namespace lockstep::ddp {
 
-// Lets gradients on the CPU be born in the buckets: replaces c10's CPU allocator, for the whole process and for good,
-// by one that hands out a parameter's place in its bucket when a backward under DistributedDataParallel asks for as
-// many bytes, and otherwise asks the allocator that was there. The operator that computes a gradient then writes it
-// where it is reduced: it is not copied, and its memory is not given back and faulted in again in every step.
+// Makes CPU operators write gradients directly into DDP's buckets. Replaces c10's CPU allocator for the whole process,
+// permanently. If a backward under DistributedDataParallel requests as many bytes as a parameter has, the new allocator
+// returns the parameter's place in its bucket. All other requests go to the previous allocator. So gradients are not
+// copied, and their memory is not freed and faulted in again in every step.
 //
 //   int main(int argc, char** argv) {
 //     lockstep::ddp::InstallGradientAllocator();
 //
-// To be called at the beginning of main, before other threads run; later calls do nothing. A program's choice, not a
-// library's: it is global. Results are the same bits with and without it. What else asks for as many bytes meanwhile
-// may be given such a place too; the bucket moves to other memory should that still be in use when the gradient comes.
-// Places of less than 64 KiB are left alone: copying those costs less than looking for them.
+// Call it at the start of main, before other threads run. Later calls do nothing. It is global, so programs should call
+// it, not libraries. Results have the same bits with and without it. Another tensor with as many bytes may be allocated
+// in such a place too. If it is still alive when the gradient arrives, the bucket moves to other memory. Gradients of
+// less than 64 KiB are excluded, since copying them is cheaper than finding their place.
 void InstallGradientAllocator();
 
 }  // namespace lockstep::ddp

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/ddp/internal/birthplace.h"
+#include "lockstep/ddp/internal/slot_requests.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -109,7 +109,7 @@ void Watch(const Net& net) {
   }
 }
 
-TEST(GradientAllocator, GradientsAreBornInTheBucketsAndAreTheSameBits) {
+TEST(GradientAllocator, GradientsAreComputedInTheBucketsAndAreTheSameBits) {
   ASSERT_TRUE(internal::GradientAllocatorInstalled());
   for (const bool view : {false, true}) {
     for (const int ranks : {1, 2, 3}) {

@@ -1,4 +1,4 @@
-// Training on inputs that run out on some ranks before others.
+// Training with uneven inputs, which run out on some ranks before others.
 
 #ifndef LOCKSTEP_DDP_JOIN_H_
 #define LOCKSTEP_DDP_JOIN_H_
@@ -12,17 +12,16 @@
 
 namespace lockstep::ddp {
 
-// The names and meanings are those of torch.distributed.algorithms.Join.
+// Names and meanings are those of torch.distributed.algorithms.Join.
 struct JoinOptions {
-  // Gradients are divided by the number of all ranks, so ranks that still have inputs count less than they would. If
-  // not: by the number of those that have.
+  // True: gradients are divided by the number of all ranks. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
 
-  // False: Join does nothing, for inputs that are known to be even.
+  // False: Join does nothing. Use this if the inputs are known to be even.
   bool enable = true;
 
-  // Instead of keeping company, all ranks stop as soon as one has no inputs left: their next forward throws
-  // OutOfRange, naming that rank, and its own Finish() returns it.
+  // All ranks stop as soon as one has no inputs left. On the other ranks the next forward throws OutOfRange, naming
+  // that rank, and that rank's Finish() returns it.
   bool throw_on_early_termination = false;
 };
 
@@ -38,33 +37,33 @@ class Joinable {
   internal::Replica* replica_;
 };
 
-// Between construction and Finish() the ranks' numbers of steps may differ: a rank that is done takes part in what the
-// others' forward and backward passes exchange, with gradients of zero, until all are done.
+// Between construction and Finish() the ranks may run different numbers of steps. A rank that is done takes part in the
+// collectives of the others' forward and backward passes, with gradients of zero, until all are done.
 //
 //   ddp::Join join({ddp});
-//   for (const Batch& batch : batches) {   // of any number on each rank
+//   for (const Batch& batch : batches) {   // any number on each rank
 //     optimizer.zero_grad();
 //     loss(ddp(batch)).backward();
 //     optimizer.step();
 //   }
-//   LOCKSTEP_RETURN_IF_ERROR(join.Finish());   // all ranks have the model of one that was done last
+//   LOCKSTEP_RETURN_IF_ERROR(join.Finish());   // all ranks have the model of a rank that finished last
 //
-// Every rank must create it, with the same modules, which it borrows, over one group, and the same options. Each step
-// costs two small all_reduces more. In a step all of the modules must be used, in the order given, each one's backward
-// before the next one's forward. Models whose forward
-// has collectives of its own, such as SyncBatchNorm, need throw_on_early_termination.
+// Every rank must create it with the same modules, over one group, and with the same options. The modules are borrowed.
+// Each step costs two small all_reduces more. In each step, all modules must be used in the given order, and each one's
+// backward must come before the next one's forward. If a model's forward makes collectives, such as SyncBatchNorm's,
+// set throw_on_early_termination.
 class Join {
  public:
   explicit Join(std::initializer_list<Joinable> modules, const JoinOptions& options = {});
 
-  // Ends it without keeping company, as when an exception passes.
+  // Without Finish(), for example if an exception passes, ends the Join without taking part in the others' steps.
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // To be called once this rank has no inputs left. Blocks until no rank has. OutOfRange: see
-  // throw_on_early_termination; on a rank whose forward threw that, the same again. Otherwise the errors of the group's
-  // collectives.
+  // Call it once this rank has no inputs left. Blocks until no rank has any. OutOfRange: see
+  // throw_on_early_termination; if this rank's forward threw it, returns the same error again. Other errors are those
+  // of the group's collectives.
   absl::Status Finish();
 
  private:

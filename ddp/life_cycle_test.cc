@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/testing/init_ranks.h"
+#include "lockstep/comm/testing/thread_backend.h"
 #include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/training.h"
@@ -304,6 +306,23 @@ TEST(LifeCycle, ARunResumedWithItsBucketLayoutIsTheUninterruptedOnesBitsOverGloo
     for (const absl::Status& status : comm::testing::InitRanks(over_gloo, ranks, body))
       EXPECT_EQ(status, absl::OkStatus());
   }
+}
+
+// Python's ranks begin with one bucket.
+TEST(LifeCycle, WherePythonRanksMayBeInTheGroupTheCheckpointsLayoutIsEmptyAndChangesNothing) {
+  comm::testing::ThreadHub hub(1, absl::Seconds(10));
+  auto group = ProcessGroup::FromC10d({{c10::DeviceType::CPU, comm::testing::MakeThreadBackend(hub, 0)}},
+                                      c10::make_intrusive<c10d::HashStore>());
+  ASSERT_TRUE(group.ok()) << group.status();
+  auto ddp = Wrapped(SeededMlp(1), **group);
+  EXPECT_EQ(ddp.RestoreBucketLayout({}), absl::OkStatus());
+  TrainStep(0, ddp, **group);
+  TrainStep(1, ddp, **group);
+  EXPECT_EQ(ddp.bucket_layout(), BucketLayout());
+  EXPECT_EQ(ddp.RestoreBucketLayout(ddp.bucket_layout()), absl::OkStatus());
+  EXPECT_EQ(ddp.RestoreBucketLayout({{"first.weight"}}),
+            absl::FailedPreconditionError(
+                "rank 0: RestoreBucketLayout: Python's ranks begin with one bucket, so others must too"));
 }
 
 TEST(LifeCycle, ABucketLayoutIsKeptInACheckpointForAsManyRanks) {

@@ -7,8 +7,8 @@
 
 namespace lockstep::ddp {
 
-// While it lives, backward passes of `ddp` whose forward runs under it only accumulate gradients, on each rank its own;
-// the first after it averages what has come together. All ranks must do the same. Guards may be nested.
+// While a NoSync exists, the backward passes of forwards under it only accumulate gradients, separately on each rank.
+// The first backward after it averages the accumulated gradients. All ranks must do the same. NoSyncs may be nested.
 //
 //   {
 //     ddp::NoSync no_sync(ddp);

@@ -12,75 +12,76 @@
 
 namespace lockstep::ddp {
 
-// In which dtypes a step computes, where not in the parameters' own. Only floating-point tensors are cast.
+// The dtypes in which a step computes. An unset dtype means no cast. Only floating-point tensors are cast.
 struct MixedPrecision {
-  // Of parameters and inputs in forward and backward. The module's own parameters, which the optimizer steps, and their
-  // gradients after backward keep their dtype.
+  // For parameters and inputs in forward and backward. The module's own parameters, which the optimizer steps, keep
+  // their dtype, and so do their gradients after backward.
   absl::optional<c10::ScalarType> param_dtype;
 
-  // In which gradients are reduced. Not set: param_dtype, or else the parameters' own.
+  // For reducing gradients. Default: param_dtype, or the parameters' dtype.
   absl::optional<c10::ScalarType> reduce_dtype;
 
-  // Of buffers, from Wrap() on.
+  // For buffers, from Wrap() on.
   absl::optional<c10::ScalarType> buffer_dtype;
 };
 
-// What happens when a gradient holds a NaN or an infinity. Every rank does the same in the same step.
+// What happens if a gradient contains a NaN or an infinity. Every rank does the same in the same step.
 enum class NonFinite {
-  kIgnore,  // nothing is looked for
-  kReport,  // the step goes on; StepStatistics names parameter and rank
-  kThrow,   // backward throws DataLoss naming parameter and rank; what the gradients hold then is not defined
+  kIgnore,  // no check
+  kReport,  // the step continues; StepStatistics names the parameter and the rank
+  kThrow,   // backward throws DataLoss with parameter and rank; gradients are then undefined
 };
 
-// The names, meanings and defaults are those of torch.nn.parallel.DistributedDataParallel, but where noted.
+// Names, meanings and defaults are those of torch.nn.parallel.DistributedDataParallel, except where noted.
 struct Options {
-  // The device of a module on one GPU: inputs are moved there. Empty for a module on the CPU or on several devices.
+  // The device of a module on one GPU. Inputs are moved there. Empty for a module on the CPU or on several devices.
   std::vector<c10::Device> device_ids;
 
-  // Where the output is moved to; not set: it stays. Only with device_ids.
+  // The device to which the output is moved. Default: it is not moved. Only with device_ids.
   absl::optional<c10::Device> output_device;
 
-  // Broadcast buffers (such as BatchNorm's running statistics) from rank 0 before each forward.
+  // Broadcasts buffers (such as BatchNorm's running statistics) from rank 0 before each forward.
   bool broadcast_buffers = true;
 
-  // Give every rank rank 0's parameters and buffers when wrapping. Without it they must be equal already.
+  // Gives every rank rank 0's parameters and buffers when wrapping. If false, they must already be equal.
   bool init_sync = true;
 
-  // Gradients are reduced in buckets of about this many MiB. Not set: 25, with a first bucket of 1 MiB so that reducing
+  // The approximate size of a bucket of gradients in MiB. Default: 25, with a first bucket of 1 MiB so that reducing
   // starts early.
   absl::optional<double> bucket_cap_mb;
 
-  // The limits, in MiB, of the first, second, ... bucket; the last serves all further ones. Not together with
-  // bucket_cap_mb. Set, they hold from the first step on.
+  // The limits, in MiB, of the first, second, ... bucket. The last applies to all further ones. Cannot be set together
+  // with bucket_cap_mb. If set, the limits apply from the first step on.
   std::vector<double> bucket_cap_mb_list;
 
-  // Parameters that the loss does not depend on, on this rank in this step, count as having a gradient of zero; one
-  // that no rank uses keeps the gradient it had. Costs a walk over the autograd graph and a small all-reduce a step.
+  // Parameters on which the loss does not depend, on this rank in this step, count as having a gradient of zero. A
+  // parameter that no rank uses keeps its previous gradient. Costs a walk over the autograd graph and a small
+  // all-reduce each step.
   bool find_unused_parameters = false;
 
-  // The same parameters are used, and equally often, in each step: unused ones and ones whose gradient arrives in
-  // several parts (checkpointed recomputation) are found in the first step.
+  // Promises that each step uses the same parameters, equally often. Unused parameters, and parameters whose gradient
+  // arrives in several parts (checkpointed recomputation), are then found in the first step.
   bool static_graph = false;
 
-  // With find_unused_parameters or static_graph: a bucket all of whose parameters are unused on all ranks is not
-  // reduced.
+  // With find_unused_parameters or static_graph: does not reduce a bucket if all its parameters are unused on all
+  // ranks.
   bool skip_all_reduce_unused_params = false;
 
-  // Gradients live in the buckets: no copy back after reducing, and no memory beside them.
+  // Gradients are views of the buckets: no copy back after reducing, and no additional memory.
   bool gradient_as_bucket_view = false;
 
-  // Names of parameters and buffers that stay each rank's own: neither broadcast nor reduced.
+  // Names of parameters and buffers that are neither broadcast nor reduced.
   std::set<std::string> parameters_to_ignore;
 
-  // Names of parameters that are not reduced in buckets but together, in one all-reduce that starts when the gradient
-  // of the parameter named param_to_hook_all_reduce is computed and is waited for at the end of backward. That
-  // parameter's gradient must come after theirs. Both or neither must be set. Not under Join.
+  // Names of parameters that are reduced together in one all-reduce instead of in buckets. It starts when the gradient
+  // of the parameter named param_to_hook_all_reduce is computed, and backward waits for it at its end. That gradient
+  // must come after theirs. Set both or neither. Not under Join.
   std::vector<std::string> delay_all_reduce_named_params;
   std::string param_to_hook_all_reduce;
 
   absl::optional<MixedPrecision> mixed_precision;
 
-  // Ours: see NonFinite.
+  // Not in PyTorch: see NonFinite.
   NonFinite non_finite = NonFinite::kIgnore;
 };
 

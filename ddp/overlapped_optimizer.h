@@ -1,4 +1,4 @@
-// An optimizer that steps while backward is still computing gradients.
+// An optimizer that steps parameters while backward still computes gradients.
 
 #ifndef LOCKSTEP_DDP_OVERLAPPED_OPTIMIZER_H_
 #define LOCKSTEP_DDP_OVERLAPPED_OPTIMIZER_H_
@@ -26,15 +26,15 @@ class LBFGS;
 namespace lockstep::ddp {
 
 struct OverlappedOptions {
-  // A gradient becomes undefined as soon as its parameter is stepped, and its memory is free for the rest of backward.
-  // False: gradients stay, and somebody must zero them before the next backward.
+  // True: a gradient becomes undefined as soon as its parameter is stepped, and the rest of backward can reuse its
+  // memory. False: gradients stay, and the program must zero them before the next backward.
   bool set_to_none = true;
 };
 
-// Steps each parameter as soon as the gradients of its bucket are averaged, inside backward, so there is no step() to
-// call. `Base` is a LibTorch optimizer that treats each parameter by itself: SGD, Adam, AdamW, RMSprop, Adagrad. After
-// every backward that was averaged the parameters are, to the bit, those that Base::step() after it would have made.
-// Under NoSync nothing is averaged, so nothing is stepped.
+// Steps each parameter inside backward, as soon as the gradients of its bucket are averaged, so there is no step() to
+// call. `Base` is a LibTorch optimizer that treats each parameter separately: SGD, Adam, AdamW, RMSprop or Adagrad.
+// After every averaged backward the parameters equal, bit for bit, those after a separate Base::step(). Under NoSync
+// nothing is averaged, so nothing is stepped.
 //
 //   using Sgd = ddp::OverlappedOptimizer<torch::optim::SGD>;
 //   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Sgd> optimizer, Sgd::Create(ddp, torch::optim::SGDOptions(0.1)));
@@ -43,32 +43,32 @@ struct OverlappedOptions {
 //     optimizer->set_lr(0.1 * Decay(++step));
 //   }
 //
-// Every rank must create it, with the same options, and change them at the same steps. The wrapped module must outlive
-// it; destroying it ends the stepping. One at a time for a module. Parameters that DDP does not reduce
+// Every rank must create it with the same options, and change them at the same steps. The wrapped module must outlive
+// it. Destroying it ends the stepping. A module can have only one. Parameters that DDP does not reduce
 // (Options::parameters_to_ignore) are not stepped.
 //
-// Each averaged backward is a step: several for one step, or a gradient that is looked at, clipped or unscaled before
-// it is used, need an optimizer of their own after backward. A second backward through the same graph finds the
-// parameters changed, which LibTorch refuses. When backward throws, the parameters of buckets that were averaged by
-// then are stepped and the others are not: go on from a checkpoint. What Base throws comes out of backward.
+// Each averaged backward is a step. If a step needs several backward passes, or code inspects, clips or unscales
+// gradients before they are used, use a plain optimizer after backward instead. A second backward through the same
+// graph fails, since LibTorch detects the changed parameters. If backward throws, the parameters of buckets averaged
+// before are stepped and the others are not: continue from a checkpoint. Exceptions of Base pass through backward.
 //
-// For checkpoints: each parameter has a Base of its own, with that parameter's state.
+// For checkpoints, each parameter has a separate Base, with that parameter's state.
 template <typename Base>
 class OverlappedOptimizer {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Base>, "Base is a LibTorch optimizer");
   static_assert(!std::is_same_v<Base, torch::optim::LBFGS>, "LBFGS steps all parameters as one vector");
 
  public:
-  // A parameter that is stepped here.
+  // A parameter and its optimizer.
   struct Stepped {
     std::string name;  // in the module
     at::Tensor parameter;
-    std::unique_ptr<Base> optimizer;  // has this parameter only: its param_groups()[0] and state()
+    std::unique_ptr<Base> optimizer;  // for this parameter only: see its param_groups()[0] and state()
   };
 
-  // `defaults`: Base's options, of every parameter. Exchanges nothing. FailedPrecondition: the module has one already.
-  // Unimplemented: it computes in another dtype (MixedPrecision::param_dtype), as then the parameters are themselves
-  // again only after backward. Internal: Base refuses the options.
+  // `defaults`: Base's options for every parameter. Sends nothing. FailedPrecondition: the module already has an
+  // overlapped optimizer. Unimplemented: the module computes in another dtype (MixedPrecision::param_dtype), since its
+  // parameters then are cast until backward ends. Internal: Base rejects the options.
   template <typename Net, typename Defaults>
   static absl::StatusOr<std::unique_ptr<OverlappedOptimizer>> Create(DistributedDataParallel<Net>& ddp,
                                                                      const Defaults& defaults,
@@ -90,11 +90,11 @@ class OverlappedOptimizer {
   OverlappedOptimizer(const OverlappedOptimizer&) = delete;
   OverlappedOptimizer& operator=(const OverlappedOptimizer&) = delete;
 
-  // In the order of DistributedDataParallel::parameters(), without those that are frozen or ignored. Through it one
-  // parameter's options may be changed, and its state saved and loaded, between steps.
+  // In the order of DistributedDataParallel::parameters(), without frozen and ignored parameters. Between steps, use it
+  // to change one parameter's options, and to save and load its state.
   const std::vector<Stepped>& parameters() const { return stepped_; }
 
-  // Of all parameters, from the next step on.
+  // Sets the options of all parameters, from the next step on.
   template <typename BaseOptions>
   void set_options(const BaseOptions& options) {
     for (const Stepped& stepped : stepped_)

@@ -23,13 +23,18 @@
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/join.h"
 #include "lockstep/ddp/no_sync.h"
-#include "lockstep/ddp/random_combination.h"
+#include "lockstep/ddp/testing/random_combination.h"
 
 namespace lockstep::ddp {
 namespace {
 
 using comm::ProcessGroup;
 using comm::testing::RunRanksOk;
+using testing::Branches;
+using testing::Combination;
+using testing::LayerSpec;
+using testing::Mix;
+using testing::RandomCombination;
 
 constexpr int kRows = 3, kSeeds = 100;
 constexpr double kTolerance = 1e-10;
@@ -243,8 +248,8 @@ int FirstSeed() {
   return first ? std::atoi(first) : 0;
 }
 
-class RandomCombinations : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomCombinations, testing::Range(FirstSeed(), FirstSeed() + kSeeds),
+class RandomCombinations : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCombinations, ::testing::Range(FirstSeed(), FirstSeed() + kSeeds),
                          [](const auto& param) { return std::to_string(param.param); });
 
 TEST_P(RandomCombinations, TrainAsOneProcessWouldAndToTheSameBitsAgain) {

@@ -16,7 +16,7 @@
 namespace lockstep::ddp {
 namespace {
 
-// What a rank tells the others.
+// A rank's message to the others.
 struct Pace {
   std::string name;
   int64_t mean = 0;  // nanoseconds

@@ -1,4 +1,4 @@
-// Which rank the others wait for.
+// Finds the rank for which the others wait.
 
 #ifndef LOCKSTEP_DDP_SLOWEST_RANK_H_
 #define LOCKSTEP_DDP_SLOWEST_RANK_H_
@@ -14,22 +14,22 @@ namespace lockstep::ddp {
 struct SlowestRank {
   int rank = 0;
   std::string name;       // "rank 1 (host a, pid 123)"
-  absl::Duration mean;    // its time to compute a step
-  absl::Duration median;  // of all ranks' means; of an even number of them the average of the middle two
+  absl::Duration mean;    // mean time to compute a step
+  absl::Duration median;  // of all ranks' means; for an even number of ranks the average of the middle two
   int ranks = 0;          // in the group
-  int steps = 0;          // of which its mean is
+  int steps = 0;          // number of steps in its mean
 
-  // How much longer it takes than the median rank: 0.25 for a quarter more.
+  // How much more time it takes than the median rank: 0.25 for a quarter more.
   double Lag() const;
 };
 
 // "rank 1 (host a, pid 123) is the slowest of 4: 84.1 ms a step, 31 % more than the median 64.2 ms (20 steps)".
 std::string Describe(const SlowestRank& slowest);
 
-// The rank whose mean time to compute was the longest over its last `last_steps` averaged steps (as many of them as
-// statistics() still has), the lowest of several. A step's time to compute is that from where forward has what it gets
-// from other ranks to the last gradient of backward: the waits for slower ranks, in all_reduces and broadcasts, are not
-// in it, except those of the module's own forward (SyncBatchNorm's), of hooks that block, and of
+// Finds the rank with the longest mean computing time over its last `last_steps` averaged steps (or as many as
+// statistics() still has). If several have it, the lowest. The computing time of a step starts when forward has
+// received the data of other ranks, and ends at the last gradient of backward. It excludes waits for slower ranks in
+// all_reduces and broadcasts, except for those of the module's own forward (SyncBatchNorm), of hooks that block, and of
 // skip_all_reduce_unused_params with find_unused_parameters.
 //
 //   if (step % 1000 == 0) {
@@ -37,10 +37,10 @@ std::string Describe(const SlowestRank& slowest);
 //     if (slowest.Lag() > 0.2 && group->rank() == 0) LOG(WARNING) << Describe(slowest);
 //   }
 //
-// Every rank must call it, between the same two steps; it blocks until they do, and all get the same answer. The ranks
-// tell each other through the group's store, so nothing comes between the collectives. InvalidArgument: last_steps is
-// not positive. FailedPrecondition: there may be ranks in the group that are not Lockstep's; or, on every rank, a rank
-// has averaged no step yet. Otherwise the group's failure, or the store's error.
+// Every rank must call it between the same two steps. It blocks until all do, and all get the same result. The ranks
+// communicate through the group's store, so no collectives are added. InvalidArgument: last_steps is not positive.
+// FailedPrecondition: the group may have ranks that are not Lockstep's or, on every rank, a rank has not averaged a
+// step yet. Other errors are the group's failure or those of the store.
 absl::StatusOr<SlowestRank> FindSlowestRank(internal::Replica& replica, int last_steps);
 
 template <typename Net>

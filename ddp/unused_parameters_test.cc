@@ -83,6 +83,23 @@ TEST(FindUnusedParameters, OnesUnusedOnAllRanksKeepTheGradientTheyHad) {
   });
 }
 
+// Python divides a gradient that is in its bucket, which with three ranks is not the product with a third.
+TEST(FindUnusedParameters, AGradientInItsBucketIsDividedAlsoWhereThisRankDidNotUseIt) {
+  OnRanks(3, [](ProcessGroup& group) {
+    auto ddp = Wrapped(Branches(2), group, FindUnused(/*view=*/true));
+    ddp(Share(Batch(9, 4, 0), group), Used{0, 1}).mean().backward();
+    const torch::Tensor& gradient = ddp.module()->weights[1].mutable_grad();
+    for (int i = 1; i < 40; ++i) {
+      const double number = 0.1 * i;
+      gradient.fill_(number);
+      const Used used = group.rank() == 0 ? Used{0} : Used{0, 1};
+      ddp(torch::zeros({3, 4}, torch::kDouble), used).mean().backward();
+      const torch::Tensor third = torch::full({4}, number, torch::kDouble).div(3);
+      EXPECT_TRUE(gradient.equal(third + third + third)) << "rank " << group.rank() << ", " << number;
+    }
+  });
+}
+
 struct TwoHeadsImpl : torch::nn::Module {
   TwoHeadsImpl() : branches(register_module("branches", Branches(3))) {}
   std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x) {

@@ -1,4 +1,4 @@
-// Whether devices are alike enough to get equal shares of a batch.
+// Checks whether devices are similar enough for equal shares of a batch.
 
 #ifndef LOCKSTEP_DP_BALANCE_H_
 #define LOCKSTEP_DP_BALANCE_H_
@@ -12,13 +12,12 @@
 
 namespace lockstep::dp {
 
-// What a user should hear about devices of such properties: that one has less than 75 % of another's memory or
-// multiprocessors, and so makes the others wait. Empty: nothing. PyTorch's torch.nn.parallel.data_parallel warns by the
-// same rule.
+// A warning if one of the devices has less than 75 % of another's memory or multiprocessors, and so makes the others
+// wait. Empty if not. The rule is that of PyTorch's torch.nn.parallel.data_parallel.
 std::string ImbalanceWarning(const std::vector<c10::Device>& devices,
                              const std::vector<internal::DeviceProperties>& properties);
 
-// TORCH_WARNs it for these GPUs; of the CPU there is nothing to say.
+// Logs this warning with TORCH_WARN for GPUs. There is none for the CPU.
 void WarnIfImbalanced(const std::vector<c10::Device>& devices);
 
 }  // namespace lockstep::dp

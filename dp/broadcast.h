@@ -1,4 +1,4 @@
-// Copies of tensors for several devices, whose gradients sum.
+// Copies tensors to several devices and sums the gradients of the copies.
 
 #ifndef LOCKSTEP_DP_BROADCAST_H_
 #define LOCKSTEP_DP_BROADCAST_H_
@@ -10,13 +10,13 @@
 
 namespace lockstep::dp {
 
-// result[d][i] is tensors[i] on devices[d]. On the tensor's own device it has the tensor's memory, elsewhere its own.
-// Differentiable: the gradient of tensors[i] is the sum of those of its copies in the order of `devices`, so it has the
-// same bits every time.
+// result[d][i] is tensors[i] on devices[d]. On the tensor's own device it shares the tensor's memory; on other devices
+// it is a copy. Differentiable: the gradient of tensors[i] is the sum of its copies' gradients in the order of
+// `devices`, so it has the same bits every time.
 //
 //   const auto weights = Broadcast({layer->weight}, {c10::Device("cuda:0"), c10::Device("cuda:1")});
 //
-// Copies to GPUs are queued on streams; the host does not wait. Throws c10::ValueError if `devices` is empty or a
+// Copies to GPUs are queued on streams, and the host does not wait. Throws c10::ValueError if `devices` is empty or a
 // tensor is undefined.
 std::vector<std::vector<at::Tensor>> Broadcast(const std::vector<at::Tensor>& tensors,
                                                const std::vector<c10::Device>& devices);

@@ -41,20 +41,20 @@ inline constexpr bool kIsTuple<std::tuple<T...>> = true;
 
 }  // namespace internal
 
-// With PyTorch's names.
+// Names are those of PyTorch.
 struct Options {
-  // The devices to compute on; the module has to be on the first. One may stand several times, and each time gets a
-  // replica and a thread: {-1, -1} halves batches on the CPU. None: every visible GPU (CUDA_VISIBLE_DEVICES says which,
-  // CUDA_DEVICE_ORDER how they are numbered); where there is none, the module alone is called, as in PyTorch.
+  // The devices to compute on. The module must be on the first. If a device occurs several times, it has a replica and
+  // a thread for each: {-1, -1} halves batches on the CPU. Empty: every visible GPU (CUDA_VISIBLE_DEVICES selects them,
+  // CUDA_DEVICE_ORDER orders them). Without a GPU the module is called directly, as in PyTorch.
   std::vector<DeviceId> device_ids;
-  // Where outputs are gathered, -1 for the CPU. Not set: the first of device_ids.
+  // The device of gathered outputs; -1 for the CPU. Default: the first of device_ids.
   absl::optional<DeviceId> output_device;
-  // The dimension along which inputs are cut and outputs put together.
+  // The dimension along which inputs are split and outputs concatenated.
   int64_t dim = 0;
   ReplicateOptions replicate;
 };
 
-// What a DataParallel does with each batch, in four parts. To replace one, derive from this and hide it:
+// The four parts of a DataParallel's forward. To replace one, derive from this class and hide its function:
 //
 //   struct Parts : dp::Parts<Net> {
 //     template <typename T>
@@ -64,7 +64,7 @@ struct Options {
 template <typename Net>
 class Parts {
  public:
-  // `make_replica` makes a module like the wrapped one, and is needed if that has no clone(); see Replicas.
+  // `make_replica` creates a module like the wrapped one. It is needed if that has no clone(); see Replicas.
   explicit Parts(std::function<Net()> make_replica = nullptr) : make_replica_(std::move(make_replica)) {}
 
   template <typename T>
@@ -72,7 +72,7 @@ class Parts {
     return dp::Scatter(inputs, devices, dim);
   }
 
-  // The first `count` replicas on `devices`, which are the same at every call, as is `net`.
+  // Returns the first `count` replicas on `devices`. Every call has the same `devices` and `net`.
   std::vector<Net> Replicate(const Net& net, const std::vector<c10::Device>& devices, size_t count,
                              const ReplicateOptions& options) {
     if (!replicas_) replicas_ = std::make_unique<Replicas<Net>>(net, devices, options, make_replica_);
@@ -106,21 +106,21 @@ class Parts {
 //   torch::nn::functional::cross_entropy(model(images), labels).backward();   // gradients of both chunks, summed
 //   optimizer.step();
 //
-// Each forward cuts its arguments into chunks (Scatter), gives the replicas the module's values (Replicas), runs them
-// on their chunks (ParallelApply), and puts their outputs together (Gather). Backward sums the gradients into the
-// module's own, as if the whole batch had gone through it. So the loss is computed outside, over the whole output.
+// Each forward splits its arguments into chunks (Scatter), gives the replicas the module's values (Replicas), runs them
+// on their chunks (ParallelApply), and concatenates their outputs (Gather). Backward sums the gradients into the
+// module's own, as if it had processed the whole batch. So compute the loss outside, over the whole output.
 //
-// The module's forward gets copies of the arguments, each a chunk or, where it holds no tensor, whole. Replica 0 is the
-// module; see Replicas for what stays of what the others' forward writes. With one device the module is called on the
-// calling thread, and its output is moved to output_device as it is.
+// The module's forward gets copies of the arguments: a chunk if an argument contains tensors, and otherwise the whole.
+// Replica 0 is the module; see Replicas for writes inside the other replicas' forward. With one device the module is
+// called on the calling thread, and its output is moved to output_device.
 //
-// What goes wrong inside forward and backward is thrown, as LibTorch code does; see the parts. One thread uses a handle
-// at a time. There is no operator->: it would lead around forward.
+// As in LibTorch, errors inside forward and backward are thrown; see the four parts. Only one thread at a time may use
+// a handle. There is no operator->, since it would bypass forward.
 template <typename Net, typename PartsOfNet = Parts<Net>>
 class DataParallel {
  public:
-  // Throws c10::Error: the module is not on device_ids[0]. StatusError with FailedPrecondition: it wrote to parameters
-  // that replicas share.
+  // Throws c10::Error: the module is not on device_ids[0]. Throws StatusError with FailedPrecondition: the forward
+  // wrote to parameters that replicas share.
   template <typename... Args>
   auto forward(const Args&... args) {
     using Output = std::decay_t<decltype(net_->forward(std::declval<std::decay_t<const Args&>&>()...))>;
@@ -132,18 +132,18 @@ class DataParallel {
     return forward(args...);
   }
 
-  // The wrapped module, whose state dict has no "module." prefix.
+  // The wrapped module. Its state dict has no "module." prefix.
   Net& module() { return net_; }
   const Net& module() const { return net_; }
 
-  // For the optimizer: each of the module's parameters once, in order.
+  // Each parameter of the module once, in order. Pass them to the optimizer.
   std::vector<at::Tensor> parameters() const { return internal::UniqueParameters(*net_); }
 
   void train(bool on = true) { net_->train(on); }
   void eval() { net_->eval(); }
   void zero_grad(bool set_to_none = true) { net_->zero_grad(set_to_none); }
 
-  // Empty: there is no GPU, and the module alone is called.
+  // Empty if there is no GPU and the module is called directly.
   const std::vector<c10::Device>& device_ids() const { return devices_; }
 
  private:
@@ -189,8 +189,8 @@ class DataParallel {
 };
 
 // Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. With one device the module is moved
-// there; with several it has to be on the first by the time of a forward. Warns of GPUs that are no match for each
-// other (balance.h). InvalidArgument: a device that does not exist, or devices of several types.
+// there. With several, it must be on the first one when forward is called. Warns if the GPUs are too different
+// (balance.h). InvalidArgument: a device does not exist, or devices have different types.
 template <typename Net, typename PartsOfNet = Parts<Net>>
 absl::StatusOr<DataParallel<Net, PartsOfNet>> Wrap(Net net, const Options& options = {},
                                                    PartsOfNet parts = PartsOfNet()) {
@@ -203,8 +203,9 @@ absl::StatusOr<DataParallel<Net, PartsOfNet>> Wrap(Net net, const Options& optio
   return DataParallel<Net, PartsOfNet>(std::move(net), std::move(parts), std::move(devices), output_device, options);
 }
 
-// One forward of `net` on several devices, for `inputs`: its argument, or a std::tuple of its arguments. Replicas are
-// made for it; for more than one forward Wrap() the module. Throws also what Wrap() would return.
+// Runs one forward of `net` on several devices. `inputs` is its argument, or a std::tuple of its arguments. The
+// replicas are created for this call only; for several forwards use Wrap(). Also throws the errors that Wrap() would
+// return.
 template <typename Net, typename Inputs>
 auto DataParallelApply(const Net& net, const Inputs& inputs, const Options& options = {}) {
   auto model = Wrap(net, options);

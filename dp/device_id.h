@@ -1,4 +1,4 @@
-// Devices as PyTorch's device_ids names them.
+// Devices in the form of PyTorch's device_ids.
 
 #ifndef LOCKSTEP_DP_DEVICE_ID_H_
 #define LOCKSTEP_DP_DEVICE_ID_H_
@@ -21,21 +21,21 @@ class DeviceId {
   DeviceId(c10::Device device) : index_(kDevice), device_(device) {}  // NOLINT(google-explicit-constructor)
   DeviceId(c10::DeviceType type) : DeviceId(c10::Device(type)) {}     // NOLINT(google-explicit-constructor)
 
-  // The device, a GPU with its number: "cuda" is the current one. InvalidArgument where this machine has no such
-  // device; `name` says in the message whose value this is.
+  // Returns the device; a GPU has its number ("cuda" is the current one). InvalidArgument: this machine does not have
+  // the device. `name` identifies the value in the message.
   absl::StatusOr<c10::Device> Resolve(absl::string_view name) const;
 
  private:
   static constexpr int kDevice = std::numeric_limits<int>::min();
-  int index_;  // kDevice: device_
+  int index_;  // kDevice: use device_
   c10::Device device_;
 };
 
-// All of `ids`. Where there are none, every visible GPU, and nothing where there is no GPU. InvalidArgument also for
-// devices of several types.
+// Resolves all of `ids`. If `ids` is empty, returns every visible GPU, or nothing if there is none. InvalidArgument
+// also: devices have different types.
 absl::StatusOr<std::vector<c10::Device>> ResolveDevices(const std::vector<DeviceId>& ids);
 
-// `id`, or the first of `devices`, or the CPU.
+// Resolves `id`. Default: the first of `devices`, or the CPU.
 absl::StatusOr<c10::Device> ResolveOutputDevice(const absl::optional<DeviceId>& id,
                                                 const std::vector<c10::Device>& devices);
 

@@ -1,4 +1,4 @@
-// The last part of DataParallel: the devices' outputs as one.
+// The last part of DataParallel: combines the devices' outputs into one.
 
 #ifndef LOCKSTEP_DP_GATHER_H_
 #define LOCKSTEP_DP_GATHER_H_
@@ -25,7 +25,7 @@ namespace lockstep::dp {
 
 namespace internal {
 
-// Where outputs are gathered to.
+// The device and the dimension for gathering.
 struct GatherTarget {
   c10::Device device;
   int64_t dim;
@@ -34,12 +34,12 @@ struct GatherTarget {
 at::Tensor GatherTensors(const std::vector<at::Tensor>& parts, const GatherTarget& target);
 c10::IValue GatherIValues(const std::vector<c10::IValue>& parts, const GatherTarget& target);
 
-// Throws c10::ValueError unless all of a level of the outputs are of one size.
+// Throws c10::ValueError unless all sizes at one level of the outputs are equal.
 void CheckSizes(const char* what, const std::vector<size_t>& sizes);
 [[noreturn]] void ThrowMissingKey(size_t replica);
 
-// How the outputs of type T are gathered; found by specialisation, as base/tensors.h finds how to look into a T.
-// Without one, and not a tensor: the first replica's.
+// How outputs of type T are gathered. Specialised for each type, as in base/tensors.h. Without a specialisation, a
+// value that is not a tensor is the first replica's.
 template <typename T, typename = void>
 struct Gathering {
   static T Gather(const std::vector<T>& parts, const GatherTarget& target);
@@ -50,7 +50,7 @@ T GatherParts(const std::vector<T>& parts, const GatherTarget& target) {
   return Gathering<T>::Gather(parts, target);
 }
 
-// What get(part) gives for each part, gathered.
+// Gathers get(part) over all parts.
 template <typename T, typename Get>
 auto GatherEach(const std::vector<T>& parts, const GatherTarget& target, Get&& get) {
   std::vector<std::decay_t<decltype(get(parts[0]))>> members;
@@ -66,7 +66,7 @@ void CheckSameSize(const char* what, const std::vector<T>& parts) {
   CheckSizes(what, sizes);
 }
 
-// A type of one's own, of which only its tensors can be seen.
+// For a user-defined type, which exposes only its tensors.
 template <typename T, typename Enable>
 T Gathering<T, Enable>::Gather(const std::vector<T>& parts, const GatherTarget& target) {
   if constexpr (!kMayHoldTensors<T>) {
@@ -186,16 +186,18 @@ struct Gathering<std::unordered_map<K, V>> {
 
 }  // namespace internal
 
-// One value of the replicas' outputs: each tensor is the replicas' tensors on `device`, put together along `dim` in the
-// order of `outputs`, to any depth (base/tensors.h). What is no tensor is the first replica's.
+// Combines the replicas' outputs into one value. Each tensor in it is the concatenation of the replicas' tensors along
+// `dim`, in the order of `outputs`, on `device`, to any depth (base/tensors.h). A value that is not a tensor is the
+// first replica's.
 //
 //   at::Tensor logits = Gather(outputs, c10::Device("cuda:0"));
 //
-// Scalars, tensors of no dimensions, become a vector with an element for each replica, with PyTorch's warning.
-// Differentiable: each replica gets its part of the gradient.
+// Scalars, which are tensors without dimensions, become a vector with an element for each replica, with PyTorch's
+// warning. Differentiable: each replica gets its part of the gradient.
 //
-// Throws c10::ValueError if there are no outputs or they cannot be put together: their shapes differ elsewhere than in
-// `dim`, some are scalars or undefined, vectors or maps differ in size or keys. The message names the replica.
+// Throws c10::ValueError if there are no outputs or they cannot be combined: shapes differ in a dimension other than
+// `dim`, some tensors are scalars or undefined, or vectors or maps differ in size or keys. The message names the
+// replica.
 template <typename T>
 T Gather(const std::vector<T>& outputs, c10::Device device, int64_t dim = 0) {
   static_assert(kMayHoldTensors<T>,

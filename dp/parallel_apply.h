@@ -1,4 +1,4 @@
-// The third part of DataParallel: each replica on its own chunk, all at once.
+// The third part of DataParallel: runs each replica on its chunk, all at once.
 
 #ifndef LOCKSTEP_DP_PARALLEL_APPLY_H_
 #define LOCKSTEP_DP_PARALLEL_APPLY_H_
@@ -20,14 +20,14 @@ namespace lockstep::dp {
 
 namespace internal {
 
-// Throws c10::ValueError unless there are an input and a device for each function.
+// Throws c10::ValueError unless there is one input and one device for each function.
 void CheckParallelApply(size_t functions, size_t inputs, size_t devices);
 
-// `kept`, which is made anew where it has too few threads for `devices` or the calling thread's number of intra-op
-// threads is another than when it was made.
+// Returns `kept`. Creates it anew if it has too few threads for `devices`, or if the calling thread's number of
+// intra-op threads has changed.
 Workers& KeptWorkers(std::unique_ptr<Workers>& kept, const std::vector<c10::Device>& devices);
 
-// f(i) for each device, on a thread of `workers` with the state of the calling one.
+// Calls f(i) for each device, on a thread of `workers` with the state of the calling thread.
 void RunOnDevices(Workers& workers, const std::vector<c10::Device>& devices, const std::function<void(size_t)>& f);
 
 template <typename F, typename = void>
@@ -60,18 +60,18 @@ auto ParallelApply(Workers& workers, std::vector<F>& functions, std::vector<std:
 
 }  // namespace internal
 
-// What functions[i] gives for the arguments inputs[i] on devices[i], for each i: functions are modules (holders or
-// std::shared_ptr), whose forward is called, or whatever else can be called.
+// Returns the result of functions[i] for the arguments inputs[i] on devices[i], for each i. Functions are modules
+// (holders or std::shared_ptr), whose forward is called, or other callables.
 //
 //   const std::vector<at::Tensor> outputs = ParallelApply(replicas, inputs, devices);   // inputs: tuples of arguments
 //
-// Each runs on a thread of its own, with the calling thread's grad mode, autocast, inference mode and other LibTorch
-// state, and with its device and the caller's stream of that device as the current ones. On the CPU each has its share
-// of the caller's intra-op threads. Blocks until all have ended.
+// Each runs on a separate thread, with the calling thread's grad mode, autocast, inference mode and other LibTorch
+// state. Its device, and the caller's stream of that device, are the current ones. On the CPU each has its share of the
+// caller's intra-op threads. Blocks until all have ended.
 //
-// If some throw, the error of the first of them in order is thrown when all have ended: a c10::Error of the type that
-// was thrown with "in replica 1 on device cuda:1" after its message; for any other exception a StatusError with that
-// exception nested in it. Throws c10::ValueError unless there are an input and a device for each function.
+// If some throw, the first error in order is thrown after all have ended. A c10::Error keeps its type and gets "in
+// replica 1 on device cuda:1" after its message. Any other exception becomes a StatusError with that exception nested
+// in it. Throws c10::ValueError unless there is one input and one device for each function.
 template <typename F, typename... Args>
 auto ParallelApply(std::vector<F> functions, std::vector<std::tuple<Args...>> inputs,
                    const std::vector<c10::Device>& devices) {

@@ -1,4 +1,4 @@
-// The second part of DataParallel: a module on several devices.
+// The second part of DataParallel: replicates a module on several devices.
 
 #ifndef LOCKSTEP_DP_REPLICATE_H_
 #define LOCKSTEP_DP_REPLICATE_H_
@@ -19,24 +19,25 @@
 namespace lockstep::dp {
 
 struct ReplicateOptions {
-  // Replicas on the module's own device use its parameters' memory rather than a copy of it. Off for a forward that
-  // writes to parameters, as Embedding's with max_norm does: else all replicas write to the same ones at once.
+  // Replicas on the module's device share its parameters' memory instead of copying it. Set it to false if a forward
+  // writes to parameters, as Embedding's with max_norm does; otherwise all replicas write to the same memory at once.
   bool share_memory = true;
-  // Parameters travel to other devices in chunks of about so many bytes.
+  // The approximate size of the chunks in which parameters are copied to other devices.
   int64_t chunk_bytes = 10 << 20;
 };
 
-// The replicas of one module on some devices. They are made by the first Update, and after it only brought up to date.
+// The replicas of one module on several devices. The first Update creates them, and later ones only update them.
 //
-// Replica 0 is the module itself, so what its forward writes to buffers, BatchNorm's statistics say, or to members of
-// its own stays; what the other replicas' write to buffers is lost, and to members is seen by them alone. Gradients of
-// the replicas' parameters sum to gradients of the module's, in the order of the replicas from 1 on. Memory: one copy
-// of the buffers a replica, and one of the parameters if it is on another device or `share_memory` is off.
+// Replica 0 is the module itself, so what its forward writes to buffers (such as BatchNorm statistics) or members
+// persists. Writes of the other replicas to buffers are lost, and their writes to members stay in the replica. The
+// gradients of the replicas' parameters are summed into those of the module, in the order of the replicas from 1 on.
+// Memory: one copy of the buffers for each replica, and one copy of the parameters for each replica on another device
+// (for each replica if `share_memory` is false).
 template <typename Net>
 class Replicas {
  public:
-  // `net`: a module holder or a std::shared_ptr to a module, on devices[0]. `make` makes a module like it and is needed
-  // for one that has no clone(), as torch::nn::Cloneable gives it; it must not change what it has made later. Throws
+  // `net` is a module holder or a std::shared_ptr to a module, on devices[0]. `make` creates a module like it, and is
+  // needed if it has no clone() as in torch::nn::Cloneable. `make` must not change modules that it has returned. Throws
   // c10::ValueError if `devices` is empty.
   Replicas(const Net& net, const std::vector<c10::Device>& devices, const ReplicateOptions& options = {},
            std::function<Net()> make = nullptr)
@@ -44,13 +45,14 @@ class Replicas {
               {options.share_memory, options.chunk_bytes, MakePtr(std::move(make))}),
         net_(net) {}
 
-  // The first `count` replicas, as the module is now: values, training mode, requires_grad. Where its submodules or
-  // tensors are others than before (another dtype, a new layer), or one was frozen while a graph keeps the replicas',
-  // the replicas are made anew; other members, as options of layers, are those of when a replica was made. The state of
-  // the default generator stays as it is.
+  // Updates and returns the first `count` replicas, with the module's current values, training mode and requires_grad.
+  // The replicas are created anew if the module's submodules or tensors have been replaced (another dtype, a new
+  // layer), or if a parameter was frozen while a graph keeps the replicas'. Non-tensor members, such as options of
+  // layers, keep the value they had when the replica was made. The default generator's state does not change.
   //
-  // Throws what clone() throws, and c10::ValueError if what it or `make` made is of another type, has other submodules,
-  // parameters or buffers, or shares tensors with the module, or if `count` is not from 1 to the number of devices.
+  // Throws the exceptions of clone(). Throws c10::ValueError if the result of clone() or `make` has another type, other
+  // submodules, parameters or buffers, or shares tensors with the module, or if `count` is not from 1 to the number of
+  // devices.
   std::vector<Net> Update(size_t count) {
     std::vector<Net> nets = {net_};
     const std::vector<internal::ModulePtr>& replicas = kept_.Update(count - 1);
@@ -58,8 +60,8 @@ class Replicas {
     return nets;
   }
 
-  // Throws StatusError with FailedPrecondition, naming the parameter, if one whose memory replicas share was written to
-  // since Update, as autograd sees it: all of them may have done so at once.
+  // Throws StatusError with FailedPrecondition, naming the parameter, if a parameter that replicas share was written to
+  // since Update, according to its autograd version: all replicas may have written to it at once.
   void CheckSharedUnwritten() const { kept_.CheckSharedUnwritten(); }
 
  private:
@@ -81,8 +83,8 @@ class Replicas {
   Net net_;
 };
 
-// `net` on each of `devices`: result[0] is `net`, which has to be there, and the others are replicas of it as it is
-// now, attached as Replicas describes. For more than one forward keep Replicas.
+// Returns `net` on each of `devices`: result[0] is `net`, which must be there, and the others are replicas of its
+// current state, connected as described for Replicas. For several forwards keep a Replicas.
 template <typename Net>
 std::vector<Net> Replicate(const Net& net, const std::vector<c10::Device>& devices,
                            const ReplicateOptions& options = {}, std::function<Net()> make = nullptr) {

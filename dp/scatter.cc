@@ -21,9 +21,9 @@ std::vector<int64_t> ChunkSizes(int64_t size, int64_t chunks) {
   return sizes;
 }
 
-// A module may write to its chunk. One of several views of a tensor with a gradient could not be written to at all, and
-// views of one without have one version, by which what one module wrote would spoil what another saved for backward.
-// So the parts are no views to autograd.
+// A module may write to its chunk. Autograd forbids writes to one of several views of a tensor with a gradient. Views
+// of a tensor without one share a version, so a write by one module would invalidate what another saved for backward.
+// So the parts are not views for autograd.
 std::vector<at::Tensor> Split(const at::Tensor& tensor, const std::vector<int64_t>& sizes, int64_t dim) {
   if (sizes.size() == 1) return {tensor};
   return at::unsafe_split_with_sizes(tensor, sizes, dim);

@@ -1,4 +1,4 @@
-// The first part of DataParallel: a batch in chunks, one for each device.
+// The first part of DataParallel: splits a batch into chunks, one for each device.
 
 #ifndef LOCKSTEP_DP_SCATTER_H_
 #define LOCKSTEP_DP_SCATTER_H_
@@ -20,11 +20,10 @@ namespace internal {
 std::vector<std::vector<at::Tensor>> ScatterTensors(const std::vector<at::Tensor>& tensors,
                                                     const std::vector<c10::Device>& devices, int64_t dim);
 
-// Throws c10::ValueError unless some of the devices, or all, have a chunk.
+// Throws c10::ValueError unless there are between one and `devices` chunks.
 void CheckChunks(size_t chunks, size_t devices);
 
-// Lets the version of each of `tensors` say that the one of `chunks` over its memory was written to, once all have
-// been.
+// Bumps the autograd version of each tensor whose chunk shares its memory and was written to. Call it after all writes.
 void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& chunks);
 
 template <typename T>
@@ -36,22 +35,24 @@ std::vector<at::Tensor> TensorsIn(const T& value) {
 
 }  // namespace internal
 
-// `value` once for each device, with the device's chunk, moved there, in place of each tensor in it, to any depth
-// (base/tensors.h says which types hold tensors, and how one's own are made to). What is no tensor is copied.
+// Returns `value` once for each device, with each tensor in it replaced by the device's chunk on that device, to any
+// depth (base/tensors.h lists the types that may contain tensors, and how to add your own). A value that is not a
+// tensor is copied.
 //
 //   std::vector<at::Tensor> chunks = Scatter(images, {c10::Device("cuda:0"), c10::Device("cuda:1")});
 //
-// Chunks are torch::chunk's along `dim`, which counts from the end where negative: ceil(size / devices) each and the
-// last one smaller, so 5 samples for 4 devices are 2, 2 and 1 and the result is shorter than `devices`. An empty batch
-// is an empty chunk for each device. A tensor of no dimensions is copied whole, and so is an undefined one.
+// Chunks are those of torch::chunk along `dim`, which counts from the end if it is negative: ceil(size / devices) each,
+// and the last one may be smaller. So 5 samples for 4 devices are 2, 2 and 1, and the result is shorter than `devices`.
+// An empty batch gives an empty chunk for each device. A tensor without dimensions, or an undefined one, is copied
+// whole.
 //
-// Differentiable: gradients of the chunks are put together again. A chunk that stays on its device has the tensor's
-// memory and a version of its own, so that what one module writes to its chunk does not disturb another's backward.
-// From the CPU to a GPU the copy goes by pinned memory and a stream of its own, which the device's current one waits
-// for; the host does not.
+// Differentiable: gradients of the chunks are concatenated again. A chunk that stays on its device shares the tensor's
+// memory but has a separate autograd version, so if one module writes to its chunk, another's backward is not affected.
+// Copies from the CPU to a GPU use pinned memory and a separate stream. The device's current stream waits for it, and
+// the host does not.
 //
 // Throws c10::ValueError if the tensors give different numbers of chunks or `devices` is empty, and c10::IndexError if
-// a tensor has no dimension `dim`.
+// a tensor does not have dimension `dim`.
 template <typename T>
 std::vector<T> Scatter(const T& value, const std::vector<c10::Device>& devices, int64_t dim = 0) {
   std::vector<T> parts;

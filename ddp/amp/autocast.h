@@ -1,4 +1,4 @@
-// Mixed precision by LibTorch's autocast.
+// Mixed precision with LibTorch's autocast: torch.autocast for C++.
 
 #ifndef LOCKSTEP_DDP_AMP_AUTOCAST_H_
 #define LOCKSTEP_DDP_AMP_AUTOCAST_H_
@@ -10,8 +10,8 @@
 
 namespace lockstep::ddp {
 
-// As long as it lives, operations of this thread on tensors of a device type choose their dtype: matrix products and
-// convolutions compute in half or bfloat16, what needs the range or the digits in float. torch.autocast for C++.
+// While an Autocast exists, operations of this thread on tensors of a device type choose their dtype. Matrix products
+// and convolutions compute in half or bfloat16. Operations that need the range or precision compute in float.
 //
 //   torch::Tensor loss;
 //   {
@@ -20,16 +20,17 @@ namespace lockstep::ddp {
 //   }
 //   loss.backward();   // outside: each backward computes in the dtype of its forward
 //
-// Parameters stay in float, and so do their gradients. A parameter is cast once and the copy kept until the outermost
-// Autocast of the thread ends, so use one for each forward and do not let it live across an optimizer's step.
+// Parameters stay in float, and so do their gradients. A parameter is cast once, and the copy is kept until the
+// outermost Autocast of the thread ends. So use one Autocast for each forward, and do not keep it across an optimizer's
+// step.
 //
-// Guards nest, also to switch off (`enabled` = false) what an outer one switched on; each restores the state that it
-// found. They have to end in the thread, and in reverse of the order, in which they were made.
+// Autocasts nest. With `enabled` = false, an inner one turns off an outer one. Each restores the state that it found.
+// They must end on the thread on which they were created, in reverse order.
 class Autocast {
  public:
-  // `dtype`: half or bfloat16; not set: the thread's own, which is half for CUDA and bfloat16 for the CPU unless
-  // changed. `cache_enabled`: keep cast parameters; not set: as it is. Throws c10::ValueError for a device type other
-  // than CPU and CUDA, and for other dtypes.
+  // `dtype`: half or bfloat16. Default: the thread's setting, which is half for CUDA and bfloat16 for the CPU unless
+  // changed. `cache_enabled`: whether cast parameters are kept. Default: no change. Throws c10::ValueError for device
+  // types other than CPU and CUDA, and for other dtypes.
   explicit Autocast(c10::DeviceType device_type, absl::optional<c10::ScalarType> dtype = absl::nullopt,
                     bool enabled = true, absl::optional<bool> cache_enabled = absl::nullopt);
   ~Autocast();

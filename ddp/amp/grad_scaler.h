@@ -16,7 +16,7 @@
 
 namespace lockstep::ddp {
 
-// The names and defaults are those of torch.amp.GradScaler, but where noted.
+// Names and defaults are those of torch.amp.GradScaler, except where noted.
 struct GradScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;        // more than 1
@@ -24,25 +24,26 @@ struct GradScalerOptions {
   int64_t growth_interval = 2000;  // at least 1
   bool enabled = true;
 
-  // Ours: a step is skipped if any rank of this group found an infinity or a NaN. Needed where the ranks step different
-  // gradients (a sharded optimizer); after DistributedDataParallel's backward all have the same. Borrowed; may be null.
+  // Not in PyTorch: a step is skipped if any rank of this group found an infinity or a NaN. Needed if the ranks step
+  // different gradients (a sharded optimizer). After DistributedDataParallel's backward all ranks have the same
+  // gradients. Borrowed; may be null.
   comm::ProcessGroup* group = nullptr;
 };
 
-// What a checkpoint keeps of a GradScaler, under the names of its state dict in Python.
+// The state of a GradScaler for a checkpoint, with the names of its state dict in Python.
 struct GradScalerState {
   double scale = 0;
   double growth_factor = 0;
   double backoff_factor = 0;
   int64_t growth_interval = 0;
-  int64_t growth_tracker = 0;  // "_growth_tracker": steps since the scale last changed
+  int64_t growth_tracker = 0;  // "_growth_tracker": steps since the last change of the scale
 };
 
-// Multiplies the loss, so that small gradients do not vanish in half precision, divides the gradients again before the
-// step, and skips steps whose gradients overflowed. The scale halves (backoff_factor) after a skipped step and doubles
-// (growth_factor) after growth_interval steps without one; Micikevicius et al., "Mixed Precision Training", 2018, and
-// torch.amp.GradScaler, whose rule it keeps, by the same kernels. On CPUs and GPUs. bfloat16 has float's range and
-// needs none of it.
+// Multiplies the loss, so that small gradients do not become zero in half precision. Divides the gradients again before
+// the step, and skips a step whose gradients overflowed. The scale is multiplied by backoff_factor (halved) after a
+// skipped step, and by growth_factor (doubled) after growth_interval steps without one. See Micikevicius et al., "Mixed
+// Precision Training", 2018. The rule and the kernels are those of torch.amp.GradScaler, on CPUs and GPUs. bfloat16 has
+// float's range and does not need scaling.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(ddp::GradScaler scaler, ddp::GradScaler::Create());
 //   scaler.Scale(loss).backward();
@@ -50,43 +51,43 @@ struct GradScalerState {
 //   LOCKSTEP_ASSIGN_OR_RETURN(const bool stepped, scaler.Step(optimizer));
 //   LOCKSTEP_RETURN_IF_ERROR(scaler.Update());
 //
-// In each iteration: backward for every loss, then for every optimizer Unscale() if needed and Step(), each once, then
-// Update(). Calls out of order are FailedPrecondition and change nothing. An optimizer is known by its address until
-// Update(). Optimizers whose step needs a closure are not supported.
+// In each iteration, call backward for every loss. Then call Unscale() (if needed) and Step() once for every optimizer,
+// and then Update(). Calls out of order return FailedPrecondition and change nothing. Optimizers are identified by
+// their address until Update(). An optimizer whose step needs a closure is not supported.
 //
-// Which ranks must call it: each has its own. Without `group` nothing is sent, and ranks with equal gradients stay in
-// step, since each decides by the same numbers. With `group` Unscale(), or Step() in its place, is one all-reduce of a
-// float, on the scale's device, by all ranks, also by one whose optimizer has no gradients.
+// Each rank has a separate GradScaler. Without `group` nothing is sent: ranks with equal gradients make equal
+// decisions. With `group`, Unscale(), or Step() without it, is one all-reduce of a float on the scale's device. All
+// ranks must call it, even if a rank's optimizer has no gradients.
 //
-// Not thread-safe. Errors of LibTorch come as TorchStatus() gives them; only Scale() throws, as it is part of the
+// Not thread-safe. Errors of LibTorch are converted by TorchStatus(). Only Scale() throws, since it is part of the
 // graph.
 class GradScaler {
  public:
-  // InvalidArgument for factors, a scale or an interval out of range.
+  // InvalidArgument: a factor, the scale or the interval is out of range.
   static absl::StatusOr<GradScaler> Create(const GradScalerOptions& options = {});
 
-  // outputs * scale, of outputs' dtype; `outputs` itself if not enabled. A half-precision tensor may overflow here:
-  // losses are better in float, as autocast's loss functions leave them. The first call decides the scale's device.
+  // Returns outputs * scale in the dtype of `outputs`, or `outputs` itself if not enabled. A half-precision tensor may
+  // overflow: keep losses in float, as autocast's loss functions do. The first call determines the scale's device.
   at::Tensor Scale(const at::Tensor& outputs);
 
-  // Divides the gradients of the optimizer's parameters by the scale, in place, and notes whether one is infinite or
-  // NaN afterwards. FailedPrecondition: called a second time or after Step(), before the first Scale(), with no
-  // gradient at all (without `group`), or with gradients in half, whose parameters should be in float under Autocast.
+  // Divides the gradients of the optimizer's parameters by the scale, in place, and records whether one is infinite or
+  // NaN afterwards. FailedPrecondition: a second call, a call after Step() or before the first Scale(), no gradients at
+  // all (without `group`), or half-precision gradients (keep parameters in float and use Autocast).
   absl::Status Unscale(torch::optim::Optimizer& optimizer);
 
-  // Unscale(), unless it was called, and optimizer.step() if all gradients are finite. Returns whether it stepped.
-  // FailedPrecondition as Unscale(), or called a second time.
+  // Calls Unscale(), unless it was called, and then optimizer.step() if all gradients are finite. Returns whether it
+  // stepped. FailedPrecondition: as Unscale(), or a second call.
   absl::StatusOr<bool> Step(torch::optim::Optimizer& optimizer);
 
-  // Ends the iteration: adapts the scale, or sets it to `new_scale`, more than 0. FailedPrecondition if no optimizer
-  // was unscaled and there is no `new_scale`, or before the first Scale().
+  // Ends the iteration: adapts the scale, or sets it to `new_scale`, which must be positive. FailedPrecondition: no
+  // optimizer was unscaled and there is no `new_scale`, or Scale() was never called.
   absl::Status Update(absl::optional<double> new_scale = absl::nullopt);
 
-  // 1 if not enabled. Waits for the scale's device.
+  // The scale; 1 if not enabled. Waits for the scale's device.
   double GetScale() const;
   bool enabled() const { return options_.enabled; }
 
-  // To be taken after Update(). LoadState() is InvalidArgument as Create() is, and does nothing if not enabled.
+  // Call State() after Update(). LoadState() returns InvalidArgument as Create() does, and does nothing if not enabled.
   GradScalerState State() const;
   absl::Status LoadState(const GradScalerState& state);
 
@@ -103,7 +104,7 @@ class GradScaler {
   absl::StatusOr<at::Tensor> UnscaleGradients(const torch::optim::Optimizer& optimizer) const;
   absl::Status Adapt();
 
-  GradScalerOptions options_;  // init_scale: until there is scale_
+  GradScalerOptions options_;  // init_scale applies until scale_ is defined
   int64_t init_growth_tracker_ = 0;
   at::Tensor scale_;           // 0-dimensional float; undefined before the first Scale()
   at::Tensor growth_tracker_;  // 0-dimensional int32

@@ -1,4 +1,4 @@
-// All-reduces of gradients: plain, or in 16 bits.
+// Communication hooks that all-reduce gradients, in their dtype or in 16 bits.
 
 #ifndef LOCKSTEP_DDP_HOOKS_DEFAULT_HOOKS_H_
 #define LOCKSTEP_DDP_HOOKS_DEFAULT_HOOKS_H_
@@ -8,36 +8,37 @@
 
 namespace lockstep::ddp::hooks {
 
-// Each function makes a hook for one DistributedDataParallel; `group`, the one that was wrapped with, must outlive it.
-// Every rank must use the same hook. The arithmetic is that of torch.distributed.algorithms.ddp_comm_hooks, operation
-// by operation, so over the same backend the gradients are the same bits as with Python.
+// Each function creates a hook for one DistributedDataParallel. `group` must be the group with which it was wrapped,
+// and must outlive the hook. Every rank must use the same hook. The arithmetic equals that of
+// torch.distributed.algorithms.ddp_comm_hooks, operation by operation, so over the same backend the gradients have the
+// same bits as in Python.
 //
 //   ddp::CommunicationHook hook = ddp::hooks::Bf16Compress(group.get());
 //   ddp::CommunicationHook both = ddp::hooks::Fp16CompressWrapper(*ddp::hooks::PowerSgd(group.get(), {}));
 //
-// They work in place: the future's tensor is bucket.buffer. An error of the all-reduce is the future's error.
+// The hooks work in place: the future's tensor is bucket.buffer. An error of the all-reduce is the future's error.
 
-// What DDP does without a hook: the average. Divides by the number of ranks, then sums, so that sums in 16 bits do not
-// overflow.
+// Computes the average, as DDP does without a hook. Divides by the number of ranks before it sums, so that sums in 16
+// bits do not overflow.
 CommunicationHook AllReduce(comm::ProcessGroup* group);
 
-// The average in half precision: half the bytes of float. Casts, divides, sums, and casts back into the bucket.
-// Values above 65504 become infinite and those below 6e-8 zero, so gradients may need scaling. A bucket of complex
-// numbers is InvalidArgument.
+// Computes the average in half precision, with half the bytes of float. Casts, divides, sums, and casts back into the
+// bucket. Values above 65504 become infinite and values below 6e-8 become zero, so gradients may need scaling.
+// InvalidArgument: the bucket has complex numbers.
 CommunicationHook Fp16Compress(comm::ProcessGroup* group);
 
 // The same in bfloat16: float's range with 8 bits of precision.
 CommunicationHook Bf16Compress(comm::ProcessGroup* group);
 
-// Gives `hook` the bucket in half precision, and casts what it returns back: Fp16CompressWrapper(AllReduce(group)) is
+// Passes the bucket to `hook` in half precision and casts its result back. Fp16CompressWrapper(AllReduce(group)) equals
 // Fp16Compress(group).
 CommunicationHook Fp16CompressWrapper(CommunicationHook hook);
 
 // The same in bfloat16.
 CommunicationHook Bf16CompressWrapper(CommunicationHook hook);
 
-// Exchanges nothing: each rank keeps its own gradients, undivided, and the parameters drift apart. To measure what
-// communication costs, and to look at the gradients of one rank.
+// Sends nothing: each rank keeps its own gradients, undivided, and the parameters diverge. Use it to measure the cost
+// of communication, or to inspect the gradients of one rank.
 CommunicationHook Noop();
 
 }  // namespace lockstep::ddp::hooks

@@ -1,4 +1,4 @@
-// Averages parameters that ranks have trained apart.
+// Averages parameters that ranks have trained separately.
 
 #ifndef LOCKSTEP_DDP_HOOKS_PERIODIC_MODEL_AVERAGER_H_
 #define LOCKSTEP_DDP_HOOKS_PERIODIC_MODEL_AVERAGER_H_
@@ -15,15 +15,15 @@
 namespace lockstep::ddp::hooks {
 
 struct PeriodicModelAveragerOptions {
-  // Averages in every period-th step. With 1, DistributedDataParallel alone costs less.
+  // Averages in every period-th step. With 1, DistributedDataParallel alone is cheaper.
   int64_t period = 4;
 
-  // The first steps, in which parameters are the same on all ranks anyway.
+  // The number of first steps without averaging, during which parameters are equal on all ranks anyway.
   int64_t warmup_steps = 0;
 };
 
-// Makes parameters the same on all ranks of a group again, once every few steps; for post-local SGD (see
-// post_local_sgd.h, which has the training loop) and other local training.
+// Makes the parameters of a group's ranks equal again, once every few steps, for post-local SGD (see the training loop
+// in post_local_sgd.h) and other local training.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto averager, PeriodicModelAverager::Create(group.get(), {/*period=*/4}));
 //   for (...) {
@@ -35,16 +35,18 @@ struct PeriodicModelAveragerOptions {
 // `group` must outlive it. Not thread-safe. Movable.
 class PeriodicModelAverager {
  public:
-  // Not collective; every rank must give the same options. InvalidArgument: period below 1, warmup_steps negative.
+  // Not collective, but every rank must pass the same options. InvalidArgument: period is below 1, or warmup_steps is
+  // negative.
   static absl::StatusOr<PeriodicModelAverager> Create(comm::ProcessGroup* group,
                                                       const PeriodicModelAveragerOptions& options);
 
-  // Counts a step; in step warmup_steps (counted from 0) and every period-th after it, gives every rank the average of
-  // all ranks' `parameters`, in place: each is divided by the number of ranks, then summed, in one all-reduce for each
-  // dtype and device, through flat buffers of the parameters' size. Blocks until the other ranks do the same. The
-  // tensors must be the same list on every rank in every step; unlike PyTorch's, those without a gradient are averaged
-  // too, since another rank may have one. On an error the parameters are unspecified. InvalidArgument: a tensor is
-  // undefined or no floating-point or complex one. Otherwise the errors of an all-reduce.
+  // Counts a step. In step warmup_steps (counted from 0) and every period-th after it, sets `parameters` on every rank
+  // to the average over all ranks, in place. Each is divided by the number of ranks and then summed, with one
+  // all-reduce for each dtype and device, in flat buffers of the parameters' size. Blocks until the other ranks call
+  // it. The list of tensors must be the same on every rank in every step. Unlike in PyTorch, parameters without a
+  // gradient are averaged too, since another rank may have one. After an error the parameters are unspecified.
+  // InvalidArgument: a tensor is undefined, or neither floating-point nor complex. Other errors are those of an
+  // all-reduce.
   absl::Status AverageParameters(const std::vector<at::Tensor>& parameters);
 
  private:

@@ -1,4 +1,4 @@
-// Post-local SGD: all-reduces among all ranks first, later among a few only.
+// Post-local SGD: averages gradients over all ranks first, and later over a few ranks only.
 
 #ifndef LOCKSTEP_DDP_HOOKS_POST_LOCAL_SGD_H_
 #define LOCKSTEP_DDP_HOOKS_POST_LOCAL_SGD_H_
@@ -11,18 +11,18 @@
 
 namespace lockstep::ddp::hooks {
 
-// The names are those of torch.distributed's PostLocalSGDState.
+// Names are those of torch.distributed's PostLocalSGDState.
 struct PostLocalSgdOptions {
-  // The steps before it average over all ranks.
+  // The number of first steps that average over all ranks.
   int64_t start_local_sgd_iter = 100;
 
-  // Whether the later ones average over the sub-group; else each rank keeps its own gradients.
+  // Whether later steps average over the sub-group. Otherwise each rank keeps its own gradients.
   bool post_local_gradient_allreduce = true;
 };
 
-// A hook that averages gradients over `group` for the first steps and over `subgroup`, such as the ranks of a host,
-// afterwards, when the parameters of different sub-groups go their own ways until a PeriodicModelAverager brings them
-// together: T. Lin, S. U. Stich, K. K. Patel, M. Jaggi, "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020,
+// Creates a hook that averages gradients over `group` in the first steps, and over `subgroup`, such as the ranks of a
+// host, afterwards. From then on the parameters of different sub-groups diverge until a PeriodicModelAverager averages
+// them. T. Lin, S. U. Stich, K. K. Patel, M. Jaggi, "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020,
 // https://arxiv.org/abs/1808.07217.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto host, group->NewGroupByHost());
@@ -34,13 +34,13 @@ struct PostLocalSgdOptions {
 //   optimizer.step();
 //   LOCKSTEP_RETURN_IF_ERROR(averager.AverageParameters(ddp.parameters()));   // on every rank, after every step
 //
-// The averager's warm-up must be as long as the hook's. DDP's own broadcasts of buffers go on among all ranks. An
-// optimizer's state, such as momentum, is not averaged. A checkpoint has the parameters of the rank that writes it:
-// save after a step that averaged.
+// The averager's warm-up must be as long as the hook's. DDP still broadcasts buffers among all ranks. An optimizer's
+// state, such as momentum, is not averaged. A checkpoint contains the parameters of the rank that writes it, so save
+// after a step that averaged.
 //
-// Both groups must outlive the hook. Every rank of `group` must create one, with the same options and a sub-group that
-// it belongs to; nothing is exchanged. InvalidArgument: start_local_sgd_iter is negative, or `subgroup` is null though
-// post_local_gradient_allreduce is set.
+// Both groups must outlive the hook. Every rank of `group` must create a hook, with the same options and a sub-group to
+// which the rank belongs. Creating it sends nothing. InvalidArgument: start_local_sgd_iter is negative, or `subgroup`
+// is null and post_local_gradient_allreduce is set.
 absl::StatusOr<CommunicationHook> PostLocalSgd(comm::ProcessGroup* group, comm::ProcessGroup* subgroup,
                                                const PostLocalSgdOptions& options);
 

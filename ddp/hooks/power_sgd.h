@@ -1,4 +1,4 @@
-// PowerSGD: gradients as products of two thin matrices.
+// PowerSGD: all-reduces gradients as products of two thin matrices.
 
 #ifndef LOCKSTEP_DDP_HOOKS_POWER_SGD_H_
 #define LOCKSTEP_DDP_HOOKS_POWER_SGD_H_
@@ -12,50 +12,52 @@
 
 namespace lockstep::ddp::hooks {
 
-// What compression saved since training began. Counts one rank's gradients, in compressed steps only.
+// The savings of compression since training began. Counts the gradients of one rank, in compressed steps only.
 struct CompressionStatistics {
   int64_t elements_before = 0;  // of the gradients
-  int64_t elements_after = 0;   // of what was all-reduced in their place
+  int64_t elements_after = 0;   // all-reduced in place of the gradients
   int64_t bytes_before = 0;
   int64_t bytes_after = 0;
 
-  // How many times fewer elements; 0 before the first compressed step.
+  // How many times fewer elements are exchanged; 0 before the first compressed step.
   double rate() const { return elements_after == 0 ? 0 : static_cast<double>(elements_before) / elements_after; }
 };
 
-// The names and defaults are those of torch.distributed's PowerSGDState.
+// Names and defaults are those of torch.distributed's PowerSGDState.
 struct PowerSgdOptions {
-  // The most columns that a gradient's two factors have: 1 to 4 is usual. More is more exact, more bytes and more time.
+  // The maximum number of columns of a gradient's two factors, usually 1 to 4. A larger number is more exact, but takes
+  // more bytes and time.
   int64_t matrix_approximation_rank = 1;
 
-  // The steps before it are plain all-reduces: early gradients change too fast to be approximated. A tenth of all steps
-  // is a start. 0: compress from the first step on.
+  // The number of first steps with plain all-reduces, since early gradients change too fast to be approximated. A tenth
+  // of all steps is a good start. 0: compress from the first step on.
   int64_t start_power_sgd_iter = 1000;
 
-  // A gradient of n rows and m columns is compressed if that makes it more than this many times smaller:
-  // (n + m) * rank * min_compression_rate < n * m. Not for BatchedPowerSgd, which compresses everything.
+  // A gradient of n rows and m columns is compressed only if this makes it more than this many times smaller: (n + m) *
+  // rank * min_compression_rate < n * m. Ignored by BatchedPowerSgd, which compresses everything.
   double min_compression_rate = 2;
 
-  // Add what a step's approximation lost to the next step's gradients. Without it PowerSGD is biased. Costs memory of
-  // the gradients' size.
+  // Adds the error of a step's approximation to the next step's gradients. Without it PowerSGD is biased. Takes as much
+  // memory as the gradients.
   bool use_error_feedback = true;
 
-  // Begin with the factors of the step before, not with random ones.
+  // Starts from the factors of the previous step instead of random ones.
   bool warm_start = true;
 
-  // Added to the norm of each column where it is divided by it. 0 is the most exact, and safe: columns of zeros stay.
+  // Added to the norm of each column before dividing by it. 0 is the most exact, and is safe: columns of zeros stay
+  // zero.
   double orthogonalization_epsilon = 0;
 
-  // Of the random factors to begin with; they are those that PyTorch draws. Must be the same on every rank.
+  // Seed of the initial random factors, which equal those that PyTorch draws. Must be the same on every rank.
   uint32_t random_seed = 0;
 
-  // Counted here if set. Read it between steps only.
+  // If set, compression is counted here. Read it between steps only.
   std::shared_ptr<CompressionStatistics> statistics;
 };
 
-// A hook that approximates each gradient by P Q^T with one step of subspace iteration, and all-reduces the thin P and Q
-// instead: T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-// Optimization", NeurIPS 2019, https://arxiv.org/abs/1905.13727.
+// Creates a hook that approximates each gradient by P Q^T with one step of subspace iteration, and all-reduces the thin
+// P and Q instead. T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
+// Distributed Optimization", NeurIPS 2019, https://arxiv.org/abs/1905.13727.
 //
 //   ddp::hooks::PowerSgdOptions options;
 //   options.start_power_sgd_iter = 500;
@@ -64,24 +66,25 @@ struct PowerSgdOptions {
 //   ...
 //   LOG(INFO) << options.statistics->rate() << " times fewer elements";
 //
-// A gradient of shape [n, a, b, ...] counts as a matrix of n rows and a * b * ... columns. Those not worth compressing,
-// such as biases, are all-reduced as they are. Every rank gets the same bits. An average over the ranks that has no
-// more than matrix_approximation_rank linearly independent rows is reproduced up to rounding.
+// A gradient of shape [n, a, b, ...] is a matrix of n rows and a * b * ... columns. Gradients not worth compressing,
+// such as those of biases, are all-reduced uncompressed. Every rank gets the same bits. If the average over the ranks
+// has at most matrix_approximation_rank linearly independent rows, the result equals it up to rounding.
 //
-// Errors and warm starts are kept for each parameter, by its name, so they survive DDP's laying out its buckets anew;
-// those of a parameter whose shape, dtype or device has changed are dropped. A gradient of zeros (an unused parameter)
-// is harmless; one that is not finite spoils its own step only. One hook serves one DistributedDataParallel; copies
-// share their state. Its collectives: one for each bucket in the thread that runs backward, and one where the future is
-// waited for; so the order is the same on all ranks, but Python ranks, which have three, cannot take part.
+// Errors and warm starts are kept by parameter name, so they survive a new layout of DDP's buckets. If a parameter's
+// shape, dtype or device changes, they are dropped. A gradient of zeros (an unused parameter) is handled. A gradient
+// that is not finite affects only its own step. One hook serves one DistributedDataParallel, and copies share their
+// state. For each bucket it makes one collective on the thread that runs backward, and one when the future is waited
+// for, so the order is the same on all ranks. Python ranks make three and cannot be in the group.
 //
-// `group`, the one that was wrapped with, must outlive the hook. Creating it is not collective; every rank must create
-// it with the same options. InvalidArgument: matrix_approximation_rank below 1, start_power_sgd_iter negative,
-// min_compression_rate not a positive number, orthogonalization_epsilon negative or no number.
+// `group` must be the group with which the module was wrapped, and must outlive the hook. Creating the hook is not
+// collective, but every rank must create it with the same options. InvalidArgument: matrix_approximation_rank is below
+// 1, start_power_sgd_iter is negative, min_compression_rate is not a positive number, or orthogonalization_epsilon is
+// negative or NaN.
 absl::StatusOr<CommunicationHook> PowerSgd(comm::ProcessGroup* group, const PowerSgdOptions& options);
 
-// The same with each bucket as one matrix: its gradients in a row, filled up with zeros to a square. Fewer and larger
-// operations, so faster on a GPU, but a worse approximation: rows of different parameters have nothing in common. With
-// another layout of the buckets the warm starts begin anew; the errors are kept.
+// Like PowerSgd(), with each bucket as one matrix: its gradients in a row, padded with zeros to a square. It needs
+// fewer and larger operations, so it is faster on a GPU. The approximation is worse, since rows of different parameters
+// are unrelated. If the layout of the buckets changes, warm starts are reset and errors are kept.
 absl::StatusOr<CommunicationHook> BatchedPowerSgd(comm::ProcessGroup* group, const PowerSgdOptions& options);
 
 }  // namespace lockstep::ddp::hooks

@@ -1,4 +1,4 @@
-// Buckets for tests of communication hooks, as DDP's reducer makes them.
+// Buckets for tests of communication hooks, like those of DDP's reducer.
 
 #ifndef LOCKSTEP_DDP_HOOKS_TEST_BUCKET_H_
 #define LOCKSTEP_DDP_HOOKS_TEST_BUCKET_H_
@@ -14,7 +14,7 @@
 
 namespace lockstep::ddp::hooks {
 
-// The only bucket of a step, with copies of `gradients` one after another; the i-th belongs to parameter "p<i>" unless
+// The only bucket of a step, with concatenated copies of `gradients`. The i-th belongs to parameter "p<i>" unless
 // `names` says otherwise.
 inline GradBucket MakeBucket(const std::vector<at::Tensor>& gradients, std::vector<std::string> names = {}) {
   GradBucket bucket;
@@ -32,7 +32,7 @@ inline GradBucket MakeBucket(const std::vector<at::Tensor>& gradients, std::vect
   return bucket;
 }
 
-// What the gradients of `bucket` become; throws StatusError.
+// Returns the reduced gradients of `bucket`. Throws StatusError.
 inline at::Tensor Reduce(const CommunicationHook& hook, GradBucket& bucket) {
   absl::StatusOr<at::Tensor> reduced = hook(bucket).Wait();
   ThrowIfError(reduced.status());
@@ -41,7 +41,7 @@ inline at::Tensor Reduce(const CommunicationHook& hook, GradBucket& bucket) {
 
 inline at::Tensor Reduce(const CommunicationHook& hook, GradBucket&& bucket) { return Reduce(hook, bucket); }
 
-// Numbers that depend on the rank and the step only.
+// Numbers that depend only on the rank and the step.
 inline at::Tensor RandomGradient(at::IntArrayRef shape, int rank, int step, at::ScalarType dtype = at::kFloat) {
   return at::randn(shape, at::detail::createCPUGenerator(1000 * step + rank + 1), dtype);
 }

@@ -1,3 +1,5 @@
+// Several tensors as one flat buffer.
+
 #ifndef LOCKSTEP_DDP_INTERNAL_FLAT_H_
 #define LOCKSTEP_DDP_INTERNAL_FLAT_H_
 
@@ -5,14 +7,21 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
+#include "lockstep/comm/process_group.h"
+
 namespace lockstep::ddp::internal {
 
-// The numbers of the tensors, which are of one dtype and device, one tensor after the other in one dimension. A copy,
-// outside the autograd graph.
+// Copies the elements of `tensors`, one tensor after the other, into a new one-dimensional tensor outside the autograd
+// graph. The tensors must have one dtype and device.
 at::Tensor Flatten(const std::vector<at::Tensor>& tensors);
 
 // The reverse: copies to each tensor its part of `flat`.
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
+
+// Overwrites the tensors of every rank with those of rank `root`. They travel in flat buffers of one dtype and device
+// and of up to 250 MiB each. PyTorch issues the same broadcasts in the same order. All ranks must call it.
+absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
 }  // namespace lockstep::ddp::internal
 

@@ -1,25 +1,51 @@
+// Finds gradients that hold a NaN or an infinity, and the rank that they come from.
+
 #ifndef LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
 #define LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
+
+#include <ATen/core/Tensor.h>
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/ddp/statistics.h"
+#include "lockstep/ddp/internal/gradient_buckets.h"
+#include "lockstep/ddp/internal/step_recorder.h"
+#include "lockstep/ddp/options.h"
 
 namespace lockstep::ddp::internal {
 
-// Whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose gradient was
-// not on this rank. Through the group's store: every rank must call it, which all do since they see the same averages.
-// Where Python ranks are in the group only this rank's own part is known.
-absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
-                                                              const std::vector<std::string>& in_sum,
-                                                              const std::vector<std::string>& mine);
+// Looks at this rank's gradients before they are reduced, and at the averages after. Does nothing unless looks().
+class NonFiniteCheck {
+ public:
+  // All pointers are borrowed.
+  NonFiniteCheck(NonFinite reaction, comm::ProcessGroup* group, const std::vector<ReducedParameter>* parameters,
+                 GradientBuckets* buckets, StepRecorder* recorder);
 
-// DataLoss: "the gradient of fc.weight is not finite on rank 1; ...".
-absl::Status NonFiniteError(const std::vector<NonFiniteGradient>& found);
+  bool looks() const { return reaction_ != NonFinite::kIgnore; }
+
+  // To be called for each bucket before it is reduced.
+  void LookAtOwn(int bucket);
+
+  // To be called on all ranks with the results of the buckets from `first` on. All ranks have the same results, so all
+  // find the same. Only if a result is not finite do they ask each other whose gradient caused it. Records that, and
+  // returns DataLoss for NonFinite::kThrow.
+  absl::Status LookAtResults(int first, const std::vector<at::Tensor>& results);
+
+  // The backward is over: forgets this rank's gradients.
+  void End() { own_.clear(); }
+
+ private:
+  std::vector<std::string> Names(const std::vector<int>& parameters) const;
+
+  const NonFinite reaction_;
+  comm::ProcessGroup& group_;
+  const std::vector<ReducedParameter>& parameters_;
+  GradientBuckets& buckets_;
+  StepRecorder& recorder_;
+  std::vector<int> own_;  // parameters whose own gradient is not finite
+};
 
 }  // namespace lockstep::ddp::internal
 

@@ -1,43 +1,49 @@
-// Hooks, layouts and what comes before a forward. Backward is in reducer_backward.cc, reducer_gradients.cc and
-// reducer_finish.cc.
-
 #include "lockstep/ddp/internal/reducer.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <malloc.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/comm/store_call.h"
-#include "lockstep/ddp/internal/bucket.h"
-#include "lockstep/ddp/internal/buckets.h"
+#include "lockstep/ddp/internal/capture_check.h"
+#include "lockstep/ddp/internal/layout_agreement.h"
+#include "lockstep/ddp/internal/slot_requests.h"
 #include "lockstep/ddp/internal/stream_capture.h"
+#include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp::internal {
 namespace {
 
-// The items of `order` that are reduced in buckets, with the parameter of each.
-std::vector<BucketItem> Items(const std::vector<ReducedParameter>& parameters, const std::vector<int>& order) {
-  std::vector<BucketItem> items;
-  for (const int i : order) {
-    const at::Tensor& tensor = parameters[i].tensor;
-    items.push_back(
-        {static_cast<int64_t>(tensor.nbytes()), tensor.scalar_type(), tensor.device(), parameters[i].sparse});
-  }
-  return items;
+std::vector<std::string> Names(const std::vector<ReducedParameter>& parameters) {
+  std::vector<std::string> names;
+  for (const ReducedParameter& parameter : parameters) names.push_back(parameter.name);
+  return names;
 }
 
-// Whose times a step's are: of one GPU, if the parameters are all there, since times of two cannot be compared.
+std::vector<at::Tensor> Tensors(const std::vector<ReducedParameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const ReducedParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+BucketPlan MakePlan(const std::vector<ReducedParameter>& parameters, const ReducerOptions& options) {
+  std::vector<PlannedParameter> planned;
+  for (const ReducedParameter& p : parameters) {
+    const BucketItem item{static_cast<int64_t>(p.tensor.nbytes()), p.tensor.scalar_type(), p.tensor.device(), p.sparse};
+    planned.push_back({p.name, item, p.delayed});
+  }
+  return BucketPlan(std::move(planned), {options.first_limits, options.limits},
+                    /*may_change=*/options.static_graph || !options.find_unused_parameters);
+}
+
+// The device whose clock times the steps: the GPU that has all parameters. Times of two GPUs cannot be compared.
 absl::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& parameters) {
   const c10::Device device = parameters.front().tensor.device();
   const bool on_one = std::all_of(parameters.begin(), parameters.end(), [device](const ReducedParameter& parameter) {
@@ -46,296 +52,323 @@ absl::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& par
   return on_one && device.is_cuda() ? absl::make_optional(device) : absl::nullopt;
 }
 
-// How long an error waits for the word of the rank that it may come of.
-constexpr absl::Duration kWordPatience = absl::Seconds(1);
+UsedParameters MakeUsed(const std::vector<ReducedParameter>& parameters, const ReducerOptions& options) {
+  if (!options.find_unused_parameters && !options.static_graph) return UsedParameters();
+  return UsedParameters(static_cast<int>(parameters.size()), parameters.front().tensor.device(),
+                        /*each_step=*/!options.static_graph);
+}
 
-// Where something else was born so often, the graph is not the same in every backward.
-constexpr int kMisbirths = 3;
-
-std::vector<std::vector<int>> Assign(const std::vector<ReducedParameter>& parameters, const std::vector<int>& order,
-                                     const std::vector<int64_t>& limits, BucketOrder bucket_order) {
-  auto layout = AssignBuckets(Items(parameters, order), limits, bucket_order);
-  for (std::vector<int>& bucket : layout) {
-    for (int& position : bucket) position = order[position];
-  }
-  return layout;
+GradientBucketsOptions BucketsOptions(const std::vector<ReducedParameter>& parameters, comm::ProcessGroup* group,
+                                      const ReducerOptions& options) {
+  GradientBucketsOptions result;
+  result.rank = group->rank();
+  result.reduce_dtype = options.reduce_dtype;
+  result.gradient_as_bucket_view = options.gradient_as_bucket_view;
+  result.request_slots = GradientAllocatorInstalled() && parameters.front().tensor.is_cpu() && !options.reduce_dtype;
+  result.allocate = [group](int64_t numel, at::ScalarType dtype) { return group->AllocateShared({numel}, dtype); };
+  return result;
 }
 
 }  // namespace
 
 class Reducer::Hook : public torch::autograd::FunctionPostHook {
  public:
-  Hook(Reducer* reducer, int index) : reducer_(reducer), index_(index) {}
+  Hook(Reducer* reducer, int parameter) : reducer_(reducer), parameter_(parameter) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override {
-    reducer_->OnGradient(index_, inputs.empty() ? at::Tensor() : inputs.front());
+    reducer_->OnGradient(parameter_, inputs.empty() ? at::Tensor() : inputs.front());
     return outputs;
   }
 
  private:
-  Reducer* const reducer_;  // whose destructor removes this hook
-  const int index_;
+  Reducer* const reducer_;  // its destructor removes this hook
+  const int parameter_;
 };
 
 Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* group, ReducerOptions options)
     : parameters_(std::move(parameters)),
       group_(group),
       options_(std::move(options)),
-      word_key_(group->NextKey("ddp_no_gradient")),
       recorder_(group->rank(), TimedDevice(parameters_)),
-      states_(parameters_.size()) {
-  if (NeedsSink()) used_.emplace(static_cast<int>(parameters_.size()), parameters_.front().tensor.device());
-  if (GradientAllocatorInstalled() && parameters_.front().tensor.is_cpu() && !options_.reduce_dtype)
-    births_ = std::make_shared<Births>();
-  InstallHooks();
-  BuildBuckets(FirstLayout());
+      plan_(MakePlan(parameters_, options_)),
+      used_(MakeUsed(parameters_, options_)),
+      buckets_(&parameters_, &used_, BucketsOptions(parameters_, group, options_)),
+      reductions_(group, &used_, &recorder_, options_.skip_all_reduce_unused_params),
+      non_finite_(options_.non_finite, group, &parameters_, &buckets_, &recorder_),
+      pass_(group->rank(), Names(parameters_)),
+      note_(group),
+      hooks_(Tensors(parameters_), [this](int parameter) { return std::make_unique<Hook>(this, parameter); }) {
+  if (options_.static_graph) graph_.emplace(group->rank(), Names(parameters_));
+  BuildBuckets();
 }
 
-Reducer::~Reducer() { RemoveHooks(); }
-
-void Reducer::InstallHooks() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters_[i].tensor));
-    hooks_.push_back(accumulators_.back()->add_post_hook(std::make_unique<Hook>(this, static_cast<int>(i))));
-  }
-}
-
-void Reducer::RemoveHooks() {
-  for (size_t i = 0; i < hooks_.size(); ++i) accumulators_[i]->del_post_hook(hooks_[i]);
-  hooks_.clear();
-  accumulators_.clear();
-}
-
-void Reducer::ReinstallHooks() {
-  RemoveHooks();
-  InstallHooks();
-  hooks_move_ = true;
-}
-
-std::vector<std::vector<int>> Reducer::FirstLayout() const {
-  std::vector<int> order;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].delayed) order.push_back(static_cast<int>(i));
-  }
-  auto layout = Assign(parameters_, order, options_.first_limits, BucketOrder::kFirstItem);
-  // Gradients become ready roughly from the last parameter to the first.
-  return {layout.rbegin(), layout.rend()};
-}
-
-void Reducer::BuildBuckets(const std::vector<std::vector<int>>& layout) {
-  const c10::NoGradGuard no_grad;
-  std::vector<int> delayed;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].delayed) delayed.push_back(static_cast<int>(i));
-  }
-  const std::vector<int> moved = MoveGradientsOut();  // so that the new buckets take the memory of the old
-  buckets_.clear();
-  for (State& state : states_) state.slot = Slot();
-  for (const std::vector<int>& indices : layout) buckets_.push_back(MakeBucket(indices));
-  ordered_ = buckets_.size();
-  if (!delayed.empty()) {
-    buckets_.push_back(MakeBucket(delayed));
-    buckets_.back().delayed = true;
-  }
-  MoveGradientsIn(moved);
-  std::vector<BucketStatistics> statistics;
-  for (Bucket& bucket : buckets_) {
-    bucket.for_hook.is_last = bucket.index + 1 == static_cast<int>(buckets_.size());
-    BucketStatistics figures;
-    figures.index = bucket.index;
-    figures.bytes = bucket.sparse ? 0 : static_cast<int64_t>(bucket.buffer.nbytes());
-    figures.parameters = std::make_shared<const std::vector<std::string>>(bucket.for_hook.names);
-    statistics.push_back(std::move(figures));
-  }
-  recorder_.SetBuckets(std::move(statistics));
-  ++layout_;
-}
-
-Reducer::Bucket Reducer::MakeBucket(const std::vector<int>& indices) {
-  Bucket bucket;
-  bucket.index = static_cast<int>(buckets_.size());
-  bucket.parameters = indices;
-  bucket.pending = static_cast<int>(indices.size());
-  const ReducedParameter& first = parameters_[indices.front()];
-  bucket.sparse = first.sparse;
-  for (const int i : indices) {
-    states_[i].bucket = bucket.index;
-    states_[i].dtype = parameters_[i].tensor.scalar_type();
-    bucket.for_hook.parameters.push_back(parameters_[i].tensor);
-    bucket.for_hook.names.push_back(parameters_[i].name);
-  }
-  if (!bucket.sparse) AllocateSlots(bucket);
-  bucket.for_hook.index = bucket.index;
-  bucket.for_hook.layout = layout_;
-  return bucket;
-}
-
-void Reducer::AllocateSlots(Bucket& bucket) {
-  const at::Tensor& first = parameters_[bucket.parameters.front()].tensor;
-  int64_t numel = 0;
-  for (const int i : bucket.parameters) numel += parameters_[i].tensor.numel();
-  const at::ScalarType dtype = options_.reduce_dtype.value_or(first.scalar_type());
-  if (first.is_cpu()) {
-    auto shared = group_->AllocateShared({numel}, dtype);
-    ThrowIfError(shared.status());
-    bucket.buffer = *std::move(shared);
-  } else {
-    bucket.buffer = at::empty({numel}, first.options().dtype(dtype).requires_grad(false));
-  }
-  bucket.multiplied_in_sum =
-      first.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && group_->size() > 1 && group_->SharesMemory();
-  bucket.for_hook.buffer = bucket.buffer;
-  bucket.for_hook.gradients.clear();
-  int64_t offset = 0;
-  for (const int i : bucket.parameters) {
-    const at::Tensor& parameter = parameters_[i].tensor;
-    states_[i].slot = Slot(bucket.buffer, offset, parameter);
-    const at::Tensor& place = states_[i].slot.tensor();
-    bucket.for_hook.gradients.push_back(bucket.buffer.as_strided(place.sizes(), place.strides(), offset));
-    offset += parameter.numel();
-    states_[i].birthplace.reset();
-    if (!births_ || states_[i].misbirths > kMisbirths || parameter.nbytes() < Births::kLeastBytes) continue;
-    states_[i].birthplace = std::make_shared<Birthplace>();
-    states_[i].birthplace->data = states_[i].slot.tensor().data_ptr();
-    states_[i].birthplace->bytes = parameter.nbytes();
-    states_[i].birthplace->buffer = bucket.buffer;
-  }
-}
-
-std::vector<std::vector<int>> Reducer::BucketLayout() const {
-  std::vector<std::vector<int>> layout;
-  for (const Bucket& bucket : buckets_) layout.push_back(bucket.parameters);
-  return layout;
-}
-
-std::vector<std::vector<int>> Reducer::LayoutOfReadyOrder() const {
-  std::vector<int> order;
-  for (const int i : ready_order_) {
-    if (!parameters_[i].delayed) order.push_back(i);
-  }
-  return Assign(parameters_, order, options_.limits, BucketOrder::kFilled);
-}
-
-std::vector<std::vector<int>> Reducer::NextLayout() const {
-  if (MayRebuild()) return LayoutOfReadyOrder();
-  std::vector<std::vector<int>> layout = BucketLayout();
-  layout.resize(ordered_);
-  return layout;
-}
-
-void Reducer::RestoreLayout(const std::vector<std::vector<int>>& layout) {
-  BuildBuckets(layout);
-  ready_order_.clear();
-  rebuilt_ = true;
-}
-
-void Reducer::SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
+// Before a forward.
 
 void Reducer::PrepareForward(bool sync) {
-  if (in_backward_) AbandonBackward();
-  ThrowIfError(std::exchange(last_backward_, absl::OkStatus()));
+  if (in_backward()) AbandonBackward();
+  ThrowIfError(pass_.TakeError());
   ThrowIfError(group_->failure());
-  CheckHooks();
+  if (const int replaced = hooks_.Replaced(); replaced >= 0) {
+    ThrowIfError(
+        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[replaced].name,
+                                                   " is no longer the one that was wrapped, so its gradient would not "
+                                                   "be averaged: call module->to(...) before ddp::Wrap")));
+  }
   sync_ = sync;
   LookForCapture();
 }
 
-// A CUDA graph repeats what the device does, so the host may read nothing of it, and nothing may differ next time.
 void Reducer::LookForCapture() {
   captured_ = StreamIsCaptured(parameters_.front().tensor.device());
   recorder_.SetCaptured(captured_);
   if (!captured_) return;
-  const std::string why_not = WhyNotCaptured();
-  if (why_not.empty()) return;
-  ThrowIfError(absl::FailedPreconditionError(
-      absl::StrCat("rank ", group_->rank(), ": a CUDA graph cannot hold this step: ", why_not)));
-}
-
-std::string Reducer::WhyNotCaptured() const {
-  if (MayRebuild()) return "the second forward lays the buckets out anew; run two steps before the capture";
-  if (!sync_) return "";
-  if (DynamicUnused()) return "with Options::find_unused_parameters the host learns in each step which are used";
-  if (options_.non_finite != NonFinite::kIgnore) return "with Options::non_finite the host reads the gradients";
-  for (const ReducedParameter& parameter : parameters_) {
-    if (parameter.sparse)
-      return absl::StrCat("the gradient of parameter ", parameter.name, " is sparse, and the host counts its rows");
-  }
-  return "";
-}
-
-// Leaves word of what this rank's backward lacked, for the others to find should this rank go away over it.
-void Reducer::LeaveWord() {
-  if (!group_->OnlyLockstepRanks()) return;
-  const auto leave = [key = word_key_, word = std::string(last_backward_.message())](c10d::Store& store) {
-    store.set(key, word);
-    return absl::OkStatus();
-  };
-  last_backward_.Update(comm::CallStore(*group_, absl::Now() + group_->timeout(), leave));
-}
-
-absl::Status Reducer::Explained(const absl::Status& status) const {
-  if (!group_->OnlyLockstepRanks()) return status;
-  // After a timeout the store may be that of a stopped rank, which would not answer: it is not worth the wait. Where
-  // the store is gone, with the rank that served it, `status` has to do.
-  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
-  const auto word = std::make_shared<std::string>();
-  const auto read = [key = word_key_, word](c10d::Store& store) {
-    if (store.check({key})) *word = store.get_to_str(key);
-    return absl::OkStatus();
-  };
-  if (!comm::CallStore(*group_, absl::Now() + kWordPatience, read).ok() || word->empty()) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), "; before that, ", *word));
-}
-
-void Reducer::CheckHooks() const {
-  if (hooks_move_) return;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i].tensor) == accumulators_[i]) continue;
-    ThrowIfError(
-        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[i].name,
-                                                   " is no longer the one that was wrapped, so its gradient would not "
-                                                   "be averaged: call module->to(...) before ddp::Wrap")));
-  }
+  const auto sparse = std::find_if(parameters_.begin(), parameters_.end(), [](const auto& p) { return p.sparse; });
+  CapturedStep step;
+  step.layout_may_change = plan_.may_change();
+  step.averaged = sync_;
+  step.finds_unused = FindsUnused();
+  step.looks_for_non_finite = non_finite_.looks();
+  if (sparse != parameters_.end()) step.sparse_parameter = sparse->name;
+  ThrowIfError(CheckCapture(group_->rank(), step));
 }
 
 void Reducer::RebuildIfDue() {
-  if (!MayRebuild() || ready_order_.empty()) return;
-  const auto layout = AgreeOnLayout(LayoutOfReadyOrder());
-  std::vector<std::vector<int>> present = BucketLayout();
-  present.resize(ordered_);
-  if (layout != present) BuildBuckets(layout);
-  // The first backward's gradients, which buckets have replaced, and those that moved: malloc would keep their memory,
-  // as much as all buckets have, beside what forward is about to ask for.
+  if (!plan_.ChangeIsDue()) return;
+  auto layout = LayoutOfRank0(*group_, plan_.Next(), parameters_.front().tensor.device());
+  ThrowIfError(layout.status());
+  if (plan_.Adopt(*std::move(layout))) BuildBuckets();
+  // Buckets have replaced the first backward's gradients, and some gradients moved. malloc would keep their memory, as
+  // much as all buckets have, in addition to what forward is about to allocate.
   malloc_trim(0);
-  rebuilt_ = true;
 }
 
-// Rank 0's layout. Two broadcasts, as PyTorch's: the parameters in bucket order with the number of buckets, then the
-// buckets' sizes.
-std::vector<std::vector<int>> Reducer::AgreeOnLayout(const std::vector<std::vector<int>>& mine) {
-  std::vector<int> flat, sizes;
-  for (const std::vector<int>& bucket : mine) {
-    flat.insert(flat.end(), bucket.begin(), bucket.end());
-    sizes.push_back(static_cast<int>(bucket.size()));
+void Reducer::RestoreLayout(const Layout& layout) {
+  plan_.Adopt(layout);
+  BuildBuckets();
+}
+
+void Reducer::BuildBuckets() {
+  buckets_.Build(plan_.layout());
+  reductions_.SetBuckets(buckets_);
+  pass_.SetBuckets(plan_.layout(), plan_.ordered());
+  std::vector<BucketStatistics> statistics;
+  for (int i = 0; i < buckets_.size(); ++i) {
+    BucketStatistics figures;
+    figures.index = i;
+    figures.bytes = buckets_[i].sparse ? 0 : static_cast<int64_t>(buckets_[i].buffer.nbytes());
+    figures.parameters = std::make_shared<const std::vector<std::string>>(buckets_[i].for_hook.names);
+    statistics.push_back(std::move(figures));
   }
-  flat.push_back(static_cast<int>(mine.size()));
-  const auto from_rank_0 = [&](const std::vector<int>& values) {
-    const at::Tensor tensor = at::tensor(values, at::kInt).to(parameters_.front().tensor.device());
-    ThrowIfError(group_->Broadcast(tensor, /*root=*/0));
-    const at::Tensor host = tensor.cpu();
-    return std::vector<int>(host.data_ptr<int>(), host.data_ptr<int>() + host.numel());
-  };
-  flat = from_rank_0(flat);
-  sizes.resize(flat.back());
-  sizes = from_rank_0(sizes);
-  std::vector<std::vector<int>> layout;
-  auto next = flat.begin();
-  for (const int size : sizes) {
-    layout.emplace_back(next, next + size);
-    next += size;
+  recorder_.SetBuckets(std::move(statistics));
+}
+
+// A gradient's way, from autograd's hook to the all_reduce of its bucket.
+
+void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
+  // It may arrive undefined, from an output that the loss does not depend on.
+  if (parameters_[parameter].tensor.grad().defined()) used_.Mark(parameter);
+  if (!sync_) {
+    CallEndCallbackLater();
+    return;
   }
-  return layout;
+  BeginBackward();
+  recorder_.GradientReady();
+  if (graph_) {
+    const absl::StatusOr<bool> complete = graph_->Arrive(parameter);
+    ThrowIfError(complete.status());
+    if (!*complete) return;
+  }
+  DeliverFinished();
+  Take(parameter, arriving);
+  plan_.NoteReady(parameter);
+  StartFull(arriving);
+  if (parameter == options_.delay_until) StartDelayed(arriving);
+}
+
+void Reducer::CallEndCallbackLater() {
+  if (!on_end_ || std::exchange(end_is_queued_, true)) return;
+  CallAtEndOfBackward([this] {
+    end_is_queued_ = false;
+    on_end_();
+  });
+}
+
+void Reducer::BeginBackward() {
+  if (in_backward() || !sync_) return;
+  LookForCapture();
+  pass_.Begin();
+  if (graph_) graph_->BeginBackward();
+  CallAtEndOfBackward([this] { FinishBackward(); });
+  buckets_.BeginBackward();
+  if (NeedsSink() && !LearnsGraph()) TakeUnused();
+}
+
+// Parameters that this backward will not reach are ready at once.
+void Reducer::TakeUnused() {
+  const std::vector<int> unused = graph_ ? graph_->Unused() : hooks_.NotInBackward();
+  if (FindsUnused() && options_.skip_all_reduce_unused_params) {
+    used_.MarkAllBut(unused);
+    used_.StartExchange(*group_);
+    ThrowIfError(Explained(used_.WaitForAll()));
+  }
+  for (const int i : unused) {
+    if (!pass_.ready(i)) Take(i, /*arriving=*/at::Tensor());
+  }
+}
+
+// Buckets whose all_reduce is over while backward goes on. It runs before the gradient that has just arrived can fill
+// a bucket, as autograd still refers to that gradient.
+void Reducer::DeliverFinished() {
+  // Only at the end is known which parameters any rank used, and whether all is finite. In a CUDA graph nothing is.
+  if (NeedsSink() || captured_ || non_finite_.looks()) return;
+  while (pass_.next_delivery() < pass_.next_start()) {
+    const int bucket = pass_.next_delivery();
+    if (!reductions_.Done(bucket)) return;
+    const absl::StatusOr<at::Tensor> result = reductions_.Wait(buckets_[bucket]);
+    ThrowIfError(Explained(result.status()));
+    Deliver(bucket, *result);
+  }
+}
+
+void Reducer::Take(int parameter, const at::Tensor& arriving) {
+  ThrowIfError(pass_.MarkReady(parameter));
+  const int bucket = pass_.bucket_of(parameter);
+  buckets_.Fill(parameter, arriving, reductions_.DivisorOnFill(buckets_[bucket]));
+  if (pass_.full(bucket)) recorder_.BucketReady(bucket);
+}
+
+void Reducer::StartFull(const at::Tensor& arriving) {
+  while (pass_.NextToStart() != BackwardPass::kNone) Start(pass_.NextToStart(), arriving);
+}
+
+void Reducer::StartDelayed(const at::Tensor& arriving) {
+  const int bucket = pass_.DelayedToStart();
+  if (bucket == BackwardPass::kNone) return;
+  for (const int i : buckets_[bucket].parameters) {
+    if (pass_.ready(i)) continue;
+    pass_.Fail(pass_.NotBefore(i, options_.delay_until));
+    Take(i, /*arriving=*/at::Tensor());
+  }
+  Start(bucket, arriving);
+}
+
+void Reducer::Start(int bucket, const at::Tensor& arriving) {
+  non_finite_.LookAtOwn(bucket);
+  buckets_.ReplaceGradients(bucket, arriving);
+  reductions_.Start(buckets_[bucket]);
+  pass_.MarkStarted(bucket);
+}
+
+// The end of a backward.
+
+void Reducer::FinishBackward() {
+  if (!in_backward()) return;
+  if (LearnsGraph()) {
+    FinishLearning();
+    return;
+  }
+  if (!FindsUnused() && !pass_.NotReady().empty()) {
+    const absl::Status error = pass_.NoGradient();
+    pass_.TakeError().IgnoreError();  // of a delayed parameter: this one says more
+    pass_.Fail(error);
+    pass_.Fail(note_.Leave(std::string(error.message())));
+  }
+  if (graph_) {
+    for (const int i : graph_->Unused()) plan_.NoteReady(i);
+  }
+  CompleteBackward();
+}
+
+void Reducer::FinishLearning() {
+  // A rank that had no inputs when the others learned the graph (see ShadowBackward) learns its own part later.
+  const bool late = used_.final();
+  graph_->SetKnown();
+  if (!late) used_.StartExchange(*group_);
+  CompleteBackward();
+  used_.MakeFinal();
+  plan_.ForgetReadyOrder();
+  if (late) plan_.AssumeReadyOrder();
+}
+
+// Every rank reduces every bucket, also without all gradients: otherwise the other ranks would wait for it.
+void Reducer::CompleteBackward() {
+  const at::Tensor none;
+  for (const int i : pass_.NotReady()) Take(i, none);
+  StartFull(none);
+  StartDelayed(none);
+  if (FindsUnused() && !options_.skip_all_reduce_unused_params) used_.StartExchange(*group_);
+  const absl::Status reduced = WaitAndDeliver();
+  recorder_.EndBackward();
+  EndBackward(/*complete=*/!pass_.failed() && reduced.ok());
+  ThrowIfError(Explained(reduced));
+}
+
+// Of the buckets that have not been delivered. Waits for all of them even if one fails: the next step writes to them.
+absl::StatusOr<std::vector<at::Tensor>> Reducer::WaitForResults() {
+  absl::Status status;
+  std::vector<at::Tensor> results;
+  for (int i = pass_.next_delivery(); i < buckets_.size(); ++i) {
+    absl::StatusOr<at::Tensor> result = reductions_.Wait(buckets_[i]);
+    status.Update(result.status());
+    if (result.ok()) results.push_back(*std::move(result));
+  }
+  status.Update(used_.WaitForAll());
+  if (!status.ok()) return status;
+  return results;
+}
+
+absl::Status Reducer::WaitAndDeliver() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> results, WaitForResults());
+  LOCKSTEP_RETURN_IF_ERROR(non_finite_.LookAtResults(pass_.next_delivery(), results));
+  for (const at::Tensor& result : results) Deliver(pass_.next_delivery(), result);
+  return absl::OkStatus();
+}
+
+void Reducer::Deliver(int bucket, const at::Tensor& result) {
+  const c10::NoGradGuard no_grad;
+  pass_.MarkDelivered();
+  buckets_.Deliver(bucket, result);
+  if (on_bucket_) on_bucket_(buckets_[bucket].parameters);
+}
+
+// For a backward that threw. What has started is finished, so that the ranks stay in step if all of them threw at the
+// same place.
+void Reducer::AbandonBackward() {
+  pass_.Fail(reductions_.WaitForStarted(buckets_));
+  EndBackward(/*complete=*/false);
+}
+
+void Reducer::EndBackward(bool complete) {
+  reductions_.End();
+  buckets_.EndBackward();
+  pass_.End();
+  if (graph_) graph_->EndBackward();
+  if (!complete) plan_.ForgetReadyOrder();  // an order of some parameters only does not make a layout
+  used_.EndStep();
+  non_finite_.End();
+  end_is_queued_ = false;
+  if (on_end_) on_end_();
+}
+
+void Reducer::ShadowBackward() {
+  const c10::NoGradGuard no_grad;
+  const bool learns_graph = graph_ && !used_.final();
+  const bool used_first = learns_graph || (FindsUnused() && options_.skip_all_reduce_unused_params);
+  if (used_first) used_.StartExchange(*group_);
+  if (used_first && !learns_graph) ThrowIfError(used_.WaitForAll());
+  for (int i = 0; i < buckets_.size(); ++i) {
+    buckets_.FillWithZeros(i);
+    reductions_.Start(buckets_[i]);
+  }
+  if (FindsUnused() && !used_first) used_.StartExchange(*group_);
+  const absl::StatusOr<std::vector<at::Tensor>> results = WaitForResults();
+  absl::Status reduced = results.status();
+  if (reduced.ok()) reduced = non_finite_.LookAtResults(/*first=*/0, *results);
+  if (!learns_graph) plan_.AssumeReadyOrder();  // a backward in which others learn a static graph gives them no order
+  if (graph_) used_.MakeFinal();
+  EndBackward(/*complete=*/true);
+  ThrowIfError(Explained(reduced));
 }
 
 }  // namespace lockstep::ddp::internal

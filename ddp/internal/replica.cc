@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/ddp/internal/broadcast_coalesced.h"
+#include "lockstep/ddp/internal/autograd_hooks.h"
 #include "lockstep/ddp/internal/check_options.h"
-#include "lockstep/ddp/internal/restored_layout.h"
-#include "lockstep/ddp/internal/sink.h"
+#include "lockstep/ddp/internal/flat.h"
+#include "lockstep/ddp/internal/layout_agreement.h"
 
 namespace lockstep::ddp::internal {
 namespace {
@@ -122,7 +122,8 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
 
 BucketLayout Replica::NextBucketLayout() const {
   BucketLayout layout;
-  for (const std::vector<int>& bucket : reducer_->NextLayout()) {
+  if (!group_->OnlyLockstepRanks()) return layout;  // it could not be restored
+  for (const std::vector<int>& bucket : reducer_->plan().Next()) {
     layout.emplace_back();
     for (const int i : bucket) layout.back().push_back(trained_[i].name);
   }
@@ -131,13 +132,15 @@ BucketLayout Replica::NextBucketLayout() const {
 
 absl::Status Replica::RestoreBucketLayout(const BucketLayout& layout) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RestoreBucketLayout");
-  if (!group_->OnlyLockstepRanks())
+  if (!group_->OnlyLockstepRanks()) {
+    if (layout.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat(who, ": Python's ranks begin with one bucket, so others must too"));
+  }
   if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameLayout(*group_, layout), who));
   if (layout.empty()) return absl::OkStatus();
-  const auto numbers = NumbersOf(layout, reducer_->parameters());
+  const auto numbers = reducer_->plan().Numbers(layout);
   if (!numbers.ok()) return Annotate(numbers.status(), who);
   return TorchStatus(who, [&] { reducer_->RestoreLayout(*numbers); });
 }

@@ -22,15 +22,15 @@
 
 namespace lockstep::ddp::internal {
 
-// What Join asks of a replica's forward passes.
-// Of all replicas of a Join.
+// What all replicas of a Join share.
 struct JoinProgress {
-  int active = 0;        // how many ranks are not finished, as the first replica learns
-  absl::Status stopped;  // why all ranks stop, once they do
+  int active = 0;        // the number of ranks that are not finished, which the first replica counts
+  absl::Status stopped;  // the reason, once all ranks stop
 };
 
+// How a replica's forward passes behave under Join.
 struct JoinMode {
-  bool announce = false;  // that this rank is not finished: the first replica of a Join does
+  bool announce = false;  // tell the others that this rank is not finished: the first replica of a Join does
   std::shared_ptr<JoinProgress> progress;
   bool divide_by_initial_world_size = true;
   bool stop_together = false;

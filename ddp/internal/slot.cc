@@ -39,7 +39,7 @@ bool Slot::Holds(const at::Tensor& gradient) const { return gradient.is_alias_of
 void Slot::Reclaim() {
   if (tensor_.use_count() == 1 && tensor_.storage().use_count() == 1) return;
   const at::Tensor held = std::exchange(tensor_, Over(buffer_, tensor_.data_ptr(), tensor_.sizes(), tensor_.strides()));
-  // Whoever holds it, or a view of it, sees the same storage, whose memory is exchanged underneath.
+  // All holders of the tensor and of its views share its storage: its memory is exchanged underneath them.
   const at::Tensor copy = tensor_.clone();
   held.storage().set_data_ptr_noswap(copy.storage().unsafeGetStorageImpl()->set_data_ptr({nullptr, buffer_.device()}));
 }

@@ -7,7 +7,7 @@
 
 namespace lockstep::ddp::internal {
 
-// A parameter's place in a bucket, and the gradient that lives there.
+// A parameter's part of a bucket's memory, and the gradient that lives there.
 class Slot {
  public:
   Slot() = default;
@@ -15,15 +15,15 @@ class Slot {
   // In `buffer` from element `offset` on, with the shape of `parameter` and its strides where they leave no gaps.
   Slot(const at::Tensor& buffer, int64_t offset, const at::Tensor& parameter);
 
-  // The place as a tensor, with a storage of its own over the bucket's memory. It is no autograd view: optimizers'
-  // zero_grad() detaches gradients in place, which a view refuses. It may be made a parameter's gradient.
+  // The slot as a tensor, with its own storage over the bucket's memory. It may become a parameter's gradient. It is
+  // not an autograd view: an optimizer's zero_grad() detaches gradients in place, which a view refuses.
   const at::Tensor& tensor() const { return tensor_; }
 
   // Whether `gradient` lives here.
   bool Holds(const at::Tensor& gradient) const;
 
-  // To be called before the place is written anew, when the parameter's gradient is another tensor: if anybody still
-  // holds the one that lived here, it gets the numbers in memory of its own, and tensor() is a new one.
+  // To be called before the slot is written again, if the parameter's gradient is another tensor. If somebody still
+  // holds the gradient that lived here, that tensor moves to new memory with its numbers, and tensor() is a new tensor.
   void Reclaim();
 
  private:

@@ -10,15 +10,17 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Over `numbers`, which must outlive it.
+// A tensor over `numbers`, which must outlive it.
 at::Tensor Host(std::vector<int32_t>& numbers) {
   return at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kInt);
 }
 
 }  // namespace
 
-UsedParameters::UsedParameters(int parameters, c10::Device device)
-    : used_(parameters), exchanged_(at::empty({parameters}, at::device(device).dtype(at::kInt))) {}
+UsedParameters::UsedParameters(int parameters, c10::Device device, bool each_step)
+    : used_(parameters),
+      each_step_(each_step),
+      exchanged_(at::empty({parameters}, at::device(device).dtype(at::kInt))) {}
 
 void UsedParameters::StartExchange(comm::ProcessGroup& group) {
   exchanged_.copy_(Host(used_));
@@ -33,6 +35,24 @@ absl::Status UsedParameters::WaitForAll() {
   return absl::OkStatus();
 }
 
-void UsedParameters::Clear() { std::fill(used_.begin(), used_.end(), 0); }
+void UsedParameters::MarkAllBut(const std::vector<int>& unused) {
+  auto next = unused.begin();
+  for (size_t i = 0; i < used_.size(); ++i) {
+    if (next != unused.end() && *next == static_cast<int>(i)) {
+      ++next;
+    } else {
+      Mark(static_cast<int>(i));
+    }
+  }
+}
+
+bool UsedParameters::NoneUsed(const std::vector<int>& parameters) const {
+  if (!each_step_ && !final_) return false;
+  return std::none_of(parameters.begin(), parameters.end(), [this](int i) { return Used(i); });
+}
+
+void UsedParameters::EndStep() {
+  if (each_step_) std::fill(used_.begin(), used_.end(), 0);
+}
 
 }  // namespace lockstep::ddp::internal

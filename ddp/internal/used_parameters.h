@@ -1,3 +1,5 @@
+// The parameters that take part in a step, on this rank and on any.
+
 #ifndef LOCKSTEP_DDP_INTERNAL_USED_PARAMETERS_H_
 #define LOCKSTEP_DDP_INTERNAL_USED_PARAMETERS_H_
 
@@ -12,26 +14,45 @@
 
 namespace lockstep::ddp::internal {
 
-// Which parameters a step used, on this rank and on any: one all_reduce of an int32 a parameter, as PyTorch's.
+// Each rank marks the parameters that it uses. An exchange, one all_reduce of an int32 per parameter as in PyTorch,
+// tells every rank which parameters any rank used. A default-constructed object takes all parameters as used, and
+// exchanges nothing.
 class UsedParameters {
  public:
-  // `device` is where the numbers travel: that of the parameters.
-  UsedParameters(int parameters, c10::Device device);
+  UsedParameters() = default;
 
-  void Mark(int parameter) { used_[parameter] = 1; }
+  // For `parameters` parameters. The exchange runs on `device`, which is that of the parameters. `each_step`: the marks
+  // are made anew in each step. Otherwise those of the first step hold for all, once MakeFinal() is called.
+  UsedParameters(int parameters, c10::Device device, bool each_step);
 
-  // Starts the exchange, which WaitForAll() ends.
+  // This rank uses the parameter. Does nothing once the marks are final().
+  void Mark(int parameter) {
+    if (!used_.empty() && !final_) used_[parameter] = 1;
+  }
+
+  // This rank uses all parameters but these, which are in ascending order.
+  void MarkAllBut(const std::vector<int>& unused);
+
+  // Starts the exchange, which WaitForAll() ends. WaitForAll() does nothing if none has started.
   void StartExchange(comm::ProcessGroup& group);
   absl::Status WaitForAll();
 
-  // On this rank, or, once the exchange has ended, on any.
-  bool Used(int parameter) const { return used_[parameter] != 0; }
+  // Whether this rank uses the parameter, or, once the exchange has ended, any rank.
+  bool Used(int parameter) const { return used_.empty() || used_[parameter] != 0; }
 
-  // Makes ready for another step.
-  void Clear();
+  // Whether none of the parameters is used. False while marks that are to become final are not.
+  bool NoneUsed(const std::vector<int>& parameters) const;
+
+  void MakeFinal() { final_ = true; }
+  bool final() const { return final_; }
+
+  // Forgets the marks if they are made in each step.
+  void EndStep();
 
  private:
-  std::vector<int32_t> used_;
+  std::vector<int32_t> used_;  // empty: all are
+  bool each_step_ = false;
+  bool final_ = false;
   at::Tensor exchanged_;
   absl::optional<comm::Work> work_;
 };

@@ -1,5 +1,4 @@
-// The networks that trainer.cc and Python (nets.py) both train, of the same operations in the same order, and what they
-// are trained on.
+// The networks and inputs that trainer.cc and Python (nets.py) both train, with the same operations in the same order.
 
 #ifndef LOCKSTEP_DDP_PEER_NETS_H_
 #define LOCKSTEP_DDP_PEER_NETS_H_
@@ -18,13 +17,13 @@
 
 namespace lockstep::ddp::peer {
 
-// One rank's samples of one forward and backward.
+// One rank's samples for one forward and backward.
 struct Batch {
   at::Tensor inputs, targets;
-  int64_t branch = 0;  // which of BranchesImpl's is used
+  int64_t branch = 0;  // branch of BranchesImpl to use
 };
 
-// The generator of a rank's batch is seeded with 64 * micro_step + rank, micro_step counting backward passes.
+// The generator of a rank's batch. Its seed is 64 * micro_step + rank, and micro_step counts backward passes.
 at::Generator BatchGenerator(int64_t micro_step, int rank);
 
 // Four linear layers.
@@ -59,7 +58,7 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-// Of its branches a step uses one, which one differs between ranks and steps; `never` is used by nobody.
+// A step uses one of the branches, which differs between ranks and steps. No step uses `never`.
 struct BranchesImpl : torch::nn::Module {
   BranchesImpl();
   at::Tensor forward(const Batch& batch);
@@ -68,7 +67,7 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-// A layer that each step uses twice, and one that it does not use.
+// A layer that each step uses twice, and one that no step uses.
 struct RecurrentImpl : torch::nn::Module {
   RecurrentImpl();
   at::Tensor forward(const Batch& batch);
@@ -77,7 +76,7 @@ struct RecurrentImpl : torch::nn::Module {
 };
 TORCH_MODULE(Recurrent);
 
-// Two embeddings with sparse gradients; a batch has tokens more than once.
+// Two embeddings with sparse gradients. A batch contains tokens several times.
 struct WordsImpl : torch::nn::Module {
   static constexpr int64_t kTokens = 50, kWidth = 32, kLength = 12;
   WordsImpl();

@@ -1,4 +1,4 @@
-// A model's BatchNorm layers made into SyncBatchNorm, as far as C++ can.
+// Replaces the BatchNorm layers of a model by SyncBatchNorm, where C++ allows it.
 
 #ifndef LOCKSTEP_DDP_SYNC_BATCH_NORM_CONVERT_SYNC_BATCH_NORM_H_
 #define LOCKSTEP_DDP_SYNC_BATCH_NORM_CONVERT_SYNC_BATCH_NORM_H_
@@ -11,22 +11,24 @@
 namespace lockstep::ddp {
 
 // Replaces every torch::nn::BatchNorm1d, 2d and 3d under `module` by a SyncBatchNorm over `group`, and returns how
-// many; torch.nn.SyncBatchNorm.convert_sync_batchnorm for what can be replaced. To be called before ddp::Wrap(), on
-// every rank; nothing is sent.
+// many. This is torch.nn.SyncBatchNorm.convert_sync_batchnorm for layers that can be replaced. Call it before
+// ddp::Wrap(), on every rank. It sends nothing.
 //
 //   torch::nn::Sequential net(torch::nn::Conv2d(3, 64, 3), torch::nn::BatchNorm2d(64), torch::nn::ReLU());
 //   absl::StatusOr<int> replaced = ddp::ConvertSyncBatchNorm(*net, group.get());
 //
-// What can be replaced is a layer that is called through a container: a child of torch::nn::Sequential, ModuleList or
-// ModuleDict (or a class derived from one), at any depth. The new layer has the old one's options, training flag and
-// name, and its very parameters and buffers, so optimizers made before go on. A layer that is in several places is
-// replaced by one. Code that asks a ModuleList or ModuleDict for a BatchNorm by type finds none any more: it has to ask
-// for SyncBatchNorm, or for both. A holder of the old layer kept outside the module calls the old layer.
+// A layer can be replaced if it is called through a container: it is a child of torch::nn::Sequential, ModuleList or
+// ModuleDict (or of a class derived from one), at any depth. The new layer has the options, training flag and name of
+// the old one, and the same parameter and buffer tensors, so existing optimizers stay valid. If one layer is in several
+// places, one new layer replaces it in all of them. Code that gets a BatchNorm by type from a ModuleList or ModuleDict
+// no longer finds it: it must ask for SyncBatchNorm. A holder of the old layer outside the module still calls the old
+// layer.
 //
-// What cannot: a BatchNorm that is a member of a class whose forward calls it. The member's type says which forward,
-// which is not virtual, so a layer registered in its place would have the parameters and never be called. Nor `module`
-// itself, nor a class derived from BatchNorm, whose forward may be its own. Then nothing is changed, and
-// FailedPrecondition names all of them ("layer1.0.bn1"). Such a model takes a norm factory instead (norm_factory.h).
+// A BatchNorm that is a typed member of a class cannot be replaced. The member's type determines which forward is
+// called, and forward is not virtual, so a layer registered in its place would never be called. Neither `module` itself
+// nor a class derived from BatchNorm, which may have another forward, can be replaced. If there is such a layer,
+// nothing changes, and FailedPrecondition names all of them ("layer1.0.bn1"). Let such a model take a norm factory
+// instead (norm_factory.h).
 //
 // `group` is borrowed and must outlive the layers.
 absl::StatusOr<int> ConvertSyncBatchNorm(torch::nn::Module& module, comm::ProcessGroup* group);

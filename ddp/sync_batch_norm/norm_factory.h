@@ -1,4 +1,4 @@
-// How a model makes its normalisation layers, so that whoever builds the model decides which.
+// Factories of normalisation layers. With one, the code that creates a model chooses its normalisation.
 
 #ifndef LOCKSTEP_DDP_SYNC_BATCH_NORM_NORM_FACTORY_H_
 #define LOCKSTEP_DDP_SYNC_BATCH_NORM_NORM_FACTORY_H_
@@ -10,8 +10,8 @@
 
 namespace lockstep::ddp {
 
-// Makes a new layer for inputs of `channels` channels. A model takes one and calls what it makes through the AnyModule,
-// since a member of type torch::nn::BatchNorm2d can never be another layer:
+// Creates a new layer for inputs with `channels` channels. A model stores and calls the layer as an AnyModule, since a
+// member of type torch::nn::BatchNorm2d cannot be another layer:
 //
 //   struct BlockImpl : torch::nn::Module {
 //     BlockImpl(int64_t channels, const ddp::NormFactory& norm) : norm1(norm(channels)) {
@@ -22,7 +22,7 @@ namespace lockstep::ddp {
 //   };
 using NormFactory = std::function<torch::nn::AnyModule(int64_t channels)>;
 
-// Makes torch::nn::BatchNorm2d layers with the default options: statistics of each rank's own batch.
+// Creates torch::nn::BatchNorm2d layers with the default options, whose statistics are those of each rank's own batch.
 NormFactory BatchNorm2dFactory();
 
 }  // namespace lockstep::ddp

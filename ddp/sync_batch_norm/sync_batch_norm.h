@@ -18,9 +18,9 @@
 
 namespace lockstep::ddp {
 
-// torch::nn::BatchNorm1d, 2d and 3d in one, which in training normalises with the mean and variance of the values that
-// all ranks of a group have together: what BatchNorm does in one process with the joined batch. For batches that are
-// small on each rank. On CPUs and GPUs.
+// Combines torch::nn::BatchNorm1d, 2d and 3d. In training it normalises with the mean and variance of the values of all
+// ranks of a group together, as BatchNorm does in one process with the joined batch. Use it if the batch of each rank
+// is small. It runs on CPUs and GPUs.
 //
 //   ddp::SyncBatchNorm norm(torch::nn::BatchNormOptions(64).momentum(0.01), group.get());
 //   norm->to(torch::kCUDA);
@@ -30,33 +30,33 @@ namespace lockstep::ddp {
 //
 // Options, parameters and buffers have BatchNorm's names, order, shapes and defaults (num_features, eps, momentum or
 // nullopt for a cumulative average, affine, track_running_stats; weight, bias, running_mean, running_var,
-// num_batches_tracked), so the state dict of one loads into the other.
+// num_batches_tracked), so each can load the other's state dict.
 //
-// Which ranks must call it: in training all ranks of the group call forward equally often and in the same order, and so
-// backward, with or without gradients. N and the other dimensions may differ between ranks and N may be 0; the number
-// of channels may not. Forward is one all-gather of 2C + 1 doubles, backward one all-reduce of 2C doubles, which is
-// left out if the input needs no gradient. In eval mode nothing is sent: running statistics are used, or those of this
-// rank's batch if there are none.
+// In training, all ranks of the group must call forward equally often and in the same order, and so backward, with or
+// without gradients. N and the other dimensions may differ between ranks, and N may be 0. The number of channels must
+// be the same. Forward is one all-gather of 2C + 1 doubles. Backward is one all-reduce of 2C doubles, unless the input
+// needs no gradient. In eval mode nothing is sent: the running statistics are used or, if there are none, those of this
+// rank's batch.
 //
-// Every rank keeps the same running statistics, to the bit. The gradients of weight and bias are this rank's part, as
-// DistributedDataParallel expects them: they are to be summed or averaged over the ranks. Inputs may be half or
-// bfloat16 with parameters in float; all sums are then in float. Statistics travel in double, as mean, squared
-// deviations and count: a group in which Python ranks run torch.nn.SyncBatchNorm cannot be mixed with this one. In a
-// group of one, or none, it is BatchNorm, to the bit.
+// Every rank keeps the same running statistics, bit for bit. The gradients of weight and bias are this rank's part: sum
+// or average them over the ranks, as DistributedDataParallel does. Inputs may be half or bfloat16 with parameters in
+// float; all sums are then in float. Statistics are sent in double, as mean, squared deviations and count, so Python
+// ranks with torch.nn.SyncBatchNorm cannot be in the group. In a group of one rank, or without a group, it equals
+// BatchNorm bit for bit.
 //
-// forward and backward throw StatusError. InvalidArgument: fewer than two dimensions, a wrong number of channels (both
-// before anything is sent), or fewer than two values a channel on all ranks together (on every rank). Unimplemented: a
-// backward that is itself to be differentiated. Otherwise the error of the collective.
+// forward and backward throw StatusError. InvalidArgument: the input has fewer than two dimensions or a wrong number of
+// channels (both before anything is sent), or all ranks together have fewer than two values a channel (on every rank).
+// Unimplemented: differentiating a backward. Other errors are those of the collectives.
 //
-// The collectives are the group's, between those of DistributedDataParallel if it has the same group. Where ranks may
-// run different graphs, give it a group of its own. The group must outlive the layer and every graph made with it.
+// If DistributedDataParallel uses the same group, the layer's collectives come between its collectives. If ranks may
+// run different graphs, use a separate group. The group must outlive the layer and every graph made with it.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
-  // `process_group`: borrowed; null for this rank alone. BatchNormOptions converts from a number of channels.
+  // `process_group` is borrowed; null means this rank only. BatchNormOptions converts from a number of channels.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, comm::ProcessGroup* process_group);
 
-  // A layer in place of `layer`: with its options, its training flag, and its very parameters and buffers, so that an
-  // optimizer which has them goes on to step them.
+  // A replacement for `layer`, with its options, its training flag, and the same parameter and buffer tensors, so that
+  // existing optimizers keep stepping them.
   template <size_t D, typename Derived>
   SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& layer, comm::ProcessGroup* process_group)
       : options(layer.options), process_group(process_group) {
@@ -64,7 +64,7 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
     train(layer.is_training());
   }
 
-  // `input`: [N, C, ...] of at least two dimensions; the output has its shape, dtype and memory format.
+  // `input`: [N, C, ...] with at least two dimensions. The output has its shape, dtype and memory format.
   at::Tensor forward(const at::Tensor& input);
 
   void reset() override;
@@ -95,7 +95,7 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 
 TORCH_MODULE(SyncBatchNorm);
 
-// Makes SyncBatchNorm layers over `group`, with the default options. `group` is borrowed.
+// Creates SyncBatchNorm layers over `group`, with the default options. `group` is borrowed.
 NormFactory SyncBatchNormFactory(comm::ProcessGroup* group);
 
 }  // namespace lockstep::ddp

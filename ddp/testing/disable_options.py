@@ -276,12 +276,12 @@ def main():
         sys.exit(f"{failures} of {len(chosen)} options are not shown by the test case that is said to show them")
     if not only:
         RECORD.write_text(
-            "# What turns red when an option does nothing\n\n"
-            "Written by disable_options.py, which says how. The last column counts further cases of the same\n"
-            "test that turned red.\n\n"
-            "| Option | Disabled | Test case that turns red | Others |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
-            "What device_ids and output_device do with tensors on a GPU is shown by devices_test, which needs\n"
-            "one: DeviceIds.InputsAreMovedToTheModulesGpu, DeviceIds.WithoutThemInputsStayWhereTheyAre,\n"
+            "# The test that fails when an option has no effect\n\n"
+            "disable_options.py wrote this page; its first lines explain the method. The last column counts\n"
+            "further failing cases of the same test.\n\n"
+            "| Option | Disabled | Test case that fails | Others |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n"
+            "devices_test, which needs a GPU, shows the effect of device_ids and output_device on tensors there:\n"
+            "DeviceIds.InputsAreMovedToTheModulesGpu, DeviceIds.WithoutThemInputsStayWhereTheyAre,\n"
             "OutputDevice.OutputsAreMovedThere.\n"
         )
 

@@ -1,5 +1,5 @@
-// Tests of DistributedDataParallel on a GPU, with --config=cuda. Ranks are processes there: those that are threads
-// would wait for each other in the one thread that autograd has for a GPU.
+// Tests of DistributedDataParallel on a GPU, with --config=cuda. Ranks are processes: threads would wait for each other
+// on autograd's one thread for a GPU.
 
 #ifndef LOCKSTEP_DDP_TESTING_GPU_RANKS_H_
 #define LOCKSTEP_DDP_TESTING_GPU_RANKS_H_
@@ -13,12 +13,12 @@
 
 namespace lockstep::ddp::testing {
 
-// Runs the body in so many processes, which share the first GPU and are the ranks of a group over NCCL; expects that it
-// throws in none and that none of its own EXPECTs fails. The test's own process must not use CUDA, before or after: its
-// children could not then.
+// Runs the body in this many processes, which share the first GPU and are the ranks of an NCCL group. Expects that it
+// throws in none and that none of its EXPECTs fails. The test's own process must not use CUDA before or after, or its
+// children cannot.
 void OnGpuRanks(int ranks, const std::function<void(comm::ProcessGroup& group)>& body);
 
-// SeededMlp(), Batch() on the GPU.
+// SeededMlp() and Batch() on the GPU.
 Mlp SeededMlpOnGpu(uint64_t seed);
 at::Tensor BatchOnGpu(int64_t rows, int64_t columns, int step);
 

@@ -1,4 +1,4 @@
-// Nets, batches and comparisons for tests of DistributedDataParallel, in double: the reference is one process that
+// Nets, batches and comparisons for tests of DistributedDataParallel, in double. The reference is one process that
 // trains on the whole batch.
 
 #ifndef LOCKSTEP_DDP_TESTING_TRAINING_H_
@@ -32,7 +32,7 @@ Mlp SeededMlp(uint64_t seed, int64_t hidden = 5);
 
 using Used = std::vector<int>;
 
-// Parameters "branch0", "branch1", ... of shape [4], of which each forward uses those it is told to.
+// Has parameters "branch0", "branch1", ... of shape [4]. The argument `used` of forward selects the ones to use.
 struct BranchesImpl : torch::nn::Module {
   explicit BranchesImpl(int count);
   at::Tensor forward(const at::Tensor& x, const Used& used);
@@ -43,14 +43,14 @@ TORCH_MODULE(Branches);
 // The whole batch of a step.
 at::Tensor Batch(int64_t rows, int64_t columns, int step);
 
-// Rank r's part, of n: every n-th row from the r-th on.
+// Rank r's part: every n-th row from the r-th on, for n ranks.
 at::Tensor Share(const at::Tensor& batch, int rank, int ranks);
 at::Tensor Share(const at::Tensor& batch, const comm::ProcessGroup& group);
 
-// Runs the body on so many ranks, and expects that it throws on none.
+// Runs the body on this many ranks, and expects that it throws on none.
 void OnRanks(int ranks, const std::function<void(comm::ProcessGroup& group)>& body);
 
-// Wrap(); throws what it returns.
+// Calls Wrap() and throws its error.
 template <typename Net>
 DistributedDataParallel<Net> Wrapped(Net net, comm::ProcessGroup& group, const Options& options = {}) {
   auto ddp = Wrap(std::move(net), &group, options);
@@ -58,24 +58,24 @@ DistributedDataParallel<Net> Wrapped(Net net, comm::ProcessGroup& group, const O
   return *std::move(ddp);
 }
 
-// What f() throws.
+// The exception of f() as a status.
 template <typename F>
 absl::Status Thrown(F&& f) {
   return TorchStatus("", std::forward<F>(f));
 }
 
-// Copies of the parameters' gradients, undefined where there is none.
+// Copies of the parameters' gradients; undefined if there is none.
 std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& parameters);
 
-// Expects that each differs from its counterpart by no more than `tolerance`, and that the same are undefined.
+// Expects that each differs from its counterpart by at most `tolerance`, and that the same ones are undefined.
 void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
                  double tolerance = 1e-12);
 
 // The branches that a rank uses in a step.
 using Plan = std::function<Used(int rank, int step)>;
 
-// Trains four Branches with SGD and momentum on `ranks` ranks and in one process, whose loss is the mean of the ranks'
-// losses; expects equal gradients in each of `steps` steps and equal parameters in the end.
+// Trains four Branches with SGD and momentum on `ranks` ranks, and in one process with the mean of the ranks' losses.
+// Expects equal gradients in each of `steps` steps, and equal parameters at the end.
 void ExpectTrainsAsOneProcess(int ranks, const Options& options, bool set_to_none, const Plan& plan, int steps = 6);
 
 }  // namespace lockstep::ddp::testing

@@ -29,17 +29,18 @@ class LBFGS;
 namespace lockstep::ddp::zero {
 
 struct ZeroOptions {
-  // Move the parameters' data into one buffer for each rank and dtype, so that steps neither copy nor need memory for
-  // the exchange. Whatever shares memory with a parameter, such as another view of it, does no longer.
+  // Moves the parameters' data into one buffer for each rank and dtype, so that steps neither copy nor need memory for
+  // the broadcasts. Other tensors that shared memory with a parameter, such as a view of it, no longer do.
   bool parameters_as_bucket_view = false;
 };
 
-// A `Base` (torch::optim::SGD, Adam, AdamW, RMSprop, Adagrad, or another that treats each parameter by itself; so not
-// LBFGS) that keeps the state of this rank's share of the parameters only. step() steps that share, and then the ranks
-// give each other the results, so after every step the parameters are, to the bit, those that a plain `Base` on each
-// rank would have made of the same gradients. With n ranks Adam's state takes 1/n of the memory. This is stage 1 of S.
-// Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-// SC 2020, https://arxiv.org/abs/1910.02054; parameters are divided as by torch.distributed's class of this name.
+// A `Base` that keeps the optimizer state only for this rank's share of the parameters. Base is torch::optim::SGD,
+// Adam, AdamW, RMSprop, Adagrad, or another optimizer that treats each parameter separately (not LBFGS). step() steps
+// this share, and then the ranks broadcast their results. After every step the parameters equal, bit for bit, those of
+// a plain `Base` on each rank with the same gradients. With n ranks Adam's state takes 1/n of the memory. This is stage
+// 1 of S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+// Models", SC 2020, https://arxiv.org/abs/1910.02054. Parameters are divided as by torch.distributed's class of this
+// name.
 //
 //   using Adam = ddp::zero::ZeroRedundancyOptimizer<torch::optim::Adam>;
 //   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Adam> optimizer,
@@ -48,28 +49,29 @@ struct ZeroOptions {
 //   ...
 //   optimizer->zero_grad(); loss.backward(); optimizer->step();
 //
-// The gradients must be the same on every rank, as DistributedDataParallel leaves them; so must the param groups'
-// options, which may be changed between steps, by schedulers too: each step uses what they are then. param_groups() and
-// zero_grad() are about all parameters, state() about this rank's.
+// The gradients must be the same on every rank, as after DistributedDataParallel's backward. So must the options of the
+// param groups. They may change between steps, also by schedulers: each step uses the current values. param_groups()
+// and zero_grad() cover all parameters, and state() covers this rank's share.
 //
-// Collective, so to be called by every rank in one order: Create(), AddParamGroup(), step(), ConsolidateStateDict().
+// Create(), AddParamGroup(), step() and ConsolidateStateDict() are collective: every rank must call them in the same
+// order.
 //
-// To save: ConsolidateStateDict(0), then on rank 0 save this optimizer as one would a plain `Base`, before the next
-// step: with checkpoint::OptimizerStateDict() or torch::save(). To load: load the whole state into it as into a
-// plain `Base`, on every rank, with any number of ranks; the next step (or KeepOwnShare()) drops what is not the
-// rank's share. torch::load() wants the parameters' device as its last argument.
+// To save, call ConsolidateStateDict(0). Then, before the next step, save this optimizer on rank 0 like a plain `Base`,
+// with checkpoint::OptimizerStateDict() or torch::save(). To load, load the whole state like that of a plain `Base`, on
+// every rank, with any number of ranks. The next step (or KeepOwnShare()) drops the other ranks' shares. torch::load()
+// needs the parameters' device as its last argument.
 //
-// The group must outlive it. One thread uses it at a time.
+// The group must outlive it. Not thread-safe.
 template <typename Base>
 class ZeroRedundancyOptimizer final : public Base {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Base>, "Base is a LibTorch optimizer");
   static_assert(!std::is_same_v<Base, torch::optim::LBFGS>, "LBFGS steps all parameters as one vector");
 
  public:
-  // Of param groups, with options of their own or with `defaults`, Base's options; the same on every rank, in the same
-  // order. Exchanges nothing but a comparison through the group's store. InvalidArgument, on all ranks: their
-  // parameters differ in number, shape, dtype, strides or requires_grad (the first difference is named), or one is
-  // undefined, not a leaf or there twice. Internal: Base refuses the options.
+  // Creates an optimizer for param groups. A group without options gets `defaults`, Base's options. The groups must be
+  // the same on every rank, in the same order. Communicates only to compare the parameters through the group's store.
+  // InvalidArgument, on all ranks: the parameters differ in number, shape, dtype, strides or requires_grad (the error
+  // names the first difference), or one is undefined, not a leaf, or occurs twice. Internal: Base rejects the options.
   template <typename Options>
   static absl::StatusOr<std::unique_ptr<ZeroRedundancyOptimizer>> Create(
       std::vector<torch::optim::OptimizerParamGroup> groups, const Options& defaults, comm::ProcessGroup* group,
@@ -92,9 +94,9 @@ class ZeroRedundancyOptimizer final : public Base {
     return Create(std::move(groups), defaults, group, options);
   }
 
-  // Adds parameters, whose options are those given to Create() where the group has none; those that are there stay
-  // where they are. The errors are Create()'s, and leave all as it was. torch::optim::Adagrad makes state in its
-  // constructor only, so it cannot step them.
+  // Adds parameters. If the group has no options, it gets those given to Create(). Existing parameters keep their rank.
+  // Errors are those of Create(), and change nothing. torch::optim::Adagrad creates state only in its constructor, so
+  // it cannot step added parameters.
   absl::Status AddParamGroup(torch::optim::OptimizerParamGroup added) {
     if (!added.has_options()) added.set_options(this->defaults_->clone());
     internal::ParamGroups groups = this->param_groups_;
@@ -104,8 +106,8 @@ class ZeroRedundancyOptimizer final : public Base {
     return absl::OkStatus();
   }
 
-  // Returns what `closure` does, if there is one. Throws what Base throws, and StatusError: the errors of broadcasts;
-  // FailedPrecondition where parameters were added by other means than AddParamGroup().
+  // Returns the result of `closure`, if there is one. Throws the exceptions of Base, and StatusError: errors of the
+  // broadcasts, and FailedPrecondition if parameters were added without AddParamGroup().
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {
@@ -118,8 +120,9 @@ class ZeroRedundancyOptimizer final : public Base {
     return loss;
   }
 
-  // Gives rank `to` the states of all parameters, those of the others' in its CPU's memory, until its next step. Rank
-  // after rank sends its share. InvalidArgument: `to` is no rank. Otherwise the errors of sends and receives.
+  // Gives rank `to` the states of all parameters until its next step. States of other ranks' parameters are in its CPU
+  // memory. The ranks send their shares one after another. InvalidArgument: `to` is not a rank. Other errors are those
+  // of sends and receives.
   absl::Status ConsolidateStateDict(int to = 0) {
     comm::ProcessGroup& group = shards_.group();
     const std::string who = absl::StrCat("rank ", group.rank(), ": ConsolidateStateDict");
@@ -136,11 +139,12 @@ class ZeroRedundancyOptimizer final : public Base {
     return absl::OkStatus();
   }
 
-  // Frees the states of other ranks' parameters, as each step does first.
+  // Frees the states of other ranks' parameters. Each step does this first.
   void KeepOwnShare() { shards_.DropOthers(this->state_); }
 
  private:
-  // Base is made with this rank's share, as some make state in the constructor; it fills in the groups' options.
+  // Base is constructed with this rank's share, since some optimizers create state in the constructor. It fills in the
+  // groups' options.
   template <typename Options>
   ZeroRedundancyOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups, const Options& defaults,
                           internal::Shards shards)

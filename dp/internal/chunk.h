@@ -15,9 +15,9 @@ enum class ChunkKind { kParameters, kBuffers };
 // Tensors of a module that travel to its replicas together. They are defined, of one dtype and on one device.
 class Chunk {
  public:
-  // copies[r][i] is the tensor of replica r that stands for sources[i]; it gets new memory, and no history. Parameters
-  // of a replica on the sources' device get the sources' memory where `share_memory` says so; all else of a replica on
-  // devices[r] is one block.
+  // copies[r][i] is the tensor of replica r that corresponds to sources[i]. It gets new memory, and no history. With
+  // `share_memory`, parameters of a replica on the sources' device get the sources' memory. Everything else of a
+  // replica on devices[r] is one block.
   Chunk(ChunkKind kind, std::vector<at::Tensor> sources, const std::vector<std::vector<at::Tensor>>& copies,
         const std::vector<c10::Device>& devices, bool share_memory);
 

@@ -6,9 +6,9 @@
 
 namespace lockstep::dp::internal {
 
-// `tensor` on `device`, differentiably; the tensor itself where it is there already or undefined. To a GPU the copy
-// runs on streams of its own, after what the current streams were given so far, and the device's current stream waits
-// for it; from the CPU it goes by pinned memory. The host waits only for copies from a GPU to the CPU.
+// Copies `tensor` to `device`, differentiably. Returns the tensor itself if it is already there or undefined. Copies to
+// a GPU run on separate streams after the work queued on the current streams, and the device's current stream waits for
+// them. Copies from the CPU use pinned memory. The host waits only for copies from a GPU to the CPU.
 at::Tensor CopyTo(const at::Tensor& tensor, c10::Device device);
 
 }  // namespace lockstep::dp::internal

@@ -40,8 +40,8 @@ class KeptReplicas {
   // modules, parameters or buffers, or the same tensors. No random numbers are drawn.
   KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
 
-  // The first `count` replicas, with the values, the training mode and the structure that the module has now. They are
-  // made anew if its submodules or tensors are others than before. Throws c10::ValueError if there are not so many.
+  // Returns the first `count` replicas, with the module's current values, training mode and structure. They are created
+  // anew if its submodules or tensors have been replaced. Throws c10::ValueError if `count` is too large.
   const std::vector<ModulePtr>& Update(size_t count);
 
   // Throws StatusError, naming the parameter, if one that replicas share was changed in place since Update.
@@ -78,7 +78,7 @@ class KeptReplicas {
   std::vector<ModulePtr> known_modules_;
   std::vector<Known> known_tensors_;
   std::vector<std::pair<at::Tensor, uint32_t>> shared_versions_;  // of the parameters in use by several, at the Update
-  std::vector<const void*> gradient_targets_;  // what each tensor's gradient leads to; null: it requires none
+  std::vector<const void*> gradient_targets_;  // where each tensor's gradient leads; null: it requires none
 };
 
 }  // namespace lockstep::dp::internal

@@ -11,11 +11,11 @@
 
 namespace lockstep::dp::internal {
 
-// What LibTorch offers for GPUs only. Without --config=cuda these say that they are of no help.
+// Functions that LibTorch has for GPUs only. Without --config=cuda they do nothing and return nothing.
 
-// For gradients[copy * n + source] of n sources on `devices`: the sources' sums, where all are dense and of one dtype
-// on GPUs and the copies of each are on one GPU of their own. Each copy's gradients travel as one, and over NCCL where
-// three GPUs or more are concerned. Else nothing.
+// Sums gradients[copy * n + source] over the copies, for n sources on `devices`, if all are dense, of one dtype, on
+// GPUs, and the copies on different GPUs. Each copy's gradients are sent as one tensor, over NCCL if there are three or
+// more GPUs. Otherwise returns nullopt.
 absl::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
                                                      const std::vector<c10::Device>& devices);
 
@@ -28,7 +28,7 @@ struct DeviceProperties {
   int64_t multiprocessors;
 };
 
-// Of a GPU; nothing without CUDA.
+// For a GPU; nullopt without CUDA.
 absl::optional<DeviceProperties> PropertiesOf(c10::Device device);
 
 }  // namespace lockstep::dp::internal

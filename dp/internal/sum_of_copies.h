@@ -7,12 +7,12 @@
 
 namespace lockstep::dp::internal {
 
-// Attaches copies[c][i], which have no history, to sources[i] as autograd sees it: what their gradients sum to, in the
-// order of the copies, is a gradient of the source. Sources that require none are left out. May be called again for the
-// same copies.
+// Connects copies[c][i], which have no history, to sources[i] in autograd: the sum of their gradients, in the order of
+// the copies, becomes a gradient of the source. Sources that require no gradient are skipped. May be called again for
+// the same copies.
 //
-// One node of the graph stands for all of them. It has no state, so any number of graphs may lead to it, and it runs as
-// soon as the gradients of all copies are there.
+// One graph node represents all of them. It has no state, so several graphs may lead to it. It runs as soon as the
+// gradients of all copies have arrived.
 void AttachCopies(const std::vector<at::Tensor>& sources, const std::vector<std::vector<at::Tensor>>& copies);
 
 }  // namespace lockstep::dp::internal

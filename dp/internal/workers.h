@@ -36,7 +36,7 @@ class Workers {
   const int intra_op_threads_;
   absl::Mutex mutex_;
   const std::function<void(size_t)>* job_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::vector<char> to_do_;                     // by thread; guarded by the mutex but for its size
+  std::vector<char> to_do_;                     // by thread; guarded by the mutex, except for its size
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // threads
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

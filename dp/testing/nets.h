@@ -21,14 +21,14 @@
 
 namespace lockstep::dp::testing {
 
-// So many slots of the CPU.
+// The CPU `count` times.
 inline Options OnCpus(size_t count) {
   Options options;
   options.device_ids.assign(count, DeviceId(-1));
   return options;
 }
 
-// Wrap(); throws what it returns.
+// Calls Wrap() and throws its error.
 template <typename Net>
 DataParallel<Net> Wrapped(Net net, const Options& options) {
   auto model = Wrap(std::move(net), options);
@@ -36,7 +36,7 @@ DataParallel<Net> Wrapped(Net net, const Options& options) {
   return *std::move(model);
 }
 
-// What f() throws says.
+// The message of the exception of f().
 template <typename F>
 std::string Message(F&& f) {
   return std::string(TorchStatus("", f).message());

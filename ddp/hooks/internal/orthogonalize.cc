@@ -20,8 +20,9 @@ void GramSchmidt(const at::Tensor& matrix, double epsilon) {
     const at::Tensor column = matrix.narrow(1, i, 1);
     Normalize(column, epsilon);
     if (i > 0) {
-      // Of a column that depends on those before it only rounding errors are left, in any direction: normalised they
-      // must be projected once more, or the product with the other columns counts what they have in common twice.
+      // If a column depends on the previous ones, only rounding errors in arbitrary directions remain. After
+      // normalisation they must be projected again; otherwise the product with the other columns counts their common
+      // part twice.
       const at::Tensor before = matrix.narrow(1, 0, i);
       column.sub_(before.mm(before.t().mm(column)));
       Normalize(column, epsilon);

@@ -1,7 +1,7 @@
-// What //ddp:random_test draws: a model, options, and a way to train.
+// The random models, options and ways to train that //ddp:random_test tries.
 
-#ifndef LOCKSTEP_DDP_RANDOM_COMBINATION_H_
-#define LOCKSTEP_DDP_RANDOM_COMBINATION_H_
+#ifndef LOCKSTEP_DDP_TESTING_RANDOM_COMBINATION_H_
+#define LOCKSTEP_DDP_TESTING_RANDOM_COMBINATION_H_
 
 #include <cstdint>
 #include <initializer_list>
@@ -10,7 +10,7 @@
 
 #include "lockstep/ddp/options.h"
 
-namespace lockstep::ddp {
+namespace lockstep::ddp::testing {
 
 // x -> tanh(W x + b), or for a branch x + tanh(W x + b).
 struct LayerSpec {
@@ -44,16 +44,16 @@ struct Combination {
   double momentum = 0, weight_decay = 0;
 };
 
-// The same for a seed everywhere. What it combines is exact: the ranks' training is that of one process, but for
-// rounding.
+// Equal seeds give equal combinations on every platform. Every combination is exact: training on the ranks differs from
+// training in one process only by rounding.
 Combination RandomCombination(int seed);
 
-// How to run it again, and what it is.
+// The command that runs the combination again, and what it consists of.
 std::string Describe(const Combination& combination);
 
-// A number that looks random, from some that do not.
+// Mixes numbers into one that looks random.
 uint64_t Mix(std::initializer_list<int64_t> parts);
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::ddp::testing
 
-#endif  // LOCKSTEP_DDP_RANDOM_COMBINATION_H_
+#endif  // LOCKSTEP_DDP_TESTING_RANDOM_COMBINATION_H_

@@ -1,4 +1,4 @@
-#include "lockstep/ddp/random_combination.h"
+#include "lockstep/ddp/testing/random_combination.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lockstep::ddp {
+namespace lockstep::ddp::testing {
 namespace {
 
 // std's distributions differ from library to library; a seed shall mean one combination everywhere.
@@ -154,4 +154,4 @@ std::string Describe(const Combination& c) {
       ", steps [", absl::StrJoin(c.steps_of_rank, ", "), "]");
 }
 
-}  // namespace lockstep::ddp
+}  // namespace lockstep::ddp::testing

@@ -1,0 +1,26 @@
+#include "lockstep/ddp/internal/capture_check.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace lockstep::ddp::internal {
+namespace {
+
+// Empty if nothing stands against it.
+std::string Obstacle(const CapturedStep& step) {
+  if (step.layout_may_change) return "the second forward lays the buckets out anew; run two steps before the capture";
+  if (!step.averaged) return "";
+  if (step.finds_unused) return "with Options::find_unused_parameters the host learns in each step which are used";
+  if (step.looks_for_non_finite) return "with Options::non_finite the host reads the gradients";
+  if (step.sparse_parameter.empty()) return "";
+  return absl::StrCat("the gradient of parameter ", step.sparse_parameter, " is sparse, and the host counts its rows");
+}
+
+}  // namespace
+
+absl::Status CheckCapture(int rank, const CapturedStep& step) {
+  const std::string obstacle = Obstacle(step);
+  if (obstacle.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank ", rank, ": a CUDA graph cannot hold this step: ", obstacle));
+}
+
+}  // namespace lockstep::ddp::internal

@@ -1,0 +1,89 @@
+// The reductions of the buckets that are under way.
+
+#ifndef LOCKSTEP_DDP_INTERNAL_REDUCTIONS_H_
+#define LOCKSTEP_DDP_INTERNAL_REDUCTIONS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/communication_hook.h"
+#include "lockstep/ddp/internal/gradient_buckets.h"
+#include "lockstep/ddp/internal/step_recorder.h"
+#include "lockstep/ddp/internal/used_parameters.h"
+
+namespace lockstep::ddp::internal {
+
+// Starts a bucket's all_reduce, or the communication hook in its place, and waits for the result. Decides who divides
+// by the number of ranks: gradients before they are in the bucket, the all_reduce, or the hook.
+//
+//   buckets.Fill(parameter, arriving, reductions.DivisorOnFill(buckets[b]));
+//   ...                                                    // for all of the bucket's parameters
+//   reductions.Start(buckets[b]);                          // on all ranks in the same order
+//   absl::StatusOr<at::Tensor> average = reductions.Wait(buckets[b]);
+//   ...                                                    // for all buckets
+//   reductions.End();
+//
+// Start() may throw what the hook throws.
+class Reductions {
+ public:
+  // All pointers are borrowed. `skip_unused`: a bucket without a used parameter is not reduced.
+  Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused);
+
+  // To be called when the buckets have been built, and not while a reduction is under way.
+  void SetBuckets(const GradientBuckets& buckets);
+
+  // Replaces the all_reduce of dense buckets.
+  void SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
+  bool has_hook() const { return hook_ != nullptr; }
+
+  // Gradients are divided by this instead of the number of ranks, until End().
+  void SetDivisor(int divisor) { divisor_ = divisor; }
+
+  // What gradients are to be divided by before they are in the bucket: 1 if the all_reduce or the hook divides.
+  double DivisorOnFill(const Bucket& bucket) const;
+
+  void Start(const Bucket& bucket);
+
+  // Whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
+  bool Done(int bucket) const { return under_way_[bucket].work && under_way_[bucket].work->IsCompleted(); }
+
+  // The result of a bucket that has started. It may be the bucket's buffer.
+  absl::StatusOr<at::Tensor> Wait(const Bucket& bucket);
+
+  // Waits for every bucket that has started. Returns the first error.
+  absl::Status WaitForStarted(const GradientBuckets& buckets);
+
+  // The backward is over: forgets its reductions and the divisor.
+  void End();
+
+ private:
+  // At most one is set; none before the bucket starts.
+  struct UnderWay {
+    absl::optional<comm::Work> work;  // an all_reduce in place
+    absl::optional<Future> future;    // anything else
+    bool skipped = false;
+  };
+
+  double Divisor() const { return divisor_.value_or(group_.size()); }
+  bool AllReduceDivides(const Bucket& bucket) const;
+  void StartSparse(const Bucket& bucket);
+
+  comm::ProcessGroup& group_;
+  const UsedParameters& used_;
+  StepRecorder& recorder_;
+  const bool skip_unused_;
+  CommunicationHook hook_;
+  absl::optional<int> divisor_;
+  bool backend_sums_sparse_ = true;  // until it has refused
+  std::vector<char> multiplies_;     // of each bucket: its all_reduce multiplies at no cost; the same on every rank
+  std::vector<UnderWay> under_way_;  // of each bucket
+};
+
+}  // namespace lockstep::ddp::internal
+
+#endif  // LOCKSTEP_DDP_INTERNAL_REDUCTIONS_H_
