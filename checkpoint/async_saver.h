@@ -1,4 +1,4 @@
-// Saves in the background: training goes on as soon as the tensors are copied.
+// Saves in the background: training continues as soon as the tensors are copied.
 
 #ifndef LOCKSTEP_CHECKPOINT_ASYNC_SAVER_H_
 #define LOCKSTEP_CHECKPOINT_ASYNC_SAVER_H_
@@ -15,7 +15,7 @@
 
 namespace lockstep::checkpoint {
 
-// Writes what Save of checkpoint.h writes, on a thread of its own.
+// Writes the same file as Save of checkpoint.h, on a separate thread.
 //
 //   AsyncSaver saver;
 //   for (...) {
@@ -24,14 +24,14 @@ namespace lockstep::checkpoint {
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(saver.Wait());
 //
-// The tensors may change the moment Save returns. One save is under way at a time: a Save waits for the one before. The
-// copies take as much host memory as the largest value saved; it is kept until the saver is destroyed, since fresh
-// memory would make each copy several times slower. Tensors of a CUDA device are copied to pinned memory, once what
-// their current stream was given is done; the file says that they were there. Where the system refuses a thread, Save
-// itself writes the file.
+// The tensors may change as soon as Save returns. One save is under way at a time: Save waits for the previous one. The
+// copies take as much host memory as the largest value saved. This memory is kept until the saver is destroyed, since
+// newly allocated memory would make each copy several times slower. Tensors on a CUDA device are copied to pinned
+// memory once their current stream has done its work, and the file records their device. If the system refuses a
+// thread, Save itself writes the file.
 //
-// One thread at a time may use a saver. The destructor waits for the save under way; its error is then lost. A program
-// that is killed in the middle of a save leaves the previous file as it was.
+// Only one thread at a time may use a saver. The destructor waits for the save under way, and its error is lost. If the
+// program is killed in the middle of a save, the previous file is unchanged.
 class AsyncSaver {
  public:
   AsyncSaver() = default;
@@ -39,21 +39,22 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Copies `value`, begins to write it to `path` and returns. `then`, if there is one, runs on the saver's thread once
-  // the file is in place; its error is the save's. A relative path is taken from the directory that the program is in
-  // now.
+  // Copies `value`, starts to write it to `path` and returns. `then`, if it is set, runs on the saver's thread once the
+  // file is in place, and its error becomes the save's. A relative path refers to the current directory at the time of
+  // the call.
   //
-  // Errors name `path`: those of Save of checkpoint.h that the value causes, and ResourceExhausted where there is no
-  // memory for the copies. If the save before failed and Wait has not told so, its error is returned and nothing begun.
+  // Errors name `path`. They are the errors of Save of checkpoint.h that the value causes, and ResourceExhausted if
+  // there is no memory for the copies. If the previous save failed and Wait has not reported it, Save returns that
+  // error and starts nothing.
   absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {},
                     std::function<absl::Status()> then = {});
 
-  // Has the memory ready for saves of values like `value`, in the background: else the first save, which touches fresh
-  // memory, keeps its caller many times longer than the others do (1 GiB on a virtual machine: seconds). Waits for the
-  // save under way. Errors: those of Save that the value causes.
+  // Allocates the memory for values like `value`, in the background. Without it the first save uses new memory and
+  // blocks its caller many times longer than later ones (1 GiB on a virtual machine: seconds). Waits for the save under
+  // way. Errors: those of Save that the value causes.
   absl::Status Prepare(const Value& value);
 
-  // Blocks until nothing is under way. The outcome of the last save, each time it is called; OK if there was none.
+  // Blocks until nothing is under way. Returns the outcome of the last save at every call, or OK if there was none.
   absl::Status Wait();
 
  private:
@@ -62,9 +63,9 @@ class AsyncSaver {
   void Run(const std::function<void()>& work);
 
   internal::Snapshot snapshot_;
-  std::thread thread_;    // of what is under way
-  absl::Status outcome_;  // the thread's, until it is joined
-  bool told_ = true;      // whether the caller knows outcome_
+  std::thread thread_;    // of the save under way
+  absl::Status outcome_;  // of the thread, until it is joined
+  bool told_ = true;      // whether outcome_ has been reported
 };
 
 }  // namespace lockstep::checkpoint

@@ -1,5 +1,5 @@
-// Saves and loads PyTorch's .pt files: what C++ saves Python's torch.load(weights_only=True) reads (with mmap=True
-// too), and what Python's torch.save wrote of tensors and plain values C++ loads.
+// Saves and loads PyTorch's .pt files. Python's torch.load(weights_only=True) reads files saved here, with mmap=True
+// too. Load reads files that Python's torch.save wrote, if they hold tensors and plain values.
 //
 //   LOCKSTEP_RETURN_IF_ERROR(Save("model.pt", Value::Dict({{"epoch", 3}, {"state_dict", StateDict(*model)}})));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Value checkpoint, Load("model.pt", {.map_location = "cpu"}));
@@ -7,7 +7,8 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, GetDict(checkpoint, "state_dict"));
 //   LOCKSTEP_RETURN_IF_ERROR(LoadStateDict(*model, state_dict));
 //
-// Both block, keep no state, and may run in several threads at a time; tensors must not change while they are saved.
+// Both functions block and keep no state. Several threads may call them at a time. Tensors must not change while they
+// are saved.
 
 #ifndef LOCKSTEP_CHECKPOINT_CHECKPOINT_H_
 #define LOCKSTEP_CHECKPOINT_CHECKPOINT_H_
@@ -20,38 +21,38 @@
 
 namespace lockstep::checkpoint {
 
-// Writes `value` to `path`, replacing what is there in one step: at every moment `path` is the whole previous file or
-// the whole new one.
+// Writes `value` to `path` and replaces an existing file in one step: at every moment `path` is either the whole
+// previous file or the whole new one.
 //
-// The bytes go to a hidden temporary file in the same directory, which is flushed and then renamed; a symbolic link at
-// `path` is replaced, not followed. On any error the previous file is intact and the temporary removed; temporaries
-// that a killed program left are removed by the next Save to the same path. Tensors are streamed: memory grows by the
-// pickle and some MiB, for tensors on a device too. A storage is written whole and once, however many tensors view it;
-// so a small view of a large tensor takes the large one along, as in Python (clone() it where that is not wanted).
+// The data is written to a hidden temporary file in the same directory, which is flushed and then renamed. A symbolic
+// link at `path` is replaced, not followed. On any error the previous file is intact and the temporary file is removed.
+// If a program is killed, the next Save to the same path removes its temporary file. Tensors are streamed, also from a
+// device: memory grows only by the pickle and some MiB. A storage is written whole and once, however many tensors view
+// it. So a small view of a large tensor writes all of it, as in Python (clone() the view to avoid this).
 //
-// Errors name `path` and, where one is to blame, the value. InvalidArgument: a string that is not UTF-8 (use
-// Value::Bytes), an undefined tensor, views of one storage with different dtypes, containers nested more than 500 deep.
+// Errors name `path` and, if one is the reason, the value. InvalidArgument: a string is not UTF-8 (use Value::Bytes), a
+// tensor is undefined, views of one storage have different dtypes, or containers are nested more than 500 deep.
 // Unimplemented: quantized, sparse, nested and meta tensors. NotFound, PermissionDenied, ResourceExhausted,
-// FailedPrecondition, ...: what the system said.
+// FailedPrecondition, ...: errors of the system.
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {});
 
-// Reads the whole file. Nothing in it is executed, and a damaged or crafted file gives an error.
+// Reads the whole file. Nothing in it is executed, and a damaged or malicious file gives an error.
 //
 // An OrderedDict keeps its _metadata. Tensors keep dtype, shape, strides, requires_grad, attributes and whether they
-// were Parameters, and tensors that shared memory share it again. A torch.Size comes as a tuple, a torch.device and a
-// dtype as a string.
+// were Parameters. Tensors that shared memory share it again. A torch.Size becomes a tuple, and a torch.device or dtype
+// becomes a string.
 //
 // Errors name `path`, the record, and the place in the value: ["args"]: an argparse.Namespace. NotFound,
-// PermissionDenied: what the system said. DataLoss: damaged, or a file of another kind, which is named.
-// InvalidArgument: a directory, a Python object that is not allowed (with what to save instead), a map_location that is
-// not a device. FailedPrecondition: a tensor's device is not here. ResourceExhausted: past memory_limit, or out of
-// memory. Unimplemented: a legacy (pre-1.6), TorchScript or .pt2 file, big-endian, compressed; quantized, sparse,
-// nested and meta tensors; sets, complex numbers, ints past 64 bits.
+// PermissionDenied: errors of the system. DataLoss: the file is damaged, or of another kind, which is named.
+// InvalidArgument: a directory, a Python object that is not allowed (with a replacement to save), or a map_location
+// that is not a device. FailedPrecondition: the device of a tensor does not exist here. ResourceExhausted: memory_limit
+// is exceeded, or memory ran out. Unimplemented: a legacy (pre-1.6), TorchScript or .pt2 file; a big-endian or
+// compressed file; quantized, sparse, nested and meta tensors; sets, complex numbers, and ints of more than 64 bits.
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
-// One entry of a file that is a dict: LoadEntry("last.pt", "state_dict"). Tensors elsewhere are not loaded; with
-// options.verify they are still read, in small pieces, and checked. Errors are Load's, also InvalidArgument where the
-// file is no dict and NotFound where it has no such key.
+// Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"). Other tensors are not loaded, but
+// with options.verify they are still read, in small pieces, and checked. Errors are those of Load. InvalidArgument
+// also: the file does not hold a dict. NotFound also: it does not have the key.
 absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

@@ -292,6 +292,14 @@ TEST(Load, ChecksATensorsBoundsBeforeMakingIt) {
   EXPECT_THAT(CraftedError([](Crafted& c) { c.location = "moon"; }), HasSubstr("\"moon\" names no device"));
 }
 
+TEST(SaveAndLoad, TakeAsManyTensorsAndValuesAsThereAre) {
+  Value tensors = Value::OrderedDict(), names = Value::Dict();
+  for (int i = 0; i < 20000; ++i) tensors.Set("layers." + std::to_string(i) + ".weight", at::arange(i % 3));
+  for (int i = 0; i < 300000; ++i) names.Set(i, std::to_string(i));
+  const Value indices = Value::List(std::vector<Value>(1100000, 70000));
+  for (const Value& saved : {tensors, names, indices}) EXPECT_TRUE(Identical(RoundTrip(saved), saved));
+}
+
 TEST(SaveAndLoad, TensorsKeepTheirAttributes) {
   const at::Tensor tensor = at::ones({2}).set_requires_grad(true);
   Value buffer = at::ones({3}, at::kUInt16), parameter = Value::Parameter(tensor);

@@ -112,7 +112,7 @@ absl::StatusOr<bool> Diff(const std::string& a, const std::string& b) {
   return lines.empty();
 }
 
-// Only dicts are joined: what a list's elements are called is no format's business.
+// Joins only dicts: no format names the elements of a list.
 absl::Status Flatten(const std::string& prefix, const Value& dict, Value& flat) {
   for (const auto& [key, value] : dict.entries()) {
     if (!key.is_string()) {

@@ -94,6 +94,24 @@ TEST(InspectList, CountsSharedMemoryOnce) {
   EXPECT_THAT(Inspect("list $T/views.pt").out, HasSubstr("\n11 tensors with 296 bytes, in 5 storages of 80 bytes; 0"));
 }
 
+TEST(InspectVerify, TakesMoreThanAMillionValues) {
+  ASSERT_TRUE(Save(TestFile("a.pt"), Value::List(std::vector<Value>(1000001, 7)), {.sync = false}).ok());
+  const Outcome outcome = Inspect("verify " + TestFile("a.pt"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("; 1000001 other values"));
+}
+
+TEST(InspectVerify, BoundsWhatASmallFileUnfoldsTo) {
+  Value shared = Value::List({1});
+  for (int i = 0; i < 21; ++i) shared = Value::List({shared, shared});
+  ASSERT_TRUE(Save(TestFile("a.pt"), shared, {.sync = false}).ok());
+  EXPECT_THAT(Inspect("verify " + TestFile("a.pt")).err,
+              HasSubstr("more than 1000000 values in containers that stand in several places"));
+  const Value named = Value::Dict({{std::string(1 << 20, 'k'), Value::List(std::vector<Value>(300, 7))}});
+  ASSERT_TRUE(Save(TestFile("a.pt"), named, {.sync = false}).ok());
+  EXPECT_THAT(Inspect("verify " + TestFile("a.pt")).err, HasSubstr("the names of its values take more than 256 MiB"));
+}
+
 TEST(InspectList, TakesAKey) {
   EXPECT_EQ(Inspect("list --key=model $T/cuda.pt").out, R"(weight  float32  [3]  12  cuda:0
 1 tensors with 12 bytes, in 1 storages of 12 bytes; 0 other values

@@ -1,10 +1,10 @@
-// Where a checkpoint's tensors go when it is loaded.
+// The devices onto which a checkpoint's tensors are loaded.
 //
-//   Load(path, {.map_location = "cpu"})                                  every tensor to one device
-//   Load(path, {.map_location = {{"cuda:0", "cuda:1"}}})                 device by device; others stay where they were
-//   Load(path, {.map_location = [&](c10::Device saved) { return ...; }}) as a function says
+//   Load(path, {.map_location = "cpu"})                                  all tensors to one device
+//   Load(path, {.map_location = {{"cuda:0", "cuda:1"}}})                 by device; other devices do not change
+//   Load(path, {.map_location = [&](c10::Device saved) { return ...; }}) by a function
 //
-// Without one every tensor goes to the device that it was saved from.
+// By default every tensor is loaded onto the device from which it was saved.
 
 #ifndef LOCKSTEP_CHECKPOINT_MAP_LOCATION_H_
 #define LOCKSTEP_CHECKPOINT_MAP_LOCATION_H_
@@ -40,14 +40,15 @@ class MapLocation {
   template <typename F, std::enable_if_t<std::is_invocable_r_v<c10::Device, F, c10::Device>, int> = 0>
   MapLocation(F function) : rule_(Function(std::move(function))) {}
 
-  // InvalidArgument where a name is no device; what a function throws, by lockstep::StatusFromException.
+  // InvalidArgument: a name is not a device. An exception of a function becomes a status by
+  // lockstep::StatusFromException.
   absl::StatusOr<c10::Device> Map(c10::Device saved) const;
 
  private:
   std::variant<std::monostate, std::string, DeviceMap, Function> rule_;
 };
 
-// "cpu", "cuda:1", ...; InvalidArgument for what names no device.
+// Parses "cpu", "cuda:1", ... InvalidArgument: `name` is not a device.
 absl::StatusOr<c10::Device> ParseDevice(absl::string_view name);
 
 }  // namespace lockstep::checkpoint

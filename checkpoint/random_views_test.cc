@@ -1,6 +1,8 @@
 // What Save accepts Load gives back: views of random tensors, made by random operators.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -61,6 +63,11 @@ TEST(EmptyViews, MayBeginBehindTheirStorage) {
     ExpectComesBack({view});
   }
   ExpectComesBack({no_rows.select(1, 3), no_rows, no_rows.select(1, 1)});
+}
+
+TEST(NegatedViews, MayBeOfIntegers) {
+  const at::Tensor integers = at::arange(4);
+  ExpectComesBack({integers, at::_neg_view(integers)});
 }
 
 TEST(EmptyViews, ComeBackFromEveryKindOfFile) {

@@ -36,7 +36,7 @@ absl::Status SetState(at::Generator generator, const Value& state, absl::string_
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(state.tensor().cpu());
   });
-  // LibTorch throws a plain error where the size or the contents are no state.
+  // LibTorch throws an untyped error if the size or the contents are not a valid state.
   return set.ok() ? set : absl::InvalidArgumentError(set.message());
 }
 

@@ -130,7 +130,7 @@ absl::Status SaveTo(const std::string& path, const Value& tensors, const Safeten
 
 // ---- Loading.
 
-// What is to be read, and where to.
+// A part of the file to read, and its destination.
 struct Read {
   const SafetensorsTensor* tensor;
   char* to;

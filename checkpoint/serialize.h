@@ -1,4 +1,5 @@
-// A Value as the bytes of a .pt file, in memory: to send it to another rank, or to keep it in a database.
+// Converts a Value to and from the bytes of a .pt file in memory, for example to send it to another rank or to store it
+// in a database.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(std::string bytes, Serialize(value));
 //   LOCKSTEP_RETURN_IF_ERROR(group->BroadcastBytes(bytes, /*root=*/0));
@@ -16,10 +17,10 @@
 
 namespace lockstep::checkpoint {
 
-// What torch.save writes to an io.BytesIO. Errors are those of Save that the value causes.
+// The same bytes as torch.save to an io.BytesIO. Errors are those of Save that the value causes.
 absl::StatusOr<std::string> Serialize(const Value& value);
 
-// What torch.load reads from one. The value does not refer to `bytes`. Errors are Load's.
+// The same value as torch.load from an io.BytesIO. The value does not refer to `bytes`. Errors are those of Load.
 absl::StatusOr<Value> Deserialize(absl::string_view bytes, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

@@ -1,14 +1,14 @@
-// What a checkpoint holds: Python's plain data and tensors, as one C++ type.
+// The contents of a checkpoint: Python's plain data and tensors, as one C++ type.
 //
 //   Value checkpoint = Value::Dict({{"epoch", 3}, {"best", 0.93}, {"state_dict", StateDict(*model)}});
 //   absl::StatusOr<int64_t> epoch = GetInt(checkpoint, "epoch");
 //   absl::StatusOr<double> lr = GetDouble(checkpoint, {"optimizer", "param_groups", 0, "lr"});
 //   if (const Value* best = checkpoint.Find("best")) Report(best->double_value());
 //
-// A Value copies cheaply: copies share strings, containers and tensors' memory. Set and Append change this Value only;
-// a container that others share is copied (one level) first, so a Value never contains itself. Two elements that share
-// a container or a tensor are one object in Python too, and stay one through Save and Load. As with other values:
-// several threads may read one Value at a time, and one may change it while none reads it.
+// A Value is cheap to copy: copies share strings, containers and the memory of tensors. Set and Append change this
+// Value only. If copies share the container, it is copied (one level) first, so a Value never contains itself. If two
+// elements share a container or a tensor, they are one object in Python too, and Save and Load preserve this. Thread
+// safety: several threads may read a Value at a time; a write must not overlap with other accesses.
 
 #ifndef LOCKSTEP_CHECKPOINT_VALUE_H_
 #define LOCKSTEP_CHECKPOINT_VALUE_H_
@@ -71,34 +71,34 @@ class Value {
   bool is_tuple() const { return type() == Type::kTuple; }
   bool is_dict() const { return type() == Type::kDict; }
   bool is_parameter() const { return is_tensor() && IsParameter(std::get<TensorData>(data_)); }
-  // May be a dict's key: None, bool, int, float, str or bytes.
+  // Whether it can be the key of a dict: None, bool, int, float, str or bytes.
   bool is_scalar() const { return type() < Type::kTensor; }
   // Python's name of the type, such as "int", "str", "Tensor" or "OrderedDict".
   absl::string_view type_name() const;
 
-  // Each requires the type it names; for a Value of unknown type see GetInt and its like below.
+  // Each requires its type. For a Value of unknown type, use GetInt and similar functions below.
   bool bool_value() const { return std::get<bool>(data_); }
   int64_t int_value() const { return std::get<int64_t>(data_); }
   double double_value() const { return std::get<double>(data_); }
   const std::string& string_value() const { return std::get<StringData>(data_)->text; }
   const std::string& bytes_value() const { return std::get<BytesData>(data_)->text; }
   const at::Tensor& tensor() const { return std::get<TensorData>(data_).tensor; }
-  // Requires: is_list() or is_tuple(). Of a temporary a copy, so that `for (const Value& item : F().items())` is safe;
-  // so with entries().
+  // Requires: is_list() or is_tuple(). On a temporary it returns a copy, so that `for (const Value& item :
+  // F().items())` is safe. The same applies to entries().
   const std::vector<Value>& items() const&;
   std::vector<Value> items() && { return static_cast<const Value&>(*this).items(); }
-  // The following require is_dict().
+  // The following functions require is_dict().
   const std::vector<Entry>& entries() const&;
   std::vector<Entry> entries() && { return static_cast<const Value&>(*this).entries(); }
   DictKind dict_kind() const;
-  // The attributes of an OrderedDict, such as a state dict's _metadata, or of a tensor, such as those that make it a
-  // torch.nn.Buffer: a dict, or None where it has none. Requires: is_dict() or is_tensor().
+  // The attributes of an OrderedDict (such as a state dict's _metadata) or of a tensor (such as those of a
+  // torch.nn.Buffer): a dict, or None. Requires: is_dict() or is_tensor().
   const Value& attributes() const;
 
-  // Elements of a list, tuple or dict; 0 for anything else.
+  // The number of elements of a list, tuple or dict; 0 for other types.
   size_t size() const;
-  // The value at `key`, or nullptr if this is not a dict or has no such key. 1, 1.0 and true are one key, as in Python;
-  // a NaN is never found. Takes constant time. Valid until this Value changes.
+  // The value at `key`, or nullptr if this is not a dict or does not have the key. As in Python, 1, 1.0 and true are
+  // the same key. A NaN is never found. Takes constant time. The pointer is valid until this Value changes.
   const Value* Find(const Value& key) const;
 
   // Requires: is_list().
@@ -117,14 +117,14 @@ class Value {
   };
   struct Sequence;
   struct DictTable;
-  // One distinct type each, in the order of Type.
+  // Distinct types, in the order of Type.
   struct StringData : std::shared_ptr<const Text> {};
   struct BytesData : std::shared_ptr<const Text> {};
   struct TensorTraits : c10::intrusive_ptr_target {
     bool parameter = false;
     std::shared_ptr<const Value> attributes;
   };
-  // Few tensors have traits, and what they take would make every Value larger.
+  // Few tensors have traits, and storing them here would make every Value larger.
   struct TensorData {
     at::Tensor tensor;
     c10::intrusive_ptr<TensorTraits> traits;
@@ -152,13 +152,13 @@ class Value {
   Data data_;
 };
 
-// Whether two values are the same in Python's eyes and to the bit: types, keys and their order, attributes, numbers'
-// bits (so NaN equals NaN), tensors' dtype, device, shape, flags and elements, but not strides or sharing. Throws what
-// LibTorch throws if a device fails.
+// Whether two values are bit-identical in Python's terms: types, keys and their order, attributes, bits of numbers (so
+// NaN equals NaN), and tensors' dtype, device, shape, flags and elements. Ignores strides and sharing. Throws
+// LibTorch's exception if a device fails.
 bool Identical(const Value& a, const Value& b);
 
-// A key, or the way to a nested value: GetInt(value, "epoch"), GetDouble(value, {"optimizer", "param_groups", 0,
-// "lr"}). An int indexes a list or tuple.
+// A key, or the path to a nested value: GetInt(value, "epoch"), GetDouble(value, {"optimizer", "param_groups", 0,
+// "lr"}). An int is an index into a list or tuple.
 class KeyPath {
  public:
   KeyPath(const char* key) : steps_{key} {}
@@ -168,23 +168,23 @@ class KeyPath {
   explicit KeyPath(std::vector<Value> steps) : steps_(std::move(steps)) {}
 
   const std::vector<Value>& steps() const { return steps_; }
-  // As Python writes it: ["optimizer"]["param_groups"][0].
+  // In Python's notation: ["optimizer"]["param_groups"][0].
   std::string ToString() const;
 
  private:
   std::vector<Value> steps_;
 };
 
-// The value at `path`. NotFound where a key is missing, naming the keys that are there; InvalidArgument where a step
-// goes into what is no container, or the value has another type, naming the path, the type expected and the one found.
+// Returns the value at `path`. NotFound, with the existing keys: a key is missing. InvalidArgument, with the path and
+// the expected and found types: a step goes into a value that is not a container, or the value has another type.
 absl::StatusOr<Value> Get(const Value& value, const KeyPath& path);
 absl::StatusOr<bool> GetBool(const Value& value, const KeyPath& path);
 absl::StatusOr<int64_t> GetInt(const Value& value, const KeyPath& path);
-// An int too, as Python's float parameters are often given as ints.
+// Also accepts an int, since Python code often passes ints for float parameters.
 absl::StatusOr<double> GetDouble(const Value& value, const KeyPath& path);
 absl::StatusOr<std::string> GetString(const Value& value, const KeyPath& path);
 absl::StatusOr<at::Tensor> GetTensor(const Value& value, const KeyPath& path);
-// A list or a tuple.
+// Accepts a list or a tuple.
 absl::StatusOr<std::vector<Value>> GetItems(const Value& value, const KeyPath& path);
 absl::StatusOr<Value> GetDict(const Value& value, const KeyPath& path);
 

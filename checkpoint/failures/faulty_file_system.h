@@ -1,4 +1,4 @@
-// A file system of which one call goes wrong.
+// A file system with one failing call.
 
 #ifndef LOCKSTEP_CHECKPOINT_FAILURES_FAULTY_FILE_SYSTEM_H_
 #define LOCKSTEP_CHECKPOINT_FAILURES_FAULTY_FILE_SYSTEM_H_
@@ -15,8 +15,9 @@
 
 namespace lockstep::checkpoint::testing {
 
-// Numbers the calls from 0 and asks `fault` before each: 0 lets it be, an errno makes it fail, kShort writes half of
-// what is to be written, kCrash ends all effects from then on as the death of the process would. One thread at a time.
+// Numbers the calls from 0 and asks `fault` before each one. 0: the call succeeds. An errno: it fails. kShort: it
+// writes half of its data. kCrash: this call and all later ones have no effect, as if the process had died. Not
+// thread-safe.
 class FaultyFileSystem final : public internal::FileSystem {
  public:
   static constexpr int kShort = -1;
@@ -57,7 +58,7 @@ class FaultyFileSystem final : public internal::FileSystem {
   int Unlink(int directory, const char* name) override {
     return Do("unlinkat", [&] { return FileSystem::Unlink(directory, name); });
   }
-  // A descriptor is gone whatever close() says, and after the process.
+  // close() always releases the descriptor, even after a crash.
   int Close(int file) override {
     const int closed = FileSystem::Close(file);
     const int fault = Next("close");

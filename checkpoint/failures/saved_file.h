@@ -1,4 +1,4 @@
-// A file in a directory of its own, for tests of what replacing it leaves behind.
+// A file in a separate directory, for tests of the files that replacing it leaves behind.
 
 #ifndef LOCKSTEP_CHECKPOINT_FAILURES_SAVED_FILE_H_
 #define LOCKSTEP_CHECKPOINT_FAILURES_SAVED_FILE_H_
@@ -22,7 +22,7 @@ class SavedFile {
     folder_.Write("model.pt", contents);
   }
 
-  // Everything in the directory, hidden files too.
+  // All names in the directory, including hidden files.
   std::vector<std::string> Names() const {
     return std::filesystem::exists(directory()) ? folder_.Names() : std::vector<std::string>();
   }

@@ -1,4 +1,4 @@
-// What must hold for every input of a fuzzer.
+// Conditions that must hold for every input of a fuzzer.
 
 #ifndef LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
 #define LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
@@ -8,7 +8,7 @@
 
 namespace lockstep::checkpoint::fuzz {
 
-// Ends the program, which a fuzzer reports with the input, unless `holds`.
+// Ends the program unless `holds`. The fuzzer then reports the input.
 inline void Require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

@@ -13,7 +13,7 @@
 
 namespace lockstep::checkpoint::fuzz {
 
-// Reading past the end breaks the fuzzer. `bytes` must outlive the source.
+// Ends the fuzzer if a read goes past the end. `bytes` must outlive the source.
 inline internal::ByteSource SourceOf(const char* bytes, size_t size) {
   return {size, [=](uint64_t offset, void* to, size_t count) {
             Require(offset <= size && count <= size - offset, "a read stays within the file");

@@ -5,8 +5,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// `path` from the root, for what is used later, when the program's working directory may be another. As it is where the
-// working directory is gone, or `path` is empty.
+// Makes `path` absolute, for use after the program's working directory may have changed. Returns `path` if the working
+// directory does not exist or `path` is empty.
 std::string AbsolutePath(const std::string& path);
 
 }  // namespace lockstep::checkpoint::internal

@@ -81,13 +81,6 @@ absl::Status CheckLayout(const ZipReader& zip, const std::string& archive, bool 
   return absl::OkStatus();
 }
 
-// What the tensors' data and the pickle leave of the file's size, and the limit on top.
-size_t GraphLimit(const ZipReader& zip, uint64_t file_size, size_t memory_limit) {
-  uint64_t contents = 0;
-  for (const ZipRecord& record : zip.records()) contents += record.size;
-  return memory_limit + (file_size - contents);
-}
-
 // Makes the entry the whole.
 absl::Status MoveRootTo(PickleGraph& graph, absl::string_view key) {
   if (graph.root.kind != PickleKind::kDict) return absl::InvalidArgumentError("the file's value is no dict");
@@ -109,7 +102,7 @@ absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(zip, archive, options.verify));
   const std::string name = absl::StrCat(archive, "/data.pkl");
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *zip.Find(name), options.verify));
-  auto graph = ReadPickle(pickle, GraphLimit(zip, source.size, options.memory_limit));
+  auto graph = ReadPickle(pickle, options.memory_limit + kPickleMemoryPerByte * pickle.size());
   LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
   LOCKSTEP_RETURN_IF_ERROR(choose(*graph));
   return Decode(*graph, zip, {archive, options.map_location, options.verify, saved_devices});

@@ -12,8 +12,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// All of `source` is the archive. `saved_devices`, where it is not null, is told where the storages were saved. Errors
-// are Load's, without the path.
+// All of `source` is the archive. If `saved_devices` is not null, it is set to the devices from which the storages were
+// saved. Errors are those of Load, without the path.
 absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options,
                                   SavedDevices* saved_devices = nullptr);
 

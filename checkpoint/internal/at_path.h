@@ -11,7 +11,7 @@
 
 namespace lockstep::checkpoint::internal {
 
-// What `f` returns, or what it throws.
+// The result of `f`, or its exception as a status.
 inline absl::Status Guarded(absl::FunctionRef<absl::Status()> f) {
   absl::Status status;
   const absl::Status thrown = TorchStatus("", [&] { status = f(); });

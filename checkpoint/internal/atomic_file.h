@@ -1,12 +1,12 @@
-// Replaces a file in one step: writes a hidden temporary beside it, flushes that to the disk, renames it and flushes
-// the directory.
+// Replaces a file in one step: writes a hidden temporary file beside it, flushes that to the disk, renames it and
+// flushes the directory.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create("/data/model.pt", true));
 //   LOCKSTEP_RETURN_IF_ERROR(file->Append(bytes, count));
 //   LOCKSTEP_RETURN_IF_ERROR(file->Commit());
 //
-// Until Commit succeeds the old file is as it was. The temporary is locked (flock) while its writer lives; Create
-// removes those of the same path that nobody holds, so no process number has to be trusted, not even over a network.
+// Until Commit succeeds the old file is unchanged. The temporary file is locked (flock) while its writer lives. Create
+// removes unlocked temporary files of the same path, so it does not depend on process numbers, not even over a network.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_ATOMIC_FILE_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_ATOMIC_FILE_H_
@@ -24,7 +24,7 @@ namespace lockstep::checkpoint::internal {
 
 class AtomicFile {
  public:
-  // `sync`: flush to the disk, and so write past the page cache what is large. Errors are the system's.
+  // `sync`: flushes to the disk, and writes large data past the page cache. Errors are the system's.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, bool sync,
                                                             FileSystem& system = FileSystem::Real());
 
@@ -33,11 +33,11 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // Copies the bytes. An error may be that of writing what was appended before.
+  // Copies the bytes. May return the error of an earlier write.
   absl::Status Append(const void* from, size_t count);
 
-  // An error after the rename says so: the new file is then in place, and only its surviving a power failure is in
-  // doubt.
+  // If an error occurs after the rename, it says so: the new file is then in place, but may not survive a power
+  // failure.
   absl::Status Commit();
 
  private:

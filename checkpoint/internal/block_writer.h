@@ -1,5 +1,5 @@
-// Writes a file from its start in blocks of some MiB, past the page cache where the file system can, while the caller
-// makes the next block.
+// Writes a file from its start in blocks of some MiB, past the page cache if the file system supports it, while the
+// caller prepares the next block.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_BLOCK_WRITER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_BLOCK_WRITER_H_
@@ -19,16 +19,16 @@
 
 namespace lockstep::checkpoint::internal {
 
-// A file of less than a block is written by Finish, in the caller's thread and through the page cache. Past that one
-// thread writes (the caller's if the system refuses another), with O_DIRECT if `direct`: 1 GiB took 0.5 to 0.7 s so,
-// flushed, and 0.7 to 0.75 s through the page cache (2-core Xeon), which also pushes out what others have there. Takes
-// 16 MiB of memory at most.
+// A file of less than a block is written by Finish, on the caller's thread and through the page cache. A longer one is
+// written by another thread (the caller's if the system refuses one), with O_DIRECT if `direct`. 1 GiB took 0.5 to 0.7
+// s that way, flushed, and 0.7 to 0.75 s through the page cache (2-core Xeon), which also evicts other programs' data.
+// Uses at most 16 MiB of memory.
 class BlockWriter {
  public:
   // `file` is open for writing, empty, and outlives the writer, as `system` does.
   BlockWriter(FileSystem& system, int file, bool direct) : system_(system), file_(file), direct_(direct) {}
 
-  // Waits for the write under way, if there is one, and drops what is not written.
+  // Waits for a write under way, and drops the data that is not written.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
   BlockWriter& operator=(const BlockWriter&) = delete;

@@ -26,7 +26,6 @@ absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what
 absl::Status CheckFlags(const PickleTensor& tensor, at::ScalarType type) {
   const bool complex = c10::isComplexType(type);
   if (tensor.conjugate && !complex) return Malformed("a conjugated tensor that is not complex");
-  if (tensor.negative && !complex && !c10::isFloatingType(type)) return Malformed("a negated tensor that has no sign");
   if (tensor.requires_grad && !complex && !c10::isFloatingType(type))
     return Malformed("a tensor without gradient requires one");
   return absl::OkStatus();
@@ -140,8 +139,8 @@ Value Decoder::MakeString(PickleNode node) {
   return made;
 }
 
-// What was made before may nest deep by itself, where a list holds each of its items in the next: a Value that deep
-// would overflow the stack when it is destroyed.
+// Values already created may be deeply nested, if a list contains each of its items in the next. Destroying a Value
+// that deep would overflow the stack.
 template <typename MakeIt>
 absl::StatusOr<Value> Decoder::Once(Slot& slot, MakeIt make) {
   if (slot.state == State::kOpen)
@@ -175,7 +174,7 @@ Value::DictKind KindOf(PickleDictKind kind) {
   return kind == PickleDictKind::kCounter ? Value::DictKind::kCounter : Value::DictKind::kDict;
 }
 
-// Of entries whose key is one NaN object the last's value stays. A Value cannot tell which NaN is which object.
+// If several entries have the same NaN object as key, the last value is kept. A Value cannot tell NaN objects apart.
 absl::flat_hash_map<uint32_t, PickleNode> LastOfEachNan(const PickleDict& dict) {
   absl::flat_hash_map<uint32_t, PickleNode> last;
   for (const auto& [key, value] : dict.entries) {

@@ -19,7 +19,7 @@ struct DecodeOptions {
   std::string archive;
   MapLocation map_location = {};
   bool verify = true;
-  // Where it is not null it is told where the storages were saved.
+  // If not null, set to the devices from which the storages were saved.
   SavedDevices* saved_devices = nullptr;
 };
 

@@ -20,7 +20,7 @@ at::Tensor Doubles(const at::Tensor& tensor) {
   return (plain.is_complex() ? at::view_as_real(plain) : plain).to(at::kCPU, at::kDouble);
 }
 
-// Of same dtype and shape. Empty where no bit differs.
+// For tensors of the same dtype and shape. Empty if they are bit-identical.
 std::string InElements(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = Elements(a), right = Elements(b);
   const int64_t count = left.ne(right).sum().item<int64_t>();

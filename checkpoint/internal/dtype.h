@@ -17,11 +17,11 @@ struct Dtype {
   absl::string_view storage;  // torch.`storage`; empty for the newer dtypes, whose storages are untyped
 };
 
-// Of a tensor whose elements can be saved. InvalidArgument for an undefined one; Unimplemented for what is no plain
-// tensor with data, such as a quantized, sparse or meta one.
+// The dtype of a tensor whose elements can be saved. InvalidArgument: the tensor is undefined. Unimplemented: it is not
+// a plain tensor with data, for example quantized, sparse or meta.
 absl::StatusOr<const Dtype*> DtypeOf(const at::Tensor& tensor);
 
-// Each nullptr where there is none.
+// Each returns nullptr if there is none.
 const Dtype* FindDtype(at::ScalarType type);
 const Dtype* FindDtypeNamed(absl::string_view name);
 const Dtype* FindDtypeOfStorage(absl::string_view storage);

@@ -7,8 +7,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// The elements in order, one after the other, on the CPU, as integers of their size (complex128 as itself); a copy only
-// where they do not stand so already. Throws what LibTorch throws.
+// The elements in order, contiguous, on the CPU, as integers of their size (complex128 stays complex128). Copies only
+// if they are not in that form. Throws LibTorch's exceptions.
 at::Tensor Elements(const at::Tensor& tensor);
 
 }  // namespace lockstep::checkpoint::internal

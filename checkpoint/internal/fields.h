@@ -1,4 +1,4 @@
-// The fields of a C++ struct and the keys of a Python dict, described once for both directions.
+// Maps the fields of a C++ struct to the keys of a Python dict, described once for both directions.
 //
 //   void Describe(Fields& fields, SGDOptions& options) {
 //     fields.Double("lr", options.lr());
@@ -7,8 +7,8 @@
 //   Fields writer;          Describe(writer, options);  // writer.dict() is {"lr": 0.1, "nesterov": False}
 //   Fields reader(group);   Describe(reader, options);  // sets the options, unless reader.status() says why not
 //
-// Written keys have the order of the calls. Read fields are set up to the first error, so read into a copy; keys that
-// nothing asks for are passed over.
+// Keys are written in the order of the calls. When reading, fields are set up to the first error, so read into a copy.
+// Other keys of the dict are ignored.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_FIELDS_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_FIELDS_H_
@@ -34,7 +34,7 @@ class Fields {
   explicit Fields(Value from) : from_(std::move(from)) {}
 
   bool reading() const { return from_.has_value(); }
-  // What was written.
+  // The written dict.
   const Value& dict() const { return dict_; }
   // The first error of reading: InvalidArgument, naming the key; or Unimplemented.
   const absl::Status& status() const { return status_; }
@@ -48,9 +48,10 @@ class Fields {
   // Another form: `written`, and the way to read it, whose errors get the key before them.
   void Field(const char* key, Value written, absl::FunctionRef<absl::Status(const Value&)> read);
 
-  // What Python keeps and C++ has no use for: passed over when read.
+  // A key that Python keeps and C++ does not use: ignored when read.
   void WriteOnly(const char* key, Value written);
-  // What C++ cannot do: written as False; Unimplemented when True is read, saying that `owner` does not have it.
+  // A feature that C++ lacks: written as False. Reading True is Unimplemented, and the error says that `owner` does not
+  // have it.
   void AlwaysFalse(const char* key, absl::string_view owner);
 
   // Reading only: whether `key` is there and not None.
@@ -72,7 +73,8 @@ class Fields {
 // A float, an int, or a tensor of one number.
 absl::StatusOr<double> GetNumber(const Value& value, const KeyPath& path);
 
-// `status`, but InvalidArgument where it is NotFound: in a dict that is to be loaded whole a missing key is a mistake.
+// Returns `status`, with InvalidArgument instead of NotFound: in a dict that is loaded as a whole, a missing key is a
+// mistake.
 absl::Status InvalidIfMissing(const absl::Status& status);
 
 }  // namespace lockstep::checkpoint::internal

@@ -10,8 +10,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// Holds the file open as long as the source lives, so a rename over it does not disturb. Errors are the system's;
-// InvalidArgument for what is no regular file.
+// Keeps the file open as long as the source lives, so a rename over it has no effect. Errors are the system's.
+// InvalidArgument: it is not a regular file.
 absl::StatusOr<ByteSource> OpenFile(const std::string& path);
 
 }  // namespace lockstep::checkpoint::internal

@@ -8,8 +8,9 @@
 
 namespace lockstep::checkpoint::internal {
 
-// By its first bytes: an error that says what the file is (empty, a web page, compressed, a Git LFS pointer, ...) and
-// what to do. Ok where it may be a .pt or a safetensors file. DataLoss, or Unimplemented where PyTorch loads it.
+// Recognises other formats by a file's first bytes: the error says what the file is (empty, a web page, compressed, a
+// Git LFS pointer, ...) and what to do. OK if it may be a .pt or a safetensors file. Unimplemented: PyTorch loads it.
+// DataLoss: other formats.
 absl::Status CheckForeignFormat(const ByteSource& source);
 
 }  // namespace lockstep::checkpoint::internal

@@ -8,9 +8,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// Runs `work` in `count` threads at a time, the caller's being one, and returns when all have ended. Where the system
-// gives no more threads there are fewer; so each takes the next part that nobody has, until none is left. `work` must
-// not throw.
+// Runs `work` on `count` threads at a time, including the caller's, and returns when all have ended. If the system
+// refuses threads, there are fewer. So `work` must take parts from a shared list until none is left. It must not throw.
 void InThreads(size_t count, const std::function<void()>& work);
 
 }  // namespace lockstep::checkpoint::internal

@@ -1,5 +1,5 @@
-// Reads JSON (RFC 8259) from front to back as its caller expects it to be: what stands there instead is an error, and
-// so nesting goes no deeper than the caller does.
+// Reads JSON (RFC 8259) from start to end in the form that its caller expects. Any other form is an error, so nesting
+// is no deeper than the caller's.
 //
 //   JsonScanner json(text, memory_limit);
 //   LOCKSTEP_RETURN_IF_ERROR(json.Object([&](std::string key) -> absl::Status {
@@ -27,7 +27,7 @@ class JsonScanner {
   // `text` must outlive the scanner. `memory_limit`: bytes that may be charged.
   JsonScanner(absl::string_view text, size_t memory_limit) : text_(text), memory_left_(memory_limit) {}
 
-  // Each skips spaces and takes the next thing. DataLoss where it is another one, naming the byte.
+  // Each skips spaces and reads the next item. DataLoss, naming the byte: it is another kind of item.
 
   // Calls `member` with each member's key; `member` takes the value.
   absl::Status Object(absl::FunctionRef<absl::Status(std::string)> member);
@@ -39,7 +39,7 @@ class JsonScanner {
   absl::StatusOr<uint64_t> Unsigned();
   absl::Status End();
 
-  // To be called before so much memory is taken for what is read; ResourceExhausted past the limit.
+  // Call it before allocating this much memory for the read data. ResourceExhausted: the limit is exceeded.
   absl::Status Charge(size_t bytes);
 
  private:

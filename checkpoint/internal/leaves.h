@@ -1,4 +1,4 @@
-// A value as the list of what stands at its ends, each with its name.
+// Lists the leaves of a value, each with its name.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_LEAVES_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_LEAVES_H_
@@ -21,7 +21,8 @@ struct Leaf {
   Value value;
 };
 
-// In order. ResourceExhausted past a million, which containers that share their elements reach in few bytes.
+// In order. ResourceExhausted past what a small file could unfold to without end: a million leaves in containers that
+// stand in several places, or 256 MiB of names.
 absl::StatusOr<std::vector<Leaf>> Leaves(const Value& value);
 
 // Without the tensors' elements: "float32 [3, 2]", "int 3", "str \"adam\"", "dict of 0".

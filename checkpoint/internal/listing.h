@@ -1,4 +1,4 @@
-// What is in a checkpoint, for people and for programs.
+// Lists the contents of a checkpoint, for people and for programs.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_LISTING_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_LISTING_H_
@@ -16,7 +16,7 @@ struct OpenedFile {
   Value value;
   SafetensorsMetadata metadata;
   bool has_metadata = false;
-  // Of a .pt file; where a storage is not in it its tensors' device counts.
+  // For a .pt file. For a storage that it does not contain, use the device of its tensors.
   SavedDevices saved_devices;
 };
 

@@ -9,8 +9,8 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// What each entry costs at most: its own node, a vector's growth, and the value later made of it. Upper bounds of what
-// sizeof says on x86-64, so that the limit holds; not measurements.
+// The maximum cost of each entry: its node, a vector's growth, and the value later created from it. These are upper
+// bounds from sizeof on x86-64, not measurements, so that the limit holds.
 constexpr size_t kStringCost = 128;
 constexpr size_t kContainerCost = 256;
 constexpr size_t kItemCost = 64;

@@ -1,5 +1,5 @@
-// Makes the entries of a PickleGraph within a budget: constants, containers, and what calls of the allowed objects
-// stand for.
+// Creates the entries of a PickleGraph within a budget: constants, containers, and the results of calls of allowed
+// objects.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_BUILDER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_BUILDER_H_
@@ -16,7 +16,8 @@
 
 namespace lockstep::checkpoint::internal {
 
-// What is made of a refused object is that object: given to a list, a call or a dict it is not an error of theirs.
+// The result of a call of a refused object is that object. A list, a call or a dict that gets it as an argument does
+// not report another error.
 class PickleBuilder {
  public:
   // `classes` are allowed beside those of pickle_globals.h, and become objects; they must outlive the builder.

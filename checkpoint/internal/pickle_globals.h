@@ -1,4 +1,5 @@
-// The allow-list: which Python objects a pickle may name, and what each is to the reader. Nothing is ever executed.
+// The allow-list: the Python objects that a pickle may name, and their meaning for the reader. Nothing is ever
+// executed.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GLOBALS_H_
@@ -37,8 +38,8 @@ enum class PickleGlobal : uint8_t {
   kClass,            // one of the classes that this reader was given
 };
 
-// InvalidArgument, naming it and what to save instead, for what is not on the list; Unimplemented for what PyTorch
-// loads and Lockstep does not.
+// InvalidArgument, naming the object and a replacement to save: it is not on the list. Unimplemented: PyTorch loads it
+// and Lockstep does not.
 absl::StatusOr<PickleGlobal> FindPickleGlobal(absl::string_view module, absl::string_view name);
 
 }  // namespace lockstep::checkpoint::internal

@@ -1,7 +1,7 @@
-// What a pickle describes, before any tensor is made: flat tables of strings, containers, objects, storages and
+// The contents of a pickle before any tensor is created: flat tables of strings, containers, objects, storages and
 // tensors, and nodes that refer to them.
 //
-// Two nodes with one kind and index are one Python object, so aliasing is kept; a list may even contain itself.
+// Two nodes with one kind and index are one Python object, so aliasing is kept. A list may even contain itself.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GRAPH_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PICKLE_GRAPH_H_
@@ -27,7 +27,7 @@ enum class PickleKind : uint8_t {
   kTuple,    // index into sequences
   kDict,     // index into dicts
   kTensor,   // index into tensors
-  kObject,   // index into objects; only where the reader was given classes
+  kObject,   // index into objects; only if the reader was given classes
   kStorage,  // index into storages; never in a finished value
   kGlobal,   // index into the reader's table; never in a finished value
   kRefused,  // index into PickleRefusals; never in a finished value
@@ -36,7 +36,7 @@ enum class PickleKind : uint8_t {
 
 struct PickleNode {
   PickleKind kind = PickleKind::kNone;
-  // Of a kDouble that is NaN: its number among the pickle's NaN objects, which as keys of a dict differ by that alone.
+  // For a kDouble that is NaN: its number among the pickle's NaN objects. It distinguishes them as keys of a dict.
   uint32_t nan = 0;
   union {
     int64_t integer = 0;
@@ -68,13 +68,12 @@ struct PickleDict {
   PickleNode attributes;  // None or a dict
 };
 
-// What would have been made by `module`.`name`(*arguments) and then given `state`. It is a description: nothing is
-// called.
+// Describes the object that `module`.`name`(*arguments), followed by setting `state`, would create. Nothing is called.
 struct PickleObject {
   absl::string_view module;
   absl::string_view name;
   PickleNode arguments;  // a tuple
-  PickleNode state;      // None where it was given none
+  PickleNode state;      // None if it has no state
 };
 
 struct PickleStorage {
@@ -86,7 +85,7 @@ struct PickleStorage {
 
 struct PickleTensor {
   uint32_t storage = 0;
-  absl::string_view dtype;  // such as "uint16"; empty: the storage's type says it
+  absl::string_view dtype;  // such as "uint16"; empty: determined by the storage's type
   int64_t offset = 0;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;

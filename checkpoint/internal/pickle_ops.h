@@ -37,7 +37,7 @@ enum PickleOp : uint8_t {
   kOpEmptyList = ']',
   kOpEmptyTuple = ')',
   kOpBinFloat = 'G',
-  // Protocol 2, which torch.save writes unless told otherwise.
+  // Protocol 2, which torch.save writes by default.
   kOpProto = 0x80,
   kOpNewObj = 0x81,
   kOpTuple1 = 0x85,
@@ -53,7 +53,7 @@ enum PickleOp : uint8_t {
   kOpStackGlobal = 0x93,
   kOpMemoize = 0x94,
   kOpFrame = 0x95,
-  // What they make is refused.
+  // The objects that these create are refused.
   kOpLong4 = 0x8b,
   kOpEmptySet = 0x8f,
   kOpAddItems = 0x90,
@@ -61,8 +61,8 @@ enum PickleOp : uint8_t {
   kOpByteArray8 = 0x96,
 };
 
-// Of an opcode that is not among them, or whose object is refused: Unimplemented where PyTorch loads what it makes,
-// naming that; else InvalidArgument.
+// The error for an unknown opcode, or one whose object is refused. Unimplemented, naming the object: PyTorch loads it.
+// Otherwise InvalidArgument.
 absl::Status OpcodeError(uint8_t opcode);
 
 }  // namespace lockstep::checkpoint::internal

@@ -159,7 +159,7 @@ void PickleRefusals::SetState(PickleNode object, PickleNode state, const PickleG
   if (object.kind != PickleKind::kRefused || !BeginsLikeAModule(graph, state)) return;
   absl::Status& status = refusals_[object.index].status;
   const absl::string_view message = status.message();
-  // Of a class that is known the message says what to save already.
+  // For a known class the message already suggests what to save.
   if (!absl::StartsWith(message, "the Python object")) return;
   status = absl::InvalidArgumentError(
       absl::StrCat(message.substr(0, message.find(';')), "; it is a whole module: save module.state_dict()"));

@@ -1,4 +1,4 @@
-// Cuts what is to be read into pieces that several threads take.
+// Divides data to be read into pieces for several threads.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_PIECES_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_PIECES_H_
@@ -18,7 +18,7 @@ struct Piece {
   uint64_t count;
 };
 
-// Of things of so many bytes; those of one thing follow each other, in order.
+// `sizes`: the items' bytes. The pieces of one item are adjacent and in order.
 std::vector<Piece> CutInPieces(const std::vector<uint64_t>& sizes);
 
 // Calls work(i) for each of the pieces, in as many threads as the processor has, eight at most; few for few bytes. The

@@ -11,11 +11,11 @@
 
 namespace lockstep::checkpoint::internal {
 
-// The device for what was saved on `saved`. FailedPrecondition where this program does not have it, Unimplemented for
-// the meta device.
+// The device for data saved on `saved`. FailedPrecondition: this program does not have it. Unimplemented: the meta
+// device.
 absl::StatusOr<c10::Device> DeviceFor(c10::Device saved, const MapLocation& map_location);
 
-// In the host's memory, its bytes undefined; large ones in huge pages where the system has them.
+// An uninitialised tensor in host memory. Large ones use huge pages if the system has them.
 absl::StatusOr<at::Tensor> HostTensor(c10::IntArrayRef sizes, at::ScalarType type);
 
 }  // namespace lockstep::checkpoint::internal

@@ -9,7 +9,7 @@
 
 namespace lockstep::checkpoint::internal {
 
-// In quotes, escaped, and cut where it is long.
+// In quotes, escaped, and truncated if it is long.
 std::string Quoted(absl::string_view text);
 
 }  // namespace lockstep::checkpoint::internal

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLengthSize = 8;
 constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr size_t kMaxDimensions = 64;  // LibTorch's
-// What a tensor's description takes here, and what the tensor itself and its place in a dict take later.
+// Memory for a tensor's description here, and later for the tensor and its entry in a dict.
 constexpr size_t kTensorMemory = 512;
 
 // In the order of the format's own implementation, by which files are sorted.
@@ -80,7 +80,7 @@ absl::Status CheckUnique(std::vector<absl::string_view> names, absl::string_view
   return twice == names.end() ? absl::OkStatus() : Malformed(absl::StrCat("two ", what, " named ", Quoted(*twice)));
 }
 
-// Each begins where the one before it ends, and the last ends where the file does.
+// Each tensor must begin where the previous one ends, and the last must end at the end of the file.
 absl::Status CheckPlaces(const std::vector<SafetensorsTensor>& tensors, uint64_t data_size) {
   uint64_t end = 0;
   for (const SafetensorsTensor& tensor : tensors) {

@@ -1,8 +1,8 @@
-// The header of a safetensors file: which tensors it holds, where, and its metadata. Source: the format's description
-// at https://github.com/huggingface/safetensors, and for the order and the bytes of what is written its implementation.
+// The header of a safetensors file: its tensors, their positions, and its metadata. Sources: the specification at
+// https://github.com/huggingface/safetensors and, for the order and bytes when writing, its implementation.
 //
-// A file is the header's length (8 bytes, little-endian), the header (a JSON object, which may end in spaces) and the
-// tensors' bytes, each in the order of its elements.
+// A file is the header's length (8 bytes, little-endian), the header (a JSON object, optionally followed by spaces) and
+// the tensors' bytes, each in the order of its elements.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_SAFETENSORS_HEADER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_SAFETENSORS_HEADER_H_
@@ -25,7 +25,7 @@ struct SafetensorsDtype {
   uint64_t size;            // bytes of an element
 };
 
-// nullptr where the format has none, or it is not supported (those of less than a byte).
+// nullptr if the format does not have it, or it is not supported (elements of less than a byte).
 const SafetensorsDtype* FindSafetensorsDtype(absl::string_view torch);
 
 struct SafetensorsTensor {
@@ -47,22 +47,22 @@ struct SafetensorsHeader {
   uint64_t data = 0;
 };
 
-// Reads and checks it. Of what is accepted the names differ, shape and dtype give the bytes' number without overflow
-// (zero dimensions counted as one), and the tensors cover all of the file behind the header, each byte once. Takes no
-// more memory than the header's length and `memory_limit`, 512 bytes of which are reserved for each tensor.
+// Reads and checks the header. If it is accepted, names are unique, shape and dtype give the number of bytes without
+// overflow (zero dimensions counted as one), and the tensors cover every byte of the file after the header exactly
+// once. Uses at most the header's length and `memory_limit`, of which 512 bytes are reserved for each tensor.
 //
-// DataLoss: anything else. Unimplemented: a dtype that is not supported. ResourceExhausted: past the limit.
+// Unimplemented: a dtype is not supported. ResourceExhausted: the limit is exceeded. DataLoss: any other error.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const ByteSource& source, size_t memory_limit);
 
-// Puts the tensors into the order in which the format's own implementation writes them, dtypes of wide elements first,
-// those of one dtype by name, and moves each to its place. Requires: end - begin is what each takes.
+// Sorts the tensors as the format's own implementation does (dtypes of wide elements first, and by name within a dtype)
+// and assigns their positions. Requires: end - begin is each one's size.
 void PlaceSafetensors(std::vector<SafetensorsTensor>& tensors);
 
-// The file up to the tensors' bytes, as the format's own implementation writes it. InvalidArgument where it is longer
+// The bytes of the file before the tensors, as in the format's own implementation. InvalidArgument: they are longer
 // than the format allows. Requires: names and metadata are UTF-8.
 absl::StatusOr<std::string> SafetensorsHeaderBytes(const SafetensorsHeader& header);
 
-// The key under which the metadata stand; no tensor can have this name.
+// The key of the metadata. No tensor can have this name.
 inline constexpr absl::string_view kSafetensorsMetadata = "__metadata__";
 
 }  // namespace lockstep::checkpoint::internal

@@ -20,12 +20,12 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // Puts a copy on the host in place of each of the storages; the pickle goes on naming the devices that they came
-  // from. The copies are valid until the next Take or the end of this object. What the current stream of a device was
-  // given before has taken effect. ResourceExhausted where the memory cannot be had.
+  // Replaces each of the storages by a copy on the host. The pickle still names their original devices. The copies are
+  // valid until the next Take or the destruction of this object. They include the effects of work queued before on a
+  // device's current stream. ResourceExhausted: memory is not available.
   absl::Status Take(EncodedValue& encoded);
 
-  // Has the memory ready that Take needs for these, without a copy; what was taken before is gone.
+  // Allocates the memory that Take needs for these, without copying. Discards the previous copies.
   absl::Status Reserve(const EncodedValue& encoded);
 
   // Has the host's memory present, as its first use would. Takes seconds for some GiB.
@@ -37,7 +37,7 @@ class Snapshot {
 
   char* host_ = nullptr;
   size_t host_size_ = 0;
-  at::Tensor pinned_;  // for what comes from a device
+  at::Tensor pinned_;  // for tensors on a device
 };
 
 }  // namespace lockstep::checkpoint::internal

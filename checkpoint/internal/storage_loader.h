@@ -1,4 +1,4 @@
-// Reads storages from an archive, each once, onto the device that map_location says.
+// Reads storages from an archive, each once, onto the device that map_location gives.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage weight, loader.Get(storage, sizeof(float), "[\"weight\"]"));
 //   LOCKSTEP_RETURN_IF_ERROR(loader.ReadAll());  // fills it
@@ -38,7 +38,7 @@ class StorageLoader {
   // error of the first record in the file that has one.
   absl::Status ReadAll();
 
-  // Of all that Get gave.
+  // For all results of Get.
   SavedDevices saved_devices() const;
 
  private:

@@ -10,8 +10,8 @@ namespace lockstep::checkpoint::internal {
 // Whether `text` is UTF-8 by RFC 3629.
 bool IsUtf8(absl::string_view text);
 
-// Whether Python's utf-8 decoder with "surrogatepass" takes `text`, which is what unpickling a str does: UTF-8 in which
-// surrogates may stand too.
+// Whether Python's utf-8 decoder with "surrogatepass" accepts `text`, as for unpickling a str: UTF-8 that may contain
+// surrogates.
 bool IsPythonText(absl::string_view text);
 
 }  // namespace lockstep::checkpoint::internal

@@ -28,7 +28,7 @@ inline constexpr uint16_t kZip64Extra = 0x0001;
 // "FB": PyTorch's padding.
 inline constexpr uint16_t kPaddingExtra = 0x4246;
 
-// A field with one of these values stands in the zip64 extra field or zip64 end record.
+// If a field has one of these values, its value is in the zip64 extra field or zip64 end record.
 inline constexpr uint32_t kInZip64 = 0xffffffff;
 inline constexpr uint16_t kCountInZip64 = 0xffff;
 

@@ -13,8 +13,6 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// Bounds what a directory of empty records can make us allocate.
-constexpr uint64_t kMaxRecords = 400000;
 // Read and checked while still in the processor's cache.
 constexpr size_t kBlock = 256 * 1024;
 
@@ -119,7 +117,6 @@ absl::Status ZipReader::ReadDirectory() {
     return Corrupt("its directory passes the file's end");
   }
   if (directory.count > directory.size / kCentralHeaderSize) return Corrupt("its directory is too short");
-  if (directory.count > kMaxRecords) return Corrupt(absl::StrCat(directory.count, " records; at most ", kMaxRecords));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes, ReadString(source_, directory.offset, directory.size));
   records_.reserve(directory.count);
   size_t at = 0;

@@ -33,7 +33,7 @@ struct ZipRead {
   const ZipRecord* record = nullptr;
   // Has record->size bytes; null to check the record only.
   char* to = nullptr;
-  // What came of it.
+  // The result.
   absl::Status status = {};
 };
 
@@ -45,11 +45,11 @@ class ZipReader {
   // In the order of the file's bytes.
   const std::vector<ZipRecord>& records() const { return records_; }
 
-  // nullptr where there is none.
+  // nullptr if it does not exist.
   const ZipRecord* Find(absl::string_view name) const;
 
-  // All record.size bytes. Unimplemented where the record is compressed. With `verify`, DataLoss where they do not have
-  // the CRC-32 that the directory names.
+  // Reads all record.size bytes. Unimplemented: the record is compressed. DataLoss, with `verify`: their CRC-32 is not
+  // that of the directory.
   absl::Status Read(const ZipRecord& record, void* to, bool verify) const;
 
   // Reads them all, in pieces that as many threads take as the processor has, eight at most. Takes some KiB a thread.

@@ -131,6 +131,17 @@ TEST(Zip, ReadsManyRecordsAtOnceAndSaysWhichIsDamaged) {
   for (size_t i = 1; i < reads.size(); ++i) EXPECT_TRUE(reads[i].status.ok()) << reads[i].status;
 }
 
+TEST(Zip, TakesAsManyRecordsAsThereAre) {
+  constexpr int kMany = 400001;
+  std::string bytes;
+  ZipWriter writer(ToString(bytes), "many");
+  for (int i = 0; i < kMany; ++i) ASSERT_TRUE(writer.Add(std::to_string(i), "").ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  const auto zip = ZipReader::Open(FromString(bytes));
+  ASSERT_TRUE(zip.ok()) << zip.status();
+  EXPECT_EQ(zip->records().size(), kMany);
+}
+
 TEST(Zip, WritesAndReadsPastFourGibibytes) {
   // Only what is not a block of zeros is kept.
   constexpr uint64_t kBig = (uint64_t{1} << 32) + 64;

@@ -1,12 +1,12 @@
-// Writes a zip archive of stored records, laid out as PyTorch lays it out: data aligned to 64 bytes, a CRC-32 after
-// each record, zip64 where a size or an offset needs it.
+// Writes a zip archive of uncompressed records in PyTorch's layout: data aligned to 64 bytes, a CRC-32 after each
+// record, and zip64 if a size or an offset needs it.
 //
 //   ZipWriter zip(sink, "model");
 //   zip.Add("version", "3\n");
 //   zip.Begin("data/0", size); zip.Append(...); zip.Append(...); zip.End();
 //   zip.Finish();
 //
-// Errors are the sink's; after one the archive is of no use.
+// Errors are the sink's. After an error the archive is invalid.
 
 #ifndef LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_WRITER_H_
 #define LOCKSTEP_CHECKPOINT_INTERNAL_ZIP_WRITER_H_

@@ -1,4 +1,4 @@
-// The files of a Manager in one directory, as their writer sees them; knows no other ranks.
+// The files of a Manager in one directory, for the rank that writes them. Does not communicate.
 
 #ifndef LOCKSTEP_CHECKPOINT_MANAGER_CHECKPOINT_DIRECTORY_H_
 #define LOCKSTEP_CHECKPOINT_MANAGER_CHECKPOINT_DIRECTORY_H_
@@ -16,45 +16,45 @@
 
 namespace lockstep::checkpoint {
 
-// What Manager adds to the dict that it saves, under this key.
+// The key under which Manager adds an entry to the saved dict.
 inline constexpr char kManagersKey[] = "lockstep";
 
 struct CheckpointInfo {
   int64_t step = 0;
   std::string path;
   std::map<std::string, double> metrics;
-  int world_size = 1;  // of the ranks that saved it
+  int world_size = 1;  // the number of ranks that saved it
 };
 
-// A checkpoint's entry kManagersKey.
+// Creates the entry kManagersKey of a checkpoint.
 Value ManagersEntry(const CheckpointInfo& info, const std::vector<Value>& rank_states);
 
-// What the entry says of the file at `path`. InvalidArgument, naming the path, where no Manager wrote it.
+// Reads the entry of the file at `path`. InvalidArgument, naming the path: no Manager wrote the file.
 absl::StatusOr<CheckpointInfo> InfoOf(const std::string& path, const Value& entry);
 
 class CheckpointDirectory {
  public:
   explicit CheckpointDirectory(std::string path) : path_(std::move(path)) {}
 
-  std::string PathOf(int64_t step) const;  // step_00001234.pt; more digits where they are needed
+  std::string PathOf(int64_t step) const;  // step_00001234.pt; more digits if needed
   std::string BestPath() const;            // model_best.pt
 
-  // Makes the directory, and those above it, where they are missing, and removes what killed saves left behind.
+  // Creates the directory and its missing parents, and removes the temporary files of killed saves.
   absl::Status Prepare() const;
 
   // The steps that have a file, ascending.
   absl::StatusOr<std::vector<int64_t>> Steps() const;
 
-  // What the file says of itself. With `verify` all of it is read and checked, in little memory: DataLoss where it is
+  // Reads the file's entry. With `verify` the whole file is read and checked, in little memory. DataLoss: the file is
   // damaged.
   absl::StatusOr<CheckpointInfo> Read(const std::string& path, bool verify) const;
 
-  // Makes BestPath() the file of `step`, in one step: as a second name of it or, where the file system has no such
-  // thing, as a copy. `sync`: flush to the disk.
+  // Makes BestPath() the file of `step`, in one step: as a hard link or, if the file system does not support them, as a
+  // copy. `sync`: flush to the disk.
   absl::Status SetBest(int64_t step, bool sync) const;
 
-  // Removes the files that `retention` does not keep, `saved` being the step just saved; no other file. The first
-  // error; all are tried.
+  // Removes the files that `retention` does not keep after saving step `saved`, and no others. Tries all of them, and
+  // returns the first error.
   absl::Status RemoveOld(int64_t saved, const Retention& retention) const;
 
  private:

@@ -270,7 +270,7 @@ absl::StatusOr<std::string> Manager::ReadHere(const std::string& path) const {
   return Serialize(ManagersEntry(info, {}));
 }
 
-// What the writers agree on of what each has read; `path` is this rank's.
+// The writers' agreement on the entry that each has read; `path` is this rank's.
 absl::StatusOr<CheckpointInfo> Manager::Agreed(const std::vector<absl::StatusOr<std::string>>& read,
                                                const std::string& path) const {
   absl::optional<CheckpointInfo> agreed;

@@ -1,4 +1,4 @@
-// A training's checkpoints: which are kept, which is the latest, and that all ranks think the same of it.
+// Manages the checkpoints of a training: which are kept, which is the latest. All ranks agree on it.
 
 #ifndef LOCKSTEP_CHECKPOINT_MANAGER_MANAGER_H_
 #define LOCKSTEP_CHECKPOINT_MANAGER_MANAGER_H_
@@ -21,50 +21,51 @@
 
 namespace lockstep::checkpoint {
 
-// Who writes, and who must see the directory.
+// The ranks that write. It determines which ranks must see the directory.
 enum class Writers {
   kRankZero,  // rank 0, to a directory that every rank sees
-  kEachNode   // the lowest rank of each host, to a directory of the host's own
+  kEachNode   // the lowest rank of each host, to a directory on that host
 };
 
-// The same on every rank.
+// Must be the same on every rank.
 struct ManagerOptions {
-  // The files that are kept: those of the highest steps (0: all), those of steps that keep_every divides (0: none), and
-  // the best.
+  // The checkpoints to keep: the keep_last highest steps (0: all), the steps divisible by keep_every (0: none), and the
+  // best one.
   int keep_last = 3;
   int64_t keep_every = 0;
-  // Of SaveArguments::metrics: what makes a checkpoint the best so far. "": there is no best.
+  // The entry of SaveArguments::metrics that determines the best checkpoint. "": none.
   std::string best_metric = "";
   bool best_is_highest = true;
   Writers writers = Writers::kRankZero;
-  // Save returns once the tensors are copied; see async_saver.h.
+  // Save returns once the tensors are copied. See async_saver.h.
   bool asynchronous = false;
-  // Without `sync` old files go before the new one is known to be on the disk.
+  // Without `sync`, old files may be removed before the new one is on the disk.
   SaveOptions save = {};
 };
 
 struct SaveArguments {
-  // Rank 0's are taken.
+  // Only rank 0's are used.
   std::map<std::string, double> metrics = {};
-  // What each rank has of its own, such as RngState() and its sampler's state: gathered, so keep it small.
+  // State of this rank only, such as RngState() and its sampler's state. It is gathered from all ranks, so keep it
+  // small.
   Value rank_state = {};
 };
 
 struct Restored {
   CheckpointInfo info;
-  // The value saved.
+  // The saved value.
   Value value;
-  // This rank's, where as many ranks saved as are here now; else None.
+  // This rank's state, if the world size is the same as at the save; otherwise None.
   Value rank_state;
-  // Every rank's that saved.
+  // The states of all ranks that saved.
   std::vector<Value> rank_states;
 };
 
-// Keeps a directory of checkpoints, each a file that Python's torch.load(weights_only=True) reads:
+// Keeps a directory of checkpoints. Each is a file that Python's torch.load(weights_only=True) reads:
 //
 //   step_00001000.pt   the dict given to Save, and under "lockstep" a dict of "step", "metrics", "world_size" and
 //                      "rank_states"
-//   model_best.pt      the same of the best step: a second name (hard link) of its file where there can be one
+//   model_best.pt      the same for the best step: a hard link to its file or, if that is not possible, a copy
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto manager, Manager::Create("run7", group.get(), {.best_metric = "accuracy"}));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<Restored> last, manager->LoadLatest());
@@ -75,57 +76,61 @@ struct Restored {
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(manager->Wait());
 //
-// Every rank calls Create, and then the same functions in the same order, as with the group's collectives, of which
-// these make some: small ones, besides what rank_state takes. Nothing is sent from another thread. All ranks get the
-// same outcome: an error of one, such as a full disk, is every rank's, and names the rank; a rank that dies in the
-// middle is the group's error. After an error of its own the Manager goes on; a group that has failed has failed.
+// Every rank must call Create, and then the same functions in the same order as the other ranks, as with the group's
+// collectives. The functions make a few small collectives, and gather rank_state. No other thread communicates. All
+// ranks return the same outcome: if one rank fails, for example on a full disk, every rank gets its error with its
+// name. If a rank dies during a call, the group fails. After an error of a call the Manager stays usable, unless the
+// group has failed.
 //
-// A file is replaced or appears in one step, so whatever kills a writer, and whenever, the files before are whole. The
-// latest checkpoint is not written down anywhere, where it could be wrong: it is the highest step whose file is whole,
-// decided by the writers for all ranks. To go back to an earlier step remove the later files first.
+// Every file is created or replaced in one step, so if a writer is killed at any moment, the previous files are intact.
+// The latest checkpoint is not recorded separately, where the record could be wrong: it is the highest step with an
+// intact file, and the writers decide it for all ranks. To go back to an earlier step, remove the later files first.
 //
-// Files that the Manager did not name are left alone. One Manager at a time may write to a directory. Not thread-safe.
-// The destructor waits for an asynchronous save; call Wait() before, to know how it ended and so that no rank leaves
-// before.
+// The Manager never removes files that it did not name. Only one Manager at a time may write to a directory. Not
+// thread-safe. The destructor waits for an asynchronous save. Call Wait() before it to get the outcome, and so that no
+// rank leaves early.
 class Manager {
  public:
-  // `group` is borrowed; nullptr: this process alone. Makes the directory where it is missing; a relative one is taken
-  // from where the program is now, for as long as the Manager lives. InvalidArgument for bad
-  // options, or options that differ between ranks; else what the system says of the directory.
+  // `group` is borrowed; nullptr means this process only. Creates the directory if it does not exist. A relative path
+  // refers to the current directory at the time of this call. InvalidArgument: bad options, or options that differ
+  // between ranks. Other errors are the system's errors for the directory.
   static absl::StatusOr<std::unique_ptr<Manager>> Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options = {});
 
-  // Saves `value`, a dict without a key "lockstep", as `step`, replacing that step's file if there is one; removes old
-  // files once the new one is on the disk. Only the writers' `value` is used; the other ranks may give none.
+  // Saves `value`, a dict without the key "lockstep", as `step`. Replaces the file of that step if it exists, and
+  // removes old files once the new one is on the disk. Only the writers' `value` is used; the other ranks may pass an
+  // empty one.
   //
-  // Returns when the file is there, on all ranks. If asynchronous it returns when the tensors are copied; the outcome
-  // is then told by the next Save, which begins its own all the same, or by Wait. Errors name the rank and the file:
-  // InvalidArgument for arguments that cannot be saved or a step that is not every rank's, before anything is written;
-  // ResourceExhausted, PermissionDenied, ...: what the system said. The previous files are then as they were.
+  // Returns when the file is in place, on all ranks. If `asynchronous` is set, it returns when the tensors are copied,
+  // and the next Save or Wait returns the outcome; such a Save starts its save even if that outcome is an error. Errors
+  // name the rank and the file. InvalidArgument, before anything is written: the arguments cannot be saved, or `step`
+  // differs between ranks. ResourceExhausted, PermissionDenied, ...: errors of the system. After an error the previous
+  // files are unchanged.
   absl::Status Save(int64_t step, const Value& value, const SaveArguments& arguments = {});
 
-  // Where saves are asynchronous, has the writers' memory ready for such a value, in the background, so that the first
-  // Save takes no longer than the others; see AsyncSaver::Prepare. Not collective: any rank may call it, or none.
+  // If saves are asynchronous, allocates the writers' memory for such a value in the background, so that the first Save
+  // takes no longer than later ones. See AsyncSaver::Prepare. Not collective: each rank may call it or not.
   absl::Status Prepare(const Value& value);
 
-  // Blocks until the last Save is done, on all ranks. Its outcome if no call has told it yet, else OK.
+  // Blocks until the last Save is done on all ranks. Returns its outcome if no call has returned it yet, and otherwise
+  // OK.
   absl::Status Wait();
 
-  // The steps that have a file, ascending; with Writers::kEachNode those that have one on every host.
+  // The steps with a file, ascending. With Writers::kEachNode: with a file on every host.
   absl::StatusOr<std::vector<int64_t>> Steps();
 
-  // The highest step whose file is whole, after a save under way; nothing where there are no files. A damaged file is
-  // told in the log, and the one before taken; DataLoss where none is whole. Reads the file.
+  // The highest step with an intact file, after a save under way is done. nullopt if there are no files. A damaged file
+  // is logged and the previous step is used. DataLoss: all files are damaged. Reads the file.
   absl::StatusOr<absl::optional<CheckpointInfo>> Latest();
 
-  // The best; nothing where there is none. DataLoss where its file is damaged.
+  // The best checkpoint, or nullopt if there is none. DataLoss: its file is damaged.
   absl::StatusOr<absl::optional<CheckpointInfo>> Best();
 
-  // Loads it on every rank: {.map_location = "cuda:1"} and so on may be each rank's own. Errors are those of Load of
-  // checkpoint.h, of any rank.
+  // Loads the checkpoint on every rank. Options such as {.map_location = "cuda:1"} may differ between ranks. Errors are
+  // those of Load of checkpoint.h, on any rank.
   absl::StatusOr<Restored> Load(const CheckpointInfo& checkpoint, const LoadOptions& options = {});
 
-  // Latest, and Load of it.
+  // Load() of Latest(), or nullopt if there are no files.
   absl::StatusOr<absl::optional<Restored>> LoadLatest(const LoadOptions& options = {});
 
  private:
@@ -151,11 +156,11 @@ class Manager {
   const ManagerOptions options_;
   const CheckpointDirectory directory_;
   bool writer_ = false;
-  std::vector<int> writers_;     // their ranks, ascending
-  absl::optional<double> best_;  // its metric; the writers' only
-  bool unsettled_ = false;       // whether a save's outcome is not agreed on yet: the same on every rank
-  absl::Status written_;         // this rank's part of that outcome, as far as no thread has it
-  AsyncSaver saver_;             // last: its thread uses the others
+  std::vector<int> writers_;     // the ranks that write, ascending
+  absl::optional<double> best_;  // metric of the best checkpoint; on writers only
+  bool unsettled_ = false;  // whether the ranks have not agreed on the last save's outcome yet; the same on every rank
+  absl::Status written_;    // this rank's part of that outcome, unless saver_ has it
+  AsyncSaver saver_;        // last, since its thread uses the other members
 };
 
 }  // namespace lockstep::checkpoint

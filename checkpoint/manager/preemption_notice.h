@@ -1,4 +1,4 @@
-// The scheduler wants the machine back: SIGTERM as a question that a training loop asks, on all ranks at once.
+// Lets a training loop ask, on all ranks together, whether the scheduler wants the machine back (SIGTERM).
 
 #ifndef LOCKSTEP_CHECKPOINT_MANAGER_PREEMPTION_NOTICE_H_
 #define LOCKSTEP_CHECKPOINT_MANAGER_PREEMPTION_NOTICE_H_
@@ -14,7 +14,7 @@
 
 namespace lockstep::checkpoint {
 
-// While it lives the signals no longer end the process, but are noted.
+// While an object exists, the signals are recorded and do not end the process.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto notice, PreemptionNotice::Create({SIGTERM, SIGUSR1}));
 //   for (...) {
@@ -23,23 +23,24 @@ namespace lockstep::checkpoint {
 //     if (stop) return manager->Save(step, Checkpoint());  // and manager->Wait() if it is asynchronous
 //   }
 //
-// A signal reaches some ranks, each at its own time, so no rank may act on its own: all ask, and all get one answer. A
-// program that is killed all the same, even in the middle of a save, loses no file that was there before.
+// A signal may reach only some ranks, and each at another time, so no rank may act on it alone: all ranks ask together
+// and get the same answer. If the program is killed anyway, even in the middle of a save, no earlier file is lost.
 class PreemptionNotice {
  public:
-  // Handles `signals` until the notice is destroyed, which puts the handlers before back. FailedPrecondition while
-  // there is another one; InvalidArgument for what is no signal that can be handled. Call it on the main thread, before
-  // others change handlers.
+  // Handles `signals` until the object is destroyed, which restores the previous handlers. Call it on the main thread,
+  // before other code changes handlers. FailedPrecondition: another object exists. InvalidArgument: a number is not a
+  // signal that can be handled.
   static absl::StatusOr<std::unique_ptr<PreemptionNotice>> Create(const std::vector<int>& signals = {SIGTERM});
   ~PreemptionNotice();
   PreemptionNotice(const PreemptionNotice&) = delete;
   PreemptionNotice& operator=(const PreemptionNotice&) = delete;
 
-  // Whether one of the signals came to this process since Create. Any thread may ask.
+  // Whether this process has received one of the signals since Create. Thread-safe.
   bool Received() const;
 
-  // Whether it came to any rank of `group` (nullptr: this process alone). Every rank must call it; it blocks until all
-  // have. One all-gather of 8 bytes a rank while there was no signal: ask once a step, or once in some steps.
+  // Whether any rank of `group` has received one (nullptr: this process only). Every rank must call it, and it blocks
+  // until all have. It is one all-gather of 8 bytes a rank as long as there was no signal: call it once a step, or once
+  // in several steps.
   absl::StatusOr<bool> ReceivedByAnyRank(comm::ProcessGroup* group) const;
 
  private:

@@ -1,4 +1,4 @@
-// Which of a directory's checkpoints may go.
+// Decides which checkpoints of a directory are removed.
 
 #ifndef LOCKSTEP_CHECKPOINT_MANAGER_RETENTION_H_
 #define LOCKSTEP_CHECKPOINT_MANAGER_RETENTION_H_
@@ -9,12 +9,12 @@
 namespace lockstep::checkpoint {
 
 struct Retention {
-  int keep_last = 3;       // the highest steps; 0: all
-  int64_t keep_every = 0;  // steps that it divides; 0: none
+  int keep_last = 3;       // number of highest steps to keep; 0: all
+  int64_t keep_every = 0;  // keeps the steps divisible by it; 0: none
 };
 
-// Those of `steps`, ascending, that `retention` does not keep. `saved`, which is known to be whole, is never among
-// them.
+// The steps of `steps` (ascending) that `retention` does not keep. Never contains `saved`, whose file is known to be
+// intact.
 std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps, int64_t saved, const Retention& retention);
 
 }  // namespace lockstep::checkpoint

@@ -14,8 +14,8 @@
 
 namespace lockstep::checkpoint {
 
-// offsets[d] to offsets[d] + sizes[d] in each dimension d. Of a tensor without dimensions the only box has none either,
-// and holds its one element.
+// The range offsets[d] to offsets[d] + sizes[d] in each dimension d. For a tensor without dimensions the only box has
+// none either, and contains its one element.
 struct Box {
   std::vector<int64_t> offsets;
   std::vector<int64_t> sizes;
@@ -28,21 +28,22 @@ namespace internal {
 // The whole of a tensor.
 Box WholeBox(std::vector<int64_t> sizes);
 
-// DataLoss for a negative size, more than 64 dimensions, or more than INT64_MAX / 16 elements, so that neither these
-// nor their bytes overflow.
+// DataLoss: a size is negative, or there are more than 64 dimensions or more than INT64_MAX / 16 elements. So neither
+// the number of elements nor that of bytes overflows.
 absl::Status CheckSizes(const std::vector<int64_t>& sizes);
 
-// DataLoss where `box` is no part of a tensor of these sizes, which CheckSizes has checked.
+// DataLoss: `box` is not a part of a tensor of these sizes. Requires: CheckSizes(sizes) is OK.
 absl::Status CheckInside(const Box& box, const std::vector<int64_t>& sizes);
 
-// How many elements. Requires: checked.
+// The number of elements. Requires: CheckSizes(sizes) is OK.
 int64_t ElementsOf(const std::vector<int64_t>& sizes);
 
-// What two boxes of one tensor share; nothing where that is no element.
+// The intersection of two boxes of one tensor, or nullopt if it is empty.
 absl::optional<Box> Intersect(const Box& a, const Box& b);
 
-// Two boxes that share an element, by their places in `boxes`, if there are any. Takes O(n log n) for slices along one
-// dimension: boxes are passed in the order of the dimension that is cut finest, and compared with those not yet passed.
+// The indices of two overlapping boxes in `boxes`, or nullopt. Takes O(n log n) for slices along one dimension: it
+// sweeps along the dimension with the most cuts, and compares each box only with the boxes that the sweep has not
+// passed yet.
 absl::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& boxes);
 
 // "[4, 3]", and "[4, 3] at [0, 2]".

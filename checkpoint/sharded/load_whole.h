@@ -1,5 +1,5 @@
-// Loads a sharded checkpoint whole, into one process, whoever wrote it: for looking into it, converting it, or training
-// on without sharding.
+// Loads a whole sharded checkpoint into one process, however many ranks wrote it: to inspect it, convert it, or
+// continue without sharding.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Value state, LoadWhole("/data/step_1000"));
 //   LOCKSTEP_RETURN_IF_ERROR(LoadStateDict(*model, *state.Find("model")));
@@ -15,10 +15,10 @@
 
 namespace lockstep::checkpoint {
 
-// The nested state dict that was saved, every tensor put together. It takes the memory of all tensors and of the
-// largest part. Tensors go to options.map_location of the CPU, from where all were saved.
+// Returns the nested state dict that was saved, with every tensor assembled. Memory: all tensors and the largest part.
+// options.map_location is applied to the CPU for all tensors.
 //
-// Errors are LoadSharded's; DataLoss also where the items' paths contradict each other.
+// Errors are those of LoadSharded. DataLoss also: the paths of the items contradict each other.
 absl::StatusOr<Value> LoadWhole(absl::string_view directory, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

@@ -4,19 +4,17 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/file_source.h"
+#include "lockstep/checkpoint/internal/pickle_reader.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-// A part of a tensor takes about 200 bytes of the file and some 6 KiB once it is read.
-constexpr size_t kMemoryPerByte = 64;
-
 absl::StatusOr<ShardedMetadata> ReadFrom(const std::string& path, const LoadOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const internal::ByteSource source, internal::OpenFile(path));
   std::string pickle(source.size, '\0');
   LOCKSTEP_RETURN_IF_ERROR(source.read(0, &pickle[0], pickle.size()));
-  return internal::DecodeMetadata(pickle, options.memory_limit + kMemoryPerByte * pickle.size());
+  return internal::DecodeMetadata(pickle, options.memory_limit + internal::kPickleMemoryPerByte * pickle.size());
 }
 
 }  // namespace

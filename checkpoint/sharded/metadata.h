@@ -1,11 +1,11 @@
-// What a sharded checkpoint holds, by its .metadata file: names, shapes, dtypes, and which bytes of which file are
-// what.
+// Reads the contents of a sharded checkpoint from its .metadata file: names, shapes, dtypes, and the file positions of
+// all parts.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, ReadShardedMetadata("/data/step_1000"));
 //   for (const ShardedItem& item : metadata.items) Print(item.name, item.sizes, item.chunks.size());
 //
-// The layout is that of torch.distributed.checkpoint 2.11 (DCP): .metadata is a pickle of its Metadata class, whose
-// source, torch/distributed/checkpoint/metadata.py and filesystem.py, is the format's only description.
+// The layout is that of torch.distributed.checkpoint 2.11 (DCP). .metadata is a pickle of its Metadata class. The only
+// specification is its source, torch/distributed/checkpoint/metadata.py and filesystem.py.
 
 #ifndef LOCKSTEP_CHECKPOINT_SHARDED_METADATA_H_
 #define LOCKSTEP_CHECKPOINT_SHARDED_METADATA_H_
@@ -24,40 +24,40 @@
 
 namespace lockstep::checkpoint {
 
-// A part of a tensor, or a whole plain value, as one .pt archive of `length` bytes in the middle of a file.
+// A part of a tensor, or a whole plain value: a .pt archive of `length` bytes at `offset` in a file.
 struct ShardedChunk {
-  Box box;           // of a plain value without dimensions
-  std::string file;  // a name within the checkpoint's directory
+  Box box;           // without dimensions for a plain value
+  std::string file;  // name within the checkpoint's directory
   int64_t offset = 0;
   int64_t length = 0;
 };
 
 // An entry of the state dict.
 struct ShardedItem {
-  std::string name;  // the path's steps, joined by "."
-  // Where in the nested state dict it was: strings for dicts' keys, ints for lists' indices.
+  std::string name;  // the steps of `path`, joined by "."
+  // Position in the nested state dict: strings for keys of dicts, ints for indices of lists.
   std::vector<Value> path;
   bool is_tensor = false;
-  // Of a tensor.
+  // For tensors only.
   at::ScalarType dtype = at::ScalarType::Undefined;
   bool requires_grad = false;
   std::vector<int64_t> sizes;
-  // A plain value has one. A tensor's share no element, but may leave some out (LoadSharded says so where they are
-  // wanted).
+  // A plain value has one chunk. The chunks of a tensor do not overlap, but may leave elements out. LoadSharded returns
+  // an error if it needs these.
   std::vector<ShardedChunk> chunks;
 };
 
 struct ShardedMetadata {
-  std::vector<ShardedItem> items;  // in the state dict's order; no two of one name
+  std::vector<ShardedItem> items;  // in the order of the state dict; names are unique
 };
 
-// Reads `directory`/.metadata, and no other file. Nothing in it is executed: its classes are known by an allow-list.
+// Reads `directory`/.metadata and no other file. Nothing in it is executed: only classes of an allow-list are accepted.
 //
-// It may take 64 times the file's size beside options.memory_limit; of the other options none matters here. Errors name
-// the file and the item. NotFound: there is no .metadata, so no checkpoint or an unfinished one. DataLoss: damaged or
-// contradictory (parts that overlap or reach outside their tensor, or share bytes of a file). InvalidArgument: a Python
-// object that is not allowed, a file name that leads out of the directory. Unimplemented: items transformed by an
-// extension, dtypes that .pt files have not.
+// It may use 64 times the size of the file besides options.memory_limit. Other options are ignored. Errors name the
+// file and the item. NotFound: .metadata does not exist, so there is no checkpoint, or an unfinished one. DataLoss: it
+// is damaged or contradictory (parts overlap, exceed their tensor, or share bytes of a file). InvalidArgument: a Python
+// object is not allowed, or a file name leads out of the directory. Unimplemented: an item was transformed by an
+// extension, or has a dtype that .pt files do not support.
 absl::StatusOr<ShardedMetadata> ReadShardedMetadata(absl::string_view directory, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

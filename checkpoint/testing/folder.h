@@ -1,4 +1,4 @@
-// A folder of a test's own.
+// A temporary folder for one test.
 
 #ifndef LOCKSTEP_CHECKPOINT_TESTING_FOLDER_H_
 #define LOCKSTEP_CHECKPOINT_TESTING_FOLDER_H_
@@ -8,7 +8,7 @@
 
 namespace lockstep::checkpoint::testing {
 
-// Removed, with what is in it, at the end.
+// The destructor removes the folder and its contents.
 class Folder {
  public:
   Folder();
@@ -17,7 +17,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
 
   const std::string& path() const { return path_; }
-  // What is in the folder, or one below it; hidden files too, in order.
+  // The sorted names in the folder, or in a folder below it, including hidden files.
   std::vector<std::string> Names(const std::string& below = "") const;
 
   std::string Read(const std::string& name) const;

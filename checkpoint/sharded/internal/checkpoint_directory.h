@@ -14,7 +14,7 @@
 
 namespace lockstep::checkpoint::internal {
 
-// Makes the directory and those above it where they are not there; with `sync`, such that they survive a power failure.
+// Creates the directory and its missing parents. With `sync`, they survive a power failure.
 absl::Status MakeDirectory(const std::string& path, bool sync);
 
 std::string NameOfFile(int rank, int number);
@@ -23,11 +23,11 @@ std::string NameOfFile(int rank, int number);
 // lowest that no file has at all.
 absl::StatusOr<int> ChooseNumber(const std::string& directory);
 
-// FailedPrecondition, naming it, where a file of `metadata` is not in `directory`: its rank wrote it elsewhere.
+// FailedPrecondition, naming the file: a file of `metadata` is not in `directory`, since its rank wrote it elsewhere.
 absl::Status CheckFiles(const std::string& directory, const ShardedMetadata& metadata);
 
-// Removes the files that are named as a rank's and are not of `metadata`: the old checkpoint's, and what saves that
-// were killed left. What cannot be removed stays; it takes room, no more.
+// Removes the files with names of ranks' files that do not belong to `metadata`: those of the old checkpoint and of
+// killed saves. If a file cannot be removed, it stays and only takes space.
 void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata);
 
 }  // namespace lockstep::checkpoint::internal

@@ -32,25 +32,25 @@ class ChunkReader {
   ChunkReader(std::string directory, const LoadOptions& options)
       : directory_(std::move(directory)), options_(options) {}
 
-  // Read fills *to, a tensor of box.sizes that need not be there before, with that part of `item`, a tensor. DataLoss
-  // where the checkpoint leaves out an element of it. `item` and `to` must outlive the reader.
+  // Makes Read fill *to with that part of `item`, a tensor. *to becomes a tensor of box.sizes and need not be defined
+  // before. DataLoss: the checkpoint leaves out an element of the part. `item` and `to` must outlive the reader.
   absl::Status WantPart(const ShardedItem& item, const Box& box, at::Tensor* to);
 
   // Read sets *to to `item`, a plain value.
   void WantValue(const ShardedItem& item, Value* to);
 
-  // Whether every file that is wanted is there and as long as the items wanted from it need; so that what is allocated
-  // for them afterwards is no more than the files hold.
+  // Checks that every needed file exists and is long enough for the needed items, so that later allocations do not
+  // exceed the contents of the files.
   absl::Status CheckFiles() const;
 
-  // On an error what was to be filled may be filled in part.
+  // After an error some tensors may be filled.
   absl::Status Read();
 
  private:
   struct Want {
     const ShardedItem* item;
     const ShardedChunk* chunk;
-    // A part of a tensor: what the archive and `part`, the box that *tensor is, share.
+    // For a part of a tensor: the intersection of the archive's box and `part`, which is the box of *tensor.
     Box shared;
     Box part;
     at::Tensor* tensor;

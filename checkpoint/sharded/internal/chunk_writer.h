@@ -23,9 +23,9 @@ class ChunkWriter {
   ChunkWriter(std::string directory, std::string name, bool sync, FileSystem& system)
       : directory_(std::move(directory)), name_(std::move(name)), sync_(sync), system_(system) {}
 
-  // Appends an archive of `value`, and says where it is. Of a tensor only its own elements are written, from the CPU:
-  // where it is on a device or shows a part of a larger memory it is copied first. An archive begins where the one
-  // before ended, as DCP has it, so its data is aligned within it only.
+  // Appends an archive of `value` and returns its position. Only a tensor's own elements are written, from the CPU: a
+  // tensor on a device, or a view of a part of a larger memory, is copied first. As in DCP, an archive begins where the
+  // previous one ended, so its data is aligned only relative to the archive.
   absl::StatusOr<ShardedChunk> Write(const Value& value, Box box);
 
   // Puts the file in place, if anything was written.

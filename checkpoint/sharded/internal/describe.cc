@@ -74,7 +74,7 @@ absl::Status DescribeEntry(const ShardedEntry& entry, ShardedItem& item) {
   LOCKSTEP_RETURN_IF_ERROR(CheckPath(item.path, item.name));
   if (const Value* value = std::get_if<Value>(&entry.value)) return AddValue(*value, item);
   item.is_tensor = true;
-  item.dtype = at::kByte;  // of no meaning where there is no part
+  item.dtype = at::kByte;  // unused if there is no part
   return AddShards(std::get<ShardedTensor>(entry.value), item);
 }
 

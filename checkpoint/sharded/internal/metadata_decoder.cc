@@ -19,8 +19,8 @@ namespace {
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 
-// The classes of a .metadata file. Only the first seven mean something here; the others are what Python makes of a
-// layout, a memory format (getattr: in Python 3.11.0 to 3.11.3) and a path, and are passed over.
+// The classes of a .metadata file. Only the first seven are used. The others are Python's representation of a layout, a
+// memory format (getattr: in Python 3.11.0 to 3.11.3) and a path, and are ignored.
 const PickleClasses& Classes() {
   static const auto& classes = *new PickleClasses{
       {kModule, "Metadata"},
@@ -95,8 +95,8 @@ absl::StatusOr<const PickleObject*> MetadataDecoder::Object(PickleNode node, abs
   return &graph_.objects[node.index];
 }
 
-// None where there is none, as these classes' defaults are; and where there are more than any of them has, which keeps
-// the search short in a crafted file whose objects share one long state.
+// None if it does not exist, which is the default in these classes. Also None if the object has more attributes than
+// any of the classes: this keeps the search short in a malicious file whose objects share one long state.
 PickleNode MetadataDecoder::Attribute(const PickleObject& object, absl::string_view name) const {
   PickleNode found;
   constexpr size_t kMost = 32;

@@ -20,7 +20,7 @@ std::string EncodeMetadata(const ShardedMetadata& metadata);
 // Errors are ReadShardedMetadata's, without the file's name.
 absl::StatusOr<ShardedMetadata> DecodeMetadata(absl::string_view pickle, size_t memory_limit);
 
-// The path's steps, joined by ".", as DCP names what stands there.
+// The steps joined by ".", which is DCP's name for the item.
 std::string JoinPath(const std::vector<Value>& path);
 
 }  // namespace lockstep::checkpoint::internal

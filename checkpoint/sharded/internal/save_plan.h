@@ -11,11 +11,12 @@
 
 namespace lockstep::checkpoint::internal {
 
-// What a rank has. The places of the parts are made up, such that EncodeMetadata and DecodeMetadata take it to other
-// ranks. A part without elements is left out, unless the tensor has none either; then it stands for the whole.
+// Describes a rank's parts. Their file positions are placeholders, so that EncodeMetadata and DecodeMetadata can pass
+// them to other ranks. A part without elements is left out. If the whole tensor has none, the part stays and represents
+// the whole.
 //
-// InvalidArgument, naming the item: a name that is not UTF-8, empty or there twice; parts outside their tensor, of
-// several dtypes or overlapping. Unimplemented: a dtype that .pt files have not.
+// InvalidArgument, naming the item: a name is not UTF-8, is empty or occurs twice; parts are outside their tensor, have
+// several dtypes or overlap. Unimplemented: .pt files do not support the dtype.
 absl::StatusOr<ShardedMetadata> Describe(const ShardedStateDict& state);
 
 struct SavePlan {

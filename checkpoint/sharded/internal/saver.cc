@@ -92,7 +92,7 @@ absl::StatusOr<std::string> Saver::Introduce() const {
 
 const at::Tensor* Saver::FindShard(const ShardedTensor& tensor, const Box& box) const {
   for (const Shard& shard : tensor.shards) {
-    // Of a tensor without elements any part stands for the whole.
+    // For a tensor without elements, any part represents the whole.
     if (shard.tensor.numel() == 0 ? ElementsOf(box.sizes) == 0 : shard.offsets == box.offsets) return &shard.tensor;
   }
   return nullptr;
@@ -145,7 +145,7 @@ absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introdu
   return EncodeMetadata(written);
 }
 
-// Notes where a rank has put what it wrote.
+// Records the positions at which a rank has written its parts.
 void Saver::PlaceParts(const ShardedMetadata& written) {
   absl::flat_hash_map<std::string, ShardedItem*> whole;
   for (ShardedItem& item : plan_.whole.items) whole.emplace(item.name, &item);

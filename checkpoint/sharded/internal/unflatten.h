@@ -17,8 +17,8 @@ struct PathAndValue {
   Value value;
 };
 
-// Dicts in the entries' order. An index that no entry has is None, as in Python; ResourceExhausted where there are more
-// than `most_holes` of those. DataLoss where one place is a value and a container, or a list and a dict.
+// Dicts are in the order of the entries. As in Python, an index without an entry is None. ResourceExhausted: there are
+// more than `most_holes` of those. DataLoss: one position is both a value and a container, or both a list and a dict.
 absl::StatusOr<Value> Unflatten(const std::vector<PathAndValue>& entries, size_t most_holes);
 
 }  // namespace lockstep::checkpoint::internal
