@@ -1,14 +1,14 @@
-// What ranks tell each other of something that each of them may fail at, so that all know how it ended for all.
+// Exchanges the outcome of an operation that may fail on each rank, so that all ranks know the outcome of all.
 //
 //   absl::Status own = WriteMyPart();
-//   LOCKSTEP_RETURN_IF_ERROR(Agree(group, "WriteParts", own));  // one rank's full disk is every rank's error
+//   LOCKSTEP_RETURN_IF_ERROR(Agree(group, "WriteParts", own));  // one rank's full disk is an error on every rank
 //
-// Each is called by every rank of `group`, is one AllGatherBytes of it, blocks until all have come, and returns the
-// group's own error where one cannot. Without a group (nullptr) the caller is the only rank. A rank's error is told
-// with its name: "rank 1 (host a, pid 123): ...".
+// Every rank of `group` must call the same function. It is one AllGatherBytes: it blocks until all ranks have called
+// it, and returns the group's error if that fails. Without a group (nullptr) the caller is the only rank. A rank's
+// error is prefixed with its name: "rank 1 (host a, pid 123): ...".
 //
-// `call` says what this is about, such as the caller's name, and must be the same on all ranks: else all get
-// InvalidArgument, which says who is where, rather than each other's words for something else.
+// `call` names the operation, for example by the caller's name, and must be the same on all ranks. If it differs, all
+// ranks get InvalidArgument, which says which rank made which call.
 
 #ifndef LOCKSTEP_COMM_AGREEMENT_H_
 #define LOCKSTEP_COMM_AGREEMENT_H_
@@ -23,16 +23,16 @@
 
 namespace lockstep::comm {
 
-// What each rank gave, by rank.
+// The outcome of each rank, by rank.
 absl::StatusOr<std::vector<absl::StatusOr<std::string>>> GatherOutcomes(ProcessGroup* group, absl::string_view call,
                                                                         const absl::StatusOr<std::string>& own);
 
-// What each rank gave, or the same error on every rank where one of them gave an error: the lowest rank's, and how many
-// others have one.
+// The texts of all ranks, by rank. If any rank passed an error, every rank gets the same error: that of the lowest such
+// rank, and how many other ranks have one.
 absl::StatusOr<std::vector<std::string>> GatherAgreed(ProcessGroup* group, absl::string_view call,
                                                       const absl::StatusOr<std::string>& own);
 
-// The same of nothing but a status.
+// Like GatherAgreed(), for a status without a text.
 absl::Status Agree(ProcessGroup* group, absl::string_view call, const absl::Status& own);
 
 }  // namespace lockstep::comm

@@ -1,5 +1,5 @@
-// The backends that are linked into a program. A backend is a target that registers itself: depending on //comm/gloo
-// makes "gloo" known.
+// The backends that are linked into a program. A backend is a target that registers itself: a program that depends on
+// //comm/gloo has the backend "gloo".
 
 #ifndef LOCKSTEP_COMM_BACKEND_H_
 #define LOCKSTEP_COMM_BACKEND_H_
@@ -21,37 +21,38 @@
 
 namespace lockstep::comm {
 
-// What a backend is made from on one rank.
+// The arguments for creating a backend on one rank.
 struct BackendContext {
-  c10::intrusive_ptr<c10d::Store> store;  // for this backend alone, shared by all ranks
+  c10::intrusive_ptr<c10d::Store> store;  // for this backend only, shared by all ranks
   int rank = 0;
   int size = 1;
   absl::Duration timeout;
-  std::string master_addr;          // where the store listens; empty for a store that has no address
-  std::string group;                // what messages call the group: "world" or a sub-group's name
-  std::vector<RankIdentity> ranks;  // of every rank, by rank; empty where not every rank is a Lockstep rank
+  std::string master_addr;          // where the store listens; empty for a store without an address
+  std::string group;                // the group's name in messages: "world" or a sub-group's name
+  std::vector<RankIdentity> ranks;  // every rank, by rank; empty unless all are Lockstep ranks
 };
 
-// What a Lockstep backend promises beyond c10d::Backend:
+// A Lockstep backend must fulfil c10d::Backend and the following:
 // - Work::wait(timeout) throws c10::DistBackendError at the deadline, with "timed out" in its message, and never waits
-//   longer; zero means the context's timeout.
-// - abort() may be called from any thread and does not block: every wait() under way, or begun later, throws within
-//   100 ms, and the destructor then returns within 1 s whatever the other ranks do.
-// - ReduceOp::AVG is done by the backend itself, for floating-point and complex dtypes.
-// - One whose supportsTensorAlloc() is true takes ReduceOp::PREMUL_SUM of float and double in all_reduce.
-// - What it cannot do throws c10::NotImplementedError that names the operation and the dtype, before anything is sent.
+//   longer. Zero means the context's timeout.
+// - abort() may be called from any thread and does not block. Every wait() under way or begun later throws within 100
+//   ms. The destructor then returns within 1 s, whatever the other ranks do.
+// - The backend itself implements ReduceOp::AVG, for floating-point and complex dtypes.
+// - If supportsTensorAlloc() is true, all_reduce accepts ReduceOp::PREMUL_SUM of float and double.
+// - An unsupported operation throws c10::NotImplementedError, which names the operation and the dtype, before anything
+//   is sent.
 struct BackendInfo {
   std::string name;                      // as in InitOptions::backend
-  std::vector<c10::DeviceType> devices;  // whose tensors it takes
-  int preference = 0;                    // "auto" takes the linked and usable one with the highest for a device type
-  // Whether it can serve this group (shm: all ranks on one host); a pure function of the context, so that every rank
-  // comes to the same answer. Null: always.
+  std::vector<c10::DeviceType> devices;  // the devices whose tensors it takes
+  int preference = 0;  // for each device type, "auto" takes the usable backend with the highest preference
+  // Whether it can serve this group (shm: all ranks on one host). Must be a pure function of the context, so that every
+  // rank gets the same answer. Null: always.
   std::function<absl::Status(const BackendContext&)> usable;
   std::function<absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>(const BackendContext&)> create;
 };
 
-// Adds a backend; returns true so that it can initialise a namespace-scope variable in the backend's own source. A
-// second one of the same name is a programming error and ends the process.
+// Adds a backend. Returns true, so that it can initialise a namespace-scope variable in the backend's source. A second
+// backend of the same name is a programming error and ends the process.
 bool RegisterBackend(BackendInfo info);
 
 // The names of the backends that are linked in, sorted.
@@ -59,22 +60,23 @@ std::vector<std::string> LinkedBackends();
 
 // For each device type, the backends that may serve it, the most preferred first.
 struct BackendCandidates {
-  bool is_auto = false;  // the best of those that can; else each device type has one, which must
+  bool is_auto = false;  // true: the best that can serve the group; false: the only one for each device type
   std::map<c10::DeviceType, std::vector<BackendInfo>> by_device;
 };
 
-// What `spec` names, in PyTorch's three forms: "auto" (all that are linked, for each device type that the program can
-// use), "gloo" (one for all its device types) and "cpu:gloo,cuda:nccl". NotFound, listing the linked ones, for a name
-// that is not linked; InvalidArgument for a device type that the backend does not serve or a spec of another form.
+// Parses `spec`, in PyTorch's three forms: "auto" (all linked backends, for each device type that the program can use),
+// "gloo" (one backend for all its device types) and "cpu:gloo,cuda:nccl". NotFound, listing the linked backends: a name
+// is not linked. InvalidArgument: the backend does not serve a device type, or the spec has another form.
 absl::StatusOr<BackendCandidates> FindBackends(absl::string_view spec);
 
-// The most preferred of FindBackends(spec) for each device type, whether or not it can serve a group.
+// The most preferred backend of FindBackends(spec) for each device type, whether or not it can serve a group.
 absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> SelectBackends(absl::string_view spec);
 
-// The backends of this program that the ranks cannot use together, and why: {"shm", "rank 1 has not linked it"}.
+// The backends of this program that the ranks cannot use together, with the reason: {"shm", "rank 1 has not linked
+// it"}.
 using UnavailableBackends = std::map<std::string, std::string>;
 
-// The backend of a device type, and what became of the others.
+// The chosen backend of a device type, and the reasons against the others.
 struct BackendChoice {
   struct PassedOver {
     std::string name;
@@ -82,13 +84,13 @@ struct BackendChoice {
   };
 
   BackendInfo backend;
-  std::vector<PassedOver> passed_over;      // preferred to it, but they cannot serve the group
-  std::vector<std::string> less_preferred;  // they were not asked
+  std::vector<PassedOver> passed_over;      // preferred, but they cannot serve the group
+  std::vector<std::string> less_preferred;  // not considered, since a preferred one can serve it
 };
 
-// The backend that serves each device type in the group that `context` describes (its store is not used): for "auto"
-// the first one that is not in `unavailable` and is usable. The same on every rank that gives the same spec.
-// FailedPrecondition, with the reason of each, where there is none.
+// Chooses the backend for each device type in the group that `context` describes (its store is not used). For "auto" it
+// is the first usable one that is not in `unavailable`. Every rank that passes the same spec gets the same result.
+// FailedPrecondition, with the reason for each candidate: no candidate can serve the group.
 absl::StatusOr<std::map<c10::DeviceType, BackendChoice>> ChooseBackends(const BackendCandidates& candidates,
                                                                         const UnavailableBackends& unavailable,
                                                                         const BackendContext& context);

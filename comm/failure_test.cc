@@ -46,11 +46,11 @@ class NotingWatch : public internal::GroupWatch {
   }
   void Abort(const absl::Status& status) override {
     notes.push_back(absl::StrCat("abort ", status.message()));
-    if (say_aloud) fprintf(stderr, "told: %s\n", std::string(status.message()).c_str());
+    if (on_abort) on_abort(status);
   }
 
   absl::Status cause;
-  bool say_aloud = false;
+  std::function<void(const absl::Status&)> on_abort;
   std::vector<std::string> notes;
 
  private:
@@ -365,15 +365,25 @@ TEST(Failure, WhateverAWorkThrowsIsTheCallsStatus) {
   }
 }
 
+// The watch reports every cause to every rank, the one that failed included.
 void DieOfAnException() {
   Lonely rank;
-  rank.watch->say_aloud = true;
-  internal::ReportUncaughtExceptions(internal::StateOf(*rank.group));
+  const auto state = internal::StateOf(*rank.group);
+  rank.watch->on_abort = [&](const absl::Status& cause) {
+    fprintf(stderr, "told: %s\n", std::string(cause.message()).c_str());
+    state->LearnFailure(cause);
+  };
+  internal::ReportUncaughtExceptions(state);
   std::thread([] { throw std::runtime_error("the tape is torn"); }).join();
 }
 
 TEST(FailureDeathTest, AnUncaughtExceptionIsToldBeforeItEndsTheProcess) {
   EXPECT_DEATH(DieOfAnException(), "told: uncaught exception: the tape is torn(.|\n)*terminate called");
+}
+
+TEST_F(LaunchedFailure, IsNotNotedWhereAnUncaughtExceptionEndsThisRank) {
+  EXPECT_DEATH(DieOfAnException(), "told: uncaught exception: the tape is torn");
+  EXPECT_EQ(Told(), "");
 }
 
 }  // namespace

@@ -13,50 +13,51 @@ namespace lockstep::comm {
 
 class ProcessGroup;
 
-// How closely the ranks look at each other.
+// How much the ranks check and report.
 enum class Debug {
-  kFromEnvironment,  // TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL; if it is not set, as OFF, except that
-                     // InitProcessGroup() prints its line
+  kFromEnvironment,  // TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL. If it is not set: OFF, except
+                     // that InitProcessGroup() prints its line.
   kOff,
-  kInfo,   // each rank logs for each group which backends it has, and why
-  kDetail  // before each collective the ranks compare what they are about to do; costs a round of messages
+  kInfo,   // each rank logs the backends of each group, and the reasons
+  kDetail  // before each collective the ranks compare their calls; costs one round of messages
 };
 
 struct InitOptions {
-  // "auto", a backend's name, or one a device type: "cpu:gloo,cuda:nccl". Only those linked into the program are known.
-  // "auto" takes for each device type the preferred one of those that every rank has linked and that can serve the
-  // group.
+  // "auto", a backend's name, or one name for each device type: "cpu:gloo,cuda:nccl". Only backends linked into the
+  // program are available. For each device type, "auto" takes the preferred backend among those that every rank has
+  // linked and that can serve the group.
   std::string backend = "auto";
 
   // Where the ranks meet: env:// (MASTER_ADDR and MASTER_PORT), tcp://host:port (rank 0 listens there), or file:///path
   // (a file that all ranks see and that does not exist yet).
   std::string init_method = "env://";
 
-  // -1: RANK and WORLD_SIZE of the environment.
+  // -1: taken from the environment, as RANK and WORLD_SIZE.
   int rank = -1;
   int world_size = -1;
 
-  // The longest that meeting, and later any one collective, may take.
+  // The maximum time for the meeting, and later for each collective.
   absl::Duration timeout = absl::Minutes(30);
 
   Debug debug = Debug::kFromEnvironment;
 
-  // An exception that nobody catches ends this process: its what() is told to the other ranks before, by a terminate
-  // handler that then calls the one that was there.
+  // If an uncaught exception ends this process, its what() is first sent to the other ranks. A terminate handler does
+  // this and then calls the previous handler.
   bool report_uncaught_exceptions = true;
 };
 
-// Meets the other ranks and makes the group. Blocks until all have called it, for options.timeout at most. Rank 0 of
-// several then prints a line on standard error, unless options.debug or TORCH_DISTRIBUTED_DEBUG is set:
+// Meets the other ranks and creates the group. Blocks until all ranks have called it, for at most options.timeout. If
+// there are several ranks, rank 0 then prints a line on standard error, unless options.debug or TORCH_DISTRIBUTED_DEBUG
+// is set:
 //
 //   rank 0 of 2: group "world" over cpu:shm (all ranks on one host; hierarchical is for ranks on several hosts; also
 //   linked: gloo)
 //
-// It says too which faster backend was not taken: because a rank has not linked it, or because the program has not.
+// If a faster backend was not taken, the line also says why: a rank, or the program, has not linked it.
 //
-// Every error names the rank: InvalidArgument for bad options or environment variables, NotFound for a backend that is
-// not linked, FailedPrecondition for one that cannot serve these ranks and for a port in use, AlreadyExists for a rank
-// number given twice, DeadlineExceeded naming the ranks that did not come.
+// Every error names the rank. InvalidArgument: bad options or environment variables. NotFound: a backend is not linked.
+// FailedPrecondition: a backend cannot serve these ranks, or a port is in use. AlreadyExists: two ranks have the same
+// number. DeadlineExceeded: ranks did not come; the message names them.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options);
 
 }  // namespace lockstep::comm

@@ -164,7 +164,7 @@ absl::Status Reader::ReadSlurmNode() {
   return CheckBelow("SLURM_LOCALID", env_.local_rank, name, *tasks);
 }
 
-// The operator takes what is no number ("auto", "gpu") for 1 in the WORLD_SIZE that it sets.
+// In the WORLD_SIZE that it sets, the operator counts a value that is not a number ("auto", "gpu") as 1.
 absl::StatusOr<int> Reader::KubeflowRanksPerPod() const {
   int ranks = 1;
   const absl::optional<std::string> text = Text("PET_NPROC_PER_NODE");

@@ -1,4 +1,4 @@
-// How a collective combines what the ranks give.
+// The operations with which a collective combines the inputs of the ranks.
 
 #ifndef LOCKSTEP_COMM_REDUCE_OP_H_
 #define LOCKSTEP_COMM_REDUCE_OP_H_
@@ -9,15 +9,15 @@
 
 namespace lockstep::comm {
 
-// kAvg is the sum divided by the number of ranks. Of bool, kSum and kMax are "or", kProduct and kMin "and", as in
-// PyTorch's arithmetic.
+// kAvg is the sum divided by the number of ranks. For bool, kSum and kMax are "or", and kProduct and kMin are "and", as
+// in PyTorch.
 enum class ReduceOp { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
 
 // "sum", "avg", "product", "min", "max", "band", "bor" or "bxor".
 const char* NameOf(ReduceOp op);
 
-// InvalidArgument where `op` means nothing for `dtype`: kAvg is for floating-point and complex numbers, kMin and kMax
-// for those that have an order (not complex), the bitwise ones for integers and bool.
+// InvalidArgument: `op` is not defined for `dtype`. kAvg needs floating-point or complex numbers, kMin and kMax need
+// ordered numbers (not complex), and the bitwise operations need integers or bool.
 absl::Status CheckReduceOp(ReduceOp op, c10::ScalarType dtype);
 
 }  // namespace lockstep::comm

@@ -163,7 +163,7 @@ absl::Status Store::Set(absl::string_view key, absl::string_view value) const {
 
 absl::StatusOr<std::string> Store::Get(absl::string_view key) const {
   auto value = Get(key, absl::InfinitePast());
-  // What is not there now is no question of time.
+  // If the key does not exist now, the error is not a timeout.
   if (value.ok() || value.status().code() != absl::StatusCode::kDeadlineExceeded || *impl_->stuck) return value;
   return absl::NotFoundError(absl::StrCat(impl_->who, ": ", Quoted("get", key), ": no such key"));
 }
@@ -193,7 +193,7 @@ absl::StatusOr<bool> Store::Check(const std::vector<std::string>& keys) const {
 }
 
 absl::StatusOr<bool> Store::Delete(absl::string_view key) const {
-  // FileStore itself says that it deleted whatever it is asked to.
+  // FileStore itself always returns that it deleted the key.
   return impl_->Ask<bool>(Quoted("delete", key), [key = std::string(key)](c10d::Store& store) {
     return store.check({key}) && store.deleteKey(key);
   });

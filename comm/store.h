@@ -1,4 +1,4 @@
-// Small facts between processes: a key-value store over TCP, in a file, or within one process.
+// A key-value store for small values between processes: over TCP, in a file, or within one process.
 
 #ifndef LOCKSTEP_COMM_STORE_H_
 #define LOCKSTEP_COMM_STORE_H_
@@ -22,67 +22,68 @@ class Store;
 namespace lockstep::comm {
 
 struct StoreOptions {
-  // The longest that opening, and any call without a deadline of its own, may take; 1 s at least for opening.
+  // The maximum time for opening (at least 1 s), and for each call without a deadline argument.
   absl::Duration timeout = absl::Minutes(5);
-  int rank = -1;  // whose errors these are; -1: they name no rank
+  int rank = -1;  // the rank to name in errors; -1: none
 };
 
-// A handle on a store of PyTorch's kinds: over TCP, in a file or in this process. Copies share it; it lives as long as
-// the last.
+// A handle on one of PyTorch's stores: over TCP, in a file or in this process. Copies share the store. It is destroyed
+// with the last copy.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const comm::Store store, comm::Store::ConnectTcp("node0", 29600, {}));
 //   LOCKSTEP_RETURN_IF_ERROR(store.Set("weights", path));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::string seed, store.Get("seed", absl::Now() + absl::Seconds(10)));
 //
-// Keys and values are any bytes; a value that Add() counts in is its decimal digits. Over TCP a key has at most 8 KiB
-// and a value at most 8 MiB. All methods may be called from any thread; no call waits for another thread's Get or Wait.
+// Keys and values are any bytes. The value of a key used with Add() is its decimal digits. Over TCP a key has at most 8
+// KiB and a value at most 8 MiB. All methods may be called from any thread. No call waits for another thread's Get or
+// Wait.
 //
 // Errors name the rank, the store with its address, the call and the key:
-//   NotFound          Get of a key that is not there
-//   DeadlineExceeded  a key that was not set by the deadline; a store that did not answer by its timeout, after which
+//   NotFound          Get: the key does not exist
+//   DeadlineExceeded  a key was not set by the deadline, or the store did not answer by its timeout. After the latter,
 //                     every later call through this handle and its copies fails at once with Unavailable
-//   Unavailable       a store that went away with the process that served it
-// Set and Delete of a TCP store that just went away may still return OK: the next call knows.
+//   Unavailable       the process that served the store has ended
+// If a TCP store has just ended, Set and Delete may still return OK; the next call fails.
 class Store {
  public:
-  // Serves a store at `port` (0: any free one) on the interface that `host` names and no other, and is a client of it:
-  // 127.0.0.1 is for this machine alone. It goes with the last copy of the handle. FailedPrecondition for a port in
-  // use, NotFound for an unknown host.
+  // Serves a store at `port` (0: any free port), and is a client of it too. It listens only on the interface of `host`:
+  // 127.0.0.1 is reachable from this machine only. It ends with the last copy of the handle. FailedPrecondition: the
+  // port is in use. NotFound: the host is unknown.
   static absl::StatusOr<Store> ServeTcp(const std::string& host, int port, const StoreOptions& options);
 
-  // A client; keeps trying until somebody answers. DeadlineExceeded if nobody does, NotFound if the host is unknown to
-  // the end, Unavailable if what answers is no store.
+  // Connects to a store, and retries until it answers or the timeout passes. DeadlineExceeded: nothing answers.
+  // NotFound: the host is still unknown at the end. Unavailable: the server is not a store.
   static absl::StatusOr<Store> ConnectTcp(const std::string& host, int port, const StoreOptions& options);
 
-  // A file that `users` handles share, in processes of one host or of hosts with a common file system; it is made at
-  // the first Set, and the last user to leave removes it. NotFound if its folder does not exist.
+  // Opens a file shared by `users` handles, in processes of one host or of hosts with a common file system. The first
+  // Set creates it, and the last user removes it. NotFound: its folder does not exist.
   static absl::StatusOr<Store> OpenFile(const std::string& path, int users, const StoreOptions& options);
 
-  // For the threads of one process.
+  // A store for the threads of one process.
   static Store InProcess(const StoreOptions& options);
 
-  // Another's store, such as ProcessGroup::store(). Shares ownership.
+  // Wraps an existing store, such as ProcessGroup::store(). Shares its ownership.
   static Store FromC10d(c10::intrusive_ptr<c10d::Store> store, const StoreOptions& options);
 
   // The same store with "`prefix`/" before every key.
   Store WithPrefix(absl::string_view prefix) const;
 
   absl::Status Set(absl::string_view key, absl::string_view value) const;
-  absl::StatusOr<std::string> Get(absl::string_view key) const;                       // as it is now
-  absl::StatusOr<std::string> Get(absl::string_view key, absl::Time deadline) const;  // waits for it
-  // Adds to the number under the key, 0 if there is none, and returns the sum.
+  absl::StatusOr<std::string> Get(absl::string_view key) const;                       // does not wait
+  absl::StatusOr<std::string> Get(absl::string_view key, absl::Time deadline) const;  // waits for the key
+  // Adds to the number under the key (0 if the key does not exist) and returns the sum.
   absl::StatusOr<int64_t> Add(absl::string_view key, int64_t amount) const;
-  // Blocks until every key is there.
+  // Blocks until every key exists.
   absl::Status Wait(const std::vector<std::string>& keys, absl::Time deadline) const;
-  absl::StatusOr<bool> Check(const std::vector<std::string>& keys) const;  // whether every key is there
-  // Whether it was there; of two that delete it at once in a file store, both may hear that it was.
+  absl::StatusOr<bool> Check(const std::vector<std::string>& keys) const;  // whether every key exists
+  // Returns whether the key existed. If two clients delete a key of a file store at once, both may get true.
   absl::StatusOr<bool> Delete(absl::string_view key) const;
-  // Sets `desired` where the value is `expected` ("": where there is none), and returns what the value then is.
+  // Sets `desired` if the value is `expected` ("": if the key does not exist), and returns the value afterwards.
   absl::StatusOr<std::string> CompareSet(absl::string_view key, absl::string_view expected,
                                          absl::string_view desired) const;
 
   const c10::intrusive_ptr<c10d::Store>& c10d() const;
-  int port() const;  // of a TCP store; -1 for others
+  int port() const;  // of a TCP store; -1 for other stores
 
  private:
   struct Impl;

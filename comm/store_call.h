@@ -1,4 +1,4 @@
-// Calls to a group's store that end, whatever becomes of the process that serves it.
+// Calls to a group's store that always end, even if the process that serves it dies.
 
 #ifndef LOCKSTEP_COMM_STORE_CALL_H_
 #define LOCKSTEP_COMM_STORE_CALL_H_
@@ -11,8 +11,8 @@
 
 namespace lockstep::comm {
 
-// Returns what `call` returns, given group.store(); what it throws is a status too. `call` runs on a thread of its own,
-// which is left behind where it does not return in time, so it must own what it touches.
+// Runs `call` with group.store() and returns its status. An exception becomes a status too. `call` runs on a separate
+// thread, which is abandoned if it does not return in time, so it must own everything it uses.
 //
 //   const auto word = std::make_shared<std::string>();
 //   absl::Status status = comm::CallStore(*group, absl::Now() + group->timeout(), [word, key](c10d::Store& store) {
@@ -20,8 +20,8 @@ namespace lockstep::comm {
 //     return absl::OkStatus();
 //   });
 //
-// DeadlineExceeded at `deadline`. The group's failure() as soon as the group fails, so a rank that died is named rather
-// than waited for. In a group that has failed before, the call has until `deadline`, but 1 s at most.
+// DeadlineExceeded: `deadline` passed. If the group fails meanwhile, returns the group's failure() at once, which names
+// a dead rank. If the group has failed before, `call` has until `deadline`, but at most 1 s.
 absl::Status CallStore(const ProcessGroup& group, absl::Time deadline,
                        std::function<absl::Status(c10d::Store& store)> call);
 

@@ -58,7 +58,7 @@ bool Work::IsCompleted() const {
   try {
     return work_->isCompleted();
   } catch (...) {
-    return true;  // Wait() says what is wrong
+    return true;  // Wait() returns the error
   }
 }
 

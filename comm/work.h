@@ -1,4 +1,4 @@
-// A collective that is under way.
+// An asynchronous call of a process group.
 
 #ifndef LOCKSTEP_COMM_WORK_H_
 #define LOCKSTEP_COMM_WORK_H_
@@ -22,40 +22,41 @@ namespace internal {
 class GroupState;
 }
 
-// What an asynchronous call returns. Movable; it keeps the tensors and what else it needs alive. A call that could not
-// even start is a Work too, whose Wait() says why. Dropping a Work without waiting loses its error, not the call.
+// The result of an asynchronous call. Movable. It keeps the tensors and everything else that the call needs alive. If a
+// call could not start, it returns a Work too, and Wait() returns the error. If you drop a Work without waiting, the
+// call continues, but its error is lost.
 //
 //   comm::Work work = group.AllReduceAsync(gradient);
 //   ...                                             // compute
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());
 //
-// One thread at a time may use a Work.
+// Only one thread at a time may use a Work.
 class Work {
  public:
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;
   ~Work();
 
-  // Blocks until the tensors may be used: on the CPU until the call is done, on CUDA it orders the current stream
-  // after it. By the group's timeout at the latest. The error names this rank, the call and its sequence number.
-  // Returns the same however often called.
+  // Blocks until the tensors may be used, at most for the group's timeout. On the CPU that is when the call is done. On
+  // CUDA it makes the current stream wait for the call. The error names this rank, the call and its number. Further
+  // calls return the same.
   absl::Status Wait();
 
-  // Blocks this thread until the call is done, on CUDA too; DeadlineExceeded when `deadline` or the group's timeout
-  // passes first, which fails the group as any error does.
+  // Blocks this thread until the call is done, on CUDA too. DeadlineExceeded: `deadline` or the group's timeout passed
+  // first. Like any error, this fails the group.
   absl::Status WaitHost(absl::Time deadline);
 
   // Whether Wait() would return at once.
   bool IsCompleted() const;
 
-  // "all_reduce #12", or "all_reduce #12 in group \"rows\"" in a sub-group: what the call's errors and traces name too.
-  // Empty if the call was refused because the group had failed.
+  // "all_reduce #12", or "all_reduce #12 in group \"rows\"" in a sub-group, as in the call's errors and traces. Empty
+  // if the call was rejected because the group had failed.
   std::string id() const;
 
-  // The rank that a receive from any rank got its tensor from; -1 before Wait(), or of another call.
+  // For a receive from any rank: the sender's rank. -1 before Wait(), and for other calls.
   int SourceRank() const { return source_; }
 
-  // Made by ProcessGroup.
+  // Created by ProcessGroup.
   explicit Work(absl::Status error);
   Work(absl::Status error, internal::Call call, std::shared_ptr<internal::GroupState> group);
   Work(c10::intrusive_ptr<c10d::Work> work, internal::Call call, std::shared_ptr<internal::GroupState> group);

@@ -11,10 +11,10 @@
 
 namespace lockstep::comm {
 
-// The backends whose failures are caused and measured: each is linked into the tests of this folder (see BUILD).
+// The backends under test. Each must be linked into the tests of this folder (see BUILD).
 inline std::vector<std::string> BackendsUnderTest() { return {"gloo", "shm", "hierarchical"}; }
 
-// Ranks over one of them; on two hosts where the backend is for several.
+// Ranks over one of these backends; on two hosts for the backend for several hosts.
 class Ranks : public testing::RankProcesses {
  public:
   Ranks(int world_size, const InitOptions& options, const Body& body)
@@ -27,7 +27,7 @@ class Ranks : public testing::RankProcesses {
   }
 };
 
-// A test that runs for each of them.
+// A test that runs for each backend.
 class FailureTest : public ::testing::TestWithParam<std::string> {
  protected:
   static InitOptions Options(absl::Duration timeout = absl::Seconds(20)) {
@@ -38,7 +38,7 @@ class FailureTest : public ::testing::TestWithParam<std::string> {
     return options;
   }
 
-  // Numbers of ranks to try: hierarchical needs a host with two.
+  // The world sizes to test. hierarchical needs a host with two ranks.
   static std::vector<int> Sizes() {
     return GetParam() == "hierarchical" ? std::vector<int>{3, 4} : std::vector<int>{2, 4};
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/base/testing/thread_budget.h"
@@ -20,6 +21,7 @@ namespace {
 using ::lockstep::testing::FewDescriptors;
 using ::lockstep::testing::ThreadBudget;
 using testing::Process;
+using testing::RankProcesses;
 using testing::SayStatus;
 
 constexpr int kSize = 3;
@@ -56,6 +58,29 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendCo
   return true;
 }();
 
+// How many ranks have a group that works. The others say so within 5 s, with `text` and the culprit's name. Every
+// process ends by returning from main. Nothing where a rank said nothing.
+absl::optional<int> CountMade(RankProcesses& ranks, int culprit, const std::string& text) {
+  int made = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto making = ranks[rank].AwaitLine("making"), status = ranks.AwaitStatus(rank);
+    if (!making || !status) {
+      ADD_FAILURE() << "rank " << rank << " said nothing";
+      return absl::nullopt;
+    }
+    EXPECT_LT(status->time - making->time, absl::Seconds(5)) << "rank " << rank << ": " << status->text;
+    EXPECT_EQ(ranks[rank].Wait(), 0) << "rank " << rank << " after: " << status->text;
+    if (status->text == "OK") {
+      ++made;
+      continue;
+    }
+    EXPECT_TRUE(absl::StrContains(status->text, text)) << "rank " << rank << ": " << status->text;
+    if (rank == culprit) continue;
+    EXPECT_TRUE(absl::StrContains(status->text, ranks.name(culprit))) << "rank " << rank << ": " << status->text;
+  }
+  return made;
+}
+
 class ExhaustedRank : public FailureTest {
  protected:
   // Whether the group is made and works. If not, all ranks say so soon, with `text` and the culprit's name.
@@ -70,24 +95,9 @@ class ExhaustedRank : public FailureTest {
       SayStatus(say, group.ok() ? (*group)->Barrier() : group.status());
       return 0;
     });
-    int made = 0;
-    for (int rank = 0; rank < kSize; ++rank) {
-      const auto making = ranks[rank].AwaitLine("making"), status = ranks.AwaitStatus(rank);
-      if (!making || !status) {
-        ADD_FAILURE() << "rank " << rank << " said nothing";
-        return false;
-      }
-      EXPECT_LT(status->time - making->time, absl::Seconds(5)) << status->text;
-      if (status->text == "OK") {
-        ++made;
-        continue;
-      }
-      EXPECT_TRUE(absl::StrContains(status->text, text)) << "rank " << rank << ": " << status->text;
-      if (rank == culprit) continue;
-      EXPECT_TRUE(absl::StrContains(status->text, ranks.name(culprit))) << "rank " << rank << ": " << status->text;
-    }
-    EXPECT_TRUE(made == 0 || made == kSize) << made << " ranks have a group";
-    return made > 0;
+    const absl::optional<int> made = CountMade(ranks, culprit, text);
+    EXPECT_TRUE(made == 0 || made == kSize) << made.value_or(-1) << " ranks have a group";
+    return made.value_or(0) > 0;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ExhaustedRank, ::testing::Values("gloo", "shm"),

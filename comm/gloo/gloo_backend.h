@@ -7,12 +7,13 @@
 
 namespace lockstep::comm {
 
-// The interface that Gloo's connections use: GLOO_SOCKET_IFNAME, as in PyTorch; else loopback where the ranks met on
-// it or are known to share a host; else the one that the way to the master leads through; else PyTorch's choice.
+// Chooses the network interface for Gloo's connections: GLOO_SOCKET_IFNAME if it is set, as in PyTorch; otherwise
+// loopback if the ranks met on it or are known to share a host; otherwise the interface of the route to the master;
+// otherwise PyTorch's choice.
 decltype(c10d::ProcessGroupGloo::Options::devices) ChooseDevices(const BackendContext& context);
 
-// PyTorch's Gloo with what comm/backend.h promises on top. Each call issues the same Gloo calls as Python's, where
-// Python has the call at all, so that both can be in one group. Throws what ProcessGroupGloo's constructor throws.
+// Returns PyTorch's Gloo with the additional guarantees of comm/backend.h. If Python has a call, this issues the same
+// Gloo calls, so that Python ranks can be in the same group. Throws the exceptions of ProcessGroupGloo's constructor.
 c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context);
 
 }  // namespace lockstep::comm

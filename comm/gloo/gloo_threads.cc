@@ -43,7 +43,7 @@ std::string Register(const std::shared_ptr<GlooCalls>& calls) {
   return name;
 }
 
-// Of Gloo's threads whose group is gone nobody waits for the calls.
+// If a Gloo thread's group has been destroyed, no call waits for the thread.
 bool IsOfGloo(const std::string& name, std::shared_ptr<GlooCalls>& calls) {
   Registry& registry = TheRegistry();
   const std::lock_guard<std::mutex> lock(registry.mutex);

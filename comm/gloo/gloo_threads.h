@@ -8,10 +8,10 @@
 
 namespace lockstep::comm {
 
-// Runs `make`, and returns or throws what it does. When a thread that Gloo starts in it is about to end the process by
-// an exception, as Gloo's does where a message is longer than the receiver expects, the thread ends alone, and `calls`
-// break with the exception's text. Such threads are known by their name, "gloo-" and a number, which they have from the
-// thread that `make` runs on.
+// Runs `make`, returns its result, and lets its exceptions pass. Gloo starts threads in `make`. If an exception in such
+// a thread would end the process, as for a message longer than the receiver expects, only the thread ends, and `calls`
+// break with the exception's text. These threads are recognised by their name, "gloo-" and a number, which they inherit
+// from the thread on which `make` runs.
 void StartGloo(const std::shared_ptr<GlooCalls>& calls, const std::function<void()>& make);
 
 }  // namespace lockstep::comm

@@ -15,18 +15,18 @@
 
 namespace lockstep::comm {
 
-// What the calls of one Gloo backend share, so that abort() can end every wait at once although Gloo's own waits cannot
-// be ended. Thread-safe.
+// State shared by the calls of one Gloo backend. With it, abort() can end every wait at once, although Gloo's own waits
+// cannot be ended. Thread-safe.
 class GlooCalls {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   explicit GlooCalls(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-  // Ends all waits, now and later, with an error that says `why`.
+  // Ends all waits, present and future, with an error that contains `why`.
   void Abort(const std::string& why = "the group was aborted");
 
-  // Abort(), where Gloo itself has lost a thread and may hold locks for ever: it is not to be touched any more.
+  // Abort() for a Gloo that has lost a thread and may hold locks forever. It must not be used any more.
   void Break(const std::string& why);
   bool broken() const;
 
@@ -48,19 +48,19 @@ class GlooCalls {
   mutable absl::Mutex mutex_;
   bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string why_ ABSL_GUARDED_BY(mutex_);  // it was aborted
+  std::string why_ ABSL_GUARDED_BY(mutex_);  // reason of the abort
   int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<c10d::Work*> waiting_ ABSL_GUARDED_BY(mutex_);  // sends and receives that a thread waits for
-  std::vector<WorkPtr> dropped_ ABSL_GUARDED_BY(mutex_);   // that nobody waited for: Gloo still uses their memory
+  std::vector<WorkPtr> dropped_ ABSL_GUARDED_BY(mutex_);   // of destroyed Works: Gloo still uses their memory
 };
 
-// A collective of Gloo's: the wait is on a completion callback, not on Gloo. `after` runs once Gloo is done, whether or
-// not anybody waits, on Gloo's thread.
+// A collective of Gloo's. Its wait() waits for a completion callback, not for Gloo. `after` runs on Gloo's thread when
+// Gloo is done, whether or not a thread waits.
 class CollectiveWork : public c10d::Work {
  public:
   static c10::intrusive_ptr<c10d::Work> Create(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls,
                                                const c10::intrusive_ptr<c10d::Work>& gloo, std::function<void()> after);
-  // Made by Create().
+  // Use Create().
   CollectiveWork(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls)
       : Work(rank, type), calls_(std::move(calls)) {}
 
@@ -76,7 +76,7 @@ class CollectiveWork : public c10d::Work {
   std::exception_ptr error_;
 };
 
-// A send or receive of Gloo's, whose wait abort() can end.
+// A send or receive of Gloo's. abort() can end its wait.
 class PointToPointWork : public c10d::Work {
  public:
   PointToPointWork(int rank, c10d::OpType type, std::shared_ptr<GlooCalls> calls, c10::intrusive_ptr<c10d::Work> gloo)

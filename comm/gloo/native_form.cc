@@ -69,7 +69,7 @@ ReducedForm Reduce(const char* operation, const at::Tensor& tensor, RedOp::RedOp
   const RedOp::RedOpType sum = average ? RedOp::SUM : op;
   const bool native = IsNative(tensor.scalar_type()) && tensor.scalar_type() != c10::kBool;
   ReducedForm form = native ? InPlace(detached, sum) : OfForeign(operation, detached, sum);
-  // The form's tensor, of which every dtype has a division; there is no copy to follow, integers having no average.
+  // Divides the form's tensor, whose dtype supports division. There is no copy back, since integers have no average.
   if (average) form.after = [reduced = form.tensor, size] { reduced.div_(size); };
   return form;
 }

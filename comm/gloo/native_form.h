@@ -8,23 +8,23 @@
 
 namespace lockstep::comm {
 
-// Whether Gloo knows the dtype: float, double, half, bfloat16, bool and the 8, 32 and (signed) 64 bit integers.
+// Whether Gloo supports the dtype: float, double, half, bfloat16, bool, and integers of 8, 32 and (signed) 64 bits.
 bool IsNative(c10::ScalarType dtype);
 
-// `tensor` to be moved by Gloo: itself, or its bytes. The same memory either way.
+// `tensor` in a form that Gloo can move: itself, or a view of its bytes. It shares the memory of `tensor`.
 at::Tensor MovedForm(const at::Tensor& tensor);
 
-// A reduction that Gloo does not know, put into one that it knows.
+// A reduction that Gloo does not support, expressed by one that it supports.
 struct ReducedForm {
-  at::Tensor tensor;            // what Gloo reduces in place
-  c10d::ReduceOp op;            // how
-  std::function<void()> after;  // then; may be null
+  at::Tensor tensor;            // Gloo reduces this in place
+  c10d::ReduceOp op;            // with this operation
+  std::function<void()> after;  // to be called afterwards; may be null
 };
 
-// For `tensor` to become its reduction over `size` ranks: an average is a sum that is divided; a bool's sum is "or" and
-// its product "and"; 16 bit and unsigned 32 bit integers are widened; complex numbers are summed by their parts. Throws
-// c10::NotImplementedError, naming `operation` and the dtype, for the rest: products of complex numbers, minima and
-// maxima of uint64, and reductions of 8 bit floats.
+// Prepares the reduction of `tensor` over `size` ranks. An average is a sum and a division. The sum of bools is "or",
+// and their product is "and". Integers of 16 bits and unsigned 32 bits are widened. Complex numbers are summed by real
+// and imaginary part. Throws c10::NotImplementedError, naming `operation` and the dtype, for products of complex
+// numbers, minima and maxima of uint64, and reductions of 8-bit floats.
 ReducedForm Reduce(const char* operation, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, int size);
 
 }  // namespace lockstep::comm

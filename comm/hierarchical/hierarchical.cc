@@ -218,7 +218,7 @@ absl::StatusOr<BackendPtr> MakeAmong(const std::vector<int>& ranks, const std::s
                                      const BackendContext& context) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto selection, SelectBackends(absl::StrCat("cpu:", name)));
   BackendContext among = context;
-  // Groups of one purpose have no rank in common: the first one's number tells them apart.
+  // Groups for one purpose have no rank in common, so the number of their first rank distinguishes them.
   among.store = c10::make_intrusive<c10d::PrefixStore>(absl::StrCat(purpose, "/", ranks[0], "/"), context.store);
   among.size = static_cast<int>(ranks.size());
   among.ranks.clear();

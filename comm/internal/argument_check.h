@@ -11,8 +11,8 @@
 
 namespace lockstep::comm::internal {
 
-// What a collective's arguments must be, looked at before anything is sent. Each returns InvalidArgument that says
-// what was expected and what was found, and costs no string where all is well.
+// Checks of a collective's arguments, made before anything is sent. Each returns InvalidArgument with the expected and
+// the found value. A successful check builds no string.
 
 // Defined, dense, contiguous, and no lazily conjugated or negated view; Unimplemented for a quantized one.
 absl::Status CheckTensor(const at::Tensor& tensor);

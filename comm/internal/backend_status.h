@@ -6,9 +6,9 @@
 
 namespace lockstep::comm::internal {
 
-// What went wrong in a backend, from the exception that is being handled. Gloo's own exceptions have no type to tell
-// them by; they come from its connections, so they are Unavailable, and the source position that their messages begin
-// with is left out. "`context`: " goes before the message, nothing where it is empty.
+// Converts the exception being handled to the status of a backend's failure. Gloo's own exceptions have no distinct
+// type. They come from its connections, so they become Unavailable, and the source position at the start of their
+// messages is removed. "`context`: " is put before the message, unless it is empty.
 absl::Status BackendStatus(absl::string_view context);
 
 }  // namespace lockstep::comm::internal

@@ -8,7 +8,7 @@
 
 namespace lockstep::comm::internal {
 
-// One call on a group: what its errors, traces and Work::id() name. Text is made only when somebody asks for it.
+// One call on a group, as named in its errors, its traces and Work::id(). Text is built only when it is needed.
 struct Call {
   enum class Kind : char {
     kCollective,  // every rank makes it, so one sequence number serves all

@@ -8,13 +8,13 @@
 
 namespace lockstep::comm::internal {
 
-// Which backends a group has and why, in one line:
+// One line that says which backends a group has, and why:
 //
 //   rank 0 of 2: group "world" over cpu:shm (all ranks on one host; hierarchical is for ranks on several hosts; also
 //   linked: gloo)
 //
-// `is_auto`: nobody has named the backends. Then the line says too if the ranks could share memory but the program has
-// not linked the backend for it.
+// `is_auto`: the program did not name the backends. Then the line also says if the ranks could share memory but the
+// program has not linked the backend for it.
 std::string ChoiceText(const std::map<c10::DeviceType, BackendChoice>& choices, bool is_auto,
                        const BackendContext& context);
 

@@ -23,8 +23,9 @@ class Backend;
 
 namespace lockstep::comm::internal {
 
-// What a group and its Works share: the sequence of its calls, its first failure, and what that failure must reach. All
-// methods may be called from any thread. On the path of a healthy call nothing here takes a lock or makes a string.
+// The state shared by a group and its Works: the sequence of its calls, its first failure, and everything that this
+// failure must reach. All methods may be called from any thread. A call that succeeds takes no lock and builds no
+// string here.
 class GroupState {
  public:
   struct Options {
@@ -61,19 +62,19 @@ class GroupState {
   // Makes `cause` the group's failure and aborts the backends; does nothing if there is one already.
   void Fail(const absl::Status& cause);
 
-  // The same for a cause that the watch told, or an error seen in a call. Unless it is this rank's own error, or the
-  // group is being closed, the launcher is told that another rank is to blame (tools/launch/report.h), before anybody
-  // can learn of the failure from this group.
+  // Like Fail(), for a cause from the watch, or an error of a call. Unless it is this rank's own error, or the group is
+  // being closed, the launcher is told that another rank caused it (tools/launch/report.h), before this group reports
+  // the failure to any caller.
   void LearnFailure(const absl::Status& cause);
 
   // An error of this rank that the watch may make the group's failure.
   void NoteOwnError(const absl::Status& error);
 
-  // Fail(), telling the other ranks too where there is a watch.
+  // Fail(), which also tells the other ranks if there is a watch.
   void Abort(const absl::Status& cause);
 
-  // Lets go of the backends and of the watch, which says farewell; the group is about to destroy both. Calls of a
-  // healthy group that are under way are waited for first, while the watch still sees what becomes of the other ranks.
+  // Releases the backends and the watch, which says farewell, before the group destroys both. In a healthy group it
+  // first waits for calls under way, while the watch still sees whether other ranks die.
   void Close();
 
   void Begin(const Call& call) {
@@ -83,15 +84,15 @@ class GroupState {
     if (watch_ && call.kind == Call::Kind::kCollective) watch_->End(call.sequence);
   }
 
-  // Whether Agree() is to be called before each collective.
+  // Whether to call Agree() before each collective.
   bool detail() const { return options_.detail && watch_; }
   absl::Status Agree(const Call& call, const std::string& arguments);
 
-  // What is wrong with a call's own arguments: the group goes on.
+  // Returns the error of a call's own arguments. The group stays usable.
   absl::Status Refuse(const Call& call, const absl::Status& status) const;
 
-  // A call's error, as the backend tells it, becomes the group's failure, or gives way to the one that explains it.
-  // Returns what the call is to return.
+  // Makes a call's error, as reported by the backend, the group's failure, or replaces it by the failure that explains
+  // it. Returns the status for the call.
   absl::Status Explain(const Call& call, const absl::Status& error);
 
   // The same for an error that names the ranks it is about already.

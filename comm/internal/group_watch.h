@@ -9,8 +9,8 @@
 
 namespace lockstep::comm::internal {
 
-// What a group asks of its comm::Watch, whose header says what each does; an interface so that tests can stand in for
-// the other ranks.
+// The functions of comm::Watch that a group uses; see that header. As an interface it lets tests simulate the other
+// ranks.
 class GroupWatch {
  public:
   virtual ~GroupWatch() = default;

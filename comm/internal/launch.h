@@ -16,8 +16,8 @@
 
 namespace lockstep::comm {
 
-// check() is the arguments' Status, arguments() says in text what is not the call's tensor ("op sum"), and
-// start(backend) returns the c10d::Work; none: the call is done.
+// check() returns the Status of the arguments. arguments() returns a text of the arguments other than the tensor ("op
+// sum"). start(backend) returns the c10d::Work, or null if the call is already done.
 template <typename Check, typename Arguments, typename Start>
 Work ProcessGroup::Launch(internal::Call call, const Check& check, const Arguments& arguments, const Start& start) {
   internal::GroupState& state = *state_;
@@ -53,7 +53,7 @@ Work ProcessGroup::LaunchUnchecked(c10d::Backend& backend, internal::Call call, 
   } catch (...) {
     error = internal::BackendStatus("");
   }
-  // A backend says that before it sends anything (comm/backend.h), so the ranks stay in step.
+  // A backend returns this before it sends anything (comm/backend.h), so the ranks stay in step.
   if (error.code() == absl::StatusCode::kUnimplemented) {
     state.End(call);
     error = state.Refuse(call, error);

@@ -66,7 +66,7 @@ std::string WatchHost(const Making& making, const NewGroupOptions& options) {
   return own.empty() ? making.ranks[options.world_ranks[0]].host : own;
 }
 
-// The group's watch, or null where there is nobody to watch or somebody who does not take part.
+// The group's watch. Null if there are no other ranks, or some rank does not take part.
 absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const Making& making, const NewGroupOptions& options,
                                                       std::vector<RankIdentity> ranks,
                                                       const std::shared_ptr<GroupState>& state) {

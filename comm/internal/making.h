@@ -14,9 +14,9 @@
 
 namespace lockstep::comm::internal {
 
-// What InitProcessGroup() found out, from which sub-groups are made too.
+// The results of InitProcessGroup() that are also needed to create sub-groups.
 struct Making {
-  c10::intrusive_ptr<c10d::Store> store;   // where the ranks met
+  c10::intrusive_ptr<c10d::Store> store;   // the store of the meeting
   c10::intrusive_ptr<c10d::Store> server;  // behind it, on the rank that serves it; else null
   std::string master_addr;
   BackendCandidates candidates;
@@ -28,13 +28,13 @@ struct Making {
   bool report_uncaught_exceptions = false;
 };
 
-// What a ProcessGroup is put together from.
+// The parts of a ProcessGroup.
 struct GroupParts {
   std::shared_ptr<GroupState> state;
   c10::intrusive_ptr<c10d::Store> master;
   c10::intrusive_ptr<c10d::Store> store;
   BackendMap backends;
-  bool abortable = false;  // the backends promise what comm/backend.h says of abort()
+  bool abortable = false;  // whether the backends fulfil the guarantees of comm/backend.h for abort()
   std::shared_ptr<const Making> making;
   std::vector<int> world_ranks;  // of the group's ranks
 };

@@ -25,7 +25,8 @@ class BlockSigpipe {
     pthread_sigmask(SIG_BLOCK, &sigpipe, &before_);
   }
   ~BlockSigpipe() {
-    // SIGPIPE goes to the thread that wrote: what is pending now and was not before is of a write under this block.
+    // SIGPIPE is sent to the thread that wrote. So if it is pending now and was not before, a write under this block
+    // caused it.
     const sigset_t sigpipe = Sigpipe();
     const timespec at_once = {};
     if (!was_pending_) sigtimedwait(&sigpipe, nullptr, &at_once);

@@ -18,7 +18,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// What the watch's thread may need to send what it was told.
+// Time for the watch's thread to send the message.
 constexpr std::chrono::milliseconds kTimeToTell{100};
 
 // The groups that are alive: a terminate handler gets no argument to find them by.
@@ -46,7 +46,9 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
     const auto group = weak.lock();
     const auto watch = group ? group->watch() : nullptr;
     if (!watch) continue;
-    watch->Abort(absl::AbortedError(WhatEndsTheProcess()));
+    const absl::Status end = absl::AbortedError(WhatEndsTheProcess());
+    group->NoteOwnError(end);  // for when the watch reports it to this rank, too
+    watch->Abort(end);
     told = true;
   }
   return told;

@@ -7,16 +7,17 @@
 
 namespace lockstep::comm::internal {
 
-// From now on an exception that nobody catches is told to the other ranks of `group`, before it ends the process.
-// Installs a terminate handler, which calls the one that was there before; groups that no longer exist are forgotten.
+// From now on, if an uncaught exception ends the process, the other ranks of `group` are told first. Installs a
+// terminate handler, which then calls the previous one. Groups that no longer exist are ignored.
 void ReportUncaughtExceptions(const std::shared_ptr<GroupState>& group);
 
-// What decides whether an exception that nobody catches is that of a thread which can end alone: true after it has told
-// those who wait for the thread. Called on that thread, within the exception.
+// Decides whether an uncaught exception belongs to a thread that can end alone. If so, it tells the waiters of the
+// thread and returns true. Called on that thread, during the exception.
 using EndThreadAlone = bool (*)();
 
-// From now on the terminate handler asks `decide` first. If it says true the thread stops where it is, for ever,
-// holding the locks that it holds, and the process goes on. One function a process; another replaces it.
+// From now on the terminate handler calls `decide` first. If it returns true, the thread stops forever at this point,
+// with all locks that it holds, and the process continues. There is one function for the process; a second call
+// replaces it.
 void SpareProcess(EndThreadAlone decide);
 
 }  // namespace lockstep::comm::internal

@@ -10,8 +10,8 @@
 
 namespace lockstep::comm::internal {
 
-// A call on a thread of its own, without SIGPIPE, which is left behind if nobody waits for its end: a resolver, a file
-// system or another's store may take any time. `call` must own what it touches.
+// Runs a call on a separate thread, without SIGPIPE, and abandons it if it is not awaited to its end: a resolver, a
+// file system or a remote store may block for any time. `call` must own everything it uses.
 class BoundedCall {
  public:
   explicit BoundedCall(std::function<absl::Status()> call);
@@ -19,11 +19,11 @@ class BoundedCall {
   BoundedCall(const BoundedCall&) = delete;
   BoundedCall& operator=(const BoundedCall&) = delete;
 
-  // Whether the call has ended by `deadline`.
+  // Returns whether the call has ended by `deadline`.
   bool Await(absl::Time deadline);
 
-  // What the call has returned; what it has thrown is a status too. ResourceExhausted if the system refused the thread.
-  // Only once it has ended.
+  // The result of the call; an exception becomes a status. ResourceExhausted: the system refused the thread. Requires:
+  // the call has ended.
   absl::Status result() const;
 
  private:
@@ -32,7 +32,7 @@ class BoundedCall {
   std::thread thread_;
 };
 
-// What `call` returns, or DeadlineExceeded at `deadline`, where it is left behind.
+// Returns the result of `call`, or DeadlineExceeded at `deadline` and abandons the call.
 absl::Status CallByDeadline(std::function<absl::Status()> call, absl::Time deadline);
 
 }  // namespace lockstep::comm::internal

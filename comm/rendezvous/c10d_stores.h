@@ -1,4 +1,5 @@
-// PyTorch's three stores, made so that they fail with a status, listen on one interface only, and survive SIGPIPE.
+// Opens PyTorch's three kinds of stores. Failures are statuses, TCP stores listen on one interface only, and SIGPIPE is
+// blocked.
 
 #ifndef LOCKSTEP_COMM_RENDEZVOUS_C10D_STORES_H_
 #define LOCKSTEP_COMM_RENDEZVOUS_C10D_STORES_H_
@@ -23,22 +24,23 @@ struct Address {
 };
 std::string ToString(const Address& address);  // "host:port", "[::1]:port"
 
-// Serves a store on `listen_fd`, which it takes and which listens at `address` already, and is a client of it too.
+// Serves a store on `listen_fd`, and is a client of it too. Takes ownership of `listen_fd`, which must already listen
+// at `address`.
 absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout);
 
-// A client, whose calls all end and which logs nothing (see TcpStoreClient); tries until somebody answers.
-// `count_as_worker`: this connection is one of those that a Python rank 0 waits for before it goes on. NotFound if the
-// host is unknown at the end, DeadlineExceeded if nobody listens or answers, Unavailable if what answers is not a
-// store. `timeout` is also the longest of each later call. `waiting`, which must own what it touches, is told meanwhile
-// why nobody has answered; it may be null.
+// Connects to a store with a client whose calls always end and which logs nothing (see TcpStoreClient). Retries until
+// the store answers. `count_as_worker`: a Python rank 0 waits for this connection among others before it continues.
+// `timeout` also limits each later call. While nothing has answered, calls `waiting` with the reason; it must own
+// everything it uses, and may be null. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
+// listens or answers. Unavailable: the server is not a store.
 absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
                                           std::function<void(absl::string_view why)> waiting = nullptr);
 
-// A file that processes of one host, or of hosts with a common file system, share. The last of `users` to leave removes
-// it. NotFound if its folder does not exist, InvalidArgument for a path that is not absolute or is a folder.
+// Opens a file shared by processes of one host, or of hosts with a common file system. The last of `users` clients to
+// leave removes it. NotFound: its folder does not exist. InvalidArgument: the path is not absolute, or is a folder.
 absl::StatusOr<C10dStore> OpenFileStore(const std::string& path, int users, absl::Duration timeout);
 
-// "store at host:port", "file store /path" or "in-process store", for messages; looks through prefixes and seals.
+// For messages: "store at host:port", "file store /path" or "in-process store". Ignores prefixes and seals.
 std::string Describe(const C10dStore& store);
 
 }  // namespace lockstep::comm::internal

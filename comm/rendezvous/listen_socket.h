@@ -8,13 +8,13 @@
 
 namespace lockstep::comm::internal {
 
-// A TCP socket bound to `host`:`port` (0: any free port), closed on exec; the caller owns the descriptor. It is bound
-// to the one interface that `host` names, so a store at 127.0.0.1 cannot be reached from outside; only where `host` is
-// no address of this machine (behind address translation) to every interface. FailedPrecondition if the port is in use,
-// NotFound if the host name is unknown.
+// Returns a TCP socket bound to `host`:`port` (0: any free port). It is closed on exec, and the caller owns the
+// descriptor. It is bound only to the interface of `host`, so a store at 127.0.0.1 is not reachable from other hosts.
+// If this machine does not have the address `host` (behind address translation), it is bound to every interface.
+// FailedPrecondition: the port is in use. NotFound: the host name is unknown.
 absl::StatusOr<int> BindListenSocket(const std::string& host, int port);
 
-// NotFound if the host name is unknown; blocks as long as the system's resolver does.
+// NotFound: the host name is unknown. Blocks as long as the system's resolver does.
 absl::Status CheckHost(const std::string& host);
 
 // The port that `fd` is bound to.

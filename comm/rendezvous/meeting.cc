@@ -18,6 +18,7 @@
 #include "lockstep/comm/rendezvous/bounded_call.h"
 #include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/secret/job_secret.h"
+#include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm {
 namespace {
@@ -31,8 +32,8 @@ constexpr size_t kMostMemberBytes = size_t{64} << 10;
 constexpr size_t kMostMessageBytes = 4096;
 constexpr size_t kMostExcerptBytes = 100;
 
-// LibTorch's store drops a connection that it has no descriptor for, and tells nobody; a rank's own identity cannot be
-// read without one. A group needs more than these.
+// Without a free descriptor, LibTorch's store drops a connection silently, and a rank cannot read its own identity. A
+// group needs more than this many.
 constexpr int kNeededDescriptors = 4;
 
 constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
@@ -293,8 +294,8 @@ void Meeting::SayWhoIsMissing() const {
   waiting_->Tick(who, ": have they started, with the same address and world size?");
 }
 
-// A group of Lockstep ranks costs each of them two requests a round, whatever its size. Looking for each rank, which
-// tells Python ranks and the missing, costs two a rank: it is given a tenth of the time.
+// In a group of Lockstep ranks, each rank makes two requests a round, whatever the world size. Looking for individual
+// ranks, to find Python ranks and missing ones, takes two requests for each rank, so it gets a tenth of the time.
 absl::Status Meeting::AwaitOthers(absl::Time deadline) {
   absl::Duration pause = absl::Milliseconds(1);
   absl::Time next_look = absl::Now() + kLongestPause;
@@ -324,8 +325,9 @@ void Meeting::Tell(const absl::Status& failure) {
   if (absl::IsPermissionDenied(PutFirst(kFailureKey, text).status())) store_->set(kFailureKey, text);
 }
 
-// That ranks are missing is as true here as where the deadline came first; any other failure is the other rank's. OK
-// for one that no rank of this job has told: what there is to it, the ranks' announcements show.
+// If another rank reports that ranks are missing, this also holds here, as if the deadline had passed here first. Any
+// other failure is the other rank's. OK if no rank of this job reported a failure: the announcements of the ranks then
+// show the reason.
 absl::Status Meeting::OtherFailure() {
   absl::StatusOr<std::string> told = Read(kFailureKey);
   if (absl::IsPermissionDenied(told.status())) {
@@ -337,7 +339,10 @@ absl::Status Meeting::OtherFailure() {
   const std::string text = told->substr(0, kMostMessageBytes);
   const std::pair<std::string, std::string> code_and_message = absl::StrSplit(text, absl::MaxSplits('|', 1));
   const bool late = code_and_message.first == absl::StrCat(static_cast<int>(absl::StatusCode::kDeadlineExceeded));
-  return late ? absl::DeadlineExceededError(code_and_message.second) : absl::AbortedError(code_and_message.second);
+  if (late) return absl::DeadlineExceededError(code_and_message.second);
+  const absl::Status failure = absl::AbortedError(code_and_message.second);
+  launch::NoteErrorOfAnotherRank(failure);
+  return failure;
 }
 
 absl::StatusOr<Met> Meeting::Result() const {
@@ -363,7 +368,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
   return status;
 }
 
-// What a conversation that broke off says about the store.
+// The state of the store after a broken connection.
 absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
   const std::string place = internal::Describe(store);
   if (error.code() == absl::StatusCode::kUnavailable) {

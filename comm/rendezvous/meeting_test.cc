@@ -2,7 +2,11 @@
 
 #include "lockstep/comm/rendezvous/meeting.h"
 
+#include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
@@ -164,6 +168,18 @@ TEST(MeetAllRanks, ARankThatDiedMeanwhileIsNamedAtOnce) {
                                            " died while the ranks met, or is of an earlier run whose keys the "
                                            "in-process store still holds"));
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(MeetAllRanks, AFailureThatAnotherRankToldIsNotedForTheLauncherAsThatRanks) {
+  const std::string path = absl::StrCat(getenv("TEST_TMPDIR"), "/report");
+  setenv("LOCKSTEP_ERROR_FILE", path.c_str(), /*overwrite=*/1);
+  const C10dStore store = NewStore();
+  store->set("lockstep/failure", "14|rank 2 (host a, pid 7) exited with code 0");
+  EXPECT_EQ(MeetAll(store, {{0, 3}})[0].status(), absl::AbortedError("rank 2 (host a, pid 7) exited with code 0"));
+  unsetenv("LOCKSTEP_ERROR_FILE");
+  std::stringstream noted;
+  noted << std::ifstream(path).rdbuf();
+  EXPECT_EQ(noted.str(), "\nLOCKSTEP1 heard rank 2 (host a, pid 7) exited with code 0\n");
 }
 
 TEST(MeetAllRanks, AStoreOfAnEarlierRunIsRefused) {

@@ -1,4 +1,4 @@
-// Where the ranks of a group meet: the store that env://, tcp:// or file:// names.
+// Opens the store of env://, tcp:// or file://, where the ranks of a group meet.
 
 #ifndef LOCKSTEP_COMM_RENDEZVOUS_RENDEZVOUS_H_
 #define LOCKSTEP_COMM_RENDEZVOUS_RENDEZVOUS_H_
@@ -21,25 +21,25 @@ struct RendezvousOptions {
   int rank = 0;
   int world_size = 1;
   absl::Duration timeout;
-  RankEnvironment environment;             // of which env:// takes the address and port
-  std::shared_ptr<WaitingNotice> waiting;  // says that the store cannot be reached; may be null
+  RankEnvironment environment;             // address and port for env://
+  std::shared_ptr<WaitingNotice> waiting;  // reports that the store cannot be reached; may be null
 };
 
 struct Rendezvous {
-  // On the rank that serves the store; must live as long as the group, and go last.
+  // On the rank that serves the store. Must live as long as the group, and must be destroyed last.
   c10::intrusive_ptr<c10d::Store> server;
-  // The keys are those that Python's init_process_group sees under "default_pg".
+  // Its keys are those that Python's init_process_group sees under "default_pg".
   c10::intrusive_ptr<c10d::Store> store;
   std::string master_addr;  // empty for a file
 };
 
-// Opens the store. Rank 0 serves it, on the interface that the address names and no other, unless a launcher's agent
-// does; every rank is a client of it. Blocks for `timeout` at most (1 s at least). InvalidArgument for a bad
-// init_method, NotFound for a host that is unknown to the end or a folder that does not exist, FailedPrecondition for a
-// port in use, DeadlineExceeded if nobody answers, Unavailable if what answers is no store.
+// Opens the store. Every rank is a client of it. Rank 0 serves it, only on the interface of the address, unless a
+// launcher's agent serves it. Blocks for at most `timeout` (at least 1 s). InvalidArgument: bad init_method. NotFound:
+// the host is still unknown at the end, or the folder does not exist. FailedPrecondition: the port is in use.
+// DeadlineExceeded: nothing answers. Unavailable: the server is not a store.
 //
-// After a restart by torchrun the ranks have keys of their own, since the agent's store still holds those of the
-// attempt before. Python ranks of PyTorch 2.11 keep to the old keys: they can be met in the first attempt only.
+// After a restart by torchrun the ranks use new keys, since the agent's store still holds those of the previous
+// attempt. Python ranks of PyTorch 2.11 reuse the old keys, so they can be met only in the first attempt.
 absl::StatusOr<Rendezvous> OpenStore(const RendezvousOptions& options);
 
 }  // namespace lockstep::comm::internal

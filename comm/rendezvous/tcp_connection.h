@@ -12,26 +12,26 @@
 
 namespace lockstep::comm::internal {
 
-// A TCP connection of which every wait has a deadline. Small messages go at once, and a host that has vanished ends the
-// connection in 20 s, even while nothing is sent. One thread uses it at a time.
+// A TCP connection whose waits all have a deadline. Small messages are sent at once. If the other host vanishes, the
+// connection ends in 20 s, even while nothing is sent. Not thread-safe.
 class TcpConnection {
  public:
-  // Tries each address of `host` in turn. NotFound for an unknown host, Unavailable with the reason if nobody listens
-  // there, DeadlineExceeded, ResourceExhausted without descriptors. The system's resolver may take longer.
+  // Tries each address of `host` in turn. NotFound: the host is unknown. Unavailable, with the reason: nothing listens
+  // there. DeadlineExceeded. ResourceExhausted: no free descriptors. The system's resolver may exceed the deadline.
   static absl::StatusOr<std::unique_ptr<TcpConnection>> Connect(const std::string& host, int port, absl::Time deadline);
 
-  explicit TcpConnection(int fd);  // takes it; non-blocking
+  explicit TcpConnection(int fd);  // takes ownership of a non-blocking socket
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
 
-  // All of `bytes`. Unavailable if the connection has ended, DeadlineExceeded: then how much was sent is not known.
+  // Sends all of `bytes`. Unavailable: the connection has ended. DeadlineExceeded: an unknown part was sent.
   absl::Status Send(absl::string_view bytes, absl::Time deadline);
 
-  // `size` bytes, with the errors of Send().
+  // Receives `size` bytes. Errors are those of Send().
   absl::Status Receive(void* bytes, size_t size, absl::Time deadline);
 
-  // Whether, by `deadline`, there is something to receive, or the connection has ended.
+  // Returns whether, by `deadline`, there is data to receive or the connection has ended.
   bool AwaitInput(absl::Time deadline) const;
 
  private:

@@ -69,7 +69,7 @@ absl::Duration Jittered(absl::Duration pause) {
   return pause * std::uniform_real_distribution<double>(0.5, 1)(random);
 }
 
-// What a client says first, and whether a store answers.
+// Sends a client's first message, and checks whether a store answers.
 absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStoreClient::Waiting& waiting) {
   const uint32_t nonce = std::random_device()();
   Request hello(QueryType::VALIDATE);
@@ -144,7 +144,7 @@ class TcpStoreClient::Exchange {
   }
 
  private:
-  // After an error nobody knows what the next bytes belong to.
+  // After an error it is unknown to which call the next bytes belong.
   void Check(const absl::Status& status) {
     if (status.ok()) return;
     client_.connection_ = nullptr;
@@ -171,9 +171,11 @@ absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(const
     if (connection.ok()) return c10::make_intrusive<TcpStoreClient>(host, port, *std::move(connection), timeout);
     if (absl::IsResourceExhausted(connection.status())) return connection.status();
     if (absl::IsFailedPrecondition(connection.status())) return absl::UnavailableError(connection.status().message());
-    if (absl::Now() + pause >= deadline) return connection.status();
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= kFirstPause) return connection.status();
     waiting(connection.status().message());
-    absl::SleepFor(Jittered(pause));
+    // At most half of what is left, so that no long pause ends the wait well before the deadline.
+    absl::SleepFor(std::min(Jittered(pause), left / 2));
     pause = std::min(2 * pause, kLongestPause);
   }
 }

@@ -20,25 +20,25 @@
 
 namespace lockstep::comm::internal {
 
-// A client of a c10d::TCPStore's server, which may be in another process and a Python program's. It speaks PyTorch
+// A client of a c10d::TCPStore's server, which may be in another process, including a Python program. It speaks PyTorch
 // 2.11's protocol, and differs from LibTorch's own client in two ways:
-// - Every call ends. A server that does not answer is an error after the store's timeout, 2 s at least, and one whose
-//   host has vanished after 20 s. LibTorch's client waits without a limit.
-// - It logs nothing. When the server goes away, LibTorch's client writes a C++ stack of 20 lines for each call.
+// - Every call ends. If the server does not answer, the call fails after the store's timeout (at least 2 s), or after
+//   20 s if its host has vanished. LibTorch's client waits without limit.
+// - It logs nothing. Once the server has ended, LibTorch's client writes a C++ stack of 20 lines for each call.
 //
-// Calls throw StatusError: Unavailable once the connection has ended, DeadlineExceeded for keys that are not set in
-// time and for a server that does not answer, which ends the connection. All methods may be called from any thread; a
-// call waits for other threads' calls, for the timeout at most. There are no queues and no listKeys().
+// Calls throw StatusError. Unavailable: the connection has ended. DeadlineExceeded: keys are not set in time, or the
+// server does not answer, which ends the connection. All methods may be called from any thread. A call waits for those
+// of other threads, for at most the timeout. Queues and listKeys() are not supported.
 class TcpStoreClient final : public c10d::Store {
  public:
-  // Keeps trying until somebody answers, and meanwhile tells `waiting` again and again why nobody has. NotFound if the
-  // host is unknown at the end, DeadlineExceeded if nobody answers in time, Unavailable if what answers is not a store.
-  // `timeout`, 1 s at least, is for connecting and for each later call.
+  // Retries until the server answers, and meanwhile calls `waiting` repeatedly with the reason. `timeout`, at least 1
+  // s, limits connecting and each later call. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
+  // answers in time. Unavailable: the server is not a store.
   using Waiting = std::function<void(absl::string_view why)>;
   static absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> Connect(
       const std::string& host, int port, absl::Duration timeout, const Waiting& waiting = [](absl::string_view) {});
 
-  // Made by Connect().
+  // Use Connect().
   TcpStoreClient(std::string host, int port, std::unique_ptr<TcpConnection> connection, absl::Duration timeout);
 
   const std::string& host() const { return host_; }
@@ -71,10 +71,10 @@ class TcpStoreClient final : public c10d::Store {
 
   const std::string host_;
   const int port_;
-  std::timed_mutex mutex_;                     // held for a whole exchange; guards what follows
+  std::timed_mutex mutex_;                     // held for a whole exchange; guards the members below
   std::unique_ptr<TcpConnection> connection_;  // null once it has ended
-  absl::Status end_;                           // why
-  bool wait_is_cancelled_ = false;             // and the server's answer to that is still to be read
+  absl::Status end_;                           // reason of the end
+  bool wait_is_cancelled_ = false;             // the server's answer to the cancellation has not been read yet
 };
 
 }  // namespace lockstep::comm::internal

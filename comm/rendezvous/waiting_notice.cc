@@ -34,7 +34,7 @@ WaitingNotice::WaitingNotice(WaitingNoticeOptions options)
 void WaitingNotice::Tick(const std::function<std::string()>& what, absl::string_view advice) {
   const absl::Duration waited = absl::Now() - start_;
   if (waited < next_) return;
-  // Those that nobody looked at are passed over.
+  // Skips lines that were due while Tick() was not called.
   while (next_ <= waited) next_ = TimeAfter(next_, options_.interval);
   const std::string text = what();
   if (text.empty()) return;

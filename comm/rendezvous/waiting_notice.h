@@ -11,15 +11,16 @@
 namespace lockstep::comm::internal {
 
 struct WaitingNoticeOptions {
-  std::string who;         // whose lines these are: "rank 0"
-  absl::Duration timeout;  // how long the wait may take
-  // The first line comes after this time, the next after 3 and 6 times as long, and then one each 6 times as long.
+  std::string who;         // prefix of the lines: "rank 0"
+  absl::Duration timeout;  // maximum time of the wait
+  // The first line comes after this time, the next ones after 3 and 6 times as long, and then one after every further 6
+  // times.
   absl::Duration interval = absl::Seconds(10);                   // positive
-  std::function<void(const std::string& line)> write = nullptr;  // null: to stderr
+  std::function<void(const std::string& line)> write = nullptr;  // null: writes to stderr
 };
 
-// Says now and then that a rank still waits, so that a job whose ranks do not all come does not look like one that
-// hangs. One thread uses it at a time.
+// Reports at intervals that a rank still waits, so that a job whose ranks do not all arrive does not appear to hang.
+// Not thread-safe.
 //
 //   WaitingNotice notice({"rank 0", absl::Minutes(5)});
 //   while (!AllAreHere()) {
@@ -30,8 +31,8 @@ class WaitingNotice {
  public:
   explicit WaitingNotice(WaitingNoticeOptions options);
 
-  // Writes "rank 0: waiting for <what()> (10 s of 300 s)<advice>" if a line is due. `what` returns an empty string
-  // where another rank speaks; that line is left out.
+  // Writes "rank 0: waiting for <what()> (10 s of 300 s)<advice>" if a line is due. `what` returns an empty string if
+  // another rank reports instead; no line is then written.
   void Tick(const std::function<std::string()>& what, absl::string_view advice);
 
  private:
@@ -40,7 +41,7 @@ class WaitingNotice {
   absl::Duration next_;
 };
 
-// "ranks 3, 17, 40-255 (218 of 256)"; after ten ranges "and 97 more".
+// "ranks 3, 17, 40-255 (218 of 256)". After ten ranges: "and 97 more".
 std::string DescribeRanks(const std::vector<int>& ascending, int world_size);
 
 }  // namespace lockstep::comm::internal

@@ -1,4 +1,4 @@
-// The cryptography that the rest stands on, all of it OpenSSL's. No LibTorch.
+// Cryptographic functions for the other files, all from OpenSSL. No LibTorch.
 
 #ifndef LOCKSTEP_COMM_SECRET_CRYPTO_H_
 #define LOCKSTEP_COMM_SECRET_CRYPTO_H_
@@ -19,17 +19,17 @@ constexpr size_t kTagBytes = 16;
 // HMAC-SHA256 (RFC 2104): 32 bytes. The key may have any length.
 std::string HmacSha256(absl::string_view key, absl::string_view message);
 
-// Whether both are the same bytes, in a time that does not depend on where they differ.
+// Whether both have the same bytes. The time does not depend on where they differ.
 bool SameBytes(absl::string_view a, absl::string_view b);
 
-// From the operating system's generator. Ends the process if that fails.
+// Random bytes from the operating system's generator. Ends the process if that fails.
 std::string RandomBytes(size_t count);
 
-// AES-256-GCM (NIST SP 800-38D): the tag, then the encrypted `text`. `context` is authenticated and not encrypted.
-// `key` has kKeyBytes, and `nonce` kNonceBytes. A nonce must not be used twice with one key.
+// AES-256-GCM (NIST SP 800-38D): returns the tag, followed by the encrypted `text`. `context` is authenticated but not
+// encrypted. `key` has kKeyBytes, and `nonce` kNonceBytes. Never use a nonce twice with one key.
 std::string Encrypt(absl::string_view key, absl::string_view nonce, absl::string_view context, absl::string_view text);
 
-// The text, or nothing if any of the arguments is not the one that Encrypt() had.
+// The text, or nullopt if an argument differs from that of Encrypt().
 std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonce, absl::string_view context,
                                    absl::string_view encrypted);
 

@@ -14,13 +14,14 @@
 
 namespace lockstep::comm::internal {
 
-// A store that anybody may reach, as the ranks of one job see it: every value in it is sealed with the job's secret,
-// those that add() counts in too. get(), compareSet() and add() throw StatusError with PermissionDenied, naming the
-// key, where another has written the value. Keys are as they are; so are check(), wait() and deleteKey().
+// A view of a store that anyone can reach, for the ranks of one job. Every value is sealed with the job's secret,
+// including the counters of add(). get(), compareSet() and add() throw StatusError with PermissionDenied, naming the
+// key, if a stranger wrote the value. Keys are not changed, and check(), wait() and deleteKey() work as in a plain
+// store.
 //
-// A stranger can still write a key first, delete a key, and put back what a key held before: calls then fail or wait,
-// and none returns what a rank of this job did not write under this key. Thread-safe where `store` is. There are no
-// queues and no append().
+// A stranger can still write a key first, delete a key, and restore an earlier value of a key. Calls then fail or wait,
+// but every value they return was written by a rank of this job under this key. Thread-safe if `store` is. Queues and
+// append() are not supported.
 class SealedStore : public c10d::Store {
  public:
   SealedStore(c10::intrusive_ptr<c10d::Store> store, JobSecret secret);
@@ -54,7 +55,7 @@ class SealedStore : public c10d::Store {
   const JobSecret secret_;
 };
 
-// `store` sealed with `secret`; `store` itself where there is none.
+// Returns `store` sealed with `secret`, or `store` itself without a secret.
 c10::intrusive_ptr<c10d::Store> Sealed(c10::intrusive_ptr<c10d::Store> store, const std::optional<JobSecret>& secret);
 
 }  // namespace lockstep::comm::internal

@@ -1,4 +1,4 @@
-// One operation of a shared-memory communicator, as one rank asks for it.
+// Operations of a shared-memory communicator, as requested by one rank.
 
 #ifndef LOCKSTEP_COMM_SHM_CALL_H_
 #define LOCKSTEP_COMM_SHM_CALL_H_
@@ -37,7 +37,7 @@ struct Buffer {
 };
 using Buffers = absl::InlinedVector<Buffer, 2>;
 
-// A collective. The buffers, all multiples of the dtype's size and aligned to it:
+// A collective. All buffers are multiples of the dtype's size and aligned to it:
 //
 //   kBarrier        none
 //   kBroadcast      buffers[0]: read on the root, written elsewhere
@@ -53,13 +53,13 @@ struct Request {
   DType dtype = DType::kBytes;
   Op op = Op::kSum;
   int root = 0;
-  double factor = 1;  // of this rank, for kPremulSum
+  double factor = 1;  // this rank's, for kPremulSum
   Buffers buffers;
   Buffers results;
-  std::shared_ptr<void> owner;  // what keeps the buffers alive; dropped when the call is done
+  std::shared_ptr<void> owner;  // keeps the buffers alive; released when the call is done
 };
 
-// What a communicator returns for a Request. The status may be read once done() is true.
+// The result of a Request. The status may be read once done() is true.
 class Call {
  public:
   virtual ~Call() = default;
@@ -67,10 +67,10 @@ class Call {
   bool done() const { return done_.load(std::memory_order_acquire); }
   const absl::Status& status() const { return status_; }
 
-  // "all_reduce #12", counted per communicator.
+  // "all_reduce #12". Calls are counted for each communicator.
   virtual std::string Name() const = 0;
 
-  // For a kReceive from any rank: whom it came from.
+  // For a kReceive from any rank: the sender.
   int source() const { return source_; }
 
  protected:

@@ -28,8 +28,8 @@ using internal::Port;
 
 // Polls between looks at the clock, at failures, and at other threads that want the lock.
 constexpr int kBurst = 64;
-// How long a wait polls before it sleeps: longer than the ranks of a training step are apart, where each has a
-// processor; where they share processors a poll only keeps the others from running.
+// How long a wait polls before it sleeps. If each rank has a processor, it is longer than the time between the ranks of
+// a training step. If they share processors, polling only keeps the others from running.
 constexpr absl::Duration kLongSpin = absl::Microseconds(200);
 constexpr absl::Duration kShortSpin = absl::Microseconds(5);
 // A sleep ends by itself so often: deadlines and damage are then looked at.

@@ -1,4 +1,4 @@
-// Collectives and messages among the ranks of one host, over memory that they share. Knows nothing of LibTorch.
+// Collectives and messages among the ranks of one host, over shared memory. No LibTorch.
 
 #ifndef LOCKSTEP_COMM_SHM_COMMUNICATOR_H_
 #define LOCKSTEP_COMM_SHM_COMMUNICATOR_H_
@@ -27,14 +27,15 @@ class Port;
 
 struct CommunicatorOptions {
   int rank = 0;
-  int size = 1;  // 1024 at most
+  int size = 1;  // at most 1024
   Exchange exchange;
-  absl::Time deadline;  // for meeting
-  // The most that Allocate() can hand out on each rank. Address space, not memory: pages exist once they are touched.
+  absl::Time deadline;  // for the meeting
+  // The maximum size of all allocations by Allocate() on each rank. This is address space: pages use memory once they
+  // are touched.
   size_t heap_bytes = size_t{64} << 30;
 };
 
-// One rank's end.
+// One rank's communicator.
 //
 //   absl::StatusOr<std::unique_ptr<Communicator>> communicator = Communicator::Create(options);
 //   std::shared_ptr<char> sum = (*communicator)->Allocate(4096);   // reduced in place, without copies
@@ -45,44 +46,44 @@ struct CommunicatorOptions {
 //   const std::shared_ptr<Call> call = (*communicator)->Start(request);
 //   absl::Status status = (*communicator)->Wait(*call, absl::Now() + absl::Seconds(30));
 //
-// Every rank must start the same collectives in the same order; a call that differs in kind, dtype, reduction, root or
-// size is found before anybody's memory is written: every rank gets InvalidArgument that says who called what. There is
-// no progress thread: a call moves on whenever this rank starts, tests or waits for any call. A wait polls for a while
-// where every rank has a processor of its own, then sleeps in a futex.
+// Every rank must start the same collectives in the same order. If a call differs in kind, dtype, reduction, root or
+// size, every rank gets InvalidArgument, which says which rank made which call, before any buffer is written. There is
+// no progress thread: a call progresses whenever this rank starts, tests or waits for any call. A wait polls for a
+// while if every rank can have a processor, and then sleeps in a futex.
 //
-// After the first error the communicator is failed: every call under way ends with that error, later ones at once, and
-// the other ranks find it in the shared memory. Thread-safe; but collectives started by several threads at a time have
-// no order that the ranks could agree on.
+// After the first error the communicator has failed: every call under way ends with that error, later calls end at
+// once, and the other ranks find the error in the shared memory. Thread-safe, but collectives that several threads
+// start at a time have no order on which the ranks could agree.
 class Communicator {
  public:
   static absl::StatusOr<std::unique_ptr<Communicator>> Create(const CommunicatorOptions& options);
 
-  // Calls under way are given up; Drain() first where that matters.
+  // Abandons calls under way; call Drain() first to complete them.
   ~Communicator();
 
   int rank() const;
   int size() const;
 
-  // Memory that all ranks can reach, 64-byte aligned; it may outlive the communicator. Null if there is no room.
+  // Memory that all ranks can access, 64-byte aligned. It may outlive the communicator. Null if there is no room.
   std::shared_ptr<char> Allocate(size_t bytes);
 
-  // Starts a collective, or a message to or from rank `peer` (kReceive: or -1, any rank). Does not wait. A message's
-  // tag is any number; messages between two ranks with one tag arrive in order.
+  // Starts a collective, or a message to or from rank `peer` (for Receive: -1 for any rank). Does not wait. The tag of
+  // a message is any number. Messages between two ranks with one tag arrive in order.
   std::shared_ptr<Call> Start(Request request);
   std::shared_ptr<Call> Send(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
   std::shared_ptr<Call> Receive(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
 
-  // Until the call is done; its status. DeadlineExceeded naming the ranks that were waited for, which fails the
-  // communicator.
+  // Waits until the call is done and returns its status. DeadlineExceeded, naming the ranks that did not arrive; this
+  // fails the communicator.
   absl::Status Wait(const Call& call, absl::Time deadline);
 
-  // Takes the calls under way as far as they go without waiting; whether this one is done.
+  // Advances the calls under way as far as possible without waiting. Returns whether this one is done.
   bool Test(const Call& call);
 
   // Waits for every call under way.
   absl::Status Drain(absl::Time deadline);
 
-  // Fails the communicator here, from any thread and without waiting for one; waits end within a few milliseconds. The
+  // Fails the communicator on this rank, from any thread and without waiting. Waits end within a few milliseconds. The
   // other ranks are told.
   void Abort(const absl::Status& cause);
 
@@ -108,7 +109,7 @@ class Communicator {
   const std::unique_ptr<internal::Port> port_;
   const absl::Duration spin_;
 
-  mutable std::mutex mutex_;  // of all that follows, but the atomics
+  mutable std::mutex mutex_;  // guards all members below except the atomics
   const std::unique_ptr<internal::Mail> mail_;
   std::deque<std::shared_ptr<internal::Collective>> collectives_;
   uint64_t next_round_ = 0;
@@ -118,7 +119,7 @@ class Communicator {
 
   std::atomic<bool> aborted_{false};
   std::mutex abort_mutex_;
-  absl::Status abort_cause_;  // of abort_mutex_
+  absl::Status abort_cause_;  // guarded by abort_mutex_
 };
 
 }  // namespace lockstep::comm::shm

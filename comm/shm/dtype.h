@@ -1,4 +1,4 @@
-// The element types and reductions that the shared-memory communicator knows.
+// The element types and reductions of the shared-memory communicator.
 
 #ifndef LOCKSTEP_COMM_SHM_DTYPE_H_
 #define LOCKSTEP_COMM_SHM_DTYPE_H_
@@ -8,7 +8,7 @@
 
 namespace lockstep::comm::shm {
 
-// kBytes is data that is moved but never reduced.
+// kBytes is for data that is moved but never reduced.
 enum class DType : uint8_t {
   kBytes,
   kBool,
@@ -28,7 +28,7 @@ enum class DType : uint8_t {
   kComplex128,
 };
 
-// kPremulSum: each input times a factor of its own, then the sum.
+// kPremulSum multiplies each input by a factor for that input, and sums.
 enum class Op : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor, kPremulSum };
 constexpr Op kOps[] = {Op::kSum,  Op::kAvg, Op::kProduct, Op::kMin,      Op::kMax,
                        Op::kBand, Op::kBor, Op::kBxor,    Op::kPremulSum};

@@ -1,4 +1,4 @@
-// Memory inside a rank's part of the shared segment, for tensors that are reduced in place.
+// Allocates memory inside a rank's part of the shared segment, for tensors that are reduced in place.
 
 #ifndef LOCKSTEP_COMM_SHM_HEAP_H_
 #define LOCKSTEP_COMM_SHM_HEAP_H_
@@ -9,20 +9,19 @@
 
 namespace lockstep::comm::shm {
 
-// First fit over [data, data + bytes). The bookkeeping is this process's own: another rank's damage cannot reach it.
-// Thread-safe. The pages of a freed block of kReturned bytes or more go back to the system; those of smaller ones stay
-// for the next allocation.
+// First fit over [data, data + bytes). The bookkeeping is in this process's private memory, so damage by another rank
+// cannot reach it. Thread-safe. The pages of a freed block of at least kReturned bytes are returned to the system.
+// Those of smaller blocks are kept for the next allocation.
 class Heap {
  public:
   static constexpr size_t kReturned = size_t{1} << 20;
 
   Heap(char* data, size_t bytes);
 
-  // 64-byte aligned, and 2 MiB aligned from that size on, so that huge pages fit. Null if there is no room. Contents
-  // are whatever was there.
+  // 64-byte aligned; from 2 MiB on 2 MiB aligned, for huge pages. Null if there is no room. The contents are undefined.
   char* Allocate(size_t bytes);
 
-  // `pointer` is what Allocate() returned, or null.
+  // `pointer` must be from Allocate(), or null.
   void Free(char* pointer);
 
   size_t used_bytes() const;

@@ -10,21 +10,20 @@
 namespace lockstep::comm::shm {
 
 // Sets out[i] = (inputs[0][i] op inputs[1][i]) op inputs[2][i] ... for i < count, in every array of `outputs`. An
-// output may be one of the inputs, and none may overlap another array otherwise. Arrays need no alignment beyond their
-// type's.
+// output may be one of the inputs. Otherwise arrays must not overlap. They need no alignment beyond that of their type.
 //
-// `factors`, one an input, are read by kPremulSum alone and may be null otherwise; they and the products are rounded to
+// Only kPremulSum uses `factors`, one for each input; otherwise it may be null. The factors and products are rounded to
 // the dtype before the sum.
 //
-// 16-bit floats are reduced in float32 and rounded once, to nearest even, as PyTorch rounds; so with two inputs the
-// result is that of adding two such tensors. kAvg divides the sum by `inputs_count` before rounding. Integers wrap.
-// kMin and kMax return NaN where an input is NaN, as at::minimum. The result depends on nothing but the inputs.
+// 16-bit floats are reduced in float32 and rounded once, to nearest even, as in PyTorch. So with two inputs the result
+// equals the sum of two such tensors. kAvg divides the sum by `inputs_count` before rounding. Integers wrap around. As
+// in at::minimum, kMin and kMax return NaN if an input is NaN. The result depends only on the inputs.
 using ReduceFunction = void (*)(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count,
                                 size_t count, const double* factors);
 
-// Null where the reduction makes no sense for the dtype: kAvg of integers, order or bits of complex numbers, bits of
-// floating-point numbers, anything of kBytes. kPremulSum is for kFloat32 and kFloat64. Booleans: kSum and kMax are
-// "or", kProduct and kMin are "and". The fastest one that this processor can run.
+// The fastest function that this processor supports. Null if the reduction is not defined for the dtype: kAvg of
+// integers, order or bits of complex numbers, bits of floating-point numbers, or any of kBytes. kPremulSum supports
+// only kFloat32 and kFloat64. For booleans, kSum and kMax are "or", and kProduct and kMin are "and".
 ReduceFunction ReduceFunctionFor(DType dtype, Op op);
 
 }  // namespace lockstep::comm::shm

@@ -1,4 +1,4 @@
-// The memory that the ranks of one host share: an anonymous file that goes with the last process that maps it.
+// The memory shared by the ranks of one host: an anonymous file, which disappears with the last process that maps it.
 
 #ifndef LOCKSTEP_COMM_SHM_SEGMENT_H_
 #define LOCKSTEP_COMM_SHM_SEGMENT_H_
@@ -14,24 +14,24 @@
 
 namespace lockstep::comm::shm {
 
-// What the ranks tell each other before they share memory: a key-value store with keys for this use alone. `get` blocks
-// until the key is there or the deadline. `check`, if there is one, is asked every 250 ms by a rank that waits for
-// others: an error ends the wait.
+// A key-value store through which the ranks communicate before they share memory. Its keys must be for this use only.
+// `get` blocks until the key exists or the deadline passes. If `check` is set, a rank that waits for others calls it
+// every 250 ms, and an error ends the wait.
 struct Exchange {
   std::function<absl::Status(const std::string& key, const std::string& value)> set;
   std::function<absl::StatusOr<std::string>(const std::string& key, absl::Time deadline)> get;
   std::function<absl::Status()> check = nullptr;
 };
 
-// A mapping of the same memfd in every rank. It has no name in any file system, so nothing is left behind whatever the
-// ranks die of. Pages exist once they are touched, on the NUMA node of the rank that touches them first, in huge pages
-// where the kernel gives them for shared memory.
+// A mapping of the same memfd in every rank. It has no name in any file system, so nothing is left behind, however a
+// rank dies. A page is allocated when it is first touched, on the NUMA node of the rank that touches it, and as a huge
+// page if the kernel supports them for shared memory.
 class Segment {
  public:
-  // Rank 0 makes the file, of `bytes` (halved until the system maps it, but no less than `least`), runs
-  // initialise(data, bytes) on it, and hands its descriptor to the others over an abstract Unix socket, whose name and
-  // token go through `exchange`. Blocks until every rank has it. DeadlineExceeded naming the ranks that did not come,
-  // FailedPrecondition where memory cannot be had, ResourceExhausted where descriptors cannot.
+  // Rank 0 creates the file with `bytes` (halved until the system can map it, but at least `least`), runs
+  // initialise(data, bytes) on it, and passes its descriptor to the others over an abstract Unix socket, whose name and
+  // token it puts into `exchange`. Blocks until every rank has it. DeadlineExceeded: ranks did not come; the message
+  // names them. FailedPrecondition: memory is not available. ResourceExhausted: no free descriptors.
   static absl::StatusOr<std::unique_ptr<Segment>> Share(
       int rank, int size, size_t bytes, size_t least, const Exchange& exchange, absl::Time deadline,
       const std::function<void(char* data, size_t bytes)>& initialise);

@@ -1,9 +1,9 @@
-// One suite of tests that every backend must pass: each collective, op and dtype, with 1 to 4 ranks.
+// Tests that every backend must pass: each collective, reduction and dtype, with 1 to 4 ranks.
 //
 //   INSTANTIATE_TEST_SUITE_P(Shm, BackendConformance, ::testing::Values(ConformanceCase{"shm"}));
 //
-// in a test that depends on //comm/testing:backend_conformance and on the backend. Each dtype is either done right or
-// refused with Unimplemented on every rank.
+// Use this in a test that depends on //comm/testing:backend_conformance and on the backend. For each dtype, the backend
+// must give the right result or return Unimplemented on every rank.
 
 #ifndef LOCKSTEP_COMM_TESTING_BACKEND_CONFORMANCE_H_
 #define LOCKSTEP_COMM_TESTING_BACKEND_CONFORMANCE_H_
@@ -23,10 +23,10 @@ struct ConformanceCase {
 
 class BackendConformance : public ::testing::TestWithParam<ConformanceCase> {
  protected:
-  // Runs body(group) on each of `ranks` ranks, threads of this process, and expects that none throws or fails to meet.
+  // Runs body(group) on `ranks` threads of this process, one for each rank. Expects that none throws or fails to meet.
   void OnRanks(int ranks, const std::function<void(ProcessGroup& group)>& body) const;
 
-  // For 1, 2, 3, ... ranks.
+  // Calls OnRanks() for 1, 2, 3, ... ranks.
   void ForEachSize(const std::function<void(ProcessGroup& group)>& body) const;
 };
 

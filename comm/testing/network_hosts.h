@@ -1,4 +1,4 @@
-// Several hosts on one machine, for tests: network namespaces that are wired to a router.
+// Several hosts on one machine, for tests: network namespaces connected to a router.
 
 #ifndef LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
 #define LOCKSTEP_COMM_TESTING_NETWORK_HOSTS_H_
@@ -13,9 +13,10 @@
 
 namespace lockstep::comm::testing {
 
-// Host h has a loopback and an interface "eth0" with the address 10.213.h.2, each in a subnet of its own; a router
-// between them forwards. Nothing outside can be reached, and hosts have no name server. The namespaces have no names:
-// they go with this object and with the processes inside, so nothing is left of them even if the test is killed.
+// Host h has a loopback and an interface "eth0" with the address 10.213.h.2. Each host has a separate subnet, and a
+// router forwards between them. Nothing outside is reachable, and there is no name server. The namespaces have no
+// names: they disappear with this object and the processes inside, so nothing is left behind, even if the test is
+// killed.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto hosts, NetworkHosts::Create(2));
 //   hosts->Run(0, [&] { Serve(hosts->Address(0)); });
@@ -23,18 +24,18 @@ namespace lockstep::comm::testing {
 // Needs root and iproute2.
 class NetworkHosts {
  public:
-  // FailedPrecondition where namespaces cannot be made, saying which step was refused.
+  // FailedPrecondition: the namespaces cannot be created; the message names the refused step.
   static absl::StatusOr<std::unique_ptr<NetworkHosts>> Create(int count);
   ~NetworkHosts();
 
   int count() const { return static_cast<int>(hosts_.size()); }
   std::string Address(int host) const;
 
-  // Runs `body` on a thread inside the host, and returns when it has. The threads and processes that it starts are
-  // inside too, and so are the sockets that it opens, wherever they are used later.
+  // Runs `body` on a thread inside the host and returns when it has returned. Threads and processes that it starts are
+  // inside too, and so are sockets that it opens, wherever they are used later.
   void Run(int host, const std::function<void()>& body) const;
 
-  // Pulls the plug of a host's interface: what it sends, and what is sent to it, is lost without a word.
+  // Disconnects a host's interface: packets from and to it are silently lost.
   absl::Status Cut(int host) const;
 
  private:

@@ -48,7 +48,7 @@ Process::Process(const std::function<int(const Say&)>& body) {
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(ends[0]);
-    // On a thread of its own what it throws finds no handler, as in a program's main: nothing is unwound.
+    // On a separate thread an exception of the body finds no handler, as in a program's main, so nothing is unwound.
     int code = 0;
     std::thread([&] { code = body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }); }).join();
     exit(code);

@@ -1,4 +1,4 @@
-// Processes of a test: what dies, stops or hangs in their place.
+// Child processes for tests that need a process to die, stop or hang.
 //
 //   Process child([](const Process::Say& say) { say("ready"); pause(); return 0; });
 //   child.AwaitLine("ready");
@@ -19,7 +19,7 @@ namespace lockstep::comm::testing {
 // A child of the test's process. Not thread-safe.
 class Process {
  public:
-  // Sends one line to the test, with the time of the call. Any thread of the child may call it.
+  // Sends one line to the test, with the time of the call. May be called from any thread of the child.
   using Say = std::function<void(const std::string& line)>;
 
   struct Line {
@@ -27,8 +27,9 @@ class Process {
     absl::Duration time;  // of CLOCK_MONOTONIC, which all processes of a host share
   };
 
-  // Forks. The child runs `body` and ends with exit(), as if main had returned its result; what `body` throws ends it
-  // as it would a program. The test must have no second thread at that moment: a fork copies the caller's only.
+  // Forks. The child runs `body` and calls exit() with its result, as if main had returned it. An exception of `body`
+  // ends it as in any program. The test must have only one thread at that moment, since a fork copies only the calling
+  // thread.
   explicit Process(const std::function<int(const Say&)>& body);
   // Kills the child if it still runs, and reaps it.
   ~Process();
@@ -37,14 +38,14 @@ class Process {
 
   int pid() const { return pid_; }
 
-  // The first line, from now on, that begins with `prefix`; those before it are dropped. Nothing if the child ends
-  // without it or the patience does.
+  // Returns the next line that begins with `prefix`, and drops the lines before it. nullopt if the child ends, or
+  // `patience` passes, without such a line.
   absl::optional<Line> AwaitLine(const std::string& prefix, absl::Duration patience = absl::Seconds(20));
 
   void Signal(int number) const;
 
-  // The status of waitpid(), and when it was there; blocks for `patience` and kills the child then. Until this is
-  // called an ended child stays a zombie, whose fate others can see.
+  // Returns the status of waitpid(), and records its time. Blocks for up to `patience` and then kills the child. Until
+  // this is called, an ended child stays a zombie, so others can see how it ended.
   int Wait(absl::Duration patience = absl::Seconds(20));
   absl::Duration end_time() const { return end_time_; }
 
@@ -61,7 +62,7 @@ class Process {
   absl::Duration end_time_;
 };
 
-// A folder that is removed, with what is in it, at the end.
+// A folder that the destructor removes with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder();

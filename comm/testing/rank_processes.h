@@ -1,4 +1,4 @@
-// Tests whose ranks are processes: where a rank is killed, stopped, or ends.
+// Tests with ranks as processes, which can be killed, stopped, or end.
 //
 //   RankProcesses ranks(2, Options("gloo"), [](const InitOptions& options, const Process::Say& say) {
 //     auto group = InitProcessGroup(options);
@@ -26,34 +26,34 @@
 
 namespace lockstep::comm::testing {
 
-// A rank's status, as its child said it; RankProcesses::AwaitStatus() finds it.
+// Sends a rank's status from its child process, for RankProcesses::AwaitStatus().
 void SayStatus(const Process::Say& say, const absl::Status& status);
 
-// One child a rank. They meet in a file of a folder that is removed at the end. Nothing here starts a thread of the
-// test's own process or calls LibTorch in it, so that one test can fork after another. Not thread-safe.
+// One child process for each rank. They meet in a file of a folder that is removed at the end. This class starts no
+// thread and does not call LibTorch in the test's process, so that one test can fork after another. Not thread-safe.
 class RankProcesses {
  public:
-  // What a rank does in its process, with its options; what it returns is the process's exit code.
+  // Runs in a rank's process, with its options. Its result is the process's exit code.
   using Body = std::function<int(const InitOptions& options, const Process::Say& say)>;
 
-  // `options` hold for every rank, except for init_method, rank and world_size, which are filled in. With `hosts` the
-  // ranks are spread over them in order, the same number on each host and one more on the first where that does not
-  // divide (4 ranks on 3 hosts: 2, 1, 1), and they meet over TCP at the first host.
+  // `options` apply to every rank; init_method, rank and world_size are filled in. With `hosts` the ranks are spread
+  // over them in order, the same number on each host and one more on the first ones if that does not divide (4 ranks on
+  // 3 hosts: 2, 1, 1), and they meet over TCP at the first host.
   RankProcesses(int world_size, InitOptions options, const Body& body, const NetworkHosts* hosts = nullptr);
 
   int size() const { return static_cast<int>(processes_.size()); }
   Process& operator[](int rank) { return processes_[rank]; }
 
-  // As messages name it: "rank 1 (host a, pid 123)".
+  // The name in messages: "rank 1 (host a, pid 123)".
   const std::string& name(int rank) const { return names_[rank]; }
 
-  // Blocks until every rank has said `line`; false where one does not.
+  // Blocks until every rank has said `line`. Returns false if one does not.
   bool AwaitAll(const std::string& line);
 
-  // Sends the signal, and returns when.
+  // Sends the signal and returns the time.
   absl::Duration Signal(int rank, int number);
 
-  // The rank's next SayStatus(): its text is as absl::Status::ToString() has it.
+  // Waits for the rank's next SayStatus(). Its text is that of absl::Status::ToString().
   absl::optional<Process::Line> AwaitStatus(int rank);
 
  private:

@@ -1,4 +1,4 @@
-// Tests with several ranks, as threads of the test itself.
+// Tests with several ranks, as threads of the test.
 //
 //   TEST(AllReduce, Sums) {
 //     EXPECT_OK(testing::RunRanks(2, [](ProcessGroup& group) {
@@ -19,13 +19,13 @@
 
 namespace lockstep::comm::testing {
 
-// Runs body(group) on `world_size` threads, each with a group of its own over an in-process store, and returns what
-// each rank's returned; what it threw is its status too. When a rank ends, collectives that wait for it fail on the
-// others instead of hanging.
+// Runs body(group) on `world_size` threads, each with a separate group over an in-process store. Returns the results by
+// rank; an exception becomes a status. When a rank ends, collectives that wait for it fail on the others instead of
+// hanging.
 std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Status(ProcessGroup& group)>& body,
                                    absl::Duration timeout = absl::Seconds(30));
 
-// The same for a body that checks with EXPECT; returns the first error of any rank, with the rank's number.
+// The same for a body that checks with EXPECT. Returns the first error of any rank, with the rank's number.
 absl::Status RunRanksOk(int world_size, const std::function<void(ProcessGroup& group)>& body);
 
 }  // namespace lockstep::comm::testing

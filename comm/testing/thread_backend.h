@@ -1,7 +1,8 @@
-// A backend whose ranks are threads of one process, for tests: every collective and send and receive, on CPU tensors.
+// A backend whose ranks are threads of one process, for tests. Supports every collective and send and receive, on CPU
+// tensors.
 //
-// Depending on //comm/testing:thread_backend also registers it as "threads", so that InitProcessGroup() can make it;
-// "auto" prefers any other.
+// A program that depends on //comm/testing:thread_backend has it as "threads", for InitProcessGroup(). "auto" prefers
+// any other backend.
 
 #ifndef LOCKSTEP_COMM_TESTING_THREAD_BACKEND_H_
 #define LOCKSTEP_COMM_TESTING_THREAD_BACKEND_H_
@@ -14,7 +15,7 @@
 
 namespace lockstep::comm::testing {
 
-// Keeps what comm/backend.h promises. Its destructor makes the rank leave the hub.
+// Fulfils the guarantees of comm/backend.h. When it is destroyed, the rank leaves the hub.
 c10::intrusive_ptr<c10d::Backend> MakeThreadBackend(const ThreadHub& hub, int rank);
 
 }  // namespace lockstep::comm::testing

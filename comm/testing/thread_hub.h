@@ -1,4 +1,4 @@
-// Where ranks that are threads of one process meet.
+// The meeting point of ranks that are threads of one process.
 
 #ifndef LOCKSTEP_COMM_TESTING_THREAD_HUB_H_
 #define LOCKSTEP_COMM_TESTING_THREAD_HUB_H_
@@ -12,9 +12,9 @@
 
 namespace lockstep::comm::testing {
 
-// The last rank to call a collective carries it out, for all, in rank order: the result is the same bits whatever the
-// timing. Ranks that call different collectives at one place in the order all get an error that names both. A send is
-// done when its receive has come. All methods may be called from any thread.
+// The last rank to call a collective executes it for all, in rank order, so the result has the same bits whatever the
+// timing. If ranks call different collectives at the same point, all get an error that names both. A send is done when
+// its receive has come. All methods may be called from any thread.
 class ThreadHub {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -24,10 +24,10 @@ class ThreadHub {
 
   int size() const;
 
-  // This rank takes part in no further call; those that wait for it, now or later, fail saying `reason`.
+  // Ends this rank's participation. Calls that wait for it, now or later, fail with `reason`.
   void Leave(int rank, const std::string& reason);
 
-  // Ends this rank's own calls, now and later. The other ranks are not told.
+  // Ends this rank's calls, now and later. The other ranks are not told.
   void Abort(int rank);
 
   class Impl;
@@ -37,7 +37,7 @@ class ThreadHub {
   std::shared_ptr<Impl> impl_;
 };
 
-// One rank's view of a hub, which it keeps alive.
+// One rank's handle on a hub, which it keeps alive.
 class ThreadPort {
  public:
   ThreadPort(std::shared_ptr<ThreadHub::Impl> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
@@ -45,7 +45,7 @@ class ThreadPort {
   int size() const;
   ThreadHub::WorkPtr Join(ThreadCall call) const;
   ThreadHub::WorkPtr Send(at::Tensor tensor, int to, int tag) const;
-  ThreadHub::WorkPtr Receive(at::Tensor tensor, int from, int tag) const;  // from -1: any
+  ThreadHub::WorkPtr Receive(at::Tensor tensor, int from, int tag) const;  // from -1: any rank
   void Abort() const;
   void Leave(const std::string& reason) const;
 

@@ -84,7 +84,7 @@ class Watch::Impl {
     return welcome;
   }
 
-  // Nobody is told where the hub is before it runs; if it cannot, they are told why.
+  // The hub's endpoint is published only after the hub runs. If it cannot run, the reason is published instead.
   absl::Status StartHub(const WatchOptions& options) {
     Endpoint endpoint;
     const absl::Status started = RunHub(options, endpoint);

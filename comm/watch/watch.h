@@ -1,4 +1,4 @@
-// A group's side channel: it finds out which rank died, hangs or lies, and tells every rank the same first cause.
+// Finds out which rank of a group died, hangs, or made a different call, and tells every rank the same first cause.
 
 #ifndef LOCKSTEP_COMM_WATCH_WATCH_H_
 #define LOCKSTEP_COMM_WATCH_WATCH_H_
@@ -19,59 +19,58 @@ namespace lockstep::comm {
 
 struct WatchOptions {
   int rank = 0;
-  std::vector<RankIdentity> ranks;  // of every rank of the group, by rank
-  std::string host;                 // where rank 0 listens when the ranks do not all share a host; an address or name
+  std::vector<RankIdentity> ranks;  // every rank of the group, by rank
+  std::string host;                 // address or name at which rank 0 listens if the ranks do not all share a host
 
-  // A store that all ranks share, with keys for this watch alone. get blocks until the key is there, or returns
-  // DeadlineExceeded; it is asked again and again, with short deadlines.
+  // A store shared by all ranks, with keys for this watch only. `get` blocks until the key exists, or returns
+  // DeadlineExceeded. It is called repeatedly, with short deadlines.
   std::function<absl::Status(const std::string& key, const std::string& value)> set;
   std::function<absl::StatusOr<std::string>(const std::string& key, absl::Time deadline)> get;
   absl::Time deadline;  // for connecting
 
-  // Called once, from the watch's own thread, with the group's first cause as soon as it is known here, also when it
-  // came from this rank. Must not block, nor destroy the watch.
+  // Called once, from the watch's thread, with the group's first cause as soon as this rank knows it, even if the cause
+  // came from this rank. Must not block, and must not destroy the watch.
   std::function<void(const absl::Status&)> on_failure;
 };
 
-// Rank 0 is the hub: every other rank keeps one connection to it, over an abstract Unix socket where all ranks share a
-// host, else over TCP on the interface that `host` names. Both sides prove that they
-// know a random token from the store, without sending it: strangers' connections are dropped and disturb nobody. A
-// connection that ends without a farewell is a death; rank 0 tells all others within milliseconds, and its own death is
-// seen by all others at once.
+// Rank 0 is the hub, and every other rank keeps one connection to it: an abstract Unix socket if all ranks share a
+// host, and otherwise TCP on the interface of `host`. Both sides prove that they know a random token from the store,
+// without sending it. Connections of strangers are closed and have no effect. If a connection closes without a
+// farewell, the rank has died. Rank 0 tells all other ranks within milliseconds, and they all see rank 0's own death at
+// once.
 //
-// All methods may be called from any thread. One thread a watch reads the connections; no call waits for it but those
-// whose comments say so.
+// All methods may be called from any thread. Each watch has one thread, which reads the connections. Calls do not wait
+// for it unless their comments say so.
 class Watch {
  public:
-  // Connects. All ranks of the group must call it. DeadlineExceeded naming the ranks that did not come; Unavailable if
-  // rank 0 cannot be reached.
+  // Connects. All ranks of the group must call it. DeadlineExceeded: ranks did not come; the message names them.
+  // Unavailable: rank 0 cannot be reached.
   static absl::StatusOr<std::unique_ptr<Watch>> Create(const WatchOptions& options);
 
-  // Says farewell, so that leaving is no death to ranks that leave too; within 200 ms. A rank that still waits in a
-  // call, or begins one later, fails with "rank 1 (...) left the group after all_reduce #12".
+  // Announces departure, so that ranks that also leave do not report a death. Takes at most 200 ms. If another rank
+  // still waits in a call, or begins one later, it fails with "rank 1 (...) left the group after all_reduce #12".
   ~Watch();
 
-  // Notes that this rank has begun, or ended, the call with this number. `operation` must be a string literal.
-  // Costs two relaxed stores.
+  // Records that this rank has begun, or ended, call number `sequence`. `operation` must be a string literal. Costs two
+  // relaxed stores.
   void Begin(int64_t sequence, const char* operation);
   void End(int64_t sequence);
 
-  // What an error of this rank's own, seen at call `sequence`, was really about: blocks up to 1.5 s until the group's
-  // first cause is known (a connection that broke because a rank died is that rank's death), and returns it. Where
-  // nobody knows better, `error` itself becomes the cause, told to the others as
-  // "rank 1 (...) failed: <message>" with code Aborted.
+  // Finds the cause of an error on this rank. Blocks up to 1.5 s until the group's first cause is known, and returns
+  // it. For example, if a connection broke because a rank died, the cause is that death. If no better cause is known,
+  // `error` becomes the cause, and the other ranks get "rank 1 (...) failed: <message>" with code Aborted.
   absl::Status Explain(const absl::Status& error);
 
-  // The cause when call `sequence` has run into its deadline: asks every rank where it is, for up to 1 s, and names
-  // those that have not begun the call, with their last one, and those that do not answer (stopped, or unreachable).
-  // DeadlineExceeded; every rank of the group gets the same.
+  // Finds the cause if call `sequence` has passed its deadline. Asks every rank for its current call, for up to 1 s.
+  // Names the ranks that have not begun the call, with their last one, and those that do not answer (stopped or
+  // unreachable). Returns DeadlineExceeded, the same on every rank of the group.
   absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout);
 
-  // Blocks until every rank has called this with the same `sequence`, or `deadline`. InvalidArgument on every rank,
-  // with both fingerprints and the ranks that have them, where they differ. The error becomes the group's first cause.
+  // Blocks until every rank has called this with the same `sequence`, or until `deadline`. If the fingerprints differ,
+  // every rank gets InvalidArgument with both of them and their ranks. The error becomes the group's first cause.
   absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline);
 
-  // Ends the group with `cause`, on all ranks: "rank 1 (...) failed: <message>". Does not block.
+  // Fails the group on all ranks: "rank 1 (...) failed: <message>". Does not block.
   void Abort(const absl::Status& cause);
 
   // The group's first cause, or OK.

@@ -26,12 +26,12 @@ struct Levels {
 // Each phase is started when the one before is done, by whoever waits or asks.
 class AllReducePhases {
  public:
-  // Starts the first phase. Throws what a backend throws.
+  // Starts the first phase. Throws the backend's exceptions.
   AllReducePhases(const Levels& levels, at::Tensor tensor, c10d::ReduceOp op);
 
   // Goes on as far as that needs no waiting; whether all is done.
   bool Test();
-  // Throws what a backend throws, its time-out among it.
+  // Throws the backend's exceptions, including its time-out.
   void Finish(std::chrono::milliseconds timeout);
 
  private:
@@ -46,7 +46,7 @@ class AllReducePhases {
   const at::Tensor tensor_;
   const bool average_;
   c10d::ReduceOp op_;
-  at::Tensor flat_;  // the tensor's elements; a padded copy where they do not divide into parts
+  at::Tensor flat_;  // the tensor's elements; a padded copy if they do not divide into parts
   at::Tensor part_;  // this rank's
   Phase phase_ = Phase::kInward;
   c10::intrusive_ptr<c10d::Work> work_;

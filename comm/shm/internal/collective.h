@@ -11,17 +11,17 @@
 
 namespace lockstep::comm::shm::internal {
 
-// One collective on one rank: a state machine that each Step() takes as far as it goes without waiting.
+// One collective on one rank: a state machine. Each Step() advances it as far as possible without waiting.
 //
-// In the first round every rank publishes a header that says what it calls; nothing is written to anybody's buffers
-// before all headers were seen to agree. Then the data goes through the slots in chunks, in one of four ways:
-//   - all ranks read what one or all publish (broadcast, all_gather, gather, reduce, small all_reduce);
-//   - a slot holds a part for each rank (scatter, reduce_scatter, all_to_all);
-//   - a large all_reduce: each rank stages the parts that others reduce, reduces its own part of the chunk, and reads
-//   the
-//     others' results from where they stood: Rabenseifner's reduce-scatter and all-gather, chunk by chunk;
-//   - an all_reduce of tensors that all lie in the segment: each rank reduces its part of all of them, in place.
-// Reductions are in rank order, so that every rank has the same bits.
+// In the first round every rank publishes a header that describes its call. No rank's buffers are written before all
+// headers agree. Then the data passes through the slots in chunks, in one of four ways:
+// - All ranks read the data that one or all ranks publish (broadcast, all_gather, gather, reduce, small all_reduce).
+// - A slot holds a part for each rank (scatter, reduce_scatter, all_to_all).
+// - A large all_reduce: each rank stages the parts that others reduce, reduces its own part of the chunk, and reads the
+//   results of the others from their slots. This is Rabenseifner's reduce-scatter and all-gather, chunk by chunk.
+// - An all_reduce of tensors that are all in the segment: each rank reduces its part of all of them, in place.
+//
+// Reductions are in rank order, so every rank gets the same bits.
 class Collective final : public Call {
  public:
   Collective(Port& port, Request request, uint64_t number);

@@ -96,7 +96,7 @@ bool SendFd(int connection, int fd) {
   return sendmsg(connection, &message.header, MSG_NOSIGNAL) == 1;
 }
 
-// What came in answer to a request: -1 where the connection ended without a descriptor.
+// The descriptor received in answer to a request; -1 if the connection ended without one.
 absl::StatusOr<int> TakeFd(int connection) {
   FdMessage message;
   if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
@@ -109,8 +109,8 @@ absl::StatusOr<int> TakeFd(int connection) {
   return fd;
 }
 
-// Those who have connected and not yet shown who they are. A rank sends its whole request as soon as it has connected,
-// so it is rarely among them, and asks again if it was dropped.
+// Connections that have not proved yet that they are a rank's. A rank sends its whole request as soon as it has
+// connected, so it is rarely among them, and retries if it was closed.
 class Strangers {
  public:
   struct Stranger {

@@ -34,13 +34,13 @@ class FdServer {
   // with the process.
   static absl::StatusOr<std::unique_ptr<FdServer>> Listen();
 
-  // What a rank needs to ask for it: the address and a random token.
+  // The address and a random token, with which a rank requests it.
   const std::string& address() const { return address_; }
 
-  // Sends `fd` to each rank in [1, size) that shows the token. A connection that does not, or that another user's
-  // process made, is closed; one that says nothing is closed after 2 s, or earlier where there are more than 64 of
-  // them, the oldest first. DeadlineExceeded naming the ranks that did not come; ResourceExhausted if this process is
-  // out of descriptors; the error of `still_wanted`, which is asked every 250 ms.
+  // Sends `fd` to each rank in [1, size) that sends the token. A connection with another token, or from a process of
+  // another user, is closed. A silent connection is closed after 2 s, or earlier if there are more than 64, the oldest
+  // first. `still_wanted` is called every 250 ms, and its error is returned. DeadlineExceeded: ranks did not come; the
+  // message names them. ResourceExhausted: this process is out of descriptors.
   absl::Status Serve(int fd, int size, absl::Time deadline, const StillWanted& still_wanted);
 
  private:

@@ -1,5 +1,5 @@
-// How the elements of each dtype are stored and what they are computed in. Compiled anew by each source that includes
-// it, as kernels.h says.
+// The storage format of each dtype, and the type in which it is computed. Each source that includes this compiles a
+// separate copy, as explained in kernels.h.
 
 #ifndef LOCKSTEP_COMM_SHM_INTERNAL_FORMATS_H_
 #define LOCKSTEP_COMM_SHM_INTERNAL_FORMATS_H_
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-// kernels_avx2.cc sets it. GCC 12's preprocessor does not see what a target pragma switches on.
+// Set by kernels_avx2.cc. GCC 12's preprocessor does not see the effects of a target pragma.
 #if defined(LOCKSTEP_SHM_AVX2)
 #include <immintrin.h>
 #endif

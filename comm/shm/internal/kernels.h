@@ -167,7 +167,7 @@ inline Brains LoadBrains(const char* from) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)), _mm256_castsi256_ps(upper)};
 }
 
-// To nearest even, in the upper half; what the lower half holds is of no use. NaN may become something else.
+// Rounds to nearest even, into the upper half. The lower half is undefined. The payload of a NaN may change.
 inline __m256i RoundToBrains(Floats values) {
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

@@ -1,4 +1,4 @@
-// What lies where in the shared segment.
+// The layout of the shared segment.
 
 #ifndef LOCKSTEP_COMM_SHM_INTERNAL_LAYOUT_H_
 #define LOCKSTEP_COMM_SHM_INTERNAL_LAYOUT_H_
@@ -21,7 +21,7 @@ constexpr int kMostRanks = 1024;
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "atomics must work between processes");
 
-// What a rank says of its call in the call's first round.
+// A rank's description of its call, published in the call's first round.
 struct CallHeader {
   uint8_t kind;
   uint8_t dtype;
@@ -34,7 +34,7 @@ struct CallHeader {
   double factor;
 };
 
-// One round's data of one rank. Only its rank writes it; the others read it once `published` says the round.
+// One rank's data in one round. Only that rank writes it. The others read it once `published` is the round.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> published;  // round + 1. In one line with the header, which readers need next
   CallHeader header;
@@ -56,7 +56,7 @@ struct Mailbox {
   MailSlot slots[kMailSlots];
 };
 
-// A rank's own state; only it writes, but for the doorbell.
+// A rank's own state. Only that rank writes it, except for the doorbell.
 struct alignas(kLine) Control {
   std::atomic<uint64_t> finished;                 // rounds that it has done with, its own reading included
   alignas(kLine) std::atomic<uint32_t> doorbell;  // futex
@@ -73,7 +73,7 @@ struct alignas(kLine) Header {
   alignas(kLine) std::atomic<uint32_t> failures;  // ranks whose `failed` is set
 };
 
-// Addresses within a segment of `size` ranks, each with a heap of the size that the segment's header says.
+// Addresses within a segment of `size` ranks. Each rank has a heap of the size in the segment's header.
 class Layout {
  public:
   static constexpr uint64_t kMagic = 0x4c6f636b73746570;  // "Lockstep"

@@ -94,7 +94,7 @@ absl::StatusOr<bool> Mail::StepIncoming(int from) {
   }
 }
 
-// Whether the message may be read: somebody wants it, or what is behind it.
+// Whether to read the message: a receive matches it, or matches one behind it.
 absl::StatusOr<bool> Mail::BeginIncoming(int from, const MailSlot& slot) {
   Incoming& incoming = incoming_[from];
   std::shared_ptr<Message> receive = TakeReceive(from, slot.tag);

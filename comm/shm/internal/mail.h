@@ -40,9 +40,9 @@ class Message final : public Call {
   size_t moved_ = 0;  // bytes sent
 };
 
-// One rank's messages. From one rank to another they travel in order, cut into pieces. A receive takes the first
-// message with its tag; messages that come before a receive with their tag is there wait in the mailbox, or in this
-// process's memory once another receive needs what is behind them.
+// One rank's messages. Messages between two ranks arrive in order, in pieces. A receive takes the first message with
+// its tag. A message without a matching receive waits in the mailbox, or in this process's memory once another receive
+// needs a message behind it.
 class Mail {
  public:
   explicit Mail(Port& port);
@@ -66,7 +66,7 @@ class Mail {
     bool under_way = false;
     size_t bytes = 0, moved = 0;
     int64_t tag = 0;
-    std::shared_ptr<Message> receive;  // whose it is; null: nobody's yet, kept in `kept`
+    std::shared_ptr<Message> receive;  // the matching receive; null: none yet, and the message is in `kept`
     std::string kept;
   };
   struct Kept {

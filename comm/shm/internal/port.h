@@ -8,9 +8,9 @@
 
 namespace lockstep::comm::shm::internal {
 
-// One rank's access to the rounds of the segment. Collectives are cut into rounds, numbered through the communicator's
-// life in the same way on every rank. In each round a rank may publish its slot; those who need the data read it; and
-// each says when it has finished with the round, so that the slot can be used again kSlots rounds later.
+// One rank's access to the rounds of the segment. Collectives are divided into rounds, which all ranks number in the
+// same way throughout the communicator's life. In each round a rank may publish its slot, the ranks that need the data
+// read it, and each rank marks the round as finished, so that the slot can be reused kSlots rounds later.
 class Port {
  public:
   Port(Layout layout, int rank, int size, size_t segment_bytes)
@@ -21,7 +21,7 @@ class Port {
   const size_t segment_bytes;
   const Layout layout;
 
-  // Whether every rank has finished with what this rank's slot held before.
+  // Whether every rank has finished with the previous contents of this rank's slot.
   bool SlotIsFree(uint64_t round) {
     if (round < kSlots || round - kSlots < all_finished_) return true;
     uint64_t least = ~uint64_t{0};

@@ -10,20 +10,21 @@
 
 namespace lockstep::comm::shm::internal {
 
-// The dtype as the communicator knows it; kBytes for those that it can move but not reduce.
+// The communicator's dtype. kBytes if it can move the dtype but not reduce it.
 DType DTypeOf(const at::Tensor& tensor);
 
-// Throws c10::NotImplementedError, naming `operation`, the reduction and the dtype, where the communicator has none.
+// Throws c10::NotImplementedError, naming `operation`, the reduction and the dtype, if the communicator does not
+// support it.
 Op OpFor(const char* operation, const c10d::ReduceOp& op, const at::Tensor& tensor);
 
-// What a PREMUL_SUM multiplies this rank's numbers by; 1 for any other reduction.
+// The factor of this rank for a PREMUL_SUM; 1 for other reductions.
 double FactorOf(const c10d::ReduceOp& op);
 
 // The memory of a tensor. Throws c10::ValueError, naming `operation`, for one that is not dense and contiguous on the
 // CPU.
 Buffer BufferOf(const char* operation, const at::Tensor& tensor);
 
-// `tensor` cut into `count` buffers along its first dimension: of `splits` rows each, or equal ones where that is
+// Divides `tensor` into `count` buffers along its first dimension, with `splits` rows each, or equally if `splits` is
 // empty.
 Buffers Cut(const char* operation, const at::Tensor& tensor, int count, const std::vector<int64_t>& splits = {});
 

@@ -1,4 +1,4 @@
-// Ranks of a communicator as threads of the test itself, over one real mapping.
+// Ranks of a communicator as threads of a test, over one real mapping.
 
 #ifndef LOCKSTEP_COMM_SHM_TESTING_LOCAL_RANKS_H_
 #define LOCKSTEP_COMM_SHM_TESTING_LOCAL_RANKS_H_
@@ -11,10 +11,10 @@
 
 namespace lockstep::comm::shm::testing {
 
-// An Exchange between the threads of one process; the copies share its keys.
+// An Exchange between the threads of one process. Copies share its keys.
 Exchange LocalExchange();
 
-// Runs body(communicator) on `size` threads and returns what each rank's returned, by rank.
+// Runs body(communicator) on `size` threads and returns the results, by rank.
 std::vector<absl::Status> RunLocalRanks(int size, const std::function<absl::Status(Communicator&)>& body);
 
 // The first error of any rank, with the rank's number.

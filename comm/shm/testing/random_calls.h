@@ -14,8 +14,8 @@
 
 namespace lockstep::comm::shm::testing {
 
-// One operation as all ranks know it: drawn from a generator that is in the same state on every rank. A send/receive is
-// a message from rank `root` to rank `peer`.
+// One operation, the same on all ranks: each rank draws it from a generator in the same state. A message goes from rank
+// `root` to rank `peer`.
 struct RandomCall {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kFloat32;
@@ -24,13 +24,13 @@ struct RandomCall {
   int peer = 0;
   int64_t tag = 0;
   uint64_t number = 0;
-  std::vector<size_t> counts;  // elements; one, or for all_to_all [from * size + to]
-  bool all_shared = false;     // all_reduce: whether every rank's buffer lies in the segment, or
-  int shared_rank = -1;        // one rank's
+  std::vector<size_t> counts;  // elements; one count, or for all_to_all [from * size + to]
+  bool all_shared = false;     // for all_reduce: every rank's buffer is in the segment
+  int shared_rank = -1;        // for all_reduce: only this rank's buffer is in the segment
 };
 RandomCall DrawCall(std::mt19937_64& random, int size, size_t most_bytes, uint64_t number);
 
-// A rank's part in it: buffers with this rank's inputs, the call under way, and the check of its results.
+// A rank's part in the operation: buffers with this rank's inputs, the call under way, and the check of its results.
 class RankCall {
  public:
   RankCall(const RandomCall& call, Communicator& communicator);

@@ -107,7 +107,7 @@ void Arbiter::NoteTrouble(int rank, const Frame& frame, Clock::time_point now) {
 void Arbiter::TickTrouble(Clock::time_point now) {
   if (!trouble_ || now < trouble_due_) return;
   const Member* leaver = LeaverBefore(trouble_->sequence);
-  // A connection that broke when somebody left is most likely the leaver's, whatever its last call was.
+  // If a connection breaks when a rank leaves, it is most likely the leaver's, whatever its last call was.
   if (!leaver) leaver = LeaverBefore(INT64_MAX);
   if (leaver) {
     const Frame& last = *leaver->farewell;

@@ -26,8 +26,9 @@ constexpr auto kInquiryPatience = std::chrono::milliseconds(1000);
 // How long a mismatch waits for the fingerprints of the ranks that have not said theirs.
 constexpr auto kMismatchPatience = std::chrono::milliseconds(200);
 
-// What rank 0 makes of what the ranks tell it: which of their troubles is the group's first cause. It has no socket, no
-// clock and no thread: it is told what happened and when, and says what to send to whom. Not thread-safe.
+// Rank 0's decisions: receives the reports of all ranks, and determines which of their problems is the group's first
+// cause. It has no socket, clock or thread: its caller passes events with their times, and it passes frames for the
+// ranks to `send`. Not thread-safe.
 class Arbiter {
  public:
   // `send` gives a frame to a rank that has joined, 0 among them; `fate_of` is FateOf().
@@ -44,7 +45,7 @@ class Arbiter {
   // The rank's connection is gone; `how` as Connection::end().
   void Lose(int rank, const std::string& how, Clock::time_point now);
 
-  // Does what is due, and returns when there is something to do next.
+  // Handles everything that is due, and returns the time of the next event.
   Clock::time_point Tick(Clock::time_point now);
 
  private:
@@ -53,7 +54,7 @@ class Arbiter {
     bool joined = false;
     absl::optional<Frame> farewell;
     absl::optional<Frame> answer;  // to the inquiry under way
-    std::string lost;              // how its connection ended; empty while it stands
+    std::string lost;              // how its connection ended; empty while it is open
     Clock::time_point lost_due;
     bool there() const { return joined && !farewell && lost.empty(); }
   };

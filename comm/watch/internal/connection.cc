@@ -32,7 +32,7 @@ void Connection::Flush() {
     const ssize_t sent = send(fd_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    // A broken connection is Receive()'s to find: what the other side said last is still to be read.
+    // Receive() reports a broken connection, since the last frames of the other side must still be read.
     sent < 0 ? unsent_.clear() : static_cast<void>(unsent_.erase(0, sent));
   }
   if (finishing_) shutdown(fd_, SHUT_WR);

@@ -20,7 +20,7 @@ class Connection {
   int fd() const { return fd_; }
   void set_max_text(size_t max_text) { reader_.set_max_text(max_text); }
 
-  // Writes what the socket takes now; the rest goes with a later Send() or Flush(), to be called when the socket is
+  // Writes as much as the socket accepts now. The rest is written by a later Send(), or by Flush() when the socket is
   // writable.
   void Send(const Frame& frame);
   void Flush();
@@ -29,11 +29,12 @@ class Connection {
   void FinishSending();
   bool sent_all() const { return unsent_.empty(); }
 
-  // The frames that have arrived, to be called when the socket is readable. Those that came before the connection ended
-  // or broke are returned too.
+  // Returns the frames that have arrived. Call it when the socket is readable. Frames from before the end of the
+  // connection are returned too.
   std::vector<Frame> Receive();
 
-  // Whether the other side has ended the connection or sent what is no frame, and how, such as "its connection closed".
+  // Whether the other side has closed the connection or sent an invalid frame, and how it ended, such as "its
+  // connection closed".
   bool ended() const { return !end_.empty(); }
   const std::string& end() const { return end_; }
 

@@ -17,7 +17,7 @@ struct Endpoint {
 };
 
 std::string EncodeEndpoint(const Endpoint& endpoint);
-// What rank 0 tells instead of where it listens, if it cannot.
+// Rank 0 sends this instead of its endpoint if it cannot listen.
 std::string EncodeNoEndpoint(absl::string_view reason);
 // Aborted with the reason if rank 0 gave one.
 absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text);
@@ -30,10 +30,10 @@ std::string RandomToken();
 // Listens on an abstract Unix socket of a random name.
 absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint);
 
-// Listens on the interface that `host` names, or on all if that is no address of this machine, at any free port.
+// Listens at any free port on the interface of `host`, or on all interfaces if this machine does not have that address.
 absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
 
-// Unavailable if nobody listens there, DeadlineExceeded, NotFound for an unknown host, ResourceExhausted if the process
+// Unavailable: nothing listens there. DeadlineExceeded. NotFound: the host is unknown. ResourceExhausted: the process
 // is out of descriptors.
 absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline);
 

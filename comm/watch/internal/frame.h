@@ -1,4 +1,4 @@
-// What the ranks' watches say to each other.
+// The messages between the ranks' watches.
 
 #ifndef LOCKSTEP_COMM_WATCH_INTERNAL_FRAME_H_
 #define LOCKSTEP_COMM_WATCH_INTERNAL_FRAME_H_
@@ -21,7 +21,7 @@ struct Frame {
     kHere,       // value: which inquiry, sequence and text: the last call begun, code: 1 while it is in it
     kAgree,      // sequence, text: the fingerprint
     kDecide,     // code, text: this is the first cause, unless there is one. rank: whose own error it is, or -1
-    kFate,       // rank, text: what has become of that rank's process
+    kFate,       // rank, text: how that rank's process ended
     // From the hub to a rank.
     kChallenge,  // text: see handshake.h. The first of a connection
     kProof,      // text: see handshake.h. The answer to kHello
@@ -36,13 +36,13 @@ struct Frame {
 
   Type type = Type::kHello;
   int32_t rank = -1;
-  int32_t code = 0;  // an absl::StatusCode, but for kHere
+  int32_t code = 0;  // an absl::StatusCode, except for kHere
   int64_t sequence = -1;
   int64_t value = 0;
   std::string text = "";
 };
 
-// The longest text of a frame; Encode() cuts what is longer.
+// The maximum length of a frame's text. Encode() truncates longer texts.
 constexpr size_t kMaxFrameText = size_t{1} << 20;
 
 // A length of 4 bytes, the type, the numbers, all little-endian, and the text.

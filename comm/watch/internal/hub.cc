@@ -80,7 +80,7 @@ Hub::~Hub() {
 
 void Hub::Watch(int fd, uint64_t id) {
   epoll_event event = {};
-  // A connection tells of each change once, and is read and written until it would block: what is to be watched for
+  // A connection reports each change once, and is read and written until it would block. So the set of watched events
   // never changes, whichever thread sends.
   event.events = id >= kFirstPeerId ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN;
   event.data.u64 = id;

@@ -23,35 +23,35 @@ namespace lockstep::comm::internal {
 
 struct HubOptions {
   std::vector<RankIdentity> ranks;
-  int listener = -1;  // owned by the hub from then on; -1 where there is nobody to come
-  std::string token;  // what a rank must know
+  int listener = -1;  // owned by the hub; -1 if there are no other ranks
+  std::string token;  // proves that a connection is a rank's
   Clock::time_point joining_deadline;
 };
 
-// Rank 0's connections to all others, on a thread of its own, with the arbiter that hears them.
+// Rank 0's connections to all other ranks, and the arbiter that receives their frames, on a separate thread.
 //
-// Anybody may connect before the group is complete. A connection that has not proved within 5 s that it knows the token
-// is dropped, as is one that sends anything else, and the oldest when there are too many or the process is out of
-// descriptors; afterwards nobody listens. Out of descriptors without a stranger to drop, rank 0 ends the group, and
-// keeps one descriptor to tell the ranks that are still to come.
+// Before the group is complete, anyone may connect. A connection is closed if it has not proved within 5 s that it
+// knows the token, or if it sends anything else. If there are too many connections, or the process is out of
+// descriptors, the oldest unproved one is closed. Once the group is complete, nothing listens. If the process is out of
+// descriptors and there is no unproved connection to close, rank 0 ends the group, and keeps one descriptor to tell the
+// ranks that have not come yet.
 class Hub {
  public:
   // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
   Hub(HubOptions options, Participant* participant);
   ~Hub();
 
-  // Starts the thread; once, and before any frame is given to Send(). ResourceExhausted if there is no descriptor or no
-  // thread for it.
+  // Starts the thread. Call it once, before any Send(). ResourceExhausted: no descriptor or thread is available.
   absl::Status Start();
 
   // A frame of rank 0's own. Any thread; does not block.
   void Send(const Frame& frame);
 
-  // For a group that failed while it was made: blocks until the ranks that are still to come have come, and so been
-  // told of the cause, or for `patience`.
+  // For a group that failed while it was created: blocks until the missing ranks have come and been told the cause, or
+  // for `patience`.
   void AwaitLatecomers(Clock::duration patience);
 
-  // Tells all others of rank 0's farewell, for 150 ms at most, and ends the thread.
+  // Sends rank 0's farewell to all others, in at most 150 ms, and ends the thread.
   void Leave(const Frame& farewell);
 
  private:
@@ -89,9 +89,9 @@ class Hub {
   uint64_t next_id_;
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back
   std::vector<Peer*> by_rank_;
-  std::deque<uint64_t> strangers_;  // in the order in which they came; those that are known by now among them
+  std::deque<uint64_t> strangers_;  // in order of arrival; includes those that have proved themselves meanwhile
   std::vector<Frame> to_rank0_;     // delivered by the thread
-  absl::Status trouble_;            // rank 0's, which the thread tells the others
+  absl::Status trouble_;            // rank 0's own; the thread sends it to the others
   bool leaving_ = false;
   Clock::time_point leaving_due_;
 

@@ -19,8 +19,8 @@
 
 namespace lockstep::comm::internal {
 
-// One rank's own side of a watch: where it is, what it has heard from the hub, and what it asks of it. Knows no socket:
-// the watch's thread hands it the hub's frames, and it hands its own to `send`.
+// One rank's part of a watch: its position, the frames that it received from the hub, and its questions to the hub. It
+// has no socket: the watch's thread passes it the hub's frames, and it passes its own to `send`.
 //
 // Its locks are the C++ library's, not Abseil's, so that ThreadSanitizer sees them.
 class Participant {
@@ -32,7 +32,7 @@ class Participant {
 
   // For the watch's thread: a frame from the hub, or one that the thread makes itself when the hub is dead.
   void Deliver(const Frame& frame);
-  // For the watch's thread: does what is due, and returns when there is something to do next.
+  // For the watch's thread: handles everything that is due, and returns the time of the next event.
   Clock::time_point Tick(Clock::time_point now);
 
   // As Watch's. Any thread.
@@ -64,7 +64,7 @@ class Participant {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // What becomes the cause if the hub says nothing by `due`.
+  // The cause if the hub does not send one by `due`.
   struct Fallback {
     Clock::time_point due;
     Cause cause;

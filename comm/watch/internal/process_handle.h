@@ -7,8 +7,8 @@
 
 namespace lockstep::comm::internal {
 
-// Holds on to a rank's process, so that its end can be told also when its parent has reaped it (Linux 6.15 and later;
-// before, as FateOf()). Not copyable; thread-safe.
+// Keeps a handle on a rank's process, so that FateOf() works even after its parent has reaped it (Linux 6.15 and
+// later). Not copyable. Thread-safe.
 class ProcessHandle {
  public:
   explicit ProcessHandle(RankIdentity identity);

@@ -16,31 +16,31 @@
 
 namespace lockstep::comm::internal {
 
-// A connection to the hub that every rank has joined by now, with what the hub has said so far.
+// A connection to the hub after every rank has joined, with the hub's frames so far.
 struct Joined {
   std::unique_ptr<Connection> connection;
   std::vector<Frame> frames;
 };
 
-// Connects and says hello, and again when the hub, flooded with strangers, dropped us; blocks until every rank has
-// joined. The group's first cause if it fails before that, Unavailable if rank 0 is gone, DeadlineExceeded,
-// PermissionDenied if what listens there does not know the token.
+// Connects and says hello. Repeats this if the hub, flooded with strangers, closed the connection. Blocks until every
+// rank has joined. Returns the group's first cause if it fails before that. Unavailable: rank 0 has died.
+// DeadlineExceeded. PermissionDenied: the listener does not know the token.
 absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline);
 
-// Another rank's connection to rank 0, on a thread of its own.
+// The connection of a rank other than 0 to rank 0, on a separate thread.
 class Spoke {
  public:
   // `participant` is borrowed, and gets the hub's frames on the spoke's thread.
   Spoke(Joined joined, ProcessHandle hub, Participant* participant);
   ~Spoke();
 
-  // Starts the thread; once. ResourceExhausted if there is no descriptor or no thread for it.
+  // Starts the thread. Call it once. ResourceExhausted: no descriptor or thread is available.
   absl::Status Start();
 
   // Any thread; does not block.
   void Send(const Frame& frame);
 
-  // Says farewell, for 150 ms at most, and ends the thread.
+  // Says farewell, in at most 150 ms, and ends the thread.
   void Leave(const Frame& farewell);
 
  private:
@@ -54,7 +54,8 @@ class Spoke {
   Waker waker_;
   std::vector<Frame> first_frames_;  // the thread's
 
-  // Once the connection has ended: how, and when its end is told with or without the process's fate. The thread's.
+  // Used by the thread only. Once the connection has ended: how it ended, and when this is reported with or without the
+  // fate of the process.
   std::string lost_;
   Clock::time_point lost_due_;
 

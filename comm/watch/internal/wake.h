@@ -10,7 +10,7 @@
 
 namespace lockstep::comm::internal {
 
-// A descriptor that becomes readable when somebody calls Wake(), for a thread that waits for descriptors.
+// A descriptor that becomes readable after Wake(), for a thread that waits for descriptors.
 class Waker {
  public:
   Waker() = default;

@@ -1,4 +1,4 @@
-// The sentences of the group's causes, said in one way by whichever rank comes to say them.
+// The texts of the group's causes, the same on whichever rank produces them.
 
 #ifndef LOCKSTEP_COMM_WATCH_INTERNAL_WORDING_H_
 #define LOCKSTEP_COMM_WATCH_INTERNAL_WORDING_H_
@@ -26,13 +26,13 @@ std::string LostText(const RankIdentity& rank, const std::string& fate, const st
 // "rank 1 (...) failed: <message>".
 std::string FailedText(const RankIdentity& rank, absl::string_view message);
 
-// "rank 1 (...) does not answer (stopped, or unreachable)", or "rank 1 (...) is stopped" where that can be seen.
+// "rank 1 (...) does not answer (stopped, or unreachable)", or "rank 1 (...) is stopped" if this process can see it.
 std::string SilentText(const RankIdentity& rank);
 
 // "rank 1 (...) has not begun it: its last call was broadcast #3", or "... it is still in broadcast #3".
 std::string LateText(const RankIdentity& rank, int64_t last_sequence, absl::string_view last_operation, bool in_it);
 
-// "all_reduce #12 timed out after 3s: <reasons>"; the first few of the reasons where there are many.
+// "all_reduce #12 timed out after 3s: <reasons>". If there are many reasons, only the first few.
 std::string TimeoutText(int64_t sequence, absl::string_view operation, absl::Duration timeout,
                         const std::vector<std::string>& reasons);
 

@@ -1,4 +1,4 @@
-// What tests of the watch are made from: stores without LibTorch, and options.
+// Helpers for tests of the watch: stores without LibTorch, and options.
 
 #ifndef LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
 #define LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
@@ -16,7 +16,7 @@
 
 namespace lockstep::comm::testing {
 
-// A store among threads.
+// A store for threads.
 class MapStore {
  public:
   absl::Status Set(const std::string& key, const std::string& value);
@@ -27,7 +27,7 @@ class MapStore {
   std::map<std::string, std::string> values_;
 };
 
-// A store among processes: a file a key in a folder that is there.
+// A store for processes: one file for each key, in an existing folder.
 class FolderStore {
  public:
   explicit FolderStore(std::string folder) : folder_(std::move(folder)) {}
@@ -38,11 +38,11 @@ class FolderStore {
   std::string folder_;
 };
 
-// This process as each of `size` ranks; `one_host` false: the last rank's network namespace is another one, so that the
-// watch takes TCP.
+// This process as each of `size` ranks. With `one_host` false the last rank has another network namespace, so that the
+// watch uses TCP.
 std::vector<RankIdentity> ThreadRanks(int size, bool one_host = true);
 
-// For a watch over `store`, borrowed, which connects within `patience`. Host is 127.0.0.1.
+// Options for a watch over `store`, which is borrowed. The deadline is `patience` from now, and the host is 127.0.0.1.
 template <typename Store>
 WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks,
                          absl::Duration patience = absl::Seconds(20)) {
@@ -56,7 +56,7 @@ WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks
   return options;
 }
 
-// Watches of threads of this process, one a rank, all connected; ends the process where they do not connect.
+// Connected watches of threads of this process, one for each rank. Ends the process if they do not connect.
 std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, bool one_host = true);
 
 }  // namespace lockstep::comm::testing
