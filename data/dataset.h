@@ -1,4 +1,4 @@
-// What the loader reads from.
+// The interface of datasets for data::Loader.
 
 #ifndef LOCKSTEP_DATA_DATASET_H_
 #define LOCKSTEP_DATA_DATASET_H_
@@ -14,7 +14,7 @@
 
 namespace lockstep::data {
 
-// A map-style dataset: as many examples as size() says, each found by its index. One of your own implements this.
+// A map-style dataset: size() examples, each found by its index. Implement this class for your own data:
 //
 //   class Squares : public data::Dataset {
 //    public:
@@ -24,24 +24,25 @@ namespace lockstep::data {
 //     }
 //   };
 //
-// Get() and GetInto() are called by several threads at once, and may block, as for a file. `random` is this call's own:
-// draw augmentation from it. The loader seeds it by its seed, the epoch and the index, so an example does not depend on
-// which thread makes it, or when.
+// Get() and GetInto() are called by several threads at once. They may block, for example to read a file. Each call gets
+// a separate generator `random`: draw augmentation from it. The loader seeds it from its seed, the epoch and the index,
+// so an example does not depend on the thread or the time of the call.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  // The same at every call.
+  // The number of examples. Must be the same at every call.
   virtual int64_t size() const = 0;
 
-  // The example at `index`: its data, such as an image float [channels, height, width], and its target, such as a class
-  // int64 []. Tensors on the CPU that nobody else writes to; the caller may. To be batched, all examples have the same
-  // shapes and dtypes. An error names the example; OutOfRange: index is not in [0, size()).
+  // The example at `index`. `data` may be an image, float [channels, height, width], and `target` a class, int64 [].
+  // The tensors are on the CPU, no other code writes to them, and the caller may write to them. For batching, all
+  // examples must have the same shapes and dtypes. Errors must name the example. OutOfRange: index is not in [0,
+  // size()).
   virtual absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const = 0;
 
-  // The same written to `data` and `target`, which have the shapes and dtypes of Get()'s: an example's places in a
-  // batch. InvalidArgument: the shapes or dtypes are others. By default it copies what Get() gives; override it where
-  // an example can be made in place.
+  // Writes the same example to `data` and `target`, its places in a batch, which have the shapes and dtypes of Get()'s
+  // result. InvalidArgument: the shapes or dtypes differ. The default copies the result of Get(). Override it if an
+  // example can be created in place.
   virtual absl::Status GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const;
 };
 

@@ -1,4 +1,4 @@
-// Which pixels of an image a result is made of, and how: one crop, one resize, a window of it, mirrored or not.
+// The geometry of an image transform: one crop, one resize, a window of the result, and optional mirroring.
 
 #ifndef LOCKSTEP_DATA_GEOMETRY_H_
 #define LOCKSTEP_DATA_GEOMETRY_H_
@@ -9,8 +9,8 @@
 
 namespace lockstep::data {
 
-// Read `source` of an image, resize that to `resized`, keep `window` of that, and exchange its left and its right where
-// `mirrored`. What of `window` lies outside of `resized` is black.
+// Crop `source` from an image, resize it to `resized`, keep `window` of that, and swap left and right if `mirrored`.
+// The part of `window` outside `resized` is black.
 struct Geometry {
   Rectangle source;
   ImageSize resized;
@@ -18,18 +18,18 @@ struct Geometry {
   bool mirrored = false;
 };
 
-// All of an image, as it is.
+// The whole image, unchanged.
 Geometry WholeImage(ImageSize image);
 
-// The part of `window` that lies inside of `resized`, and so is made of pixels of the image. Empty where none is.
+// The part of `window` inside `resized`, whose pixels come from the image. Empty if there is none.
 Rectangle VisibleWindow(const Geometry& geometry);
 
-// The part of `source` that the window is made of, as a rectangle of the image: what has to be decoded. Empty where
-// nothing of the window is visible.
+// The part of `source` that the window needs, as a rectangle of the image: the pixels to decode. Empty if nothing of
+// the window is visible.
 Rectangle NeededSource(const Geometry& geometry);
 
-// `geometry` with its source where it is in the image at 1/denominator of its size: in whole pixels of that, the
-// nearest ones, and at least one each way. The size to resize to stays, and what is made of it.
+// `geometry` for the image at 1/denominator of its size. The source is rounded to the nearest whole pixels of the
+// smaller image, and has at least one pixel in each direction. The other fields do not change.
 Geometry Shrunk(const Geometry& geometry, int64_t denominator);
 
 }  // namespace lockstep::data

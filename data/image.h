@@ -1,4 +1,4 @@
-// Where an image's pixels are.
+// Sizes, rectangles and pixels of images.
 
 #ifndef LOCKSTEP_DATA_IMAGE_H_
 #define LOCKSTEP_DATA_IMAGE_H_
@@ -12,7 +12,7 @@ struct ImageSize {
   int64_t width = 0;
 };
 
-// Rows [top, top + height) of columns [left, left + width), in pixels.
+// Rows [top, top + height) and columns [left, left + width), in pixels.
 struct Rectangle {
   int64_t top = 0;
   int64_t left = 0;
@@ -20,11 +20,11 @@ struct Rectangle {
   int64_t width = 0;
 };
 
-// Borrowed pixels of an image: those of `covers`, a rectangle of it. Three bytes a pixel: red, green, blue. Pixel (y,
-// x) of the image is at pixels + (y - covers.top) * stride + (x - covers.left) * 3.
+// Borrowed pixels of the rectangle `covers` of an image. A pixel has three bytes: red, green, blue. Pixel (y, x) of the
+// image is at pixels + (y - covers.top) * stride + (x - covers.left) * 3.
 struct ImageView {
   const uint8_t* pixels = nullptr;
-  int64_t stride = 0;  // bytes from a row to the next
+  int64_t stride = 0;  // bytes from one row to the next
   Rectangle covers;
 };
 

@@ -19,11 +19,11 @@ namespace lockstep::data {
 
 struct ImageDatasetOptions {
   ImageDecoderOptions decoder;
-  // Decode a JPEG file at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size at which the part that is resized has no
-  // fewer pixels than the result, either way. The draws stay; the pixels are Pillow's no more, and the part's edges are
-  // moved to whole pixels of the smaller image, so by up to half a pixel of the result. Photographs of 3000 x 2000 and
-  // 0.9 MB go to RandomResizedCrop(224) in 10 ms each, on one core, instead of 15: unpacking the file, which remains,
-  // is most of it.
+  // Decodes a JPEG file at the smallest of 1/1, 1/2, 1/4 and 1/8 of its size at which the part to be resized still has
+  // at least as many pixels as the result, in both directions. The random draws do not change. The pixels differ from
+  // Pillow's, and the edges of the part move to whole pixels of the smaller image, by at most half a pixel of the
+  // result. For photographs of 3000 x 2000 pixels and 0.9 MB, RandomResizedCrop(224) takes 10 ms each on one core
+  // instead of 15; entropy decoding, which remains, is most of it.
   bool scaled_decode = false;
 };
 
@@ -33,8 +33,8 @@ struct ImageDatasetOptions {
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageDataset train, ImageDataset::Create(std::move(folder), transform));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, train.Get(0, random));
 //
-// Only the part of an image that the transform's draw is made of is decoded. Memory for files and pixels is kept, once
-// for each thread that has been in a call at the same time as others.
+// Only the part of an image that the drawn transform needs is decoded. Memory for files and pixels is kept for reuse,
+// once for each thread that has been in a call at the same time as others.
 class ImageDataset : public Dataset {
  public:
   static absl::StatusOr<ImageDataset> Create(ImageFolder folder, ImageTransform transform,
@@ -47,14 +47,14 @@ class ImageDataset : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(folder_.samples().size()); }
 
-  // The image as `transform` makes it with draws from `random`, a generator for the CPU, and its class, int64 [].
+  // The image after `transform`, whose draws come from `random` (a CPU generator), and its class, int64 [].
   //
-  // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: what opening or
-  // reading it met; ResourceExhausted: it has more than 1 GiB; else what ImageDecoder and ImageTransform return.
-  // OutOfRange: index is not in [0, size()).
+  // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: the file cannot be
+  // opened or read. ResourceExhausted: it has more than 1 GiB. OutOfRange: index is not in [0, size()). Other errors
+  // are those of ImageDecoder and ImageTransform.
   absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
 
-  // The same, written where it belongs in the batch. InvalidArgument: the image has another size than its place.
+  // Writes the same example into its place in a batch. InvalidArgument: the image has another size than its place.
   absl::Status GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const override;
 
  private:

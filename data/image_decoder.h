@@ -1,4 +1,4 @@
-// The pixels of image files, as Pillow's convert("RGB") has them for torchvision.
+// Decodes image files to the same pixels as Pillow's convert("RGB"), which torchvision uses.
 
 #ifndef LOCKSTEP_DATA_IMAGE_DECODER_H_
 #define LOCKSTEP_DATA_IMAGE_DECODER_H_
@@ -13,38 +13,38 @@
 namespace lockstep::data {
 
 struct ImageDecoderOptions {
-  // An image with more is refused before memory is taken for it. The default is where Pillow refuses too.
+  // An image with more pixels is rejected before memory is allocated for it. The default is Pillow's limit.
   int64_t max_pixels = 178'956'970;
 };
 
-// What ImageDecoder::Shrink() makes of an image.
+// The result of ImageDecoder::Shrink().
 struct ShrunkImage {
   int64_t denominator = 1;
-  ImageSize size;  // that of the image divided by the denominator, rounded up
+  ImageSize size;  // size of the image divided by the denominator, rounded up
 };
 
-// Decodes one image after another, each only where it is wanted. For one thread; memory is kept from image to image.
+// Decodes one image after another, each only where it is needed. Not thread-safe. Memory is reused from image to image.
 //
 //   ImageDecoder decoder;
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, decoder.Open(bytes));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageView view, decoder.Decode(CropOf(size)));
 //
-// What a file is, its bytes say and not its name. Pixels are to the bit those of Pillow's
-// Image.open(file).convert("RGB"):
+// The bytes of a file determine its format, not its name. Pixels equal those of Pillow's
+// Image.open(file).convert("RGB") bit for bit, for:
 //
-// - JPEG, baseline and progressive, with any subsampling, in grey, RGB, YCbCr, CMYK and YCCK. What was compared is
-//   libjpeg-turbo 2.1.5 here and the 3.2.0 in Pillow 13 there; only a progressive file that lacks scans they smooth
-//   otherwise.
-// - PNG of every kind. As in Pillow, alpha is dropped and not blended, and grey of 16 bits is cut off above 255.
+// - JPEG, baseline and progressive, with any subsampling, in grey, RGB, YCbCr, CMYK and YCCK. This compares
+//   libjpeg-turbo 2.1.5 here with the 3.2.0 in Pillow 13. The two differ only for progressive files with missing scans,
+//   which they smooth differently.
+// - PNG of every kind. As in Pillow, alpha is dropped and not blended, and grey of 16 bits is clamped at 255.
 // - WebP of one image; BMP of 1, 8 and 24 bits a pixel; PBM, PGM and PPM whose largest value is 255; TIFF in bits, in
-//   grey, in grey with alpha and in RGB. What Leptonica reads otherwise than Pillow, or not at all, is an error:
-//   palettes in TIFF, CMYK, RGB with alpha, animations. Leptonica's messages are silenced in the whole process.
+//   grey, in grey with alpha and in RGB. If Leptonica reads a kind differently from Pillow, or not at all, it is an
+//   error: palettes in TIFF, CMYK, RGB with alpha, animations. Leptonica's messages are silenced in the whole process.
 //
-// As in torchvision's pil_loader, EXIF's orientation has no say, nor has a colour profile. As in Pillow, a truncated
-// file is an error, and damaged data that libjpeg can pass over is not; a misplaced marker of JPEG and a wrong
-// checksum of PNG always are.
+// As in torchvision's pil_loader, EXIF orientation and colour profiles are ignored. As in Pillow, a truncated file is
+// an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker and a wrong PNG checksum are always
+// errors.
 //
-// Errors do not name the file: the caller knows it.
+// Errors do not name the file, since the decoder sees only its bytes.
 class ImageDecoder {
  public:
   explicit ImageDecoder(const ImageDecoderOptions& options = {});
@@ -52,30 +52,33 @@ class ImageDecoder {
   ImageDecoder(ImageDecoder&&) noexcept;
   ImageDecoder& operator=(ImageDecoder&&) noexcept;
 
-  // Reads the header of the file whose contents are `bytes`, which the caller keeps until the next Open() or the end.
+  // Reads the header of the file with the contents `bytes`. The caller must keep `bytes` until the next Open() or the
+  // destruction of the decoder.
   //
-  // InvalidArgument: of no known format, or of a kind of it that is not read. ResourceExhausted: more pixels than
-  // max_pixels. DataLoss: damaged, or JPEG that is truncated anywhere, whether or not the wanted part is there.
+  // InvalidArgument: the format is unknown, or this kind of it is not supported. ResourceExhausted: the image has more
+  // pixels than max_pixels. DataLoss: the file is damaged, or it is a JPEG that is truncated anywhere, even outside the
+  // wanted part.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
 
-  // Has the image decoded at 1/denominator of its size: of those its format can do, by the largest denominator that is
-  // at most `denominator`. JPEG can do 1, 2, 4 and 8, the faster the smaller, with the pixels that libjpeg gives at
-  // that scale. Other formats can do 1. Before Decode(), for which the image is then the smaller one. Of several calls
-  // the last counts.
+  // Makes Decode() decode the image at 1/d of its size. d is the largest denominator that the format supports and that
+  // is at most `denominator`. JPEG supports 1, 2, 4 and 8: a smaller image is faster, and has the pixels of libjpeg at
+  // that scale. Other formats support only 1. Call it before Decode(), whose `wanted` then refers to the smaller image.
+  // The last of several calls applies.
   //
   // InvalidArgument: `denominator` is not positive. FailedPrecondition: as Decode().
   absl::StatusOr<ShrunkImage> Shrink(int64_t denominator);
 
-  // Decodes `wanted`, a part of the image with at least one pixel, and some pixels around it. Once after each Open().
-  // The view is valid until the next call.
+  // Decodes `wanted`, a part of the image with at least one pixel, and some pixels around it. Call it once after each
+  // Open(). The view is valid until the next call.
   //
-  // Of JPEG, what is above and beside `wanted` is only unpacked, and what is below not even that; of a progressive one,
-  // all is unpacked. Of other formats the whole image is decoded. Takes 3 bytes a pixel of what the view covers, of
-  // CMYK 4, and for a progressive file 2 for each sample of the whole: at max_pixels, in 100 scans, 1.8 s and 0.5 GB.
+  // The part of a JPEG above and beside `wanted` is only entropy-decoded, and the part below is not read. A progressive
+  // JPEG is entropy-decoded completely. Other formats are decoded completely. Memory: 3 bytes for each pixel of the
+  // view (CMYK: 4), and for a progressive file 2 for each sample of the whole image. A progressive file with max_pixels
+  // and 100 scans takes 1.8 s and 0.5 GB.
   //
-  // InvalidArgument: `wanted` is no such part. FailedPrecondition: no Open() before it that went well. DataLoss:
-  // damaged or truncated. ResourceExhausted: the file would take memory or time out of proportion, as one of more than
-  // 100 scans.
+  // InvalidArgument: `wanted` is empty or not inside the image. FailedPrecondition: Open() has not succeeded before.
+  // DataLoss: the file is damaged or truncated. ResourceExhausted: the file would take a disproportionate amount of
+  // memory or time, for example for more than 100 scans.
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
  private:

@@ -65,6 +65,13 @@ uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index) {
   return Mixed(Mixed(Mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) + static_cast<uint64_t>(index));
 }
 
+// The example at `index`; what the dataset throws is its status.
+absl::StatusOr<Batch> Make(const Dataset& dataset, int64_t index, at::Generator& random) {
+  absl::StatusOr<Batch> example;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(absl::StrCat("example ", index), [&] { example = dataset.Get(index, random); }));
+  return example;
+}
+
 // A caller that assigns the next batch to the variable of the last has two for a moment.
 constexpr size_t kBatchesOfCaller = 2, kTensorsOfBatch = 2;
 
@@ -102,7 +109,7 @@ class Loader::Impl {
  private:
   // What the caller's thread does.
   absl::Status Enqueue();
-  absl::Status LearnLayout(Queued& queued);
+  void LearnLayout(Queued& queued);
   std::shared_ptr<Queued> WaitForFirst();
   absl::StatusOr<std::optional<Batch>> NextOfPass();
   absl::StatusOr<Batch> Finish(Queued& queued);
@@ -178,7 +185,7 @@ absl::Status Loader::Impl::Start(int64_t epoch) {
   waited_ = absl::ZeroDuration();
   sampler_at_end_ = false;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("Loader: the sampler's reset", [&] { sampler_.reset(std::nullopt); }));
-  for (int64_t i = 0; i < options_.prefetch; ++i) LOCKSTEP_RETURN_IF_ERROR(Enqueue());
+  for (int64_t i = 0; i < options_.prefetch && !sampler_at_end_; ++i) LOCKSTEP_RETURN_IF_ERROR(Enqueue());
   in_pass_ = true;
   return absl::OkStatus();
 }
@@ -210,7 +217,7 @@ absl::Status Loader::Impl::Enqueue() {
   if (!indices || (short_one && options_.drop_last)) return absl::OkStatus();
   auto queued = std::make_shared<Queued>(*std::move(indices));
   queued->epoch = epoch_;
-  if (!layout_) LOCKSTEP_RETURN_IF_ERROR(LearnLayout(*queued));
+  if (!layout_) LearnLayout(*queued);
   if (layout_) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, memory_); }));
   }
@@ -220,18 +227,17 @@ absl::Status Loader::Impl::Enqueue() {
 }
 
 // From the first example that can be made, which is made again in its place: this happens once.
-absl::Status Loader::Impl::LearnLayout(Queued& queued) {
+void Loader::Impl::LearnLayout(Queued& queued) {
   for (size_t place = 0; place < queued.batch.size(); ++place) {
     Seed(random_, queued, place);
-    absl::StatusOr<Batch> example = dataset_.Get(queued.batch.index(place), random_);
+    absl::StatusOr<Batch> example = Make(dataset_, queued.batch.index(place), random_);
     if (example.ok()) {
       layout_ = *std::move(example);
-      return absl::OkStatus();
+      return;
     }
     queued.batch.Fail(place, example.status());
     queued.claimed = queued.done = place + 1;
   }
-  return absl::OkStatus();
 }
 
 std::shared_ptr<Queued> Loader::Impl::WaitForFirst() {

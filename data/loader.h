@@ -1,4 +1,4 @@
-// Batches of a dataset, made ahead by threads.
+// Prepares batches of a dataset ahead of time, on several threads.
 
 #ifndef LOCKSTEP_DATA_LOADER_H_
 #define LOCKSTEP_DATA_LOADER_H_
@@ -21,23 +21,23 @@ namespace lockstep::data {
 
 struct LoaderOptions {
   int64_t batch_size = 1;
-  bool drop_last = false;  // Leave out the last batch where it is short.
-  int num_workers = 2;     // Threads that make examples, at least 1. All work on the next batch first.
-  // Batches that are made, or being made, beyond the one that Next() gave last, at least 1. There is memory for two
-  // more, whatever num_workers is: that one, and the one that takes its place in the caller's hands.
+  bool drop_last = false;  // Drops the last batch if it is short.
+  int num_workers = 2;     // Threads that create examples, at least 1. All of them work on the next batch first.
+  // Batches that are ready or in preparation, besides the last result of Next(). At least 1. Memory is allocated for
+  // two more, whatever num_workers is: the batch in the caller's hands and the next one to be returned.
   int64_t prefetch = 2;
-  int64_t seed = 0;  // Of augmentation. The same on every rank: an example's augmentation then follows its index.
-  // How many examples of an epoch may fail. One that fails is left out of its batch, which is smaller by it; one more
-  // than this ends the epoch. 0: the first that fails does.
+  int64_t seed = 0;  // Of augmentation. If it is the same on every rank, augmentation depends only on the index.
+  // How many examples of an epoch may fail. A failed example is left out, so its batch is smaller. If more fail, the
+  // epoch ends with an error. 0: the first failure ends it.
   int64_t max_skipped = 0;
-  bool pin_memory = false;  // Batches in page-locked memory, from where copies to a GPU are asynchronous.
-  // Where batches are given. For a GPU they are made in page-locked memory and copied by Next() on a stream of the
-  // loader's, for which the stream that is current in Next() waits: neither the thread does, nor the copy for what is
-  // queued there already.
+  bool pin_memory = false;  // Batches are in page-locked memory, from which copies to a GPU are asynchronous.
+  // The device of the batches. For a GPU, batches are prepared in page-locked memory, and Next() copies them on a
+  // separate stream. The stream that is current in Next() waits for the copy. The calling thread does not wait, and the
+  // copy does not wait for work already queued on the current stream.
   c10::Device device = c10::kCPU;
 };
 
-// Goes through a dataset in a sampler's order, batch by batch:
+// Iterates over a dataset in a sampler's order, batch by batch:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto loader, Loader::Create(&dataset, &sampler, {.batch_size = 64, .num_workers = 8}));
 //   for (int64_t epoch = 0; epoch < 90; ++epoch) {
@@ -51,23 +51,22 @@ struct LoaderOptions {
 //     }
 //   }
 //
-// Batches, their order and each example's augmentation depend on the dataset, the sampler, `seed` and the epoch alone:
-// not on the number of threads nor on when they run. So to go on in mid-epoch restore the sampler's state and Start()
-// its epoch; what comes is what would have come.
+// Batches, their order and each example's augmentation depend only on the dataset, the sampler, `seed` and the epoch,
+// not on the number of threads or their timing. To resume in the middle of an epoch, restore the sampler's state and
+// call Start() with its epoch: the remaining batches are the same as without the interruption.
 //
-// Threads: Start(), Next() and the rest are for one thread at a time. The destructor waits for the examples that are
-// being made.
+// Thread safety: one thread at a time may call methods. The destructor waits for the examples in preparation.
 class Loader {
  public:
-  // An example that was left out.
+  // An example that was left out because it failed.
   struct Skipped {
     int64_t index = 0;
     absl::Status error;
   };
 
-  // `dataset` and `sampler` are borrowed: both outlive the loader, and only the loader calls sampler's reset() and
-  // next(). Starts the threads. InvalidArgument: an option is out of its range, or pin_memory or
-  // device without a GPU.
+  // `dataset` and `sampler` are borrowed and must outlive the loader. Only the loader may call the sampler's reset()
+  // and next(). Starts the threads. InvalidArgument: an option is out of range, or pin_memory or a GPU as `device`
+  // without a GPU.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset* dataset,
                                                         torch::data::samplers::Sampler<>* sampler,
                                                         const LoaderOptions& options);
@@ -76,23 +75,24 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Starts a pass: resets the sampler, and has the first batches made. `epoch` is that of augmentation; the sampler's
-  // own is set before. What another pass has left to give is dropped. What the sampler throws becomes a status.
+  // Starts a pass: resets the sampler and starts to prepare the first batches. `epoch` determines the augmentation. Set
+  // the sampler's epoch before. The rest of a previous pass is dropped. An exception of the sampler becomes a status.
   absl::Status Start(int64_t epoch);
 
-  // The next batch: its examples stacked, data [n, ...] and target [n, ...], n <= batch_size; nullopt at the end of the
-  // pass. The tensors are the caller's. Blocks until it is made.
+  // The next batch, with its examples stacked: data [n, ...] and target [n, ...], n <= batch_size. nullopt at the end
+  // of the pass. The caller owns the tensors. Blocks until the batch is ready.
   //
-  // FailedPrecondition: there was no Start(), or none after an error. InvalidArgument: an example's shape or dtype is
-  // not that of the others. Else what an example met; where max_skipped is spent the message says so. An error ends the
-  // pass.
+  // FailedPrecondition: Start() was not called, or not since the last error. InvalidArgument: the shape or dtype of an
+  // example differs from the others. Other errors are those of an example; if max_skipped is exhausted, the message
+  // says so. An error ends the pass.
   absl::StatusOr<std::optional<torch::data::Example<>>> Next();
 
-  // Indices of this pass that are in the batches given so far, with those skipped: what a sampler's State() takes.
+  // The number of indices of this pass in the batches returned so far, including skipped ones: the argument for a
+  // sampler's State().
   int64_t consumed() const;
-  // Of those, the ones that were skipped.
+  // The skipped examples among them.
   const std::vector<Skipped>& skipped() const;
-  // How long Next() has waited for batches in this pass: 0 where the threads keep ahead of training.
+  // The total time that Next() has waited for batches in this pass: 0 if the threads are faster than training.
   absl::Duration waited() const;
 
  private:

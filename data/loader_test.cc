@@ -285,16 +285,28 @@ TEST(Loader, NamesTheExampleOfAnotherShape) {
 TEST(Loader, SaysWhatTheSamplerAndTheDatasetThrow) {
   class Throws : public Numbers {
    public:
-    Throws() : Numbers(4) {}
+    explicit Throws(int64_t bad) : Numbers(4), bad_(bad) {}
     absl::StatusOr<Batch> Get(int64_t index, at::Generator& random) const override {
-      TORCH_CHECK_VALUE(index != 2, "no such number");
+      TORCH_CHECK_VALUE(index != bad_, "no such number");
       return Numbers::Get(index, random);
     }
-  } dataset;
+
+   private:
+    const int64_t bad_;
+  };
+  for (const int64_t bad : {2, 0}) {
+    const Throws dataset(bad);
+    DistributedSampler sampler = InOrder(4);
+    const auto loader = MakeLoader(dataset, sampler, BatchesOf(4));
+    ASSERT_EQ(loader->Start(0), absl::OkStatus());
+    EXPECT_EQ(loader->Next().status(), absl::InvalidArgumentError(absl::StrCat("example ", bad, ": no such number")));
+  }
+}
+
+TEST(Loader, TakesAPrefetchFarBeyondTheDataset) {
+  const Numbers numbers(4);
   DistributedSampler sampler = InOrder(4);
-  const auto loader = MakeLoader(dataset, sampler, BatchesOf(4));
-  ASSERT_EQ(loader->Start(0), absl::OkStatus());
-  EXPECT_EQ(loader->Next().status(), absl::InvalidArgumentError("example 2: no such number"));
+  EXPECT_EQ(Targets(Pass(*MakeLoader(numbers, sampler, BatchesOf(3, 1, INT64_MAX)))), "0 1 2 | 3");
 }
 
 class Slow : public Numbers {

@@ -1,4 +1,4 @@
-// A network of any kind that classifies images, behind one type.
+// One type for all networks that classify images.
 
 #ifndef LOCKSTEP_MODELS_IMAGE_CLASSIFIER_H_
 #define LOCKSTEP_MODELS_IMAGE_CLASSIFIER_H_
@@ -13,14 +13,14 @@
 
 namespace lockstep::models {
 
-// What programs that choose their network at run time hold; models::Make() (registry.h) makes one by name.
+// Holds a network that is chosen at run time. models::Make() (registry.h) creates one by name.
 //
 //   models::ImageClassifier net(torch::nn::AnyModule(models::ResNet50()));
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));
 //   const at::Tensor logits = ddp(images);
 //
-// The network's parameters, buffers and children are this module's too, under the same names, so the state dict is the
-// network's. train(), to(), clone() and zero_grad() reach it. Forward costs one virtual call more.
+// The network's parameters, buffers and children are also this module's, under the same names, so the state dict is the
+// network's. train(), to(), clone() and zero_grad() apply to the network. Forward costs one additional virtual call.
 class ImageClassifierImpl : public torch::nn::Module {
  public:
   // Requires: !network.is_empty(), and its forward takes and returns one tensor.
@@ -32,7 +32,7 @@ class ImageClassifierImpl : public torch::nn::Module {
   void train(bool on = true) override;
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
 
-  // What the constructor got; get<ResNet>() of it is the network by its type.
+  // The argument of the constructor. For a ResNet, get<ResNet>() returns the network with its type.
   const torch::nn::AnyModule& network() const { return network_; }
 
  private:

@@ -1,4 +1,4 @@
-// The networks by the names that torchvision gives them, for programs with an --arch.
+// Networks by torchvision's names, for programs with a flag --arch.
 
 #ifndef LOCKSTEP_MODELS_REGISTRY_H_
 #define LOCKSTEP_MODELS_REGISTRY_H_
@@ -14,15 +14,15 @@
 
 namespace lockstep::models {
 
-// resnet18, ...: all that Make() knows, in order of kind and size.
+// All names that Make() accepts (resnet18, ...), ordered by kind and size.
 std::vector<std::string> Names();
 
-// The network `arch` with weights as torchvision's after the same manual seed, as its own function makes it.
+// Creates the network `arch`. Its weights equal torchvision's after the same manual seed.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, models::Make(FLAGS_arch, dataset.classes().size()));
 //
-// InvalidArgument: there is no such name (the message lists those there are), or num_classes < 1. What LibTorch or
-// `norm` throw comes as TorchStatus() (base/torch_status.h) has it.
+// InvalidArgument: the name is unknown (the message lists the known names), or num_classes < 1. Exceptions of LibTorch
+// or `norm` are converted by TorchStatus() (base/torch_status.h).
 absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes = 1000, NormFactory norm = BatchNorm);
 
 }  // namespace lockstep::models

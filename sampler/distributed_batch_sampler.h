@@ -1,4 +1,4 @@
-// Each rank's share of a dataset as batches of indices.
+// Divides a dataset among ranks, as batches of indices.
 
 #ifndef LOCKSTEP_SAMPLER_DISTRIBUTED_BATCH_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_DISTRIBUTED_BATCH_SAMPLER_H_
@@ -19,12 +19,12 @@ namespace lockstep::sampler {
 
 struct DistributedBatchSamplerOptions {
   DistributedSamplerOptions sampler;
-  int64_t batch_size = 1;  // Indices a batch of one rank.
-  bool drop_last = false;  // Leave out each rank's last batch where it is short. (sampler.drop_last is another thing.)
+  int64_t batch_size = 1;  // Indices in one batch of one rank.
+  bool drop_last = false;  // Drops each rank's last batch if it is short. Differs from sampler.drop_last.
 };
 
-// What torch.utils.data.BatchSampler(DistributedSampler(...), batch_size, drop_last) gives in Python: every rank gets
-// equally many batches, of equal sizes.
+// Equals Python's torch.utils.data.BatchSampler(DistributedSampler(...), batch_size, drop_last): every rank gets the
+// same number of batches, of the same sizes.
 //
 //   DistributedBatchSamplerOptions options;
 //   options.sampler.num_replicas = 2;
@@ -34,38 +34,38 @@ struct DistributedBatchSamplerOptions {
 //   batches->set_epoch(epoch);
 //   for (const std::vector<size_t>& batch : *batches) Train(Load(batch));
 //
-// Copies and threads: as DistributedSampler.
+// Copies and thread safety are as for DistributedSampler.
 class DistributedBatchSampler {
  public:
   class Iterator;
 
-  // InvalidArgument where DistributedSampler::Create gives that, or batch_size is not positive.
+  // InvalidArgument: as DistributedSampler::Create, or batch_size is not positive.
   static absl::StatusOr<DistributedBatchSampler> Create(int64_t size, const DistributedBatchSamplerOptions& options);
 
-  // As DistributedSampler's.
+  // As DistributedSampler::set_epoch.
   void set_epoch(int64_t epoch) { sampler_.set_epoch(epoch); }
   int64_t epoch() const { return sampler_.epoch(); }
 
-  // This rank's batches per epoch.
+  // The number of batches of this rank in an epoch.
   int64_t num_batches() const { return BatchesOf(sampler_.num_samples()); }
-  // This rank's batches from the place that was restored to the end of its epoch; see
+  // The number of batches of this rank from the restored place to the end of its epoch. See
   // DistributedSampler::num_remaining().
   int64_t num_remaining() const { return BatchesOf(sampler_.num_remaining()); }
 
-  // The place after `batches` of this rank's batches, counted from where this pass over the epoch began. Throws
-  // c10::ValueError where batches is not between 0 and num_remaining().
+  // The place after `batches` batches of this rank, counted from the start of this pass over the epoch. Throws
+  // c10::ValueError if `batches` is not between 0 and num_remaining().
   SamplerState State(int64_t batches) const;
 
-  // Goes to `state`, which ranks of another number or with batches of another size may have left. Errors as
+  // Continues from `state`. It may come from another number of ranks or another batch size. Errors are those of
   // DistributedSampler::Restore.
   absl::Status Restore(const SamplerState& state) { return sampler_.Restore(state); }
 
-  // Starts epoch(), or goes on where Restore() said.
+  // Starts epoch(), or continues from the restored place.
   void reset() { sampler_.reset(); }
-  // The next batch of this rank, then nullopt until reset().
+  // The next batch of this rank, or nullopt at the end, until reset().
   std::optional<std::vector<size_t>> next();
 
-  // reset(), then batch by batch out of next().
+  // Calls reset() and then iterates over the batches of next().
   Iterator begin();
   Iterator end();
 
@@ -89,7 +89,7 @@ class DistributedBatchSampler::Iterator {
   using pointer = const std::vector<size_t>*;
   using reference = const std::vector<size_t>&;
 
-  Iterator() = default;  // The end.
+  Iterator() = default;  // the end
   explicit Iterator(DistributedBatchSampler* batches) : batches_(batches), batch_(batches->next()) {}
 
   const std::vector<size_t>& operator*() const { return *batch_; }

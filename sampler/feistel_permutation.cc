@@ -6,10 +6,11 @@
 namespace lockstep::sampler {
 namespace {
 
-// Rounds by what chi-square tests find, which is ever less for larger sizes. With 12 rounds the indices of two
-// neighbours are 3 standard deviations off at 12 indices and a million keys, and not to be told from chance at 16; with
-// 8 they are not at 100. Of few indices all orders are to be equally likely: at 8, the worst, 16 rounds are 28 standard
-// deviations off at a million keys, 24 are 2, and 48 would need 10^12 keys to be found out.
+// The numbers of rounds, from chi-square tests. Larger sizes need fewer. With 12 rounds, the indices of two neighbours
+// deviate by 3 standard deviations at 12 indices and a million keys, and are indistinguishable from chance at 16
+// indices (with 8 rounds, at 100). With few indices, all orders should be equally likely: at 8 indices, the worst case,
+// 16 rounds deviate by 28 standard deviations at a million keys, and 24 rounds by 2. To detect a deviation of 48 rounds
+// would need 10^12 keys.
 constexpr int kRounds = 12;
 constexpr int kRoundsOfFew = 48;
 constexpr uint64_t kFew = 256;

@@ -1,4 +1,4 @@
-// Iterates over what a torch::data sampler gives, one index at a time.
+// Iterates over the indices of a torch::data sampler, one at a time.
 
 #ifndef LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
 #define LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
@@ -13,7 +13,7 @@
 
 namespace lockstep::sampler {
 
-// An input iterator over the indices that `sampler`, which outlives it, gives from where it is.
+// An input iterator over the indices that `sampler` has not returned yet. `sampler` must outlive it.
 class IndexIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -22,7 +22,7 @@ class IndexIterator {
   using pointer = const int64_t*;
   using reference = int64_t;
 
-  IndexIterator() = default;  // The end.
+  IndexIterator() = default;  // the end
   explicit IndexIterator(torch::data::samplers::Sampler<>* sampler) : sampler_(sampler) { ++*this; }
 
   int64_t operator*() const { return index_; }

@@ -1,4 +1,4 @@
-// A dataset's indices at random, in exactly the order that Python PyTorch's RandomSampler gives them.
+// A dataset's indices in random order, in the exact order of Python PyTorch's RandomSampler.
 
 #ifndef LOCKSTEP_SAMPLER_RANDOM_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_RANDOM_SAMPLER_H_
@@ -17,59 +17,63 @@
 namespace lockstep::sampler {
 
 struct RandomSamplerOptions {
-  bool replacement = false;            // Draw each index anew; false: an index comes again once all others have come.
-  std::optional<int64_t> num_samples;  // Indices an epoch, also more than the size; by default the size.
-  // A CPU generator, which goes on from epoch to epoch and stays the caller's too. Undefined: a new one each epoch,
-  // seeded from LibTorch's default generator, so that torch::manual_seed decides.
+  bool replacement = false;  // True: an index may repeat. False: an index repeats only after all others have come.
+  std::optional<int64_t> num_samples;  // Indices in an epoch, which may exceed the size. Default: the size.
+  // A CPU generator. It continues from epoch to epoch, and the caller may use it too. Undefined: a new one each epoch,
+  // seeded from LibTorch's default generator, so that torch::manual_seed determines the order.
   at::Generator generator;
 };
 
-// A torch::data sampler for one process that gives, index by index, what torch.utils.data.RandomSampler of PyTorch 2.11
-// gives with the same generator, and leaves that in the same state.
+// A torch::data sampler for one process. With the same generator it returns the same indices as
+// torch.utils.data.RandomSampler of PyTorch 2.11, and leaves the generator in the same state.
 //
 //   torch::manual_seed(0);
 //   absl::StatusOr<RandomSampler> sampler = RandomSampler::Create(60000, {});
 //   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);
 //   for (auto& batch : *loader) Train(batch);
 //
-// Random numbers are drawn as next() reaches them, as Python's iterator does: the seed of an epoch without a generator
-// at its first index; then a permutation of the dataset, or with replacement 32 indices, at a time. It reaches the end
-// of the epoch only after the last index: there it draws the rest, which without replacement is one permutation more
-// even if nothing of it is used. An epoch that is left before draws no more.
+// Random numbers are drawn when next() needs them, as in Python's iterator. Without a generator, the seed of the epoch
+// is drawn at its first index. Then one permutation of the dataset is drawn at a time (with replacement, 32 indices at
+// a time). The remaining draws happen when next() reaches the end after the last index. Without replacement that is one
+// more permutation, even if none of it is used. An epoch that is abandoned earlier draws no more.
 //
-// Python's DataLoader draws one number itself when an epoch begins, before the sampler does. To follow it, do the same:
-// torch::empty({}, torch::kInt64).random_(generator), or random_() without a generator, ahead of loader->begin().
+// At the start of an epoch, Python's DataLoader draws one number before the sampler does. To match it, call
+// torch::empty({}, torch::kInt64).random_(generator), or random_() without a generator, before loader->begin().
 //
-// Holds 8 bytes an index of the dataset; with replacement, 32 indices.
+// Memory: 8 bytes for each index of the dataset; with replacement, 32 indices.
 //
-// Copies share the generator: copy a sampler, as a DataLoader does, between epochs. Nothing here may be called while
-// another thread uses the same copy; the generator has a lock of its own.
+// Copies share the generator: copy a sampler between epochs, as a DataLoader does. While a thread uses a copy, no other
+// thread may call its methods. The generator has its own lock.
 //
-// Inside LibTorch's interfaces there is no status to return, so the members that say so throw what LibTorch throws for
-// a bad value: c10::ValueError. Where memory runs out, next() and load() throw what LibTorch or the C++ library throws.
+// LibTorch's interfaces cannot return a status, so the members that say so throw c10::ValueError, as LibTorch does for
+// a bad value. If memory runs out, next() and load() throw the exception of LibTorch or the C++ library.
 class RandomSampler : public torch::data::samplers::Sampler<> {
  public:
-  // Draws nothing. InvalidArgument where size or num_samples is not in [1, 2^62], or the generator is not a CPU one.
+  // Draws nothing. InvalidArgument: size or num_samples is not in [1, 2^62], or the generator is not a CPU generator.
   static absl::StatusOr<RandomSampler> Create(int64_t size, RandomSamplerOptions options);
 
-  // The indices per epoch.
+  // The number of indices in an epoch.
   int64_t num_samples() const { return options_.num_samples.value_or(size_); }
 
-  // Starts an epoch, or after load() goes on there, once. `new_size` is for a dataset that has grown or shrunk; it also
-  // forgets the place that load() has read. Throws c10::ValueError where new_size is not in [1, 2^62].
+  // Starts an epoch. After load() it continues from the loaded place, once. If the dataset has grown or shrunk,
+  // `new_size` sets its size and discards the loaded place. Throws c10::ValueError if new_size is not in [1, 2^62].
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
-  // The next `batch_size` indices, fewer at the end of the epoch, then nullopt until reset(). Throws c10::ValueError
-  // where batch_size is 0.
+  // The next `batch_size` indices, fewer at the end of the epoch, then nullopt until reset(). Throws c10::ValueError if
+  // batch_size is 0.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  // Writes the generator's state when the epoch began and how many indices next() has given out. load() puts the
-  // generator, also the caller's, where it was after them, by drawing them again: the next reset() or next() goes on
-  // there, and with a generator given, the epochs to come are the same too. Without one they follow from LibTorch's
-  // default generator, which is not saved here. Load before a DataLoader takes its copy. If others drew from the
-  // generator in that epoch, load() cannot know. Throws c10::ValueError, and changes nothing, where size, num_samples
-  // or replacement are not this sampler's, or just one of the two was given a generator; c10::Error where the archive
-  // lacks a field or the state is no generator's.
+  // save() writes the generator's state at the start of the epoch and how many indices next() has returned. load()
+  // restores the generator (the caller's too, if one was given) to its state after these indices, by drawing them
+  // again. The next reset() or next() continues from there.
+  //
+  // With a given generator, later epochs are the same too. Without one they depend on LibTorch's default generator,
+  // which is not saved here. If other code drew from the generator during that epoch, load() cannot detect it. Call
+  // load() before a DataLoader copies the sampler.
+  //
+  // Throws c10::ValueError and changes nothing if size, num_samples or replacement differ from this sampler's, or if
+  // only one of the two samplers was given a generator. Throws c10::Error if the archive lacks a field or the state is
+  // not a generator's.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
@@ -77,21 +81,21 @@ class RandomSampler : public torch::data::samplers::Sampler<> {
   RandomSampler(int64_t size, const RandomSamplerOptions& options) : size_(size), options_(options) {}
 
   void StartEpoch();
-  // How many indices a draw gives; the epoch's last may give fewer.
+  // The number of indices of a draw. The last draw of an epoch may have fewer.
   int64_t DrawSize() const { return options_.replacement ? 32 : size_; }
   at::Tensor Draw();
-  // Draws until drawn_ holds the index at `position`; for num_samples(), to the end of the epoch.
+  // Draws until drawn_ holds the index at `position`. If `position` is num_samples(), draws to the end of the epoch.
   void DrawUpTo(int64_t position);
 
   int64_t size_;
   RandomSamplerOptions options_;
-  bool restored_ = false;  // The next reset() keeps the members below.
+  bool restored_ = false;  // the next reset() keeps the members below
 
-  at::Tensor start_state_;   // generator_'s when the epoch began; undefined before that.
-  at::Generator generator_;  // This epoch's.
-  int64_t position_ = 0;     // How many indices of the epoch next() has given out.
-  int64_t num_draws_ = 0;    // Of this epoch,
-  at::Tensor drawn_;         // and what the last one gave.
+  at::Tensor start_state_;   // state of generator_ at the start of the epoch; undefined before that
+  at::Generator generator_;  // this epoch's
+  int64_t position_ = 0;     // indices of the epoch that next() has returned
+  int64_t num_draws_ = 0;    // draws in this epoch
+  at::Tensor drawn_;         // result of the last draw
 };
 
 }  // namespace lockstep::sampler

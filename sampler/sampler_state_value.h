@@ -1,7 +1,7 @@
-// A sampler's state as a checkpoint's value: a dict of numbers, which Python's torch.load reads too.
+// A sampler's state as a checkpoint's value: a dict of plain values, which Python's torch.load can read too.
 //
-//   Value checkpoint = Value::Dict({{"model", StateDict(*net)}, {"sampler",
-//   sampler::ToValue(sampler.State(consumed))}});
+//   Value checkpoint = Value::Dict({{"model", StateDict(*net)},
+//                                   {"sampler", sampler::ToValue(sampler.State(consumed))}});
 
 #ifndef LOCKSTEP_SAMPLER_SAMPLER_STATE_VALUE_H_
 #define LOCKSTEP_SAMPLER_SAMPLER_STATE_VALUE_H_
@@ -12,11 +12,11 @@
 
 namespace lockstep::sampler {
 
-// A dict with the fields' names as keys; permutation is a string.
+// A dict with the field names as keys. `permutation` is a string.
 checkpoint::Value ToValue(const SamplerState& state);
 
-// What ToValue gave. NotFound where a key is missing, InvalidArgument where its value has another type or permutation
-// is none that is known.
+// The inverse of ToValue(). NotFound: a key is missing. InvalidArgument: a value has another type, or `permutation` is
+// unknown.
 absl::StatusOr<SamplerState> ToSamplerState(const checkpoint::Value& value);
 
 }  // namespace lockstep::sampler

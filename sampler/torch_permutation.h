@@ -1,4 +1,4 @@
-// PyTorch's shuffled order, computed as far as it is asked for.
+// PyTorch's shuffled order, computed lazily.
 
 #ifndef LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
 #define LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
@@ -10,36 +10,38 @@
 
 namespace lockstep::sampler {
 
-// torch.randperm(size, generator=torch.Generator().manual_seed(seed)) of PyTorch 2.11 on the CPU, index by index.
+// Equals torch.randperm(size, generator=torch.Generator().manual_seed(seed)) of PyTorch 2.11 on the CPU, index by
+// index.
 //
 //   TorchPermutation permutation(1281167, seed + epoch);
 //   permutation.Fill(rank, world_size, indices.size(), indices.data());
 //
 // Below 214,748,364 indices PyTorch swaps each element in turn with a later one, so an index costs the steps up to its
-// position. From that size on it swaps with an earlier one, so the first index asked for costs all steps. Memory is 4
-// bytes an index, 8 above 2^32 of them, and is taken where steps touch it, which soon is everywhere.
+// position. From that size on it swaps with an earlier one, so the first index costs all steps. Memory is 4 bytes for
+// each index of the dataset, 8 above 2^32 indices. It is reserved at once but used only as steps touch it, which soon
+// is everywhere.
 //
-// Copies go on apart. Any position may be asked for at any time. For one thread at a time.
+// Copies are independent. Positions may be requested in any order. Not thread-safe.
 class TorchPermutation {
  public:
-  // size is in [1, 2^62]. Of the seed the low 32 bits count, as in PyTorch. Throws std::bad_alloc where memory does not
-  // suffice.
+  // Requires: size is in [1, 2^62]. Only the low 32 bits of `seed` count, as in PyTorch. Throws std::bad_alloc if
+  // memory runs out.
   TorchPermutation(int64_t size, uint64_t seed);
 
   int64_t size() const { return size_; }
 
-  // What is at `position`, which is in [0, size).
+  // The index at `position`, which must be in [0, size).
   int64_t operator()(int64_t position) {
     int64_t index;
     Fill(position, 1, 1, &index);
     return index;
   }
 
-  // out[i] = (*this)(first + i * stride) for i in [0, count); stride is positive, and so much faster.
+  // Sets out[i] = (*this)(first + i * stride) for i in [0, count). Requires stride > 0. Much faster than single calls.
   void Fill(int64_t first, int64_t stride, int64_t count, int64_t* out);
 
  private:
-  // The Mersenne twister mt19937 (Matsumoto and Nishimura, 1998). A word takes 2 ns; with libstdc++'s 8 ns the whole
+  // The Mersenne Twister mt19937 (Matsumoto and Nishimura, 1998). A word takes 2 ns. With libstdc++'s 8 ns the whole
   // permutation took twice as long.
   class Generator {
    public:
@@ -49,11 +51,11 @@ class TorchPermutation {
    private:
     void Refill();
 
-    std::vector<uint32_t> state_;  // No array, so that what holds this or another permutation is small.
+    std::vector<uint32_t> state_;  // not std::array, to keep this class small
     int used_ = 624;
   };
 
-  // Zeros, in memory that the system hands out where it is touched.
+  // Zeros, in memory that the system allocates as it is touched.
   class Zeros {
    public:
     explicit Zeros(size_t bytes);
@@ -83,9 +85,9 @@ class TorchPermutation {
   void FillAs(int64_t first, int64_t stride, int64_t count, int64_t* out);
 
   int64_t size_;
-  int64_t done_ = 0;  // Steps.
+  int64_t done_ = 0;  // steps
   Generator generator_;
-  Zeros table_;  // Of each position the index there XOR the position.
+  Zeros table_;  // for each position: its index XOR the position
 };
 
 }  // namespace lockstep::sampler

@@ -24,7 +24,7 @@ class BatchInProgress {
   size_t size() const { return indices_.size(); }
   int64_t index(size_t place) const { return static_cast<int64_t>(indices_[place]); }
 
-  // Before anything is filled: gets memory for examples like `example`. Throws where there is none.
+  // Allocates memory for examples like `example`. Call it before anything is filled. Throws if memory runs out.
   void Allocate(const torch::data::Example<>& example, BatchMemory& memory);
 
   // Has `dataset` make the example of a place. Throws nothing.
@@ -33,8 +33,8 @@ class BatchInProgress {
   void Fail(size_t place, absl::Status error) { errors_[place] = std::move(error); }
   const absl::Status& error(size_t place) const { return errors_[place]; }
 
-  // Once every place is filled or left out: those that are filled, in order; a batch of none has undefined tensors.
-  // Throws where there is no memory for it.
+  // Returns the filled examples in order. Call it once every place is filled or left out. Without any example the batch
+  // has undefined tensors. Throws if memory runs out.
   torch::data::Example<> Take();
 
  private:

@@ -22,7 +22,7 @@ at::Tensor BatchMemory::Stack(const at::Tensor& example, int64_t count) {
   return pin_memory_ ? at::empty(sizes, options, FormatOfBatch(example)) : Kept(sizes, options, FormatOfBatch(example));
 }
 
-// Allocates nothing for `fresh` but where it is what is given: memory is not touched before a batch is written.
+// Allocates memory for `fresh` only if it is returned. No memory is touched before a batch is written.
 at::Tensor BatchMemory::Kept(at::IntArrayRef sizes, const at::TensorOptions& options, at::MemoryFormat format) {
   at::Tensor fresh = at::empty(sizes, options, format);
   for (c10::Storage& storage : kept_) {

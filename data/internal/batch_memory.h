@@ -10,15 +10,16 @@
 
 namespace lockstep::data::internal {
 
-// Makes tensors for batches in the memory of those that their users have dropped: the system clears the pages of new
-// memory one by one, which takes as long as a third of decoding the images that are to fill them.
+// Allocates tensors for batches, and reuses the memory of dropped ones. New memory is slow: the system clears its pages
+// one by one, which takes a third of the time for decoding the images in them.
 class BatchMemory {
  public:
-  // `most`: of as many tensors at once memory is kept. `pin_memory`: page-locked, of which LibTorch keeps some.
+  // `most`: the number of tensors whose memory is kept. `pin_memory`: memory is page-locked; LibTorch caches some of
+  // it.
   BatchMemory(size_t most, bool pin_memory) : most_(most), pin_memory_(pin_memory) {}
 
-  // [count, ...] of examples like `example`, not initialised. Images whose channels are innermost stay that in it.
-  // Throws where there is no memory.
+  // An uninitialised tensor [count, ...] for examples like `example`. If an image's channels are innermost, so are the
+  // batch's. Throws if memory runs out.
   at::Tensor Stack(const at::Tensor& example, int64_t count);
 
  private:

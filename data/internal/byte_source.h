@@ -16,19 +16,19 @@
 
 namespace lockstep::data {
 
-// The bytes of a file from its start to its end, inflated where the file starts as gzip does. Holds 64 KiB of the file
-// at a time. Errors do not name the file: the caller does. For one thread.
+// The bytes of a file from start to end, inflated if the file starts as gzip. Holds 64 KiB of the file at a time.
+// Errors do not name the file; the caller should. Not thread-safe.
 class ByteSource {
  public:
-  // An error where the file cannot be opened, is not a regular one, or its first bytes cannot be read.
+  // Returns an error if the file cannot be opened, is not a regular file, or its first bytes cannot be read.
   static absl::StatusOr<std::unique_ptr<ByteSource>> Open(absl::string_view path);
   ~ByteSource();
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
 
-  // Puts up to `size` bytes at `out` and returns how many: fewer only at the end, 0 from then on. The end is only ever
-  // reported after gzip's checksum held and nothing followed it in the file (several gzip members in a row are one
-  // stream, as for gunzip). DataLoss where the gzip data is truncated, damaged or followed by something else.
+  // Writes up to `size` bytes to `out` and returns how many: fewer only at the end, and 0 afterwards. The end is
+  // reported only after gzip's checksum matched and nothing follows it in the file (several gzip members in sequence
+  // are one stream, as for gunzip). DataLoss: the gzip data is truncated, damaged or followed by other data.
   absl::StatusOr<size_t> Read(uint8_t* out, size_t size);
 
  private:
@@ -44,7 +44,7 @@ class ByteSource {
   std::vector<uint8_t> buffer_;
   bool gzip_ = false;
   bool ended_ = false;    // The last gzip member has ended.
-  z_stream stream_ = {};  // next_in and avail_in are what is left of buffer_, for plain files too.
+  z_stream stream_ = {};  // next_in and avail_in are the unread part of buffer_, for plain files too
 };
 
 }  // namespace lockstep::data

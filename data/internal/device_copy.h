@@ -7,7 +7,7 @@
 
 namespace lockstep::data::internal {
 
-// Copies batches to an accelerator on a stream of its own, so that they do not wait for what is queued there.
+// Copies batches to an accelerator on a separate stream, so that they do not wait for work already queued there.
 class DeviceCopy {
  public:
   // `device`: with or without an index; without, the current one. Throws c10::Error where LibTorch has none of the

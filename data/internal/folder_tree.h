@@ -1,4 +1,4 @@
-// What lies in folders, in the order that Python's os.walk() and sorted() give.
+// Lists folders in the order of Python's os.walk() and sorted().
 
 #ifndef LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_
 #define LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_

@@ -11,9 +11,8 @@
 namespace lockstep::data {
 namespace {
 
-// Upsampling of colour looks at a pixel's neighbours, at any scale, and has another rule for images of less than 5
-// columns. With so many more columns decoded on each side, it makes of the wanted ones what it makes of them in the
-// whole image.
+// Colour upsampling reads a pixel's neighbours at any scale, and uses another rule for images of less than 5 columns.
+// With this many more columns decoded on each side, the wanted pixels equal those of the whole image.
 constexpr int64_t kMargin = 8;
 
 // A scan takes few bytes of a file and time for the whole image. Encoders write about ten.
@@ -37,7 +36,7 @@ JpegErrors& ErrorsOf(j_common_ptr jpeg) { return *static_cast<JpegErrors*>(jpeg-
   Land(static_cast<j_common_ptr>(jpeg));
 }
 
-// As in Pillow, a warning is no error: damaged data that can be passed over is.
+// As in Pillow, a warning is not an error: it means damaged data that libjpeg can skip.
 void IgnoreWarning(j_common_ptr, int) {}
 
 boolean EndOfBytes(j_decompress_ptr jpeg) { Land(jpeg, JpegErrors::kTruncated); }

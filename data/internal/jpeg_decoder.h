@@ -34,8 +34,8 @@ class JpegDecoder {
   // Whether `bytes` begin as JPEG files do.
   static bool Recognises(absl::string_view bytes);
 
-  // As ImageDecoder's, but for the checks of the size and of `wanted`. Memory in proportion to the size is taken by
-  // Decode() only.
+  // Like ImageDecoder's functions, without checks of the size and of `wanted`. Only Decode() allocates memory in
+  // proportion to the size.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
@@ -43,8 +43,8 @@ class JpegDecoder {
   absl::StatusOr<ImageSize> Shrink(int64_t denominator);
 
  private:
-  // Runs `step`. An error inside libjpeg abandons it by longjmp, so its frame and what it calls hold no objects that
-  // have destructors; the memory is libjpeg's, freed by Close().
+  // Runs `step`. An error inside libjpeg leaves it by longjmp, so its frame and its callees must not have objects with
+  // destructors. The memory is libjpeg's, and Close() frees it.
   absl::Status Guarded(void (JpegDecoder::*step)());
   absl::Status Failure();
 

@@ -22,7 +22,8 @@ absl::Status Damaged(uint8_t marker, size_t at) {
 // Stuffing, filling and what restarts decoding do not end a scan's data.
 bool IsData(uint8_t second) { return second == 0 || second == 1 || second == 0xff || (second & 0xf8) == 0xd0; }
 
-// What may stand between scans or after them, with its length: tables, a scan's header, the number of lines, comments.
+// Segments with a length that may occur between scans or after them: tables, a scan's header, the number of lines,
+// comments.
 bool HasSegment(uint8_t marker) {
   constexpr absl::string_view kSegments = "\xc4\xcc\xda\xdb\xdc\xdd\xfe";
   return kSegments.find(static_cast<char>(marker)) != kSegments.npos || (marker & 0xf0) == 0xe0;

@@ -12,7 +12,7 @@
 namespace lockstep::data {
 namespace {
 
-// findFileFormatBuffer() is not told where the bytes end.
+// findFileFormatBuffer() does not take the number of bytes.
 constexpr size_t kLongestMagic = 12;
 
 const uint8_t* Data(absl::string_view bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
@@ -42,8 +42,8 @@ int FormatOf(absl::string_view bytes) {
 // Of a whole pixel of a BMP file: for Leptonica's header 32 and 24 are the same.
 int BitsOfBmp(absl::string_view bytes) { return bytes.size() < 30 ? 0 : Data(bytes)[28] | Data(bytes)[29] << 8; }
 
-// What comparison with Pillow showed to be equal. Of TIFF Leptonica blends alpha and accepts palettes cut short; of BMP
-// it takes alpha for a colour.
+// The kinds whose pixels were equal in a comparison with Pillow. In TIFF, Leptonica blends alpha and accepts truncated
+// palettes. In BMP, it treats alpha as a colour.
 bool IsAsPillows(const Header& header) {
   switch (header.format) {
     case IFF_WEBP:

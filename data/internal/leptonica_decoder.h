@@ -1,4 +1,4 @@
-// BMP, PNM, TIFF and WebP, as far as Leptonica's pixels are those that Pillow converts to RGB.
+// Decodes BMP, PNM, TIFF and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
 #define LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
@@ -19,8 +19,8 @@ class LeptonicaDecoder {
   // Whether `bytes` begin as files of one of the formats do.
   static bool Recognises(absl::string_view bytes);
 
-  // As ImageDecoder's, but for the check of the size. The whole image is decoded. InvalidArgument: of a kind (say CMYK
-  // in TIFF) that Leptonica reads otherwise than Pillow.
+  // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: Leptonica
+  // reads this kind (such as CMYK in TIFF) differently from Pillow.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode();
 

@@ -7,10 +7,10 @@
 
 namespace lockstep::data {
 
-// Memory that is kept from image to image, and never cleared: a std::vector would fill with zeros what is written next.
+// Memory that is reused from image to image and never cleared. A std::vector would first fill it with zeros.
 class PixelBuffer {
  public:
-  // At least `size` bytes of any value. What earlier calls returned is no longer valid.
+  // Returns at least `size` bytes with undefined contents. Pointers from earlier calls become invalid.
   uint8_t* Reserve(size_t size) {
     if (size > size_) {
       bytes_.reset(new uint8_t[size]);

@@ -28,13 +28,13 @@ class PngDecoder {
   // Whether `bytes` begin as PNG files do.
   static bool Recognises(absl::string_view bytes);
 
-  // As ImageDecoder's, but for the check of the size. The whole image is decoded.
+  // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode();
 
  private:
-  // Runs `step`. An error inside libpng abandons it by longjmp, so its frame and what it calls hold no objects that
-  // have destructors; the memory is libpng's, freed by Close().
+  // Runs `step`. An error inside libpng leaves it by longjmp, so its frame and its callees must not have objects with
+  // destructors. The memory is libpng's, and Close() frees it.
   absl::Status Guarded(void (PngDecoder::*step)());
   [[noreturn]] static void Land(png_structp png, png_const_charp message);
   static void ReadBytes(png_structp png, png_bytep to, size_t count);

@@ -20,7 +20,7 @@ bool ColumnsFirst(const Geometry& geometry) {
   return rows_less > std::max<int64_t>(2 * columns_less, 0);
 }
 
-// The rows of `needed`, a part of what a view covers, `bytes_read` of which the kernels may read.
+// The rows of `needed`, a part of the view. Kernels may read `bytes_read` bytes of each row.
 class SourceRows {
  public:
   SourceRows(const ImageView& view, const Rectangle& needed, int64_t bytes_read);

@@ -10,8 +10,8 @@
 
 namespace lockstep::data {
 
-// Where a result goes: channel c of pixel (y, x) to element y * row_stride + c * plane_stride + x where it is planar,
-// to y * row_stride + x * 3 + c where it is not.
+// The destination of a result. Channel c of pixel (y, x) is element y * row_stride + c * plane_stride + x if it is
+// planar, and otherwise element y * row_stride + x * 3 + c.
 struct ResampleOutput {
   void* data = nullptr;
   bool floats = false;  // (value / 255 - mean) / std, in float; else the byte itself

@@ -7,17 +7,17 @@
 
 namespace lockstep::data {
 
-// Where Resample() spends its time, for one kind of processor; the results are the same to the bit for every kind.
+// The inner loops of Resample() for one kind of processor. The results have the same bits on every kind.
 //
-// Kernels may read and write up to kSlack bytes beyond the end of what they are given.
+// Kernels may read and write up to kSlack bytes past the end of their arguments.
 struct ResampleKernels {
   static constexpr int64_t kSlack = 16;
   // A period of mean and std: of eight floats at once and of three channels.
   static constexpr int64_t kPeriod = 24;
 
-  // Makes taps.spans.size() pixels of three bytes from those of `row`. Reads all `groups` of each: so beyond spans, and
-  // kSlack. A channel's bytes come plane_stride after those of the one before, which is a multiple of 16; where that is
-  // 0 pixels stay whole.
+  // Computes taps.spans.size() pixels of three bytes from those of `row`. Reads all `groups` of each pixel, so it reads
+  // beyond spans, and kSlack. The bytes of each channel follow those of the previous one at a distance of plane_stride,
+  // a multiple of 16. If plane_stride is 0, the channels of a pixel are adjacent.
   void (*horizontal)(const uint8_t* row, const ResampleTaps& taps, int64_t plane_stride, uint8_t* out);
 
   // Makes `size` bytes, each of the ones at its place in `rows`, a pointer for every weight of the groups of `weights`

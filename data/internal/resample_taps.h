@@ -11,8 +11,8 @@ struct TapSpan {
   int64_t first = 0, count = 0;
 };
 
-// Those of pixel `index` where a line of `source` pixels is resized to `resized`, as Pillow's antialiased bilinear
-// filter chooses them: the filter, a triangle, is as wide as two pixels of whichever line is coarser.
+// The taps of pixel `index` when a line of `source` pixels is resized to `resized`, as in Pillow's antialiased bilinear
+// filter: the filter, a triangle, is as wide as two pixels of the coarser line.
 TapSpan BilinearSpan(int64_t source, int64_t resized, int64_t index);
 
 // How to make some consecutive pixels of a resized line, with Pillow's weights to the bit: computed in double,
@@ -29,7 +29,7 @@ struct ResampleTaps {
   const int16_t* weights_of(int64_t pixel) const { return weights.data() + pixel * groups * 2 * kGroup; }
 
   std::vector<TapSpan> spans;    // of each pixel
-  int64_t groups = 0;            // a pixel has; what is beyond its span weighs 0
+  int64_t groups = 0;            // of each pixel; weights beyond its span are 0
   std::vector<int16_t> weights;  // [pixels, groups, {upper, lower}, kGroup]
 };
 

@@ -15,11 +15,10 @@ std::string Idx(const std::vector<uint32_t>& sizes, const std::vector<uint8_t>& 
 // `bytes` in gzip.
 std::string Gzip(const std::string& bytes);
 
-// Writes `bytes` to the file `name` (with any folders in it) in a folder of the running test's own and returns the
-// path.
+// Writes `bytes` to the file `name` (which may include folders) in the running test's folder, and returns its path.
 std::string WriteFile(const std::string& name, const std::string& bytes);
 
-// The folder that WriteFile() writes to, one for each test.
+// The folder of WriteFile(), a different one for each test.
 std::string TestFolder();
 
 }  // namespace lockstep::data::testing

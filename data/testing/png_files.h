@@ -12,14 +12,14 @@ namespace lockstep::data::testing {
 
 struct PngOptions {
   ImageSize size;
-  int bits = 8;    // a sample
+  int bits = 8;    // for each sample
   int colors = 2;  // PNG's colour type: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGB and alpha
   bool interlaced = false;
-  std::string palette = "";  // three bytes a colour
+  std::string palette = "";  // three bytes for each colour
 };
 
-// The contents of a PNG file. `rows` is what stands in it before compression: a filter's number and the samples for
-// each row, if interlaced for each row of each pass.
+// The contents of a PNG file. `rows` is the data before compression: for each row (if interlaced, for each row of each
+// pass) the number of the filter and the samples.
 std::string Png(const PngOptions& options, const std::string& rows);
 
 }  // namespace lockstep::data::testing

@@ -53,7 +53,7 @@ void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size) {
 
 namespace {
 
-// None where there is no such field.
+// None if the field does not exist.
 c10::IValue Read(torch::serialize::InputArchive& archive, const std::string& key) {
   c10::IValue value;
   archive.try_read(key, value);

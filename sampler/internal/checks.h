@@ -1,4 +1,4 @@
-// What samplers check, and how they say what is wrong. `name` is the sampler and the thing: "RandomSampler: size".
+// Checks of samplers' arguments. `name` is the sampler and the argument: "RandomSampler: size".
 
 #ifndef LOCKSTEP_SAMPLER_INTERNAL_CHECKS_H_
 #define LOCKSTEP_SAMPLER_INTERNAL_CHECKS_H_
@@ -28,12 +28,12 @@ absl::Status CheckSame(absl::string_view name, absl::string_view expected, absl:
 absl::Status CheckNumReplicas(absl::string_view sampler, int64_t num_replicas);
 absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t rank);
 
-// These throw c10::ValueError: where the status is an error, the size is not in [1, kMaxSize], batch_size is 0.
+// Throw c10::ValueError if the status is an error, the size is not in [1, kMaxSize], or batch_size is 0.
 void ThrowValueErrorUnlessOk(const absl::Status& status);
 int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
 
-// These throw c10::Error where the archive has no such field or it is of another type.
+// Throw c10::Error if the archive does not have the field, or it has another type.
 int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key);
 bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key);
 

@@ -1,4 +1,4 @@
-// The order of one epoch, whatever it comes from.
+// The order of one epoch, from any source.
 
 #ifndef LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
 #define LOCKSTEP_SAMPLER_INTERNAL_ORDER_H_
@@ -13,14 +13,15 @@
 
 namespace lockstep::sampler::internal {
 
-// The indices [0, size), at places [0, size). Made at once; what a permutation costs falls due as its places are asked.
+// The indices [0, size), at places [0, size). Construction is immediate; a permutation is computed when its places are
+// requested.
 class Order {
  public:
   static Order Sequential(int64_t size) { return Order(size, Ascending{}); }
   static Order Shuffled(int64_t size, Permutation permutation, int64_t seed, int64_t epoch);
 
-  // The indices at places first, first + stride, ..., count of them, where a place of size or beyond is that place
-  // modulo size. The first count - 1 such places lie below 2^63.
+  // Writes the indices at `count` places first, first + stride, ... A place of at least `size` is taken modulo size.
+  // Requires: the first count - 1 places are below 2^63.
   void Fill(uint64_t first, int64_t stride, int64_t count, int64_t* indices);
 
  private:

@@ -1,4 +1,4 @@
-// What tests of samplers share.
+// Helpers for tests of samplers.
 
 #ifndef LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_
 #define LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_
@@ -20,7 +20,7 @@
 
 namespace lockstep::sampler {
 
-// What next() gives up to the end of the epoch.
+// All indices of next() up to the end of the epoch.
 inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, size_t batch_size = 3) {
   std::vector<int64_t> indices;
   while (std::optional<std::vector<size_t>> batch = sampler.next(batch_size)) {
@@ -35,7 +35,7 @@ inline std::vector<int64_t> First(torch::data::samplers::Sampler<>& sampler, siz
   return {batch.begin(), batch.end()};
 }
 
-// FNV-1a over whole indices in place of bytes, as hash_of() in the scripts that write golden files.
+// FNV-1a over whole indices instead of bytes, as hash_of() in the scripts that write golden files.
 inline uint64_t HashOf(const std::vector<int64_t>& indices) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const int64_t index : indices) hash = (hash ^ index) * 0x100000001b3;
@@ -48,7 +48,7 @@ inline std::vector<int64_t> UpTo(int64_t size) {
   return values;
 }
 
-// `to` reads what `from` writes.
+// Saves `from` and loads it into `to`.
 inline void Transfer(const torch::data::samplers::Sampler<>& from, torch::data::samplers::Sampler<>& to) {
   torch::serialize::OutputArchive out;
   from.save(out);
