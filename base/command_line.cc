@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -28,12 +29,13 @@ std::string FileName(absl::string_view path) {
   return std::string(slash == path.npos ? path : path.substr(slash + 1));
 }
 
-// Where buffers are flushed at the end of the process, nobody looks whether they were. `program` lives on.
-void CheckStandardOutput(int code, void* program) {
+// The C library flushes standard output at exit and ignores errors. `argument` is the program's name, and is deleted.
+void CheckStandardOutput(int code, void* argument) {
+  const std::unique_ptr<std::string> program(static_cast<std::string*>(argument));
   std::cout.flush();
   std::fflush(stdout);
   if (std::cout && std::ferror(stdout) == 0) return;
-  std::cerr << *static_cast<std::string*>(program) << ": standard output could not be written" << std::endl;
+  std::cerr << *program << ": standard output could not be written" << std::endl;
   _exit(code == 0 ? 1 : code);
 }
 

@@ -1,4 +1,4 @@
-// What a process that has run out of file descriptors is told.
+// Errors for a process that has run out of file descriptors.
 
 #ifndef LOCKSTEP_BASE_DESCRIPTORS_H_
 #define LOCKSTEP_BASE_DESCRIPTORS_H_
@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// Whether `error`, an errno, says that this process (EMFILE) or the system (ENFILE) has no descriptor left.
+// Whether `error`, an errno, means that this process (EMFILE) or the system (ENFILE) has no free descriptor.
 bool IsOutOfDescriptors(int error);
 
-// The status of a system call that was to open a descriptor and failed with `error`, an errno. Without descriptors it
-// is ResourceExhausted and names the limit:
+// The status of a system call that failed to open a descriptor with `error`, an errno. If no descriptor is free, it is
+// ResourceExhausted and names the limit:
 //
 //   "accepting connection 3 of 7: Too many open files (the soft limit of open files is 64 (RLIMIT_NOFILE); raise it
 //   with ulimit -n)"
@@ -21,8 +21,8 @@ bool IsOutOfDescriptors(int error);
 absl::Status DescriptorError(absl::string_view doing, int error,
                              absl::StatusCode otherwise = absl::StatusCode::kUnavailable);
 
-// ResourceExhausted, as above, unless this process can open `count` more descriptors. For use before code that hangs,
-// or ends the process, when it gets none. Opens them and closes them again.
+// ResourceExhausted, as above, if this process cannot open `count` more descriptors. Use it before code that hangs or
+// ends the process without them. Opens them and closes them again.
 absl::Status CheckFreeDescriptors(int count);
 
 }  // namespace lockstep

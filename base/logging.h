@@ -1,7 +1,7 @@
 // glog's LOG, CHECK and VLOG in a file that also includes LibTorch.
 //
-// c10 and glog both define these macros. This header takes c10's first, drops the ones that clash and then takes
-// glog's, whatever the order of the other includes. Nothing else in Lockstep includes glog.
+// c10 and glog both define these macros. This header includes c10's first, undefines the ones that clash, and then
+// includes glog's, so other includes may come in any order. No other file in Lockstep includes glog.
 
 #ifndef LOCKSTEP_BASE_LOGGING_H_
 #define LOCKSTEP_BASE_LOGGING_H_

@@ -1,4 +1,4 @@
-// Finds the name that a misspelled one was meant to be, for messages such as "did you mean --epochs?".
+// Finds the name that a misspelled one may mean, for messages such as "did you mean --epochs?".
 
 #ifndef LOCKSTEP_BASE_NEAREST_NAME_H_
 #define LOCKSTEP_BASE_NEAREST_NAME_H_
@@ -11,10 +11,11 @@
 
 namespace lockstep {
 
-// Returns the candidate that is closest to `name`, or nothing if none is close. Close is, in this order,
-//   - at most a third of the letters inserted, deleted, replaced or swapped with their neighbour ("epcohs", "epochs"),
-//   - one of the two contained in the other, from three letters on ("backend", "dist_backend").
-// Of several that are equally close the first one is returned.
+// Returns the candidate closest to `name`, or nullopt if none is close. The first of several equally close candidates
+// is returned. Close means, in this order:
+// - at most a third of the letters are inserted, deleted, replaced or swapped with their neighbour ("epcohs",
+//   "epochs");
+// - one contains the other, which has at least three letters ("backend", "dist_backend").
 std::optional<std::string> NearestName(absl::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

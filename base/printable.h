@@ -1,4 +1,4 @@
-// Text from elsewhere (file names, flags, what ranks report), made safe to print.
+// Makes text from outside (file names, flags, reports of ranks) safe to print.
 
 #ifndef LOCKSTEP_BASE_PRINTABLE_H_
 #define LOCKSTEP_BASE_PRINTABLE_H_
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// `text` with control characters and bytes that are not UTF-8 as escapes: "\n", "\x1b". Everything else, accents and
-// backslashes too, stays as it is. So no name can move a terminal's cursor or begin a line.
+// `text` with control characters and bytes that are not UTF-8 as escapes: "\n", "\x1b". Everything else does not
+// change, including accents and backslashes. So no name can move a terminal's cursor or start a new line.
 std::string Printable(absl::string_view text);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Opens files whose names come from outside without waiting for what is not a file.
+// Opens files with names from outside, without blocking on FIFOs and devices.
 
 #ifndef LOCKSTEP_BASE_REGULAR_FILE_H_
 #define LOCKSTEP_BASE_REGULAR_FILE_H_
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// Opens the file at `path`, links followed, for reading; the caller owns the descriptor, which is closed on exec. Never
-// blocks on a FIFO. Errors do not name the path: the caller does. InvalidArgument for what is not a regular file:
-// "expected a regular file, found a FIFO". Else what the system says: "cannot be opened: Permission denied".
+// Opens the file at `path` for reading. Links are followed. The caller owns the descriptor, which is closed on exec.
+// Never blocks on a FIFO. Errors do not name the path; the caller should. InvalidArgument: it is not a regular file:
+// "expected a regular file, found a FIFO". Other errors are the system's: "cannot be opened: Permission denied".
 absl::StatusOr<int> OpenRegularFile(const std::string& path);
 
 }  // namespace lockstep

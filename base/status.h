@@ -1,4 +1,4 @@
-// Macros and helpers for code that passes absl::Status along.
+// Macros and functions for code that propagates absl::Status.
 //
 //   absl::StatusOr<int> Twice(absl::string_view path) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const int value, ReadNumber(path));
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// `status` with "`context`: " before its message; an OK status unchanged.
+// Returns `status` with "`context`: " before its message. An OK status does not change.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 }  // namespace lockstep

@@ -1,16 +1,16 @@
-// Finds and replaces the tensors inside a value of nearly any type, as a module's arguments and results are.
+// Finds and replaces the tensors inside a value of almost any type, such as a module's arguments and results.
 //
 //   auto on_gpu = MapTensors(batch, [](const at::Tensor& t) { return t.to("cuda:0"); });   // a copy of `batch`
 //   ForEachTensor(output, [](const at::Tensor& t) { ... });
 //
-// Looked into, to any depth: at::Tensor, c10::IValue, std::optional, std::vector, std::array, std::pair, std::tuple,
-// std::map and std::unordered_map (their values, in the order of their keys). A type of one's own is looked into if its
-// namespace has
+// These are searched, to any depth: at::Tensor, c10::IValue, std::optional, std::vector, std::array, std::pair,
+// std::tuple, std::map and std::unordered_map (their values, in the order of their keys). To make your own type
+// searchable, define this function in its namespace:
 //
 //   template <typename F>
 //   Output MapTensors(const Output& output, F&& f) { return {f(output.logits), f(output.loss)}; }
 //
-// Of all other types kMayHoldTensors is false: their values are left alone.
+// For all other types kMayHoldTensors is false, and their values do not change.
 
 #ifndef LOCKSTEP_BASE_TENSORS_H_
 #define LOCKSTEP_BASE_TENSORS_H_
@@ -36,7 +36,7 @@ using TensorFunction = std::function<at::Tensor(const at::Tensor&)>;
 
 namespace internal_tensors {
 
-// How to look into a T; found by specialisation.
+// Specialised for each type that may contain tensors.
 template <typename T, typename = void>
 struct Tensors {
   static constexpr bool kMayHold = false;
@@ -130,7 +130,7 @@ template <typename... T>
 struct Tensors<std::tuple<T...>> {
   static constexpr bool kMayHold = (internal_tensors::kMayHold<T> || ...);
   static std::tuple<T...> Map(const std::tuple<T...>& value, const TensorFunction& f) {
-    // Braces: from left to right.
+    // Braces evaluate from left to right.
     return std::apply([&](const auto&... element) { return std::tuple<T...>{internal_tensors::Map(element, f)...}; },
                       value);
   }
@@ -146,7 +146,7 @@ struct Tensors<std::map<K, V>> {
   }
 };
 
-// By key, so that maps with the same keys are gone through alike, however they were filled.
+// In the order of the keys, so that maps with the same keys are visited in the same order, however they were filled.
 template <typename K, typename V>
 struct Tensors<std::unordered_map<K, V>> {
   static constexpr bool kMayHold = internal_tensors::kMayHold<V>;
@@ -160,7 +160,7 @@ struct Tensors<std::unordered_map<K, V>> {
   }
 };
 
-// A type whose namespace has a MapTensors().
+// A type whose namespace has a function MapTensors().
 template <typename T>
 struct Tensors<T, std::void_t<decltype(MapTensors(std::declval<const T&>(), std::declval<const TensorFunction&>()))>> {
   static constexpr bool kMayHold = true;
@@ -169,11 +169,12 @@ struct Tensors<T, std::void_t<decltype(MapTensors(std::declval<const T&>(), std:
 
 }  // namespace internal_tensors
 
-// Whether MapTensors() looks into values of type T.
+// Whether MapTensors() searches values of type T.
 template <typename T>
 inline constexpr bool kMayHoldTensors = internal_tensors::kMayHold<T>;
 
-// A copy of `value` with each tensor t, from left to right, replaced by f(t); undefined tensors included.
+// Returns a copy of `value` in which each tensor t, from left to right, is replaced by f(t). This includes undefined
+// tensors.
 template <typename T>
 T MapTensors(const T& value, const TensorFunction& f) {
   return internal_tensors::Map(value, f);

@@ -1,4 +1,4 @@
-// Threads whose start may fail.
+// Starts threads, and returns an error if the system refuses one.
 
 #ifndef LOCKSTEP_BASE_THREAD_H_
 #define LOCKSTEP_BASE_THREAD_H_
@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// Starts a thread that runs `run`, which must not throw. The system refuses it where the user or the container has as
-// many processes and threads as it may have. std::thread then throws, which ends a program that does not expect it;
-// this returns ResourceExhausted:
+// Starts a thread that runs `run`, which must not throw. The system refuses a thread if the user or the container has
+// reached its limit of processes and threads. std::thread then throws an exception. This returns ResourceExhausted
+// instead:
 //
 //   "cannot start the watch's thread: Resource temporarily unavailable (the soft limit of a user's threads is 50
 //   (RLIMIT_NPROC, ulimit -u); a container has its own limit, pids.max)"
@@ -22,8 +22,8 @@ namespace lockstep {
 // `name` is for that message: "the watch's thread".
 absl::StatusOr<std::thread> StartThread(absl::string_view name, std::function<void()> run);
 
-// ResourceExhausted, as above, unless `count` threads can run at the same time now. For use before code that ends the
-// process when it gets fewer. Starts them and waits for their end.
+// ResourceExhausted, as above, if `count` threads cannot run at the same time now. Use it before code that ends the
+// process without them. Starts the threads and waits until they end.
 absl::Status CheckThreadsStart(absl::string_view name, int count);
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
-// The one seam between LibTorch, which throws, and Lockstep, which returns absl::Status.
+// Converts between LibTorch's exceptions and Lockstep's absl::Status. Lockstep uses no other code for this.
 //
 //   absl::Status status = TorchStatus("rank 1: all_reduce", [&] { work->wait(); });
 //   absl::StatusOr<at::Tensor> sum = TorchStatusOr("sum", [&] { return a + b; });
 //
-// The other way, code that runs inside autograd throws a StatusError, which LibTorch code catches as the
-// c10::DistBackendError it is and which comes out of this seam as the very status that went in.
+// In the other direction, code that runs inside autograd throws a StatusError. LibTorch code can catch it as a
+// c10::DistBackendError, and TorchStatus() returns the status that it contains.
 
 #ifndef LOCKSTEP_BASE_TORCH_STATUS_H_
 #define LOCKSTEP_BASE_TORCH_STATUS_H_
@@ -34,17 +34,18 @@ class StatusError : public c10::DistBackendError {
 // Throws StatusError if `status` is an error.
 void ThrowIfError(const absl::Status& status);
 
-// What `error` says, in one line, with "`context`: " before it (nothing where `context` is empty) and without
-// LibTorch's C++ stack:
-//   StatusError              its own status        c10::IndexError               OutOfRange
-//   c10::ValueError,                               c10::NotImplementedError      Unimplemented
-//   TypeError, LinAlgError   InvalidArgument       c10::OutOfMemoryError,
-//   store, network and                             std::bad_alloc                ResourceExhausted
-//   backend errors           Unavailable           anything else                 Internal
-// A store, network, backend or other LibTorch error that says it timed out is DeadlineExceeded.
+// Converts an exception to a status. The message is one line, with "`context`: " before it (unless `context` is empty)
+// and without LibTorch's C++ stack. Codes:
+//   StatusError              the status it contains  c10::IndexError           OutOfRange
+//   c10::ValueError,                                 c10::NotImplementedError  Unimplemented
+//   TypeError, LinAlgError   InvalidArgument         c10::OutOfMemoryError,
+//   store, network and                               std::bad_alloc            ResourceExhausted
+//   backend errors           Unavailable             anything else             Internal
+// If the text of a store, network or backend error, or of an exception under "anything else", says that something timed
+// out, the code is DeadlineExceeded.
 absl::Status StatusFromException(std::exception_ptr error, absl::string_view context);
 
-// Runs f(); what it throws becomes the status.
+// Runs f() and converts an exception to a status.
 template <typename F>
 absl::Status TorchStatus(absl::string_view context, F&& f) {
   try {
@@ -55,7 +56,7 @@ absl::Status TorchStatus(absl::string_view context, F&& f) {
   }
 }
 
-// f()'s value; what it throws becomes the status.
+// Returns the value of f(), or its exception as a status.
 template <typename F>
 auto TorchStatusOr(absl::string_view context, F&& f) -> absl::StatusOr<decltype(f())> {
   try {

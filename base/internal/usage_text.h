@@ -1,4 +1,4 @@
-// What --help prints.
+// The text of --help.
 
 #ifndef LOCKSTEP_BASE_INTERNAL_USAGE_TEXT_H_
 #define LOCKSTEP_BASE_INTERNAL_USAGE_TEXT_H_
