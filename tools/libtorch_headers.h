@@ -1,5 +1,5 @@
-// What most tests of LibTorch's users spend their compile on. More of torch/torch.h would cost every test more: what
-// its templates instantiate is not precompiled, but compiled in each source anew.
+// The headers on which most tests of LibTorch's users spend their compile time. More of torch/torch.h would slow down
+// every test: template instantiations are not precompiled, but compiled in each source.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
-// LibTorch's torch::nn::parallel::data_parallel, written from its description for any device: its own scatter and
-// gather demand CUDA tensors. Every call clones the module for every device, gives each cloned parameter an edge to the
-// module's own that sums gradients, runs the clones under at::parallel_for, and concatenates their outputs.
+// The algorithm of LibTorch's torch::nn::parallel::data_parallel, written from its description, for any device:
+// LibTorch's scatter and gather need CUDA tensors. Every call clones the module for every device, connects each cloned
+// parameter to the module's by an edge that sums gradients, runs the clones under at::parallel_for, and concatenates
+// their outputs.
 
 #ifndef LOCKSTEP_TOOLS_BENCH_CLONE_EVERY_CALL_H_
 #define LOCKSTEP_TOOLS_BENCH_CLONE_EVERY_CALL_H_

@@ -44,6 +44,25 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(run.returncode, 1)
             self.assertEqual(run.stderr, "compare: [Errno 2] No such file or directory: '/no/such/file'\n")
 
+    def test_while_it_measures_it_says_what_and_how_long(self):
+        measure = """
+import measuring
+measuring.HEARTBEAT = 0.2
+for round_ in measuring.PROGRESS.rounds("ddp", 2):
+    print(measuring.lines_of(["/bin/sh", "-c", "sleep 0.5; echo {}"]))
+"""
+        run = subprocess.run(
+            ["python3", "-c", measure], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=HERE
+        )
+        self.assertEqual((run.returncode, run.stdout), (0, "[{}]\n[{}]\n"), run.stderr)
+        lines = run.stderr.splitlines()
+        self.assertEqual(
+            lines[0],
+            "compare: ddp, round 1 of 2: sh -c sleep 0.5; echo {}, 0 s; time left: known after the first round",
+        )
+        self.assertRegex(lines[-1], r"^compare: ddp, round 2 of 2: .*, [01] s; about 0:00:0[01] left$")
+        self.assertGreaterEqual(len(lines), 4)
+
     def test_without_a_suite_it_says_what_is_missing(self):
         run = self.run_compare()
         self.assertEqual(run.returncode, 2)

@@ -1,4 +1,4 @@
-// What //dp is measured beside.
+// The implementation to which //dp is compared.
 
 #ifndef LOCKSTEP_TOOLS_BENCH_DATA_PARALLEL_PEER_H_
 #define LOCKSTEP_TOOLS_BENCH_DATA_PARALLEL_PEER_H_
@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// A forward of the module on `devices`. On GPUs, with --config=cuda, by torch::nn::parallel::data_parallel. On the CPU,
-// for which LibTorch's own scatter and gather are not made, by its clone-every-call algorithm (clone_every_call.h).
+// Runs a forward of the module on `devices`. On GPUs, with --config=cuda, by torch::nn::parallel::data_parallel. On the
+// CPU, which LibTorch's scatter and gather do not support, by its algorithm (clone_every_call.h).
 at::Tensor ForwardOfPeer(const torch::nn::Sequential& net, const at::Tensor& inputs,
                          const std::vector<c10::Device>& devices);
 at::Tensor ForwardOfPeer(const models::ResNet& net, const at::Tensor& inputs, const std::vector<c10::Device>& devices);

@@ -1,5 +1,6 @@
 """What the suites share."""
 
+import datetime
 import json
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 # What --tuned_allocator is for a program that has no flag for it: the same mallopt settings.
 TUNED = {
@@ -19,12 +21,75 @@ TUNED = {
 }
 
 
+HEARTBEAT = 4.0  # seconds
+
+
+class Progress:
+    """Says on stderr what is being measured: a line for each program and each HEARTBEAT, on a terminal always the same one."""
+
+    def __init__(self):
+        self._suite, self._round, self._rounds, self._began, self._round_began = "", 0, 0, 0.0, 0.0
+
+    def rounds(self, suite, count):
+        """range(count), the rounds of a suite."""
+        self._suite, self._rounds, self._began = suite, count, time.monotonic()
+        for self._round in range(count):
+            self._round_began = time.monotonic()
+            yield self._round
+        self._suite = ""
+
+    def left(self):
+        """How long the remaining rounds take if they are like those before."""
+        if self._round == 0:
+            return "time left: known after the first round"
+        whole = self._rounds / self._round * (self._round_began - self._began)
+        seconds = max(0, round(self._began + whole - time.monotonic()))
+        return f"about {datetime.timedelta(seconds=seconds)} left"
+
+    def say(self, command, seconds):
+        place = f"{self._suite}, round {self._round + 1} of {self._rounds}: " if self._suite else ""
+        left = f"; {self.left()}" if self._suite else ""
+        line = f"compare: {place}{in_short(command)}, {seconds:.0f} s{left}"
+        is_terminal = sys.stderr.isatty()
+        print(f"\r\x1b[K{line}" if is_terminal else line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
+
+    def end_line(self):
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+PROGRESS = Progress()
+
+
+def in_short(command):
+    """A program and its arguments without folders, for a line."""
+    words = [str(word).split("/")[-1] if str(word).startswith("/") else str(word) for word in command]
+    text = " ".join(words)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def output_of(command, environment):
+    """The exit code, stdout and stderr of a program."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    ) as process:
+        while True:
+            PROGRESS.say(command, time.monotonic() - began)
+            try:
+                out, err = process.communicate(timeout=HEARTBEAT)
+            except subprocess.TimeoutExpired:
+                continue
+            PROGRESS.end_line()
+            return process.returncode, out, err
+
+
 def lines_of(command, environment=None):
     """The JSON lines that a program prints; ends this one where it fails."""
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
-    if run.returncode:
-        sys.exit(f"compare: {' '.join(map(str, command))} ended with {run.returncode}:\n{run.stdout}{run.stderr}")
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    code, out, err = output_of(command, environment)
+    if code:
+        sys.exit(f"compare: {' '.join(map(str, command))} ended with {code}:\n{out}{err}")
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
 def run_ranks(function, ranks, *arguments):

@@ -1,4 +1,4 @@
-// The most memory that this process has over a time, shared memory divided by those that share it.
+// Measures the peak memory of this process. Shared memory is divided among the processes that share it.
 
 #ifndef LOCKSTEP_TOOLS_BENCH_PEAK_MEMORY_H_
 #define LOCKSTEP_TOOLS_BENCH_PEAK_MEMORY_H_
@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// Samples the proportional set size (Linux's Pss) every 2 ms in a thread of its own. The kernel keeps no peak of it,
-// and the resident set's, which it keeps, counts shared memory once for every rank.
+// Samples the proportional set size (Linux's Pss) every 2 ms on a separate thread. The kernel does not record its peak.
+// It records the peak of the resident set, which counts shared memory once for every rank.
 class PeakMemory {
  public:
   PeakMemory() : sampler_([this] { Sample(); }) {}
@@ -23,7 +23,7 @@ class PeakMemory {
   PeakMemory& operator=(const PeakMemory&) = delete;
   ~PeakMemory() { Stop(); }
 
-  // Ends the sampling.
+  // Stops sampling and returns the peak.
   int64_t Bytes() {
     Stop();
     return peak_;
@@ -52,7 +52,7 @@ class PeakMemory {
 
   std::atomic<bool> stop_{false};
   int64_t peak_ = 0;
-  std::thread sampler_;  // Last: it uses the others.
+  std::thread sampler_;  // Last, since it uses the other members.
 };
 
 }  // namespace lockstep

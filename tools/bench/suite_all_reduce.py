@@ -6,7 +6,7 @@ import shutil
 import statistics
 import subprocess
 
-from measuring import in_words, install, lines_of, machine
+from measuring import PROGRESS, in_words, install, lines_of, machine
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "25MiB": 25 << 20, "256MiB": 256 << 20}
 DTYPES = ("float32", "bfloat16")
@@ -74,7 +74,7 @@ def can_read_peers():
 def measure(programs, rounds, sizes, rank_counts):
     """{(program, ranks, case): [figure of each round]} of seconds and of CPU time, and the rates of memcpy by ranks."""
     seconds, cpu, memcpy = {}, {}, {}
-    for _ in range(rounds):
+    for _ in PROGRESS.rounds("all_reduce", rounds):
         for ranks in rank_counts:
             for name, run in (("lockstep", programs.lockstep), ("gloo", programs.gloo), ("openmpi", programs.openmpi)):
                 placements = PLACEMENTS if name == "lockstep" else ("ordinary",)

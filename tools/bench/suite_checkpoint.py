@@ -5,7 +5,7 @@ import statistics
 import sys
 import tempfile
 
-from measuring import in_words, lines_of, machine
+from measuring import PROGRESS, in_words, lines_of, machine
 
 MARKS = ("<!-- measured checkpoint: begin -->", "<!-- measured checkpoint: end -->")
 TENSORS = 64
@@ -41,7 +41,7 @@ def wanted(program):
 def measure(programs, arguments, directory):
     """{(program, name): {"seconds", "extra_bytes"}}, medians over the rounds; one measurement after the other."""
     lines = {}
-    for _ in range(arguments.rounds):
+    for _ in PROGRESS.rounds("checkpoint", arguments.rounds):
         # By name, so that the two programs take turns at the disk.
         for program, name in [("ours", n) for n in wanted("ours")] + [("python", n) for n in wanted("python")]:
             if program == "ours":

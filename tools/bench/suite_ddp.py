@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import TUNED, in_words, lines_of, machine
+from measuring import PROGRESS, TUNED, in_words, lines_of, machine
 
 CASES = ("resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32")
 MARKS = ("<!-- measured ddp: begin -->", "<!-- measured ddp: end -->")
@@ -54,7 +54,7 @@ def check_losses(losses):
 def measure(programs, rounds, cases):
     """{(suite, program, case): seconds}, and {case: figures} of what wrapping adds to a step of two ranks."""
     seconds, in_turn = {}, {}
-    for _ in range(rounds):
+    for _ in PROGRESS.rounds("ddp", rounds):
         for suite in SUITES:
             losses = {}
             for name in PROGRAMS:
@@ -131,7 +131,13 @@ def markdown(seconds, in_turn, cases, rounds):
     for case, figures in in_turn.items():
         step, local = in_words(figures["wrapped"]), in_words(figures["local"])
         out.append(f"| {case} | {step} | {local} | {figures['ratio']:.2f} |")
-    out += ["", "What wrapping adds to a step at world size 1:", "", "| step | ours | Python DDP |", "|---|---|---|"]
+    out += [
+        "",
+        "The time that wrapping adds to a step at world size 1:",
+        "",
+        "| step | ours | Python DDP |",
+        "|---|---|---|",
+    ]
     for suite, name, case in seconds:
         if suite == "ddp_world_size_1" and name == "ours":
             peer = seconds[suite, "python_ddp", case]

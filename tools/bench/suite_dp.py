@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import in_words, lines_of, machine
+from measuring import PROGRESS, in_words, lines_of, machine
 
 MARKS = ("<!-- measured dp: begin -->", "<!-- measured dp: end -->")
 CASES = ("mlp_784_512_512_10/b64", "resnet18/b8/64px")
@@ -31,7 +31,7 @@ def check_losses(lines):
 def measure(programs, rounds):
     """{(case, program): seconds}, medians over the rounds."""
     seconds = {}
-    for _ in range(rounds):
+    for _ in PROGRESS.rounds("dp", rounds):
         lines = lines_of([programs["dp"], f"--case={','.join(CASES)}"])
         check_losses(lines)
         for line in lines:

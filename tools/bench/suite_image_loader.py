@@ -5,7 +5,7 @@ import pathlib
 import statistics
 import sys
 
-from measuring import install, lines_of, machine
+from measuring import PROGRESS, install, lines_of, machine
 
 MARKS = ("<!-- measured image_loader: begin -->", "<!-- measured image_loader: end -->")
 IMAGES, WORKERS, BATCH = 768, 2, 64
@@ -56,7 +56,7 @@ def python(programs, setting, folder):
 def measure(programs, rounds, folder):
     """{program: {figure: its median over all counted epochs of all rounds}}."""
     figures, images = {}, set()
-    for _ in range(rounds):
+    for _ in PROGRESS.rounds("image_loader", rounds):
         for name in ("ours", *SETTINGS):
             lines, memory = ours(programs, folder) if name == "ours" else python(programs, name, folder)
             images.update(line["images"] for line in lines)

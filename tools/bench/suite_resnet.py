@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import lines_of, machine
+from measuring import PROGRESS, lines_of, machine
 
 MARKS = ("<!-- measured resnet: begin -->", "<!-- measured resnet: end -->")
 # Timed in one process and round, after a step that is not; the figure of a process is their median.
@@ -60,7 +60,7 @@ def measure(programs, arguments):
     """{(program, way): images a second}, medians over the rounds."""
     rates = {}
     ways = ways_of(programs, arguments.settings, arguments.device)
-    for _ in range(arguments.rounds):
+    for _ in PROGRESS.rounds("resnet", arguments.rounds):
         for way in ways:
             lines = {name: run_program(programs, name, way, arguments.batch, arguments.device) for name in PROGRAMS}
             check_losses(way, [line["loss"] for line in lines.values()])

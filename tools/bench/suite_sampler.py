@@ -3,7 +3,7 @@
 import statistics
 import sys
 
-from measuring import in_words, lines_of, machine
+from measuring import PROGRESS, in_words, lines_of, machine
 
 MARKS = ("<!-- measured sampler: begin -->", "<!-- measured sampler: end -->")
 # In one process and round.
@@ -28,7 +28,7 @@ def measure(programs, arguments):
     """{(program, name): line}, with the medians over the rounds."""
     lines = {}
     names = ",".join(CASES.values())
-    for round_ in range(arguments.rounds):
+    for round_ in PROGRESS.rounds("sampler", arguments.rounds):
         ours = lines_of([programs["sampler"], f"--repeat={REPEAT}"])
         large = ",randperm_1e9" if arguments.randperm_1e9 and round_ == 0 else ""
         peers = lines_of([programs["python"], programs["sampler_python"], names + large, str(REPEAT)])
@@ -82,7 +82,10 @@ def markdown(rows, rounds):
         out.append(f"| {row['case']} | {in_words(row['ours'])} | {' | '.join(peer)} |")
     feistel = rows[-1]
     nanoseconds = feistel["seconds_per_index"] * 1e9
-    out += ["", f"The last one goes on at {nanoseconds:.1f} ns an index and holds {feistel['state_bytes']:.0f} bytes."]
+    out += [
+        "",
+        f"After its first index, `feistel` takes {nanoseconds:.1f} ns per index; it holds {feistel['state_bytes']:.0f} bytes.",
+    ]
     return "\n".join(out)
 
 

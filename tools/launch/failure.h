@@ -1,8 +1,10 @@
-// What a status of Launch or Spawn says about the rank that failed first.
+// Finds the rank that failed first in a status of Launch or Spawn.
 //
 //   const absl::Status status = launch::Launch({"train"}, {.nproc_per_node = 2});
-//   if (const auto failure = launch::FirstFailure(status)) LOG(ERROR) << "look at the output of rank " <<
-//   failure->rank; return launch::ExitCode(status);
+//   if (const auto failure = launch::FirstFailure(status)) {
+//     LOG(ERROR) << "look at the output of rank " << failure->rank;
+//   }
+//   return launch::ExitCode(status);
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_FAILURE_H_
 #define LOCKSTEP_TOOLS_LAUNCH_FAILURE_H_
@@ -22,15 +24,15 @@ struct RankFailure {
   pid_t pid = 0;
   int exit_code = -1;   // -1 if a signal ended it
   int signal = 0;       // 0 if it exited
-  std::string message;  // what the rank reported, in one line; may be empty
+  std::string message;  // the rank's report, in one line; may be empty
 };
 
-// The rank that is to blame, nothing where `status` is OK or no rank is.
+// The rank that caused the failure, or nullopt if `status` is OK or no rank caused it.
 std::optional<RankFailure> FirstFailure(const absl::Status& status);
 
-// What a launching program's main should return: 0 for OK, the failed rank's exit code, 128 + signal if a signal ended
-// the rank or the launcher was told to stop by one, else 1. 127 and 126 are kept for a program that is not found or
-// cannot be executed, as shells have it: where a rank itself exited with one of these, 1.
+// The value that main of a launching program should return. OK: 0. Otherwise the failed rank's exit code; 128 + signal
+// if a signal ended the rank or stopped the launcher; or 1. As in shells, 127 and 126 mean a program that is not found
+// or cannot be executed, so if a rank itself exited with one of these, it is 1.
 int ExitCode(const absl::Status& status);
 
 }  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-// How a rank tells its launcher why it failed.
+// Lets a rank tell its launcher why it failed.
 //
 //   int main() {
 //     const absl::Status status = Train();
@@ -14,22 +14,22 @@
 
 namespace lockstep::launch {
 
-// Hands `status` to the launcher, which puts code and message into its own status if this process then ends with an
-// error. The first report of a rank counts, later ones are dropped; a message past 4096 bytes is cut. Writes nothing
-// for an OK status.
+// Reports `status` to the launcher. If this process then ends with an error, the launcher puts the code and message
+// into its status. Only the first report of a rank counts. A message of more than 4096 bytes is truncated. An OK status
+// writes nothing.
 //
-// Returns whether it was written: false under a launcher that takes no reports, or under none. Besides Lockstep's
-// launcher ($LOCKSTEP_ERROR_FILE) torchrun understands it ($TORCHELASTIC_ERROR_FILE). Blocks for one write to a file in
-// memory. Thread-safe.
+// Returns whether the report was written: false without a launcher, or if it does not accept reports. Besides
+// Lockstep's launcher ($LOCKSTEP_ERROR_FILE), torchrun accepts reports ($TORCHELASTIC_ERROR_FILE). Blocks for one write
+// to a file in memory. Thread-safe.
 bool ReportError(const absl::Status& status);
 
-// Tells the launcher that this process's group has failed because of another rank. However this process fails from now
-// on (by a report, an exit code, or an exception that nobody catches), that is a consequence, and the launcher looks
-// for the cause elsewhere. comm's process groups call it. Blocks for one write to a file in memory. Thread-safe.
+// Tells the launcher that this process's group has failed because of another rank. If this process then fails (by a
+// report, an exit code, or an uncaught exception), the launcher treats that as a consequence and looks for the cause
+// elsewhere. comm's process groups call it. Blocks for one write to a file in memory. Thread-safe.
 void NoteFailureOfAnotherRank();
 
-// The same for one error, which this process may survive: if it fails by an error whose message has that of `status` in
-// it, it is another rank's.
+// Like NoteFailureOfAnotherRank(), for one error, after which this process may continue. If it later fails with an
+// error whose message contains that of `status`, the launcher attributes it to another rank.
 void NoteErrorOfAnotherRank(const absl::Status& status);
 
 }  // namespace lockstep::launch

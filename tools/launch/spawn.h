@@ -1,4 +1,4 @@
-// torch.multiprocessing.spawn's counterpart: one program that is its own launcher.
+// Starts the ranks from the program itself, as torch.multiprocessing.spawn does in Python.
 //
 //   int main(int argc, char** argv) {
 //     const absl::Status status = launch::Spawn(2, [&](int local_rank) { return Train(local_rank, argv[1]); });
@@ -23,7 +23,7 @@
 namespace lockstep::launch {
 
 struct SpawnOptions {
-  // As in LaunchOptions (supervisor.h): with several nodes every one of them calls Spawn.
+  // As in LaunchOptions (supervisor.h). With several nodes, Spawn must be called on each.
   int nnodes = 1;
   int node_rank = 0;
   std::string master_addr;
@@ -31,38 +31,38 @@ struct SpawnOptions {
   absl::Duration grace = absl::Seconds(2);
   std::optional<absl::Duration> failure_grace;
   std::map<std::string, std::string> environment;
-  // Tells this call from others where ranks may come by fewer calls than their parent did, as when `arguments` selects
-  // one test.
+  // Distinguishes this call from others, if ranks reach it after fewer calls than their parent, for example because
+  // `arguments` selects one test.
   std::string name;
-  // Added to the command line of the ranks.
+  // Added to the ranks' command line.
   std::vector<std::string> arguments;
-  // As in LaunchOptions; where there is none, the message is printed to stderr.
+  // As in LaunchOptions. Default: prints the message to stderr.
   std::function<void(const absl::Status&)> on_failure;
 };
 
-// Runs fn(local rank) in `nprocs` new processes and blocks until all have ended. Each is this program, started anew
-// with the same command line: main runs in it up to the same call of Spawn, which there runs `fn`, tells the parent how
-// it went and calls std::exit (0 or 1) and so does not return. In the parent it returns Launch's status (supervisor.h):
-// OK if fn returned OK in every rank, else one line that names the rank that failed first and what fn returned, or
-// threw, there; with fn's status code.
+// Runs fn(local rank) in `nprocs` new processes and blocks until all have ended. Each process runs this program again
+// with the same command line. Its main runs up to the same call of Spawn. There it runs `fn`, reports the outcome to
+// the parent and calls std::exit (0 or 1), so Spawn does not return. In the parent it returns Launch's status
+// (supervisor.h): OK if fn returned OK in every rank. Otherwise the message is one line that names the rank that failed
+// first and the error or exception of its fn, and the code is that of fn's status.
 //
-// So what comes before Spawn runs 1 + nprocs times: it must lead to Spawn by the same way every time, and must not
-// touch what only one process may (write files, bind ports, start GPU work). A rank that ends without having run fn to
-// its end has failed, even with code 0. An exception that ends a rank's process is told to the parent, too.
+// So code before Spawn runs 1 + nprocs times. It must reach Spawn in the same way every time, and must not do anything
+// that only one process may do (write files, bind ports, start GPU work). A rank that ends before its fn returns has
+// failed, even with exit code 0. An exception that ends a rank's process is reported to the parent too.
 //
-// Ranks have Launch's environment and guarantees. With one node and no master_port, rank 0 inherits the socket that
-// already listens at MASTER_PORT, named by $LOCKSTEP_MASTER_LISTEN_FD.
+// Ranks have Launch's environment and guarantees. With one node and no master_port, rank 0 inherits a socket that
+// already listens at MASTER_PORT; $LOCKSTEP_MASTER_LISTEN_FD names it.
 //
-// A program may call Spawn several times, one after the other: in a rank of the second call the first returns at once
-// what it returned in the parent. Not from several threads at once. FailedPrecondition: inside a rank's fn, or where a
-// rank reaches a call of Spawn that its parent had not reached. InvalidArgument, ResourceExhausted, Cancelled and
-// Aborted as Launch.
+// A program may call Spawn several times in sequence. In a rank of the second call, the first call immediately returns
+// its result from the parent. Do not call it from several threads at once. FailedPrecondition: a call inside a rank's
+// fn, or a call that a rank reaches but its parent did not. InvalidArgument, ResourceExhausted, Cancelled and Aborted:
+// as Launch.
 absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>& fn, const SpawnOptions& options = {});
 
-// For a program that starts its own ranks when it is run by hand, and is one rank when a launcher runs it. Where a
-// launcher other than Spawn has set RANK (torchrun, //tools/launch), runs fn(LOCAL_RANK, or 0 where that is not set) in
-// this process, reports an error to the launcher (report.h) and returns what `fn` returned; what it throws is Internal.
-// Else as Spawn.
+// For a program that starts its own ranks when it is run by hand, and is one rank when a launcher runs it. If a
+// launcher other than Spawn has set RANK (torchrun, //tools/launch), it runs fn(LOCAL_RANK, or 0 if that is not set) in
+// this process, reports an error to the launcher (report.h) and returns the result of `fn`; an exception becomes
+// Internal. Otherwise it calls Spawn.
 absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
                                  const SpawnOptions& options = {});
 

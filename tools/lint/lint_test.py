@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
+import compile_commands
 import formatting
 import pages
 import rules
@@ -32,6 +33,41 @@ class RulesTest(unittest.TestCase):
 
     def test_a_build_file_that_is_no_python_is_a_problem_not_a_crash(self):
         self.assertIn("a/BUILD:1: is not Python's syntax", rules.check("a/BUILD", "package(\n")[0])
+
+
+class ProseTest(unittest.TestCase):
+    def problems(self, text):
+        return rules.check("a/README.md", text)
+
+    def test_a_long_line_is_a_problem_in_prose_but_not_in_tables_code_and_links(self):
+        long = "word " * 25
+        self.assertEqual(self.problems(f"ok\n{long}\n"), ["a/README.md:2: is longer than 100 columns: wrap it"])
+        for text in (f"| {long} |\n", f"```sh\n{long}\n```\n", f"    {long}\n", f"[a]({'x' * 120})\n"):
+            self.assertEqual(self.problems(text), [])
+        self.assertEqual(rules.check("a/b.txt", long), [])
+
+    def test_phrases_that_are_not_plain_english_are_named_with_their_line(self):
+        found = self.problems("A root that is\nno rank fails.\n")
+        self.assertEqual(len(found), 1)
+        self.assertIn('a/README.md:2: "is no rank": write "is not a ..."', found[0])
+        for text in (
+            "a dataset of your own.",
+            "those that died",
+            "Ready. Who knows it",
+            "What uses it",
+            "equal but for one",
+        ):
+            self.assertEqual(len(self.problems(text)), 1, text)
+
+    def test_plain_sentences_code_and_questions_are_left_alone(self):
+        for text in (
+            "There is no queue, and it is no longer empty.",
+            "It failed because of its own error.",
+            "Print `is no rank` and `those that`.",
+            "What happens if a rank dies?",
+            "## What differs",
+        ):
+            self.assertEqual(self.problems(text), [], text)
 
 
 class FormattingTest(unittest.TestCase):
@@ -97,6 +133,17 @@ class TidyTest(unittest.TestCase):
         files = ["a/x.cc", "a/x.h", "a/x_test.cc", "a/y.h", "a/y_test.cc", "a/z.h"]
         self.assertEqual(tidy.sources_of(["a/x.h", "a/y.h", "a/z.h", "BUILD"], files), ["a/x.cc", "a/y_test.cc"])
         self.assertEqual(tidy.sources_of(["a/x_test.cc"], files), ["a/x_test.cc"])
+
+
+class CompileCommandsTest(unittest.TestCase):
+    def test_an_entry_compiles_one_source_with_the_headers_of_the_tree_and_libtorch(self):
+        root, headers, libtorch = pathlib.Path("/tree"), pathlib.Path("/headers"), pathlib.Path("/libtorch")
+        (entry,) = compile_commands.entries(root, ["a/x.cc"], headers, libtorch)
+        self.assertEqual(entry["directory"], "/tree")
+        self.assertEqual(entry["file"], "/tree/a/x.cc")
+        self.assertEqual(entry["arguments"][-2:], ["-c", "/tree/a/x.cc"])
+        for flag in ("-std=c++17", "-I/headers", "-isystem/libtorch"):
+            self.assertIn(flag, entry["arguments"])
 
 
 if __name__ == "__main__":

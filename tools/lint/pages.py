@@ -11,13 +11,14 @@ BAZELRC = "examples/consumer/.bazelrc"
 _PUBLIC = "//visibility:public"
 _PAGE = """# Headers and targets
 
-The target to depend on for each header that a program may include. `tools/lint/lint --fix` writes this page from the `BUILD` files.
+This page lists the target to depend on for each public header. `tools/lint/lint --fix` writes it
+from the `BUILD` files.
 
 | header | target |
 |---|---|
 {headers}
 
-Targets without a header, which a program links or runs:
+Targets without a header, for a program to link or run:
 
 {others}
 """

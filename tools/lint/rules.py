@@ -4,6 +4,8 @@ import ast
 import pathlib
 import re
 
+import prose
+
 # Spelt in two parts: this file is checked too.
 _REMINDERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _EXTERNAL_LABEL = re.compile(r"@(?!lockstep//|bazel_tools//)[\w.~-]+//")
@@ -58,7 +60,7 @@ def private_by_default(path, text):
             yield f"{path}:{number}: everything here is public: set default_visibility to private and open single targets"
 
 
-TEXT_RULES = (no_reminders, external_repositories_only_in_third_party, private_by_default)
+TEXT_RULES = (no_reminders, external_repositories_only_in_third_party, private_by_default, prose.plain_markdown)
 
 
 def check(path, text):

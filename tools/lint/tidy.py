@@ -2,10 +2,11 @@
 
 import concurrent.futures
 import os
-import pathlib
 import re
 import subprocess
 import tempfile
+
+import compile_commands
 
 _DIAGNOSTIC = re.compile(r"^(?P<where>[^\s:]+:\d+:\d+): (warning|error): (?P<what>.*)$")
 
@@ -22,29 +23,6 @@ def sources_of(changed, files):
     return sorted(sources)
 
 
-def _libtorch_include(root):
-    """LibTorch's headers where Bazel has put them."""
-    bazel = ["./bazelw"]
-    if subprocess.run([*bazel, "fetch", "//third_party:torch"], cwd=root, capture_output=True, text=True).returncode:
-        raise RuntimeError("clang-tidy: ./bazelw fetch //third_party:torch failed: run it to see why")
-    info = subprocess.run([*bazel, "info", "output_base"], cwd=root, capture_output=True, text=True, check=True)
-    return pathlib.Path(info.stdout.strip(), "external/lockstep_libtorch/include")
-
-
-def _command(root, include, headers):
-    return [
-        "clang-tidy",
-        "--quiet",
-        f"--header-filter={re.escape(str(headers))}/.*",
-        "--extra-arg=-std=c++17",
-        f"--extra-arg=-I{headers}",
-        f"--extra-arg=-isystem{include}",
-        f"--extra-arg=-isystem{include}/torch/csrc/api/include",
-        "--extra-arg=-DUSE_DISTRIBUTED",
-        "--extra-arg=-DUSE_C10D_GLOO",
-    ]
-
-
 def _readable(line, root, headers):
     found = _DIAGNOSTIC.match(line)
     if not found:
@@ -57,14 +35,13 @@ def check(root, sources):
     """The diagnostics of `sources` (relative to `root`), one line each, each once."""
     if not sources:
         return []
-    include = _libtorch_include(root)
-    with tempfile.TemporaryDirectory() as headers:
-        # Headers are included as lockstep/<folder>/<file>.h.
-        os.symlink(root, os.path.join(headers, "lockstep"))
-        command = _command(root, include, headers)
+    headers = compile_commands.header_folder(root)
+    with tempfile.TemporaryDirectory() as database:
+        compile_commands.write(database, root, sources)
+        command = ["clang-tidy", "--quiet", f"--header-filter={re.escape(str(headers))}/.*", "-p", database]
 
         def run(source):
-            found = subprocess.run([*command, source, "--"], cwd=root, capture_output=True, text=True)
+            found = subprocess.run([*command, source], cwd=root, capture_output=True, text=True)
             problems = [problem for line in found.stdout.splitlines() if (problem := _readable(line, root, headers))]
             if found.returncode and not problems:
                 problems = [f"{source}: clang-tidy failed: {(found.stderr.strip().splitlines() or ['no output'])[-1]}"]

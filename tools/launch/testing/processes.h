@@ -1,4 +1,4 @@
-// For tests that watch real processes: pids in files, and waiting until somebody is gone.
+// For tests that start real processes: reads pids from files, and waits for processes to end.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
 #define LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
@@ -13,20 +13,20 @@
 
 namespace lockstep::launch::testing {
 
-// A new empty folder under the test's own temporary one, with a slash at its end.
+// A new empty folder in the test's temporary folder, with a slash at its end.
 std::string NewFolder();
 
-// The whole file, "" if there is none.
+// The contents of the file; "" if it does not exist.
 std::string ReadFile(const std::string& path);
 
-// Whether `condition` held within `limit`; looks every 5 ms.
+// Whether `condition` becomes true within `limit`. Checks every 5 ms.
 bool Eventually(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(5));
 
-// The number in a file that another process is about to write with a line break at its end; 0 if that takes more than 5
-// s.
+// The number in a file that another process is about to write, with a line break at its end. 0 if that takes more than
+// 5 s.
 pid_t AwaitPid(const std::string& path);
 
-// Whether there is no such process, or only what its parent has not reaped.
+// Whether the process does not exist or is a zombie.
 bool Gone(pid_t pid);
 
 }  // namespace lockstep::launch::testing
