@@ -225,7 +225,7 @@ absl::Status TourAsRank(const std::vector<std::string>& wanted) {
     absl::Status status;
     const absl::Status thrown = TorchStatus("", [&] { status = part.run(*group, environment); });
     status.Update(thrown);
-    LOCKSTEP_RETURN_IF_ERROR(FinishRank(group.get(), Annotate(status, part.name)));
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(FinishRank(group.get(), status), part.name));
   }
   return absl::OkStatus();
 }

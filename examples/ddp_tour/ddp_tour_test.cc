@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using testing::Program;
 using testing::RunProgram;
 
@@ -61,6 +62,18 @@ TEST(DdpTour, ATimeoutThatIsNotANumberOfSecondsIsRefused) {
   int code = -1;
   EXPECT_EQ(RunTour({"--timeout=inf"}, &code),
             "ddp_tour: --timeout=inf: expected a positive number of seconds, at most 1000000000\n");
+  EXPECT_EQ(code, 1);
+}
+
+// Rank 0 cannot save, and tells the other one.
+TEST(DdpTour, AnErrorNamesItsRankOnce) {
+  int code = -1;
+  const std::string output = RunProgram(
+      {"/usr/bin/env", "TMPDIR=/proc/nothing", getenv("LAUNCH"), "--nproc_per_node=2", getenv("DDP_TOUR")}, &code);
+  EXPECT_THAT(output, HasSubstr("ddp_tour: checkpoint: rank 0: "));
+  EXPECT_THAT(output, HasSubstr("ddp_tour: checkpoint: rank 1: "));
+  EXPECT_THAT(output, Not(HasSubstr("checkpoint: rank 1: rank 1: ")));
+  EXPECT_THAT(output, Not(HasSubstr("rank 1: checkpoint: rank 1: ")));
   EXPECT_EQ(code, 1);
 }
 

@@ -15,11 +15,11 @@ struct Way {
   std::string name;
   int processes;
   TrainConfig config;
-  std::function<absl::Status(const TrainConfig&)> train;  // in each process
+  std::function<absl::Status(const TrainConfig&)> train;  // runs in each process
 };
 
-// Trains in each way, one after the other and each in new processes, so that none gains by another, and prints a table.
-// main has to come here by the same way in all of them (tools/launch/spawn.h).
+// Trains in each way, one after the other and in new processes, so that no way benefits from another, and prints a
+// table. All processes must reach this call in the same way (tools/launch/spawn.h).
 absl::Status Compare(const std::vector<Way>& ways);
 
 }  // namespace lockstep::examples

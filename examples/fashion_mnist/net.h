@@ -1,4 +1,4 @@
-// The model of PyTorch's Fashion-MNIST tutorials: 784-512-512-10 with ReLU, under the names that its state dict has in
+// The model of PyTorch's Fashion-MNIST tutorials: 784-512-512-10 with ReLU. Its state dict has the same names as in
 // Python.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_NET_H_

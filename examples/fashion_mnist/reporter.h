@@ -1,4 +1,4 @@
-// What the run shows of itself: progress and a table for people, JSON lines for programs. One process reports, rank 0.
+// Shows a run's progress: a progress bar and a table for people, and JSON lines for programs. Only rank 0 reports.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
@@ -25,22 +25,22 @@ struct StepReport {
 
 struct EpochReport {
   int64_t epoch = 0;
-  int64_t step = 0;  // the last
+  int64_t step = 0;  // the last one
   double loss = 0;   // mean over the epoch's steps
   double accuracy = 0;
   double examples_per_second = 0;
   absl::Duration training_time;
 };
 
-// Standard output gets a line an epoch under one heading, and what Say() is given. Progress within the epoch is a bar
-// on a terminal and a line ten times an epoch elsewhere.
+// Standard output gets a heading, a line for each epoch, and the lines of Say(). Progress within an epoch is a bar on a
+// terminal, and otherwise ten lines.
 //
 // The metrics file gets one JSON object a line: {"event": "step", "epoch", "step", "loss", "examples_per_second"},
-// {"event": "epoch", the same, "accuracy" and "seconds"} and {"event": "done", the same of the last epoch}. Numbers are
-// written with all their digits.
+// {"event": "epoch", the same, "accuracy" and "seconds"} and {"event": "done", the same for the last epoch}. Numbers
+// have all their digits.
 class Reporter {
  public:
-  // `metrics_file` may be empty; `append` keeps what it holds, as for a run that is resumed.
+  // `metrics_file` may be empty. `append` keeps its contents, for a run that is resumed.
   static absl::StatusOr<Reporter> Create(const std::string& metrics_file, bool append);
 
   void Say(const std::string& line) { display_.Say(line); }

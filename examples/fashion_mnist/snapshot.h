@@ -1,4 +1,4 @@
-// A place in a training run, as a checkpoint file that Python's torch.load reads too.
+// Saves and loads a training run's state, in a file that Python's torch.load can read too.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_SNAPSHOT_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_SNAPSHOT_H_
@@ -16,24 +16,24 @@
 
 namespace lockstep::examples {
 
-// How far training has come: whole epochs, and steps of the one after them.
+// The progress of a training: whole epochs, and steps of the next epoch.
 struct Position {
   int64_t epoch = 0;
   int64_t step = 0;
-  ddp::BucketLayout buckets;  // DDP's, where there is one and it has taken a step
+  ddp::BucketLayout buckets;  // DDP's, if it is used and has taken a step
 };
 
-// The file that a run keeps in its checkpoint folder: always the newest.
+// The file in the checkpoint folder. It always holds the newest state.
 std::string SnapshotPath(const std::string& directory);
 
-// Replaces the file. `sampler` is at `position`. Keys: arch, epoch, step, state_dict, optimizer, sampler,
-// bucket_layout.
+// Replaces the file. `sampler` must be the state at `position`. Keys: arch, epoch, step, state_dict, optimizer,
+// sampler, bucket_layout.
 absl::Status SaveSnapshot(const std::string& path, const Position& position, const Net& net,
                           const torch::optim::SGD& optimizer, const sampler::SamplerState& sampler);
 
-// Puts all three where the file says, and returns where that is. NotFound without a file; InvalidArgument, naming what
-// differs, for one of another model, dataset or seed, or in mid-epoch with other than `batch_size` images a step. The
-// number of ranks may differ; then there are no buckets.
+// Restores all three from the file and returns its position. NotFound: there is no file. InvalidArgument, naming the
+// difference: the file is from another model, dataset or seed, or it is in the middle of an epoch with another
+// `batch_size` than this one. The number of ranks may differ; `buckets` is then empty.
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, int64_t batch_size, Net& net,
                                       torch::optim::SGD& optimizer, sampler::DistributedSampler& sampler);
 

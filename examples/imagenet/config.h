@@ -1,4 +1,4 @@
-// What a run of the ImageNet trainer is asked to do: its flags, checked.
+// The ImageNet trainer's flags as a struct, and checks of their values.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_CONFIG_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_CONFIG_H_
@@ -11,37 +11,37 @@
 
 namespace lockstep::examples::imagenet {
 
-// In which type autocast computes what gains by it.
+// The dtype that autocast uses.
 enum class Amp { kNone, kBFloat16, kHalf };
 
-// Of the learning rate, epoch by epoch.
+// The learning-rate schedule.
 enum class Schedule {
-  kStep,   // a tenth of it after every 30 epochs
+  kStep,   // divided by 10 after every 30 epochs
   kCosine  // down to 0 along half a cosine
 };
 
 struct TrainConfig {
-  std::string data;    // the folder of train/ and val/, each with one folder a class
-  bool dummy = false;  // images of noise instead
+  std::string data;    // folder of train/ and val/, each with one folder for each class
+  bool dummy = false;  // uses images of noise instead
   int64_t dummy_train_images = 1281167;
   int64_t dummy_val_images = 50000;
-  int64_t image_size = 224;    // height and width that the network gets
-  int64_t num_classes = 0;     // 0: as many as train/ has, 1000 for --dummy
-  int workers = 4;             // of a node: threads that make images
-  int64_t max_skipped = 0;     // images an epoch may do without because they cannot be read
-  bool scaled_decode = false;  // of JPEGs larger than needed, for other pixels than Python's
+  int64_t image_size = 224;    // height and width of the network's input
+  int64_t num_classes = 0;     // 0: the number of classes in train/, or 1000 for --dummy
+  int workers = 4;             // threads on this node that prepare images
+  int64_t max_skipped = 0;     // number of images in an epoch that may be unreadable
+  bool scaled_decode = false;  // decodes large JPEGs at a lower resolution; pixels then differ from Python's
 
   std::string arch = "resnet18";
-  std::string pretrained;  // a .pt file whose parameters to start from
+  std::string pretrained;  // .pt file with initial parameters
   bool channels_last = false;
   bool mkldnn = false;  // activations in oneDNN's blocked layout
   Amp amp = Amp::kNone;
-  double ema_decay = 0;  // of the average of weights that is evaluated beside them; 0: there is none
+  double ema_decay = 0;  // of the average of weights, which is evaluated too; 0: no average
 
   int64_t epochs = 90;
   int64_t start_epoch = 0;
-  int64_t batch_size = 256;  // of a node: its ranks share it
-  int64_t accum_steps = 1;   // batches to a step of the optimizer
+  int64_t batch_size = 256;  // of a node, divided among its ranks
+  int64_t accum_steps = 1;   // batches for each step of the optimizer
   double lr = 0.1;
   double momentum = 0.9;
   double weight_decay = 1e-4;
@@ -49,13 +49,13 @@ struct TrainConfig {
   Schedule schedule = Schedule::kStep;
   int64_t warmup_epochs = 0;
   std::optional<int64_t> seed;
-  bool terminate_on_nan = false;  // a loss that is not finite ends the run
+  bool terminate_on_nan = false;  // whether a loss that is not finite ends the run
 
-  std::string checkpoint_dir = ".";  // gets checkpoint.pt and model_best.pt
+  std::string checkpoint_dir = ".";  // folder for checkpoint.pt and model_best.pt
   int64_t checkpoint_every = 0;      // steps; 0: only at the end of an epoch
-  std::string resume;                // the checkpoint to go on from; "auto": checkpoint.pt if there is one
-  bool evaluate = false;             // the validation images alone
-  bool dry_run = false;              // everything up to the first batch, and nothing written
+  std::string resume;                // checkpoint to resume from; "auto": checkpoint.pt if it exists
+  bool evaluate = false;             // only evaluates the validation images
+  bool dry_run = false;              // runs up to the first batch and writes nothing
 
   int64_t print_freq = 10;  // batches
   std::string json_file;
@@ -65,12 +65,12 @@ struct TrainConfig {
   int64_t trace_steps = 5;
 };
 
-// InvalidArgument, naming the flag, what was expected and what was found, where a value is out of its range, two do not
-// go together, or a file or folder is not there.
+// InvalidArgument, naming the flag, the expected and the found value: a value is out of range, two flags contradict
+// each other, or a file or folder does not exist.
 absl::Status CheckConfig(const TrainConfig& config);
 
-// Whether the files and folders that rank 0 writes can be written, found out by opening them; for where rank 0 runs.
-// Leaves nothing behind. Errors name the flag, the path and what the system said.
+// Checks whether the files and folders that rank 0 writes can be opened for writing. Call it on rank 0's host. Leaves
+// nothing behind. Errors name the flag, the path and the system's error.
 absl::Status CheckOutputs(const TrainConfig& config);
 
 }  // namespace lockstep::examples::imagenet

@@ -1,4 +1,4 @@
-// A look at whether a run would work.
+// Checks whether a run would work.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_DRY_RUN_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_DRY_RUN_H_
@@ -12,9 +12,10 @@
 
 namespace lockstep::examples::imagenet {
 
-// Reads the first batch of training and of validation images and computes on both, without a step of the optimizer, and
-// says what a run would be: ranks, batches, the first loss, and the memory that a rank needs, which on the CPU is held
-// against what the machine has left. ResourceExhausted: all `local_ranks` together need more. Every rank must call it.
+// Reads the first batch of training and validation images and computes on both, without a step of the optimizer.
+// Describes the run: ranks, batches, the first loss, and the memory that a rank needs. On the CPU this memory is
+// compared to the machine's free memory. ResourceExhausted: all `local_ranks` together need more. Every rank must call
+// it.
 absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks);
 
 }  // namespace lockstep::examples::imagenet

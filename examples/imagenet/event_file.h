@@ -1,4 +1,4 @@
-// Scalars as TensorBoard reads them.
+// Writes scalars for TensorBoard.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_EVENT_FILE_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_EVENT_FILE_H_
@@ -14,18 +14,18 @@
 
 namespace lockstep::examples::imagenet {
 
-// An event file: records of TFRecord's framing (length, its CRC, data, its CRC; the CRCs are CRC-32C, masked), each an
-// Event protocol buffer. Format: tensorflow/core/lib/io/record_writer.h and core/util/event.proto.
+// An event file. It consists of records in TFRecord's framing (length, its CRC, data, its CRC; the CRCs are masked
+// CRC-32C). Each is an Event protocol buffer. Format: tensorflow/core/lib/io/record_writer.h and core/util/event.proto.
 class EventFile {
  public:
-  // Makes `directory` where it is missing, and in it a new file that TensorBoard finds by its name,
-  // events.out.tfevents.SECONDS.HOST.PID. Errors name that file and are OutputFile's.
+  // Creates `directory` if necessary, and in it a new file with the name that TensorBoard expects:
+  // events.out.tfevents.SECONDS.HOST.PID. Errors name the file and are those of OutputFile.
   static absl::StatusOr<EventFile> Create(const std::string& directory);
 
-  // One point of the curve `tag`. It is in the file when this returns.
+  // Writes one point of the curve `tag`. It is in the file when this returns.
   absl::Status Scalar(absl::string_view tag, int64_t step, double value);
 
-  // No more will be written.
+  // Closes the file.
   absl::Status Close() { return file_.Close(); }
 
   const std::string& path() const { return path_; }
@@ -38,7 +38,7 @@ class EventFile {
   OutputFile file_;
 };
 
-// CRC-32C (Castagnoli), that of RFC 3720: of "123456789" 0xe3069283.
+// CRC-32C (Castagnoli) as in RFC 3720: 0xe3069283 for "123456789".
 uint32_t Crc32c(absl::string_view bytes);
 
 }  // namespace lockstep::examples::imagenet

@@ -1,4 +1,4 @@
-// Where a rank's images come from.
+// The images of a rank.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_INPUT_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_INPUT_H_
@@ -18,29 +18,29 @@
 
 namespace lockstep::examples::imagenet {
 
-// Which of the ranks this is.
+// The position of a rank in the job.
 struct Place {
   int rank = 0;
   int ranks = 1;
-  int local_ranks = 1;             // of this node, which share --batch-size and --workers
-  c10::Device device = c10::kCPU;  // where batches are given
+  int local_ranks = 1;             // on this node; they share --batch-size and --workers
+  c10::Device device = c10::kCPU;  // device of the batches
 };
 
-// The training images as DistributedSampler shares them out among the ranks, shuffled and augmented, and the validation
+// The training images, divided among the ranks by DistributedSampler, shuffled and augmented; and the validation
 // images, each on one rank:
 //
 //   input->sampler().set_epoch(epoch);
 //   LOCKSTEP_RETURN_IF_ERROR(input->train().Start(epoch));
 //
-// The order and the augmentation follow --seed (0 where none is given) and the epoch.
+// The order and the augmentation depend on --seed (default: 0) and the epoch.
 class Input {
  public:
-  // InvalidArgument: the batch is too small to be shared, or the classes of train/ and val/ are not the same, or more
-  // than --num-classes. Else what listing the folders meets. Reads no image.
+  // Reads no image. InvalidArgument: the batch is too small to be divided, the classes of train/ and val/ differ, or
+  // there are more than --num-classes. Other errors are those of listing the folders.
   static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config, const Place& place);
 
   int64_t num_classes() const { return num_classes_; }
-  // Of this rank; the last batch of an epoch may be smaller.
+  // Batch size of this rank. The last batch of an epoch may be smaller.
   int64_t batch_size() const { return batch_size_; }
   int64_t train_images() const { return train_->size(); }
   int64_t validation_images() const { return validation_->size(); }
@@ -49,7 +49,7 @@ class Input {
   data::Loader& train() { return *train_loader_; }
   data::Loader& validation() { return *validation_loader_; }
 
-  // Of this rank: in a whole epoch, or in what is left of one that was restored.
+  // Numbers of batches of this rank: in a whole epoch, and in the rest of a restored one.
   int64_t BatchesPerEpoch() const { return Batches(sampler_.num_samples()); }
   int64_t BatchesRemaining() const { return Batches(sampler_.num_remaining()); }
   int64_t ValidationBatches() const { return Batches(validation_sampler_.num_samples()); }
@@ -72,7 +72,7 @@ class Input {
   int64_t batch_size_;
   sampler::DistributedSampler sampler_;
   sampler::EvaluationSampler validation_sampler_;
-  std::unique_ptr<data::Loader> train_loader_, validation_loader_;  // after what they borrow
+  std::unique_ptr<data::Loader> train_loader_, validation_loader_;  // after the members that they borrow
 };
 
 }  // namespace lockstep::examples::imagenet

@@ -1,4 +1,4 @@
-// The network of one rank and all that steps it.
+// The network of one rank, its optimizer and everything else that steps it.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_LEARNER_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_LEARNER_H_
@@ -24,7 +24,7 @@
 
 namespace lockstep::examples::imagenet {
 
-// What a batch came to on this rank.
+// The result of a batch on this rank.
 struct BatchResult {
   double loss = 0;  // mean over its images
   int64_t images = 0;
@@ -32,7 +32,8 @@ struct BatchResult {
   int64_t in_top5 = 0;
 };
 
-// Network, DDP, SGD, learning-rate schedule, mixed precision, gradient accumulation and the average of weights:
+// Combines network, DDP, SGD, learning-rate schedule, mixed precision, gradient accumulation and the average of
+// weights:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto learner, Learner::Create(config, num_classes, device));
 //   LOCKSTEP_RETURN_IF_ERROR(learner->Distribute(group));
@@ -41,47 +42,47 @@ struct BatchResult {
 //     learner->EndEpoch();
 //   }
 //
-// Errors of LibTorch come as TorchStatus() gives them. For one thread.
+// Errors of LibTorch are converted by TorchStatus(). Not thread-safe.
 class Learner {
  public:
-  // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU, --mkldnn
-  // with one; else what models::Make says.
+  // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU, or --mkldnn
+  // with one. Other errors are those of models::Make.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const TrainConfig& config, int64_t num_classes,
                                                          c10::Device device);
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // From here on ranks train together, from rank 0's weights: every rank must call it, and then Train() equally often.
-  // Without a group (nullptr) it does nothing.
+  // From here on the ranks train together, starting from rank 0's weights. Every rank must call it, and then call
+  // Train() equally often. Without a group (nullptr) it does nothing.
   absl::Status Distribute(comm::ProcessGroup* group);
 
-  // Forward and backward of one of the `parts` batches of a step of the optimizer, which the `last` of them takes. The
-  // step is that of all their images together, where they are equally many.
+  // Runs forward and backward of one of the `parts` batches of an optimizer step. With `last`, takes the step. If the
+  // batches have equal sizes, the step is that of all their images together.
   absl::StatusOr<BatchResult> Train(const torch::data::Example<>& batch, int64_t parts, bool last);
 
-  // Gives every rank rank 0's BatchNorm statistics, which are the ones that a checkpoint has; each rank has its own
-  // after a step. Every rank must call it.
+  // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
+  // different ones. Every rank must call it.
   absl::Status BeginEvaluation();
-  // Of the network in evaluation, or of the average of weights where there is one; the loss without label smoothing. No
+  // Evaluates the network, or the average of weights if there is one. The loss is without label smoothing. Not
   // collective.
   absl::StatusOr<BatchResult> Evaluate(const torch::data::Example<>& batch);
 
-  // To the next epoch's learning rate.
+  // Sets the next epoch's learning rate.
   void EndEpoch() { scheduler_.Step(); }
   double lr() const { return scheduler_.GetLastLr()[0]; }
 
   models::ImageClassifier& net() { return net_; }
   c10::Device device() const { return device_; }
-  // Of parameters and buffers, the optimizer's state and the average of weights.
+  // Bytes of parameters and buffers, the optimizer's state and the average of weights.
   int64_t StateBytes() const;
 
-  // state_dict, optimizer, scheduler and, where there is such a thing, scaler, model_ema and bucket_layout: entries of
-  // a checkpoint, which share its memory.
+  // Entries for a checkpoint, which share the learner's memory: state_dict, optimizer, scheduler and, if they exist,
+  // scaler, model_ema and bucket_layout.
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const;
-  // Takes them from a checkpoint, Python's too, in which scaler, model_ema and bucket_layout may be missing; before
-  // Distribute().
+  // Restores these entries from a checkpoint, which may be Python's. scaler, model_ema and bucket_layout may be
+  // missing. Call it before Distribute().
   absl::Status Restore(const checkpoint::Value& file);
-  // Of these the state_dict and model_ema alone, for what does not train on.
+  // Restores only state_dict and model_ema, for evaluation.
   absl::Status RestoreWeights(const checkpoint::Value& file);
 
  private:
@@ -102,9 +103,9 @@ class Learner {
   checkpoint::LRScheduler scheduler_;  // of *optimizer_
   std::optional<ddp::GradScaler> scaler_;
   models::ImageClassifier average_{nullptr};
-  comm::ProcessGroup* group_ = nullptr;  // once distributed
+  comm::ProcessGroup* group_ = nullptr;  // null before Distribute()
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
-  std::optional<checkpoint::Value> buckets_;  // of ddp_ when the checkpoint was saved that was restored
+  std::optional<checkpoint::Value> buckets_;  // those of the restored checkpoint
 };
 
 }  // namespace lockstep::examples::imagenet

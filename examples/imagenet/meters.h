@@ -1,4 +1,4 @@
-// Numbers that a run follows: the last and the average of each.
+// Meters, which keep the last value and the average of a number.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_METERS_H_
@@ -15,21 +15,21 @@
 
 namespace lockstep::examples::imagenet {
 
-// One number, weighted by how many images it stands for.
+// Keeps one number. Values are weighted by the number of images.
 class AverageMeter {
  public:
-  // How ToString() prints it: as Python's example prints times, losses and percentages.
+  // How ToString() prints the number: as Python's example prints times, losses and percentages.
   enum class Form { kSeconds, kLoss, kPercent };
   AverageMeter(absl::string_view name, Form form) : name_(name), form_(form) {}
 
   void Update(double value, int64_t count = 1);
 
-  // Makes sums and counts, and so the average, those of all ranks' meters; `group` may be null. Every rank must call
-  // it, one without values too.
+  // Sums the sums and counts over all ranks, so that the average is that of all ranks. `group` may be null. Every rank
+  // must call it, even without values.
   absl::Status AllReduce(comm::ProcessGroup* group);
 
   double value() const { return value_; }
-  // 0 where there was no value.
+  // 0 if there was no value.
   double average() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
   double sum() const { return sum_; }
   int64_t count() const { return count_; }
@@ -48,8 +48,8 @@ class AverageMeter {
 std::string ProgressLine(absl::string_view prefix, int64_t batch, int64_t batches,
                          const std::vector<const AverageMeter*>& meters);
 
-// How many rows of float [n, classes] `logits` have int64 [n] `target` among their k largest; k counts as classes where
-// there are fewer. NaN is no largest.
+// The number of rows of float [n, classes] `logits` whose int64 [n] `target` is among their k largest values. If k
+// exceeds the number of classes, it is that number. NaN is never among the largest.
 int64_t CountInTopK(const at::Tensor& logits, const at::Tensor& target, int64_t k);
 
 }  // namespace lockstep::examples::imagenet

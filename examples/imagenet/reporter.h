@@ -1,4 +1,4 @@
-// What a run shows of itself: lines and a progress bar for people, JSON lines and TensorBoard's curves for programs.
+// Shows a run's progress: lines and a progress bar for people, JSON lines and TensorBoard's curves for programs.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_REPORTER_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_REPORTER_H_
@@ -22,19 +22,19 @@
 
 namespace lockstep::examples::imagenet {
 
-// How a pass over images has gone on this rank, since it was made.
+// Meters of a pass over images on this rank, since its construction.
 class PassMeters {
  public:
-  AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // of a batch
-  AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // waited for images, of it
+  AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // time of a batch
+  AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // part of it spent waiting for images
   AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
   AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
   AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
 
-  // The end of a batch; `waited` is how long the pass has waited for images so far.
+  // Ends a batch. `waited` is the total time that the pass has waited for images so far.
   void Update(const BatchResult& result, absl::Duration waited);
 
-  // Makes the last three those of all ranks' images; see AverageMeter.
+  // Makes the last three cover all ranks' images. See AverageMeter.
   absl::Status AllReduce(comm::ProcessGroup* group);
 
  private:
@@ -46,12 +46,12 @@ struct StepReport {
   int64_t epoch = 0;  // from 0, as in Python's example
   int64_t batch = 0;  // of this epoch, from 1
   int64_t batches = 0;
-  int64_t step = 0;  // batches of the whole run so far
+  int64_t step = 0;  // number of batches in the whole run so far
   int64_t ranks = 1;
   double lr = 0;
 
-  // Of this pass: over all ranks, as they go at one pace; the share of the time that went into waiting for images; and
-  // how long the rest of it will take.
+  // Figures of this pass: images per second over all ranks (all ranks have the same speed), the share of the time spent
+  // waiting for images, and the remaining time.
   double ImagesPerSecond(const PassMeters& meters) const;
   static double DataShare(const PassMeters& meters);
   absl::Duration Eta(const PassMeters& meters) const;
@@ -60,7 +60,7 @@ struct StepReport {
 struct EpochReport {
   int64_t epoch = 0;
   int64_t step = 0;
-  double train_loss = 0;  // over all ranks' images, as the following
+  double train_loss = 0;  // over all ranks' images, like the following
   double train_acc1 = 0;
   double images_per_second = 0;
   double data_share = 0;
@@ -68,29 +68,29 @@ struct EpochReport {
   absl::Duration time;
 };
 
-// Standard output gets a line for every `print_freq`th batch, as Python's example has them, and for one that ends 5 s
-// after the last line; on a terminal a bar in its place, and a line for each epoch. The JSON file gets an object a
-// line: {"event": "step", ...}, "validation" and "epoch". One process has one, rank 0.
+// Standard output gets a line for every `print_freq`th batch, as in Python's example, and for a batch that ends 5 s
+// after the last line. On a terminal it gets a bar instead, and a line for each epoch. The JSON file gets one object a
+// line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
 class Reporter {
  public:
-  // `append` keeps what the JSON file holds. Errors name the flag and the file, and are OutputFile's.
+  // `append` keeps the contents of the JSON file. Errors name the flag and the file, and are those of OutputFile.
   static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
 
   void Say(absl::string_view line) { display_.Say(line); }
   void Warn(absl::string_view line) { display_.Warn(line); }
 
-  // Before the first batch of a pass, which may take long: on a terminal a bar without progress, elsewhere a line in
-  // the first pass.
+  // Call these before the first batch of a pass, which may take long. They show an empty bar on a terminal, and
+  // otherwise a line in the first pass.
   void BeginEpoch(int64_t epoch, int64_t done, int64_t all);
   void BeginTest(int64_t all);
 
   absl::Status Step(const StepReport& report, const PassMeters& meters);
-  // A batch of a validation, shown as Step() shows one and told to no file.
+  // Shows a batch of a validation as Step() does, without writing to a file.
   void Test(const StepReport& report, const PassMeters& meters);
   absl::Status Validation(int64_t epoch, int64_t step, const PassMeters& meters);
   absl::Status Epoch(const EpochReport& report);
 
-  // The files are whole: no more will be written.
+  // Closes the files.
   absl::Status Close();
 
  private:

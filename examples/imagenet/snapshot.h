@@ -1,4 +1,4 @@
-// A run's checkpoints: files that Python's ImageNet example reads, and reads back.
+// A run's checkpoints, in files that Python's ImageNet example can read. It also reads files of that example.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
@@ -13,25 +13,26 @@
 
 namespace lockstep::examples::imagenet {
 
-// How far a run has come.
+// The progress of a run.
 struct Position {
-  int64_t epoch = 0;     // the one that goes on, or begins, from here; counted from 0
-  double best_acc1 = 0;  // the best top-1 of a validation so far, in percent
+  int64_t epoch = 0;     // the epoch that continues or begins here, counted from 0
+  double best_acc1 = 0;  // best top-1 accuracy of a validation so far, in percent
 };
 
-// Always the newest, and that of the best validation.
+// The newest checkpoint, and that of the best validation.
 std::string SnapshotPath(const std::string& directory);
 std::string BestPath(const std::string& directory);
 
-// Replaces checkpoint.pt in `directory` and, if `is_best`, model_best.pt by the same. Each is always whole. Keys: those
-// of Python's example (epoch, arch, state_dict, best_acc1, optimizer, scheduler; without a "module." before the
-// parameters' names), "sampler", where in the epoch the run is, and what Learner::State() has besides.
+// Replaces checkpoint.pt in `directory` and, if `is_best`, model_best.pt by the same contents. Both are intact at every
+// moment. Keys: those of Python's example (epoch, arch, state_dict, best_acc1, optimizer, scheduler; parameter names
+// have no "module." prefix), "sampler" (the position in the epoch), and the other entries of Learner::State().
 absl::Status SaveSnapshot(const std::string& directory, const std::string& arch, const Position& position,
                           const Learner& learner, const sampler::SamplerState& sampler, bool is_best);
 
-// Puts `learner` and `sampler` where the file says; without a sampler (nullptr) only the weights, for what does not
-// train on. A file of Python's example has no "sampler": its epoch begins. InvalidArgument, naming what differs, for
-// another arch, dataset or seed; else what Load says. The number of ranks may be another.
+// Restores `learner` and `sampler` from the file. Without a sampler (nullptr) it restores only the weights, for
+// evaluation. A file of Python's example has no "sampler", so its epoch starts from the beginning. InvalidArgument,
+// naming the difference: the file is from another arch, dataset or seed. Other errors are those of Load. The number of
+// ranks may differ.
 absl::StatusOr<Position> LoadSnapshot(const std::string& path, const std::string& arch, Learner& learner,
                                       sampler::DistributedSampler* sampler);
 

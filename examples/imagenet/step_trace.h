@@ -1,4 +1,4 @@
-// A Chrome trace of some steps of a run.
+// Writes a Chrome trace of some steps of a run.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_STEP_TRACE_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_STEP_TRACE_H_
@@ -17,8 +17,8 @@
 
 namespace lockstep::examples::imagenet {
 
-// LibTorch's operator profiler over the `steps` steps after the first `begin`, of this thread and its backward passes.
-// It stays in memory until its last step, as the profiler does not tell whether a file took what it wrote.
+// Runs LibTorch's operator profiler for `steps` steps after the first `begin`, on this thread and its backward passes.
+// The trace is kept in memory until its last step, because the profiler does not report write errors.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto trace, StepTrace::Create("trace.json", /*begin=*/5, /*steps=*/5));
 //   for (int64_t step = 1; ...; ++step) {
@@ -28,15 +28,15 @@ namespace lockstep::examples::imagenet {
 //   LOCKSTEP_RETURN_IF_ERROR(trace->Finish());
 class StepTrace {
  public:
-  // Opens --trace-file=`path`. Errors are OutputFile's, here and in the following.
+  // Opens --trace-file=`path`. Errors, here and in the following functions, are those of OutputFile.
   static absl::StatusOr<std::unique_ptr<StepTrace>> Create(const std::string& path, int64_t begin, int64_t steps);
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // After each step of the run, counted from 1.
+  // Call it after each step of the run, counted from 1.
   absl::Status AfterStep(int64_t step);
 
-  // Writes what was traced, if the run ended before the last step of the trace.
+  // Writes the trace if the run ended before the last step of the trace.
   absl::Status Finish();
 
   // Whether all steps are in the file.
@@ -49,7 +49,7 @@ class StepTrace {
   const int64_t begin_, steps_;
   bool complete_ = false;
   std::ostringstream events_;
-  std::unique_ptr<torch::autograd::profiler::RecordProfile> profile_;  // after what it borrows
+  std::unique_ptr<torch::autograd::profiler::RecordProfile> profile_;  // after the members that it borrows
 };
 
 }  // namespace lockstep::examples::imagenet

@@ -1,4 +1,5 @@
-// Trains an image classifier, alone or as one of several ranks. This file and trainer.cc are the part to read.
+// Trains an image classifier, alone or as one of several ranks. To read the example, start with this file and
+// trainer.cc.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_TRAINER_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_TRAINER_H_
@@ -11,17 +12,17 @@
 
 namespace lockstep::examples::imagenet {
 
-// What a program returns that was told to stop and has saved where it was: sysexits' EX_TEMPFAIL.
+// The exit code of a program that was asked to stop and has saved its state: EX_TEMPFAIL of sysexits.h.
 inline constexpr int kResumableExitCode = 75;
 
-// One rank's whole run, on `device`. `group` is null for a run in one process, without DDP; `local_ranks` is how many
-// of its ranks this node has. Rank 0 reports and saves. Every rank must call it, with the same `config`.
+// Runs one rank on `device`. `group` is null for a run in one process, without DDP. `local_ranks` is the number of its
+// ranks on this node. Rank 0 reports and saves. Every rank must call it with the same `config`.
 //
-// After SIGTERM or SIGUSR1 to any rank all of them finish the step that they are in; checkpoint.pt is saved, and the
-// status is one of which IsResumable() is true. In a validation that is after it. Otherwise errors name what failed.
+// If any rank gets SIGTERM or SIGUSR1, all ranks finish the current step (or validation) and rank 0 saves
+// checkpoint.pt. IsResumable() is then true for the status. Other errors name the failed operation.
 absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, c10::Device device);
 
-// Whether the run stopped because a signal asked it to, after saving; also of what launch::Spawn made of such a status.
+// Whether the run stopped because of a signal, after saving. Also works for the status that launch::Spawn makes of it.
 bool IsResumable(const absl::Status& status);
 
 }  // namespace lockstep::examples::imagenet

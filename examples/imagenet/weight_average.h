@@ -7,8 +7,8 @@
 
 namespace lockstep::examples::imagenet {
 
-// average = decay * average + (1 - decay) * now, of every parameter and floating-point buffer; other buffers are taken
-// as they are. `average` and `now` are one kind of module. Where ranks' weights are equal, so are their averages.
+// Sets average = decay * average + (1 - decay) * now, for every parameter and floating-point buffer. Other buffers are
+// copied. `average` and `now` must be modules of the same kind. If the ranks' weights are equal, so are their averages.
 void UpdateAverage(torch::nn::Module& average, const torch::nn::Module& now, double decay);
 
 }  // namespace lockstep::examples::imagenet

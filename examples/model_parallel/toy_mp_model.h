@@ -1,4 +1,4 @@
-// PyTorch's example of a model that is itself spread over devices.
+// PyTorch's example of a model that is spread over several devices.
 
 #ifndef LOCKSTEP_EXAMPLES_MODEL_PARALLEL_TOY_MP_MODEL_H_
 #define LOCKSTEP_EXAMPLES_MODEL_PARALLEL_TOY_MP_MODEL_H_
@@ -11,14 +11,14 @@
 
 namespace lockstep::examples {
 
-// Two layers, each on a device of its own; forward moves what it computes from the one to the other, and backward moves
-// gradients the other way by itself.
+// Two layers on two devices. Forward moves activations from the first to the second device, and backward moves
+// gradients back automatically.
 //
 //   ToyMpModel model(c10::Device("cuda:0"), c10::Device("cuda:1"));
 //   const at::Tensor outputs = model(inputs);
 //   mse_loss(outputs, labels.to(outputs.device())).backward();
 //
-// DistributedDataParallel leaves the devices of such a model alone: it is wrapped without device_ids.
+// Wrap such a model in DistributedDataParallel without device_ids, so that its devices do not change.
 struct ToyMpModelImpl : torch::nn::Module {
   ToyMpModelImpl(c10::Device device0, c10::Device device1)
       : device0(device0),

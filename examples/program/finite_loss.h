@@ -1,4 +1,4 @@
-// A loss that has become NaN or infinity, reported once in a run.
+// Reports a loss that has become NaN or infinite, once in a run.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_FINITE_LOSS_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_FINITE_LOSS_H_
@@ -11,15 +11,15 @@
 
 namespace lockstep::examples {
 
-// Each rank asks about its own loss after each backward. Through the group's store only the rank that sees it first
-// reports it: gradients carry the NaN to the others, which have it one step later.
+// Each rank checks its loss after each backward. Only the first rank to find it reports it, by agreement through the
+// group's store: gradients spread the NaN to the other ranks, which find it one step later.
 class FiniteLoss {
  public:
-  // `group` may be null. `terminate`: a loss that is not finite is an error.
+  // `group` may be null. `terminate`: whether a loss that is not finite is an error.
   FiniteLoss(comm::ProcessGroup* group, bool terminate) : group_(group), terminate_(terminate) {}
 
-  // A line to show, or "". `where` is such as "epoch 3, batch 17". DataLoss: the loss is not finite, and `terminate` is
-  // set.
+  // Returns a line to show, or "". `where` is for example "epoch 3, batch 17". DataLoss: the loss is not finite and
+  // `terminate` is set.
   absl::StatusOr<std::string> Check(double loss, absl::string_view where);
 
  private:

@@ -1,4 +1,4 @@
-// What is wrong with a flag, as every example words it.
+// Errors for flags, with the same wording in every example.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_FLAG_ERROR_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_FLAG_ERROR_H_
@@ -15,7 +15,7 @@ namespace lockstep::examples {
 // InvalidArgument: "--epochs=0: expected 1 or more".
 absl::Status FlagError(absl::string_view flag, const absl::AlphaNum& value, absl::string_view expected);
 
-// The numbers that a flag may have, its ends included. `most` keeps sums and products of flags in their types.
+// The range of a flag, including its ends. `most` avoids overflow in sums and products of flags.
 struct FlagRange {
   std::string flag;
   double value;
@@ -23,13 +23,13 @@ struct FlagRange {
   double most = 1e9;
 };
 
-// FlagError for the first value that is not in its range; NaN and infinity never are.
+// FlagError for the first value outside its range. NaN and infinity are outside every range.
 absl::Status CheckRanges(const std::vector<FlagRange>& ranges);
 
-// The same of a timeout, which must be a positive number of seconds, up to 1e9.
+// The same for a timeout, which must be a positive number of seconds, at most 1e9.
 absl::Status CheckSeconds(absl::string_view flag, double value);
 
-// `status` with "rank N: " before its message, unless the message begins so.
+// Returns `status` with "rank N: " before its message, unless it is already there.
 absl::Status OfRank(const absl::Status& status, int rank);
 
 }  // namespace lockstep::examples

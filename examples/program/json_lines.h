@@ -1,4 +1,4 @@
-// What a program tells of itself to other programs: one JSON object a line.
+// Writes a program's events for other programs: one JSON object a line.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_JSON_LINES_H_
@@ -15,14 +15,14 @@ namespace lockstep::examples {
 
 class JsonLines {
  public:
-  // `path` is the value of the flag `flag`, which errors name; empty: nothing is written. `append` keeps what the file
-  // holds, as for a run that is resumed. Errors are OutputFile's.
+  // `path` is the value of the flag `flag`, which errors name. If it is empty, nothing is written. `append` keeps the
+  // contents of the file, for a run that is resumed. Errors are those of OutputFile.
   static absl::StatusOr<JsonLines> Create(absl::string_view flag, const std::string& path, bool append);
 
-  // One object, without a line break in it; it is in the file when this returns.
+  // Writes one object, without a line break in it. It is in the file when this returns.
   absl::Status Write(const std::string& json);
 
-  // No more will be written.
+  // Closes the file.
   absl::Status Close();
 
  private:

@@ -1,4 +1,4 @@
-// A file that a program writes, none of whose errors is lost.
+// An output file that reports every error.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_OUTPUT_FILE_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_OUTPUT_FILE_H_
@@ -11,20 +11,20 @@
 
 namespace lockstep::examples {
 
-// Errors begin with the file's name and end with what the system said: "--json-file=/full/log: cannot be written: No
+// Errors begin with the file's name and end with the system's error: "--json-file=/full/log: cannot be written: No
 // space left on device". Their codes are those of absl::ErrnoToStatus.
 class OutputFile {
  public:
-  // Opens `path`. It is created if it is missing, and emptied unless `append` is true. `name` is what errors call it.
+  // Opens `path`. Creates it if it does not exist, and truncates it unless `append` is true. Errors call it `name`.
   static absl::StatusOr<OutputFile> Create(absl::string_view name, const std::string& path, bool append = false);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept;
   ~OutputFile();
 
-  // The system has all of `bytes` when this returns OK.
+  // Passes all of `bytes` to the system before it returns OK.
   absl::Status Write(absl::string_view bytes);
 
-  // Some file systems report a failed write only here. Nothing may be written afterwards.
+  // Some file systems report a failed write only here. Do not write afterwards.
   absl::Status Close();
 
  private:
@@ -34,12 +34,12 @@ class OutputFile {
   int file_;  // -1: closed
 };
 
-// Whether OutputFile::Create would open `path`, found out by opening it or, if it is missing, a nameless file in its
-// folder. Leaves no file behind and changes none. The error is Create's.
+// Checks whether OutputFile::Create could open `path`, by opening it or, if it does not exist, by opening a nameless
+// file in its folder. Leaves no file behind and changes none. Errors are those of Create.
 absl::Status CheckOutputFile(absl::string_view name, const std::string& path);
 
-// Whether files can be created in `folder`, found out by creating one without a name. `or_missing`: a folder that is
-// missing will be made, so its nearest parent is looked at instead.
+// Checks whether files can be created in `folder`, by creating one without a name. `or_missing`: the folder may be
+// missing, since it will be created; its nearest existing parent is then checked.
 absl::Status CheckOutputFolder(absl::string_view name, const std::string& folder, bool or_missing = false);
 
 }  // namespace lockstep::examples

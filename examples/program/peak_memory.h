@@ -1,4 +1,4 @@
-// How much memory tensors take at the most, measured by what LibTorch's allocators tell its profiler.
+// Measures the peak memory of tensors, as reported by LibTorch's allocators to its profiler.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_PEAK_MEMORY_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_PEAK_MEMORY_H_
@@ -13,8 +13,8 @@
 
 namespace lockstep::examples {
 
-// From when it is made to its end, of this thread and those that have its LibTorch state (backward's,
-// dp::ParallelApply's), over all devices.
+// Measures from construction to destruction, over all devices, for this thread and for threads that inherit its
+// LibTorch state (backward's and dp::ParallelApply's).
 //
 //   PeakMemory peak;
 //   Compute();

@@ -1,4 +1,4 @@
-// A model that starts from another's parameters.
+// Initialises a model with the parameters of another.
 
 #ifndef LOCKSTEP_EXAMPLES_PROGRAM_PRETRAINED_H_
 #define LOCKSTEP_EXAMPLES_PROGRAM_PRETRAINED_H_
@@ -12,11 +12,11 @@
 
 namespace lockstep::examples {
 
-// Loads a .pt file's parameters: it is a state dict, or has one under "state_dict". Keys may begin with "module.", as
-// Python's DataParallel and DistributedDataParallel save them. Errors name the file.
+// Loads the parameters of a .pt file, which holds a state dict, or one under "state_dict". Keys may begin with
+// "module.", as saved by Python's DataParallel and DistributedDataParallel. Errors name the file.
 absl::Status LoadPretrained(const std::string& path, torch::nn::Module& module);
 
-// The same of a state dict that is loaded already.
+// The same for a state dict that is already loaded.
 absl::Status LoadPossiblyWrapped(torch::nn::Module& module, const checkpoint::Value& state_dict);
 
 }  // namespace lockstep::examples

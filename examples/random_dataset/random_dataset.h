@@ -13,15 +13,15 @@
 
 namespace lockstep::examples {
 
-// Some samples, one a row, and which ones they are.
+// Some samples, one in each row, and their indices.
 struct RandomBatch {
   std::vector<int64_t> indices;
   at::Tensor inputs;  // float32 [batch, features]
   at::Tensor labels;  // float32 [batch, 1]
 };
 
-// `size` samples of `features` numbers, normally distributed, the same ones wherever the seed is the same. A sample's
-// label is the sum of its features, so there is something to learn. For torch::data's loaders; copies share memory.
+// `size` samples of `features` normally distributed numbers. They depend only on the seed. A sample's label is the sum
+// of its features, so there is something to learn. For torch::data's loaders. Copies share memory.
 //
 //   auto loader = torch::data::make_data_loader(RandomDataset(100, 5, /*seed=*/0), sampler, /*batch_size=*/30);
 //   for (const RandomBatch& batch : *loader) Train(batch.inputs, batch.labels);

@@ -1,4 +1,4 @@
-// Whether ranks, or two models, have come to the same parameters.
+// Checks whether ranks, or two models, have the same parameters.
 
 #ifndef LOCKSTEP_EXAMPLES_RANKS_ALIKE_H_
 #define LOCKSTEP_EXAMPLES_RANKS_ALIKE_H_
@@ -12,14 +12,14 @@
 
 namespace lockstep::examples {
 
-// The values of all of them one after another, on the CPU and without a graph.
+// The concatenated values of all tensors, on the CPU and without a graph.
 at::Tensor Flat(const std::vector<at::Tensor>& tensors);
 
-// The largest difference of two values at one place; NaN where there is one.
+// The largest difference of two values at the same position. NaN if there is a NaN.
 double MaxDifference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
-// Whether the ranks hold the same parameters, to the bit; Internal, naming a rank that differs, if not. All ranks must
-// call it.
+// Checks whether all ranks have bit-identical parameters. Internal, naming a rank that differs: they do not. All ranks
+// must call it.
 absl::Status CheckAlike(const std::vector<at::Tensor>& parameters, comm::ProcessGroup& group);
 
 }  // namespace lockstep::examples

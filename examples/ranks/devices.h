@@ -1,4 +1,4 @@
-// Which devices a rank computes on.
+// Chooses the devices of a rank.
 
 #ifndef LOCKSTEP_EXAMPLES_RANKS_DEVICES_H_
 #define LOCKSTEP_EXAMPLES_RANKS_DEVICES_H_
@@ -11,8 +11,8 @@
 
 namespace lockstep::examples {
 
-// `count` GPUs of its own for each rank of this machine, told apart by their local ranks, where it has so many; else
-// the CPU, `count` times.
+// Returns `count` separate GPUs for each rank of this machine, by local rank, if there are enough; otherwise the CPU,
+// `count` times.
 std::vector<c10::Device> RankDevices(const comm::RankEnvironment& environment, int count = 1);
 
 }  // namespace lockstep::examples

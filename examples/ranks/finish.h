@@ -1,4 +1,4 @@
-// How a rank ends its work when something of its own went wrong.
+// Ends a rank's work after an error of this rank.
 
 #ifndef LOCKSTEP_EXAMPLES_RANKS_FINISH_H_
 #define LOCKSTEP_EXAMPLES_RANKS_FINISH_H_
@@ -8,10 +8,10 @@
 
 namespace lockstep::examples {
 
-// Call with the outcome of a rank's work while its group still exists. An error is told to the other ranks, which then
-// fail by "rank 0 (...) failed: <message>" and not by "rank 0 left the group". Cancelled is for an end on which the
-// ranks have agreed: it is not told, as the other ranks may still be saving. Returns `status`, its message with the
-// name of this rank before it, once.
+// Call it with the outcome of a rank's work while its group still exists. If it is an error, the other ranks are told,
+// and fail with "rank 0 (...) failed: <message>" instead of "rank 0 left the group". Cancelled means that the ranks
+// agreed to end: it is not sent, since the other ranks may still be saving. Returns `status` with this rank's name
+// before its message, unless it is already there.
 absl::Status FinishRank(comm::ProcessGroup* group, const absl::Status& status);
 
 }  // namespace lockstep::examples

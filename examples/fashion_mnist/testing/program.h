@@ -1,4 +1,4 @@
-// A program under test: started with its output in a file, watched, and ended with all it started.
+// Runs a program under test with its output in a file, and ends it with all processes that it started.
 
 #ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_TESTING_PROGRAM_H_
 #define LOCKSTEP_EXAMPLES_FASHION_MNIST_TESTING_PROGRAM_H_
@@ -15,23 +15,23 @@ namespace lockstep::examples::testing {
 
 class Program {
  public:
-  // Starts argv[0] with this process's environment changed by `environment`. TORCH_DISTRIBUTED_DEBUG is OFF unless it
-  // is there, so the program does not print which backend it uses.
+  // Starts argv[0] with this process's environment changed by `environment`. TORCH_DISTRIBUTED_DEBUG defaults to OFF,
+  // so that the program does not print its backend.
   explicit Program(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment = {});
-  // Kills it if it still runs.
+  // Kills the program if it still runs.
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   pid_t pid() const { return pid_; }
 
-  // Its exit code, or 128 + signal; -1 if it has not ended within `limit`.
+  // Returns its exit code, or 128 + signal; -1 if it has not ended within `limit`.
   int Wait(absl::Duration limit = absl::Seconds(60));
 
   // Standard output and standard error so far.
   std::string Output() const;
 
-  // The processes it has started that run, by their RANK.
+  // The running processes that it has started, by their RANK.
   std::map<int, pid_t> Ranks() const;
 
  private:
@@ -40,7 +40,7 @@ class Program {
   std::string output_path_;
 };
 
-// Waits for it and returns its output; the exit code in `*code`.
+// Runs a program to its end and returns its output. Sets `*code` to the exit code.
 std::string RunProgram(const std::vector<std::string>& argv, int* code,
                        const std::map<std::string, std::string>& environment = {});
 
