@@ -24,7 +24,7 @@
 namespace lockstep::comm {
 namespace {
 
-absl::StatusOr<int> Resolve(int option, const absl::optional<int>& variable, absl::string_view option_name,
+absl::StatusOr<int> Resolve(int option, const std::optional<int>& variable, absl::string_view option_name,
                             absl::string_view variable_name) {
   if (option >= 0) return option;
   if (option != -1) return absl::InvalidArgumentError(absl::StrCat(option_name, " is ", option));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -53,12 +54,10 @@ class Reader {
   absl::StatusOr<RankEnvironment> Read();
 
  private:
-  absl::optional<std::string> Text(absl::string_view name) const {
-    return name.empty() ? absl::nullopt : lookup_(name);
-  }
+  std::optional<std::string> Text(absl::string_view name) const { return name.empty() ? std::nullopt : lookup_(name); }
   bool Has(absl::string_view name) const { return Text(name).has_value(); }
   bool Same(absl::string_view a, absl::string_view b) const { return Text(a) == Text(b); }
-  absl::StatusOr<absl::optional<int>> Number(absl::string_view name, int least, int most = kMost) const;
+  absl::StatusOr<std::optional<int>> Number(absl::string_view name, int least, int most = kMost) const;
   // A number that another one beside it needs.
   absl::StatusOr<int> NumberBeside(absl::string_view name, int least, const Names& names) const;
 
@@ -84,18 +83,18 @@ class Reader {
   RankEnvironment env_;
 };
 
-absl::StatusOr<absl::optional<int>> Reader::Number(absl::string_view name, int least, int most) const {
-  const absl::optional<std::string> text = Text(name);
-  if (!text) return absl::optional<int>();
+absl::StatusOr<std::optional<int>> Reader::Number(absl::string_view name, int least, int most) const {
+  const std::optional<std::string> text = Text(name);
+  if (!text) return std::optional<int>();
   int value;
   if (!absl::SimpleAtoi(*text, &value) || value < least || value > most) {
     return absl::InvalidArgumentError(absl::StrCat(Show(name, *text), " is not a number from ", least, " to ", most));
   }
-  return absl::optional<int>(value);
+  return std::optional<int>(value);
 }
 
 absl::StatusOr<int> Reader::NumberBeside(absl::string_view name, int least, const Names& names) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<int> value, Number(name, least));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int> value, Number(name, least));
   if (value) return *value;
   return absl::InvalidArgumentError(absl::StrCat("environment variable ", name, " is not set, but ", names.rank, "=\"",
                                                  Text(names.rank).value_or(""), "\" (", names.launcher, ") is"));
@@ -153,9 +152,9 @@ absl::Status Reader::ReadNumbers(const Names& names) {
 absl::Status Reader::ReadSlurmNode() {
   LOCKSTEP_ASSIGN_OR_RETURN(env_.node_rank, Number("SLURM_NODEID", 0));
   const char* name = Has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
-  const absl::optional<std::string> list = Text(name);
+  const std::optional<std::string> list = Text(name);
   if (!list) return absl::OkStatus();
-  const absl::optional<int> tasks = internal::TasksOnNode(*list, env_.node_rank.value_or(0));
+  const std::optional<int> tasks = internal::TasksOnNode(*list, env_.node_rank.value_or(0));
   if (!tasks) {
     return absl::InvalidArgumentError(
         absl::StrCat(Show(name, *list), " does not say how many tasks node ", env_.node_rank.value_or(0), " has"));
@@ -167,7 +166,7 @@ absl::Status Reader::ReadSlurmNode() {
 // In the WORLD_SIZE that it sets, the operator counts a value that is not a number ("auto", "gpu") as 1.
 absl::StatusOr<int> Reader::KubeflowRanksPerPod() const {
   int ranks = 1;
-  const absl::optional<std::string> text = Text("PET_NPROC_PER_NODE");
+  const std::optional<std::string> text = Text("PET_NPROC_PER_NODE");
   const bool is_number = text && absl::SimpleAtoi(*text, &ranks);
   if (is_number && ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat(Show("PET_NPROC_PER_NODE", *text), " is not a number from 1"));
@@ -186,7 +185,7 @@ absl::StatusOr<int> Reader::KubeflowRanksPerPod() const {
 }
 
 absl::Status Reader::CheckKubeflowRank(int node_rank, int rank) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<int> variable, Number("RANK", 0));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int> variable, Number("RANK", 0));
   if (!variable || *variable == node_rank || *variable == rank) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("environment variable RANK=", *variable, " is neither the node's ",
                                                  node_rank, " (Kubeflow) nor this process's ", rank));
@@ -216,13 +215,13 @@ absl::Status Reader::ReadKubeflow() {
 absl::Status Reader::ReadSlurmMaster(const Names& names) {
   const bool step = &names == &kSlurm && Has("SLURM_STEP_NODELIST");
   const char* name = step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
-  const absl::optional<std::string> list = Text(name);
+  const std::optional<std::string> list = Text(name);
   if (env_.master_addr.empty() && list) {
-    const absl::optional<std::string> host = internal::FirstHost(*list);
+    const std::optional<std::string> host = internal::FirstHost(*list);
     if (!host) return absl::InvalidArgumentError(absl::StrCat(Show(name, *list), " is not a list of hosts"));
     env_.master_addr = *host;
   }
-  const absl::optional<std::string> job = Text("SLURM_JOB_ID");
+  const std::optional<std::string> job = Text("SLURM_JOB_ID");
   if (env_.master_port >= 0 || !job) return absl::OkStatus();
   uint64_t id;
   if (!absl::SimpleAtoi(*job, &id)) {
@@ -270,7 +269,7 @@ absl::Status Reader::CheckRank(const Names& names) const {
 void Reader::NoteOverruled(const Names& names) {
   std::vector<std::string> losers;
   for (const Names* other : {&kByHand, &kOpenMpi, &kHydra, &kSlurm, &kPmix}) {
-    const absl::optional<std::string> value = Text(other->rank);
+    const std::optional<std::string> value = Text(other->rank);
     const bool believed = said_.rank < 0 && other->rank == absl::string_view(names.rank);
     if (believed || !value || *value == absl::StrCat(*env_.rank)) continue;
     losers.push_back(absl::StrCat(other->rank, "=", *value, " (", other->launcher, ")"));
@@ -295,9 +294,9 @@ absl::StatusOr<RankEnvironment> Reader::Read() {
 
 }  // namespace
 
-absl::optional<std::string> ProcessEnvironment(absl::string_view name) {
+std::optional<std::string> ProcessEnvironment(absl::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
-  return value ? absl::optional<std::string>(value) : absl::nullopt;
+  return value ? std::optional<std::string>(value) : std::nullopt;
 }
 
 absl::StatusOr<RankEnvironment> ReadRankEnvironment(const EnvironmentLookup& lookup,

@@ -4,11 +4,11 @@
 #define LOCKSTEP_COMM_RANK_ENVIRONMENT_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm {
 
@@ -22,13 +22,13 @@ struct RankEnvironment {
   // empty if there are none.
   std::string overruled;
 
-  absl::optional<int> rank;
-  absl::optional<int> world_size;
-  int local_rank = 0;             // rank among those of this node
-  int local_world_size = 1;       // number of ranks on this node
-  absl::optional<int> node_rank;  // number of this node: GROUP_RANK, SLURM_NODEID, PET_NODE_RANK
-  std::string master_addr;        // where the store listens; empty if unknown
-  int master_port = -1;           // -1 if unknown
+  std::optional<int> rank;
+  std::optional<int> world_size;
+  int local_rank = 0;            // rank among those of this node
+  int local_world_size = 1;      // number of ranks on this node
+  std::optional<int> node_rank;  // number of this node: GROUP_RANK, SLURM_NODEID, PET_NODE_RANK
+  std::string master_addr;       // where the store listens; empty if unknown
+  int master_port = -1;          // -1 if unknown
 
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent serves the store at MASTER_ADDR:MASTER_PORT, and rank 0 is a
   // client like the others.
@@ -46,10 +46,10 @@ struct ExplicitRank {
 };
 
 // The value of an environment variable, or nullopt.
-using EnvironmentLookup = std::function<absl::optional<std::string>(absl::string_view name)>;
+using EnvironmentLookup = std::function<std::optional<std::string>(absl::string_view name)>;
 
 // This process's environment.
-absl::optional<std::string> ProcessEnvironment(absl::string_view name);
+std::optional<std::string> ProcessEnvironment(absl::string_view name);
 
 // Reads only variables from `lookup`. Uses the first launcher whose variables are set, in this order:
 //

@@ -1,6 +1,7 @@
 #include "lockstep/comm/rank_environment.h"
 
 #include <map>
+#include <optional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,9 +14,9 @@ using Variables = std::map<std::string, std::string>;
 
 absl::StatusOr<RankEnvironment> Read(const Variables& variables, const ExplicitRank& said = {}) {
   return ReadRankEnvironment(
-      [&variables](absl::string_view name) -> absl::optional<std::string> {
+      [&variables](absl::string_view name) -> std::optional<std::string> {
         const auto found = variables.find(std::string(name));
-        if (found == variables.end()) return absl::nullopt;
+        if (found == variables.end()) return std::nullopt;
         return found->second;
       },
       said);
@@ -152,8 +153,8 @@ TEST(RankEnvironment, IsEmptyWithoutVariables) {
   const auto env = Read({});
   ASSERT_TRUE(env.ok()) << env.status();
   EXPECT_EQ(env->launcher, "no launcher");
-  EXPECT_EQ(env->rank, absl::nullopt);
-  EXPECT_EQ(env->world_size, absl::nullopt);
+  EXPECT_EQ(env->rank, std::nullopt);
+  EXPECT_EQ(env->world_size, std::nullopt);
   EXPECT_EQ(env->local_rank, 0);
   EXPECT_EQ(env->master_port, -1);
   EXPECT_FALSE(env->use_agent_store);
@@ -229,7 +230,7 @@ TEST(Slurm, FirstHostReadsItsHostLists) {
                                                        {"a.b-c_d.example", "a.b-c_d.example"}};
   for (const auto& [list, host] : lists) EXPECT_EQ(internal::FirstHost(list).value_or("none"), host) << list;
   for (const char* list : {"", ",n1", "n[", "n[]", "n[a]", "n[1x]", "n1]", "n 1"}) {
-    EXPECT_EQ(internal::FirstHost(list), absl::nullopt) << list;
+    EXPECT_EQ(internal::FirstHost(list), std::nullopt) << list;
   }
 }
 
@@ -237,8 +238,8 @@ TEST(Slurm, TasksOnNodeReadsItsRepeats) {
   EXPECT_EQ(internal::TasksOnNode("2(x3),1", 0), 2);
   EXPECT_EQ(internal::TasksOnNode("2(x3),1", 2), 2);
   EXPECT_EQ(internal::TasksOnNode("2(x3),1", 3), 1);
-  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 4), absl::nullopt);
-  for (const char* list : {"", "x", "2(xx)", "2(x"}) EXPECT_EQ(internal::TasksOnNode(list, 0), absl::nullopt) << list;
+  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 4), std::nullopt);
+  for (const char* list : {"", "x", "2(xx)", "2(x"}) EXPECT_EQ(internal::TasksOnNode(list, 0), std::nullopt) << list;
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::ddp {
@@ -28,7 +28,7 @@ struct ClipGradNormOptions {
   bool sharded = false;
 
   // The device of the collective. Default: that of the first parameter, or the CPU if a rank has no parameters.
-  absl::optional<c10::Device> device;
+  std::optional<c10::Device> device;
 };
 
 // Scales the gradients of `parameters` in place by min(1, max_norm / (norm + 1e-6)). The norm is that of all gradients

@@ -53,7 +53,7 @@ std::vector<Options> EveryWay() {
   std::vector<Options> ways(4);
   ways[1].find_unused_parameters = true;
   ways[2].static_graph = true;
-  ways[3].mixed_precision = MixedPrecision{torch::kBFloat16, absl::nullopt, absl::nullopt};
+  ways[3].mixed_precision = MixedPrecision{torch::kBFloat16, std::nullopt, std::nullopt};
   ways[3].static_graph = true;
   return ways;
 }

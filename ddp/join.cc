@@ -34,7 +34,7 @@ Join::Join(std::initializer_list<Joinable> modules, const JoinOptions& options)
 Join::~Join() { End(); }
 
 void Join::End() {
-  for (internal::Replica* replica : replicas_) replica->SetJoinMode(absl::nullopt);
+  for (internal::Replica* replica : replicas_) replica->SetJoinMode(std::nullopt);
   replicas_.clear();
 }
 

@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -38,9 +39,9 @@ struct ProbeImpl : torch::nn::Module {
   bool fail = false;
 };
 
-Options Mixed(absl::optional<torch::Dtype> param, absl::optional<torch::Dtype> reduce, bool view = false) {
+Options Mixed(std::optional<torch::Dtype> param, std::optional<torch::Dtype> reduce, bool view = false) {
   Options options;
-  options.mixed_precision = MixedPrecision{param, reduce, absl::nullopt};
+  options.mixed_precision = MixedPrecision{param, reduce, std::nullopt};
   options.gradient_as_bucket_view = view;
   return options;
 }
@@ -84,20 +85,20 @@ void ExpectGradients(const Options& options, torch::Dtype compute, torch::Dtype 
 
 TEST(MixedPrecision, ForwardAndBackwardComputeInParamDtypeAndReduceInItToo) {
   for (const bool view : {false, true})
-    ExpectGradients(Mixed(torch::kBFloat16, absl::nullopt, view), torch::kBFloat16, torch::kBFloat16);
+    ExpectGradients(Mixed(torch::kBFloat16, std::nullopt, view), torch::kBFloat16, torch::kBFloat16);
 }
 
 TEST(MixedPrecision, ReduceDtypeIsWhatGradientsAreAveragedIn) {
   ASSERT_FALSE(Average(0, torch::kBFloat16, torch::kFloat).equal(Average(0, torch::kBFloat16, torch::kBFloat16)));
   for (const bool view : {false, true}) {
     ExpectGradients(Mixed(torch::kBFloat16, torch::kFloat, view), torch::kBFloat16, torch::kFloat);
-    ExpectGradients(Mixed(absl::nullopt, torch::kBFloat16, view), torch::kFloat, torch::kBFloat16);
+    ExpectGradients(Mixed(std::nullopt, torch::kBFloat16, view), torch::kFloat, torch::kBFloat16);
   }
 }
 
 TEST(MixedPrecision, FloatingInputsAreCastAndOthersNot) {
   OnRanks(2, [](ProcessGroup& group) {
-    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, absl::nullopt));
+    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, std::nullopt));
     const torch::Tensor before = ddp.module()->weight.detach().clone();
     Step(ddp, group, 0);
     EXPECT_EQ(ddp.module()->seen, (std::vector<torch::Dtype>{torch::kBFloat16, torch::kBFloat16, torch::kFloat,
@@ -109,7 +110,7 @@ TEST(MixedPrecision, FloatingInputsAreCastAndOthersNot) {
 TEST(MixedPrecision, BufferDtypeHoldsFromWrappingOnForFloatingBuffers) {
   OnRanks(2, [](ProcessGroup& group) {
     Options options;
-    options.mixed_precision = MixedPrecision{absl::nullopt, absl::nullopt, torch::kDouble};
+    options.mixed_precision = MixedPrecision{std::nullopt, std::nullopt, torch::kDouble};
     auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, options);
     EXPECT_EQ(ddp.module()->scale.scalar_type(), torch::kDouble);
     Step(ddp, group, 0);
@@ -120,7 +121,7 @@ TEST(MixedPrecision, BufferDtypeHoldsFromWrappingOnForFloatingBuffers) {
 
 TEST(MixedPrecision, AForwardWithoutGradientsGivesTheParametersBack) {
   OnRanks(2, [](ProcessGroup& group) {
-    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, absl::nullopt));
+    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, std::nullopt));
     {
       const torch::NoGradGuard no_grad;
       EXPECT_EQ(ddp(Inputs(group.rank(), 0), Rows()).scalar_type(), torch::kBFloat16);
@@ -157,7 +158,7 @@ TEST(MixedPrecision, GradientsAccumulateInFullPrecisionUnderNoSync) {
 
 TEST(MixedPrecision, TheOptimizerStepsParametersOfFullPrecision) {
   OnRanks(2, [](ProcessGroup& group) {
-    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, absl::nullopt));
+    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, std::nullopt));
     ProbeImpl reference;
     torch::optim::SGD optimizer(ddp.parameters(), 1e-3), reference_optimizer(reference.parameters(), 1e-3);
     for (int step = 0; step < 5; ++step) {
@@ -176,7 +177,7 @@ TEST(MixedPrecision, TheOptimizerStepsParametersOfFullPrecision) {
 
 TEST(MixedPrecision, AnExceptionInForwardLeavesTheNextStepRight) {
   OnRanks(2, [](ProcessGroup& group) {
-    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, absl::nullopt));
+    auto ddp = Wrapped(std::make_shared<ProbeImpl>(), group, Mixed(torch::kBFloat16, std::nullopt));
     ddp.module()->fail = true;
     EXPECT_EQ(Thrown([&] { ddp(Inputs(0, 0), Rows()); }).message(), "in forward");
     ddp.module()->fail = false;
@@ -190,7 +191,7 @@ TEST(MixedPrecision, AModuleLetGoBeforeItsBackwardGetsItsParametersBack) {
   OnRanks(2, [](ProcessGroup& group) {
     auto net = std::make_shared<ProbeImpl>();
     {
-      auto ddp = Wrapped(net, group, Mixed(torch::kBFloat16, absl::nullopt));
+      auto ddp = Wrapped(net, group, Mixed(torch::kBFloat16, std::nullopt));
       ddp(Inputs(group.rank(), 0), Rows());
     }
     EXPECT_TRUE(net->weight.equal(ProbeImpl().weight));

@@ -4,11 +4,10 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
-
-#include "absl/types/optional.h"
 
 namespace lockstep::ddp {
 
@@ -16,13 +15,13 @@ namespace lockstep::ddp {
 struct MixedPrecision {
   // For parameters and inputs in forward and backward. The module's own parameters, which the optimizer steps, keep
   // their dtype, and so do their gradients after backward.
-  absl::optional<c10::ScalarType> param_dtype;
+  std::optional<c10::ScalarType> param_dtype;
 
   // For reducing gradients. Default: param_dtype, or the parameters' dtype.
-  absl::optional<c10::ScalarType> reduce_dtype;
+  std::optional<c10::ScalarType> reduce_dtype;
 
   // For buffers, from Wrap() on.
-  absl::optional<c10::ScalarType> buffer_dtype;
+  std::optional<c10::ScalarType> buffer_dtype;
 };
 
 // What happens if a gradient contains a NaN or an infinity. Every rank does the same in the same step.
@@ -38,7 +37,7 @@ struct Options {
   std::vector<c10::Device> device_ids;
 
   // The device to which the output is moved. Default: it is not moved. Only with device_ids.
-  absl::optional<c10::Device> output_device;
+  std::optional<c10::Device> output_device;
 
   // Broadcasts buffers (such as BatchNorm's running statistics) from rank 0 before each forward.
   bool broadcast_buffers = true;
@@ -48,7 +47,7 @@ struct Options {
 
   // The approximate size of a bucket of gradients in MiB. Default: 25, with a first bucket of 1 MiB so that reducing
   // starts early.
-  absl::optional<double> bucket_cap_mb;
+  std::optional<double> bucket_cap_mb;
 
   // The limits, in MiB, of the first, second, ... bucket. The last applies to all further ones. Cannot be set together
   // with bucket_cap_mb. If set, the limits apply from the first step on.
@@ -79,7 +78,7 @@ struct Options {
   std::vector<std::string> delay_all_reduce_named_params;
   std::string param_to_hook_all_reduce;
 
-  absl::optional<MixedPrecision> mixed_precision;
+  std::optional<MixedPrecision> mixed_precision;
 
   // Not in PyTorch: see NonFinite.
   NonFinite non_finite = NonFinite::kIgnore;

@@ -110,11 +110,11 @@ TEST(Options, SkippingNeedsAWayToKnowWhatIsUnused) {
 
 TEST(Options, MixedPrecisionIsOfFloatingPoint) {
   Options options;
-  options.mixed_precision = MixedPrecision{torch::kLong, absl::nullopt, absl::nullopt};
+  options.mixed_precision = MixedPrecision{torch::kLong, std::nullopt, std::nullopt};
   ExpectRefused(options, "mixed_precision.param_dtype is Long, expected a floating-point dtype");
-  options.mixed_precision = MixedPrecision{absl::nullopt, torch::kInt, absl::nullopt};
+  options.mixed_precision = MixedPrecision{std::nullopt, torch::kInt, std::nullopt};
   ExpectRefused(options, "mixed_precision.reduce_dtype is Int, expected a floating-point dtype");
-  options.mixed_precision = MixedPrecision{absl::nullopt, absl::nullopt, torch::kBool};
+  options.mixed_precision = MixedPrecision{std::nullopt, std::nullopt, torch::kBool};
   ExpectRefused(options, "mixed_precision.buffer_dtype is Bool, expected a floating-point dtype");
 }
 

@@ -3,9 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::dp {
 namespace {
@@ -36,8 +36,7 @@ std::string ImbalanceWarning(const std::vector<c10::Device>& devices, const std:
 void WarnIfImbalanced(const std::vector<c10::Device>& devices) {
   std::vector<DeviceProperties> properties;
   for (const c10::Device& device : devices) {
-    const absl::optional<DeviceProperties> of_device =
-        device.is_cuda() ? internal::PropertiesOf(device) : absl::nullopt;
+    const std::optional<DeviceProperties> of_device = device.is_cuda() ? internal::PropertiesOf(device) : std::nullopt;
     if (!of_device) return;
     properties.push_back(*of_device);
   }

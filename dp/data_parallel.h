@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/tensors.h"
 #include "lockstep/base/torch_status.h"
@@ -48,7 +48,7 @@ struct Options {
   // CUDA_DEVICE_ORDER orders them). Without a GPU the module is called directly, as in PyTorch.
   std::vector<DeviceId> device_ids;
   // The device of gathered outputs; -1 for the CPU. Default: the first of device_ids.
-  absl::optional<DeviceId> output_device;
+  std::optional<DeviceId> output_device;
   // The dimension along which inputs are split and outputs concatenated.
   int64_t dim = 0;
   ReplicateOptions replicate;

@@ -3,6 +3,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
@@ -49,7 +51,7 @@ absl::StatusOr<std::vector<c10::Device>> ResolveDevices(const std::vector<Device
   return devices;
 }
 
-absl::StatusOr<c10::Device> ResolveOutputDevice(const absl::optional<DeviceId>& id,
+absl::StatusOr<c10::Device> ResolveOutputDevice(const std::optional<DeviceId>& id,
                                                 const std::vector<c10::Device>& devices) {
   if (id) return id->Resolve("output_device");
   return devices.empty() ? c10::Device(c10::kCPU) : devices[0];

@@ -6,11 +6,11 @@
 #include <c10/core/Device.h>
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::dp {
 
@@ -36,7 +36,7 @@ class DeviceId {
 absl::StatusOr<std::vector<c10::Device>> ResolveDevices(const std::vector<DeviceId>& ids);
 
 // Resolves `id`. Default: the first of `devices`, or the CPU.
-absl::StatusOr<c10::Device> ResolveOutputDevice(const absl::optional<DeviceId>& id,
+absl::StatusOr<c10::Device> ResolveOutputDevice(const std::optional<DeviceId>& id,
                                                 const std::vector<c10::Device>& devices);
 
 }  // namespace lockstep::dp

@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/internal/atomic_file.h"
@@ -29,11 +29,11 @@ constexpr char kBest[] = "model_best.pt";
 std::string NameOf(int64_t step) { return absl::StrFormat("step_%08d.pt", step); }
 
 // Only names that NameOf gives: a file that somebody called step_5.pt is not the Manager's.
-absl::optional<int64_t> StepOf(absl::string_view name) {
+std::optional<int64_t> StepOf(absl::string_view name) {
   absl::string_view digits = name;
   int64_t step = 0;
-  if (!absl::ConsumePrefix(&digits, "step_") || !absl::ConsumeSuffix(&digits, ".pt")) return absl::nullopt;
-  if (!absl::SimpleAtoi(digits, &step) || step < 0 || NameOf(step) != name) return absl::nullopt;
+  if (!absl::ConsumePrefix(&digits, "step_") || !absl::ConsumeSuffix(&digits, ".pt")) return std::nullopt;
+  if (!absl::SimpleAtoi(digits, &step) || step < 0 || NameOf(step) != name) return std::nullopt;
   return step;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -273,7 +274,7 @@ absl::StatusOr<std::string> Manager::ReadHere(const std::string& path) const {
 // The writers' agreement on the entry that each has read; `path` is this rank's.
 absl::StatusOr<CheckpointInfo> Manager::Agreed(const std::vector<absl::StatusOr<std::string>>& read,
                                                const std::string& path) const {
-  absl::optional<CheckpointInfo> agreed;
+  std::optional<CheckpointInfo> agreed;
   for (const int writer : writers_) {
     LOCKSTEP_RETURN_IF_ERROR(read[writer].status());
     LOCKSTEP_ASSIGN_OR_RETURN(const Value entry, Deserialize(*read[writer]));
@@ -286,7 +287,7 @@ absl::StatusOr<CheckpointInfo> Manager::Agreed(const std::vector<absl::StatusOr<
   return *agreed;
 }
 
-absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Latest() {
+absl::StatusOr<std::optional<CheckpointInfo>> Manager::Latest() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps());
   absl::Status newest;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
@@ -298,17 +299,17 @@ absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Latest() {
     if (rank() == 0) LOG(WARNING) << "A checkpoint is passed over: " << info.status().message();
     newest.Update(info.status());
   }
-  if (newest.ok()) return absl::nullopt;
+  if (newest.ok()) return std::nullopt;
   return absl::DataLossError(absl::StrCat("none of ", steps.size(), " checkpoints is whole; ", newest.message()));
 }
 
-absl::StatusOr<absl::optional<CheckpointInfo>> Manager::Best() {
+absl::StatusOr<std::optional<CheckpointInfo>> Manager::Best() {
   saver_.Wait().IgnoreError();
   const std::string path = directory_.BestPath();
   LOCKSTEP_ASSIGN_OR_RETURN(const auto read, comm::GatherOutcomes(group_, "Manager::Best", ReadHere(path)));
   const bool none = std::all_of(writers_.begin(), writers_.end(),
                                 [&](int writer) { return absl::IsNotFound(read[writer].status()); });
-  if (none) return absl::nullopt;
+  if (none) return std::nullopt;
   return Agreed(read, path);
 }
 
@@ -329,9 +330,9 @@ absl::StatusOr<Restored> Manager::Load(const CheckpointInfo& checkpoint, const L
   return restored;
 }
 
-absl::StatusOr<absl::optional<Restored>> Manager::LoadLatest(const LoadOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<CheckpointInfo> latest, Latest());
-  if (!latest) return absl::nullopt;
+absl::StatusOr<std::optional<Restored>> Manager::LoadLatest(const LoadOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> latest, Latest());
+  if (!latest) return std::nullopt;
   return Load(*latest, options);
 }
 

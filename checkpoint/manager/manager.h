@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "lockstep/checkpoint/async_saver.h"
 #include "lockstep/checkpoint/manager/checkpoint_directory.h"
 #include "lockstep/checkpoint/options.h"
@@ -68,7 +68,7 @@ struct Restored {
 //   model_best.pt      the same for the best step: a hard link to its file or, if that is not possible, a copy
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto manager, Manager::Create("run7", group.get(), {.best_metric = "accuracy"}));
-//   LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<Restored> last, manager->LoadLatest());
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Restored> last, manager->LoadLatest());
 //   if (last) LOCKSTEP_RETURN_IF_ERROR(Resume(last->value, last->rank_state));
 //   for (int64_t step = last ? last->info.step + 1 : 0; step < steps; ++step) {
 //     ...
@@ -121,17 +121,17 @@ class Manager {
 
   // The highest step with an intact file, after a save under way is done. nullopt if there are no files. A damaged file
   // is logged and the previous step is used. DataLoss: all files are damaged. Reads the file.
-  absl::StatusOr<absl::optional<CheckpointInfo>> Latest();
+  absl::StatusOr<std::optional<CheckpointInfo>> Latest();
 
   // The best checkpoint, or nullopt if there is none. DataLoss: its file is damaged.
-  absl::StatusOr<absl::optional<CheckpointInfo>> Best();
+  absl::StatusOr<std::optional<CheckpointInfo>> Best();
 
   // Loads the checkpoint on every rank. Options such as {.map_location = "cuda:1"} may differ between ranks. Errors are
   // those of Load of checkpoint.h, on any rank.
   absl::StatusOr<Restored> Load(const CheckpointInfo& checkpoint, const LoadOptions& options = {});
 
   // Load() of Latest(), or nullopt if there are no files.
-  absl::StatusOr<absl::optional<Restored>> LoadLatest(const LoadOptions& options = {});
+  absl::StatusOr<std::optional<Restored>> LoadLatest(const LoadOptions& options = {});
 
  private:
   Manager(std::string directory, comm::ProcessGroup* group, ManagerOptions options);
@@ -156,8 +156,8 @@ class Manager {
   const ManagerOptions options_;
   const CheckpointDirectory directory_;
   bool writer_ = false;
-  std::vector<int> writers_;     // the ranks that write, ascending
-  absl::optional<double> best_;  // metric of the best checkpoint; on writers only
+  std::vector<int> writers_;    // the ranks that write, ascending
+  std::optional<double> best_;  // metric of the best checkpoint; on writers only
   bool unsettled_ = false;  // whether the ranks have not agreed on the last save's outcome yet; the same on every rank
   absl::Status written_;    // this rank's part of that outcome, unless saver_ has it
   AsyncSaver saver_;        // last, since its thread uses the other members

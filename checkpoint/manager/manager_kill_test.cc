@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -55,7 +56,7 @@ absl::Status Train(const InitOptions& options, const Process::Say& say, const te
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, InitProcessGroup(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, Manager::Create(folder.path(), group.get(), manager_options));
   const auto names = folder.Names();
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::optional<Restored> latest, manager->LoadLatest());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Restored> latest, manager->LoadLatest());
   if (latest) LOCKSTEP_RETURN_IF_ERROR(CheckWeights(*latest));
   int64_t step = latest ? latest->info.step : 0;
   say(absl::StrCat("hidden ", std::count_if(names.begin(), names.end(), IsHidden)));

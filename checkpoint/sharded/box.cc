@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -66,20 +67,20 @@ int64_t ElementsOf(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-absl::optional<Box> Intersect(const Box& a, const Box& b) {
+std::optional<Box> Intersect(const Box& a, const Box& b) {
   Box shared;
   for (size_t d = 0; d < a.offsets.size(); ++d) {
     const int64_t start = std::max(a.offsets[d], b.offsets[d]);
     const int64_t end = std::min(End(a, d), End(b, d));
-    if (start >= end) return absl::nullopt;
+    if (start >= end) return std::nullopt;
     shared.offsets.push_back(start);
     shared.sizes.push_back(end - start);
   }
   return shared;
 }
 
-absl::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& boxes) {
-  if (boxes.size() < 2) return absl::nullopt;
+std::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& boxes) {
+  if (boxes.size() < 2) return std::nullopt;
   if (boxes.front().offsets.empty()) return std::make_pair<size_t, size_t>(0, 1);
   const size_t sweep = FinestDimension(boxes);
   std::vector<size_t> order(boxes.size());
@@ -94,7 +95,7 @@ absl::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& bo
     }
     if (ElementsOf(boxes[at].sizes) > 0) open.emplace(End(boxes[at], sweep), at);
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 std::string ToString(const std::vector<int64_t>& sizes) { return absl::StrCat("[", absl::StrJoin(sizes, ", "), "]"); }

@@ -5,12 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::checkpoint {
 
@@ -39,12 +39,12 @@ absl::Status CheckInside(const Box& box, const std::vector<int64_t>& sizes);
 int64_t ElementsOf(const std::vector<int64_t>& sizes);
 
 // The intersection of two boxes of one tensor, or nullopt if it is empty.
-absl::optional<Box> Intersect(const Box& a, const Box& b);
+std::optional<Box> Intersect(const Box& a, const Box& b);
 
 // The indices of two overlapping boxes in `boxes`, or nullopt. Takes O(n log n) for slices along one dimension: it
 // sweeps along the dimension with the most cuts, and compares each box only with the boxes that the sweep has not
 // passed yet.
-absl::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& boxes);
+std::optional<std::pair<size_t, size_t>> FindOverlap(const std::vector<Box>& boxes);
 
 // "[4, 3]", and "[4, 3] at [0, 2]".
 std::string ToString(const std::vector<int64_t>& sizes);

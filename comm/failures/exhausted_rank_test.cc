@@ -2,12 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/base/testing/thread_budget.h"
@@ -60,13 +60,13 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendCo
 
 // How many ranks have a group that works. The others say so within 5 s, with `text` and the culprit's name. Every
 // process ends by returning from main. Nothing where a rank said nothing.
-absl::optional<int> CountMade(RankProcesses& ranks, int culprit, const std::string& text) {
+std::optional<int> CountMade(RankProcesses& ranks, int culprit, const std::string& text) {
   int made = 0;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const auto making = ranks[rank].AwaitLine("making"), status = ranks.AwaitStatus(rank);
     if (!making || !status) {
       ADD_FAILURE() << "rank " << rank << " said nothing";
-      return absl::nullopt;
+      return std::nullopt;
     }
     EXPECT_LT(status->time - making->time, absl::Seconds(5)) << "rank " << rank << ": " << status->text;
     EXPECT_EQ(ranks[rank].Wait(), 0) << "rank " << rank << " after: " << status->text;
@@ -95,7 +95,7 @@ class ExhaustedRank : public FailureTest {
       SayStatus(say, group.ok() ? (*group)->Barrier() : group.status());
       return 0;
     });
-    const absl::optional<int> made = CountMade(ranks, culprit, text);
+    const std::optional<int> made = CountMade(ranks, culprit, text);
     EXPECT_TRUE(made == 0 || made == kSize) << made.value_or(-1) << " ranks have a group";
     return made.value_or(0) > 0;
   }

@@ -1,5 +1,6 @@
 #include "lockstep/comm/internal/slurm.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -22,36 +23,36 @@ absl::string_view FirstNumber(absl::string_view ranges) {
 
 }  // namespace
 
-absl::optional<std::string> FirstHost(absl::string_view list) {
+std::optional<std::string> FirstHost(absl::string_view list) {
   std::string host;
   while (!list.empty() && list[0] != ',') {
     if (list[0] != '[') {
-      if (!IsHostCharacter(list[0])) return absl::nullopt;
+      if (!IsHostCharacter(list[0])) return std::nullopt;
       host += list[0];
       list.remove_prefix(1);
       continue;
     }
     const size_t end = list.find(']');
-    if (end == absl::string_view::npos) return absl::nullopt;
+    if (end == absl::string_view::npos) return std::nullopt;
     const absl::string_view number = FirstNumber(list.substr(1, end - 1));
-    if (number.empty()) return absl::nullopt;
+    if (number.empty()) return std::nullopt;
     host.append(number.data(), number.size());
     list.remove_prefix(end + 1);
   }
-  return host.empty() ? absl::nullopt : absl::make_optional(host);
+  return host.empty() ? std::nullopt : std::make_optional(host);
 }
 
-absl::optional<int> TasksOnNode(absl::string_view list, int node) {
+std::optional<int> TasksOnNode(absl::string_view list, int node) {
   for (absl::string_view part : absl::StrSplit(list, ',')) {
     int tasks, nodes = 1;
     const std::pair<absl::string_view, absl::string_view> both = absl::StrSplit(part, absl::MaxSplits("(x", 1));
-    if (!absl::SimpleAtoi(both.first, &tasks) || tasks < 1) return absl::nullopt;
+    if (!absl::SimpleAtoi(both.first, &tasks) || tasks < 1) return std::nullopt;
     const bool repeats = both.first.size() < part.size();
-    if (repeats && !absl::SimpleAtoi(absl::StripSuffix(both.second, ")"), &nodes)) return absl::nullopt;
+    if (repeats && !absl::SimpleAtoi(absl::StripSuffix(both.second, ")"), &nodes)) return std::nullopt;
     if (node < nodes) return tasks;
     node -= nodes;
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace lockstep::comm::internal

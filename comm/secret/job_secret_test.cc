@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -20,9 +21,9 @@ constexpr char kText[] = "0123456789abcdef";
 JobSecret Secret(absl::string_view text = kText) { return JobSecret::FromText(text).value(); }
 
 absl::StatusOr<std::optional<JobSecret>> Read(const std::map<std::string, std::string>& variables) {
-  return ReadJobSecret([&](absl::string_view name) -> absl::optional<std::string> {
+  return ReadJobSecret([&](absl::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(std::string(name));
-    if (found == variables.end()) return absl::nullopt;
+    if (found == variables.end()) return std::nullopt;
     return found->second;
   });
 }

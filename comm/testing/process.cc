@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -78,9 +79,9 @@ void Process::Signal(int number) const {
   if (!wait_status_) kill(pid_, number);
 }
 
-absl::optional<Process::Line> Process::TakeLine() {
+std::optional<Process::Line> Process::TakeLine() {
   const size_t end = unread_.find('\n');
-  if (end == std::string::npos) return absl::nullopt;
+  if (end == std::string::npos) return std::nullopt;
   const std::string line = unread_.substr(0, end);
   unread_.erase(0, end + 1);
   const size_t space = line.find(' ');
@@ -98,13 +99,13 @@ bool Process::ReadMore(absl::Duration patience) {
   return size > 0;
 }
 
-absl::optional<Process::Line> Process::AwaitLine(const std::string& prefix, absl::Duration patience) {
+std::optional<Process::Line> Process::AwaitLine(const std::string& prefix, absl::Duration patience) {
   const absl::Duration deadline = Now() + patience;
   while (true) {
-    while (absl::optional<Line> line = TakeLine()) {
+    while (std::optional<Line> line = TakeLine()) {
       if (absl::StartsWith(line->text, prefix)) return line;
     }
-    if (!ReadMore(deadline - Now())) return absl::nullopt;
+    if (!ReadMore(deadline - Now())) return std::nullopt;
   }
 }
 

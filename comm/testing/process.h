@@ -8,11 +8,11 @@
 #define LOCKSTEP_COMM_TESTING_PROCESS_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm::testing {
 
@@ -40,7 +40,7 @@ class Process {
 
   // Returns the next line that begins with `prefix`, and drops the lines before it. nullopt if the child ends, or
   // `patience` passes, without such a line.
-  absl::optional<Line> AwaitLine(const std::string& prefix, absl::Duration patience = absl::Seconds(20));
+  std::optional<Line> AwaitLine(const std::string& prefix, absl::Duration patience = absl::Seconds(20));
 
   void Signal(int number) const;
 
@@ -52,13 +52,13 @@ class Process {
   static absl::Duration Now();
 
  private:
-  absl::optional<Line> TakeLine();
+  std::optional<Line> TakeLine();
   bool ReadMore(absl::Duration patience);
 
   int pid_ = -1;
   int pipe_ = -1;
   std::string unread_;
-  absl::optional<int> wait_status_;
+  std::optional<int> wait_status_;
   absl::Duration end_time_;
 };
 

@@ -1,5 +1,6 @@
 #include "lockstep/comm/testing/rank_processes.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,8 +52,8 @@ absl::Duration RankProcesses::Signal(int rank, int number) {
   return now;
 }
 
-absl::optional<Process::Line> RankProcesses::AwaitStatus(int rank) {
-  absl::optional<Process::Line> line = processes_[rank].AwaitLine(kStatus);
+std::optional<Process::Line> RankProcesses::AwaitStatus(int rank) {
+  std::optional<Process::Line> line = processes_[rank].AwaitLine(kStatus);
   if (line) line->text.erase(0, sizeof(kStatus) - 1);
   return line;
 }

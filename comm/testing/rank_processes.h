@@ -14,12 +14,12 @@
 #define LOCKSTEP_COMM_TESTING_RANK_PROCESSES_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/comm/testing/process.h"
@@ -54,7 +54,7 @@ class RankProcesses {
   absl::Duration Signal(int rank, int number);
 
   // Waits for the rank's next SayStatus(). Its text is that of absl::Status::ToString().
-  absl::optional<Process::Line> AwaitStatus(int rank);
+  std::optional<Process::Line> AwaitStatus(int rank);
 
  private:
   TemporaryFolder folder_;

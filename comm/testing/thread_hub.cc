@@ -7,13 +7,13 @@
 #include <chrono>
 #include <list>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm::testing {
 namespace {
@@ -107,8 +107,7 @@ class ThreadHub::Impl : public std::enable_shared_from_this<ThreadHub::Impl> {
     return c10::make_intrusive<ThreadWork>(rank, type, weak_from_this(), timeout_, sequence);
   }
   // The slot of this call if it is the last to come.
-  absl::optional<Slot> EnterLocked(int rank, ThreadCall call, ThreadWorkPtr& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<Slot> EnterLocked(int rank, ThreadCall call, ThreadWorkPtr& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the collective `slot`, or `message`, cannot be completed any more, or nullptr.
   std::exception_ptr LostLocked(const Slot& slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::exception_ptr LostLocked(const Message& message) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -118,8 +117,8 @@ class ThreadHub::Impl : public std::enable_shared_from_this<ThreadHub::Impl> {
   mutable absl::Mutex mutex_;
   std::map<int64_t, Slot> slots_ ABSL_GUARDED_BY(mutex_);
   std::list<Message> messages_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> next_ ABSL_GUARDED_BY(mutex_);                      // each rank's next sequence number
-  std::vector<absl::optional<std::string>> left_ ABSL_GUARDED_BY(mutex_);  // why a rank left
+  std::vector<int64_t> next_ ABSL_GUARDED_BY(mutex_);                     // each rank's next sequence number
+  std::vector<std::optional<std::string>> left_ ABSL_GUARDED_BY(mutex_);  // why a rank left
   std::vector<bool> aborted_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -149,21 +148,21 @@ std::exception_ptr ThreadHub::Impl::LostLocked(const Message& message) const {
   return Error(absl::StrCat("rank ", message.peer, " left the group: ", *left_[message.peer]));
 }
 
-absl::optional<ThreadHub::Impl::Slot> ThreadHub::Impl::EnterLocked(int rank, ThreadCall call, ThreadWorkPtr& work) {
+std::optional<ThreadHub::Impl::Slot> ThreadHub::Impl::EnterLocked(int rank, ThreadCall call, ThreadWorkPtr& work) {
   const int64_t sequence = next_[rank]++;
   work = NewWork(rank, call.type, sequence);
   if (aborted_[rank]) {
     work->Finish(Error("the group was aborted"));
-    return absl::nullopt;
+    return std::nullopt;
   }
   Slot& slot = slots_[sequence];
   slot.calls.emplace(rank, std::move(call));
   slot.works.push_back(work);
   if (const std::exception_ptr lost = LostLocked(slot)) {
     work->Finish(lost);
-    return absl::nullopt;
+    return std::nullopt;
   }
-  if (static_cast<int>(slot.calls.size()) < size_) return absl::nullopt;
+  if (static_cast<int>(slot.calls.size()) < size_) return std::nullopt;
   Slot complete = std::move(slot);
   slots_.erase(sequence);
   return complete;
@@ -171,7 +170,7 @@ absl::optional<ThreadHub::Impl::Slot> ThreadHub::Impl::EnterLocked(int rank, Thr
 
 ThreadHub::WorkPtr ThreadHub::Impl::Join(int rank, ThreadCall call) {
   ThreadWorkPtr work;
-  absl::optional<Slot> complete;
+  std::optional<Slot> complete;
   {
     absl::MutexLock lock(&mutex_);
     complete = EnterLocked(rank, std::move(call), work);

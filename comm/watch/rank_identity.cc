@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm {
 namespace {
@@ -34,8 +34,8 @@ std::string LinkTarget(const char* path) {
 // proc(5): what follows the command's name, which ends at the last parenthesis, begins with field 3, the state.
 struct ProcessStat {
   char state = 0;
-  uint64_t start_time = 0;          // field 22
-  absl::optional<int> wait_status;  // field 52; nothing where it may not be read
+  uint64_t start_time = 0;         // field 22
+  std::optional<int> wait_status;  // field 52; nothing where it may not be read
 };
 
 // Whether the process has our user, or we have root's.
@@ -44,13 +44,13 @@ bool IsOurs(const std::string& pid) {
   return geteuid() == 0 || (stat(absl::StrCat("/proc/", pid).c_str(), &owner) == 0 && owner.st_uid == geteuid());
 }
 
-absl::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
+std::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
   const std::string line = FirstLine(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return absl::nullopt;
+  if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields = absl::StrSplit(line.substr(name_end + 2), ' ');
   ProcessStat stat;
-  if (fields.size() < 50 || !absl::SimpleAtoi(fields[22 - 3], &stat.start_time)) return absl::nullopt;
+  if (fields.size() < 50 || !absl::SimpleAtoi(fields[22 - 3], &stat.start_time)) return std::nullopt;
   stat.state = fields[0][0];
   int wait_status = 0;
   // The kernel shows 0 to those who may not read it.
@@ -104,7 +104,7 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text) {
   return identity;
 }
 
-std::string DescribeEnd(absl::optional<int> wait_status) {
+std::string DescribeEnd(std::optional<int> wait_status) {
   if (!wait_status) return "died";
   if (WIFSIGNALED(*wait_status)) {
     const int number = WTERMSIG(*wait_status);

@@ -4,11 +4,11 @@
 #define LOCKSTEP_COMM_WATCH_RANK_IDENTITY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm {
 
@@ -41,7 +41,7 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
 std::string FateOf(const RankIdentity& identity);
 
 // The same from the status of waitpid(); "died" without one.
-std::string DescribeEnd(absl::optional<int> wait_status);
+std::string DescribeEnd(std::optional<int> wait_status);
 
 // Whether this process can see the process of `identity`, dead or alive.
 bool IsVisible(const RankIdentity& identity);

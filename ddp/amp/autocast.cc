@@ -3,11 +3,13 @@
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 
+#include <optional>
+
 namespace lockstep::ddp {
 namespace {
 
 // Before anything is changed: a constructor that throws has no destructor to restore it.
-c10::DeviceType Checked(c10::DeviceType device_type, absl::optional<c10::ScalarType> dtype) {
+c10::DeviceType Checked(c10::DeviceType device_type, std::optional<c10::ScalarType> dtype) {
   TORCH_CHECK_VALUE(device_type == c10::kCPU || device_type == c10::kCUDA,
                     "Autocast: expected the device type cpu or cuda, found ", device_type);
   TORCH_CHECK_VALUE(!dtype.has_value() || *dtype == c10::kHalf || *dtype == c10::kBFloat16,
@@ -17,8 +19,8 @@ c10::DeviceType Checked(c10::DeviceType device_type, absl::optional<c10::ScalarT
 
 }  // namespace
 
-Autocast::Autocast(c10::DeviceType device_type, absl::optional<c10::ScalarType> dtype, bool enabled,
-                   absl::optional<bool> cache_enabled)
+Autocast::Autocast(c10::DeviceType device_type, std::optional<c10::ScalarType> dtype, bool enabled,
+                   std::optional<bool> cache_enabled)
     : device_type_(Checked(device_type, dtype)),
       former_dtype_(at::autocast::get_autocast_dtype(device_type)),
       formerly_enabled_(at::autocast::is_autocast_enabled(device_type)),

@@ -6,7 +6,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
-#include "absl/types/optional.h"
+#include <optional>
 
 namespace lockstep::ddp {
 
@@ -31,8 +31,8 @@ class Autocast {
   // `dtype`: half or bfloat16. Default: the thread's setting, which is half for CUDA and bfloat16 for the CPU unless
   // changed. `cache_enabled`: whether cast parameters are kept. Default: no change. Throws c10::ValueError for device
   // types other than CPU and CUDA, and for other dtypes.
-  explicit Autocast(c10::DeviceType device_type, absl::optional<c10::ScalarType> dtype = absl::nullopt,
-                    bool enabled = true, absl::optional<bool> cache_enabled = absl::nullopt);
+  explicit Autocast(c10::DeviceType device_type, std::optional<c10::ScalarType> dtype = std::nullopt,
+                    bool enabled = true, std::optional<bool> cache_enabled = std::nullopt);
   ~Autocast();
 
   Autocast(const Autocast&) = delete;

@@ -44,7 +44,7 @@ TEST(Autocast, NestsAndRestoresWhatItFound) {
   {
     const Autocast outer(torch::kCPU, torch::kHalf);
     {
-      const Autocast off(torch::kCPU, absl::nullopt, /*enabled=*/false);
+      const Autocast off(torch::kCPU, std::nullopt, /*enabled=*/false);
       EXPECT_EQ(ProductDtype(), torch::kFloat);
       {
         const Autocast inner(torch::kCPU, torch::kBFloat16, /*enabled=*/true, /*cache_enabled=*/false);

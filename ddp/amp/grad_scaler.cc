@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -145,7 +146,7 @@ absl::StatusOr<bool> GradScaler::Step(torch::optim::Optimizer& optimizer) {
   return finite;
 }
 
-absl::Status GradScaler::Update(absl::optional<double> new_scale) {
+absl::Status GradScaler::Update(std::optional<double> new_scale) {
   if (!options_.enabled) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(CheckScaled("Update"));
   if (new_scale.has_value()) {

@@ -7,11 +7,11 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::ddp {
@@ -81,7 +81,7 @@ class GradScaler {
 
   // Ends the iteration: adapts the scale, or sets it to `new_scale`, which must be positive. FailedPrecondition: no
   // optimizer was unscaled and there is no `new_scale`, or Scale() was never called.
-  absl::Status Update(absl::optional<double> new_scale = absl::nullopt);
+  absl::Status Update(std::optional<double> new_scale = std::nullopt);
 
   // The scale; 1 if not enabled. Waits for the scale's device.
   double GetScale() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -83,7 +84,7 @@ absl::Status CheckNames(const Options& options, const torch::nn::Module& module,
 }
 
 absl::Status CheckMixedPrecision(const MixedPrecision& mixed) {
-  const std::pair<const char*, absl::optional<c10::ScalarType>> dtypes[] = {
+  const std::pair<const char*, std::optional<c10::ScalarType>> dtypes[] = {
       {"param_dtype", mixed.param_dtype}, {"reduce_dtype", mixed.reduce_dtype}, {"buffer_dtype", mixed.buffer_dtype}};
   for (const auto& [name, dtype] : dtypes) {
     if (dtype && !c10::isFloatingType(*dtype))

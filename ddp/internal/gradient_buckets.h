@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/bucket_plan.h"
 #include "lockstep/ddp/internal/slot.h"
@@ -39,8 +39,8 @@ struct Bucket {
 };
 
 struct GradientBucketsOptions {
-  int rank = 0;                                  // for errors
-  absl::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: that of the parameters
+  int rank = 0;                                 // for errors
+  std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: that of the parameters
   bool gradient_as_bucket_view = false;
   bool request_slots = false;  // operators may compute gradients in the slots: see SlotRequests
   // Allocates the buffers of parameters on the CPU.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -44,12 +45,12 @@ BucketPlan MakePlan(const std::vector<ReducedParameter>& parameters, const Reduc
 }
 
 // The device whose clock times the steps: the GPU that has all parameters. Times of two GPUs cannot be compared.
-absl::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& parameters) {
+std::optional<c10::Device> TimedDevice(const std::vector<ReducedParameter>& parameters) {
   const c10::Device device = parameters.front().tensor.device();
   const bool on_one = std::all_of(parameters.begin(), parameters.end(), [device](const ReducedParameter& parameter) {
     return parameter.tensor.device() == device;
   });
-  return on_one && device.is_cuda() ? absl::make_optional(device) : absl::nullopt;
+  return on_one && device.is_cuda() ? std::make_optional(device) : std::nullopt;
 }
 
 UsedParameters MakeUsed(const std::vector<ReducedParameter>& parameters, const ReducerOptions& options) {

@@ -7,10 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
@@ -35,7 +35,7 @@ struct ReducerOptions {
   bool static_graph = false;
   bool skip_all_reduce_unused_params = false;
   bool gradient_as_bucket_view = false;
-  absl::optional<c10::ScalarType> reduce_dtype;  // not set: that of the parameters
+  std::optional<c10::ScalarType> reduce_dtype;  // not set: that of the parameters
   int delay_until = -1;  // the parameter whose gradient starts the all_reduce of the delayed parameters
   NonFinite non_finite = NonFinite::kIgnore;
 };
@@ -146,7 +146,7 @@ class Reducer {
   StepRecorder recorder_;
   BucketPlan plan_;
   UsedParameters used_;
-  absl::optional<LearnedGraph> graph_;  // of Options::static_graph
+  std::optional<LearnedGraph> graph_;  // of Options::static_graph
   GradientBuckets buckets_;
   Reductions reductions_;
   NonFiniteCheck non_finite_;

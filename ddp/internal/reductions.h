@@ -5,11 +5,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/gradient_buckets.h"
@@ -64,8 +64,8 @@ class Reductions {
  private:
   // At most one is set; none before the bucket starts.
   struct UnderWay {
-    absl::optional<comm::Work> work;  // an all_reduce in place
-    absl::optional<Future> future;    // anything else
+    std::optional<comm::Work> work;  // an all_reduce in place
+    std::optional<Future> future;    // anything else
     bool skipped = false;
   };
 
@@ -78,7 +78,7 @@ class Reductions {
   StepRecorder& recorder_;
   const bool skip_unused_;
   CommunicationHook hook_;
-  absl::optional<int> divisor_;
+  std::optional<int> divisor_;
   bool backend_sums_sparse_ = true;  // until it has refused
   std::vector<char> multiplies_;     // of each bucket: its all_reduce multiplies at no cost; the same on every rank
   std::vector<UnderWay> under_way_;  // of each bucket

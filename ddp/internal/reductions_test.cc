@@ -38,7 +38,7 @@ struct Buckets {
   explicit Buckets(ProcessGroup& group, UsedParameters used_parameters = UsedParameters(), bool skip_unused = false)
       : parameters(TwoParameters()),
         used(std::move(used_parameters)),
-        recorder(group.rank(), absl::nullopt),
+        recorder(group.rank(), std::nullopt),
         buckets(&parameters, &used, PrivateMemory()),
         reductions(&group, &used, &recorder, skip_unused) {
     buckets.Build({{0}, {1}});

@@ -5,12 +5,12 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/bucket_layout.h"
 #include "lockstep/ddp/communication_hook.h"
@@ -59,7 +59,7 @@ class Replica {
   void set_sync(bool sync) { sync_ = sync; }
 
   // For Join. ShadowStep() is, on a rank that has no inputs left, what another's forward and backward exchange.
-  void SetJoinMode(absl::optional<JoinMode> mode) { join_ = std::move(mode); }
+  void SetJoinMode(std::optional<JoinMode> mode) { join_ = std::move(mode); }
   void ShadowStep();
   absl::Status SynchronizeFrom(int rank);
 
@@ -100,8 +100,8 @@ class Replica {
   std::vector<at::Tensor> parameters_;  // those that are ignored too
   std::vector<at::Tensor> buffers_;
   std::shared_ptr<Reducer> reducer_;
-  absl::optional<CastParameters> casts_;
-  absl::optional<JoinMode> join_;
+  std::optional<CastParameters> casts_;
+  std::optional<JoinMode> join_;
   bool sync_ = true;
   bool broadcast_buffers_ = true;  // no before the forward that follows one that was not synchronised
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace lockstep::ddp::internal {
@@ -14,7 +15,7 @@ int64_t Nanoseconds() {
 
 }  // namespace
 
-StepRecorder::StepRecorder(int rank, absl::optional<c10::Device> device)
+StepRecorder::StepRecorder(int rank, std::optional<c10::Device> device)
     : clock_(device ? std::make_unique<DeviceClock>(*device) : nullptr) {
   current_.rank = rank;
 }

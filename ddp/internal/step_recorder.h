@@ -7,10 +7,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 #include "lockstep/ddp/internal/device_clock.h"
 #include "lockstep/ddp/statistics.h"
 
@@ -22,7 +22,7 @@ class StepRecorder {
   static constexpr size_t kKept = 128;
 
   // Times are those at which `device` does what it is told to; without one those at which the host does.
-  StepRecorder(int rank, absl::optional<c10::Device> device);
+  StepRecorder(int rank, std::optional<c10::Device> device);
 
   // The buckets of the steps from now on, without times.
   void SetBuckets(std::vector<BucketStatistics> buckets);

@@ -6,10 +6,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::ddp::internal {
@@ -54,7 +54,7 @@ class UsedParameters {
   bool each_step_ = false;
   bool final_ = false;
   at::Tensor exchanged_;
-  absl::optional<comm::Work> work_;
+  std::optional<comm::Work> work_;
 };
 
 }  // namespace lockstep::ddp::internal

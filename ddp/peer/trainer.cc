@@ -11,12 +11,12 @@
 #include <torch/optim/sgd.h>
 
 #include <iostream>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -70,7 +70,7 @@ Value TrainSteps(Ddp& ddp, const Draw& draw, const Forward& forward) {
   for (int step = 0; step < FLAGS_steps; ++step) {
     optimizer.zero_grad();
     for (int part = 0; part < FLAGS_accumulate; ++part) {
-      absl::optional<NoSync> no_sync;
+      std::optional<NoSync> no_sync;
       if (part + 1 < FLAGS_accumulate) no_sync.emplace(ddp);
       const Batch batch = draw(step * FLAGS_accumulate + part, FLAGS_rank);
       const at::Tensor loss = at::cross_entropy_loss(forward(ddp, batch), batch.targets);

@@ -5,9 +5,8 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
-
-#include "absl/types/optional.h"
 
 namespace lockstep::dp::internal {
 
@@ -16,8 +15,8 @@ namespace lockstep::dp::internal {
 // Sums gradients[copy * n + source] over the copies, for n sources on `devices`, if all are dense, of one dtype, on
 // GPUs, and the copies on different GPUs. Each copy's gradients are sent as one tensor, over NCCL if there are three or
 // more GPUs. Otherwise returns nullopt.
-absl::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
-                                                     const std::vector<c10::Device>& devices);
+std::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
+                                                    const std::vector<c10::Device>& devices);
 
 // Copies `source` to each of `targets`, flat tensors of its size and dtype on other GPUs; over NCCL where possible.
 // False, with nothing done: without CUDA.
@@ -29,7 +28,7 @@ struct DeviceProperties {
 };
 
 // For a GPU; nullopt without CUDA.
-absl::optional<DeviceProperties> PropertiesOf(c10::Device device);
+std::optional<DeviceProperties> PropertiesOf(c10::Device device);
 
 }  // namespace lockstep::dp::internal
 

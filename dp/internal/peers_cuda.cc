@@ -6,6 +6,7 @@
 #include <torch/csrc/cuda/nccl.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "lockstep/dp/internal/copy.h"
 #include "lockstep/dp/internal/peers.h"
@@ -48,20 +49,20 @@ at::Tensor Sum(const std::vector<at::Tensor>& messages) {
 
 }  // namespace
 
-absl::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
-                                                     const std::vector<c10::Device>& devices) {
+std::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
+                                                    const std::vector<c10::Device>& devices) {
   const size_t sources = devices.size();
   // Under create_graph the sum has to be differentiable, which this is not.
-  if (sources == 0 || at::GradMode::is_enabled()) return absl::nullopt;
+  if (sources == 0 || at::GradMode::is_enabled()) return std::nullopt;
   std::vector<at::Tensor> messages;
   for (size_t begin = 0; begin < gradients.size(); begin += sources) {
-    if (!IsOneMessage(gradients, begin, begin + sources)) return absl::nullopt;
+    if (!IsOneMessage(gradients, begin, begin + sources)) return std::nullopt;
   }
   for (size_t begin = 0; begin < gradients.size(); begin += sources) {
     messages.push_back(Flat(gradients, begin, begin + sources));
   }
   const bool at_one_place = std::adjacent_find(devices.begin(), devices.end(), std::not_equal_to<>()) == devices.end();
-  if (!at_one_place || !AreDistinct(messages)) return absl::nullopt;
+  if (!at_one_place || !AreDistinct(messages)) return std::nullopt;
   const at::Tensor flat = CopyTo(Sum(messages), devices[0]);
   std::vector<at::Tensor> sums;
   int64_t offset = 0;
@@ -77,7 +78,7 @@ bool CopyToPeers(const at::Tensor& source, std::vector<at::Tensor> targets) {
   return true;
 }
 
-absl::optional<DeviceProperties> PropertiesOf(c10::Device device) {
+std::optional<DeviceProperties> PropertiesOf(c10::Device device) {
   const cudaDeviceProp* const properties = at::cuda::getDeviceProperties(device.index());
   return DeviceProperties{static_cast<int64_t>(properties->totalGlobalMem), properties->multiProcessorCount};
 }

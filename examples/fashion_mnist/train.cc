@@ -28,7 +28,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
@@ -136,7 +135,7 @@ absl::Status CheckFlags() {
 
 // Whether what rank 0 writes can be written, before any rank starts. Other ranks may be on hosts without these folders.
 absl::Status CheckOutputs() {
-  const absl::optional<std::string> rank = comm::ProcessEnvironment("RANK");
+  const std::optional<std::string> rank = comm::ProcessEnvironment("RANK");
   if (rank && *rank != "0") return absl::OkStatus();
   if (!FLAGS_checkpoint_dir.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(

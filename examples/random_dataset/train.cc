@@ -34,13 +34,13 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -72,7 +72,7 @@ constexpr double kLearningRate = 0.1;
 // Where this rank is: as the environment says it, but for a --local-rank=1 or --local_rank=1 on the command line, as
 // torch.distributed.launch gives it.
 absl::StatusOr<comm::RankEnvironment> Environment() {
-  return comm::ReadRankEnvironment([](absl::string_view name) -> absl::optional<std::string> {
+  return comm::ReadRankEnvironment([](absl::string_view name) -> std::optional<std::string> {
     if (name == "LOCAL_RANK" && FLAGS_local_rank >= 0) return absl::StrCat(FLAGS_local_rank);
     return comm::ProcessEnvironment(name);
   });

@@ -3,13 +3,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/internal/archive_reader.h"
@@ -38,7 +38,7 @@ at::Tensor Narrow(at::Tensor tensor, const Box& whole, const Box& part) {
 absl::Status ChunkReader::WantPart(const ShardedItem& item, const Box& box, at::Tensor* to) {
   int64_t found = 0;
   for (const ShardedChunk& chunk : item.chunks) {
-    absl::optional<Box> shared = Intersect(chunk.box, box);
+    std::optional<Box> shared = Intersect(chunk.box, box);
     if (!shared) continue;
     found += ElementsOf(shared->sizes);
     wants_.push_back({&item, &chunk, *std::move(shared), box, to, nullptr});

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/types/optional.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/internal/dtype.h"
 #include "lockstep/checkpoint/internal/encoder.h"

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/watch/internal/frame.h"
 #include "lockstep/comm/watch/rank_identity.h"
 
@@ -52,9 +52,9 @@ class Arbiter {
   struct Member {
     RankIdentity identity;
     bool joined = false;
-    absl::optional<Frame> farewell;
-    absl::optional<Frame> answer;  // to the inquiry under way
-    std::string lost;              // how its connection ended; empty while it is open
+    std::optional<Frame> farewell;
+    std::optional<Frame> answer;  // to the inquiry under way
+    std::string lost;             // how its connection ended; empty while it is open
     Clock::time_point lost_due;
     bool there() const { return joined && !farewell && lost.empty(); }
   };
@@ -93,10 +93,10 @@ class Arbiter {
   const std::function<std::string(const RankIdentity&)> fate_of_;
   size_t joined_ = 0;
   size_t lost_ = 0;  // members whose end is still to be explained
-  absl::optional<Frame> cause_;
-  absl::optional<Frame> trouble_;
+  std::optional<Frame> cause_;
+  std::optional<Frame> trouble_;
   Clock::time_point trouble_due_;
-  absl::optional<Inquiry> inquiry_;
+  std::optional<Inquiry> inquiry_;
   int64_t inquiries_ = 0;
   std::map<int64_t, Agreement> agreements_;  // by sequence
 };

@@ -1,5 +1,7 @@
 #include "lockstep/comm/watch/internal/frame.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 
 namespace lockstep::comm::internal {
@@ -41,9 +43,9 @@ std::string Encode(const Frame& frame) {
   return out;
 }
 
-absl::StatusOr<absl::optional<Frame>> FrameReader::Next() {
+absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   const size_t available = buffer_.size() - consumed_;
-  if (available < kLengthSize) return absl::optional<Frame>();
+  if (available < kLengthSize) return std::optional<Frame>();
   const char* in = buffer_.data() + consumed_;
   const size_t length = Take<uint32_t>(in);
   if (length < kHeaderSize || length - kHeaderSize > max_text_) {
@@ -53,7 +55,7 @@ absl::StatusOr<absl::optional<Frame>> FrameReader::Next() {
   if (available > kLengthSize && !IsType(static_cast<uint8_t>(*in))) {
     return absl::InvalidArgumentError(absl::StrCat("a frame of type ", static_cast<uint8_t>(*in)));
   }
-  if (available < kLengthSize + length) return absl::optional<Frame>();
+  if (available < kLengthSize + length) return std::optional<Frame>();
   Frame frame;
   frame.type = static_cast<Frame::Type>(Take<uint8_t>(in));
   frame.rank = Take<int32_t>(in);
@@ -66,7 +68,7 @@ absl::StatusOr<absl::optional<Frame>> FrameReader::Next() {
     buffer_.clear();
     consumed_ = 0;
   }
-  return absl::optional<Frame>(std::move(frame));
+  return std::optional<Frame>(std::move(frame));
 }
 
 }  // namespace lockstep::comm::internal

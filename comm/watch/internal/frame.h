@@ -5,10 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm::internal {
 
@@ -58,7 +58,7 @@ class FrameReader {
   void Append(const char* bytes, size_t size) { buffer_.append(bytes, size); }
 
   // The next frame; nothing if its last bytes are still to come; InvalidArgument once the stream holds anything else.
-  absl::StatusOr<absl::optional<Frame>> Next();
+  absl::StatusOr<std::optional<Frame>> Next();
 
  private:
   size_t max_text_;

@@ -1,6 +1,7 @@
 #include "lockstep/comm/watch/internal/participant.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,7 +69,7 @@ void Participant::NoteFarewell(const Lock& lock, const Frame& frame) {
 }
 
 void Participant::Deliver(const Frame& frame) {
-  absl::optional<Frame> answer;
+  std::optional<Frame> answer;
   {
     const Lock lock(mutex_);
     switch (frame.type) {
@@ -110,7 +111,7 @@ bool Participant::NeedsLeaver(const Lock&) const {
 
 Clock::time_point Participant::Tick(Clock::time_point now) {
   Clock::time_point next = Clock::time_point::max();
-  absl::optional<Cause> decided;
+  std::optional<Cause> decided;
   {
     const Lock lock(mutex_);
     if (!cause_ && !told_of_leaver_ && NeedsLeaver(lock)) {

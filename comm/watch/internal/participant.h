@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/frame.h"
 #include "lockstep/comm/watch/rank_identity.h"
@@ -98,11 +98,11 @@ class Participant {
   bool reported_ = false;
   bool hub_left_ = false;
   bool told_of_leaver_ = false;
-  absl::optional<Cause> cause_;
-  absl::optional<Cause> own_;  // this rank's own error, should it become the cause
-  absl::optional<Fallback> fallback_;
-  absl::optional<Frame> leaver_;  // the one that left first, by its last call
-  int64_t awaited_ = -1;          // the latest call that this rank waits for in Agree()
+  std::optional<Cause> cause_;
+  std::optional<Cause> own_;  // this rank's own error, should it become the cause
+  std::optional<Fallback> fallback_;
+  std::optional<Frame> leaver_;  // the one that left first, by its last call
+  int64_t awaited_ = -1;         // the latest call that this rank waits for in Agree()
   std::set<int64_t> agreed_;
 };
 

@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
-
-#include "absl/types/optional.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -28,10 +27,10 @@ constexpr uint64_t kExitInfo = uint64_t{1} << 3;
 constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 
 // The status that the parent has reaped.
-absl::optional<int> ReapedStatus(int pidfd) {
+std::optional<int> ReapedStatus(int pidfd) {
   PidfdInfo info = {};
   info.mask = kExitInfo;
-  if (pidfd < 0 || ioctl(pidfd, kGetInfo, &info) != 0 || !(info.mask & kExitInfo)) return absl::nullopt;
+  if (pidfd < 0 || ioctl(pidfd, kGetInfo, &info) != 0 || !(info.mask & kExitInfo)) return std::nullopt;
   return info.exit_code;
 }
 
@@ -53,7 +52,7 @@ ProcessHandle::~ProcessHandle() {
 
 std::string ProcessHandle::Fate() const {
   const std::string fate = FateOf(identity_);
-  if (fate != DescribeEnd(absl::nullopt)) return fate;
+  if (fate != DescribeEnd(std::nullopt)) return fate;
   return DescribeEnd(ReapedStatus(pidfd_));
 }
 

@@ -5,19 +5,19 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/types/optional.h"
 
 namespace lockstep::comm::testing {
 namespace {
 
 absl::StatusOr<std::string> Poll(const std::string& key, absl::Time deadline,
-                                 const std::function<absl::optional<std::string>()>& look) {
+                                 const std::function<std::optional<std::string>()>& look) {
   while (true) {
-    if (absl::optional<std::string> value = look()) return *value;
+    if (std::optional<std::string> value = look()) return *value;
     if (absl::Now() >= deadline) return absl::DeadlineExceededError(absl::StrCat("no key ", key));
     absl::SleepFor(absl::Milliseconds(2));
   }
@@ -32,10 +32,10 @@ absl::Status MapStore::Set(const std::string& key, const std::string& value) {
 }
 
 absl::StatusOr<std::string> MapStore::Get(const std::string& key, absl::Time deadline) {
-  return Poll(key, deadline, [&]() -> absl::optional<std::string> {
+  return Poll(key, deadline, [&]() -> std::optional<std::string> {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = values_.find(key);
-    if (found == values_.end()) return absl::nullopt;
+    if (found == values_.end()) return std::nullopt;
     return found->second;
   });
 }
@@ -49,9 +49,9 @@ absl::Status FolderStore::Set(const std::string& key, const std::string& value) 
 }
 
 absl::StatusOr<std::string> FolderStore::Get(const std::string& key, absl::Time deadline) {
-  return Poll(key, deadline, [&]() -> absl::optional<std::string> {
+  return Poll(key, deadline, [&]() -> std::optional<std::string> {
     std::ifstream file(absl::StrCat(folder_, "/", key));
-    if (!file) return absl::nullopt;
+    if (!file) return std::nullopt;
     return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   });
 }
