@@ -4,16 +4,19 @@
 #define LOCKSTEP_CHECKPOINT_ASYNC_SAVER_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/checkpoint/internal/snapshot.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
+namespace archive {
+class Snapshot;
+}  // namespace archive
 
 // Writes the same file as Save of checkpoint.h, on a separate thread.
 //
@@ -34,7 +37,7 @@ namespace lockstep::checkpoint {
 // program is killed in the middle of a save, the previous file is unchanged.
 class AsyncSaver {
  public:
-  AsyncSaver() = default;
+  AsyncSaver();
   ~AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
@@ -62,7 +65,7 @@ class AsyncSaver {
                      std::function<absl::Status()> then);
   void Run(const std::function<void()>& work);
 
-  internal::Snapshot snapshot_;
+  std::unique_ptr<archive::Snapshot> snapshot_;
   std::thread thread_;    // of the save under way
   absl::Status outcome_;  // of the thread, until it is joined
   bool told_ = true;      // whether outcome_ has been reported

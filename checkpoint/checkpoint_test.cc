@@ -16,9 +16,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/checkpoint/internal/pickle_writer.h"
-#include "lockstep/checkpoint/internal/zip_reader.h"
-#include "lockstep/checkpoint/internal/zip_writer.h"
+#include "lockstep/checkpoint/pickle/writer.h"
+#include "lockstep/checkpoint/zip/reader.h"
+#include "lockstep/checkpoint/zip/writer.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -141,10 +141,10 @@ TEST(Save, AlignsEveryRecordAndNamesTheArchiveAsTorchSaveDoes) {
   const std::string path = TestPath("a model.v2.pt");
   ASSERT_TRUE(Save(path, SmallCheckpoint()).ok());
   const std::string bytes = ReadFile(path);
-  const auto zip = internal::ZipReader::Open({bytes.size(), [&](uint64_t offset, void* to, size_t count) {
-                                                std::memcpy(to, bytes.data() + offset, count);
-                                                return absl::OkStatus();
-                                              }});
+  const auto zip = zip::ZipReader::Open({bytes.size(), [&](uint64_t offset, void* to, size_t count) {
+                                           std::memcpy(to, bytes.data() + offset, count);
+                                           return absl::OkStatus();
+                                         }});
   ASSERT_TRUE(zip.ok());
   std::vector<std::string> names;
   for (const auto& record : zip->records()) {
@@ -223,14 +223,14 @@ struct Crafted {
   std::string location = "cpu";
 };
 
-void Ints(internal::PickleWriter& pickle, const std::vector<int64_t>& ints) {
+void Ints(pickle::PickleWriter& pickle, const std::vector<int64_t>& ints) {
   pickle.Mark();
   for (const int64_t i : ints) pickle.Int(i);
   pickle.Tuple();
 }
 
 std::string CraftedPickle(const Crafted& crafted) {
-  internal::PickleWriter pickle;
+  pickle::PickleWriter pickle;
   pickle.Global("torch._utils", "_rebuild_tensor_v2");
   pickle.Mark();
   pickle.Mark();
@@ -253,7 +253,7 @@ std::string CraftedPickle(const Crafted& crafted) {
 
 absl::StatusOr<Value> LoadPickle(const std::string& pickle, const LoadOptions& options = {}) {
   std::string bytes;
-  internal::ZipWriter zip(
+  zip::ZipWriter zip(
       [&](const void* from, size_t count) {
         bytes.append(static_cast<const char*>(from), count);
         return absl::OkStatus();

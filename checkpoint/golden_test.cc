@@ -15,8 +15,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/internal/zip_writer.h"
-#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/checkpoint/safetensors/safetensors.h"
+#include "lockstep/checkpoint/zip/writer.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -195,7 +195,7 @@ TEST(OtherFiles, AreNamed) {
 
 TEST(OtherFiles, AZipArchiveIsNamed) {
   std::string bytes;
-  internal::ZipWriter zip(
+  zip::ZipWriter zip(
       [&](const void* from, size_t count) {
         bytes.append(static_cast<const char*>(from), count);
         return absl::OkStatus();

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/async_saver.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/checkpoint/safetensors/safetensors.h"
 #include "lockstep/checkpoint/serialize.h"
 
 namespace lockstep::checkpoint {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/internal/quoted.h"
+#include "lockstep/checkpoint/file/text.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
@@ -16,7 +16,7 @@ std::string Shown(const Value& value) {
   if (value.is_int()) return absl::StrCat(value.int_value());
   if (value.is_double()) return absl::StrCat(value.double_value());
   if (value.is_bool()) return value.bool_value() ? "True" : "False";
-  return value.is_string() ? internal::Quoted(value.string_value()) : std::string(value.type_name());
+  return value.is_string() ? file::Quoted(value.string_value()) : std::string(value.type_name());
 }
 
 std::string Found(const Value& value) {

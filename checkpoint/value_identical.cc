@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "lockstep/checkpoint/internal/elements.h"
+#include "lockstep/checkpoint/tensors/dtype.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
@@ -13,7 +13,7 @@ bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.device() != b.device() || a.sizes() != b.sizes()) return false;
   if (a.requires_grad() != b.requires_grad() || a.is_conj() != b.is_conj() || a.is_neg() != b.is_neg()) return false;
   if (a.numel() == 0) return true;
-  const at::Tensor left = internal::Elements(a), right = internal::Elements(b);
+  const at::Tensor left = tensors::Elements(a), right = tensors::Elements(b);
   return std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
 

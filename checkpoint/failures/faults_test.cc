@@ -16,12 +16,12 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/failures/faulty_file_system.h"
 #include "lockstep/checkpoint/failures/saved_file.h"
-#include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/file/atomic_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-using internal::AtomicFile;
+using file::AtomicFile;
 using ::testing::ElementsAre;
 using testing::FaultyFileSystem;
 using ::testing::HasSubstr;
@@ -29,8 +29,8 @@ using testing::SavedFile;
 
 constexpr int kNone = 0;
 
-absl::Status Replace(const std::string& path, const std::string& contents, internal::FileSystem& system) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, true, system));
+absl::Status Replace(const std::string& path, const std::string& contents, file::FileSystem& system) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<file::AtomicFile> file, file::AtomicFile::Create(path, true, system));
   LOCKSTEP_RETURN_IF_ERROR(file->Append(contents.data(), contents.size()));
   return file->Commit();
 }
@@ -122,7 +122,7 @@ TEST_P(Faults, ACrashAtAnyCallLeavesTheOldFileOrTheNewOneAndTheNextSaveTidiesUp)
     (void)Replace(file.path(), contents, system);
     const std::string left = file.Contents();
     EXPECT_TRUE(left == "old" || left == contents);
-    ASSERT_TRUE(Replace(file.path(), "next", internal::FileSystem::Real()).ok());
+    ASSERT_TRUE(Replace(file.path(), "next", file::FileSystem::Real()).ok());
     EXPECT_EQ(file.Contents(), "next");
     EXPECT_THAT(file.Names(), ElementsAre("model.pt"));
   }

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/checkpoint/internal/file_system.h"
+#include "lockstep/checkpoint/file/file_system.h"
 
 namespace lockstep::checkpoint::testing {
 
 // Numbers the calls from 0 and asks `fault` before each one. 0: the call succeeds. An errno: it fails. kShort: it
 // writes half of its data. kCrash: this call and all later ones have no effect, as if the process had died. Not
 // thread-safe.
-class FaultyFileSystem final : public internal::FileSystem {
+class FaultyFileSystem final : public file::FileSystem {
  public:
   static constexpr int kShort = -1;
   static constexpr int kCrash = -2;

@@ -5,9 +5,9 @@
 
 #include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/fuzz/require.h"
-#include "lockstep/checkpoint/internal/pickle_reader.h"
+#include "lockstep/checkpoint/pickle/reader.h"
 
-namespace lockstep::checkpoint::internal {
+namespace lockstep::checkpoint::pickle {
 namespace {
 
 constexpr size_t kMemoryLimit = size_t{8} << 20;
@@ -96,10 +96,10 @@ void Run(absl::string_view bytes, const PickleClasses& classes) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint::internal
+}  // namespace lockstep::checkpoint::pickle
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
+  using namespace lockstep::checkpoint::pickle;  // NOLINT(google-build-using-namespace)
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
   Run(bytes, {});
   Run(bytes, Classes());

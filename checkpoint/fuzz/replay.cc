@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/checkpoint/internal/file_source.h"
-#include "lockstep/checkpoint/internal/zip_reader.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
+#include "lockstep/checkpoint/zip/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -28,11 +28,11 @@ std::string Contents(const std::string& path) {
 
 std::vector<std::string> Records(const std::string& path) {
   std::vector<std::string> records;
-  const auto source = internal::OpenFile(path);
+  const auto source = file::OpenFile(path);
   if (!source.ok()) return records;
-  const auto zip = internal::ZipReader::Open(*source);
+  const auto zip = zip::ZipReader::Open(*source);
   if (!zip.ok()) return records;
-  for (const internal::ZipRecord& record : zip->records()) {
+  for (const zip::ZipRecord& record : zip->records()) {
     records.emplace_back(record.size, '\0');
     if (!zip->Read(record, &records.back()[0], false).ok()) records.pop_back();
   }

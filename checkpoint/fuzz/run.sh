@@ -18,8 +18,9 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$corpus" "$work/include"
 ln -s "$top" "$work/include/lockstep"
 sources=("$top/checkpoint/fuzz/$fuzzer.cc" "$top/base/status.cc")
-for layer in crc32 in_threads json_scanner pickle_builder pickle_globals pickle_ops pickle_reader pieces safetensors_header utf8 zip_reader; do
-  sources+=("$top/checkpoint/internal/$layer.cc")
+for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader} pickle/{builder,globals,ops,reader,refusals} \
+  safetensors/{header,json_scanner}; do
+  sources+=("$top/checkpoint/$layer.cc")
 done
 clang++ -std=c++17 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I"$work/include" "${sources[@]}" \
   -o "$work/$fuzzer" $(pkg-config --libs absl_status absl_statusor absl_strings absl_str_format absl_flat_hash_map absl_synchronization) -lz

@@ -5,9 +5,9 @@
 
 #include "lockstep/checkpoint/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
-#include "lockstep/checkpoint/internal/safetensors_header.h"
+#include "lockstep/checkpoint/safetensors/header.h"
 
-namespace lockstep::checkpoint::internal {
+namespace lockstep::checkpoint::safetensors {
 namespace {
 
 constexpr size_t kMemoryLimit = 64 << 10;
@@ -59,9 +59,9 @@ void Check(const char* data, size_t size) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint::internal
+}  // namespace lockstep::checkpoint::safetensors
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  lockstep::checkpoint::internal::Check(reinterpret_cast<const char*>(data), size);
+  lockstep::checkpoint::safetensors::Check(reinterpret_cast<const char*>(data), size);
   return 0;
 }

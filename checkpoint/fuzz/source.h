@@ -8,13 +8,13 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
 #include "lockstep/checkpoint/fuzz/require.h"
-#include "lockstep/checkpoint/internal/byte_stream.h"
 
 namespace lockstep::checkpoint::fuzz {
 
 // Ends the fuzzer if a read goes past the end. `bytes` must outlive the source.
-inline internal::ByteSource SourceOf(const char* bytes, size_t size) {
+inline file::ByteSource SourceOf(const char* bytes, size_t size) {
   return {size, [=](uint64_t offset, void* to, size_t count) {
             Require(offset <= size && count <= size - offset, "a read stays within the file");
             if (count > 0) std::memcpy(to, bytes + offset, count);

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "lockstep/checkpoint/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
-#include "lockstep/checkpoint/internal/zip_reader.h"
+#include "lockstep/checkpoint/zip/reader.h"
 
-namespace lockstep::checkpoint::internal {
+namespace lockstep::checkpoint::zip {
 namespace {
 
 void CheckRecords(const ZipReader& zip, size_t size) {
@@ -36,10 +36,10 @@ void ReadRecords(const ZipReader& zip) {
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint::internal
+}  // namespace lockstep::checkpoint::zip
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace lockstep::checkpoint::internal;  // NOLINT(google-build-using-namespace)
+  using namespace lockstep::checkpoint::zip;  // NOLINT(google-build-using-namespace)
   const auto zip = ZipReader::Open(lockstep::checkpoint::fuzz::SourceOf(reinterpret_cast<const char*>(data), size));
   if (!zip.ok()) return 0;
   CheckRecords(*zip, size);

@@ -14,7 +14,7 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/internal/absolute_path.h"
+#include "lockstep/checkpoint/file/path.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/comm/agreement.h"
 #include "lockstep/comm/watch/rank_identity.h"
@@ -119,7 +119,7 @@ Manager::Manager(std::string directory, comm::ProcessGroup* group, ManagerOption
 absl::StatusOr<std::unique_ptr<Manager>> Manager::Create(const std::string& directory, comm::ProcessGroup* group,
                                                          ManagerOptions options) {
   const absl::Status valid = CheckOptions(directory, options);
-  std::unique_ptr<Manager> manager(new Manager(internal::AbsolutePath(directory), group, std::move(options)));
+  std::unique_ptr<Manager> manager(new Manager(file::AbsolutePath(directory), group, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(manager->ChooseWriters(valid));
   LOCKSTEP_RETURN_IF_ERROR(manager->PrepareDirectories());
   return manager;

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/async_saver.h"
-#include "lockstep/checkpoint/manager/checkpoint_directory.h"
+#include "lockstep/checkpoint/manager/step_directory.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
@@ -154,7 +154,7 @@ class Manager {
 
   comm::ProcessGroup* const group_;
   const ManagerOptions options_;
-  const CheckpointDirectory directory_;
+  const StepDirectory directory_;
   bool writer_ = false;
   std::vector<int> writers_;    // the ranks that write, ascending
   std::optional<double> best_;  // metric of the best checkpoint; on writers only

@@ -19,7 +19,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 
 namespace lockstep::checkpoint {

@@ -15,8 +15,8 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/lr_scheduler.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/lr_scheduler.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 
 namespace lockstep::checkpoint {
 namespace {

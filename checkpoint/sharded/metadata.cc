@@ -3,18 +3,18 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/file_source.h"
-#include "lockstep/checkpoint/internal/pickle_reader.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
+#include "lockstep/checkpoint/pickle/reader.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 absl::StatusOr<ShardedMetadata> ReadFrom(const std::string& path, const LoadOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::ByteSource source, internal::OpenFile(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(const file::ByteSource source, file::OpenFile(path));
   std::string pickle(source.size, '\0');
   LOCKSTEP_RETURN_IF_ERROR(source.read(0, &pickle[0], pickle.size()));
-  return internal::DecodeMetadata(pickle, options.memory_limit + internal::kPickleMemoryPerByte * pickle.size());
+  return internal::DecodeMetadata(pickle, options.memory_limit + pickle::kPickleMemoryPerByte * pickle.size());
 }
 
 }  // namespace

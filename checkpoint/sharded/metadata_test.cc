@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/checkpoint/internal/pickle_writer.h"
+#include "lockstep/checkpoint/pickle/writer.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
@@ -140,10 +140,10 @@ TEST(Metadata, PathsSpellNamesAndNamesAreThereOnce) {
 }
 
 TEST(Metadata, IsAMetadataObjectAndNothingElse) {
-  internal::PickleWriter dict;
+  pickle::PickleWriter dict;
   dict.EmptyDict();
   EXPECT_EQ(DecodeMetadata(std::move(dict).Finish(), kLimit).status().message(), "a Metadata is expected here");
-  internal::PickleWriter call;
+  pickle::PickleWriter call;
   call.Global("os", "system");
   call.String("true");
   call.Tuple1();

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/file_system.h"
+#include "lockstep/checkpoint/file/file_system.h"
 #include "lockstep/checkpoint/sharded/internal/entry_loader.h"
 #include "lockstep/checkpoint/sharded/internal/saver.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
@@ -46,7 +46,7 @@ absl::Status Caught(F f) {
 
 absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& state, comm::ProcessGroup* group,
                          const SaveOptions& options) {
-  return internal::SaveShardedOver(internal::FileSystem::Real(), std::string(directory), state, group, options);
+  return internal::SaveShardedOver(file::FileSystem::Real(), std::string(directory), state, group, options);
 }
 
 absl::Status LoadSharded(absl::string_view directory, ShardedStateDict& state, comm::ProcessGroup* group,

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/internal/encoder.h"
+#include "lockstep/checkpoint/archive/encoder.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 
 namespace lockstep::checkpoint {
@@ -14,7 +14,7 @@ namespace {
 // A list is cut where an element is a tensor, a dict or a list that is cut.
 bool IsCut(const Value& value, int depth = 0) {
   if (value.is_dict()) return true;
-  if (!value.is_list() || depth > internal::kMaxDepth) return false;
+  if (!value.is_list() || depth > archive::kMaxDepth) return false;
   return std::any_of(value.items().begin(), value.items().end(),
                      [&](const Value& item) { return item.is_tensor() || IsCut(item, depth + 1); });
 }
@@ -41,8 +41,8 @@ class Flattener {
 };
 
 absl::Status Flattener::AddAt(Value step, const Value& value) {
-  if (path_.size() >= internal::kMaxDepth)
-    return absl::InvalidArgumentError(absl::StrCat("containers nested more than ", internal::kMaxDepth, " deep"));
+  if (path_.size() >= archive::kMaxDepth)
+    return absl::InvalidArgumentError(absl::StrCat("containers nested more than ", archive::kMaxDepth, " deep"));
   path_.push_back(std::move(step));
   LOCKSTEP_RETURN_IF_ERROR(Add(value));
   path_.pop_back();

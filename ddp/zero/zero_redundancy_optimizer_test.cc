@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/testing/run_ranks.h"
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/ddp/bucket_layout_value.h"

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/bucket_layout_value.h"

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/checkpoint/lr_scheduler.h"
+#include "lockstep/checkpoint/optim/lr_scheduler.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/amp/grad_scaler.h"

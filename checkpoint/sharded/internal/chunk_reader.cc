@@ -12,11 +12,13 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/archive_reader.h"
-#include "lockstep/checkpoint/internal/file_source.h"
+#include "lockstep/checkpoint/archive/reader.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
+
+using file::ByteSource;
 
 ByteSource PartOf(const ByteSource& file, uint64_t offset, uint64_t size) {
   ByteSource part;
@@ -58,7 +60,7 @@ absl::Status ChunkReader::Where(const Want& want, const absl::Status& status) co
 }
 
 absl::StatusOr<ByteSource> ChunkReader::Open(const Want& want) const {
-  absl::StatusOr<ByteSource> file = OpenFile(absl::StrCat(directory_, "/", want.chunk->file));
+  absl::StatusOr<ByteSource> file = file::OpenFile(absl::StrCat(directory_, "/", want.chunk->file));
   LOCKSTEP_RETURN_IF_ERROR(Where(want, file.status()));
   return file;
 }
@@ -81,10 +83,10 @@ absl::Status ChunkReader::CheckFiles() const {
 
 absl::StatusOr<Value> ChunkReader::ReadChunk(const ByteSource& file, const Want& want) const {
   const ByteSource archive = PartOf(file, want.chunk->offset, want.chunk->length);
-  if (!want.item->is_tensor) return ReadArchive(archive, options_);
+  if (!want.item->is_tensor) return archive::ReadArchive(archive, options_);
   LoadOptions options = options_;
   options.map_location = "cpu";
-  LOCKSTEP_ASSIGN_OR_RETURN(Value value, ReadArchive(archive, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(Value value, archive::ReadArchive(archive, options));
   if (value.is_tensor() && value.tensor().scalar_type() == want.item->dtype &&
       value.tensor().sizes() == want.chunk->box.sizes) {
     return value;

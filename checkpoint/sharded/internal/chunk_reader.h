@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/checkpoint/internal/byte_stream.h"
+#include "lockstep/checkpoint/file/byte_stream.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/sharded/box.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
@@ -58,8 +58,8 @@ class ChunkReader {
     Value* value;
   };
 
-  absl::StatusOr<ByteSource> Open(const Want& want) const;
-  absl::StatusOr<Value> ReadChunk(const ByteSource& file, const Want& want) const;
+  absl::StatusOr<file::ByteSource> Open(const Want& want) const;
+  absl::StatusOr<Value> ReadChunk(const file::ByteSource& file, const Want& want) const;
   absl::Status Deliver(const Want& want, const Value& value) const;
   absl::Status Where(const Want& want, const absl::Status& status) const;
 

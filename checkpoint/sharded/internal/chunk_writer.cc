@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/archive_writer.h"
-#include "lockstep/checkpoint/internal/encoder.h"
+#include "lockstep/checkpoint/archive/encoder.h"
+#include "lockstep/checkpoint/archive/writer.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -21,22 +21,22 @@ at::Tensor OwnElements(const at::Tensor& tensor) {
 }  // namespace
 
 absl::Status ChunkWriter::Append(const Value& value) {
-  EncodedValue encoded;
+  archive::EncodedValue encoded;
   {
     Value own = value;
     if (value.is_tensor()) {
       LOCKSTEP_ASSIGN_OR_RETURN(own, TorchStatusOr("", [&] { return Value(OwnElements(value.tensor())); }));
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(encoded, Encode(own));
+    LOCKSTEP_ASSIGN_OR_RETURN(encoded, archive::Encode(own));
   }
   if (file_ == nullptr) {
-    LOCKSTEP_ASSIGN_OR_RETURN(file_, AtomicFile::Create(absl::StrCat(directory_, "/", name_), sync_, system_));
+    LOCKSTEP_ASSIGN_OR_RETURN(file_, file::AtomicFile::Create(absl::StrCat(directory_, "/", name_), sync_, system_));
   }
-  const ByteSink sink = [this](const void* from, size_t count) {
+  const file::ByteSink sink = [this](const void* from, size_t count) {
     position_ += count;
     return file_->Append(from, count);
   };
-  return WriteArchive(sink, "archive", encoded);
+  return archive::WriteArchive(sink, "archive", encoded);
 }
 
 absl::StatusOr<ShardedChunk> ChunkWriter::Write(const Value& value, Box box) {

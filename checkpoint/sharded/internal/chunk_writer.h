@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/file/atomic_file.h"
 #include "lockstep/checkpoint/sharded/box.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/value.h"
@@ -20,7 +20,7 @@ namespace lockstep::checkpoint::internal {
 class ChunkWriter {
  public:
   // Nothing is written before the first Write. `sync` and `system` are AtomicFile's.
-  ChunkWriter(std::string directory, std::string name, bool sync, FileSystem& system)
+  ChunkWriter(std::string directory, std::string name, bool sync, file::FileSystem& system)
       : directory_(std::move(directory)), name_(std::move(name)), sync_(sync), system_(system) {}
 
   // Appends an archive of `value` and returns its position. Only a tensor's own elements are written, from the CPU: a
@@ -40,8 +40,8 @@ class ChunkWriter {
   const std::string directory_;
   const std::string name_;
   const bool sync_;
-  FileSystem& system_;
-  std::unique_ptr<AtomicFile> file_;
+  file::FileSystem& system_;
+  std::unique_ptr<file::AtomicFile> file_;
   int64_t position_ = 0;
   bool committed_ = false;
 };

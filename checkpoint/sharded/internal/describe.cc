@@ -5,10 +5,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/internal/dtype.h"
-#include "lockstep/checkpoint/internal/utf8.h"
+#include "lockstep/checkpoint/file/text.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/internal/save_plan.h"
+#include "lockstep/checkpoint/tensors/dtype.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -19,7 +19,7 @@ absl::Status CheckPath(const std::vector<Value>& path, const std::string& name) 
     if (!step.is_string() && !(step.is_int() && step.int_value() >= 0))
       return absl::InvalidArgumentError(absl::StrCat("a path's steps are str and int, found ", step.type_name()));
   }
-  if (!IsPythonText(name)) return absl::InvalidArgumentError("a name that is not UTF-8");
+  if (!file::IsPythonText(name)) return absl::InvalidArgumentError("a name that is not UTF-8");
   return absl::OkStatus();
 }
 
@@ -28,7 +28,7 @@ absl::Status AsArgument(const absl::Status& status) {
 }
 
 absl::Status AddShard(const at::Tensor& tensor, Box box, ShardedItem& item) {
-  LOCKSTEP_RETURN_IF_ERROR(DtypeOf(tensor).status());
+  LOCKSTEP_RETURN_IF_ERROR(tensors::DtypeOf(tensor).status());
   if (!item.chunks.empty() && item.dtype != tensor.scalar_type())
     return absl::InvalidArgumentError("its parts have several dtypes");
   LOCKSTEP_RETURN_IF_ERROR(AsArgument(CheckInside(box, item.sizes)));

@@ -8,20 +8,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/internal/dtype.h"
-#include "lockstep/checkpoint/internal/encoder.h"
-#include "lockstep/checkpoint/internal/pickle_reader.h"
+#include "lockstep/checkpoint/archive/encoder.h"
+#include "lockstep/checkpoint/pickle/reader.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
+#include "lockstep/checkpoint/tensors/dtype.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
+
+using pickle::PickleDict;
+using pickle::PickleKind;
+using pickle::PickleNode;
+using pickle::PickleObject;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 
 // The classes of a .metadata file. Only the first seven are used. The others are Python's representation of a layout, a
 // memory format (getattr: in Python 3.11.0 to 3.11.3) and a path, and are ignored.
-const PickleClasses& Classes() {
-  static const auto& classes = *new PickleClasses{
+const pickle::PickleClasses& Classes() {
+  static const auto& classes = *new pickle::PickleClasses{
       {kModule, "Metadata"},
       {kModule, "TensorStorageMetadata"},
       {kModule, "BytesStorageMetadata"},
@@ -60,7 +65,7 @@ using StoredKey = std::tuple<absl::string_view, bool, Offsets>;
 
 class MetadataDecoder {
  public:
-  explicit MetadataDecoder(const PickleGraph& graph) : graph_(graph) {}
+  explicit MetadataDecoder(const pickle::PickleGraph& graph) : graph_(graph) {}
 
   absl::StatusOr<ShardedMetadata> Run();
 
@@ -83,7 +88,7 @@ class MetadataDecoder {
   absl::StatusOr<Box> ReadBox(PickleNode chunk, const std::vector<int64_t>& sizes) const;
   absl::StatusOr<ShardedChunk> Locate(const ShardedItem& item, Box box);
 
-  const PickleGraph& graph_;
+  const pickle::PickleGraph& graph_;
   absl::flat_hash_map<StoredKey, Stored> stored_;
   absl::flat_hash_map<absl::string_view, PickleNode> paths_;
 };
@@ -193,7 +198,7 @@ absl::StatusOr<std::vector<Value>> MetadataDecoder::Path(absl::string_view name)
   if (found == paths_.end()) return std::vector<Value>{name};
   if (found->second.kind != PickleKind::kTuple) return Malformed("its path is no tuple");
   const std::vector<PickleNode>& steps = graph_.sequences[found->second.index];
-  if (steps.empty() || steps.size() > kMaxDepth) return Malformed("its path is empty or too long");
+  if (steps.empty() || steps.size() > archive::kMaxDepth) return Malformed("its path is empty or too long");
   std::vector<Value> path;
   absl::string_view rest = name;
   for (const PickleNode step : steps) {
@@ -217,7 +222,7 @@ absl::Status MetadataDecoder::ReadProperties(PickleNode properties, ShardedItem&
     return Malformed("its properties are not those of a tensor");
   const std::vector<PickleNode>& state = graph_.sequences[object->state.index];
   LOCKSTEP_ASSIGN_OR_RETURN(absl::string_view name, Text(state[0]));
-  const Dtype* dtype = absl::ConsumePrefix(&name, "torch.") ? FindDtypeNamed(name) : nullptr;
+  const tensors::Dtype* dtype = absl::ConsumePrefix(&name, "torch.") ? tensors::FindDtypeNamed(name) : nullptr;
   if (dtype == nullptr) return Malformed("its dtype is none");
   if (state[2].kind != PickleKind::kBool) return Malformed("its properties are not those of a tensor");
   item.dtype = dtype->type;
@@ -327,7 +332,7 @@ absl::StatusOr<ShardedMetadata> MetadataDecoder::Run() {
 }  // namespace
 
 absl::StatusOr<ShardedMetadata> DecodeMetadata(absl::string_view pickle, size_t memory_limit) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleGraph graph, ReadPickle(pickle, memory_limit, Classes()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const pickle::PickleGraph graph, pickle::ReadPickle(pickle, memory_limit, Classes()));
   return MetadataDecoder(graph).Run();
 }
 

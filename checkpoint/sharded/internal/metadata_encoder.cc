@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/checkpoint/internal/dtype.h"
-#include "lockstep/checkpoint/internal/pickle_writer.h"
+#include "lockstep/checkpoint/pickle/writer.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
+#include "lockstep/checkpoint/tensors/dtype.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -30,7 +30,7 @@ class MetadataEncoder {
   void StorageInfo(const ShardedChunk& chunk);
   void StorageMeta();
 
-  PickleWriter pickle_;
+  pickle::PickleWriter pickle_;
 };
 
 // An object whose state follows, between Attributes and Build.
@@ -70,7 +70,7 @@ void MetadataEncoder::Size(const std::vector<int64_t>& size) {
 void MetadataEncoder::Properties(const ShardedItem& item) {
   New(kModule, "TensorProperties");
   pickle_.Mark();
-  pickle_.Global("torch", FindDtype(item.dtype)->name);
+  pickle_.Global("torch", tensors::FindDtype(item.dtype)->name);
   pickle_.Global("torch.serialization", "_get_layout");
   pickle_.String("torch.strided");
   pickle_.Tuple1();

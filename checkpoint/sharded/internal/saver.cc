@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/checkpoint/internal/atomic_file.h"
+#include "lockstep/checkpoint/file/atomic_file.h"
 #include "lockstep/checkpoint/sharded/internal/checkpoint_directory.h"
 #include "lockstep/checkpoint/sharded/internal/chunk_writer.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
@@ -48,8 +48,8 @@ absl::StatusOr<Introduction> Unpack(absl::string_view packed) {
 
 class Saver {
  public:
-  Saver(FileSystem& system, const std::string& directory, const ShardedStateDict& state, comm::ProcessGroup* group,
-        const SaveOptions& options)
+  Saver(file::FileSystem& system, const std::string& directory, const ShardedStateDict& state,
+        comm::ProcessGroup* group, const SaveOptions& options)
       : system_(system),
         directory_(directory),
         state_(state),
@@ -68,7 +68,7 @@ class Saver {
   absl::Status Finish(const std::vector<std::string>& written);
   void PlaceParts(const ShardedMetadata& written);
 
-  FileSystem& system_;
+  file::FileSystem& system_;
   const std::string& directory_;
   const ShardedStateDict& state_;
   comm::ProcessGroup* const group_;
@@ -166,8 +166,9 @@ absl::Status Saver::Finish(const std::vector<std::string>& written) {
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckFiles(directory_, plan_.whole));
   const std::string pickle = EncodeMetadata(plan_.whole);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
-                            AtomicFile::Create(absl::StrCat(directory_, "/", kMetadataFile), options_.sync, system_));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<file::AtomicFile> file,
+      file::AtomicFile::Create(absl::StrCat(directory_, "/", kMetadataFile), options_.sync, system_));
   LOCKSTEP_RETURN_IF_ERROR(file->Append(pickle.data(), pickle.size()));
   LOCKSTEP_RETURN_IF_ERROR(file->Commit());
   RemoveOthers(directory_, plan_.whole);
@@ -199,7 +200,7 @@ absl::Status Saver::Run() {
 
 }  // namespace
 
-absl::Status SaveShardedOver(FileSystem& system, const std::string& directory, const ShardedStateDict& state,
+absl::Status SaveShardedOver(file::FileSystem& system, const std::string& directory, const ShardedStateDict& state,
                              comm::ProcessGroup* group, const SaveOptions& options) {
   return Annotate(Saver(system, directory, state, group, options).Run(), directory);
 }

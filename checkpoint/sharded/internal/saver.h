@@ -6,14 +6,14 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lockstep/checkpoint/internal/file_system.h"
+#include "lockstep/checkpoint/file/file_system.h"
 #include "lockstep/checkpoint/options.h"
 #include "lockstep/checkpoint/sharded/state_dict.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::checkpoint::internal {
 
-absl::Status SaveShardedOver(FileSystem& system, const std::string& directory, const ShardedStateDict& state,
+absl::Status SaveShardedOver(file::FileSystem& system, const std::string& directory, const ShardedStateDict& state,
                              comm::ProcessGroup* group, const SaveOptions& options);
 
 }  // namespace lockstep::checkpoint::internal

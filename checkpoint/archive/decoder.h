@@ -1,0 +1,31 @@
+// A pickle's graph as a Value, with its tensors read from the archive.
+
+#ifndef LOCKSTEP_CHECKPOINT_ARCHIVE_DECODER_H_
+#define LOCKSTEP_CHECKPOINT_ARCHIVE_DECODER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/archive/storage_loader.h"
+#include "lockstep/checkpoint/map_location.h"
+#include "lockstep/checkpoint/pickle/graph.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/checkpoint/zip/reader.h"
+
+namespace lockstep::checkpoint::archive {
+
+struct DecodeOptions {
+  // Records are named `archive`/data/...
+  std::string archive;
+  MapLocation map_location = {};
+  bool verify = true;
+  // If not null, set to the devices from which the storages were saved.
+  SavedDevices* saved_devices = nullptr;
+};
+
+// Reads each storage that the graph uses once, and with `verify` checks the other records too. Errors are Load's.
+absl::StatusOr<Value> Decode(const pickle::PickleGraph& graph, const zip::ZipReader& zip, const DecodeOptions& options);
+
+}  // namespace lockstep::checkpoint::archive
+
+#endif  // LOCKSTEP_CHECKPOINT_ARCHIVE_DECODER_H_

@@ -1,0 +1,155 @@
+#include "lockstep/checkpoint/file/block_writer.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
+
+namespace lockstep::checkpoint::file {
+namespace {
+
+constexpr size_t kBlockSize = size_t{4} << 20;
+constexpr int kBlocks = 4;
+// Of memory, offset and size in a write past the page cache; no disk asks for more.
+constexpr size_t kAlignment = 4096;
+
+}  // namespace
+
+void BlockWriter::Free::operator()(char* memory) const { std::free(memory); }
+
+BlockWriter::~BlockWriter() {
+  if (!thread_.joinable()) return;
+  {
+    const absl::MutexLock lock(&mutex_);
+    full_.clear();
+    ending_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status BlockWriter::Append(const void* from, size_t count) {
+  for (const char* bytes = static_cast<const char*>(from); count > 0;) {
+    if (filling_.memory == nullptr) LOCKSTEP_RETURN_IF_ERROR(TakeBlock());
+    const size_t part = std::min(count, kBlockSize - filling_.size);
+    std::memcpy(filling_.memory.get() + filling_.size, bytes, part);
+    filling_.size += part;
+    bytes += part;
+    count -= part;
+    if (filling_.size == kBlockSize) LOCKSTEP_RETURN_IF_ERROR(HandOver());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockWriter::Finish() {
+  if (!thread_.joinable()) {
+    const absl::MutexLock lock(&mutex_);
+    return status_.ok() ? WriteBlock(filling_) : status_;
+  }
+  if (filling_.size > 0) LOCKSTEP_RETURN_IF_ERROR(HandOver());
+  {
+    const absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  thread_.join();
+  const absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+absl::Status BlockWriter::TakeBlock() {
+  const absl::MutexLock lock(&mutex_);
+  if (free_.empty() && made_ < kBlocks) {
+    Block block;
+    block.memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, kBlockSize)));
+    if (block.memory == nullptr) return absl::ResourceExhaustedError("no memory to write it with");
+    ++made_;
+    free_.push_back(std::move(block));
+  }
+  mutex_.Await(absl::Condition(this, &BlockWriter::BlockFreeLocked));
+  LOCKSTEP_RETURN_IF_ERROR(status_);
+  filling_ = std::move(free_.back());
+  free_.pop_back();
+  filling_.size = 0;
+  filling_.offset = next_offset_;
+  return absl::OkStatus();
+}
+
+absl::Status BlockWriter::HandOver() {
+  next_offset_ += static_cast<off_t>(filling_.size);
+  if (!thread_.joinable()) {
+    absl::StatusOr<std::thread> thread = StartThread("the thread that writes", [this] { Run(); });
+    if (!thread.ok()) return WriteHere();
+    thread_ = *std::move(thread);
+  }
+  {
+    const absl::MutexLock lock(&mutex_);
+    full_.push_back(std::move(filling_));
+  }
+  filling_ = {};
+  return absl::OkStatus();
+}
+
+absl::Status BlockWriter::WriteHere() {
+  const absl::Status written = WriteBlock(filling_);
+  const absl::MutexLock lock(&mutex_);
+  status_.Update(written);
+  free_.push_back(std::move(filling_));
+  filling_ = {};
+  return written;
+}
+
+void BlockWriter::Run() {
+  // Where it is refused writes go through the page cache.
+  direct_now_ = direct_ && system_.SetFlags(file_, O_DIRECT) == 0;
+  const absl::MutexLock lock(&mutex_);
+  for (;;) {
+    mutex_.Await(absl::Condition(this, &BlockWriter::WorkLocked));
+    if (full_.empty()) return;
+    Block block = std::move(full_.front());
+    full_.pop_front();
+    if (status_.ok()) {
+      mutex_.Unlock();
+      absl::Status written = WriteBlock(block);
+      mutex_.Lock();
+      status_.Update(written);
+    }
+    free_.push_back(std::move(block));
+  }
+}
+
+// The end of the last block goes through the page cache.
+absl::Status BlockWriter::WriteBlock(const Block& block) {
+  const size_t aligned = direct_now_ ? block.size / kAlignment * kAlignment : block.size;
+  LOCKSTEP_RETURN_IF_ERROR(WriteBytes(block.memory.get(), aligned, block.offset));
+  if (aligned == block.size) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(EndDirect());
+  return WriteBytes(block.memory.get() + aligned, block.size - aligned, block.offset + static_cast<off_t>(aligned));
+}
+
+absl::Status BlockWriter::WriteBytes(const char* from, size_t count, off_t offset) {
+  while (count > 0) {
+    const ssize_t wrote = system_.Write(file_, from, count, offset);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EINVAL && direct_now_) {  // the file system cannot, or a short write ended unaligned
+      LOCKSTEP_RETURN_IF_ERROR(EndDirect());
+      continue;
+    }
+    if (wrote < 0) return absl::ErrnoToStatus(errno, "write");
+    from += wrote;
+    count -= wrote;
+    offset += wrote;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockWriter::EndDirect() {
+  direct_now_ = false;
+  return system_.SetFlags(file_, 0) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "end O_DIRECT");
+}
+
+}  // namespace lockstep::checkpoint::file

@@ -1,0 +1,79 @@
+// Writes a file from its start in blocks of some MiB, past the page cache if the file system supports it, while the
+// caller prepares the next block.
+
+#ifndef LOCKSTEP_CHECKPOINT_FILE_BLOCK_WRITER_H_
+#define LOCKSTEP_CHECKPOINT_FILE_BLOCK_WRITER_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/checkpoint/file/file_system.h"
+
+namespace lockstep::checkpoint::file {
+
+// A file of less than a block is written by Finish, on the caller's thread and through the page cache. A longer one is
+// written by another thread (the caller's if the system refuses one), with O_DIRECT if `direct`. 1 GiB took 0.5 to 0.7
+// s that way, flushed, and 0.7 to 0.75 s through the page cache (2-core Xeon), which also evicts other programs' data.
+// Uses at most 16 MiB of memory.
+class BlockWriter {
+ public:
+  // `file` is open for writing, empty, and outlives the writer, as `system` does.
+  BlockWriter(FileSystem& system, int file, bool direct) : system_(system), file_(file), direct_(direct) {}
+
+  // Waits for a write under way, and drops the data that is not written.
+  ~BlockWriter();
+  BlockWriter(const BlockWriter&) = delete;
+  BlockWriter& operator=(const BlockWriter&) = delete;
+
+  // Copies the bytes. An error may be that of an earlier block; every later call gives it too.
+  absl::Status Append(const void* from, size_t count);
+
+  // Writes the rest. To be called once, last.
+  absl::Status Finish();
+
+ private:
+  struct Free {
+    void operator()(char* memory) const;
+  };
+  struct Block {
+    std::unique_ptr<char, Free> memory;
+    size_t size = 0;
+    off_t offset = 0;
+  };
+
+  absl::Status TakeBlock();
+  absl::Status HandOver();
+  absl::Status WriteHere();
+  void Run();
+  absl::Status WriteBlock(const Block& block);
+  absl::Status WriteBytes(const char* from, size_t count, off_t offset);
+  absl::Status EndDirect();
+  bool BlockFreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty() || !status_.ok(); }
+  bool WorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !full_.empty() || ending_; }
+
+  FileSystem& system_;
+  const int file_;
+  const bool direct_;
+  bool direct_now_ = false;  // only what writes touches it: the thread, if there is one
+  Block filling_;
+  off_t next_offset_ = 0;
+  int made_ = 0;
+  std::thread thread_;
+  absl::Mutex mutex_;
+  std::deque<Block> full_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Block> free_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::checkpoint::file
+
+#endif  // LOCKSTEP_CHECKPOINT_FILE_BLOCK_WRITER_H_

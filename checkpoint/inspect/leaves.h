@@ -1,0 +1,36 @@
+// Lists the leaves of a value, each with its name.
+
+#ifndef LOCKSTEP_CHECKPOINT_INSPECT_LEAVES_H_
+#define LOCKSTEP_CHECKPOINT_INSPECT_LEAVES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/value.h"
+
+namespace lockstep::checkpoint::inspect {
+
+// A tensor, a scalar or an empty container.
+struct Leaf {
+  // Keys and indices with dots between, as "optimizer.param_groups.0.lr"; with " (2)" behind it if the name was there
+  // before, which keys with dots and the keys 3 and "3" bring about.
+  std::string name;
+  Value value;
+};
+
+// In order. ResourceExhausted past what a small file could unfold to without end: a million leaves in containers that
+// stand in several places, or 256 MiB of names.
+absl::StatusOr<std::vector<Leaf>> Leaves(const Value& value);
+
+// Without the tensors' elements: "float32 [3, 2]", "int 3", "str \"adam\"", "dict of 0".
+std::string Short(const Value& value);
+
+// "float32", ...
+std::string DtypeName(const at::Tensor& tensor);
+
+}  // namespace lockstep::checkpoint::inspect
+
+#endif  // LOCKSTEP_CHECKPOINT_INSPECT_LEAVES_H_

@@ -1,0 +1,44 @@
+// LibTorch's optimizers, each described by its options and its parameters' state under the names and in the order of
+// Python 2.11's optimizer.state_dict(). A further optimizer is a further description.
+
+#ifndef LOCKSTEP_CHECKPOINT_OPTIM_OPTIMIZER_KIND_H_
+#define LOCKSTEP_CHECKPOINT_OPTIM_OPTIMIZER_KIND_H_
+
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/optim/fields.h"
+
+namespace lockstep::checkpoint::optim {
+
+// Where a state belongs.
+struct StateOwner {
+  const at::Tensor& parameter;
+  const std::vector<at::Tensor>& group;  // `parameter`'s, whole
+  const torch::optim::OptimizerOptions& options;
+};
+
+struct OptimizerKind {
+  const char* name;  // torch::optim::SGD
+  // Whether a parameter has state from the construction on, rather than from its first step.
+  bool state_from_the_start;
+  // Whether `optimizer` is one, or of a class derived from it. The others require such an optimizer's parts.
+  bool (*is)(const torch::optim::Optimizer& optimizer);
+  void (*describe_options)(Fields&, torch::optim::OptimizerOptions&);
+  void (*assign_options)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
+  std::unique_ptr<torch::optim::OptimizerParamState> (*new_state)();
+  // Tensors are written as they are; read ones are copies, of the parameter's device and dtype.
+  void (*describe_state)(Fields&, torch::optim::OptimizerParamState&, const StateOwner&);
+};
+
+// nullptr for an optimizer of another type.
+const OptimizerKind* FindOptimizerKind(const torch::optim::Optimizer& optimizer);
+// "torch::optim::SGD, torch::optim::Adam, ..."
+std::string OptimizerKindNames();
+
+}  // namespace lockstep::checkpoint::optim
+
+#endif  // LOCKSTEP_CHECKPOINT_OPTIM_OPTIMIZER_KIND_H_
