@@ -47,14 +47,14 @@ class AsyncSaver {
   // the call.
   //
   // Errors name `path`. They are the errors of Save of checkpoint.h that the value causes, and ResourceExhausted if
-  // there is no memory for the copies. If the previous save failed and Wait has not reported it, Save returns that
+  // memory for the copies is not available. If the previous save failed and Wait has not reported it, Save returns that
   // error and starts nothing.
   absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {},
                     std::function<absl::Status()> then = {});
 
   // Allocates the memory for values like `value`, in the background. Without it the first save uses new memory and
   // blocks its caller many times longer than later ones (1 GiB on a virtual machine: seconds). Waits for the save under
-  // way. Errors: those of Save that the value causes.
+  // way. Returns the errors of Save that the value causes.
   absl::Status Prepare(const Value& value);
 
   // Blocks until nothing is under way. Returns the outcome of the last save at every call, or OK if there was none.

@@ -23,7 +23,7 @@ TEST(AsyncSaverOnCuda, WhatChangesAfterSaveIsNotInTheFileAndTheDeviceIs) {
   AsyncSaver saver;
   ASSERT_EQ(saver.Prepare(value), absl::OkStatus());
   for (int i = 0; i < 5; ++i) {
-    // Still under way on the stream when Save is called.
+    // The stream is still executing this when Save is called.
     device.fill_(i);
     host.fill_(i);
     ASSERT_EQ(saver.Save(path, value), absl::OkStatus());

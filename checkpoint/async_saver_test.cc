@@ -34,7 +34,7 @@ class AsyncSaverTest : public ::testing::Test {
   const testing::Folder folder_;
 };
 
-// The file is of several blocks, which a thread of their own writes otherwise.
+// The file has several blocks, which a separate thread would write.
 TEST_F(AsyncSaverTest, WritesTheFileAlsoWhereTheSystemRefusesThreads) {
   const Value value = Value::Dict({{"large", at::arange(5 << 20)}});
   ASSERT_EQ(Save(Path("model.pt"), value), absl::OkStatus());
@@ -50,7 +50,7 @@ TEST_F(AsyncSaverTest, WritesTheFileAlsoWhereTheSystemRefusesThreads) {
   EXPECT_EQ(saver.Wait().code(), absl::StatusCode::kNotFound);
 }
 
-// A save whose thread waits, once the file is written, until it is let go.
+// A save whose thread waits after it has written the file, until it is released.
 struct Held {
   std::promise<void> go;
   std::function<absl::Status()> Then() {
@@ -123,12 +123,12 @@ TEST_F(AsyncSaverTest, SaveReturnsWhileTheFileIsStillBeingDealtWith) {
   Held held;
   AsyncSaver saver;
   ASSERT_EQ(saver.Save(Path("a.pt"), at::ones({5}), {}, held.Then()), absl::OkStatus());
-  // Save would never have returned had it waited.
+  // Save would not have returned if it had waited.
   held.go.set_value();
   EXPECT_EQ(saver.Wait(), absl::OkStatus());
 }
 
-// Of memory that this process has, in bytes.
+// The memory of this process, in bytes.
 int64_t Resident() {
   int64_t total = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> total >> resident;
@@ -166,7 +166,7 @@ TEST_F(AsyncSaverTest, WaitTellsTheErrorWithThePath) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), StartsWith(Path("gone/model.pt: ")));
   EXPECT_EQ(saver.Wait(), status);
-  // It has been told, and the saver goes on.
+  // The error has been reported, and the saver can be used again.
   ASSERT_EQ(saver.Save(Path("model.pt"), at::ones({5})), absl::OkStatus());
   EXPECT_EQ(saver.Wait(), absl::OkStatus());
 }

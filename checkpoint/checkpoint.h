@@ -51,7 +51,7 @@ absl::Status Save(absl::string_view path, const Value& value, const SaveOptions&
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
 // Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"). Other tensors are not loaded, but
-// with options.verify they are still read, in small pieces, and checked. Errors are those of Load. InvalidArgument
+// with options.verify they are still read, in small pieces, and checked. Returns the errors of Load. InvalidArgument
 // also: the file does not hold a dict. NotFound also: it does not have the key.
 absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options = {});
 

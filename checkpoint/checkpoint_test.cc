@@ -156,8 +156,8 @@ TEST(Save, AlignsEveryRecordAndNamesTheArchiveAsTorchSaveDoes) {
                                           "/data/0", "/version", "/.data/serialization_id"));
 }
 
-// [[], [[]], [[[]]], ...]: a list that holds each of its items in the next, so that no way through it that meets only
-// what is new is longer than 2.
+// [[], [[]], [[[]]], ...]: a list in which the next item contains each item, so that no path that visits only new
+// items is longer than 2.
 Value EachInTheNext(int count) {
   Value item = Value::List(), list = Value::List({item});
   while (list.size() < count) {
@@ -289,7 +289,7 @@ TEST(Load, ChecksATensorsBoundsBeforeMakingIt) {
   EXPECT_THAT(CraftedError([](Crafted& c) { c.count = 5; }),
               HasSubstr("record \"crafted/data/0\" has 16 bytes and should have 5 elements of 4"));
   EXPECT_THAT(CraftedError([](Crafted& c) { c.key = "../1"; }), HasSubstr("record \"crafted/data/../1\" is missing"));
-  EXPECT_THAT(CraftedError([](Crafted& c) { c.location = "moon"; }), HasSubstr("\"moon\" names no device"));
+  EXPECT_THAT(CraftedError([](Crafted& c) { c.location = "moon"; }), HasSubstr("\"moon\" is not a device"));
 }
 
 TEST(SaveAndLoad, TakeAsManyTensorsAndValuesAsThereAre) {
@@ -319,7 +319,7 @@ TEST(SaveAndLoad, EachNanIsAKey) {
   EXPECT_TRUE(Identical(RoundTrip(value), value));
 }
 
-// Python's own pickler writes a float anew wherever it stands; another's may name one object twice.
+// Python's own pickler writes a float again at each occurrence. Another pickler may refer to one object twice.
 TEST(Load, OneNanObjectIsOneKey) {
   const std::string nan("G\x7f\xf8\0\0\0\0\0\0", 9), memo("q\0", 2), same("h\0", 2);
   const auto loaded = LoadPickle("\x80\x02}(" + nan + memo + "K\x01K\x07K\x08" + same + "K\x02" + nan + "K\x03u.");
@@ -379,7 +379,7 @@ TEST(LoadEntry, LoadsOneEntryAndChecksTheRest) {
   EXPECT_EQ(LoadEntry(path, "epoch").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(LoadEntry(path, "epoch", {.verify = false})->int_value(), 3);
   ASSERT_TRUE(Save(path, Value::List({1})).ok());
-  EXPECT_EQ(LoadEntry(path, "epoch").status(), absl::InvalidArgumentError(path + ": the file's value is no dict"));
+  EXPECT_EQ(LoadEntry(path, "epoch").status(), absl::InvalidArgumentError(path + ": the file's value is not a dict"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Files that Python PyTorch 2.11 wrote (testdata/make_golden.py), loaded; what was in them, and how those are refused
-// that are not supported. And files that are not checkpoints.
+// Loads files that Python PyTorch 2.11 wrote (testdata/make_golden.py). Checks their values, the errors for files that
+// are not supported, and the errors for files that are not checkpoints.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/imag.h>
@@ -151,7 +151,7 @@ TEST(Golden, MapLocationSaysWhereItWouldHaveGone) {
   EXPECT_THAT(WhyNot("cuda.pt", options),
               HasSubstr("map_location sends it from cuda:0 to cuda:1, which this program does not have"));
   options.map_location = "gpu";
-  EXPECT_THAT(WhyNot("cuda.pt", options), HasSubstr("\"gpu\" names no device"));
+  EXPECT_THAT(WhyNot("cuda.pt", options), HasSubstr("\"gpu\" is not a device"));
   options.map_location = [](c10::Device) -> c10::Device { throw std::runtime_error("no such rank"); };
   EXPECT_THAT(WhyNot("cuda.pt", options), HasSubstr("map_location: no such rank"));
 }

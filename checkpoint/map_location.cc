@@ -10,7 +10,7 @@ namespace lockstep::checkpoint {
 absl::StatusOr<c10::Device> ParseDevice(absl::string_view name) {
   const auto device = TorchStatusOr("", [&] { return c10::Device(std::string(name)); });
   if (device.ok()) return device;
-  return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(name.substr(0, 40)), "\" names no device"));
+  return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(name.substr(0, 40)), "\" is not a device"));
 }
 
 absl::StatusOr<c10::Device> MapLocation::Map(c10::Device saved) const {

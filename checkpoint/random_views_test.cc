@@ -1,4 +1,4 @@
-// What Save accepts Load gives back: views of random tensors, made by random operators.
+// Load returns every value that Save accepts: views of random tensors, made by random operators.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_neg_view.h>
@@ -34,7 +34,7 @@ Value ThroughBytes(const Value& value) {
   return loaded.ok() ? *loaded : Value();
 }
 
-// Identical, and with the same places in memory.
+// Identical, with the same positions in memory.
 void ExpectSameView(const at::Tensor& loaded, const at::Tensor& saved) {
   EXPECT_TRUE(Identical(loaded, saved));
   EXPECT_EQ(loaded.storage_offset(), saved.storage_offset());
@@ -147,7 +147,7 @@ class RandomViews {
     return sizes;
   }
 
-  // Anywhere in the storage, and without elements anywhere at all.
+  // Any offset in the storage; without elements, any offset at all.
   at::Tensor Restrided(const at::Tensor& tensor) {
     const auto available = static_cast<int64_t>(tensor.storage().nbytes() / tensor.element_size());
     if (available < 6 || Below(2) == 0) return tensor.as_strided({Below(3), 0}, {Below(9), Below(9)}, Below(99));

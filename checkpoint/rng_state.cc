@@ -16,7 +16,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// 0 where the program has no CUDA.
+// 0 if the program has no CUDA.
 int CudaDevices() { return at::detail::getCUDAHooks().getNumGPUs(); }
 
 at::Generator CudaGenerator(int device) {
@@ -55,7 +55,7 @@ absl::StatusOr<Value> RngState() {
 absl::Status SetRngState(const Value& state) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value cpu, Get(state, "cpu"));
   LOCKSTEP_RETURN_IF_ERROR(SetState(at::detail::getDefaultCPUGenerator(), cpu, "[\"cpu\"]"));
-  if (state.Find("cuda") == nullptr) return absl::OkStatus();
+  if (!state.Find("cuda")) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> cuda, GetItems(state, "cuda"));
   if (static_cast<int>(cuda.size()) > CudaDevices()) {
     return absl::FailedPreconditionError(absl::StrCat("[\"cuda\"]: expected the generators of ", CudaDevices(),

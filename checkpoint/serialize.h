@@ -17,10 +17,10 @@
 
 namespace lockstep::checkpoint {
 
-// The same bytes as torch.save to an io.BytesIO. Errors are those of Save that the value causes.
+// The same bytes as torch.save to an io.BytesIO. Returns the errors of Save that the value causes.
 absl::StatusOr<std::string> Serialize(const Value& value);
 
-// The same value as torch.load from an io.BytesIO. The value does not refer to `bytes`. Errors are those of Load.
+// The same value as torch.load from an io.BytesIO. The value does not refer to `bytes`. Returns the errors of Load.
 absl::StatusOr<Value> Deserialize(absl::string_view bytes, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

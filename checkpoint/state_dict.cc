@@ -41,7 +41,7 @@ std::string Shape(const at::Tensor& tensor) { return absl::StrCat("[", absl::Str
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("\"", name, "\""); }
 
-// What is wrong, kind by kind, for one line.
+// The errors by kind, for one line.
 class Misfits {
  public:
   void Missing(absl::string_view name) { missing_.push_back(Quoted(name)); }
@@ -80,18 +80,18 @@ bool IsFromBeforeBatchesTracked(const Value& state_dict, absl::string_view name)
   if (name != kBatchesTracked && !absl::EndsWith(name, ".num_batches_tracked")) return false;
   name.remove_suffix(kBatchesTracked.size());
   const Value* metadata = state_dict.attributes().Find("_metadata");
-  const Value* module = metadata == nullptr ? nullptr : metadata->Find(absl::StripSuffix(name, "."));
-  const Value* version = module == nullptr ? nullptr : module->Find("version");
-  return version == nullptr || !version->is_int() || version->int_value() < 2;
+  const Value* module = metadata ? metadata->Find(absl::StripSuffix(name, ".")) : nullptr;
+  const Value* version = module ? module->Find("version") : nullptr;
+  return !version || !version->is_int() || version->int_value() < 2;
 }
 
-// Python too takes one element for a scalar, which older versions saved so.
+// As in Python, a tensor of one element fits a scalar, since older versions saved scalars that way.
 bool Fits(const at::Tensor& source, const at::Tensor& target) {
   return source.sizes() == target.sizes() || (target.dim() == 0 && source.dim() == 1 && source.numel() == 1);
 }
 
 std::string Described(const Value& value) {
-  return value.is_tensor() ? Shape(value.tensor()) : absl::StrCat("no tensor but ", value.type_name());
+  return value.is_tensor() ? Shape(value.tensor()) : absl::StrCat("expected a tensor, found ", value.type_name());
 }
 
 struct Copy {
@@ -119,13 +119,13 @@ absl::StatusOr<Value> WithoutPrefix(const Value& state_dict, const std::string& 
   if (prefix.empty()) return state_dict;
   const Value* metadata = state_dict.attributes().Find("_metadata");
   Value without = Value::OrderedDict(KeysWithout(state_dict, prefix));
-  if (metadata != nullptr && metadata->is_dict()) {
+  if (metadata && metadata->is_dict()) {
     without.SetAttributes(Value::Dict({{"_metadata", Value::OrderedDict(KeysWithout(*metadata, prefix))}}));
   }
   return without;
 }
 
-// A whole checkpoint given for its state dict is the usual mistake.
+// Detects the usual mistake: a whole checkpoint instead of its state dict.
 std::string Hint(const Value& state_dict) {
   for (const auto& [key, value] : state_dict.entries()) {
     if (value.is_dict() && key.is_string())
@@ -156,7 +156,7 @@ absl::Status LoadStateDict(torch::nn::Module& module, const Value& state_dict, c
   ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& target) {
     expected.insert(name);
     const Value* found = given.Find(name);
-    if (found == nullptr) {
+    if (!found) {
       if (!IsFromBeforeBatchesTracked(given, name)) misfits.Missing(name);
     } else if (!found->is_tensor() || !Fits(found->tensor(), target)) {
       misfits.Mismatched(name, Described(*found), target);

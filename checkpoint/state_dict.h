@@ -30,8 +30,8 @@ struct LoadStateDictOptions {
   std::string remove_prefix = {};
 };
 
-// Copies the tensors of `state_dict` into those of `module`, in place and without gradient. Dtypes and devices may
-// differ, shapes may not. `state_dict` is the result of Load, or an entry of it. If anything does not fit, nothing is
+// Copies the tensors of `state_dict` into the module's, in place and without gradient. Dtypes and devices may differ,
+// shapes may not. `state_dict` is the result of Load, or an entry of it. If anything does not fit, nothing is
 // copied, and InvalidArgument names in one line the missing, unexpected and mismatched keys, at most five of each, with
 // both shapes for mismatched ones. As in Python, num_batches_tracked may be missing from a state dict older than that
 // buffer.

@@ -119,12 +119,12 @@ TEST(LoadStateDict, SaysInOneLineWhatDoesNotFitAndCopiesNothing) {
       absl::InvalidArgumentError(
           "the state dict (6 keys) does not fit the module Net (6 keys): 1 missing: \"norm.weight\"; 1 unexpected: "
           "\"head.weight\"; 2 mismatched: \"encoder.weight\" ([4, 2], the module has [3, 2]), \"encoder.bias\" "
-          "(no tensor but int, the module has [3])"));
+          "(expected a tensor, found int, the module has [3])"));
   EXPECT_EQ(
       LoadStateDict(net, other, {.strict = false}),
       absl::InvalidArgumentError(
           "the state dict (6 keys) does not fit the module Net (6 keys): 2 mismatched: \"encoder.weight\" ([4, 2], "
-          "the module has [3, 2]), \"encoder.bias\" (no tensor but int, the module has [3])"));
+          "the module has [3, 2]), \"encoder.bias\" (expected a tensor, found int, the module has [3])"));
   EXPECT_TRUE(Identical(StateDict(net), before));
 }
 
@@ -172,7 +172,7 @@ TEST(LoadStateDict, AllowsAnOldStateDictWithoutNumBatchesTracked) {
   EXPECT_TRUE(LoadStateDict(net, old).ok());
   old.SetAttributes(StateDict(net).attributes());
   EXPECT_THAT(std::string(LoadStateDict(net, old).message()), HasSubstr("1 missing: \"norm.num_batches_tracked\""));
-  // As Python writes it of a DistributedDataParallel, whose _metadata has the prefix too.
+  // The form that Python saves from a DistributedDataParallel; its _metadata has the prefix too.
   Value metadata = Value::OrderedDict({{"", Value::Dict({{"version", 1}})}});
   for (const auto& [module, version] : GetDict(old.attributes(), "_metadata")->entries()) {
     metadata.Set("module." + module.string_value(), version);

@@ -11,7 +11,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// What makes two keys one. Text refers to the key's own bytes, which its copies share.
+// The identity of a key. Text refers to the key's own bytes, which its copies share.
 using KeyId = std::tuple<int, int64_t, absl::string_view>;
 
 int64_t BitsOf(double value) {
@@ -136,7 +136,7 @@ const Value& Value::attributes() const {
   static const Value* const none = new Value;
   if (is_dict()) return std::get<DictData>(data_)->attributes;
   const TensorData& data = std::get<TensorData>(data_);
-  return data.traits && data.traits->attributes != nullptr ? *data.traits->attributes : *none;
+  return data.traits && data.traits->attributes ? *data.traits->attributes : *none;
 }
 
 size_t Value::size() const {

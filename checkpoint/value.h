@@ -91,8 +91,8 @@ class Value {
   const std::vector<Entry>& entries() const&;
   std::vector<Entry> entries() && { return static_cast<const Value&>(*this).entries(); }
   DictKind dict_kind() const;
-  // The attributes of an OrderedDict (such as a state dict's _metadata) or of a tensor (such as those of a
-  // torch.nn.Buffer): a dict, or None. Requires: is_dict() or is_tensor().
+  // The attributes of an OrderedDict (such as a state dict's _metadata) or of a tensor (such as a torch.nn.Buffer): a
+  // dict, or None. Requires: is_dict() or is_tensor().
   const Value& attributes() const;
 
   // The number of elements of a list, tuple or dict; 0 for other types.

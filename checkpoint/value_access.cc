@@ -1,4 +1,4 @@
-// Get and its like: the way into a Value, with errors that say where it ended.
+// Get and similar functions: access to a nested Value, with errors that name the path.
 
 #include <string>
 
@@ -11,7 +11,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// A scalar as Python writes it, cut where it is long.
+// A scalar in Python's syntax, truncated if it is long.
 std::string Shown(const Value& value) {
   if (value.is_int()) return absl::StrCat(value.int_value());
   if (value.is_double()) return absl::StrCat(value.double_value());

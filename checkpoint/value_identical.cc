@@ -48,7 +48,7 @@ bool SameBits(double a, double b) {
 
 bool Identical(const Value& a, const Value& b) {
   if (a.type() != b.type() || a.is_parameter() != b.is_parameter()) return false;
-  if (!a.is_tensor() && a.identity() != nullptr && a.identity() == b.identity()) return true;
+  if (!a.is_tensor() && a.identity() && a.identity() == b.identity()) return true;
   switch (a.type()) {
     case Value::Type::kNone:
       return true;

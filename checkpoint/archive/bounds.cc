@@ -29,7 +29,7 @@ absl::Status CheckNumbers(int64_t offset, c10::IntArrayRef sizes, c10::IntArrayR
   return offset < 0 ? Malformed("a tensor has a negative offset") : absl::OkStatus();
 }
 
-// The elements from a tensor's first to its last, or an error where that passes int64_t.
+// The number of elements from a tensor's first to its last, or an error if it exceeds int64_t.
 absl::StatusOr<int64_t> ExtentOf(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   int64_t last = 0, step = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {

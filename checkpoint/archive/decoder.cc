@@ -23,7 +23,7 @@ using pickle::PickleKind;
 using pickle::PickleNode;
 using pickle::PickleTensor;
 
-static_assert(sizeof(PickleNode) <= 16 && sizeof(Value) <= 24, "pickle_builder.cc charges memory for these sizes");
+static_assert(sizeof(PickleNode) <= 16 && sizeof(Value) <= 24, "builder.cc charges memory for these sizes");
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
 
@@ -49,12 +49,12 @@ class Decoder {
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
     LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
-    if (saved_devices_ != nullptr) *saved_devices_ = storages_.saved_devices();
+    if (saved_devices_) *saved_devices_ = storages_.saved_devices();
     return value;
   }
 
  private:
-  // A container that is being made must not be needed for itself.
+  // kOpen: being made. A container that needs itself is an error.
   enum class State : uint8_t { kNew, kOpen, kDone };
   struct Slot {
     State state = State::kNew;
@@ -78,7 +78,7 @@ class Decoder {
   SavedDevices* const saved_devices_;
   StorageLoader storages_;
   std::vector<Value> path_;
-  size_t deepest_ = 0;  // of what the container being made has so far
+  size_t deepest_ = 0;  // below the container that is being made, so far
   std::vector<Value> strings_;
   std::vector<Slot> sequences_;
   std::vector<Slot> dicts_;
@@ -212,11 +212,10 @@ absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
   const pickle::PickleStorage& wanted = graph_.storages[tensor.storage];
   const tensors::Dtype* stored = tensors::FindDtypeOfStorage(wanted.type);
   const tensors::Dtype* dtype = tensor.dtype.empty() ? stored : tensors::FindDtypeNamed(tensor.dtype);
-  if (dtype == nullptr) return absl::UnimplementedError(absl::StrCat("a tensor in ", wanted.type, " is not supported"));
+  if (!dtype) return absl::UnimplementedError(absl::StrCat("a tensor in ", wanted.type, " is not supported"));
   const size_t element_size = c10::elementSize(dtype->type);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const c10::Storage storage,
-      storages_.Get(wanted, stored == nullptr ? 1 : c10::elementSize(stored->type), TensorHere()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Storage storage,
+                            storages_.Get(wanted, stored ? c10::elementSize(stored->type) : 1, TensorHere()));
   LOCKSTEP_RETURN_IF_ERROR(CheckBounds(tensor.offset, tensor.sizes, tensor.strides, storage.nbytes(), element_size));
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(tensor, dtype->type));
   return TorchStatusOr("", [&] {

@@ -58,7 +58,7 @@ class Encoder {
   absl::Status Error(absl::StatusCode code, absl::string_view what) const;
   absl::Status TooDeep();
 
-  // Identity, and of a tensor whether it is a Parameter, and its attributes' identity.
+  // Identity; for a tensor also whether it is a Parameter, and the identity of its attributes.
   using WrittenId = std::tuple<const void*, bool, const void*>;
   struct Written {
     uint32_t memo;
@@ -72,8 +72,8 @@ class Encoder {
   pickle::PickleWriter pickle_;
   EncodedValue encoded_;
   std::vector<Value> path_;
-  size_t deepest_ = 0;  // of what the container being written has so far
-  // What the pickle's memo already has.
+  size_t deepest_ = 0;  // below the container that is being written, so far
+  // Values that the pickle's memo contains.
   absl::flat_hash_map<WrittenId, Written> written_;
   absl::flat_hash_map<const c10::StorageImpl*, Known> storages_;
 };

@@ -20,7 +20,7 @@ using file::ByteSource;
 using pickle::PickleGraph;
 using zip::ZipReader;
 
-// Says what a file is that is not a zip archive.
+// The error for a file that is not a zip archive: it names the format.
 absl::Status NameOtherFormats(const ByteSource& source) {
   char start[9];
   if (source.size > sizeof(start)) {
@@ -44,7 +44,7 @@ std::string TopFolder(const ZipReader& zip) {
   return first.substr(0, first.find('/'));
 }
 
-// The one folder with all of an archive of torch.save.
+// The name of the single folder that contains every record of an archive from torch.save.
 absl::StatusOr<std::string> ArchiveName(const ZipReader& zip) {
   if (zip.records().empty()) return absl::DataLossError("an archive without records");
   std::string archive = TopFolder(zip);
@@ -85,9 +85,9 @@ absl::Status CheckLayout(const ZipReader& zip, const std::string& archive, bool 
   return absl::OkStatus();
 }
 
-// Makes the entry the whole.
+// Makes the entry `key` the root of the graph.
 absl::Status MoveRootTo(PickleGraph& graph, absl::string_view key) {
-  if (graph.root.kind != pickle::PickleKind::kDict) return absl::InvalidArgumentError("the file's value is no dict");
+  if (graph.root.kind != pickle::PickleKind::kDict) return absl::InvalidArgumentError("the file's value is not a dict");
   for (const auto& [key_node, value] : graph.dicts[graph.root.index].entries) {
     if (key_node.kind != pickle::PickleKind::kString || graph.strings[key_node.index] != key) continue;
     graph.root = value;

@@ -12,12 +12,12 @@
 
 namespace lockstep::checkpoint::archive {
 
-// All of `source` is the archive. If `saved_devices` is not null, it is set to the devices from which the storages were
-// saved. Errors are those of Load, without the path.
+// `source` is the whole archive. If `saved_devices` is not null, it is set to the devices from which the storages were
+// saved. Returns the errors of Load, without the path.
 absl::StatusOr<Value> ReadArchive(const file::ByteSource& source, const LoadOptions& options,
                                   SavedDevices* saved_devices = nullptr);
 
-// The entry `key` of the dict that the archive is.
+// The entry `key` of the dict in the archive.
 absl::StatusOr<Value> ReadArchiveEntry(const file::ByteSource& source, absl::string_view key,
                                        const LoadOptions& options);
 

@@ -20,7 +20,7 @@ absl::StatusOr<c10::Storage> StorageLoader::Allocate(const zip::ZipRecord& recor
     pending_.emplace(&record, Pending{to, std::string(where)});
     return bytes.storage();
   }
-  // At once, so that the host's memory holds one at a time.
+  // Read immediately, so that host memory holds one at a time.
   std::vector<zip::ZipRead> reads = {{&record, to}};
   zip_.ReadAll(reads, verify_);
   LOCKSTEP_RETURN_IF_ERROR(reads[0].status);
@@ -33,8 +33,8 @@ absl::StatusOr<c10::Storage> StorageLoader::Get(const pickle::PickleStorage& wan
                                                 absl::string_view where) {
   const std::string name = absl::StrCat(archive_, "/data/", wanted.key);
   const zip::ZipRecord* record = zip_.Find(name);
-  if (record == nullptr) return absl::DataLossError(absl::StrCat("record \"", name, "\" is missing"));
-  // A storage that is no multiple of its elements has a rest.
+  if (!record) return absl::DataLossError(absl::StrCat("record \"", name, "\" is missing"));
+  // A storage's size need not be a multiple of its element's size.
   if (wanted.count < 0 || static_cast<uint64_t>(wanted.count) != record->size / element_size) {
     return absl::DataLossError(absl::StrCat("record \"", name, "\" has ", record->size, " bytes and should have ",
                                             wanted.count, " elements of ", element_size));

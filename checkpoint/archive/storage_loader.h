@@ -21,7 +21,7 @@
 
 namespace lockstep::checkpoint::archive {
 
-// Where each storage was saved, as the file names it.
+// The device of each storage in the file, by its name there.
 using SavedDevices = absl::flat_hash_map<const c10::StorageImpl*, std::string>;
 
 class StorageLoader {
@@ -30,12 +30,12 @@ class StorageLoader {
   StorageLoader(const zip::ZipReader& zip, const std::string& archive, const MapLocation& map_location, bool verify)
       : zip_(zip), archive_(archive), map_location_(map_location), verify_(verify) {}
 
-  // Its bytes are undefined until ReadAll, if it is on the CPU. `element_size`: of the storage's own type, 1 for an
-  // untyped one. `where`: what ReadAll's errors call it.
+  // On the CPU its bytes are undefined until ReadAll. `element_size`: the size of the storage's own type, or 1 if it is
+  // untyped. `where`: its name in ReadAll's errors.
   absl::StatusOr<c10::Storage> Get(const pickle::PickleStorage& wanted, size_t element_size, absl::string_view where);
 
-  // To be called once, when the storages are still held. With `verify` every other record's CRC-32 is checked too. The
-  // error of the first record in the file that has one.
+  // Call it once, while the storages are alive. With `verify` it also checks the CRC-32 of every other record. Returns
+  // the error of the first failed record in the file.
   absl::Status ReadAll();
 
   // For all results of Get.
@@ -59,7 +59,7 @@ class StorageLoader {
   const MapLocation& map_location_;
   const bool verify_;
   absl::flat_hash_map<absl::string_view, Loaded> loaded_;
-  // By record. Those that a device has already are absent.
+  // By record. Records that are already on a device are absent.
   absl::flat_hash_map<const zip::ZipRecord*, Pending> pending_;
   absl::flat_hash_set<const zip::ZipRecord*> done_;
 };

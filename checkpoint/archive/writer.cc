@@ -21,7 +21,7 @@ using zip::ZipWriter;
 
 // The CRC is taken while a block is in the processor's cache, before the block is written.
 constexpr size_t kBlock = size_t{1} << 20;
-// What a device's tensor takes in the host's memory while it is saved.
+// Host memory that saving a device's tensor takes.
 constexpr size_t kDeviceBlock = size_t{16} << 20;
 
 absl::Status AppendInBlocks(ZipWriter& zip, const char* from, size_t count) {

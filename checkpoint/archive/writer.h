@@ -17,7 +17,7 @@ namespace lockstep::checkpoint::archive {
 std::string ArchiveNameOf(absl::string_view path);
 
 // Writes the archive to `sink`, its records in the folder `archive`; one block after another, so that memory does not
-// grow with it. Errors are the sink's and those of reading from a device.
+// grow with it. Returns the sink's errors, and the errors of reading from a device.
 absl::Status WriteArchive(const file::ByteSink& sink, std::string archive, const EncodedValue& encoded);
 
 // Replaces the file at `path` by the archive, as Save does. Errors do not name the path.

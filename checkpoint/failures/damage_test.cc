@@ -1,4 +1,4 @@
-// Files that were damaged on their way: each is refused by name, or loads what was saved.
+// Damaged files: each gives an error that names it, or loads the saved value.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -88,7 +88,7 @@ TEST(Load, EveryTruncationOfASmallFileIsRefused) {
 TEST(Load, AnySingleBitFlipOfALargeFileIsRefused) {
   const Damaged file(LargeCheckpoint());
   std::mt19937_64 random(1);
-  // Nearly all of it is tensors, where each counts.
+  // Nearly all of the file is tensors, in which every bit matters.
   for (int i = 0; i < 100; ++i) {
     const size_t bit = random() % (file.size() * 8);
     EXPECT_TRUE(file.FlipIsRefused(bit)) << "bit " << bit;

@@ -40,7 +40,7 @@ size_t OpenDescriptors() {
   return std::distance(begin(entries), end(entries));
 }
 
-// The names of the calls that replacing makes when all goes well.
+// The names of the calls that a replacement without errors makes.
 std::vector<std::string> CallsFor(const std::string& contents) {
   const SavedFile file;
   file.Write("old");
@@ -50,7 +50,7 @@ std::vector<std::string> CallsFor(const std::string& contents) {
   return system.calls();
 }
 
-// A file that is written at once, and one that is written in blocks, by a thread, with an end that no block takes.
+// A file that is written in one call, and one that a thread writes in blocks, with a rest shorter than a block.
 class Faults : public ::testing::TestWithParam<size_t> {
  protected:
   std::string New() const {
@@ -87,7 +87,7 @@ TEST_P(Faults, AFailingCallLeavesTheOldFileOrTheNewOneAndNothingElse) {
       EXPECT_TRUE(file.Contents() == (in_place ? contents : "old")) << status;
       EXPECT_THAT(file.Names(), ElementsAre("model.pt"));
       EXPECT_EQ(OpenDescriptors(), descriptors);
-      // What must not go wrong unnoticed; an interrupted write is begun again, and one that O_DIRECT does not suit too.
+      // A failure of these must be reported. An interrupted write is repeated, and so is one that O_DIRECT refuses.
       const bool repeated = error == EINTR || (error == EINVAL && GetParam() > 4096);
       const bool must_fail =
           calls[failing] == "pwrite" ? !repeated : absl::StrContains("fsync renameat", calls[failing]);

@@ -1,4 +1,4 @@
-// A disk that really is full.
+// Saves on a full disk.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::SavedFile;
 
-// Puts an empty file system of 8 MiB at `directory`, which this thread and its children alone see.
+// Mounts an empty file system of 8 MiB at `directory`. Only this thread and its children see it.
 bool MountSmallDisk(const std::string& directory) {
   return unshare(CLONE_FS | CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("small", directory.c_str(), "tmpfs", 0, "size=8m") == 0;

@@ -1,4 +1,4 @@
-// SIGKILL at every system call of Save, in every one of its threads.
+// SIGKILL at every system call of Save, in each of its threads.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -44,7 +44,7 @@ struct Place {
   }
 };
 
-// Names the places that a process passes.
+// Numbers the system calls of a process by kind.
 class Places {
  public:
   Place Next(pid_t thread) {
@@ -67,7 +67,7 @@ struct Outcome {
   std::vector<Place> passed = {};
 };
 
-// Each thread is waited for by itself, the process's first one last.
+// Waits for each thread separately, and last for the process's first thread.
 void KillAndWait(pid_t process) {
   kill(process, SIGKILL);
   while (waitpid(-1, nullptr, __WALL) > 0) continue;
@@ -114,7 +114,7 @@ Outcome SaveAndKill(const std::string& path, const Value& value, const std::opti
 TEST(Save, KilledAtAnySystemCallLeavesTheOldFileOrTheNewOneAndTheNextSaveTidiesUp) {
   const SavedFile file;
   const Value old_value = Value::Dict({{"weight", at::full({3}, 1.5)}});
-  // More than a block, so that a thread writes, and an end that no block takes.
+  // More than a block, so that a thread writes, and a rest shorter than a block.
   const Value new_value = Value::Dict({{"weight", at::arange(1200000)}, {"epoch", 2}});
   const SaveOptions quick = {/*sync=*/false};
   ASSERT_TRUE(Save(file.path(), old_value, quick).ok());
@@ -138,7 +138,7 @@ TEST(Save, KilledAtAnySystemCallLeavesTheOldFileOrTheNewOneAndTheNextSaveTidiesU
     ++(is_new ? left_new : left_old);
   }
   EXPECT_THAT(killed_in, IsSupersetOf<int64_t>({SYS_openat, SYS_pwrite64, SYS_fsync, SYS_renameat, SYS_close}));
-  // From the return from renameat on it is the new one.
+  // After the return from renameat it is the new file.
   EXPECT_GT(left_old, 30);
   EXPECT_GT(left_new, 5);
 }

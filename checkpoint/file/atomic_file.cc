@@ -30,7 +30,7 @@ bool IsTemporary(absl::string_view name, absl::string_view prefix) {
 
 absl::Status SystemError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
 
-// Removes the file unless its writer, who holds a lock on it, lives.
+// Removes the file unless its writer is alive, which holds a lock on it.
 void RemoveUnlessLocked(FileSystem& system, int directory, const char* name) {
   const int file = system.Open(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) return;
@@ -56,16 +56,17 @@ AtomicFile::~AtomicFile() {
   if (directory_ >= 0) system_.Close(directory_);
 }
 
-// By its descriptor from here on: a directory that is renamed or removed meanwhile cannot lead elsewhere.
+// The directory is used by its descriptor, so that renaming or removing it in the meantime does not redirect the file.
 absl::Status AtomicFile::OpenDirectory(const std::string& path) {
   const size_t slash = path.rfind('/');
   name_ = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (name_.empty() || name_ == "." || name_ == "..") return absl::InvalidArgumentError("the path names no file");
+  if (name_.empty() || name_ == "." || name_ == "..")
+    return absl::InvalidArgumentError("the path does not name a file");
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   directory_ = system_.Open(AT_FDCWD, directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (directory_ < 0) return SystemError("open its directory");
   struct stat status;
-  // Told before anything is written rather than by the rename after.
+  // Report this before writing; the rename would fail with it afterwards.
   const bool there = system_.Stat(directory_, name_.c_str(), &status) == 0;
   if (!there && errno == ENAMETOOLONG) return SystemError("its name");
   if (there && S_ISDIR(status.st_mode)) return absl::FailedPreconditionError("is a directory");
@@ -75,7 +76,7 @@ absl::Status AtomicFile::OpenDirectory(const std::string& path) {
 void AtomicFile::RemoveStale() const {
   const int copy = system_.Open(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   DIR* const entries = copy < 0 ? nullptr : fdopendir(copy);
-  if (entries == nullptr) {
+  if (!entries) {
     if (copy >= 0) system_.Close(copy);
     return;
   }
@@ -93,7 +94,7 @@ absl::Status AtomicFile::OpenTemporary() {
     const int file = system_.Open(directory_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno == EEXIST) continue;
     if (file < 0) return SystemError("create a temporary file beside it");
-    // Between the two calls another Save may have taken it for a dead one's.
+    // Between the two calls another Save may have removed it as the file of a dead writer.
     const bool lost = system_.Lock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat status;
     if (!lost && system_.StatOpen(file, &status) == 0 && status.st_nlink > 0) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBlockSize = size_t{4} << 20;
 constexpr int kBlocks = 4;
-// Of memory, offset and size in a write past the page cache; no disk asks for more.
+// The alignment of memory, offset and size in a write past the page cache. No disk requires more.
 constexpr size_t kAlignment = 4096;
 
 }  // namespace
@@ -35,7 +35,7 @@ BlockWriter::~BlockWriter() {
 
 absl::Status BlockWriter::Append(const void* from, size_t count) {
   for (const char* bytes = static_cast<const char*>(from); count > 0;) {
-    if (filling_.memory == nullptr) LOCKSTEP_RETURN_IF_ERROR(TakeBlock());
+    if (!filling_.memory) LOCKSTEP_RETURN_IF_ERROR(TakeBlock());
     const size_t part = std::min(count, kBlockSize - filling_.size);
     std::memcpy(filling_.memory.get() + filling_.size, bytes, part);
     filling_.size += part;
@@ -66,7 +66,7 @@ absl::Status BlockWriter::TakeBlock() {
   if (free_.empty() && made_ < kBlocks) {
     Block block;
     block.memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, kBlockSize)));
-    if (block.memory == nullptr) return absl::ResourceExhaustedError("no memory to write it with");
+    if (!block.memory) return absl::ResourceExhaustedError("no memory to write it with");
     ++made_;
     free_.push_back(std::move(block));
   }
@@ -104,7 +104,7 @@ absl::Status BlockWriter::WriteHere() {
 }
 
 void BlockWriter::Run() {
-  // Where it is refused writes go through the page cache.
+  // If the file system refuses, writes go through the page cache.
   direct_now_ = direct_ && system_.SetFlags(file_, O_DIRECT) == 0;
   const absl::MutexLock lock(&mutex_);
   for (;;) {

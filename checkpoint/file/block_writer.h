@@ -28,15 +28,15 @@ class BlockWriter {
   // `file` is open for writing, empty, and outlives the writer, as `system` does.
   BlockWriter(FileSystem& system, int file, bool direct) : system_(system), file_(file), direct_(direct) {}
 
-  // Waits for a write under way, and drops the data that is not written.
+  // Waits for the write under way, and discards data that is not written.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
   BlockWriter& operator=(const BlockWriter&) = delete;
 
-  // Copies the bytes. An error may be that of an earlier block; every later call gives it too.
+  // Copies the bytes. Returns the error of an earlier block too, and so does every later call.
   absl::Status Append(const void* from, size_t count);
 
-  // Writes the rest. To be called once, last.
+  // Writes the rest. Call it once, last.
   absl::Status Finish();
 
  private:
@@ -62,7 +62,7 @@ class BlockWriter {
   FileSystem& system_;
   const int file_;
   const bool direct_;
-  bool direct_now_ = false;  // only what writes touches it: the thread, if there is one
+  bool direct_now_ = false;  // used only by the writer: the thread, if there is one
   Block filling_;
   off_t next_offset_ = 0;
   int made_ = 0;

@@ -13,7 +13,7 @@ void InThreads(size_t count, const std::function<void()>& work) {
   try {
     while (others.size() + 1 < count) others.emplace_back(work);
   } catch (const std::system_error&) {
-    // A limit on the processes of a user or a container: those that there are do all of it.
+    // The user or the container has too many processes. The threads that did start do all of the work.
   }
   work();
   for (std::thread& other : others) other.join();
@@ -22,7 +22,7 @@ void InThreads(size_t count, const std::function<void()>& work) {
 namespace {
 
 constexpr uint64_t kPiece = uint64_t{4} << 20;
-// The memory's bandwidth is used up by then.
+// More threads do not increase the bandwidth of memory.
 constexpr uint64_t kMaxThreads = 8;
 
 // A thread costs as much as reading some tens of KiB.

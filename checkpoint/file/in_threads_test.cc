@@ -27,7 +27,7 @@ TEST(InThreads, DoesAllOfItWhereTheSystemGivesNoThreads) {
   pthread_attr_t before, attributes;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  // More than there are addresses for.
+  // More than the address space has room for.
   ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 60), 0);
   ASSERT_EQ(pthread_setattr_default_np(&attributes), 0);
   std::vector<int> done(100);

@@ -1,4 +1,4 @@
-// Any bytes as a pickle: what is accepted refers to tables that exist and took no more memory than was allowed.
+// Reads any bytes as a pickle. An accepted graph refers only to existing entries, and its memory is within the limit.
 
 #include <cstdint>
 #include <vector>
@@ -68,7 +68,7 @@ void Check(const PickleGraph& graph) {
   fuzz::Require(MemoryOf(graph) <= kMemoryLimit, "memory stays within the limit");
 }
 
-// Those of torch.distributed.checkpoint's .metadata that are made in different ways.
+// Classes of torch.distributed.checkpoint's .metadata, which pickles create in different ways.
 const PickleClasses& Classes() {
   static constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
   static const auto& classes = *new PickleClasses{

@@ -1,5 +1,5 @@
-// Runs a fuzzer's entry point over files, over the records of those that are archives, and over damaged copies of the
-// small ones: every truncation and every single bit flipped. So the ordinary tests keep what fuzzing has shown.
+// Runs a fuzzer's entry point on files, on the records of archives, and on damaged copies of small inputs: every
+// truncation and every single flipped bit. So the ordinary tests repeat the findings of fuzzing.
 
 #include <cstdint>
 #include <fstream>
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace lockstep::checkpoint {
 namespace {
 
-// Of inputs that have no more damaged copies than this each is tried, of larger ones a sample.
+// If an input has at most this many damaged copies, each is tried; otherwise a sample.
 constexpr size_t kCopies = 8192;
 
 std::string Contents(const std::string& path) {
@@ -39,7 +39,7 @@ std::vector<std::string> Records(const std::string& path) {
   return records;
 }
 
-// On a copy of its own size, so that a sanitizer sees a read past the end.
+// Uses a copy of exactly this size, so that a sanitizer detects a read past the end.
 size_t Run(const std::string& input) {
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: the tensors of what is accepted cover its data, and the header's memory is bounded.
+// Reads any bytes as a safetensors file. The tensors of an accepted file cover its data, and memory is bounded.
 
 #include <cstdint>
 #include <string>
@@ -40,7 +40,7 @@ size_t MemoryOf(const SafetensorsHeader& header) {
   return bytes;
 }
 
-// What was read and written again is read as the same. An escape may take six times the bytes that it was read from.
+// A header that is written again reads as the same header. An escape may take six times the bytes of the original.
 void CheckRoundTrip(const SafetensorsHeader& header, const char* data, size_t size) {
   const std::string again =
       SafetensorsHeaderBytes(header).value() + std::string(data + header.data, size - header.data);

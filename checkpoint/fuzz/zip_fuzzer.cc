@@ -1,4 +1,4 @@
-// Any bytes as a zip archive: what is accepted lies within them, and reading and checking it fails or succeeds cleanly.
+// Reads any bytes as a zip archive. Accepted records lie inside the bytes, and reading them returns data or an error.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ void CheckRecords(const ZipReader& zip, size_t size) {
   }
 }
 
-// Once all at a time and once one by one, which must agree.
+// Reads all together, and then one by one. Both must agree.
 void ReadRecords(const ZipReader& zip) {
   std::vector<ZipRead> reads;
   for (const ZipRecord& record : zip.records()) reads.push_back({&record});

@@ -1,6 +1,5 @@
 #include "lockstep/checkpoint/inspect/difference.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/view_as_real.h>
 
@@ -27,11 +26,11 @@ std::string InElements(const at::Tensor& a, const at::Tensor& b) {
   if (count == 0) return "";
   const std::string many = absl::StrCat(count, " of ", a.numel(), " elements differ");
   // Some dtypes, such as float4_e2m1fn_x2, have no arithmetic.
-  const auto largest = TorchStatusOr("", [&] { return (Doubles(a) - Doubles(b)).abs().max().item<double>(); });
+  const auto largest = TorchStatusOr("", [&] { return Doubles(a).sub(Doubles(b)).abs().max().item<double>(); });
   return largest.ok() ? absl::StrFormat("%s, by %g at most", many, *largest) : many;
 }
 
-// Empty where they are the same.
+// Empty if they are the same.
 std::string Between(const Value& a, const Value& b) {
   const std::string left = Short(a), right = Short(b);
   if (left != right) return absl::StrCat(left, " / ", right);

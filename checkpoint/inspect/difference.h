@@ -1,4 +1,4 @@
-// Where two checkpoints differ.
+// Compares two checkpoints.
 
 #ifndef LOCKSTEP_CHECKPOINT_INSPECT_DIFFERENCE_H_
 #define LOCKSTEP_CHECKPOINT_INSPECT_DIFFERENCE_H_
@@ -11,9 +11,9 @@
 
 namespace lockstep::checkpoint::inspect {
 
-// A line for each value that is in one of the two only, has another dtype, shape, type or text, or other elements (by
-// their bits: how many, and the largest difference); none where all are the same. Devices, strides, sharing and order
-// do not count. Errors are those of Leaves.
+// A line for each value that only one of them has, or whose dtype, shape, type, text or elements differ. Elements are
+// compared by their bits, and the line gives their number and the largest difference. Devices, strides, sharing and
+// order are ignored. Returns the errors of Leaves.
 absl::StatusOr<std::vector<std::string>> Differences(const Value& a, const Value& b);
 
 }  // namespace lockstep::checkpoint::inspect

@@ -43,7 +43,7 @@ struct Outcome {
   std::string err;
 };
 
-// `arguments` as the shell takes them; what follows $T/ is a file of testdata.
+// `arguments` in the shell's syntax; $T/ is the folder testdata.
 Outcome Inspect(const std::string& arguments) {
   const std::string out = TestFile("out"), err = TestFile("err");
   const std::string command =

@@ -13,12 +13,12 @@
 namespace lockstep::checkpoint::inspect {
 namespace {
 
-// What a file may unfold to: a container that stands in many places is small in it, and so is a long key above many
-// values.
+// Limits of the expansion of a file: a container that occurs many times is stored once, and so is a long key above
+// many values.
 constexpr size_t kMaxSharedLeaves = 1'000'000;
 constexpr size_t kMaxNameBytes = size_t{256} << 20;
 
-// As an error names it, without the brackets.
+// The key as errors write it, without the brackets.
 std::string Text(const Value& scalar) {
   const std::string path = KeyPath(std::vector<Value>{scalar}).ToString();
   return path.substr(1, path.size() - 2);
@@ -56,7 +56,7 @@ absl::Status Collector::AddLeaf(const std::string& name, const Value& value, boo
   return absl::OkStatus();
 }
 
-// `shared`: whether it is in a container that was here before.
+// `shared`: whether `value` is in a container that occurred before.
 absl::Status Collector::Add(const std::string& name, const Value& value, bool shared) {
   if (value.size() == 0) return AddLeaf(name, value, shared);
   shared |= !containers_.insert(value.identity()).second;

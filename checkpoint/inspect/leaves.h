@@ -15,14 +15,14 @@ namespace lockstep::checkpoint::inspect {
 
 // A tensor, a scalar or an empty container.
 struct Leaf {
-  // Keys and indices with dots between, as "optimizer.param_groups.0.lr"; with " (2)" behind it if the name was there
-  // before, which keys with dots and the keys 3 and "3" bring about.
+  // Keys and indices, joined by dots: "optimizer.param_groups.0.lr". If a name occurs again, " (2)" is appended. Keys
+  // with dots cause that, and the keys 3 and "3".
   std::string name;
   Value value;
 };
 
-// In order. ResourceExhausted past what a small file could unfold to without end: a million leaves in containers that
-// stand in several places, or 256 MiB of names.
+// In order. ResourceExhausted: a small file would expand without limit, to over a million leaves in containers that
+// occur several times, or over 256 MiB of names.
 absl::StatusOr<std::vector<Leaf>> Leaves(const Value& value);
 
 // Without the tensors' elements: "float32 [3, 2]", "int 3", "str \"adam\"", "dict of 0".

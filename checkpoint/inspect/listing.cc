@@ -37,7 +37,7 @@ std::string TotalsOf(const std::vector<Leaf>& leaves) {
                       " bytes; ", leaves.size() - tensors, " other values");
 }
 
-// Name, dtype, shape, bytes, device; of another value name and text.
+// Name, dtype, shape, bytes and device of a tensor; name and text of another value.
 using Row = std::array<std::string, 5>;
 
 Row RowOf(const OpenedFile& file, const Leaf& leaf) {
@@ -47,7 +47,7 @@ Row RowOf(const OpenedFile& file, const Leaf& leaf) {
           absl::StrCat(tensor.nbytes()), DeviceOf(file, tensor)};
 }
 
-// Of a column, by the tensors; other values' text may reach beyond.
+// The width of a column, from its tensors. The text of other values may be wider.
 int Width(const std::vector<Row>& rows, size_t column) {
   size_t width = 0;
   for (const Row& row : rows) {
@@ -98,7 +98,7 @@ absl::StatusOr<std::string> ListJson(const OpenedFile& file) {
   Json json = {{"tensors", Json::array()}, {"values", Json::array()}, {"metadata", Json::object()}};
   for (const Leaf& leaf : leaves) json[leaf.value.is_tensor() ? "tensors" : "values"].push_back(ToJson(file, leaf));
   for (const auto& [key, value] : file.metadata) json["metadata"][key] = value;
-  // Python's text may hold surrogates, which are no UTF-8.
+  // Python's text may contain surrogates, which UTF-8 excludes.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -22,7 +22,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// What must be the same on every rank.
+// The options that must be the same on every rank.
 std::string Described(const ManagerOptions& options) {
   return absl::StrCat("keep_last ", options.keep_last, ", keep_every ", options.keep_every, ", best_metric \"",
                       options.best_metric, "\", best_is_highest ", options.best_is_highest, ", writers ",
@@ -74,7 +74,7 @@ std::vector<int64_t> ParseSteps(absl::string_view text) {
   return steps;
 }
 
-// What is wrong with the file, rather than with the way to it.
+// True if `status` is an error of the file's contents, not of the access to it.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
          absl::IsUnimplemented(status) || absl::IsUnknown(status);
@@ -139,7 +139,7 @@ absl::Status Manager::ChooseWriters(const absl::Status& valid) {
   return absl::OkStatus();
 }
 
-// The first writer's best is the measure for all, so that they go on alike.
+// All writers use the first writer's best value, so that they make the same decisions.
 absl::Status Manager::PrepareDirectories() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> bests,
                             comm::GatherAgreed(group_, "Manager::Create", PrepareDirectory()));
@@ -158,7 +158,7 @@ absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   }
   if (!best.ok()) return std::string();
   const auto metric = best->metrics.find(options_.best_metric);
-  // It may be the best of a run by another metric, and of this one NaN.
+  // An earlier run with another metric may have chosen it, so its value of this metric may be NaN.
   if (metric == best->metrics.end() || std::isnan(metric->second)) return std::string();
   return absl::StrFormat("%.17g", metric->second);
 }
@@ -169,7 +169,7 @@ absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
   if (!value.is_dict()) {
     return absl::InvalidArgumentError(absl::StrCat("step ", step, ": expected a dict, found ", value.type_name()));
   }
-  if (value.Find(kManagersKey) == nullptr) return absl::OkStatus();
+  if (!value.Find(kManagersKey)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("step ", step, ": the key \"", kManagersKey, "\" is the Manager's own"));
 }
@@ -225,7 +225,7 @@ bool Manager::IsBest(const CheckpointInfo& info) const {
   return options_.best_is_highest ? metric->second > *best_ : metric->second < *best_;
 }
 
-// Runs on the saver's thread if asynchronous; nobody else looks at best_ before that has ended.
+// Runs on the saver's thread if asynchronous. No other thread uses best_ until that has ended.
 absl::Status Manager::Publish(const CheckpointInfo& info) {
   if (IsBest(info)) {
     const absl::Status set = directory_.SetBest(info.step, options_.save.sync);
@@ -248,7 +248,7 @@ absl::Status Manager::Wait() {
 }
 
 absl::StatusOr<std::vector<int64_t>> Manager::Steps() {
-  saver_.Wait().IgnoreError();  // Wait() will tell it
+  saver_.Wait().IgnoreError();  // Wait() will return it
   absl::StatusOr<std::string> own = std::string();
   if (writer_) {
     const absl::StatusOr<std::vector<int64_t>> steps = directory_.Steps();
@@ -300,7 +300,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> Manager::Latest() {
     newest.Update(info.status());
   }
   if (newest.ok()) return std::nullopt;
-  return absl::DataLossError(absl::StrCat("none of ", steps.size(), " checkpoints is whole; ", newest.message()));
+  return absl::DataLossError(absl::StrCat("none of ", steps.size(), " checkpoints is intact; ", newest.message()));
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> Manager::Best() {
@@ -317,7 +317,7 @@ absl::StatusOr<Restored> Manager::LoadHere(const std::string& path, const LoadOp
   LOCKSTEP_ASSIGN_OR_RETURN(const Value whole, checkpoint::Load(path, options));
   Restored restored;
   const Value* entry = whole.Find(kManagersKey);
-  LOCKSTEP_ASSIGN_OR_RETURN(restored.info, InfoOf(path, entry == nullptr ? Value() : *entry));
+  LOCKSTEP_ASSIGN_OR_RETURN(restored.info, InfoOf(path, entry ? *entry : Value()));
   restored.value = Without(whole, kManagersKey);
   restored.rank_states = entry->Find("rank_states")->items();
   if (restored.rank_states.size() == size()) restored.rank_state = restored.rank_states[rank()];

@@ -119,25 +119,25 @@ class Manager {
   // The steps with a file, ascending. With Writers::kEachNode: with a file on every host.
   absl::StatusOr<std::vector<int64_t>> Steps();
 
-  // The highest step with an intact file, after a save under way is done. nullopt if there are no files. A damaged file
+  // The highest step with an intact file, after a save under way is done. nullopt if no file exists. A damaged file
   // is logged and the previous step is used. DataLoss: all files are damaged. Reads the file.
   absl::StatusOr<std::optional<CheckpointInfo>> Latest();
 
   // The best checkpoint, or nullopt if there is none. DataLoss: its file is damaged.
   absl::StatusOr<std::optional<CheckpointInfo>> Best();
 
-  // Loads the checkpoint on every rank. Options such as {.map_location = "cuda:1"} may differ between ranks. Errors are
-  // those of Load of checkpoint.h, on any rank.
+  // Loads the checkpoint on every rank. Options such as {.map_location = "cuda:1"} may differ between ranks. Returns
+  // the errors of Load of checkpoint.h on any rank.
   absl::StatusOr<Restored> Load(const CheckpointInfo& checkpoint, const LoadOptions& options = {});
 
-  // Load() of Latest(), or nullopt if there are no files.
+  // Load() of Latest(), or nullopt if no file exists.
   absl::StatusOr<std::optional<Restored>> LoadLatest(const LoadOptions& options = {});
 
  private:
   Manager(std::string directory, comm::ProcessGroup* group, ManagerOptions options);
 
-  int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
-  int size() const { return group_ == nullptr ? 1 : group_->size(); }
+  int rank() const { return group_ ? group_->rank() : 0; }
+  int size() const { return group_ ? group_->size() : 1; }
   absl::Status ChooseWriters(const absl::Status& valid);
   absl::Status PrepareDirectories();
   absl::StatusOr<std::string> PrepareDirectory() const;

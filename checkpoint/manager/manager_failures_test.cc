@@ -1,4 +1,4 @@
-// Saves that fail on one rank, and files that are not what they should be.
+// Saves that fail on one rank, and unexpected files.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -44,7 +44,7 @@ std::unique_ptr<Manager> Make(const std::string& directory, ProcessGroup* group,
   return *std::move(manager);
 }
 
-// The one error that all of `results` are.
+// The error that all of `results` equal.
 absl::Status Same(const std::vector<absl::Status>& results) {
   for (const absl::Status& result : results) EXPECT_EQ(result, results[0]);
   return results[0];
@@ -61,7 +61,7 @@ absl::Status SaveNow(Manager& manager, int64_t step, const Value& value, const S
 
 class ManagerFailuresTest : public ::testing::TestWithParam<bool> {
  protected:
-  // Saves step 1 on two ranks, then, after `harm` on rank 0, step 2; what that returned.
+  // Saves step 1 on two ranks, calls `harm` on rank 0 and saves step 2. Returns the results of the second save.
   std::vector<absl::Status> SaveAfter(const std::string& directory, const std::function<void()>& harm,
                                       const Value& value = Weights(2)) {
     return RunRanks(2, [&](ProcessGroup& group) {
@@ -74,7 +74,7 @@ class ManagerFailuresTest : public ::testing::TestWithParam<bool> {
     });
   }
 
-  // What a failed save leaves: step 1, and nothing of step 2.
+  // After a failed save the directory has step 1 and nothing of step 2.
   void ExpectOnlyTheFirst(const std::string& below = "") {
     EXPECT_THAT(folder_.Names(below), ElementsAre("step_00000001.pt"));
     const auto loaded = Make(folder_.path() + "/" + below, nullptr)->LoadLatest();
@@ -107,7 +107,7 @@ TEST_P(ManagerFailuresTest, WhatStandsInTheWayIsEveryRanksError) {
 
 TEST_P(ManagerFailuresTest, AFullDiskIsEveryRanksError) {
   std::string skipped;
-  // Mounts are a thread's own after unshare(), and its children's.
+  // After unshare() only this thread and its children see its mounts.
   std::thread([&] {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
@@ -134,7 +134,7 @@ TEST_P(ManagerFailuresTest, AFullDiskIsEveryRanksError) {
 TEST_P(ManagerFailuresTest, AForbiddenDirectoryIsEveryRanksError) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become somebody else";
   ASSERT_EQ(chmod(folder_.path().c_str(), 0700), 0);
-  // Of the calling thread, rank 0, and of those that it starts.
+  // Applies to the calling thread, rank 0, and to the threads that it starts.
   const absl::Status status = Same(SaveAfter(folder_.path(), [] { setfsuid(65534); }));
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(Message(status), MatchesRegex("rank 0 .*/step_00000002.pt: .*Permission denied"));
@@ -232,7 +232,7 @@ TEST_P(ManagerFailuresTest, WithNothingWholeThereIsAnErrorRatherThanAFreshStart)
     return manager->Latest().status();
   }));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), MatchesRegex("none of 1 checkpoints is whole; rank 0 .*/step_00000001.pt: .*"));
+  EXPECT_THAT(Message(status), MatchesRegex("none of 1 checkpoints is intact; rank 0 .*/step_00000001.pt: .*"));
 }
 
 TEST_P(ManagerFailuresTest, ARankThatCannotLoadIsNamedOnAllRanks) {

@@ -1,4 +1,4 @@
-// Ranks that are killed while they save. They are processes, and the test's own process never calls LibTorch.
+// Ranks that are killed while they save. They are processes, and the test's process never calls LibTorch.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -32,7 +32,7 @@ using comm::testing::RankProcesses;
 using comm::testing::SayStatus;
 using ::testing::HasSubstr;
 
-constexpr int64_t kElements = 4 << 20;  // of a step's weights, each of which is the step
+constexpr int64_t kElements = 4 << 20;  // a step's weights; each equals the step
 
 InitOptions Options() {
   InitOptions options;
@@ -50,7 +50,7 @@ absl::Status CheckWeights(const Restored& restored) {
 
 bool IsHidden(const std::string& name) { return absl::StartsWith(name, "."); }
 
-// A run: goes on from the latest, says so, and saves step after step for ever.
+// A run: continues from the latest step, prints that, and saves step after step without end.
 absl::Status Train(const InitOptions& options, const Process::Say& say, const testing::Folder& folder,
                    const ManagerOptions& manager_options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, InitProcessGroup(options));
@@ -108,7 +108,7 @@ TEST_P(ManagerKillTest, ARunKilledInASaveGoesOnFromASaveThatWasComplete) {
     }
     const absl::Duration before = Process::Now();
     saved = NumberAfter("saved ", ranks[0]);
-    // Anywhere within the next save.
+    // At any moment of the next save.
     absl::SleepFor((Process::Now() - before) * std::uniform_real_distribution<>(0.1, 0.9)(random));
     ranks.Signal(0, run % 2 == 0 ? SIGTERM : SIGKILL);
     ranks[0].Wait();

@@ -1,4 +1,4 @@
-// Writers::kEachNode: ranks as processes on two hosts, each with a directory of its own.
+// Writers::kEachNode: ranks as processes on two hosts, each with its own directory.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -39,7 +39,7 @@ class ManagerNodesTest : public ::testing::Test {
  protected:
   using Body = std::function<absl::Status(Manager& manager, ProcessGroup& group, const Process::Say& say)>;
 
-  // `body` on four ranks, two a host; what each says with SayStatus.
+  // Runs `body` on four ranks, two on each host. Returns the output of each rank's SayStatus.
   std::vector<std::string> Run(const Body& body) {
     InitOptions options;
     options.backend = "gloo";

@@ -24,7 +24,7 @@ using comm::testing::RunRanksOk;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// Of a rank: what it saves as `step`.
+// The value that `rank` saves as `step`.
 Value Weights(double fill) { return Value::Dict({{"state_dict", Value::OrderedDict({{"w", at::full({5}, fill)}})}}); }
 
 Value StateOf(int rank) { return Value::Dict({{"rank", rank}, {"rng", at::full({3}, rank)}}); }

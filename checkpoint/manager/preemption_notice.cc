@@ -11,7 +11,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// A handler has no other way to its object. Lock-free, as handlers demand.
+// A signal handler can reach its object only through a global. It is lock-free, as handlers require.
 std::atomic<bool> exists{false};
 std::atomic<bool> received{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<PreemptionNotice>> PreemptionNotice::Create(const
   received.store(false);
   struct sigaction action = {};
   action.sa_handler = Note;
-  action.sa_flags = SA_RESTART;  // no system call of the program is to fail for it
+  action.sa_flags = SA_RESTART;  // the signal must not make system calls of the program fail
   sigemptyset(&action.sa_mask);
   for (const int signal : signals) {
     struct sigaction before;
@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<PreemptionNotice>> PreemptionNotice::Create(const
 }
 
 PreemptionNotice::~PreemptionNotice() {
-  // Backwards, so that of a signal named twice the first handler comes back.
+  // In reverse, so that the first handler of a signal that occurs twice is restored.
   for (auto before = before_.rbegin(); before != before_.rend(); ++before) {
     sigaction(before->first, &before->second, nullptr);
   }
@@ -49,8 +49,8 @@ PreemptionNotice::~PreemptionNotice() {
 bool PreemptionNotice::Received() const { return received.load(); }
 
 absl::StatusOr<bool> PreemptionNotice::ReceivedByAnyRank(comm::ProcessGroup* group) const {
-  if (group == nullptr) return Received();
-  // Empty strings cost one collective of their sizes.
+  if (!group) return Received();
+  // If all strings are empty, this is one collective, of the sizes.
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, group->AllGatherBytes(Received() ? "1" : ""));
   return std::any_of(ranks.begin(), ranks.end(), [](const std::string& rank) { return !rank.empty(); });
 }

@@ -39,8 +39,8 @@ class PreemptionNotice {
   bool Received() const;
 
   // Whether any rank of `group` has received one (nullptr: this process only). Every rank must call it, and it blocks
-  // until all have. It is one all-gather of 8 bytes a rank as long as there was no signal: call it once a step, or once
-  // in several steps.
+  // until all have. Before the first signal it is one all-gather of 8 bytes a rank: call it once a step, or once in
+  // several steps.
   absl::StatusOr<bool> ReceivedByAnyRank(comm::ProcessGroup* group) const;
 
  private:

@@ -97,7 +97,7 @@ TEST(PreemptionNotice, RefusesWhatCannotBeHandledAndLeavesNothingBehind) {
 TEST(PreemptionNotice, AFailedGroupIsAnError) {
   const auto results = comm::testing::RunRanks(2, [](ProcessGroup& group) -> absl::Status {
     if (group.rank() == 1) return absl::OkStatus();
-    // Of rank 0 only: a process has one.
+    // Only rank 0 creates it: a process can have one.
     LOCKSTEP_ASSIGN_OR_RETURN(const auto notice, PreemptionNotice::Create());
     return notice->ReceivedByAnyRank(&group).status();
   });

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <memory>
 #include <optional>
 
@@ -27,7 +28,7 @@ constexpr char kBest[] = "model_best.pt";
 
 std::string NameOf(int64_t step) { return absl::StrFormat("step_%08d.pt", step); }
 
-// Only names that NameOf gives: a file that somebody called step_5.pt is not the Manager's.
+// Accepts only names from NameOf: a file that a user named step_5.pt does not belong to the Manager.
 std::optional<int64_t> StepOf(absl::string_view name) {
   absl::string_view digits = name;
   int64_t step = 0;
@@ -46,7 +47,7 @@ absl::Status MakeDirectories(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     mkdir(path.substr(0, slash).c_str(), 0777);
   }
-  // Where one above could not be made, so cannot this one.
+  // If a parent could not be created, this fails too.
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return SystemError("make the directory", path);
   return absl::OkStatus();
 }
@@ -74,6 +75,16 @@ void FlushDirectory(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps, int64_t saved, const Retention& retention) {
+  std::vector<int64_t> removed;
+  if (retention.keep_last == 0) return removed;
+  for (size_t i = 0; i + retention.keep_last < steps.size(); ++i) {
+    const bool kept = steps[i] == saved || (retention.keep_every > 0 && steps[i] % retention.keep_every == 0);
+    if (!kept) removed.push_back(steps[i]);
+  }
+  return removed;
+}
 
 Value ManagersEntry(const CheckpointInfo& info, const std::vector<Value>& rank_states) {
   Value metrics = Value::Dict();
@@ -108,7 +119,7 @@ std::string StepDirectory::BestPath() const { return absl::StrCat(path_, "/", kB
 
 absl::StatusOr<std::vector<std::string>> StepDirectory::Names() const {
   DIR* const entries = opendir(path_.c_str());
-  if (entries == nullptr) return SystemError("list the directory", path_);
+  if (!entries) return SystemError("list the directory", path_);
   std::vector<std::string> names;
   while (const dirent* entry = readdir(entries)) names.push_back(entry->d_name);
   closedir(entries);
@@ -121,7 +132,7 @@ absl::Status StepDirectory::Prepare() const {
   for (absl::string_view name : names) {
     if (!absl::ConsumePrefix(&name, ".")) continue;
     const absl::string_view target = name.substr(0, name.rfind(".lockstep-"));
-    // Making a temporary of a file removes those of it that nobody writes any more.
+    // Creating a temporary file removes the abandoned temporary files of the same path.
     if (target != name && IsManagers(target)) {
       file::AtomicFile::Create(absl::StrCat(path_, "/", target), /*sync=*/false).IgnoreError();
     }
@@ -149,7 +160,7 @@ absl::StatusOr<CheckpointInfo> StepDirectory::Read(const std::string& path, bool
 
 absl::Status StepDirectory::SetBest(int64_t step, bool sync) const {
   const std::string from = PathOf(step), to = BestPath();
-  // Of the form of AtomicFile's temporaries, so that a killed save's is removed as they are.
+  // Named like AtomicFile's temporary files, so that it is removed like them if this save is killed.
   const std::string temporary = absl::StrFormat("%s/.%s.lockstep-%016x", path_, kBest, step);
   unlink(temporary.c_str());
   if (link(from.c_str(), temporary.c_str()) != 0) return Annotate(CopyFile(from, to, sync), to);
@@ -158,7 +169,7 @@ absl::Status StepDirectory::SetBest(int64_t step, bool sync) const {
     unlink(temporary.c_str());
     return status;
   }
-  // rename() does nothing where both are names of one file already.
+  // rename() does nothing if both names refer to one file.
   unlink(temporary.c_str());
   if (sync) FlushDirectory(path_);
   return absl::OkStatus();

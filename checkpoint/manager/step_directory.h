@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/checkpoint/manager/retention.h"
 #include "lockstep/checkpoint/value.h"
 
 namespace lockstep::checkpoint {
@@ -31,6 +30,16 @@ Value ManagersEntry(const CheckpointInfo& info, const std::vector<Value>& rank_s
 
 // Reads the entry of the file at `path`. InvalidArgument, naming the path: no Manager wrote the file.
 absl::StatusOr<CheckpointInfo> InfoOf(const std::string& path, const Value& entry);
+
+// Decides which checkpoints of a directory are removed.
+struct Retention {
+  int keep_last = 3;       // number of highest steps to keep; 0: all
+  int64_t keep_every = 0;  // keeps the steps divisible by it; 0: none
+};
+
+// The steps of `steps` (ascending) that `retention` does not keep. Never contains `saved`, whose file is
+// certainly intact.
+std::vector<int64_t> StepsToRemove(const std::vector<int64_t>& steps, int64_t saved, const Retention& retention);
 
 class StepDirectory {
  public:

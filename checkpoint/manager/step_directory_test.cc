@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <set>
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
@@ -18,6 +21,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Pair;
 
 absl::Status SaveStep(const StepDirectory& directory, int64_t step) {
@@ -95,14 +99,14 @@ TEST(StepDirectory, TheBestIsACopyWhereASecondNameIsRefused) {
   std::ifstream("/proc/sys/fs/protected_hardlinks") >> protected_links;
   if (geteuid() != 0 || protected_links == 0) GTEST_SKIP() << "links are refused to nobody here";
   const testing::Folder folder;
-  // By a relative name: somebody else may not pass through the directories above.
+  // A relative name: the other user cannot access the parent directories.
   const std::string before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   const auto back = absl::MakeCleanup([&] { std::filesystem::current_path(before); });
   ASSERT_EQ(chmod(".", 0777), 0);
   const StepDirectory directory(".");
   ASSERT_EQ(SaveStep(directory, 1), absl::OkStatus());
-  // The kernel refuses links to files of others.
+  // The kernel refuses links to files of other users.
   setfsuid(65534);
   const absl::Status status = directory.SetBest(1, /*sync=*/true);
   setfsuid(0);
@@ -121,6 +125,53 @@ TEST(StepDirectory, AFailedBestLeavesTheOneBefore) {
                                         ": open: No such file or directory"));
   EXPECT_EQ(directory.Read(directory.BestPath(), true)->step, 1);
   EXPECT_THAT(folder.Names(), ElementsAre("model_best.pt", "step_00000001.pt"));
+}
+
+TEST(Retention, KeepsTheHighestSteps) {
+  EXPECT_THAT(StepsToRemove({10, 20, 30, 40}, 40, {.keep_last = 2}), ElementsAre(10, 20));
+  EXPECT_THAT(StepsToRemove({10, 20}, 20, {.keep_last = 2}), IsEmpty());
+  EXPECT_THAT(StepsToRemove({}, 20, {.keep_last = 2}), IsEmpty());
+}
+
+TEST(Retention, KeepsMilestones) {
+  EXPECT_THAT(StepsToRemove({0, 10, 15, 20, 25, 30}, 30, {.keep_last = 1, .keep_every = 10}), ElementsAre(15, 25));
+}
+
+TEST(Retention, KeepsAllWhereItIsToldTo) {
+  EXPECT_THAT(StepsToRemove({1, 2, 3, 4}, 4, {.keep_last = 0}), IsEmpty());
+  EXPECT_THAT(StepsToRemove({1, 2, 3, 4}, 4, {.keep_last = 0, .keep_every = 3}), IsEmpty());
+}
+
+TEST(Retention, KeepsWhatWasJustSavedBelowOthers) {
+  // Later steps may be damaged, and training then continued from an earlier one.
+  EXPECT_THAT(StepsToRemove({100, 150, 300}, 150, {.keep_last = 1}), ElementsAre(100));
+}
+
+// The definition, applied to each step separately.
+bool Kept(int64_t step, const std::set<int64_t>& steps, int64_t saved, const Retention& retention) {
+  if (retention.keep_last == 0 || step == saved) return true;
+  if (retention.keep_every > 0 && step % retention.keep_every == 0) return true;
+  const int64_t above = std::count_if(steps.begin(), steps.end(), [&](int64_t other) { return other > step; });
+  return above < retention.keep_last;
+}
+
+TEST(Retention, AgreesWithItsDefinitionOnRandomSaves) {
+  std::mt19937 random(1);
+  for (int run = 0; run < 200; ++run) {
+    const Retention retention{static_cast<int>(random() % 5), static_cast<int64_t>(random() % 4) * 5};
+    std::set<int64_t> steps;
+    for (int save = 0; save < 30; ++save) {
+      const int64_t saved = random() % 60;
+      steps.insert(saved);
+      std::vector<int64_t> expected;
+      for (const int64_t step : steps) {
+        if (!Kept(step, steps, saved, retention)) expected.push_back(step);
+      }
+      const auto removed = StepsToRemove({steps.begin(), steps.end()}, saved, retention);
+      ASSERT_EQ(removed, expected) << "run " << run << ", save " << save;
+      for (const int64_t step : removed) steps.erase(step);
+    }
+  }
 }
 
 }  // namespace

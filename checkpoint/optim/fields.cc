@@ -64,13 +64,13 @@ void Fields::WriteOnly(const char* key, Value written) {
 void Fields::AlwaysFalse(const char* key, absl::string_view owner) {
   if (!reading()) return dict_.Set(key, false);
   const Value* found = from_->Find(key);
-  if (!status_.ok() || found == nullptr || !found->is_bool() || !found->bool_value()) return;
+  if (!status_.ok() || !found || !found->is_bool() || !found->bool_value()) return;
   status_ = absl::UnimplementedError(absl::StrCat(KeyPath(key).ToString(), ": True, which ", owner, " does not have"));
 }
 
 bool Fields::Has(const char* key) const {
   const Value* found = from_->Find(key);
-  return found != nullptr && !found->is_none();
+  return found && !found->is_none();
 }
 
 void Fields::Check(bool holds, absl::string_view error) {

@@ -59,8 +59,8 @@ absl::Status CheckFactor(const char* name, double factor, bool may_be_zero = fal
       absl::StrCat(name, " is ", factor, ", expected ", may_be_zero ? "0 to 1" : "more than 0 and at most 1"));
 }
 
-// Each schedule: what its options must be, their keys, the rate of an epoch by the last epoch's, and the closed form
-// that SequentialLR takes for its epoch 0. The order of operations is Python's, on which the last bits depend.
+// For each schedule: the requirements of its options, their keys, the rate of an epoch from the previous one, and the
+// closed form that SequentialLR uses for epoch 0. The order of operations is Python's, on which the last bits depend.
 
 struct Epoch {
   int64_t number;
@@ -90,7 +90,7 @@ Value Counter(const std::vector<int64_t>& milestones) {
   Value counter = Value::Dict({}, Value::DictKind::kCounter);
   for (const int64_t milestone : milestones) {
     const Value* times = counter.Find(milestone);
-    counter.Set(milestone, times == nullptr ? 1 : times->int_value() + 1);
+    counter.Set(milestone, times ? times->int_value() + 1 : 1);
   }
   return counter;
 }
@@ -239,7 +239,7 @@ void StepOne(Optimizer& optimizer, ScheduleState& state, bool initial = false) {
   state.last_lr = std::move(rates);
 }
 
-// What Python's step(0) does, which does not count as a step.
+// The same as Python's step(0), which is not counted as a step.
 void StartOver(Optimizer& optimizer, ScheduleState& state) {
   state.last_epoch = 0;
   for (size_t i = 0; i < state.base_lrs.size(); ++i)
@@ -341,7 +341,7 @@ absl::StatusOr<LRScheduler> LRScheduler::Make(Optimizer* optimizer, const Sequen
                               return Rates(*optimizer, optimizer->param_groups().size());
                             }));
   SequenceState state{{}, schedule.milestones, 0, {}};
-  // In Python the schedulers are there before the sequence, and each has made its first step.
+  // In Python the schedulers exist before the sequence, and each has made its first step.
   for (const Schedule& one : schedule.schedulers) {
     state.schedules.push_back({one, rates, /*last_epoch=*/-1, /*step_count=*/0, {}});
     StepOne(*optimizer, state.schedules.back(), /*initial=*/true);

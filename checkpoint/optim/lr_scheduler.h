@@ -13,7 +13,7 @@
 //
 //   LRScheduler::Create(&sgd, SequentialLR{{LinearLR{0.01, 1, 5}, CosineAnnealingLR{85}}, {5}})
 //
-// Learning rates equal those of Python 2.11 bit for bit. As in Python, each epoch's rate is computed from the previous
+// Learning rates equal Python 2.11's bit for bit. As in Python, each epoch's rate is computed from the previous
 // one, so if other code changes a group's rate, the change persists. A scheduler sets the rates when it is created. To
 // resume, create the scheduler first, then load the optimizer's state, and then the scheduler's state.
 
@@ -75,7 +75,7 @@ struct ConstantLR {
 using Schedule = std::variant<StepLR, MultiStepLR, ExponentialLR, CosineAnnealingLR, LinearLR, ConstantLR>;
 
 // Runs schedulers one after the other. schedulers[i + 1] begins at epoch milestones[i], from the initial rate and from
-// epoch 0 of its own count.
+// its own epoch 0.
 struct SequentialLR {
   std::vector<Schedule> schedulers;
   std::vector<int64_t> milestones;
@@ -96,8 +96,8 @@ class LRScheduler {
   // neither language needs it.
   //
   // InvalidArgument, naming the option and its value: step_size, T_max or total_iters is below 1; a factor is outside
-  // (0, 1] (end_factor may be 0); an option is not finite; there are no schedulers; there is not exactly one milestone
-  // less than schedulers; or milestones do not ascend from 1. Other errors are those of reading the optimizer's rate.
+  // (0, 1] (end_factor may be 0); an option is not finite; schedulers are missing; there is not exactly one milestone
+  // less than schedulers; or milestones do not ascend from 1. Errors of reading the optimizer's rate are returned too.
   static absl::StatusOr<LRScheduler> Create(torch::optim::Optimizer* optimizer, const Schedule& schedule);
   static absl::StatusOr<LRScheduler> Create(torch::optim::Optimizer* optimizer, const SequentialLR& schedule);
 

@@ -25,7 +25,7 @@ using torch::optim::OptimizerParamGroup;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
-// Two groups, of testdata/make_lr_scheduler_golden.py's rates.
+// Two groups with the rates of testdata/make_lr_scheduler_golden.py.
 std::unique_ptr<SGD> MakeOptimizer() {
   std::vector<OptimizerParamGroup> groups;
   for (const double lr : {0.1, 0.0123})
@@ -54,7 +54,7 @@ LRScheduler Make(SGD& optimizer, const Schedules& schedule) {
   return std::visit([&](const auto& one) { return Make(optimizer, one); }, schedule);
 }
 
-// The script's, by its names.
+// The schedules of the script, by their names there.
 std::map<std::string, Schedules> GoldenSchedules() {
   return {{"StepLR", Schedule(StepLR{7, 0.3})},
           {"MultiStepLR", Schedule(MultiStepLR{{30, 10, 30, 45}, 0.2})},
@@ -171,7 +171,7 @@ TEST(LRScheduler, RefusesSequencesThatAreNone) {
   EXPECT_EQ(CreateError(SequentialLR{{StepLR{1}, StepLR{-1}}, {3}}), "step_size is -1, expected at least 1");
 }
 
-// The message of loading `state` with `key` set to `to`, after seeing that it changed nothing.
+// The message of loading `state` with `key` set to `to`. Checks that the error changed nothing.
 std::string LoadError(LRScheduler& scheduler, Value state, const char* key, const Value& to) {
   const Value before = scheduler.StateDict();
   state.Set(key, to);

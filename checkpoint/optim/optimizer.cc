@@ -59,10 +59,10 @@ Value StateToValue(const OptimizerKind& kind, const OptimizerParamState& state, 
   return writer.dict();
 }
 
-// Everything that loading sets, complete and checked before any of it is.
+// Everything that loading sets. It is complete and checked before anything is set.
 struct Plan {
   std::vector<std::unique_ptr<OptimizerOptions>> options;
-  // By parameter; those without state are absent.
+  // By parameter. Parameters without state are absent.
   std::vector<std::pair<at::Tensor, std::unique_ptr<OptimizerParamState>>> states;
 };
 
@@ -76,7 +76,7 @@ absl::Status PlanParameter(const OptimizerKind& kind, const Value& states, const
                            Plan& plan) {
   const std::string path = KeyPath({"state", number}).ToString();
   const Value* given = states.Find(number);
-  if (given == nullptr || IsEmpty(*given)) {
+  if (!given || IsEmpty(*given)) {
     if (!kind.state_from_the_start) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(path, ": no state, which a ", kind.name, " needs"));
   }

@@ -1,4 +1,4 @@
-// What is not the state of an optimizer is refused, by key, and changes nothing.
+// Values that are not the state of the optimizer: the error names the key, and nothing changes.
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -33,7 +33,7 @@ using torch::optim::RMSpropOptions;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
-// `value` with what is at `path` replaced by `to`, or taken away.
+// `value` with the entry at `path` replaced by `to`, or removed.
 Value With(const Value& value, const std::vector<Value>& path, const Value* to, size_t at = 0) {
   if (at == path.size()) return *to;
   const bool last = at + 1 == path.size();
@@ -48,7 +48,7 @@ Value With(const Value& value, const std::vector<Value>& path, const Value* to, 
     const bool here = Identical(key, path[at]);
     found |= here;
     if (!here) entries.emplace_back(key, item);
-    if (here && !(last && to == nullptr)) entries.emplace_back(key, With(item, path, to, at + 1));
+    if (here && !(last && !to)) entries.emplace_back(key, With(item, path, to, at + 1));
   }
   if (!found) entries.emplace_back(path[at], *to);
   return Value::Dict(entries);
@@ -74,7 +74,7 @@ struct Stepped {
     state = *OptimizerStateDict(optimizer);
   }
 
-  // The message, after seeing that the error changed nothing.
+  // The message. Checks that the error changed nothing.
   std::string Error(const Value& value, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     const absl::Status status = LoadOptimizerStateDict(optimizer, value);
     EXPECT_EQ(status.code(), code) << status;

@@ -53,7 +53,7 @@ absl::StatusOr<at::Tensor> CopyOf(const Value& value, at::IntArrayRef sizes, con
   });
 }
 
-// None where there is none.
+// None if the tensor is undefined.
 Value Detached(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor.detach()) : Value(); }
 
 void Tensor(Fields& fields, const char* key, at::Tensor& field, at::IntArrayRef sizes, const at::Tensor& parameter) {
@@ -63,7 +63,7 @@ void Tensor(Fields& fields, const char* key, at::Tensor& field, at::IntArrayRef 
   });
 }
 
-// One of the parameter's shape. An undefined tensor is a key that is not there, which is an error if `required`.
+// A tensor of the parameter's shape. A missing key is an undefined tensor, and an error if `required`.
 void Tensor(Fields& fields, const char* key, at::Tensor& field, const StateOwner& owner, bool required = true) {
   const bool present = fields.reading() ? required || fields.Has(key) : field.defined();
   if (present) Tensor(fields, key, field, owner.parameter.sizes(), owner.parameter);
@@ -151,7 +151,7 @@ void Describe(Fields& fields, AdamOptions& options) {
   fields.AlwaysFalse("decoupled_weight_decay", "torch::optim::Adam");
 }
 
-// Python's AdamW stays one, whatever it loads.
+// Python's AdamW stays AdamW with every state.
 void Describe(Fields& fields, AdamWOptions& options) {
   DescribeAdam(fields, options, "torch::optim::AdamW");
   fields.WriteOnly("decoupled_weight_decay", true);
@@ -210,7 +210,7 @@ void Describe(Fields& fields, RMSpropParamState& state, const RMSpropOptions& op
   Tensor(fields, "grad_avg", state.grad_avg(), owner, options.centered());
 }
 
-// Always a number in Python, whose constructor fills it in as C++'s does for the first group's default.
+// Python's constructor always sets a number, as C++'s does for the first group's default.
 void MaxEval(Fields& fields, LBFGSOptions& options) {
   int64_t max_eval = options.max_eval().value_or(options.max_iter() * 5 / 4);
   fields.Int("max_eval", max_eval);
@@ -238,7 +238,7 @@ void Describe(Fields& fields, LBFGSOptions& options) {
   LineSearch(fields, options);
 }
 
-// An int, 1, until there is a curvature to take it from.
+// The int 1 until there is a curvature to compute it from.
 void HessianDiagonal(Fields& fields, at::Tensor& field, const at::Tensor& parameter) {
   const bool is_int = field.defined() && !field.is_floating_point();
   fields.Field("H_diag", is_int ? Value(1) : Detached(field), [&](const Value& found) -> absl::Status {

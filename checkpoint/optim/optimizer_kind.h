@@ -1,5 +1,5 @@
-// LibTorch's optimizers, each described by its options and its parameters' state under the names and in the order of
-// Python 2.11's optimizer.state_dict(). A further optimizer is a further description.
+// LibTorch's optimizers, each described by its options and its parameters' state, with the names and the order of
+// Python 2.11's optimizer.state_dict(). To support another optimizer, add a description.
 
 #ifndef LOCKSTEP_CHECKPOINT_OPTIM_OPTIMIZER_KIND_H_
 #define LOCKSTEP_CHECKPOINT_OPTIM_OPTIMIZER_KIND_H_
@@ -14,7 +14,7 @@
 
 namespace lockstep::checkpoint::optim {
 
-// Where a state belongs.
+// The parameter of a state.
 struct StateOwner {
   const at::Tensor& parameter;
   const std::vector<at::Tensor>& group;  // `parameter`'s, whole

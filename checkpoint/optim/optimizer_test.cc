@@ -44,7 +44,7 @@ using torch::optim::SGDOptions;
 
 using Make = std::function<std::unique_ptr<Optimizer>(const std::vector<at::Tensor>&)>;
 
-// Two groups, the second with a learning rate of its own.
+// Two groups with different learning rates.
 template <typename Kind, typename Options>
 Make InTwoGroups(const Options& options) {
   return [options](const std::vector<at::Tensor>& parameters) {

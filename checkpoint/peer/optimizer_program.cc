@@ -1,4 +1,4 @@
-// What optimizer_peer_test.py has C++ do: optimizer_program FROM TO
+// The C++ side of optimizer_peer_test.py: optimizer_program FROM TO
 //
 // FROM is {"input", "target", "trainings": [{"name", "kind", "steps", "parameters", "optimizer"}, ...]}. Trains each
 // for its steps, by a torch::optim optimizer of `kind` that loads the state "optimizer", and saves {name:
@@ -26,7 +26,7 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Weights and biases in two groups, as in Python. Every option must come from what is loaded.
+// Weights and biases in two groups, as in Python. Every option must come from the loaded state.
 std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const std::string& kind, const std::vector<at::Tensor>& p) {
   const std::vector<OptimizerParamGroup> groups = {OptimizerParamGroup({p[0], p[2]}),
                                                    OptimizerParamGroup({p[1], p[3]})};

@@ -1,4 +1,4 @@
-// What scheduler_peer_test.py has C++ do: scheduler_program FROM TO
+// The C++ side of scheduler_peer_test.py: scheduler_program FROM TO
 //
 // FROM is a list of {"name", "schedulers": [{"type", its options...}, ...], "milestones": [...] or None, "lrs",
 // "epochs", "checkpoint"}, the checkpoint being what Python's ImageNet example saves, {"epoch", "arch", "state_dict",
@@ -114,7 +114,7 @@ absl::Status Run(const std::string& from, const std::string& to) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  // A case of another form than the above throws std::bad_variant_access.
+  // A case of any other form throws std::bad_variant_access.
   absl::Status status;
   status.Update(lockstep::TorchStatus("the cases", [&] { status = lockstep::checkpoint::Run(argv[1], argv[2]); }));
   if (status.ok()) return 0;

@@ -107,7 +107,7 @@ absl::StatusOr<PickleNode> PickleBuilder::Global(absl::string_view module, absl:
 
 absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
   if (list.kind == PickleKind::kRefused) return absl::OkStatus();
-  if (list.kind != PickleKind::kList) return Malformed("an item for what is no list");
+  if (list.kind != PickleKind::kList) return Malformed("an item for an object that is not a list");
   LOCKSTEP_RETURN_IF_ERROR(Charge(kItemCost));
   graph_.sequences[list.index].push_back(item);
   return absl::OkStatus();
@@ -115,7 +115,7 @@ absl::Status PickleBuilder::Append(PickleNode list, PickleNode item) {
 
 absl::Status PickleBuilder::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
   if (dict.kind == PickleKind::kRefused) return absl::OkStatus();
-  if (dict.kind != PickleKind::kDict) return Malformed("an entry for what is no dict");
+  if (dict.kind != PickleKind::kDict) return Malformed("an entry for an object that is not a dict");
   if (key.kind > PickleKind::kBytes && key.kind != PickleKind::kObject && key.kind != PickleKind::kRefused)
     return absl::UnimplementedError("a dict key that is not a scalar is not supported; save str(key)");
   LOCKSTEP_RETURN_IF_ERROR(Charge(kEntryCost));
@@ -166,7 +166,7 @@ absl::StatusOr<PickleNode> PickleBuilder::AddTensor(PickleTensor tensor) {
 
 absl::Status PickleBuilder::ReadMetadata(PickleNode metadata, PickleTensor& tensor) const {
   if (metadata.kind == PickleKind::kNone) return absl::OkStatus();
-  if (metadata.kind != PickleKind::kDict) return Malformed("a tensor's metadata is no dict");
+  if (metadata.kind != PickleKind::kDict) return Malformed("a tensor's metadata is not a dict");
   for (const auto& [key, value] : graph_.dicts[metadata.index].entries) {
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view name, Text(key));
     LOCKSTEP_ASSIGN_OR_RETURN(const bool set, Bool(value));
@@ -229,7 +229,7 @@ absl::StatusOr<PickleNode> PickleBuilder::FromType(const Arguments& arguments) {
   return AddTensor(std::move(tensor));
 }
 
-// A dict of attributes. Python writes a tuple where a class has __slots__, which a Tensor has not.
+// A dict of attributes. Python writes a tuple if the class has __slots__, which a Tensor lacks.
 absl::Status PickleBuilder::ReadState(PickleNode state, PickleTensor& tensor) const {
   if (state.kind == PickleKind::kTuple) return absl::UnimplementedError("a tensor with __slots__ is not supported");
   if (state.kind != PickleKind::kDict) return Malformed("a tensor's attributes are not a dict");
@@ -240,7 +240,8 @@ absl::Status PickleBuilder::ReadState(PickleNode state, PickleTensor& tensor) co
 absl::StatusOr<PickleNode> PickleBuilder::Counter(const Arguments& arguments) {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode counter, Dict(PickleDictKind::kCounter));
   if (arguments.empty()) return counter;
-  if (arguments.size() != 1 || arguments[0].kind != PickleKind::kDict) return Malformed("a Counter of what is no dict");
+  if (arguments.size() != 1 || arguments[0].kind != PickleKind::kDict)
+    return Malformed("a Counter of an object that is not a dict");
   const auto& entries = graph_.dicts[arguments[0].index].entries;
   LOCKSTEP_RETURN_IF_ERROR(Charge(entries.size() * kEntryCost));
   graph_.dicts[counter.index].entries = entries;
@@ -273,7 +274,7 @@ absl::StatusOr<PickleNode> PickleBuilder::Size(const Arguments& arguments) {
   return arguments[0];
 }
 
-// A refused callable, or the first refused argument; else kNone.
+// A refused callable, or the first refused argument, or kNone.
 PickleNode PickleBuilder::RefusedIn(PickleNode callable, PickleNode arguments) const {
   if (callable.kind == PickleKind::kRefused) return callable;
   if (arguments.kind != PickleKind::kTuple) return PickleNode();
@@ -287,8 +288,8 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
   const PickleNode refused = RefusedIn(callable, arguments);
   if (refused.kind == PickleKind::kRefused) return refused;
   if (callable.kind != PickleKind::kGlobal || arguments.kind != PickleKind::kTuple)
-    return Malformed("a call of what cannot be called");
-  // A copy: making the result may move the tables.
+    return Malformed("a call of an object that cannot be called");
+  // A copy, since creating the result may move the tables.
   const Arguments given = graph_.sequences[arguments.index];
   switch (globals_[callable.index].global) {
     case PickleGlobal::kOrderedDict:
@@ -323,14 +324,14 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
     case PickleGlobal::kParameterType:
       break;
   }
-  return Malformed("a call of what cannot be called");
+  return Malformed("a call of an object that cannot be called");
 }
 
 absl::StatusOr<PickleNode> PickleBuilder::New(PickleNode type, PickleNode arguments) {
   const PickleNode refused = RefusedIn(type, arguments);
   if (refused.kind == PickleKind::kRefused) return refused;
   if (!IsGlobal(type, PickleGlobal::kClass) || arguments.kind != PickleKind::kTuple)
-    return Malformed("an object of what is no class");
+    return Malformed("an object whose class is not a class");
   return Object(type, arguments);
 }
 
@@ -345,11 +346,11 @@ absl::StatusOr<PickleNode> PickleBuilder::Storage(PickleNode id) {
   const PickleNode refused = RefusedIn(PickleNode(), id);
   if (refused.kind == PickleKind::kRefused) return refused;
   if (id.kind != PickleKind::kTuple || graph_.sequences[id.index].size() != 5)
-    return Malformed("a persistent id that is no storage");
+    return Malformed("a persistent id that is not a storage");
   const Arguments& parts = graph_.sequences[id.index];
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view tag, Text(parts[0]));
   if (tag != "storage" || !IsGlobal(parts[1], PickleGlobal::kStorageType))
-    return Malformed("a persistent id that is no storage");
+    return Malformed("a persistent id that is not a storage");
   PickleStorage storage;
   storage.type = globals_[parts[1].index].name;
   LOCKSTEP_ASSIGN_OR_RETURN(storage.key, Text(parts[2]));

@@ -20,7 +20,7 @@ namespace lockstep::checkpoint::pickle {
 // not report another error.
 class PickleBuilder {
  public:
-  // `classes` are allowed beside those of pickle_globals.h, and become objects; they must outlive the builder.
+  // `classes` are allowed besides the objects of globals.h, and become objects; they must outlive the builder.
   PickleBuilder(size_t memory_limit, const PickleClasses& classes) : left_(memory_limit), classes_(classes) {}
 
   PickleGraph& graph() { return graph_; }

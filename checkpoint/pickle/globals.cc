@@ -59,7 +59,7 @@ constexpr Refused kUnsupported[] = {
     {"builtins", "bytearray", "a bytearray", "save bytes(x)"},
 };
 
-// Where there is no name: all of the module and of those below it. The first that fits counts.
+// An entry without a name matches the whole module and its submodules. The first match is used.
 constexpr Refused kForbidden[] = {
     {"numpy.core.multiarray", "scalar", "a numpy scalar", "save float(x) or int(x)"},
     {"numpy._core.multiarray", "scalar", "a numpy scalar", "save float(x) or int(x)"},

@@ -5,7 +5,7 @@
 namespace lockstep::checkpoint::pickle {
 namespace {
 
-// What it makes, and what to save instead.
+// Names the object that the opcode creates, and a replacement to save.
 const char* WhatItMakes(uint8_t opcode) {
   switch (opcode) {
     case kOpLong4:

@@ -109,7 +109,7 @@ TEST(Pickle, ExecutesNothing) {
 }
 
 TEST(Pickle, NamesWhatPyTorchLoadsAndItDoesNot) {
-  // Protocols 4 and 5 have opcodes of their own for what the others make by calling a class.
+  // Protocols 4 and 5 have opcodes for objects that the other protocols create by calling a class.
   for (const auto& [pickle, what] :
        std::vector<std::pair<std::string, std::string>>{{"\x80\x04\x8f.", "a set"},
                                                         {"\x80\x04(\x91.", "a frozenset"},
@@ -123,7 +123,7 @@ TEST(Pickle, NamesWhatPyTorchLoadsAndItDoesNot) {
   }
 }
 
-// What {"a": [<value>]} says where `value` is the opcodes of an object.
+// The error of {"a": [<value>]}, where `value` is the opcodes of an object.
 std::string WhyNotInside(absl::string_view value) {
   return Message(
       absl::StrCat("\x80\x04}\x8c\x01"
@@ -176,7 +176,7 @@ TEST(Pickle, FindsWhatItRefusesInADeepPickle) {
               testing::ContainsRegex("^...(\\[0\\])+: the Python object os.system"));
 }
 
-// A dict whose key is an object with a state and whose value is made by a call.
+// A dict whose key is an object with a state and whose value is the result of a call.
 std::string Objects() {
   PickleWriter pickle;
   pickle.EmptyDict();
@@ -219,7 +219,7 @@ TEST(Pickle, MakesNoObjectsOtherwise) {
               HasSubstr("the Python object package.module.make is not allowed"));
   EXPECT_THAT(Message("\x80\x02"
                       "ctorch\nSize\n)\x81."),
-              HasSubstr("an object of what is no class"));
+              HasSubstr("an object whose class is not a class"));
   EXPECT_THAT(Message("\x80\x02"
                       "}}b."),
               HasSubstr("attributes are allowed on an OrderedDict only"));

@@ -1,116 +1,85 @@
 #include "lockstep/checkpoint/pickle/reader.h"
 
 #include <array>
-#include <cmath>
+#include <cstdint>
 #include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/pickle/builder.h"
+#include "lockstep/checkpoint/pickle/machine.h"
 #include "lockstep/checkpoint/pickle/ops.h"
-#include "lockstep/checkpoint/pickle/refusals.h"
 
 namespace lockstep::checkpoint::pickle {
 namespace {
 
 absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what); }
 
-// The pickle machine: a stack, marks in it, and a memo of numbered objects.
-class Machine {
+// Decodes a pickle's opcodes and their arguments, and passes them to the machine.
+class Reader {
  public:
-  Machine(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes)
-      : pickle_(pickle), builder_(memory_limit, classes) {}
+  Reader(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes)
+      : pickle_(pickle), machine_(pickle.size(), memory_limit, classes) {}
 
   absl::StatusOr<PickleGraph> Run();
 
  private:
-  using Handler = absl::Status (Machine::*)();
-  using Maker = absl::StatusOr<PickleNode> (PickleBuilder::*)(PickleNode callable, PickleNode arguments);
+  using Handler = absl::Status (Reader::*)();
+  using Operation = absl::Status (PickleMachine::*)();
   static const std::array<Handler, 256>& Handlers();
 
   absl::Status Step();
-  absl::StatusOr<PickleNode> Refuse(const absl::Status& status);
   absl::StatusOr<absl::string_view> Take(size_t count);
   absl::StatusOr<absl::string_view> TakeLine();
   template <typename T>
   absl::StatusOr<T> TakeInt();
 
-  absl::Status ChargeDepth();
-  absl::Status Push(absl::StatusOr<PickleNode> node);
-  absl::StatusOr<PickleNode> Pop();
-  absl::StatusOr<PickleNode> Top();
-  absl::StatusOr<std::vector<PickleNode>> PopToMark();
-
-  absl::Status SetItem(PickleNode dict, PickleNode key, PickleNode value);
-  absl::Status Put(size_t number);
-  absl::Status Get(size_t number);
-  absl::Status Text(absl::StatusOr<size_t> size, PickleKind kind);
-  absl::Status MakeBy(Maker maker);
-
-  template <typename T>
-  absl::Status OpInt();
-  template <typename T>
-  absl::Status OpPut();
-  template <typename T>
-  absl::Status OpGet();
-  template <typename T, PickleKind kind>
-  absl::Status OpText();
+  // Opcodes without arguments.
+  template <Operation operation>
+  absl::Status Plain() {
+    return (machine_.*operation)();
+  }
+  template <bool value>
+  absl::Status Bool() {
+    return machine_.Bool(value);
+  }
   template <int count>
-  absl::Status OpTupleOf();
-  absl::Status OpProto();
-  absl::Status OpFrame() { return Take(8).status(); }
-  absl::Status OpStop();
-  absl::Status OpPop() { return Pop().status(); }
-  absl::Status OpMark();
-  absl::Status OpNone() { return Push(PickleNode()); }
-  absl::Status OpTrue() { return Push(BoolNode(true)); }
-  absl::Status OpFalse() { return Push(BoolNode(false)); }
-  absl::Status OpFloat();
-  absl::Status OpLong();
-  absl::Status OpList() { return Push(builder_.Sequence(PickleKind::kList, {})); }
-  absl::Status OpDict() { return Push(builder_.Dict(PickleDictKind::kDict)); }
-  absl::Status OpTuple();
-  absl::Status OpAppend();
-  absl::Status OpAppends();
-  absl::Status OpSetItem();
-  absl::Status OpSetItems();
-  absl::Status OpGlobal();
-  absl::Status OpStackGlobal();
-  absl::Status OpReduce() { return MakeBy(&PickleBuilder::Call); }
-  absl::Status OpNewObj() { return MakeBy(&PickleBuilder::New); }
-  absl::Status OpBuild();
+  absl::Status TupleOf() {
+    return machine_.TupleOf(count);
+  }
+  absl::Status EmptySet() { return machine_.Refused(OpcodeError(kOpEmptySet)); }
+  absl::Status Stop();
+
+  // Opcodes with arguments. T: the type of the number in the pickle.
   template <typename T>
-  absl::Status OpRefusedText();
-  absl::Status OpEmptySet() { return Push(OpcodeError(kOpEmptySet)); }
-  absl::Status OpFrozenSet();
-  absl::Status OpAddItems();
-  absl::Status OpPersistentId();
-  absl::Status OpMemoize() { return Put(memo_.size()); }
+  absl::Status Int();
+  template <typename T>
+  absl::Status Put();
+  template <typename T>
+  absl::Status Get();
+  template <typename T, PickleKind kind>
+  absl::Status Text();
+  template <typename T>
+  absl::Status RefusedText();
+  absl::Status Proto();
+  absl::Status Frame() { return Take(8).status(); }
+  absl::Status Float();
+  absl::Status Long();
+  absl::Status Global();
 
   absl::string_view pickle_;
-  size_t start_ = 0;  // of the opcode under way
   size_t position_ = 0;
   bool stopped_ = false;
-  uint32_t nans_ = 0;
-  PickleBuilder builder_;
-  PickleRefusals refusals_;
-  std::vector<PickleNode> stack_;
-  std::vector<size_t> marks_;
-  std::vector<PickleNode> memo_;
-  size_t deepest_ = 0;
+  PickleMachine machine_;
 };
 
-absl::StatusOr<absl::string_view> Machine::Take(size_t count) {
+absl::StatusOr<absl::string_view> Reader::Take(size_t count) {
   if (count > pickle_.size() - position_) return Malformed("the pickle ends in the middle");
   const absl::string_view taken = pickle_.substr(position_, count);
   position_ += count;
   return taken;
 }
 
-absl::StatusOr<absl::string_view> Machine::TakeLine() {
+absl::StatusOr<absl::string_view> Reader::TakeLine() {
   const size_t end = pickle_.find('\n', position_);
   if (end == absl::string_view::npos) return Malformed("the pickle ends in the middle");
   const absl::string_view line = pickle_.substr(position_, end - position_);
@@ -119,324 +88,158 @@ absl::StatusOr<absl::string_view> Machine::TakeLine() {
 }
 
 template <typename T>
-absl::StatusOr<T> Machine::TakeInt() {
+absl::StatusOr<T> Reader::TakeInt() {
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, Take(sizeof(T)));
   T value;
   std::memcpy(&value, bytes.data(), sizeof(T));
   return value;
 }
 
-absl::Status Machine::ChargeDepth() {
-  if (stack_.size() + marks_.size() <= deepest_) return absl::OkStatus();
-  deepest_ = stack_.size() + marks_.size();
-  return builder_.Charge(2 * sizeof(PickleNode));
-}
-
-absl::StatusOr<PickleNode> Machine::Refuse(const absl::Status& status) {
-  LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(PickleRefusals::Cost(status)));
-  return refusals_.Add(status, start_);
-}
-
-absl::Status Machine::Push(absl::StatusOr<PickleNode> node) {
-  if (PickleRefusals::Is(node.status())) node = Refuse(node.status());
-  LOCKSTEP_RETURN_IF_ERROR(node.status());
-  LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
-  stack_.push_back(*node);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<PickleNode> Machine::Top() {
-  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) return Malformed("the pickle's stack is empty");
-  return stack_.back();
-}
-
-absl::StatusOr<PickleNode> Machine::Pop() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode node, Top());
-  stack_.pop_back();
-  return node;
-}
-
-absl::StatusOr<std::vector<PickleNode>> Machine::PopToMark() {
-  if (marks_.empty()) return Malformed("the pickle's mark is missing");
-  std::vector<PickleNode> items(stack_.begin() + marks_.back(), stack_.end());
-  stack_.resize(marks_.back());
-  marks_.pop_back();
-  return items;
-}
-
-absl::Status Machine::Put(size_t number) {
-  // A pickler numbers in order, so a number past the pickle's size is made up.
-  if (number >= pickle_.size()) return Malformed("a memo number is out of range");
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode node, Top());
-  if (number >= memo_.size()) {
-    LOCKSTEP_RETURN_IF_ERROR(builder_.Charge((number + 1 - memo_.size()) * 2 * sizeof(PickleNode)));
-    PickleNode unset;
-    unset.kind = PickleKind::kUnset;
-    memo_.resize(number + 1, unset);
-  }
-  memo_[number] = node;
-  return absl::OkStatus();
-}
-
-absl::Status Machine::Get(size_t number) {
-  if (number >= memo_.size() || memo_[number].kind == PickleKind::kUnset)
-    return Malformed("a memo number that was never given");
-  return Push(memo_[number]);
-}
-
-absl::Status Machine::Text(absl::StatusOr<size_t> size, PickleKind kind) {
-  LOCKSTEP_RETURN_IF_ERROR(size.status());
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view text, Take(*size));
-  return Push(builder_.String(text, kind));
-}
-
-template <int count>
-absl::Status Machine::OpTupleOf() {
-  std::vector<PickleNode> items(count);
-  for (size_t i = count; i-- > 0;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(items[i], Pop());
-  }
-  return Push(builder_.Sequence(PickleKind::kTuple, std::move(items)));
-}
-
 template <typename T>
-absl::Status Machine::OpInt() {
+absl::Status Reader::Int() {
   LOCKSTEP_ASSIGN_OR_RETURN(const T value, TakeInt<T>());
-  return Push(IntNode(value));
+  return machine_.Int(value);
 }
 
 template <typename T>
-absl::Status Machine::OpPut() {
+absl::Status Reader::Put() {
   LOCKSTEP_ASSIGN_OR_RETURN(const T number, TakeInt<T>());
-  return Put(number);
+  return machine_.Put(number);
 }
 
 template <typename T>
-absl::Status Machine::OpGet() {
+absl::Status Reader::Get() {
   LOCKSTEP_ASSIGN_OR_RETURN(const T number, TakeInt<T>());
-  return Get(number);
+  return machine_.Get(number);
 }
 
 template <typename T, PickleKind kind>
-absl::Status Machine::OpText() {
+absl::Status Reader::Text() {
   LOCKSTEP_ASSIGN_OR_RETURN(const T size, TakeInt<T>());
-  return Text(size, kind);
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view text, Take(size));
+  return machine_.Text(text, kind);
 }
 
-absl::Status Machine::OpProto() {
+// An int with a length of four bytes, or a bytearray with a length of eight.
+template <typename T>
+absl::Status Reader::RefusedText() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const T size, TakeInt<T>());
+  LOCKSTEP_RETURN_IF_ERROR(Take(size).status());
+  return machine_.Refused(OpcodeError(sizeof(T) == sizeof(uint32_t) ? kOpLong4 : kOpByteArray8));
+}
+
+absl::Status Reader::Proto() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t protocol, TakeInt<uint8_t>());
   if (protocol < 2 || protocol > 5)
     return absl::UnimplementedError(absl::StrCat("pickle protocol ", protocol, " is not supported"));
   return absl::OkStatus();
 }
 
-absl::Status Machine::OpStop() {
-  LOCKSTEP_ASSIGN_OR_RETURN(builder_.graph().root, Pop());
-  if (!stack_.empty() || !marks_.empty()) return Malformed("the pickle leaves objects behind");
+absl::Status Reader::Stop() {
+  LOCKSTEP_RETURN_IF_ERROR(machine_.Stop());
   if (position_ != pickle_.size()) return Malformed("the pickle ends before its record");
   stopped_ = true;
   return absl::OkStatus();
 }
 
-absl::Status Machine::OpMark() {
-  LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
-  marks_.push_back(stack_.size());
-  return absl::OkStatus();
-}
-
-// A float is not shared when it is written, so each is an object.
-absl::Status Machine::OpFloat() {
+absl::Status Reader::Float() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t bits, TakeInt<uint64_t>());
   const uint64_t swapped = __builtin_bswap64(bits);
-  PickleNode node;
-  node.kind = PickleKind::kDouble;
-  std::memcpy(&node.real, &swapped, sizeof(swapped));
-  if (std::isnan(node.real)) node.nan = ++nans_;
-  return Push(node);
+  double value;
+  std::memcpy(&value, &swapped, sizeof(swapped));
+  return machine_.Float(value);
 }
 
 // Little-endian two's complement of any length.
-absl::Status Machine::OpLong() {
+absl::Status Reader::Long() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t size, TakeInt<uint8_t>());
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, Take(size));
-  if (size > 8) return Push(OpcodeError(kOpLong4));
+  if (size > 8) return machine_.Refused(OpcodeError(kOpLong4));
   uint64_t value = size > 0 && (bytes.back() & 0x80) ? ~uint64_t{0} : 0;
   std::memcpy(&value, bytes.data(), size);
-  return Push(IntNode(static_cast<int64_t>(value)));
+  return machine_.Int(static_cast<int64_t>(value));
 }
 
-absl::Status Machine::OpTuple() {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PickleNode> items, PopToMark());
-  return Push(builder_.Sequence(PickleKind::kTuple, std::move(items)));
-}
-
-absl::Status Machine::OpAppend() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode item, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode list, Top());
-  return builder_.Append(list, item);
-}
-
-absl::Status Machine::OpAppends() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PickleNode> items, PopToMark());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode list, Top());
-  for (const PickleNode item : items) LOCKSTEP_RETURN_IF_ERROR(builder_.Append(list, item));
-  return absl::OkStatus();
-}
-
-// Where the key is refused, the entry stays, so that its place is found.
-absl::Status Machine::SetItem(PickleNode dict, PickleNode key, PickleNode value) {
-  const absl::Status status = builder_.SetItem(dict, key, value);
-  if (!PickleRefusals::Is(status)) return status;
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode refused, Refuse(status));
-  return builder_.SetItem(dict, refused, value);
-}
-
-absl::Status Machine::OpSetItem() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode value, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode key, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode dict, Top());
-  return SetItem(dict, key, value);
-}
-
-absl::Status Machine::OpSetItems() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PickleNode> items, PopToMark());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode dict, Top());
-  if (items.size() % 2 != 0) return Malformed("a key without a value");
-  for (size_t i = 0; i < items.size(); i += 2) LOCKSTEP_RETURN_IF_ERROR(SetItem(dict, items[i], items[i + 1]));
-  return absl::OkStatus();
-}
-
-absl::Status Machine::OpGlobal() {
+absl::Status Reader::Global() {
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view module, TakeLine());
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view name, TakeLine());
-  return Push(builder_.Global(module, name));
+  return machine_.Global(module, name);
 }
 
-absl::Status Machine::OpStackGlobal() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode name, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode module, Pop());
-  if (name.kind != PickleKind::kString || module.kind != PickleKind::kString)
-    return Malformed("an object without a name");
-  return Push(builder_.Global(builder_.graph().strings[module.index], builder_.graph().strings[name.index]));
-}
-
-absl::Status Machine::MakeBy(Maker maker) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode arguments, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode callable, Pop());
-  return Push((builder_.*maker)(callable, arguments));
-}
-
-absl::Status Machine::OpBuild() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode state, Pop());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode object, Top());
-  refusals_.SetState(object, state, builder_.graph());
-  const absl::Status status = builder_.SetState(object, state);
-  if (!PickleRefusals::Is(status)) return status;
-  LOCKSTEP_ASSIGN_OR_RETURN(stack_.back(), Refuse(status));
-  return absl::OkStatus();
-}
-
-// An int, of four bytes of length, or a bytearray, of eight.
-template <typename T>
-absl::Status Machine::OpRefusedText() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const T size, TakeInt<T>());
-  LOCKSTEP_RETURN_IF_ERROR(Take(size).status());
-  return Push(OpcodeError(sizeof(T) == sizeof(uint32_t) ? kOpLong4 : kOpByteArray8));
-}
-
-absl::Status Machine::OpFrozenSet() {
-  LOCKSTEP_RETURN_IF_ERROR(PopToMark().status());
-  return Push(OpcodeError(kOpFrozenSet));
-}
-
-absl::Status Machine::OpAddItems() {
-  LOCKSTEP_RETURN_IF_ERROR(PopToMark().status());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode set, Top());
-  return set.kind == PickleKind::kRefused ? absl::OkStatus() : Malformed("items for what is not a set");
-}
-
-absl::Status Machine::OpPersistentId() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode id, Pop());
-  return Push(builder_.Storage(id));
-}
-
-const std::array<Machine::Handler, 256>& Machine::Handlers() {
+const std::array<Reader::Handler, 256>& Reader::Handlers() {
   static const std::array<Handler, 256> handlers = [] {
     std::array<Handler, 256> table{};
-    table[kOpProto] = &Machine::OpProto;
-    table[kOpFrame] = &Machine::OpFrame;
-    table[kOpStop] = &Machine::OpStop;
-    table[kOpPop] = &Machine::OpPop;
-    table[kOpMark] = &Machine::OpMark;
-    table[kOpNone] = &Machine::OpNone;
-    table[kOpNewTrue] = &Machine::OpTrue;
-    table[kOpNewFalse] = &Machine::OpFalse;
-    table[kOpBinInt] = &Machine::OpInt<int32_t>;
-    table[kOpBinInt1] = &Machine::OpInt<uint8_t>;
-    table[kOpBinInt2] = &Machine::OpInt<uint16_t>;
-    table[kOpLong1] = &Machine::OpLong;
-    table[kOpBinFloat] = &Machine::OpFloat;
+    table[kOpProto] = &Reader::Proto;
+    table[kOpFrame] = &Reader::Frame;
+    table[kOpStop] = &Reader::Stop;
+    table[kOpPop] = &Reader::Plain<&PickleMachine::Pop>;
+    table[kOpMark] = &Reader::Plain<&PickleMachine::Mark>;
+    table[kOpNone] = &Reader::Plain<&PickleMachine::None>;
+    table[kOpNewTrue] = &Reader::Bool<true>;
+    table[kOpNewFalse] = &Reader::Bool<false>;
+    table[kOpBinInt] = &Reader::Int<int32_t>;
+    table[kOpBinInt1] = &Reader::Int<uint8_t>;
+    table[kOpBinInt2] = &Reader::Int<uint16_t>;
+    table[kOpLong1] = &Reader::Long;
+    table[kOpBinFloat] = &Reader::Float;
     // A Python 2 str is text, as torch.load reads it.
-    table[kOpBinString] = &Machine::OpText<uint32_t, PickleKind::kString>;
-    table[kOpShortBinString] = &Machine::OpText<uint8_t, PickleKind::kString>;
-    table[kOpBinUnicode] = &Machine::OpText<uint32_t, PickleKind::kString>;
-    table[kOpShortBinUnicode] = &Machine::OpText<uint8_t, PickleKind::kString>;
-    table[kOpBinBytes] = &Machine::OpText<uint32_t, PickleKind::kBytes>;
-    table[kOpShortBinBytes] = &Machine::OpText<uint8_t, PickleKind::kBytes>;
-    table[kOpEmptyList] = &Machine::OpList;
-    table[kOpEmptyDict] = &Machine::OpDict;
-    table[kOpEmptyTuple] = &Machine::OpTupleOf<0>;
-    table[kOpTuple1] = &Machine::OpTupleOf<1>;
-    table[kOpTuple2] = &Machine::OpTupleOf<2>;
-    table[kOpTuple3] = &Machine::OpTupleOf<3>;
-    table[kOpTuple] = &Machine::OpTuple;
-    table[kOpAppend] = &Machine::OpAppend;
-    table[kOpAppends] = &Machine::OpAppends;
-    table[kOpSetItem] = &Machine::OpSetItem;
-    table[kOpSetItems] = &Machine::OpSetItems;
-    table[kOpGlobal] = &Machine::OpGlobal;
-    table[kOpStackGlobal] = &Machine::OpStackGlobal;
-    table[kOpReduce] = &Machine::OpReduce;
-    table[kOpNewObj] = &Machine::OpNewObj;
-    table[kOpBuild] = &Machine::OpBuild;
-    table[kOpBinPersId] = &Machine::OpPersistentId;
-    table[kOpBinPut] = &Machine::OpPut<uint8_t>;
-    table[kOpLongBinPut] = &Machine::OpPut<uint32_t>;
-    table[kOpBinGet] = &Machine::OpGet<uint8_t>;
-    table[kOpLongBinGet] = &Machine::OpGet<uint32_t>;
-    table[kOpMemoize] = &Machine::OpMemoize;
-    table[kOpLong4] = &Machine::OpRefusedText<uint32_t>;
-    table[kOpByteArray8] = &Machine::OpRefusedText<uint64_t>;
-    table[kOpEmptySet] = &Machine::OpEmptySet;
-    table[kOpFrozenSet] = &Machine::OpFrozenSet;
-    table[kOpAddItems] = &Machine::OpAddItems;
+    table[kOpBinString] = &Reader::Text<uint32_t, PickleKind::kString>;
+    table[kOpShortBinString] = &Reader::Text<uint8_t, PickleKind::kString>;
+    table[kOpBinUnicode] = &Reader::Text<uint32_t, PickleKind::kString>;
+    table[kOpShortBinUnicode] = &Reader::Text<uint8_t, PickleKind::kString>;
+    table[kOpBinBytes] = &Reader::Text<uint32_t, PickleKind::kBytes>;
+    table[kOpShortBinBytes] = &Reader::Text<uint8_t, PickleKind::kBytes>;
+    table[kOpEmptyList] = &Reader::Plain<&PickleMachine::List>;
+    table[kOpEmptyDict] = &Reader::Plain<&PickleMachine::Dict>;
+    table[kOpEmptyTuple] = &Reader::TupleOf<0>;
+    table[kOpTuple1] = &Reader::TupleOf<1>;
+    table[kOpTuple2] = &Reader::TupleOf<2>;
+    table[kOpTuple3] = &Reader::TupleOf<3>;
+    table[kOpTuple] = &Reader::Plain<&PickleMachine::Tuple>;
+    table[kOpAppend] = &Reader::Plain<&PickleMachine::Append>;
+    table[kOpAppends] = &Reader::Plain<&PickleMachine::Appends>;
+    table[kOpSetItem] = &Reader::Plain<&PickleMachine::SetItem>;
+    table[kOpSetItems] = &Reader::Plain<&PickleMachine::SetItems>;
+    table[kOpGlobal] = &Reader::Global;
+    table[kOpStackGlobal] = &Reader::Plain<&PickleMachine::StackGlobal>;
+    table[kOpReduce] = &Reader::Plain<&PickleMachine::Reduce>;
+    table[kOpNewObj] = &Reader::Plain<&PickleMachine::NewObject>;
+    table[kOpBuild] = &Reader::Plain<&PickleMachine::Build>;
+    table[kOpBinPersId] = &Reader::Plain<&PickleMachine::PersistentId>;
+    table[kOpBinPut] = &Reader::Put<uint8_t>;
+    table[kOpLongBinPut] = &Reader::Put<uint32_t>;
+    table[kOpBinGet] = &Reader::Get<uint8_t>;
+    table[kOpLongBinGet] = &Reader::Get<uint32_t>;
+    table[kOpMemoize] = &Reader::Plain<&PickleMachine::Memoize>;
+    table[kOpLong4] = &Reader::RefusedText<uint32_t>;
+    table[kOpByteArray8] = &Reader::RefusedText<uint64_t>;
+    table[kOpEmptySet] = &Reader::EmptySet;
+    table[kOpFrozenSet] = &Reader::Plain<&PickleMachine::FrozenSet>;
+    table[kOpAddItems] = &Reader::Plain<&PickleMachine::AddItems>;
     return table;
   }();
   return handlers;
 }
 
-absl::Status Machine::Step() {
+absl::Status Reader::Step() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t op, TakeInt<uint8_t>());
   const Handler handler = Handlers()[op];
-  return handler == nullptr ? OpcodeError(op) : (this->*handler)();
+  return handler ? (this->*handler)() : OpcodeError(op);
 }
 
-// Damage behind a refused object may come of that, so the refusal goes first.
-absl::StatusOr<PickleGraph> Machine::Run() {
+absl::StatusOr<PickleGraph> Reader::Run() {
   while (!stopped_) {
-    start_ = position_;
+    machine_.set_byte(position_);
     const absl::Status step = Step();
-    if (step.ok()) continue;
-    return refusals_.empty() ? Annotate(step, absl::StrCat("byte ", start_)) : refusals_.First();
+    if (!step.ok()) return machine_.Failure(step);
   }
-  if (!refusals_.empty()) return refusals_.Locate(builder_.graph());
-  return std::move(builder_.graph());
+  return machine_.Finish();
 }
 
 }  // namespace
 
 absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes) {
-  return Machine(pickle, memory_limit, classes).Run();
+  return Reader(pickle, memory_limit, classes).Run();
 }
 
 }  // namespace lockstep::checkpoint::pickle

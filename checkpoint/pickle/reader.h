@@ -1,5 +1,5 @@
 // A restricted unpickler: creates plain data and descriptions of tensors, executes nothing, and accepts only the
-// objects of pickle_globals.h.
+// objects of globals.h.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const PickleGraph graph, ReadPickle(bytes, 64 << 20));
 //

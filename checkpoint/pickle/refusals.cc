@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint::pickle {
 namespace {
 
-// As KeyPath writes it.
+// In the syntax of KeyPath.
 std::string Step(const PickleGraph& graph, const PickleNode& key) {
   switch (key.kind) {
     case PickleKind::kNone:
@@ -41,13 +41,13 @@ bool First(std::vector<bool>& seen, uint32_t index) {
   return first;
 }
 
-// Looks through a graph, what is nearer to its root first. It does not recurse: a pickle may nest without end.
+// Searches a graph breadth first. It does not recurse, since a pickle may nest to any depth.
 class Search {
  public:
   explicit Search(const PickleGraph& graph)
       : graph_(graph), seen_sequences_(graph.sequences.size()), seen_dicts_(graph.dicts.size()) {}
 
-  // The first refused node's index, and its path. False where there is none.
+  // Sets the index and the path of the first refused node. Returns false if there is none.
   bool Run(uint32_t& refusal, std::string& path) {
     Visit(graph_.root, 0, PickleNode(), false);
     for (size_t at = 0; at < places_.size(); ++at) {
@@ -80,7 +80,7 @@ class Search {
     if (IsNew(node)) places_.push_back({node, parent, step, is_key});
   }
 
-  // Of what may hold a refused object, or is one.
+  // The nodes that are refused or may contain a refused object.
   bool IsNew(PickleNode node) {
     switch (node.kind) {
       case PickleKind::kList:
@@ -129,7 +129,7 @@ class Search {
   std::vector<Place> places_;
 };
 
-// Among the first keys: a small pickle could name one large dict again and again.
+// Searches only the first keys: a small pickle could refer to one large dict many times.
 bool BeginsLikeAModule(const PickleGraph& graph, PickleNode state) {
   constexpr size_t kFirst = 8;
   if (state.kind != PickleKind::kDict) return false;

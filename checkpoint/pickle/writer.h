@@ -46,7 +46,7 @@ class PickleWriter {
   void Build() { Op(kOpBuild); }       // object, its state
   void PersistentId() { Op(kOpBinPersId); }
 
-  // Gives the object on top of the stack a number; Get pushes that object again.
+  // Assigns a number to the object on top of the stack. Get pushes that object again.
   uint32_t Memoize();
   void Get(uint32_t number);
 

@@ -22,7 +22,7 @@ constexpr size_t kMaxDimensions = 64;  // LibTorch's
 // Memory for a tensor's description here, and later for the tensor and its entry in a dict.
 constexpr size_t kTensorMemory = 512;
 
-// In the order of the format's own implementation, by which files are sorted.
+// In the order in which the format's own implementation sorts tensors.
 constexpr SafetensorsDtype kDtypes[] = {
     {"BOOL", "bool", 1},
     {"U8", "uint8", 1},

@@ -36,7 +36,7 @@ std::string WhyNot(const std::string& json, size_t data_size = 0) {
   return std::string(Read(json, data_size).status().message());
 }
 
-// Of a file that holds a float32 "a" of 8 bytes but for what `from` is replaced by.
+// The error of a file with a float32 "a" of 8 bytes, in whose header `from` is replaced by `to`.
 std::string WhyNotWith(const std::string& from, const std::string& to) {
   std::string json = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   json.replace(json.find(from), from.size(), to);

@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint::safetensors {
 namespace {
 
-// Each with the character that it stands for.
+// Each escape's letter with its character.
 constexpr absl::string_view kShortEscapes = "\"\"\\\\//b\bf\fn\nr\rt\t";
 
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -49,7 +49,7 @@ bool TakeUnit(absl::string_view& raw, uint32_t& unit) {
   return true;
 }
 
-// Takes "uXXXX", or the two of a surrogate pair with the backslash between them.
+// Takes "uXXXX", or both escapes of a surrogate pair with the backslash between them.
 bool TakeCodePoint(absl::string_view& raw, uint32_t& point) {
   if (!TakeUnit(raw, point)) return false;
   if (point < 0xd800 || point > 0xdfff) return true;
@@ -61,7 +61,7 @@ bool TakeCodePoint(absl::string_view& raw, uint32_t& point) {
   return true;
 }
 
-// What follows a backslash.
+// Decodes the text after a backslash.
 bool TakeEscape(absl::string_view& raw, std::string& to) {
   for (size_t i = 0; i < kShortEscapes.size(); i += 2) {
     if (raw.empty() || raw[0] != kShortEscapes[i]) continue;

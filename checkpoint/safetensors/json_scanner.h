@@ -1,5 +1,5 @@
-// Reads JSON (RFC 8259) from start to end in the form that its caller expects. Any other form is an error, so nesting
-// is no deeper than the caller's.
+// Reads JSON (RFC 8259) from start to end in the form that its caller expects. Any other form is an error, so the
+// caller determines the depth of nesting.
 //
 //   JsonScanner json(text, memory_limit);
 //   LOCKSTEP_RETURN_IF_ERROR(json.Object([&](std::string key) -> absl::Status {

@@ -27,8 +27,6 @@ using safetensors::SafetensorsTensor;
 
 std::string NameOf(const Value& key) { return KeyPath(std::vector<Value>{key}).ToString(); }
 
-// ---- Saving.
-
 absl::StatusOr<SafetensorsTensor> Describe(const Value& key, const Value& value) {
   if (!key.is_string())
     return absl::InvalidArgumentError(absl::StrCat("expected a str as name, found ", key.type_name()));
@@ -43,13 +41,13 @@ absl::StatusOr<SafetensorsTensor> Describe(const Value& key, const Value& value)
   const at::Tensor& tensor = value.tensor();
   LOCKSTEP_ASSIGN_OR_RETURN(const tensors::Dtype* dtype, tensors::DtypeOf(tensor));
   const auto* found = safetensors::FindSafetensorsDtype(dtype->name);
-  if (found == nullptr) {
+  if (!found) {
     return absl::UnimplementedError(absl::StrCat("the format does not hold tensors of dtype torch.", dtype->name));
   }
   return SafetensorsTensor{key.string_value(), found, tensor.sizes().vec(), 0, tensor.nbytes()};
 }
 
-// From its first to behind its last element.
+// The addresses from a tensor's first element to the end of its last.
 struct Memory {
   c10::Device device;
   const char* begin;
@@ -64,7 +62,7 @@ Memory MemoryOf(const Value& name, const at::Tensor& tensor) {
   return {tensor.device(), begin, begin + (last + 1) * tensor.element_size(), &name};
 }
 
-// Each would be written, and come back as two tensors that no longer change together.
+// Both would be written, and would load as two tensors that no longer share memory.
 absl::Status CheckNothingShared(const Value& tensors) {
   std::vector<Memory> used;
   for (const auto& [name, tensor] : tensors.entries()) {
@@ -127,8 +125,6 @@ absl::Status SaveTo(const std::string& path, const Value& tensors, const Safeten
   return file->Commit();
 }
 
-// ---- Loading.
-
 // A part of the file to read, and its destination.
 struct Read {
   const SafetensorsTensor* tensor;
@@ -168,7 +164,7 @@ absl::StatusOr<Value> ReadTensors(const file::ByteSource& source, const Safetens
     if (device->is_cpu()) {
       reads.push_back(read);
     } else {
-      // At once, so that the host's memory holds one at a time.
+      // Read immediately, so that host memory holds one at a time.
       LOCKSTEP_RETURN_IF_ERROR(ReadAll(source, header.data, {read}));
       LOCKSTEP_ASSIGN_OR_RETURN(*loaded, TorchStatusOr(NameOf(tensor.name), [&] { return loaded->to(*device); }));
     }

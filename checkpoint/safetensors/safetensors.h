@@ -39,7 +39,7 @@ struct Safetensors {
 };
 
 // Writes `tensors`, a dict of str to tensor, to `path`, and replaces an existing file in one step like Save. The bytes
-// equal those of Python's safetensors.torch.save_file 0.8.0 (which writes several metadata entries in any order):
+// equal the output of Python's safetensors.torch.save_file 0.8.0 (which writes several metadata entries in any order):
 // tensors are sorted by dtype, wide elements first, and then by name. A tensor that is not contiguous is written in the
 // order of its elements. A tensor on a device, or one that is not contiguous, is copied to host memory, one at a time.
 //
@@ -56,11 +56,11 @@ absl::Status SaveSafetensors(absl::string_view path, const Value& tensors, const
 absl::Status SaveSafetensors(absl::string_view path, const Safetensors& file, const SaveOptions& options = {});
 
 // Reads the whole file. LoadOptions::map_location is applied to "cpu" for each tensor. LoadOptions::verify has no
-// effect, since there are no checksums. LoadOptions::memory_limit bounds the memory for names, shapes and metadata: at
-// least 512 bytes for each tensor. Reads on several threads.
+// effect, since the format lacks checksums. LoadOptions::memory_limit bounds the memory for names, shapes and metadata:
+// at least 512 bytes for each tensor. Reads on several threads.
 //
 // The header is checked in full, more strictly than in Python: tensors cover the data without overlap or hole, names
-// are unique, and there are no unknown fields. Errors name `path` and the tensor. DataLoss: the file is damaged, or not
+// are unique, and unknown fields are errors. Errors name `path` and the tensor. DataLoss: the file is damaged, or not
 // a safetensors file. Unimplemented: a dtype is not supported, such as F4. InvalidArgument: a .pt file, or a
 // map_location that is not a device. FailedPrecondition: the device does not exist here. ResourceExhausted:
 // memory_limit is exceeded, or memory ran out. NotFound, PermissionDenied: errors of the system.

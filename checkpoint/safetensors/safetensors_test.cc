@@ -1,4 +1,4 @@
-// Files that Python's safetensors 0.8.0 wrote (testdata/make_golden.py) and our own, both ways, and damaged ones.
+// Files that Python's safetensors 0.8.0 wrote (testdata/make_golden.py), files written here, and damaged files.
 
 #include "lockstep/checkpoint/safetensors/safetensors.h"
 
@@ -212,13 +212,13 @@ class DamagedSafetensors : public testing::Test {
   }
 
   absl::StatusOr<Safetensors> LoadBytes(const std::string& bytes) {
-    // File systems flush what is cut and written anew, which takes as long as the disk does.
+    // File systems flush a file that is truncated and written again, which takes as long as the disk needs.
     std::remove(TestFile().c_str());
     std::ofstream(TestFile(), std::ios::binary) << bytes;
     return LoadSafetensors(TestFile());
   }
 
-  // Tensors, by their order, that differ.
+  // The positions of the tensors that differ.
   size_t Differing(const Safetensors& file) {
     if (file.tensors.size() != whole_.tensors.size()) return SIZE_MAX;
     size_t count = 0;

@@ -1,4 +1,5 @@
-// Saves that fail on one rank, and wishes that cannot be met: every rank is told the same, and what was there stays.
+// Saves that fail on one rank, and requests that cannot be met: every rank gets the same error, and the previous
+// checkpoint stays.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -63,7 +64,7 @@ std::vector<absl::Status> Save(const std::string& directory, double number, int 
   });
 }
 
-// The number whose checkpoint is in `directory`, whole.
+// The number whose checkpoint is in `directory`, intact.
 double NumberIn(const std::string& directory, int ranks) {
   const auto whole = LoadWhole(directory);
   EXPECT_TRUE(whole.ok()) << whole.status();
@@ -95,7 +96,7 @@ TEST(SaveSharded, ReplacesAMetadataThatCannotBeRead) {
   EXPECT_EQ(NumberIn(directory, 1), 2);
 }
 
-// What came of a save of 2 over 1 by two ranks, of which `faulty` has its call number `call` fail.
+// The outcome of a save of 2 over 1 by two ranks. The call number `call` of rank `faulty` fails.
 struct Outcome {
   std::vector<absl::Status> results;
   std::string failed;  // the call; empty if there were fewer
@@ -164,7 +165,8 @@ TEST(SaveSharded, RanksThatGiveDifferentDirectoriesAreTold) {
   EXPECT_EQ(NumberIn(directory, 2), 1) << "the old checkpoint is as it was";
 }
 
-// Rank 0 of one, over a checkpoint of two ranks; killed before its call number `call`. Whether it lived to the end.
+// Saves with one rank over a checkpoint of two ranks, and is killed before call number `call`. Returns whether it
+// finished before.
 bool SaveAndKill(const std::string& directory, size_t call) {
   const pid_t child = fork();
   if (child == 0) {
@@ -210,12 +212,12 @@ TEST(SaveSharded, ARankThatDiesLeavesTheOldCheckpoint) {
   EXPECT_EQ(NumberIn(directory, 3), 1);
 }
 
-// Without what a rank's name says beside its number.
+// `message` with ranks' names reduced to their numbers.
 std::string WithoutHosts(const std::string& message) {
   return std::regex_replace(message, std::regex(R"(rank (\d+) \([^)]*\))"), "rank $1");
 }
 
-// What two ranks are told that save these.
+// The error that two ranks get when they save these.
 std::string WhyNot(const ShardedStateDict& first, const ShardedStateDict& second) {
   const std::string directory = NewDirectory("refused");
   const auto results = RunRanks(2, [&](ProcessGroup& group) {
@@ -249,7 +251,7 @@ TEST(SaveSharded, RefusesOneRanksOwnMistakesByItsNumber) {
   const ShardedStateDict fine = {{"w", Part({2, 3}, {0, 0}, at::ones({2, 3}))}};
   EXPECT_EQ(WhyNot(fine, {{"w", Part({2, 3}, {1, 0}, at::ones({2, 3}))}}),
             ": rank 1: item \"w\": a part [2, 3] at [1, 0] is not inside [2, 3]");
-  EXPECT_EQ(WhyNot(fine, {{"w", Value(1)}, {"w", Value(2)}}), ": rank 1: item \"w\" is there twice");
+  EXPECT_EQ(WhyNot(fine, {{"w", Value(1)}, {"w", Value(2)}}), ": rank 1: item \"w\" occurs twice");
   EXPECT_EQ(WhyNot(fine, {{"\xff", Value(1)}}), ": rank 1: item \"\xff\": a name that is not UTF-8");
   EXPECT_EQ(WhyNot(fine, {{"w", Value(at::Tensor())}}), ": rank 1: item \"w\": an undefined tensor");
   EXPECT_EQ(WhyNot(fine, {{{"w", 1.5}, Value(1)}}),
@@ -257,7 +259,7 @@ TEST(SaveSharded, RefusesOneRanksOwnMistakesByItsNumber) {
   EXPECT_EQ(WhyNot(fine, {{"v", Value::List({"\xff"})}}).substr(0, 20), ": rank 1: item \"v\": ");
 }
 
-// What three ranks are told of which rank 2 wants this of a checkpoint with x, [3, 4], and number.
+// The error that three ranks get if rank 2 requests this of a checkpoint with x, [3, 4], and number.
 std::string WhyNotLoaded(const ShardedEntry& wanted) {
   static const std::string& directory = *new std::string(NewDirectory("wishes"));
   static const auto saved = Save(directory, 1, 3);
@@ -295,7 +297,7 @@ TEST(LoadSharded, NamesWhatIsMissing) {
   const absl::Status missing = LoadSharded(directory, state, nullptr);
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr(directory + "/__1_0.distcp: item \"x\": "));
-  // Who needs nothing of it does not miss it.
+  // A rank that needs nothing of the file does not report that it is missing.
   ShardedStateDict first = {{"x", Part({2, 4}, {0, 0}, at::zeros({1, 4}))}};
   EXPECT_EQ(LoadSharded(directory, first, nullptr), absl::OkStatus());
 }

@@ -18,7 +18,7 @@ namespace lockstep::checkpoint {
 // Returns the nested state dict that was saved, with every tensor assembled. Memory: all tensors and the largest part.
 // options.map_location is applied to the CPU for all tensors.
 //
-// Errors are those of LoadSharded. DataLoss also: the paths of the items contradict each other.
+// Returns the errors of LoadSharded. DataLoss also: the paths of the items contradict each other.
 absl::StatusOr<Value> LoadWhole(absl::string_view directory, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

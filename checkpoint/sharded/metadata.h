@@ -54,7 +54,7 @@ struct ShardedMetadata {
 // Reads `directory`/.metadata and no other file. Nothing in it is executed: only classes of an allow-list are accepted.
 //
 // It may use 64 times the size of the file besides options.memory_limit. Other options are ignored. Errors name the
-// file and the item. NotFound: .metadata does not exist, so there is no checkpoint, or an unfinished one. DataLoss: it
+// file and the item. NotFound: .metadata does not exist, so a checkpoint is missing or unfinished. DataLoss: it
 // is damaged or contradictory (parts overlap, exceed their tensor, or share bytes of a file). InvalidArgument: a Python
 // object is not allowed, or a file name leads out of the directory. Unimplemented: an item was transformed by an
 // extension, or has a dtype that .pt files do not support.

@@ -1,4 +1,4 @@
-// .metadata files that contradict themselves or reach where they must not.
+// .metadata files that contradict themselves or lead out of the checkpoint.
 
 #include "lockstep/checkpoint/sharded/metadata.h"
 
@@ -67,12 +67,12 @@ TEST(Metadata, ComesBackAsItWas) {
 TEST(Metadata, NamesFilesInItsDirectoryOnly) {
   for (const char* file : {"../../etc/passwd", "/etc/passwd", "a/b", "..", ".", ""}) {
     const std::string message = Message([&](ShardedMetadata& m) { m.items[0].chunks[1].file = file; });
-    EXPECT_THAT(message, HasSubstr("item \"model.w\": \"" + std::string(file) + "\" is no name of a file"));
+    EXPECT_THAT(message, HasSubstr("item \"model.w\": \"" + std::string(file) + "\" is not the name of a file"));
   }
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].file = std::string("a\0b", 3); }),
-              HasSubstr("is no name of a file"));
+              HasSubstr("is not the name of a file"));
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[0].chunks[1].file = std::string(256, 'a'); }),
-              HasSubstr("is no name of a file"));
+              HasSubstr("is not the name of a file"));
 }
 
 TEST(Metadata, PartsLieInsideTheirTensorAndApart) {
@@ -136,7 +136,7 @@ TEST(Metadata, PathsSpellNamesAndNamesAreThereOnce) {
             }),
             "item \"list.0\": its path does not spell its name");
   EXPECT_THAT(Message([](ShardedMetadata& m) { m.items[1].path = {}; }), HasSubstr("its path is empty or too long"));
-  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items.push_back(m.items[0]); }), "item \"model.w\" is there twice");
+  EXPECT_EQ(Message([](ShardedMetadata& m) { m.items.push_back(m.items[0]); }), "item \"model.w\" occurs twice");
 }
 
 TEST(Metadata, IsAMetadataObjectAndNothingElse) {

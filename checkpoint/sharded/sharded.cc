@@ -34,7 +34,7 @@ class Loader {
   std::unique_ptr<internal::EntryLoader> entries_;
 };
 
-// What f() returns, or throws.
+// The result of f(), or its exception as a status.
 template <typename F>
 absl::Status Caught(F f) {
   absl::Status status;

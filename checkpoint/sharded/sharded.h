@@ -57,8 +57,8 @@ absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& st
 //
 // If an entry cannot be filled, no tensor changes. NotFound: the name does not exist. InvalidArgument: the shape or
 // kind differs. DataLoss: the checkpoint leaves out a needed part, or a file is too short. DataLoss also: an archive is
-// damaged; some tensors may then be filled already. Errors name the file and the item. Errors of .metadata are those of
-// ReadShardedMetadata, and errors of archives are those of Load.
+// damaged; some tensors may then be filled already. Errors name the file and the item. Returns the errors of
+// ReadShardedMetadata for .metadata, and the errors of Load for archives.
 absl::Status LoadSharded(absl::string_view directory, ShardedStateDict& state, comm::ProcessGroup* group,
                          const LoadOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Saving with one number of ranks and loading with another, against what one process has.
+// Saves with one number of ranks, loads with another, and compares with the tensors of one process.
 
 #include "lockstep/checkpoint/sharded/sharded.h"
 
@@ -46,7 +46,7 @@ Shard CutAlong(const at::Tensor& whole, int64_t dimension, int rank, int ranks) 
   return {offsets, whole.narrow(dimension, start, end - start)};
 }
 
-// The tensors that the tests save. Nobody has them but as the reference.
+// The tensors that the tests save, as the reference. No rank has all of them.
 struct Reference {
   at::Tensor rows = Numbers({7, 3});
   at::Tensor columns = Numbers({2, 9}, at::kDouble);
@@ -92,7 +92,7 @@ void Save(const std::string& directory, const Reference& all, int ranks) {
             }));
 }
 
-// `state` with tensors of the same shapes that hold nothing of value, and None for plain values.
+// `state` with other tensors of the same shapes, and None for plain values.
 ShardedStateDict Blank(ShardedStateDict state) {
   for (ShardedEntry& entry : state) {
     if (Value* value = std::get_if<Value>(&entry.value)) {
@@ -155,7 +155,7 @@ TEST_P(FromRanksToRanks, OneProcessLoadsItWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FromRanksToRanks, testing::Values(1, 2, 3, 4));
 
-// Cuts `box` at random places, each piece again, until it is `depth` deep.
+// Cuts `box` at random positions, and each piece again, to the depth `depth`.
 std::vector<Box> CutAtRandom(const Box& box, int depth, std::mt19937& random) {
   const size_t dimension = random() % box.sizes.size();
   if (depth == 0 || box.sizes[dimension] < 2) return {box};

@@ -19,9 +19,9 @@ bool IsHere(c10::Device device) {
   return (device.has_index() ? device.index() : 0) < c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
 }
 
-// A page fault for every 2 MiB in place of one for every 4 KiB, of which 1 GiB takes 262,144. The huge pages at both
-// ends hold neighbours too, mostly other tensors that are loaded: left out, an eighth of a tensor of 16 MiB would be
-// in small ones.
+// One page fault for every 2 MiB instead of every 4 KiB, of which 1 GiB takes 262,144. The huge pages at both ends
+// include neighbours, which are mostly other loaded tensors. Without those pages an eighth of a tensor of 16 MiB would
+// be in small pages.
 void AdviseHugePages(char* memory, size_t size) {
   constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
   if (size < kHugePage) return;

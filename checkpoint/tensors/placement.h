@@ -1,4 +1,4 @@
-// Where loaded tensors go.
+// Allocates loaded tensors, and chooses their device.
 
 #ifndef LOCKSTEP_CHECKPOINT_TENSORS_PLACEMENT_H_
 #define LOCKSTEP_CHECKPOINT_TENSORS_PLACEMENT_H_

@@ -121,7 +121,7 @@ std::pair<Function, size_t> Fastest() {
 
 uint32_t Extend(uint32_t crc, const void* from, size_t count) {
   static const std::pair<Function, size_t> fastest = Fastest();
-  const bool use = fastest.first != nullptr && count >= fastest.second;
+  const bool use = fastest.first && count >= fastest.second;
   return use ? fastest.first(crc, static_cast<const char*>(from), count) : ByTable(crc, from, count);
 }
 

@@ -86,7 +86,7 @@ absl::StatusOr<Directory> FindDirectory(const ByteSource& source) {
   return wide;
 }
 
-// Replaces those of size, packed and offset that stand in the zip64 extra field.
+// Replaces the values of size, packed and offset that are in the zip64 extra field.
 absl::Status ReadZip64Extra(absl::string_view extra, uint64_t& size, uint64_t& packed, uint64_t& offset) {
   for (size_t at = 0; at + 4 <= extra.size();) {
     const uint16_t id = Get<uint16_t>(extra, at);
@@ -208,11 +208,11 @@ absl::Status CheckCrc(const ZipRecord& record, uint32_t found) {
 absl::StatusOr<uint32_t> ZipReader::ReadPart(const ZipRecord& record, uint64_t begin, uint64_t count, char* to,
                                              bool verify) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckStored(record));
-  std::vector<char> unkept(to == nullptr ? std::min<uint64_t>(count, kBlock) : 0);
+  std::vector<char> unkept(to ? 0 : std::min<uint64_t>(count, kBlock));
   uint32_t crc = 0;
   for (uint64_t done = 0; done < count;) {
     const size_t size = std::min<uint64_t>(count - done, kBlock);
-    char* const block = to == nullptr ? unkept.data() : to + done;
+    char* const block = to ? to + done : unkept.data();
     LOCKSTEP_RETURN_IF_ERROR(Annotate(source_.read(record.offset + begin + done, block, size),
                                       absl::StrCat("record \"", record.name, "\"")));
     if (verify) crc = ExtendCrc32(crc, block, size);
@@ -236,7 +236,7 @@ void ZipReader::ReadAll(std::vector<ZipRead>& reads, bool verify) const {
   std::vector<absl::StatusOr<uint32_t>> found(pieces.size());
   file::ForEachInThreads(pieces, [&](size_t i) {
     const ZipRead& read = reads[pieces[i].whole];
-    char* const to = read.to == nullptr ? nullptr : read.to + pieces[i].begin;
+    char* const to = read.to ? read.to + pieces[i].begin : nullptr;
     found[i] = ReadPart(*read.record, pieces[i].begin, pieces[i].count, to, verify);
   });
   std::vector<uint32_t> crcs(reads.size());

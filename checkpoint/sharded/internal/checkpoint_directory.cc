@@ -30,8 +30,8 @@ int NumberOf(absl::string_view name) {
   return rank < 0 || NameOfFile(rank, number) != absl::StrCat("__", name, ".distcp") ? -1 : number;
 }
 
-// AtomicFile's temporary for a rank's file. Its writer is dead once all ranks have written theirs; a rank's own next
-// save would remove it, but that rank may be no more.
+// AtomicFile's temporary for a rank's file. After all ranks have written their files its writer is dead. The next save
+// of that rank would remove it, but that rank may no longer exist.
 bool IsTemporary(absl::string_view name) {
   const size_t end = name.find(".lockstep-");
   return end != absl::string_view::npos && absl::ConsumePrefix(&name, ".") && NumberOf(name.substr(0, end - 1)) >= 0;
@@ -39,7 +39,7 @@ bool IsTemporary(absl::string_view name) {
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()), &closedir);
-  if (entries == nullptr) return absl::ErrnoToStatus(errno, "open the directory");
+  if (!entries) return absl::ErrnoToStatus(errno, "open the directory");
   std::vector<std::string> names;
   while (const dirent* entry = readdir(entries.get())) names.emplace_back(entry->d_name);
   return names;

@@ -26,7 +26,7 @@ absl::StatusOr<int> ChooseNumber(const std::string& directory);
 // FailedPrecondition, naming the file: a file of `metadata` is not in `directory`, since its rank wrote it elsewhere.
 absl::Status CheckFiles(const std::string& directory, const ShardedMetadata& metadata);
 
-// Removes the files with names of ranks' files that do not belong to `metadata`: those of the old checkpoint and of
+// Removes the files with names of ranks' files that do not belong to `metadata`: files of the old checkpoint and of
 // killed saves. If a file cannot be removed, it stays and only takes space.
 void RemoveOthers(const std::string& directory, const ShardedMetadata& metadata);
 

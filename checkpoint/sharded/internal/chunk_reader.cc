@@ -14,6 +14,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/archive/reader.h"
 #include "lockstep/checkpoint/file/byte_stream.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
@@ -27,7 +28,7 @@ ByteSource PartOf(const ByteSource& file, uint64_t offset, uint64_t size) {
   return part;
 }
 
-// The elements of `tensor`, which is `whole`, that are in `part` of it.
+// The elements in `part` of `tensor`, which covers `whole`.
 at::Tensor Narrow(at::Tensor tensor, const Box& whole, const Box& part) {
   for (size_t d = 0; d < part.sizes.size(); ++d) {
     tensor = tensor.narrow(d, part.offsets[d] - whole.offsets[d], part.sizes[d]);
@@ -99,7 +100,7 @@ absl::StatusOr<Value> ChunkReader::ReadChunk(const ByteSource& file, const Want&
 }
 
 absl::Status ChunkReader::Deliver(const Want& want, const Value& value) const {
-  if (want.value != nullptr) {
+  if (want.value) {
     *want.value = value;
     return absl::OkStatus();
   }
@@ -119,11 +120,11 @@ absl::Status ChunkReader::Read() {
   for (size_t i = 0; i < wants_.size(); ++i) {
     const Want& want = wants_[i];
     const Want* before = i == 0 ? nullptr : &wants_[i - 1];
-    if (before == nullptr || before->chunk->file != want.chunk->file) {
+    if (!before || before->chunk->file != want.chunk->file) {
       LOCKSTEP_ASSIGN_OR_RETURN(file, Open(want));
     }
-    if (before == nullptr || before->chunk != want.chunk) {
-      value = Value();  // so that there are never two
+    if (!before || before->chunk != want.chunk) {
+      value = Value();  // so that memory holds one at a time
       absl::StatusOr<Value> read = ReadChunk(file, want);
       LOCKSTEP_RETURN_IF_ERROR(Where(want, read.status()));
       value = *std::move(read);

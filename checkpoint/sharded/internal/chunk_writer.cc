@@ -29,7 +29,7 @@ absl::Status ChunkWriter::Append(const Value& value) {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(encoded, archive::Encode(own));
   }
-  if (file_ == nullptr) {
+  if (!file_) {
     LOCKSTEP_ASSIGN_OR_RETURN(file_, file::AtomicFile::Create(absl::StrCat(directory_, "/", name_), sync_, system_));
   }
   const file::ByteSink sink = [this](const void* from, size_t count) {
@@ -46,8 +46,8 @@ absl::StatusOr<ShardedChunk> ChunkWriter::Write(const Value& value, Box box) {
 }
 
 absl::Status ChunkWriter::Commit() {
-  if (file_ == nullptr) return absl::OkStatus();
-  // It may fail with the file in place.
+  if (!file_) return absl::OkStatus();
+  // It may fail after the file is in place.
   committed_ = true;
   return Annotate(file_->Commit(), name_);
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/file/text.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/internal/save_plan.h"
 #include "lockstep/checkpoint/tensors/dtype.h"
@@ -102,7 +103,7 @@ absl::StatusOr<ShardedMetadata> Describe(const ShardedStateDict& state) {
                                      [](const Value& step) { return step.is_int() || step.is_string(); });
     item.name = spelled ? entry.name() : entry.path.ToString();
     const std::string where = absl::StrCat("item \"", item.name, "\"");
-    if (!names.insert(item.name).second) return absl::InvalidArgumentError(absl::StrCat(where, " is there twice"));
+    if (!names.insert(item.name).second) return absl::InvalidArgumentError(absl::StrCat(where, " occurs twice"));
     LOCKSTEP_RETURN_IF_ERROR(Annotate(DescribeEntry(entry, item), where));
     metadata.items.push_back(std::move(item));
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 
 namespace lockstep::checkpoint::internal {
 

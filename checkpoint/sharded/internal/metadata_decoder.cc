@@ -10,6 +10,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/archive/encoder.h"
 #include "lockstep/checkpoint/pickle/reader.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 #include "lockstep/checkpoint/tensors/dtype.h"
 
@@ -53,7 +54,7 @@ absl::Status Malformed(absl::string_view what) { return absl::DataLossError(what
 
 using Offsets = std::vector<int64_t>;
 
-// Where an item's bytes are.
+// The file and the position of an item's bytes.
 struct Stored {
   absl::string_view file;
   int64_t offset = 0;
@@ -131,7 +132,7 @@ absl::StatusOr<std::vector<int64_t>> MetadataDecoder::Size(PickleNode node) cons
   if (node.kind != PickleKind::kTuple) return Malformed("a torch.Size is expected here");
   std::vector<int64_t> size;
   for (const PickleNode extent : graph_.sequences[node.index]) {
-    if (extent.kind != PickleKind::kInt) return Malformed("a torch.Size of what is no int");
+    if (extent.kind != PickleKind::kInt) return Malformed("a torch.Size with an element that is not an int");
     size.push_back(extent.integer);
     if (size.size() > 64) return Malformed("a tensor of more than 64 dimensions");
   }
@@ -145,14 +146,14 @@ absl::Status MetadataDecoder::CheckVersion(PickleNode version) const {
   return absl::UnimplementedError(absl::StrCat("version ", text.substr(0, 20), " of the layout is not supported"));
 }
 
-// A name, and nothing that leads elsewhere.
+// Accepts a plain name, which cannot lead out of the directory.
 absl::Status CheckFileName(absl::string_view file) {
   constexpr size_t kLongest = 255;
   const bool plain = !file.empty() && file != "." && file != ".." && file.size() <= kLongest &&
                      file.find_first_of(absl::string_view("/\0", 2)) == absl::string_view::npos;
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", file.substr(0, kLongest), "\" is no name of a file in the checkpoint's directory"));
+      absl::StrCat("\"", file.substr(0, kLongest), "\" is not the name of a file in the checkpoint's directory"));
 }
 
 absl::Status MetadataDecoder::ReadStored(PickleNode index, PickleNode info) {
@@ -182,7 +183,7 @@ absl::Status MetadataDecoder::ReadStorage(PickleNode storage_data) {
   return absl::OkStatus();
 }
 
-// Planners other than the default one may keep anything here, or nothing.
+// Planners other than the default one may store anything here, or nothing.
 absl::Status MetadataDecoder::ReadPaths(PickleNode planner_data) {
   if (planner_data.kind != PickleKind::kDict) return absl::OkStatus();
   for (const auto& [key, path] : graph_.dicts[planner_data.index].entries) {
@@ -192,11 +193,11 @@ absl::Status MetadataDecoder::ReadPaths(PickleNode planner_data) {
   return absl::OkStatus();
 }
 
-// The path spells the name, so it takes no more memory than that, whatever it shares with others in the pickle.
+// The path spells the name, so it takes no more memory than the name, even if the pickle shares it.
 absl::StatusOr<std::vector<Value>> MetadataDecoder::Path(absl::string_view name) const {
   const auto found = paths_.find(name);
   if (found == paths_.end()) return std::vector<Value>{name};
-  if (found->second.kind != PickleKind::kTuple) return Malformed("its path is no tuple");
+  if (found->second.kind != PickleKind::kTuple) return Malformed("its path is not a tuple");
   const std::vector<PickleNode>& steps = graph_.sequences[found->second.index];
   if (steps.empty() || steps.size() > archive::kMaxDepth) return Malformed("its path is empty or too long");
   std::vector<Value> path;
@@ -223,7 +224,7 @@ absl::Status MetadataDecoder::ReadProperties(PickleNode properties, ShardedItem&
   const std::vector<PickleNode>& state = graph_.sequences[object->state.index];
   LOCKSTEP_ASSIGN_OR_RETURN(absl::string_view name, Text(state[0]));
   const tensors::Dtype* dtype = absl::ConsumePrefix(&name, "torch.") ? tensors::FindDtypeNamed(name) : nullptr;
-  if (dtype == nullptr) return Malformed("its dtype is none");
+  if (!dtype) return Malformed("its dtype is unknown");
   if (state[2].kind != PickleKind::kBool) return Malformed("its properties are not those of a tensor");
   item.dtype = dtype->type;
   item.requires_grad = state[2].boolean;
@@ -239,7 +240,7 @@ absl::StatusOr<Box> MetadataDecoder::ReadBox(PickleNode chunk, const std::vector
   return box;
 }
 
-// Each place in a file belongs to one part, so a list of parts that many tensors share in the pickle is not unfolded.
+// Each range of a file belongs to one part, so a list of parts that many tensors share in the pickle is an error.
 absl::StatusOr<ShardedChunk> MetadataDecoder::Locate(const ShardedItem& item, Box box) {
   const auto found = stored_.find(StoredKey(item.name, item.is_tensor, box.offsets));
   if (found == stored_.end()) {
@@ -262,7 +263,7 @@ absl::Status MetadataDecoder::ReadTensor(const PickleObject& tensor, ShardedItem
   LOCKSTEP_ASSIGN_OR_RETURN(item.sizes, Size(Attribute(tensor, "size")));
   LOCKSTEP_RETURN_IF_ERROR(CheckSizes(item.sizes));
   const PickleNode chunks = Attribute(tensor, "chunks");
-  if (chunks.kind != PickleKind::kList) return Malformed("its parts are no list");
+  if (chunks.kind != PickleKind::kList) return Malformed("its parts are not a list");
   std::vector<Box> boxes;
   for (const PickleNode chunk : graph_.sequences[chunks.index]) {
     LOCKSTEP_ASSIGN_OR_RETURN(Box box, ReadBox(chunk, item.sizes));
@@ -290,7 +291,7 @@ absl::StatusOr<ShardedItem> MetadataDecoder::Item(absl::string_view name, Pickle
   return item;
 }
 
-// No two items share bytes of a file; so what is loaded is never more than the files hold.
+// No two items share bytes of a file, so the loaded data is never larger than the files.
 absl::Status CheckDisjoint(const ShardedMetadata& metadata) {
   std::vector<std::pair<const ShardedChunk*, const ShardedItem*>> order;
   for (const ShardedItem& item : metadata.items) {
@@ -320,7 +321,7 @@ absl::StatusOr<ShardedMetadata> MetadataDecoder::Run() {
   absl::flat_hash_set<absl::string_view> names;
   for (const auto& [key, value] : items->entries) {
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view name, Text(key));
-    if (!names.insert(name).second) return Malformed(absl::StrCat("item \"", name, "\" is there twice"));
+    if (!names.insert(name).second) return Malformed(absl::StrCat("item \"", name, "\" occurs twice"));
     absl::StatusOr<ShardedItem> item = Item(name, value);
     LOCKSTEP_RETURN_IF_ERROR(Annotate(item.status(), absl::StrCat("item \"", name, "\"")));
     metadata.items.push_back(*std::move(item));

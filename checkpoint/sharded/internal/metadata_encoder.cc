@@ -46,7 +46,7 @@ void MetadataEncoder::Attribute(const char* name, Write write) {
   write();
 }
 
-// A dict, whose entries `write` writes for each item.
+// Writes a dict. `write` writes the entries of each item.
 template <typename WriteOne>
 void MetadataEncoder::DictOf(const ShardedMetadata& metadata, WriteOne write) {
   pickle_.EmptyDict();
@@ -124,7 +124,7 @@ void MetadataEncoder::Path(const std::vector<Value>& path) {
   pickle_.Tuple();
 }
 
-// MetadataIndex: `index` is a hint where in the list of chunks the part is.
+// MetadataIndex: `index` is a hint for the position of the part in the list of chunks.
 void MetadataEncoder::Index(const ShardedItem& item, size_t chunk) {
   New(kModule, "MetadataIndex");
   pickle_.EmptyDict();
@@ -151,7 +151,7 @@ void MetadataEncoder::StorageInfo(const ShardedChunk& chunk) {
   pickle_.Build();
 }
 
-// Without the path and the random number that Python notes here, so that one state gives one file.
+// Omits the path and the random number that Python writes here, so that equal states give equal files.
 void MetadataEncoder::StorageMeta() {
   New(kModule, "StorageMeta");
   pickle_.EmptyDict();

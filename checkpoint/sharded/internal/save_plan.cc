@@ -8,11 +8,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// An item as all ranks together have it.
+// An item, gathered from all ranks.
 struct Gathered {
   ShardedItem item;
   int rank = 0;                           // the first that has it, or has a part
@@ -26,7 +27,7 @@ std::string Kind(const ShardedItem& item) {
 }
 
 bool SameKind(const ShardedItem& a, const ShardedItem& b) {
-  // Who has no part does not know the dtype.
+  // A rank without a part does not know the dtype.
   const bool dtypes = a.dtype == b.dtype || a.chunks.empty() || b.chunks.empty();
   return a.is_tensor == b.is_tensor && a.sizes == b.sizes && dtypes;
 }

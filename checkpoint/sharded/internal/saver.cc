@@ -12,6 +12,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/file/atomic_file.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 #include "lockstep/checkpoint/sharded/internal/checkpoint_directory.h"
 #include "lockstep/checkpoint/sharded/internal/chunk_writer.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
@@ -22,12 +23,12 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// What other ranks send is not bounded as a file's pickle is.
+// The limit for data from other ranks, which has no file whose size could bound it.
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 constexpr char kCall[] = "SaveSharded";
 
-// A rank's words before it writes: the number of the files (rank 0's is the one that counts) and what it has.
+// A rank's message before it writes: the number of the files (rank 0's number is used) and its items.
 struct Introduction {
   int number = 0;
   ShardedMetadata has;
@@ -54,7 +55,7 @@ class Saver {
         directory_(directory),
         state_(state),
         group_(group),
-        rank_(group == nullptr ? 0 : group->rank()),
+        rank_(group ? group->rank() : 0),
         options_(options) {}
 
   absl::Status Run();
@@ -75,7 +76,7 @@ class Saver {
   const int rank_;
   const SaveOptions& options_;
   absl::flat_hash_map<std::string, const ShardedEntry*> entries_;
-  absl::Status unfit_;  // why what the ranks have does not fit together: on every rank the same
+  absl::Status unfit_;  // the error if the ranks' parts do not fit together; the same on every rank
   SavePlan plan_;
   std::unique_ptr<ChunkWriter> writer_;
 };
@@ -102,7 +103,7 @@ absl::StatusOr<ShardedChunk> Saver::WritePart(const ShardedItem& item, const Box
   const ShardedEntry& entry = *entries_.at(item.name);
   if (const Value* value = std::get_if<Value>(&entry.value)) return writer_->Write(*value, box);
   const at::Tensor* part = FindShard(std::get<ShardedTensor>(entry.value), box);
-  if (part == nullptr) return absl::InternalError(absl::StrCat("its part ", ToString(box), " is not here"));
+  if (!part) return absl::InternalError(absl::StrCat("its part ", ToString(box), " is not here"));
   return writer_->Write(part->reshape(box.sizes), box);
 }
 
@@ -175,7 +176,7 @@ absl::Status Saver::Finish(const std::vector<std::string>& written) {
   return absl::OkStatus();
 }
 
-// What f() returns, or throws.
+// The result of f(), or its exception as a status.
 template <typename F>
 absl::StatusOr<std::string> Caught(F f) {
   absl::StatusOr<std::string> result;
@@ -188,9 +189,9 @@ absl::Status Saver::Run() {
                             comm::GatherAgreed(group_, kCall, Caught([&] { return Introduce(); })));
   const auto written = comm::GatherAgreed(group_, kCall, Caught([&] { return Write(introductions); }));
   if (!written.ok()) {
-    // Where the group failed another rank may know better, and have finished the checkpoint.
-    const bool agreed = group_ == nullptr || group_->failure().ok();
-    if (agreed && writer_ != nullptr) writer_->Remove();
+    // If the group failed, another rank may still have finished the checkpoint.
+    const bool agreed = !group_ || group_->failure().ok();
+    if (agreed && writer_) writer_->Remove();
     return unfit_.ok() ? written.status() : unfit_;
   }
   absl::Status finished;

@@ -10,7 +10,7 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// A place in the nested state dict: new until it is known as a value, a list or a dict.
+// A node of the nested state dict. It is new until it becomes a value, a list or a dict.
 struct Place {
   enum class Kind { kNew, kValue, kList, kDict };
   Kind kind = Kind::kNew;
@@ -46,7 +46,7 @@ absl::StatusOr<Place*> Unflattener::At(Place& list, size_t index) {
     holes_left_ -= holes;
     list.items.resize(index + 1, nullptr);
   }
-  if (list.items[index] == nullptr) list.items[index] = New();
+  if (!list.items[index]) list.items[index] = New();
   return list.items[index];
 }
 
@@ -62,7 +62,7 @@ Place& Unflattener::In(Place& dict, const Value& key) {
 absl::StatusOr<Place*> Unflattener::Step(Place& from, const Value& step) {
   const Place::Kind kind = step.is_int() ? Place::Kind::kList : Place::Kind::kDict;
   if (from.kind == Place::Kind::kNew) from.kind = kind;
-  if (from.kind != kind) return absl::DataLossError("another item's path makes something else of its place");
+  if (from.kind != kind) return absl::DataLossError("its path contradicts another item's path");
   if (step.is_int()) return At(from, step.int_value());
   return &In(from, step);
 }
@@ -72,8 +72,7 @@ absl::Status Unflattener::Add(const PathAndValue& entry) {
   for (const Value& step : entry.path) {
     LOCKSTEP_ASSIGN_OR_RETURN(place, Step(*place, step));
   }
-  if (place->kind != Place::Kind::kNew)
-    return absl::DataLossError("another item's path makes something else of its place");
+  if (place->kind != Place::Kind::kNew) return absl::DataLossError("its path contradicts another item's path");
   place->kind = Place::Kind::kValue;
   place->value = entry.value;
   return absl::OkStatus();
@@ -83,7 +82,7 @@ Value Unflattener::ToValue(const Place& place) const {
   if (place.kind == Place::Kind::kValue) return place.value;
   if (place.kind == Place::Kind::kList) {
     std::vector<Value> items;
-    for (const Place* item : place.items) items.push_back(item == nullptr ? Value() : ToValue(*item));
+    for (const Place* item : place.items) items.push_back(item ? ToValue(*item) : Value());
     return Value::List(std::move(items));
   }
   std::vector<Value::Entry> entries;

@@ -20,7 +20,7 @@ TEST(Unflatten, PutsValuesInDictsAndListsAsTheirPathsSay) {
 }
 
 TEST(Unflatten, RefusesPathsThatContradictEachOther) {
-  const std::string why = "another item's path makes something else of its place";
+  const std::string why = "its path contradicts another item's path";
   EXPECT_EQ(Unflatten({{{"a"}, 1}, {{"a", "b"}, 2}}, 9).status().message(), "item [\"a\"][\"b\"]: " + why);
   EXPECT_EQ(Unflatten({{{"a", "b"}, 2}, {{"a"}, 1}}, 9).status().message(), "item [\"a\"]: " + why);
   EXPECT_EQ(Unflatten({{{"a", 0}, 2}, {{"a", "b"}, 1}}, 9).status().message(), "item [\"a\"][\"b\"]: " + why);

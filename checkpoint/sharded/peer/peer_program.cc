@@ -1,4 +1,4 @@
-// What the peer test has C++ do: peer_program COMMAND ARGUMENT...
+// The C++ side of the peer test: peer_program COMMAND ARGUMENT...
 //
 //   whole FROM TO          loads the sharded checkpoint FROM whole and saves it to the .pt file TO
 //   resave FROM TO RANKS   that many ranks each load a part of every tensor of FROM and save it to TO
@@ -28,7 +28,7 @@ absl::Status Whole(const std::string& from, const std::string& to) {
   return Save(to, whole);
 }
 
-// Rows of a tensor, columns of every other one; what cannot be cut is an entry that is None, and so the whole.
+// Cuts tensors alternately by rows and by columns. An entry that cannot be cut is None, which requests all of it.
 ShardedEntry PartOf(const ShardedItem& item, size_t number, int rank, int ranks) {
   ShardedEntry entry{KeyPath(item.path), Value()};
   if (!item.is_tensor || item.sizes.empty()) return entry;

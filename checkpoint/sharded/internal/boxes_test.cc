@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/box.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 
 #include <random>
 #include <set>
@@ -9,7 +9,7 @@
 namespace lockstep::checkpoint::internal {
 namespace {
 
-// The elements of a box, each as its place in every dimension.
+// The elements of a box, each as its index in every dimension.
 std::set<std::vector<int64_t>> Elements(const Box& box) {
   std::set<std::vector<int64_t>> elements = {{}};
   for (size_t d = 0; d < box.sizes.size(); ++d) {

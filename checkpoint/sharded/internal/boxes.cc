@@ -1,4 +1,4 @@
-#include "lockstep/checkpoint/sharded/box.h"
+#include "lockstep/checkpoint/sharded/internal/boxes.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,11 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::checkpoint {
-
-bool operator==(const Box& a, const Box& b) { return a.offsets == b.offsets && a.sizes == b.sizes; }
-
-namespace internal {
+namespace lockstep::checkpoint::internal {
 namespace {
 
 int64_t End(const Box& box, size_t dimension) { return box.offsets[dimension] + box.sizes[dimension]; }
@@ -46,7 +42,7 @@ absl::Status CheckSizes(const std::vector<int64_t>& sizes) {
   int64_t count = 16;
   for (const int64_t size : sizes) {
     if (size < 0) return absl::DataLossError(absl::StrCat("a negative size: ", ToString(sizes)));
-    // Zero counts as one, so that no product of the others overflows either.
+    // Zero counts as one, so that the product of the other sizes does not overflow.
     if (__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count))
       return absl::DataLossError(absl::StrCat("a size out of range: ", ToString(sizes)));
   }
@@ -102,5 +98,4 @@ std::string ToString(const std::vector<int64_t>& sizes) { return absl::StrCat("[
 
 std::string ToString(const Box& box) { return absl::StrCat(ToString(box.sizes), " at ", ToString(box.offsets)); }
 
-}  // namespace internal
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep::checkpoint::internal
