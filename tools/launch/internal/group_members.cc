@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/process_group.h"
+#include "lockstep/tools/launch/internal/group_members.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
 std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
   std::vector<pid_t> members;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
-  if (folder == nullptr) return members;
+  if (!folder) return members;
   while (const dirent* entry = readdir(folder.get())) {
     pid_t pid;
     if (absl::SimpleAtoi(entry->d_name, &pid) && Contains(groups, getpgid(pid))) members.push_back(pid);
@@ -33,7 +33,8 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
   return members;
 }
 
-// By SIGSTOP and its like; a debugger's stop is another state. The state follows the name in parentheses.
+// Stopped by a signal such as SIGSTOP. A process that a debugger stopped has another state. The state follows the name
+// in parentheses.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
 
 #include <stdlib.h>
 

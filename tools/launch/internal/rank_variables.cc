@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
@@ -36,18 +36,18 @@ std::map<std::string, std::string> RankVariables(const RankPlace& place, bool om
 
 std::string NewJobSecret(int nnodes, const std::map<std::string, std::string>& environment) {
   for (const char* name : {kJobSecretVariable, kJobSecretFileVariable}) {
-    if (environment.count(name) != 0 || getenv(name) != nullptr) return "";
+    if (environment.count(name) != 0 || getenv(name)) return "";
   }
   if (nnodes > 1) return "";
   char bytes[32];
-  // A signal may end the wait for a generator that is not seeded yet. After that nothing fails.
+  // A signal may interrupt the wait for a generator that is not seeded yet. Afterwards the call does not fail.
   while (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) continue;
   return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
 }
 
 std::vector<std::string> ChangedEnvironment(const std::map<std::string, std::string>& variables) {
   std::map<std::string, std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  for (char** entry = environ; *entry; ++entry) {
     const absl::string_view text(*entry);
     const size_t equals = text.find('=');
     if (equals == absl::string_view::npos) continue;
