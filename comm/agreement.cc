@@ -4,13 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm {
 namespace {
 
-// The call, a byte for the status code, then what was given or the message.
+// The call, a byte for the status code, then the value or the message.
 std::string Encoded(absl::string_view call, const absl::StatusOr<std::string>& outcome) {
   const absl::string_view rest = outcome.ok() ? absl::string_view(*outcome) : outcome.status().message();
   return absl::StrCat(call, "\n", std::string(1, static_cast<char>(outcome.status().code())), rest);
@@ -38,7 +38,7 @@ absl::Status CheckSameCall(const std::vector<std::string>& ranks) {
 
 absl::StatusOr<std::vector<absl::StatusOr<std::string>>> GatherOutcomes(ProcessGroup* group, absl::string_view call,
                                                                         const absl::StatusOr<std::string>& own) {
-  if (group == nullptr) return std::vector<absl::StatusOr<std::string>>{own};
+  if (!group) return std::vector<absl::StatusOr<std::string>>{own};
   absl::StatusOr<std::string> told = own;
   if (!own.ok()) told = Annotate(own.status(), NameOf(IdentityOfThisProcess(group->rank())));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> gathered, group->AllGatherBytes(Encoded(call, told)));

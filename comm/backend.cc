@@ -14,11 +14,10 @@
 namespace lockstep::comm {
 namespace {
 
-using Selection = std::map<c10::DeviceType, BackendInfo>;
 using Candidates = BackendCandidates;
 
-// The one piece of global state: filled while the program is loaded, before main and before any other thread, and only
-// read afterwards.
+// The only global state. It is filled while the program is loaded, before main and before any other thread starts, and
+// only read afterwards.
 std::map<std::string, BackendInfo>& Registry() {
   static auto* const registry = new std::map<std::string, BackendInfo>();
   return *registry;
@@ -31,15 +30,9 @@ absl::Status NotLinked(absl::string_view name) {
                    linked.empty() ? "none (depend on @lockstep//comm:cpu_backends)" : absl::StrJoin(linked, ", ")));
 }
 
-absl::StatusOr<BackendInfo> Find(absl::string_view name) {
-  const auto found = Registry().find(std::string(name));
-  if (found == Registry().end()) return NotLinked(name);
-  return found->second;
-}
-
 bool Usable(c10::DeviceType device) { return device != c10::DeviceType::CUDA || at::hasCUDA(); }
 
-absl::StatusOr<Candidates> FindAuto() {
+absl::StatusOr<Candidates> AllLinked() {
   Candidates candidates;
   candidates.is_auto = true;
   for (const auto& entry : Registry()) {
@@ -55,7 +48,7 @@ absl::StatusOr<Candidates> FindAuto() {
   return candidates;
 }
 
-absl::StatusOr<Candidates> FindPerDevice(absl::string_view spec) {
+absl::StatusOr<Candidates> OnePerDevice(absl::string_view spec) {
   Candidates candidates;
   for (const absl::string_view part : absl::StrSplit(spec, ',')) {
     const std::pair<absl::string_view, absl::string_view> device_and_name =
@@ -68,7 +61,7 @@ absl::StatusOr<Candidates> FindPerDevice(absl::string_view spec) {
                                                      part, "\""));
     }
     const c10::DeviceType device = device_name == "cpu" ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
-    LOCKSTEP_ASSIGN_OR_RETURN(BackendInfo info, Find(device_and_name.second));
+    LOCKSTEP_ASSIGN_OR_RETURN(BackendInfo info, FindBackend(device_and_name.second));
     if (std::find(info.devices.begin(), info.devices.end(), device) == info.devices.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("backend \"", info.name, "\" does not take ", device_name, " tensors"));
@@ -86,7 +79,7 @@ absl::Status CanServe(const BackendInfo& info, const UnavailableBackends& unavai
   return info.usable ? info.usable(context) : absl::OkStatus();
 }
 
-// The first of `preferred` that can serve the group; without one, no backend and why.
+// The first of `preferred` that can serve the group. If none can, the choice has no backend, only the reasons.
 BackendChoice ChooseFrom(const std::vector<BackendInfo>& preferred, const UnavailableBackends& unavailable,
                          const BackendContext& context) {
   BackendChoice choice;
@@ -116,22 +109,21 @@ std::vector<std::string> LinkedBackends() {
   return names;
 }
 
-absl::StatusOr<Candidates> FindBackends(absl::string_view spec) {
-  if (spec == "auto") return FindAuto();
-  if (absl::StrContains(spec, ':') || absl::StrContains(spec, ',')) return FindPerDevice(spec);
-  LOCKSTEP_ASSIGN_OR_RETURN(const BackendInfo info, Find(spec));
+absl::StatusOr<BackendInfo> FindBackend(absl::string_view name) {
+  const auto found = Registry().find(std::string(name));
+  if (found == Registry().end()) return NotLinked(name);
+  return found->second;
+}
+
+absl::StatusOr<Candidates> ParseBackendSpec(absl::string_view spec) {
+  if (spec == "auto") return AllLinked();
+  if (absl::StrContains(spec, ':') || absl::StrContains(spec, ',')) return OnePerDevice(spec);
+  LOCKSTEP_ASSIGN_OR_RETURN(const BackendInfo info, FindBackend(spec));
   Candidates candidates;
   for (const c10::DeviceType device : info.devices) {
     if (Usable(device)) candidates.by_device[device] = {info};
   }
   return candidates;
-}
-
-absl::StatusOr<Selection> SelectBackends(absl::string_view spec) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Candidates candidates, FindBackends(spec));
-  Selection selection;
-  for (const auto& entry : candidates.by_device) selection.emplace(entry.first, entry.second.front());
-  return selection;
 }
 
 absl::StatusOr<std::map<c10::DeviceType, BackendChoice>> ChooseBackends(const Candidates& candidates,

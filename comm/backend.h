@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm {
 
@@ -58,6 +58,9 @@ bool RegisterBackend(BackendInfo info);
 // The names of the backends that are linked in, sorted.
 std::vector<std::string> LinkedBackends();
 
+// The linked backend with this name. NotFound, listing the linked backends: it is not linked.
+absl::StatusOr<BackendInfo> FindBackend(absl::string_view name);
+
 // For each device type, the backends that may serve it, the most preferred first.
 struct BackendCandidates {
   bool is_auto = false;  // true: the best that can serve the group; false: the only one for each device type
@@ -67,10 +70,7 @@ struct BackendCandidates {
 // Parses `spec`, in PyTorch's three forms: "auto" (all linked backends, for each device type that the program can use),
 // "gloo" (one backend for all its device types) and "cpu:gloo,cuda:nccl". NotFound, listing the linked backends: a name
 // is not linked. InvalidArgument: the backend does not serve a device type, or the spec has another form.
-absl::StatusOr<BackendCandidates> FindBackends(absl::string_view spec);
-
-// The most preferred backend of FindBackends(spec) for each device type, whether or not it can serve a group.
-absl::StatusOr<std::map<c10::DeviceType, BackendInfo>> SelectBackends(absl::string_view spec);
+absl::StatusOr<BackendCandidates> ParseBackendSpec(absl::string_view spec);
 
 // The backends of this program that the ranks cannot use together, with the reason: {"shm", "rank 1 has not linked
 // it"}.

@@ -126,8 +126,8 @@ TEST(ChoiceText, SaysThatARankIsPython) {
             "rank 0 of 2: group \"world\" over cpu:gloo (shm: a rank runs Python PyTorch)");
 }
 
-TEST(FindBackends, SaysThatNoneIsLinked) {
-  EXPECT_EQ(FindBackends("auto").status(),
+TEST(ParseBackendSpec, SaysThatNoneIsLinked) {
+  EXPECT_EQ(ParseBackendSpec("auto").status(),
             absl::NotFoundError("backend \"auto\" is not linked into this program; linked: none (depend on "
                                 "@lockstep//comm:cpu_backends)"));
 }

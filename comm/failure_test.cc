@@ -15,7 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/comm/internal/making.h"
+#include "lockstep/comm/internal/group_access.h"
+#include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/internal/uncaught.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/thread_backend.h"
@@ -73,7 +74,7 @@ struct Lonely {
     parts.state->SetWatch(watch);
     parts.backends[c10::DeviceType::CPU] = testing::MakeThreadBackend(hub, 0);
     parts.abortable = true;
-    group = std::make_unique<ProcessGroup>(std::move(parts));
+    group = internal::GroupAccess::FromParts(std::move(parts));
   }
 
   testing::ThreadHub hub;
@@ -218,7 +219,7 @@ TEST(Failure, AGroupThatAnExceptionDestroysTellsTheOthers) {
 TEST(Failure, MessagesNameASubGroup) {
   Lonely rank(absl::Seconds(60), /*detail=*/false, "rows");
   EXPECT_EQ(rank.group->Broadcast(at::zeros({1}), 5).message(),
-            "rank 0 of group \"rows\": broadcast #0 of Float [1] on cpu: root 5 is no rank of a group of 2");
+            "rank 0 of group \"rows\": broadcast #0 of Float [1] on cpu: root 5 is not a rank of a group of 2");
   EXPECT_EQ(rank.group->BarrierAsync().id(), "barrier #1 in group \"rows\"");
   EXPECT_EQ(Lonely(absl::Seconds(60)).group->BarrierAsync().id(), "barrier #0");
 }
@@ -296,7 +297,7 @@ class LateThrowingBackend : public ThrowingBackend {
 std::unique_ptr<ProcessGroup> Over(c10::intrusive_ptr<c10d::Backend> backend) {
   BackendMap backends;
   backends[c10::DeviceType::CPU] = std::move(backend);
-  return ProcessGroup::FromBackends(c10::make_intrusive<c10d::HashStore>(), nullptr, std::move(backends));
+  return internal::GroupAccess::FromBackends(c10::make_intrusive<c10d::HashStore>(), std::move(backends));
 }
 
 // What backends have been seen to throw, and what they might.
@@ -312,7 +313,7 @@ TEST(Failure, WhateverABackendThrowsIsTheCallsStatus) {
       [&](ProcessGroup& group) { return group.Broadcast(x, 0); },
       [&](ProcessGroup& group) { return group.AllReduce(x); },
       [&](ProcessGroup& group) { return group.AllReduce(at::eye(2).to_sparse()); },
-      [&](ProcessGroup& group) { return group.AllReducePremulSum(x, 0.5); },
+      [&](ProcessGroup& group) { return internal::GroupAccess::AllReducePremulSumAsync(group, x, 0.5).Wait(); },
       [&](ProcessGroup& group) {
         return group.AllReduceCoalesced({x, two});
       },

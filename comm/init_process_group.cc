@@ -15,8 +15,8 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/internal/making.h"
-#include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/environment/rank_environment.h"
+#include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/secret/sealed_store.h"
@@ -46,7 +46,7 @@ absl::StatusOr<Debug> ResolveDebug(Debug option) {
       absl::StrCat("environment variable TORCH_DISTRIBUTED_DEBUG=", value, ": expected OFF, INFO or DETAIL"));
 }
 
-// The backends of this program that a rank has not linked, or that Python does not have where a rank is Python's.
+// The backends of this program that a rank has not linked, or that Python lacks if a rank is Python's.
 UnavailableBackends Unavailable(const Met& met) {
   UnavailableBackends unavailable;
   for (const std::string& name : LinkedBackends()) {
@@ -60,50 +60,50 @@ UnavailableBackends Unavailable(const Met& met) {
   return unavailable;
 }
 
-// For the meeting alone. A restart by torchrun finds what the attempts before have written.
+// The secret of the meeting alone. It contains the restart count, since a restart by torchrun finds the keys of the
+// previous attempts.
 std::optional<JobSecret> MeetingSecret(const std::optional<JobSecret>& secret, const RankEnvironment& environment) {
   if (!secret) return secret;
   return secret->Derive(absl::StrCat("meeting ", environment.restart_count));
 }
 
-// Once the ranks have met, nothing counts any more that an earlier run with the same secret has sealed. Python ranks
-// neither seal nor open.
+// Once the ranks have met, values that an earlier run sealed with the same secret are invalid. Python ranks cannot seal
+// or open values.
 c10::intrusive_ptr<c10d::Store> StoreOf(const Met& met, const c10::intrusive_ptr<c10d::Store>& store,
                                         const std::optional<JobSecret>& secret, int rank) {
   if (!secret) return store;
-  if (met.all_lockstep) return internal::Sealed(store, secret->Derive(absl::StrCat("run ", met.occasion)));
+  if (met.all_lockstep) return Sealed(store, secret->Derive(absl::StrCat("run ", met.occasion)));
   LOG(WARNING) << "rank " << rank << ": a Python rank is in the group, so nothing in the store is protected by "
                << kJobSecretVariable;
   return store;
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const internal::RendezvousOptions& options,
-                                                        std::shared_ptr<internal::Making> making, bool announce) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions& options,
+                                                        std::shared_ptr<internal::GroupFactory> factory,
+                                                        bool announce) {
   const absl::Time deadline = absl::Now() + options.timeout;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<JobSecret> secret, ReadJobSecret());
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Rendezvous rendezvous, internal::OpenStore(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous rendezvous, OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Met met,
-      MeetAllRanks(internal::Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
-                   options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
-  making->store = StoreOf(met, rendezvous.store, secret, options.rank);
-  making->server = rendezvous.server;
-  making->master_addr = rendezvous.master_addr;
-  making->unavailable = Unavailable(met);
-  making->ranks = met.ranks;
+      const Met met, MeetAllRanks(Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
+                                  options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
+  factory->store = StoreOf(met, rendezvous.store, secret, options.rank);
+  factory->server = rendezvous.server;
+  factory->master_addr = rendezvous.master_addr;
+  factory->unavailable = Unavailable(met);
+  factory->ranks = met.ranks;
   internal::NewGroupOptions world;
   world.name = "world";
   world.rank = options.rank;
   world.announce = announce;
   for (int rank = 0; rank < options.world_size; ++rank) world.world_ranks.push_back(rank);
-  world.store = internal::Prefixed(making->store, "lockstep/group");
+  world.store = internal::Prefixed(factory->store, "lockstep/group");
   // Python's nesting, so that a rank can meet Python ranks: process group "0" of the default group.
-  world.backend_store = internal::Prefixed(internal::Prefixed(making->store, "default_pg"), "0/");
-  return internal::MakeGroup(std::move(making), std::move(world));
+  world.backend_store = internal::Prefixed(internal::Prefixed(factory->store, "default_pg"), "0/");
+  return factory->Make(std::move(world));
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options,
-                                                   const internal::RendezvousOptions& rendezvous) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, const RendezvousOptions& rendezvous) {
   if (rendezvous.rank >= rendezvous.world_size) {
     return absl::InvalidArgumentError("the rank is not below the world size");
   }
@@ -111,13 +111,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options,
     return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const Debug debug, ResolveDebug(options.debug));
-  auto making = std::make_shared<internal::Making>();
-  LOCKSTEP_ASSIGN_OR_RETURN(making->candidates, FindBackends(options.backend));
-  making->timeout = options.timeout;
-  making->info = debug == Debug::kInfo || debug == Debug::kDetail;
-  making->detail = debug == Debug::kDetail;
-  making->report_uncaught_exceptions = options.report_uncaught_exceptions;
-  return MakeWorld(rendezvous, std::move(making), /*announce=*/debug == Debug::kFromEnvironment);
+  auto factory = std::make_shared<internal::GroupFactory>();
+  LOCKSTEP_ASSIGN_OR_RETURN(factory->candidates, ParseBackendSpec(options.backend));
+  factory->timeout = options.timeout;
+  factory->info = debug == Debug::kInfo || debug == Debug::kDetail;
+  factory->detail = debug == Debug::kDetail;
+  factory->report_uncaught_exceptions = options.report_uncaught_exceptions;
+  return MakeWorld(rendezvous, std::move(factory), /*announce=*/debug == Debug::kFromEnvironment);
 }
 
 }  // namespace
@@ -128,8 +128,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
   LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
-  const auto waiting = std::make_shared<internal::WaitingNotice>(
-      internal::WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
+  const auto waiting =
+      std::make_shared<WaitingNotice>(WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
   auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting});
   if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
   return group;

@@ -24,7 +24,7 @@ enum class Debug {
 
 struct InitOptions {
   // "auto", a backend's name, or one name for each device type: "cpu:gloo,cuda:nccl". Only backends linked into the
-  // program are available. For each device type, "auto" takes the preferred backend among those that every rank has
+  // program are available. For each device type, "auto" takes the preferred backend of all that every rank has
   // linked and that can serve the group.
   std::string backend = "auto";
 

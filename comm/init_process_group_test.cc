@@ -1,4 +1,4 @@
-// InitProcessGroup with the Gloo backend; each rank is a thread with sockets of its own on loopback.
+// InitProcessGroup with the Gloo backend. Each rank is a thread with separate sockets on loopback.
 
 #include <ATen/ATen.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/comm/rendezvous/c10d_stores.h"
-#include "lockstep/comm/rendezvous/listen_socket.h"
 #include "lockstep/comm/secret/job_secret.h"
+#include "lockstep/comm/store/internal/c10d_stores.h"
+#include "lockstep/comm/store/internal/listen_socket.h"
 
 namespace lockstep::comm {
 namespace {
@@ -275,7 +275,7 @@ TEST(InitProcessGroup, AWorldThatNeverFillsNamesTheMissingRanks) {
 TEST(InitProcessGroup, AMasterThatNeverAnswersIsNamed) {
   const int port = FreePort();
   InitOptions options = Options(absl::StrCat("tcp://127.0.0.1:", port), 1, 2);
-  options.timeout = absl::Seconds(2);
+  options.timeout = absl::Seconds(1);
   const Group group = InitProcessGroup(options);
   EXPECT_EQ(group.status().code(), absl::StatusCode::kDeadlineExceeded) << group.status();
   EXPECT_THAT(group.status().message(),

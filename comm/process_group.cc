@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/comm/internal/launch.h"
-#include "lockstep/comm/internal/making.h"
-#include "lockstep/comm/store_call.h"
+#include "lockstep/comm/internal/dispatch.h"
+#include "lockstep/comm/internal/group_access.h"
+#include "lockstep/comm/internal/group_factory.h"
 
 namespace lockstep::comm {
 
@@ -54,32 +54,7 @@ internal::GroupParts PartsOf(c10::intrusive_ptr<c10d::Store> store, BackendMap b
   return parts;
 }
 
-// Writes the rank's key, and blocks until every rank has written its own.
-absl::Status AwaitRanks(c10d::Store& store, const std::string& key, int rank, int size, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  store.set(absl::StrCat(key, "/", rank), "");
-  std::vector<int> missing;
-  for (int i = 0; i < size; ++i) missing.push_back(i);
-  absl::Duration pause = absl::Milliseconds(1);
-  while (true) {
-    // A key that is there proves nothing: get() fails for one that is not a rank's.
-    const auto arrived = [&](int other) {
-      const std::string theirs = absl::StrCat(key, "/", other);
-      return store.check({theirs}) && store.get(theirs).empty();
-    };
-    missing.erase(std::remove_if(missing.begin(), missing.end(), arrived), missing.end());
-    if (missing.empty()) return absl::OkStatus();
-    if (absl::Now() >= deadline) break;
-    absl::SleepFor(pause);
-    pause = std::min(2 * pause, absl::Milliseconds(20));
-  }
-  return absl::DeadlineExceededError(absl::StrCat("these ranks did not arrive within ", absl::FormatDuration(timeout),
-                                                  ": ", absl::StrJoin(missing, ", ")));
-}
-
 }  // namespace
-
-const std::shared_ptr<internal::GroupState>& internal::StateOf(const ProcessGroup& group) { return group.state_; }
 
 ProcessGroup::ProcessGroup(internal::GroupParts parts)
     : rank_(parts.state->rank()),
@@ -90,7 +65,7 @@ ProcessGroup::ProcessGroup(internal::GroupParts parts)
       store_(std::move(parts.store)),
       backends_(std::move(parts.backends)),
       state_(std::move(parts.state)),
-      making_(std::move(parts.making)),
+      factory_(std::move(parts.factory)),
       world_ranks_(std::move(parts.world_ranks)) {
   state_->SetBackends(Values(backends_));
 }
@@ -99,17 +74,19 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::FromC10d(BackendMap 
                                                                      c10::intrusive_ptr<c10d::Store> store,
                                                                      absl::Duration timeout) {
   LOCKSTEP_RETURN_IF_ERROR(CheckBackends(backends));
-  return std::make_unique<ProcessGroup>(PartsOf(std::move(store), std::move(backends), timeout));
+  return internal::GroupAccess::FromParts(PartsOf(std::move(store), std::move(backends), timeout));
 }
 
-std::unique_ptr<ProcessGroup> ProcessGroup::FromBackends(c10::intrusive_ptr<c10d::Store> store,
-                                                         c10::intrusive_ptr<c10d::Store> master, BackendMap backends,
-                                                         absl::Duration timeout) {
+std::unique_ptr<ProcessGroup> internal::GroupAccess::FromParts(GroupParts parts) {
+  return std::unique_ptr<ProcessGroup>(new ProcessGroup(std::move(parts)));
+}
+
+std::unique_ptr<ProcessGroup> internal::GroupAccess::FromBackends(c10::intrusive_ptr<c10d::Store> store,
+                                                                  BackendMap backends, absl::Duration timeout) {
   ThrowIfError(CheckBackends(backends));
-  internal::GroupParts parts = PartsOf(std::move(store), std::move(backends), timeout);
-  parts.master = std::move(master);
+  GroupParts parts = PartsOf(std::move(store), std::move(backends), timeout);
   parts.abortable = true;
-  return std::make_unique<ProcessGroup>(std::move(parts));
+  return FromParts(std::move(parts));
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -123,8 +100,8 @@ void ProcessGroup::Release() {
   state_->Close();
   if (!state_->failed() || abortable_) backends_.clear();
   if (backends_.empty()) return;
-  // A foreign backend may wait for its calls in its destructor, up to their own timeouts: it is left behind, and so is
-  // the server that it may talk to.
+  // The destructor of a foreign backend may wait for its calls, up to their timeouts. So the backend is leaked, and so
+  // is the server that it may use.
   for (auto& entry : backends_) entry.second.release();
   backends_.clear();
   master_.release();
@@ -135,11 +112,9 @@ absl::Duration ProcessGroup::timeout() const { return state_->timeout(); }
 absl::Status ProcessGroup::failure() const { return state_->failure(); }
 void ProcessGroup::Abort(const absl::Status& cause) { state_->Abort(cause); }
 
-bool ProcessGroup::OnlyLockstepRanks() const { return making_ ? !making_->ranks.empty() : abortable_; }
+bool ProcessGroup::OnlyLockstepRanks() const { return factory_ ? !factory_->ranks.empty() : abortable_; }
 
-std::string ProcessGroup::NextKey(absl::string_view purpose) { return absl::StrCat(purpose, "/", keys_.fetch_add(1)); }
-
-c10d::Backend* ProcessGroup::FindBackend(const Call& call) const {
+c10d::Backend* ProcessGroup::BackendFor(const Call& call) const {
   if (!call.has_tensor) return backends_.empty() ? nullptr : backends_.begin()->second.get();
   const auto found = backends_.find(call.tensor.device().type());
   return found == backends_.end() ? nullptr : found->second.get();
@@ -152,32 +127,12 @@ absl::Status ProcessGroup::NoBackend(const Call& call) const {
 }
 
 Work ProcessGroup::BarrierAsync() {
-  return Launch(
+  return Dispatch(
       Call::Of("barrier"), [] { return absl::OkStatus(); }, [] { return ""; },
       [](c10d::Backend& backend) { return backend.barrier(); });
 }
 
 absl::Status ProcessGroup::Barrier() { return BarrierAsync().Wait(); }
-
-absl::Status ProcessGroup::AwaitOthers(const std::string& key, absl::Duration timeout) {
-  // A little longer, for the words that name the missing.
-  return CallStore(*this, absl::Now() + timeout + absl::Seconds(1),
-                   [key, rank = rank_, size = size_, timeout](c10d::Store& store) {
-                     return AwaitRanks(store, key, rank, size, timeout);
-                   });
-}
-
-absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {
-  if (state_->failed()) return state_->failure();
-  Call call = Call::Of("monitored_barrier");
-  call.sequence = state_->NextSequence(call.kind);
-  if (!store_) return state_->Refuse(call, absl::FailedPreconditionError("the group has no store"));
-  state_->Begin(call);
-  const absl::Status status = AwaitOthers(NextKey("monitored_barrier"), timeout);
-  if (!status.ok()) return state_->ExplainNamed(call, status);
-  state_->End(call);
-  return status;
-}
 
 bool ProcessGroup::SharesMemory() const {
   const auto found = backends_.find(c10::DeviceType::CPU);

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,9 +32,9 @@ namespace lockstep::comm {
 class ProcessGroup;
 
 namespace internal {
+struct GroupAccess;
+struct GroupFactory;
 struct GroupParts;
-struct Making;
-const std::shared_ptr<GroupState>& StateOf(const ProcessGroup& group);
 }  // namespace internal
 
 using BackendMap = std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>>;
@@ -72,23 +73,18 @@ struct P2POp {
 // each thread.
 //
 // The destructor waits for calls under way, at most for the timeout. For a failed group it returns within a second. If
-// an exception's stack unwinding destroys the group, the other ranks are told.
+// an exception's stack unwinding destroys the group, it reports that to the other ranks.
 class ProcessGroup {
  public:
   static constexpr int kAnySource = -1;
 
   // Creates a group from existing c10d backends, one for each device type, all of one rank and size. All ranks share
-  // `store`, for NextKey(), MonitoredBarrier() and the group's users. Nothing is exchanged, and failures are not
-  // reported to other ranks, so Python ranks may be in the group. InvalidArgument: the backends do not fit together.
+  // `store`, for MonitoredBarrier() and the group's users. Nothing is exchanged, and failures are not reported to other
+  // ranks, so Python ranks may be in the group. InvalidArgument: the backends do not fit together.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> FromC10d(BackendMap backends,
                                                                 c10::intrusive_ptr<c10d::Store> store,
                                                                 absl::Duration timeout = absl::Minutes(30));
 
-  // Like FromC10d(), for backends that fit together and fulfil the guarantees of comm/backend.h. Throws if they do not
-  // fit. `master` is kept alive as long as the group, and may be null.
-  static std::unique_ptr<ProcessGroup> FromBackends(c10::intrusive_ptr<c10d::Store> store,
-                                                    c10::intrusive_ptr<c10d::Store> master, BackendMap backends,
-                                                    absl::Duration timeout = absl::Minutes(30));
   ~ProcessGroup();
 
   int rank() const { return rank_; }
@@ -101,13 +97,19 @@ class ProcessGroup {
   // A store for small values, shared by all ranks. Its keys are prefixed for this group.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
-  // Whether every rank is known to be a Lockstep rank, so that the ranks may communicate through the store. False if
-  // there are Python ranks in the group, and for a group from FromC10d().
-  bool OnlyLockstepRanks() const;
-
-  // Returns a new key for the store: "`purpose`/n" for the n-th call. If all ranks call it in one order, they get the
-  // same keys.
-  std::string NextKey(absl::string_view purpose);
+  // Runs `call` with store() and returns its status. It always ends, even if the process that serves the store dies. An
+  // exception becomes a status too. `call` runs on a separate thread, which is abandoned if it does not return in time,
+  // so it must own everything it uses.
+  //
+  //   const auto word = std::make_shared<std::string>();
+  //   absl::Status status = group->CallStore(absl::Now() + group->timeout(), [word, key](c10d::Store& store) {
+  //     *word = store.get_to_str(key);
+  //     return absl::OkStatus();
+  //   });
+  //
+  // DeadlineExceeded: `deadline` passed. If the group fails meanwhile, returns the group's failure() at once, which
+  // names a dead rank. If the group has failed before, `call` has until `deadline`, but at most 1 s.
+  absl::Status CallStore(absl::Time deadline, std::function<absl::Status(c10d::Store& store)> call) const;
 
   // Copies root's tensor into every rank's.
   absl::Status Broadcast(const at::Tensor& tensor, int root);
@@ -120,12 +122,6 @@ class ProcessGroup {
   // Reduces several tensors of one dtype and device, as one call.
   absl::Status AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
   Work AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::kSum);
-
-  // Multiplies each rank's tensor, float or double, by its `factor` and sums over all ranks, in place: PyTorch's
-  // PREMUL_SUM. The factor and the products are rounded to the dtype. With SharesMemory(), CPU tensors are multiplied
-  // in the pass that sums them, and otherwise in a separate pass before.
-  absl::Status AllReducePremulSum(const at::Tensor& tensor, double factor);
-  Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
 
   // Reduces into root's tensor. The contents of the other ranks' tensors are undefined afterwards.
   absl::Status Reduce(const at::Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum);
@@ -200,9 +196,6 @@ class ProcessGroup {
   // reduced without copying; otherwise it is an ordinary tensor. ResourceExhausted: memory ran out.
   absl::StatusOr<at::Tensor> AllocateShared(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat);
 
-  // Whether AllocateShared() returns memory that the ranks share.
-  bool SharesMemory() const;
-
   // Creates a group of the given ranks of this group. In the new group they are numbered from 0, in ascending order.
   // Every rank of this group must call it, with the same `ranks`. A rank that is not among them gets nullptr and does
   // not wait. Failure or destruction of one group does not affect the other. Messages call the group `name` (default:
@@ -210,7 +203,7 @@ class ProcessGroup {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> NewGroup(std::vector<int> ranks, std::string name = "");
 
   // Creates a group of all ranks on this host. Every rank of this group must call it, and gets the group of its host,
-  // named "host `name`". Errors are those of NewGroup(). FailedPrecondition also if Python ranks are in the group.
+  // named "host `name`". Returns NewGroup()'s errors, and FailedPrecondition also if Python ranks are in the group.
   absl::StatusOr<std::unique_ptr<ProcessGroup>> NewGroupByHost();
 
   // Ends the group once every rank has called this. DeadlineExceeded, and the group has failed: `deadline` passed
@@ -224,23 +217,24 @@ class ProcessGroup {
   // The first error during a call, or OK.
   absl::Status failure() const;
 
-  // Use InitProcessGroup() or NewGroup().
+ private:
+  friend struct internal::GroupAccess;
+
   explicit ProcessGroup(internal::GroupParts parts);
 
- private:
-  friend const std::shared_ptr<internal::GroupState>& internal::StateOf(const ProcessGroup& group);
-
   template <typename Check, typename Arguments, typename Start>
-  Work Launch(internal::Call call, const Check& check, const Arguments& arguments, const Start& start);
+  Work Dispatch(internal::Call call, const Check& check, const Arguments& arguments, const Start& start);
   template <typename Start>
-  Work LaunchUnchecked(c10d::Backend& backend, internal::Call call, const Start& start);
+  Work DispatchUnchecked(c10d::Backend& backend, internal::Call call, const Start& start);
 
-  c10d::Backend* FindBackend(const internal::Call& call) const;
+  c10d::Backend* BackendFor(const internal::Call& call) const;
   absl::Status NoBackend(const internal::Call& call) const;
   absl::Status CheckP2P(const P2POp& operation) const;
   Work StartP2P(const P2POp& operation);
-  absl::StatusOr<std::vector<int64_t>> AllGatherSizes(int64_t size, const at::TensorOptions& options);
-  absl::Status AwaitOthers(const std::string& key, absl::Duration timeout);
+  bool OnlyLockstepRanks() const;
+  std::string NextKey(absl::string_view purpose);
+  bool SharesMemory() const;
+  Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
   void Release();
 
   int rank_ = 0;
@@ -252,8 +246,8 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Store> store_;
   BackendMap backends_;
   std::shared_ptr<internal::GroupState> state_;
-  std::shared_ptr<const internal::Making> making_;  // null: sub-groups are not supported
-  std::vector<int> world_ranks_;                    // of this group's ranks
+  std::shared_ptr<const internal::GroupFactory> factory_;  // null: sub-groups are not supported
+  std::vector<int> world_ranks_;                           // of this group's ranks
   std::atomic<int64_t> keys_{0};
   std::atomic<int64_t> groups_{0};
 };

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> ProcessGroup::AllGatherBytes(absl::stri
   LOCKSTEP_RETURN_IF_ERROR(AllGatherIntoTensor(sizes, size));
   sizes = sizes.cpu();
   const int64_t longest = sizes.max().item<int64_t>();
-  // Every rank sends as much as the longest: collectives are of one shape.
+  // Every rank sends as many bytes as the longest text, since all ranks must pass one shape.
   const at::Tensor own = at::full({longest}, 0, at::kByte);
   own.slice(0, 0, bytes.size()).copy_(HostBytes(bytes));
   const at::Tensor all = at::empty({size_, longest}, at::TensorOptions(at::kByte).device(device));

@@ -1,9 +1,9 @@
-// The collectives of ProcessGroup in which every rank gives, or gets, the same.
+// ProcessGroup's collectives in which all ranks contribute, or all ranks receive, the same shape.
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -21,7 +21,7 @@ absl::Status CheckSparse(ReduceOp op) {
   return absl::InvalidArgumentError(absl::StrCat("the tensor is sparse, which has a sum only, found op ", NameOf(op)));
 }
 
-// Tensor first: what is said of a tensor that is undefined must not look at its dtype.
+// The tensor is checked first, since an undefined tensor has no dtype to check.
 absl::Status CheckReduction(const at::Tensor& tensor, ReduceOp op) {
   LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
   return CheckReduceOp(op, tensor.scalar_type());
@@ -40,7 +40,8 @@ absl::Status CheckCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op)
   return internal::CheckList(tensors, "tensor", tensors[0], static_cast<int>(tensors.size()), /*same_shape=*/false);
 }
 
-// Of c10d's backends Gloo alone has it; the others say so only once they are under way, or not by their error's type.
+// Of c10d's backends only Gloo supports it. The others report that only after they have begun, or with an error of
+// another type.
 c10::intrusive_ptr<c10d::Work> SumSparse(c10d::Backend& backend, const at::Tensor& tensor) {
   const std::string name = backend.getBackendName();
   TORCH_CHECK_NOT_IMPLEMENTED(name == "gloo", "the ", name, " backend has no sum of sparse tensors");
@@ -57,7 +58,7 @@ std::string SizesArgument(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
-  return Launch(
+  return Dispatch(
       Call::Of("broadcast", tensor),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
@@ -74,12 +75,12 @@ Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
 
 Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
   const bool sparse = tensor.defined() && tensor.is_sparse();
-  return Launch(
+  return Dispatch(
       Call::Of("all_reduce", tensor), [&] { return sparse ? CheckSparse(op) : CheckReduction(tensor, op); },
       [&] { return OpArgument(op); },
       [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
         if (sparse) return SumSparse(backend, tensor);
-        if (size_ == 1) return {};  // every reduction of one input is that input, and it is in its place
+        if (size_ == 1) return {};  // the reduction of one input is that input
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;
         options.reduceOp = internal::ToC10d(op);
@@ -88,7 +89,7 @@ Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
 }
 
 Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double factor) {
-  return Launch(
+  return Dispatch(
       Call::Of("all_reduce", tensor), [&] { return CheckPremulSum(tensor); }, [&] { return "op premul_sum"; },
       [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
         std::vector<at::Tensor> tensors = {tensor};
@@ -103,7 +104,7 @@ Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double fact
 }
 
 Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensors, ReduceOp op) {
-  return Launch(
+  return Dispatch(
       Call::Of("all_reduce_coalesced", tensors.empty() ? at::Tensor() : tensors[0]),
       [&] { return CheckCoalesced(tensors, op); }, [&] { return absl::StrCat(SizesArgument(tensors), OpArgument(op)); },
       [&](c10d::Backend& backend) {
@@ -115,7 +116,7 @@ Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensor
 }
 
 Work ProcessGroup::ReduceAsync(const at::Tensor& tensor, int root, ReduceOp op) {
-  return Launch(
+  return Dispatch(
       Call::Of("reduce", tensor),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensor, op));
@@ -132,7 +133,7 @@ Work ProcessGroup::ReduceAsync(const at::Tensor& tensor, int root, ReduceOp op) 
 }
 
 Work ProcessGroup::AllGatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
-  return Launch(
+  return Dispatch(
       Call::Of("all_gather", input),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckTensor(input));
@@ -147,7 +148,7 @@ Work ProcessGroup::AllGatherAsync(const std::vector<at::Tensor>& outputs, const 
 }
 
 Work ProcessGroup::AllGatherIntoTensorAsync(const at::Tensor& output, const at::Tensor& input) {
-  return Launch(
+  return Dispatch(
       Call::Of("all_gather_into_tensor", input),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckTensor(input));
@@ -161,7 +162,7 @@ Work ProcessGroup::AllGatherIntoTensorAsync(const at::Tensor& output, const at::
 }
 
 Work ProcessGroup::ReduceScatterAsync(const at::Tensor& output, const std::vector<at::Tensor>& inputs, ReduceOp op) {
-  return Launch(
+  return Dispatch(
       Call::Of("reduce_scatter", output),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
@@ -178,7 +179,7 @@ Work ProcessGroup::ReduceScatterAsync(const at::Tensor& output, const std::vecto
 }
 
 Work ProcessGroup::ReduceScatterTensorAsync(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  return Launch(
+  return Dispatch(
       Call::Of("reduce_scatter_tensor", output),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
@@ -197,10 +198,6 @@ absl::Status ProcessGroup::Broadcast(const at::Tensor& tensor, int root) { retur
 
 absl::Status ProcessGroup::AllReduce(const at::Tensor& tensor, ReduceOp op) {
   return AllReduceAsync(tensor, op).Wait();
-}
-
-absl::Status ProcessGroup::AllReducePremulSum(const at::Tensor& tensor, double factor) {
-  return AllReducePremulSumAsync(tensor, factor).Wait();
 }
 
 absl::Status ProcessGroup::AllReduceCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op) {

@@ -1,9 +1,9 @@
-// The collectives of ProcessGroup in which ranks give, or get, different things.
+// ProcessGroup's collectives in which ranks send or receive different tensors.
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -19,7 +19,7 @@ Call OfAnyShape(Call call) {
   return call;
 }
 
-// A list that only root gives, one tensor of `like`'s shape a rank.
+// Checks a list that only root passes: one tensor of `like`'s shape for each rank.
 absl::Status CheckRootsList(const std::vector<at::Tensor>& list, absl::string_view name, const at::Tensor& like,
                             int root, int rank, int size) {
   LOCKSTEP_RETURN_IF_ERROR(CheckTensor(like));
@@ -41,7 +41,7 @@ absl::Status CheckLists(const std::vector<at::Tensor>& outputs, const std::vecto
                                                  internal::Describe(inputs[rank])));
 }
 
-// The number of elements in a row: what stands behind one index of the first dimension.
+// The number of elements under one index of the first dimension.
 int64_t RowSize(const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0); }
 
 absl::Status CheckSingles(const at::Tensor& output, const at::Tensor& input, const std::vector<int64_t>& output_splits,
@@ -60,7 +60,7 @@ absl::Status CheckSingles(const at::Tensor& output, const at::Tensor& input, con
 }  // namespace
 
 Work ProcessGroup::AllToAllAsync(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
-  return Launch(
+  return Dispatch(
       OfAnyShape(Call::Of("all_to_all", inputs.empty() ? at::Tensor() : inputs[0])),
       [&] { return CheckLists(outputs, inputs, rank_, size_); }, [] { return ""; },
       [&](c10d::Backend& backend) {
@@ -72,7 +72,7 @@ Work ProcessGroup::AllToAllAsync(const std::vector<at::Tensor>& outputs, const s
 Work ProcessGroup::AllToAllSingleAsync(const at::Tensor& output, const at::Tensor& input,
                                        const std::vector<int64_t>& output_splits,
                                        const std::vector<int64_t>& input_splits) {
-  return Launch(
+  return Dispatch(
       OfAnyShape(Call::Of("all_to_all_single", input)),
       [&] { return CheckSingles(output, input, output_splits, input_splits, size_); }, [] { return ""; },
       [&](c10d::Backend& backend) {
@@ -83,7 +83,7 @@ Work ProcessGroup::AllToAllSingleAsync(const at::Tensor& output, const at::Tenso
 }
 
 Work ProcessGroup::GatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input, int root) {
-  return Launch(
+  return Dispatch(
       Call::Of("gather", input), [&] { return CheckRootsList(outputs, "output", input, root, rank_, size_); },
       [&] { return absl::StrCat("root ", root); },
       [&](c10d::Backend& backend) {
@@ -97,7 +97,7 @@ Work ProcessGroup::GatherAsync(const std::vector<at::Tensor>& outputs, const at:
 }
 
 Work ProcessGroup::ScatterAsync(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
-  return Launch(
+  return Dispatch(
       Call::Of("scatter", output), [&] { return CheckRootsList(inputs, "input", output, root, rank_, size_); },
       [&] { return absl::StrCat("root ", root); },
       [&](c10d::Backend& backend) {

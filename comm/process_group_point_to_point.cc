@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/comm/internal/launch.h"
+#include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -42,7 +42,7 @@ absl::Status ProcessGroup::CheckP2P(const P2POp& operation) const {
 }
 
 Work ProcessGroup::StartP2P(const P2POp& operation) {
-  return Launch(
+  return Dispatch(
       CallOf(operation), [&] { return CheckP2P(operation); }, [] { return ""; },
       [&](c10d::Backend& backend) { return Begin(backend, operation); });
 }
@@ -70,21 +70,21 @@ absl::StatusOr<std::vector<Work>> ProcessGroup::BatchIsendIrecv(const std::vecto
   for (size_t i = 0; i < operations.size(); ++i) {
     const Call call = CallOf(operations[i]);
     absl::Status valid = CheckP2P(operations[i]);
-    if (valid.ok() && !FindBackend(call)) valid = NoBackend(call);
+    if (valid.ok() && !BackendFor(call)) valid = NoBackend(call);
     if (!valid.ok()) {
       return Annotate(valid, absl::StrCat("rank ", rank_, ": batch_isend_irecv: operation ", i, ", ", call.operation,
                                           " of ", internal::Describe(call.tensor)));
     }
   }
   std::vector<Work> works;
-  c10d::Backend* const backend = operations.empty() ? nullptr : FindBackend(CallOf(operations[0]));
+  c10d::Backend* const backend = operations.empty() ? nullptr : BackendFor(CallOf(operations[0]));
   if (!backend || !backend->supportsCoalescing()) {
     for (const P2POp& operation : operations) works.push_back(StartP2P(operation));
     return works;
   }
   Call call = CallOf(operations[0]);
   call.sequence = state_->NextSequence(call.kind);
-  works.push_back(LaunchUnchecked(*backend, std::move(call), [&](c10d::Backend& device) {
+  works.push_back(DispatchUnchecked(*backend, std::move(call), [&](c10d::Backend& device) {
     device.startCoalescing();
     for (const P2POp& operation : operations) Begin(device, operation);
     return device.endCoalescing();

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/comm/internal/launch.h"
-#include "lockstep/comm/internal/making.h"
+#include "lockstep/comm/internal/dispatch.h"
+#include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroup(std::vector
   std::sort(ranks.begin(), ranks.end());
   const absl::Status valid = CheckRanks(ranks, size_);
   if (!valid.ok()) return Annotate(valid, who);
-  if (!making_) {
+  if (!factory_) {
     return absl::FailedPreconditionError(
         absl::StrCat(who, ": this group's backends were made elsewhere; make the sub-group's there too"));
   }
@@ -41,23 +41,24 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroup(std::vector
   options.name = std::move(name);
   options.rank = static_cast<int>(own - ranks.begin());
   for (const int rank : ranks) options.world_ranks.push_back(world_ranks_[rank]);
-  // The first rank too: ranks that do not overlap may make groups with one number, as NewGroupByHost() does.
+  // The key contains the first rank, because disjoint sets of ranks may create groups with the same number, as
+  // NewGroupByHost() does.
   options.store = internal::Prefixed(store_, absl::StrCat("group/", number, "/", ranks[0]));
   options.backend_store = internal::Prefixed(options.store, "backend");
-  auto group = internal::MakeGroup(making_, std::move(options));
+  auto group = factory_->Make(std::move(options));
   if (!group.ok()) return Annotate(group.status(), who);
   return group;
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroupByHost() {
-  if (!making_ || making_->ranks.empty()) {
+  if (!factory_ || factory_->ranks.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", rank_, ": new_group_by_host: it is not known which host each rank is on"));
+        absl::StrCat("rank ", rank_, ": new_group_by_host: the hosts of the ranks are unknown"));
   }
-  const RankIdentity& own = making_->ranks[world_ranks_[rank_]];
+  const RankIdentity& own = factory_->ranks[world_ranks_[rank_]];
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank) {
-    if (OnOneHost(own, making_->ranks[world_ranks_[rank]])) ranks.push_back(rank);
+    if (OnOneHost(own, factory_->ranks[world_ranks_[rank]])) ranks.push_back(rank);
   }
   return NewGroup(std::move(ranks), absl::StrCat("host ", own.host));
 }

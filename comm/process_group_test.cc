@@ -136,7 +136,7 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
                 absl::InvalidArgumentError(rank + ": all_reduce #1 of an undefined tensor: the tensor is undefined"));
             EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
                       absl::InvalidArgumentError(
-                          rank + ": broadcast #2 of Float [1] on cpu: root 2 is no rank of a group of 2"));
+                          rank + ": broadcast #2 of Float [1] on cpu: root 2 is not a rank of a group of 2"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
                         HasSubstr("an average needs a floating-point"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
@@ -189,14 +189,14 @@ TEST(ProcessGroup, RefusesListsSplitsAndRanksByNameToo) {
             EXPECT_EQ(group.Send(one, group.rank()),
                       absl::InvalidArgumentError(rank + ": send #0 to " + rank +
                                                  " of Float [1] on cpu: a rank cannot send to itself"));
-            EXPECT_THAT(group.Recv(one, 2).status().message(), HasSubstr("source 2 is no rank of a group of 2"));
+            EXPECT_THAT(group.Recv(one, 2).status().message(), HasSubstr("source 2 is not a rank of a group of 2"));
             EXPECT_THAT(group.Send(one, other, -1).message(), HasSubstr("tag -1 is negative"));
-            EXPECT_EQ(
-                group.BatchIsendIrecv({{P2POp::Kind::kSend, whole, other}, {P2POp::Kind::kRecv, whole, 7}})
-                    .status()
-                    .message(),
-                rank +
-                    ": batch_isend_irecv: operation 1, recv of Long [1] on cpu: source 7 is no rank of a group of 2");
+            EXPECT_EQ(group.BatchIsendIrecv({{P2POp::Kind::kSend, whole, other}, {P2POp::Kind::kRecv, whole, 7}})
+                          .status()
+                          .message(),
+                      rank +
+                          ": batch_isend_irecv: operation 1, recv of Long [1] on cpu: source 7 is not a rank of a "
+                          "group of 2");
             EXPECT_EQ(group.failure(), absl::OkStatus());
             EXPECT_EQ(group.Barrier(), absl::OkStatus());
           }),

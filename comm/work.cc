@@ -25,7 +25,7 @@ Work::~Work() = default;
 
 absl::Status Work::Wait() {
   if (!work_) return status_;
-  // A wait that is given a limit blocks the host on NCCL; without one it orders the stream.
+  // On NCCL a wait with a limit blocks the host. Without a limit it orders the stream.
   const bool cuda = call_.has_tensor && call_.tensor.is_cuda();
   return WaitAtMost(cuda ? absl::ZeroDuration() : group_->timeout());
 }

@@ -18,6 +18,8 @@ class Work;
 
 namespace lockstep::comm {
 
+class ProcessGroup;
+
 namespace internal {
 class GroupState;
 }
@@ -56,12 +58,13 @@ class Work {
   // For a receive from any rank: the sender's rank. -1 before Wait(), and for other calls.
   int SourceRank() const { return source_; }
 
-  // Created by ProcessGroup.
+ private:
+  friend class ProcessGroup;
+
   explicit Work(absl::Status error);
   Work(absl::Status error, internal::Call call, std::shared_ptr<internal::GroupState> group);
   Work(c10::intrusive_ptr<c10d::Work> work, internal::Call call, std::shared_ptr<internal::GroupState> group);
 
- private:
   absl::Status WaitAtMost(absl::Duration limit);
 
   c10::intrusive_ptr<c10d::Work> work_;

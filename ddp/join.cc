@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -59,7 +60,7 @@ absl::Status Join::KeepCompany() {
     LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(active));
     if (active.item<float>() == 0) break;
     if (options_.throw_on_early_termination) {
-      const bool named = group.OnlyLockstepRanks();
+      const bool named = comm::internal::GroupAccess::OnlyLockstepRanks(group);
       const at::Tensor finished = Number(*replicas_.front(), named ? static_cast<float>(group.rank() + 1) : 1.0f);
       LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
       return absl::OutOfRangeError(absl::StrCat("rank ", group.rank(), " has no inputs left; other ranks have"));

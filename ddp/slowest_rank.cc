@@ -10,7 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/gather_texts.h"
 
 namespace lockstep::ddp {
@@ -73,7 +74,7 @@ absl::StatusOr<SlowestRank> Find(const internal::Replica& replica, int last_step
   comm::ProcessGroup& group = replica.group();
   if (last_steps <= 0)
     return absl::InvalidArgumentError(absl::StrCat("last_steps is ", last_steps, ", expected a positive number"));
-  if (!group.OnlyLockstepRanks()) {
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group)) {
     return absl::FailedPreconditionError(
         "the group may have ranks that are not Lockstep's, such as Python's, which would not answer");
   }

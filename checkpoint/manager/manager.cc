@@ -17,7 +17,7 @@
 #include "lockstep/checkpoint/file/path.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/comm/agreement.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::checkpoint {
 namespace {

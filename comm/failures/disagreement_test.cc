@@ -21,12 +21,13 @@ using testing::Process;
 using testing::SayStatus;
 using ::testing::StartsWith;
 
-using Call = std::function<absl::Status(ProcessGroup&)>;
+using Collective = std::function<absl::Status(ProcessGroup&)>;
 
 class RanksDisagree : public FailureTest {
  protected:
   // After a call that agrees, ranks 0 and 2 make `usual` and rank 1 makes `odd`; the error is to have both texts.
-  static void Expect(const Call& usual, const std::string& usual_text, const Call& odd, const std::string& odd_text) {
+  static void Expect(const Collective& usual, const std::string& usual_text, const Collective& odd,
+                     const std::string& odd_text) {
     InitOptions options = Options();
     options.debug = Debug::kDetail;
     Ranks ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {
@@ -49,7 +50,7 @@ class RanksDisagree : public FailureTest {
     }
   }
 
-  static Call Reduce(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat, ReduceOp op = ReduceOp::kSum) {
+  static Collective Reduce(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat, ReduceOp op = ReduceOp::kSum) {
     return [shape = shape.vec(), dtype, op](ProcessGroup& group) {
       return group.AllReduce(at::ones(shape, at::TensorOptions(dtype)), op);
     };

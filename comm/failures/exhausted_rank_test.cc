@@ -40,10 +40,10 @@ std::string Hindered(const std::string& backend) { return absl::StrCat(backend, 
 
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendContext& context,
                                                                  const std::string& backend) {
-  const auto real = SelectBackends(backend);
+  const auto real = FindBackend(backend);
   const std::shared_ptr<void> hindrance =
       context.rank == TheHindrance().culprit ? TheHindrance().begin() : std::shared_ptr<void>();
-  return real->begin()->second.create(context);
+  return real->create(context);
 }
 
 [[maybe_unused]] const bool registered = [] {

@@ -216,7 +216,7 @@ std::vector<Case> AllCases(int runs) {
 
 TEST(FirstCause, IsNamedWhateverItIsAndOnWhicheverRank) {
   const char* runs = getenv("FIRST_CAUSE_RUNS");
-  const std::vector<Case> cases = AllCases(runs == nullptr ? 1 : std::stoi(runs));
+  const std::vector<Case> cases = AllCases(runs ? std::stoi(runs) : 1);
   std::atomic<size_t> next{0};
   std::mutex mutex;
   std::map<std::string, std::vector<std::string>> wrong;

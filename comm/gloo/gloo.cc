@@ -1,7 +1,7 @@
 // The "gloo" backend: PyTorch's own Gloo process group, whose code is inside libtorch_cpu.
 
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/gloo/gloo_backend.h"
+#include "lockstep/comm/gloo/internal/gloo_backend.h"
 #include "lockstep/comm/internal/backend_status.h"
 
 namespace lockstep::comm {
@@ -9,7 +9,7 @@ namespace {
 
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> Create(const BackendContext& context) {
   try {
-    return MakeGlooBackend(context);
+    return internal::MakeGlooBackend(context);
   } catch (...) {
     return internal::BackendStatus("making the gloo backend");
   }

@@ -4,9 +4,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/gloo/gloo_backend.h"
-#include "lockstep/comm/gloo/native_form.h"
-#include "lockstep/comm/internal/local_address.h"
+#include "lockstep/comm/gloo/internal/gloo_backend.h"
+#include "lockstep/comm/gloo/internal/native_form.h"
+#include "lockstep/comm/internal/socket.h"
 #include "lockstep/comm/testing/backend_conformance.h"
 #include "lockstep/comm/testing/init_ranks.h"
 
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 std::string WhatReduceThrows(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
   try {
-    Reduce("all_reduce", tensor, op, 2);
+    internal::Reduce("all_reduce", tensor, op, 2);
   } catch (const c10::NotImplementedError& error) {
     return error.what_without_backtrace();
   }
@@ -85,7 +85,7 @@ TEST(Gloo, TakesTheAddressThatTheWayToTheMasterBeginsAt) {
 
 TEST(Gloo, TakesTheInterfacesThatTheEnvironmentNames) {
   setenv("GLOO_SOCKET_IFNAME", "lo,lo", 1);
-  EXPECT_EQ(ChooseDevices(BackendContext()).size(), 2);
+  EXPECT_EQ(internal::ChooseDevices(BackendContext()).size(), 2);
   unsetenv("GLOO_SOCKET_IFNAME");
 }
 

@@ -17,10 +17,16 @@
 namespace lockstep::comm::hierarchical {
 namespace {
 
+using internal::AllReducePhases;
+using internal::Levels;
+using internal::Topology;
+using internal::TopologyOf;
+
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// The calls under way, oldest first: every rank takes their phases in the order of the calls, whichever it waits for.
+// The calls under way, oldest first. Every rank takes their phases in the order of the calls, whichever call it waits
+// for.
 class Queue {
  public:
   explicit Queue(std::chrono::milliseconds timeout) : timeout_(timeout) {}
@@ -39,7 +45,7 @@ class Queue {
 
   bool Test(const Entry& entry) {
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // another thread takes it on
+    if (!lock.owns_lock()) return false;  // another thread advances it
     TestLocked();
     return entry.done;
   }
@@ -76,7 +82,7 @@ class Queue {
     }
   }
 
-  // Whether the entry is done with, by success or by an error, which is kept.
+  // Whether the entry is done, with success or with an error, which is kept.
   template <typename Function>
   static bool Take(Entry& entry, const Function& take) {
     try {
@@ -142,7 +148,7 @@ class HierarchicalBackend final : public c10d::Backend {
     return AllReduce(c10d::OpType::ALLREDUCE_COALESCED, tensors, options.reduceOp);
   }
 
-  // The others go over the hosts' network whichever ranks they join.
+  // The other collectives use the hosts' network, whichever ranks they join.
   WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     return flat_->broadcast(tensors, options);
   }
@@ -213,10 +219,10 @@ absl::Status UsableOnSeveralHosts(const BackendContext& context) {
   return absl::OkStatus();
 }
 
-// The backend `name` among `ranks`, which this rank is one of.
+// Creates the backend `name` among `ranks`, which include this rank.
 absl::StatusOr<BackendPtr> MakeAmong(const std::vector<int>& ranks, const std::string& name, const std::string& purpose,
                                      const BackendContext& context) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto selection, SelectBackends(absl::StrCat("cpu:", name)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const BackendInfo info, FindBackend(name));
   BackendContext among = context;
   // Groups for one purpose have no rank in common, so the number of their first rank distinguishes them.
   among.store = c10::make_intrusive<c10d::PrefixStore>(absl::StrCat(purpose, "/", ranks[0], "/"), context.store);
@@ -226,7 +232,7 @@ absl::StatusOr<BackendPtr> MakeAmong(const std::vector<int>& ranks, const std::s
     if (ranks[i] == context.rank) among.rank = i;
     among.ranks.push_back(context.ranks[ranks[i]]);
   }
-  auto backend = selection.begin()->second.create(among);
+  auto backend = info.create(among);
   if (!backend.ok()) return Annotate(backend.status(), absl::StrCat(purpose, " of the hierarchical backend"));
   return backend;
 }

@@ -17,6 +17,9 @@
 namespace lockstep::comm::hierarchical {
 namespace {
 
+using internal::Topology;
+using internal::TopologyOf;
+
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
 // hosts[r] is the host of rank r.
@@ -42,7 +45,7 @@ BackendContext ContextOf(const std::vector<int>& hosts, int rank) {
   return context;
 }
 
-BackendInfo Hierarchical() { return SelectBackends("cpu:hierarchical")->at(c10::DeviceType::CPU); }
+BackendInfo Hierarchical() { return *FindBackend("hierarchical"); }
 
 absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d::Backend&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();

@@ -103,7 +103,7 @@ absl::Status CheckEmptyUnlessRoot(const std::vector<at::Tensor>& list, absl::str
 
 absl::Status CheckRank(int rank, absl::string_view what, int size) {
   if (rank >= 0 && rank < size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " ", rank, " is no rank of a group of ", size));
+  return absl::InvalidArgumentError(absl::StrCat(what, " ", rank, " is not a rank of a group of ", size));
 }
 
 }  // namespace lockstep::comm::internal

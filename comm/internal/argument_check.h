@@ -38,7 +38,7 @@ absl::Status CheckSplits(const at::Tensor& tensor, absl::string_view name, const
 // A list that only root gives: empty on the others.
 absl::Status CheckEmptyUnlessRoot(const std::vector<at::Tensor>& list, absl::string_view name, int rank, int root);
 
-// "`what` 7 is no rank of a group of 2".
+// "`what` 7 is not a rank of a group of 2".
 absl::Status CheckRank(int rank, absl::string_view what, int size);
 
 }  // namespace lockstep::comm::internal

@@ -12,7 +12,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// The number of hosts; 0 where it is not known.
+// The number of hosts; 0 if it is unknown.
 size_t CountHosts(const std::vector<RankIdentity>& ranks) {
   std::vector<const RankIdentity*> hosts;
   for (const RankIdentity& rank : ranks) {

@@ -39,7 +39,7 @@ void GroupState::NoteOwnError(const absl::Status& error) {
   if (own_error_.ok()) own_error_ = error;
 }
 
-// A connection that broke, or a wait that took too long, is about other ranks, whoever saw it first.
+// A broken connection or a timeout is caused by another rank, whichever rank reports it first.
 bool GroupState::IsOfAnotherRankLocked(const absl::Status& cause) const {
   if (closing_) return false;
   return cause.message() != own_error_.message() || absl::IsUnavailable(cause) || absl::IsDeadlineExceeded(cause);
@@ -87,7 +87,7 @@ void GroupState::Close() {
     if (failed()) break;
     try {
       backend->waitForPendingWorks();
-    } catch (...) {  // it has none, or they failed: nobody waits for them
+    } catch (...) {  // the backend cannot abort, or failed to: no caller waits for it
     }
   }
   watch_.reset();
@@ -126,7 +126,8 @@ absl::Status GroupState::CauseOf(const Call& call, const absl::Status& error) {
   return watch_->Explain(error);
 }
 
-// The first cause, which another call, or the watch, may have recorded, as the call `name` is to return it.
+// The status that the call `name` returns for the group's first cause, which another call or the watch may have
+// recorded.
 absl::Status GroupState::FirstCause(const std::string& name) const {
   const absl::Status cause = failure();
   return absl::StartsWith(cause.message(), name) ? cause : Annotate(cause, name);

@@ -15,13 +15,25 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/internal/call.h"
-#include "lockstep/comm/internal/group_watch.h"
 
 namespace c10d {
 class Backend;
 }
 
 namespace lockstep::comm::internal {
+
+// The functions of comm::Watch that a group uses; see that header. As an interface it lets tests simulate the other
+// ranks.
+class GroupWatch {
+ public:
+  virtual ~GroupWatch() = default;
+  virtual void Begin(int64_t sequence, const char* operation) = 0;
+  virtual void End(int64_t sequence) = 0;
+  virtual absl::Status Explain(const absl::Status& error) = 0;
+  virtual absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) = 0;
+  virtual absl::Status Agree(int64_t sequence, const std::string& fingerprint, absl::Time deadline) = 0;
+  virtual void Abort(const absl::Status& cause) = 0;
+};
 
 // The state shared by a group and its Works: the sequence of its calls, its first failure, and everything that this
 // failure must reach. All methods may be called from any thread. A call that succeeds takes no lock and builds no
@@ -63,8 +75,8 @@ class GroupState {
   void Fail(const absl::Status& cause);
 
   // Like Fail(), for a cause from the watch, or an error of a call. Unless it is this rank's own error, or the group is
-  // being closed, the launcher is told that another rank caused it (tools/launch/report.h), before this group reports
-  // the failure to any caller.
+  // being closed, tells the launcher that another rank caused it (tools/launch/report.h), before this group reports the
+  // failure to any caller.
   void LearnFailure(const absl::Status& cause);
 
   // An error of this rank that the watch may make the group's failure.
@@ -73,8 +85,8 @@ class GroupState {
   // Fail(), which also tells the other ranks if there is a watch.
   void Abort(const absl::Status& cause);
 
-  // Releases the backends and the watch, which says farewell, before the group destroys both. In a healthy group it
-  // first waits for calls under way, while the watch still sees whether other ranks die.
+  // Releases the backends and the watch, which announces this rank's departure, before the group destroys both. In a
+  // healthy group it first waits for calls under way, while the watch still sees whether other ranks die.
   void Close();
 
   void Begin(const Call& call) {

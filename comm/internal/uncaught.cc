@@ -21,7 +21,7 @@ namespace {
 // Time for the watch's thread to send the message.
 constexpr std::chrono::milliseconds kTimeToTell{100};
 
-// The groups that are alive: a terminate handler gets no argument to find them by.
+// The groups that exist. They are global, because a terminate handler has no arguments.
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<GroupState>> groups;
@@ -39,7 +39,7 @@ std::string WhatEndsTheProcess() {
   return absl::StrCat("uncaught exception: ", BackendStatus("").message());
 }
 
-// Whether there was anybody to tell.
+// Returns whether any group exists.
 bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
   bool told = false;
   for (const auto& weak : groups) {
@@ -60,7 +60,7 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
   if (decide && decide()) {
     while (true) pause();
   }
-  // Whoever holds the mutex may be the thread that is ending.
+  // The thread that is ending may hold the mutex.
   if (registry.mutex.try_lock()) {
     if (TellGroups(registry.groups)) std::this_thread::sleep_for(kTimeToTell);
     registry.mutex.unlock();

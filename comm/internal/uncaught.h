@@ -7,7 +7,7 @@
 
 namespace lockstep::comm::internal {
 
-// From now on, if an uncaught exception ends the process, the other ranks of `group` are told first. Installs a
+// From now on, if an uncaught exception ends the process, it first reports it to the other ranks of `group`. Installs a
 // terminate handler, which then calls the previous one. Groups that no longer exist are ignored.
 void ReportUncaughtExceptions(const std::shared_ptr<GroupState>& group);
 

@@ -14,7 +14,8 @@ namespace lockstep::comm {
 namespace {
 
 // By default PyTorch's watchdog ends the process when a collective fails. 2 lets it only abort the communicator, so
-// that the error reaches whoever waits. Read when a process group is made; a setting of the user's stays.
+// that the error reaches the caller that waits. PyTorch reads it when it creates a process group. A value that the user
+// has set is kept.
 void KeepTheProcessOnErrors() {
   static std::once_flag once;
   std::call_once(once, [] { setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0); });
@@ -31,7 +32,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> Create(const BackendContext& c
 }
 
 [[maybe_unused]] const bool registered =
-    RegisterBackend({"nccl", {c10::DeviceType::CUDA}, kNcclPreference, /*usable=*/nullptr, Create});
+    RegisterBackend({"nccl", {c10::DeviceType::CUDA}, internal::kNcclPreference, /*usable=*/nullptr, Create});
 
 }  // namespace
 }  // namespace lockstep::comm

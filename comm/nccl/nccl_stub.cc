@@ -1,4 +1,4 @@
-// The "nccl" backend of a build without CUDA: it says how to build one with it.
+// The "nccl" backend of a build without CUDA. Its error says how to build with CUDA.
 
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/nccl/internal/preference.h"
@@ -16,7 +16,7 @@ absl::Status NeedsCuda() {
 [[maybe_unused]] const bool registered = RegisterBackend(
     {"nccl",
      {c10::DeviceType::CUDA},
-     kNcclPreference,
+     internal::kNcclPreference,
      [](const BackendContext&) { return NeedsCuda(); },
      [](const BackendContext&) -> absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> { return NeedsCuda(); }});
 

@@ -6,9 +6,9 @@ namespace lockstep::comm {
 namespace {
 
 TEST(NcclStub, SaysHowToBuildWithCuda) {
-  const auto selection = SelectBackends("cuda:nccl");
-  ASSERT_TRUE(selection.ok()) << selection.status();
-  const absl::Status made = selection->at(c10::DeviceType::CUDA).create({}).status();
+  const auto candidates = ParseBackendSpec("cuda:nccl");
+  ASSERT_TRUE(candidates.ok()) << candidates.status();
+  const absl::Status made = candidates->by_device.at(c10::DeviceType::CUDA).front().create({}).status();
   EXPECT_EQ(made.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(
       made.message(),

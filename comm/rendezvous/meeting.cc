@@ -15,9 +15,9 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/comm/rendezvous/bounded_call.h"
-#include "lockstep/comm/rendezvous/c10d_stores.h"
 #include "lockstep/comm/secret/job_secret.h"
+#include "lockstep/comm/store/internal/bounded_call.h"
+#include "lockstep/comm/store/internal/c10d_stores.h"
 #include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm {
@@ -27,7 +27,7 @@ using internal::C10dStore;
 
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 
-// No rank writes more. Anybody may, where the store has no secret.
+// No rank writes more than this. A stranger may, if the store is not sealed.
 constexpr size_t kMostMemberBytes = size_t{64} << 10;
 constexpr size_t kMostMessageBytes = 4096;
 constexpr size_t kMostExcerptBytes = 100;
@@ -36,18 +36,18 @@ constexpr size_t kMostExcerptBytes = 100;
 // group needs more than this many.
 constexpr int kNeededDescriptors = 4;
 
-constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of whoever came first
-constexpr char kArrivedKey[] = "lockstep/arrived";    // how many have written their member key
+constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of the first rank to arrive
+constexpr char kArrivedKey[] = "lockstep/arrived";    // the number of ranks that have written their member key
 constexpr char kFailureKey[] = "lockstep/failure";    // "<code>|<message>" of the first to fail
 constexpr char kMemberPrefix[] = "lockstep/member/";  // "<token>\n<identity>\n<facts>"
 
-// What a rank of PyTorch 2.11's init_process_group writes for a backend of CPU tensors before it waits for the others:
-// the address of its Gloo connections. A Lockstep rank writes it too, but its member key before.
+// The key under which a rank of PyTorch 2.11's init_process_group writes the address of its Gloo connections, before it
+// waits for the others. A Lockstep rank writes it too, but after its member key.
 std::string PythonKey(int rank) { return absl::StrCat("default_pg/0//cpu//0/", rank); }
 
 std::string MemberKey(int rank) { return absl::StrCat(kMemberPrefix, rank); }
 
-// Tells apart processes with the same identity: threads of one process that each play a rank.
+// Distinguishes processes with the same identity: threads of one process that each act as a rank.
 std::string Token() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
@@ -59,7 +59,7 @@ struct Member {
   std::string facts;
 };
 
-// For messages: what is in the store may be anything.
+// For messages: the store may hold any bytes.
 std::string Excerpt(absl::string_view text) {
   const std::string start = absl::CHexEscape(text.substr(0, kMostExcerptBytes));
   if (text.size() <= kMostExcerptBytes) return absl::StrCat("\"", start, "\"");
@@ -81,8 +81,7 @@ std::string Process(const RankIdentity& identity) {
 
 class Meeting {
  public:
-  Meeting(C10dStore store, int rank, int world_size, std::string facts,
-          std::shared_ptr<internal::WaitingNotice> waiting)
+  Meeting(C10dStore store, int rank, int world_size, std::string facts, std::shared_ptr<WaitingNotice> waiting)
       : store_(std::move(store)),
         place_(internal::Describe(store_)),
         rank_(rank),
@@ -125,10 +124,10 @@ class Meeting {
   const int world_size_;
   const RankIdentity me_;
   const std::string facts_;
-  const std::shared_ptr<internal::WaitingNotice> waiting_;
+  const std::shared_ptr<WaitingNotice> waiting_;
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<bool> is_python_;
-  bool warned_ = false;  // of a failure that no rank of this job has told
+  bool warned_ = false;  // about a failure that no rank of this job reported
 };
 
 absl::Status Meeting::CheckDescriptors() const {
@@ -136,8 +135,8 @@ absl::Status Meeting::CheckDescriptors() const {
   return status.ok() ? status : Annotate(status, NameOf(me_));
 }
 
-// A store that is sealed refuses what this job's ranks did not write. One that is not shows what ranks with a secret
-// wrote. Any other error ends the conversation with the store, so it is thrown.
+// A sealed store refuses values that this job's ranks did not write. A store that is not sealed shows the sealed values
+// of ranks with a secret. Any other error ends the exchange with the store, so it is thrown.
 absl::StatusOr<std::string> CheckNotSealed(const std::string& key, absl::StatusOr<std::string> value) {
   if (!value.ok() && !absl::IsPermissionDenied(value.status())) ThrowIfError(value.status());
   if (!value.ok() || !IsSealed(*value)) return value;
@@ -149,7 +148,7 @@ absl::StatusOr<std::string> Meeting::Read(const std::string& key) {
   return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->get_to_str(key); }));
 }
 
-// `value`, or what the key held before.
+// Sets the key to `value` if it does not exist, and returns its value.
 absl::StatusOr<std::string> Meeting::PutFirst(const std::string& key, const std::string& value) {
   return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->compareSet(key, "", value); }));
 }
@@ -176,7 +175,7 @@ std::string Meeting::OtherSecrets() {
   return absl::StrJoin(others, ", ");
 }
 
-// Waits a moment for the announcement of a rank that has another secret: it follows what could not be read.
+// Waits a moment for the announcement of a rank with another secret. It follows the value that could not be read.
 absl::Status Meeting::ExplainSecrets(const absl::Status& error) {
   const absl::Time due = absl::Now() + 3 * kLongestPause;
   std::string others = OtherSecrets();
@@ -203,7 +202,7 @@ absl::Status Meeting::NumberTaken(const std::string& holder) const {
       "rank ", rank_, ": two processes were given this rank: ", Process(other.identity), " and ", Process(me_)));
 }
 
-// Writes this rank's member key; what it holds if another has it.
+// Writes this rank's member key. If another process has written it, returns that value.
 absl::StatusOr<std::string> Meeting::Announce() {
   const std::string member = absl::StrCat(Token(), "\n", EncodeIdentity(me_), "\n", facts_);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, PutFirst(MemberKey(rank_), member));
@@ -214,7 +213,7 @@ absl::Status Meeting::Join() {
   LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
   const absl::Status world = CheckWorldSize();
   if (absl::IsPermissionDenied(world)) {
-    // The ranks that have another secret learn from it that this one has not theirs.
+    // It shows ranks with another secret that this rank does not have theirs.
     Announce().IgnoreError();
     return world;
   }
@@ -241,7 +240,7 @@ absl::Status Meeting::ReadMember(int rank) {
   return absl::OkStatus();
 }
 
-// Whether as many ranks as there are have been counted. Anybody may count, so this only tells when to look.
+// Whether the counter has reached the world size. A stranger may raise the counter, so this only says when to check.
 bool Meeting::CountsAll(int64_t amount) {
   int64_t count = 0;
   const absl::Status status = TorchStatus("", [&] { count = store_->add(kArrivedKey, amount); });
@@ -259,7 +258,7 @@ absl::StatusOr<bool> Meeting::AllLockstepArrived() {
   return true;
 }
 
-// The Python key first: whoever has written that and no member key will never write one.
+// Checks the Python key first: a rank that has written it before a member key is not a Lockstep rank.
 absl::Status Meeting::LookFor(int rank) {
   const bool has_python_key = store_->check({PythonKey(rank)});
   if (store_->check({MemberKey(rank)})) return ReadMember(rank);
@@ -287,9 +286,9 @@ void Meeting::SayWhoIsMissing() const {
   if (!waiting_) return;
   const auto who = [&]() -> std::string {
     if (std::any_of(members_.begin(), members_.begin() + rank_, [](const auto& lower) { return lower != nullptr; })) {
-      return "";  // that rank speaks
+      return "";  // that rank writes the line
     }
-    return absl::StrCat(internal::DescribeRanks(Missing(), world_size_), " to come to the ", place_);
+    return absl::StrCat(DescribeRanks(Missing(), world_size_), " to come to the ", place_);
   };
   waiting_->Tick(who, ": have they started, with the same address and world size?");
 }
@@ -325,9 +324,9 @@ void Meeting::Tell(const absl::Status& failure) {
   if (absl::IsPermissionDenied(PutFirst(kFailureKey, text).status())) store_->set(kFailureKey, text);
 }
 
-// If another rank reports that ranks are missing, this also holds here, as if the deadline had passed here first. Any
-// other failure is the other rank's. OK if no rank of this job reported a failure: the announcements of the ranks then
-// show the reason.
+// If another rank reports missing ranks, this rank returns the same error as if the deadline had passed here first. Any
+// other failure is returned as the other rank's. OK if no rank of this job reported a failure: then the announcements
+// of the ranks show the reason.
 absl::Status Meeting::OtherFailure() {
   absl::StatusOr<std::string> told = Read(kFailureKey);
   if (absl::IsPermissionDenied(told.status())) {
@@ -361,8 +360,8 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
   if (status.ok()) status = AwaitOthers(deadline);
   if (status.ok()) return Result();
   if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
-  // The others learn it before this rank fails. The store goes with the rank that serves it, which is rank 0: the
-  // others must have time to read there why.
+  // Reported to the others before this rank fails. The store ends with rank 0, which serves it, so the others get time
+  // to read the reason there.
   Tell(status);
   if (rank_ == 0) absl::SleepFor(3 * kLongestPause);
   return status;
@@ -381,7 +380,7 @@ absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
 
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 const std::shared_ptr<internal::WaitingNotice>& waiting) {
+                                 const std::shared_ptr<WaitingNotice>& waiting) {
   const auto result = std::make_shared<absl::StatusOr<Met>>(absl::UnknownError("not met"));
   const absl::Status spoken = internal::CallByDeadline(
       [=] {
@@ -389,7 +388,7 @@ absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, i
         *result = meeting.Hold(deadline);
         return absl::OkStatus();
       },
-      // For the words of a meeting that fails at the deadline itself.
+      // Time for a meeting that fails at the deadline to build its error.
       std::max(deadline, absl::Now()) + absl::Seconds(1));
   if (!spoken.ok()) return ExplainStore(spoken, store);
   return *result;

@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
-#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm {
 
@@ -46,7 +46,7 @@ struct Met {
 // Rank 0 returns an error 300 ms late: the store often ends with it, and the others need the store to read the reason.
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 const std::shared_ptr<internal::WaitingNotice>& waiting = nullptr);
+                                 const std::shared_ptr<WaitingNotice>& waiting = nullptr);
 
 }  // namespace lockstep::comm
 

@@ -13,11 +13,13 @@
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/comm/rendezvous/c10d_stores.h"
-#include "lockstep/comm/rendezvous/listen_socket.h"
+#include "lockstep/comm/store/internal/c10d_stores.h"
+#include "lockstep/comm/store/internal/listen_socket.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
+
+using internal::Address;
 
 absl::Status NotSet(absl::string_view name, const RankEnvironment& environment) {
   const bool known = environment.launcher != "no launcher" && environment.launcher != "the environment";
@@ -48,8 +50,8 @@ absl::StatusOr<Address> ParseAddress(absl::string_view init_method) {
 
 // The socket that a launcher bound and this process inherited, or a new one.
 absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
-  if (inherited < 0) return BindListenSocket(address.host, address.port);
-  LOCKSTEP_ASSIGN_OR_RETURN(const int port, BoundPort(inherited));
+  if (inherited < 0) return internal::BindListenSocket(address.host, address.port);
+  LOCKSTEP_ASSIGN_OR_RETURN(const int port, internal::BoundPort(inherited));
   if (port != address.port) {
     return absl::InvalidArgumentError(absl::StrCat("environment variable LOCKSTEP_MASTER_LISTEN_FD=", inherited,
                                                    " is bound to port ", port, ", but MASTER_PORT=", address.port));
@@ -58,23 +60,23 @@ absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
   return inherited;
 }
 
-// Without them LibTorch's server says nothing of use.
+// Without these LibTorch's server fails with an error that does not name the reason.
 absl::Status CheckResources() {
   constexpr int kDescriptors = 16;  // its listener, its event loop, and both ends of rank 0's own connection
-  constexpr int kThreads = 2;       // its own, and that of the call which makes it
+  constexpr int kThreads = 2;       // the server's, and the one of the call that creates it
   LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptors));
   return CheckThreadsStart("the store's threads", kThreads);
 }
 
-absl::StatusOr<C10dStore> Serve(const Address& address, const RendezvousOptions& options) {
+absl::StatusOr<internal::C10dStore> Serve(const Address& address, const RendezvousOptions& options) {
   const absl::Status resources = CheckResources();
   if (!resources.ok()) return Annotate(resources, absl::StrCat("serving the store at ", ToString(address)));
   const bool inherits = options.init_method == "env://";
   LOCKSTEP_ASSIGN_OR_RETURN(const int fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));
-  return ServeTcpStore(address, fd, options.timeout);
+  return internal::ServeTcpStore(address, fd, options.timeout);
 }
 
-// Where rank 0 has not come, no other rank comes any further: rank 1 says so, and on other nodes the first rank, since
+// If rank 0 has not come, all other ranks wait. Rank 1 says so, and so does the first rank of each further node, since
 // a node may be the only one that cannot reach the store.
 std::function<void(absl::string_view)> SayThatStoreIsAwaited(const Address& address, const RendezvousOptions& options) {
   const RankEnvironment& environment = options.environment;
@@ -94,10 +96,11 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   if (options.rank == 0 && !agent) {
     LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.server, Serve(address, options));
   }
-  // A client of its own, also on rank 0: it counts among the workers that a Python rank 0 waits for, and does not wait
-  // itself.
-  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout,
-                                                              SayThatStoreIsAwaited(address, options)));
+  // Rank 0 has a separate client too. The client counts among the workers that a Python rank 0 waits for, and does not
+  // wait itself.
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store,
+                            internal::ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout,
+                                                      SayThatStoreIsAwaited(address, options)));
   if (agent && options.environment.restart_count > 0) {
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
         absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);
@@ -112,7 +115,7 @@ absl::StatusOr<Rendezvous> OpenFile(const RendezvousOptions& options) {
         absl::StrCat("init_method \"", options.init_method, "\": expected file:// and an absolute path"));
   }
   Rendezvous rendezvous;
-  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, OpenFileStore(path, options.world_size, options.timeout));
+  LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store, internal::OpenFileStore(path, options.world_size, options.timeout));
   return rendezvous;
 }
 
@@ -132,4 +135,4 @@ absl::StatusOr<Rendezvous> OpenStore(const RendezvousOptions& options) {
       absl::StrCat("init_method \"", options.init_method, "\": expected env://, tcp://host:port or file:///path"));
 }
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

@@ -11,10 +11,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 
 struct RendezvousOptions {
   std::string init_method;  // "env://", "tcp://host:port" or "file:///path"
@@ -28,7 +28,7 @@ struct RendezvousOptions {
 struct Rendezvous {
   // On the rank that serves the store. Must live as long as the group, and must be destroyed last.
   c10::intrusive_ptr<c10d::Store> server;
-  // Its keys are those that Python's init_process_group sees under "default_pg".
+  // Has the keys that Python's init_process_group sees under "default_pg".
   c10::intrusive_ptr<c10d::Store> store;
   std::string master_addr;  // empty for a file
 };
@@ -38,10 +38,10 @@ struct Rendezvous {
 // the host is still unknown at the end, or the folder does not exist. FailedPrecondition: the port is in use.
 // DeadlineExceeded: nothing answers. Unavailable: the server is not a store.
 //
-// After a restart by torchrun the ranks use new keys, since the agent's store still holds those of the previous
-// attempt. Python ranks of PyTorch 2.11 reuse the old keys, so they can be met only in the first attempt.
+// After a restart by torchrun the ranks use new keys, since the agent's store still holds the keys of the
+// previous attempt. Python ranks of PyTorch 2.11 reuse the old keys, so they can be met only in the first attempt.
 absl::StatusOr<Rendezvous> OpenStore(const RendezvousOptions& options);
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm
 
 #endif  // LOCKSTEP_COMM_RENDEZVOUS_RENDEZVOUS_H_

@@ -16,18 +16,18 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/comm/rendezvous/listen_socket.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
+#include "lockstep/comm/store/internal/listen_socket.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::HasSubstr;
 
 int FreePort() {
-  const int fd = BindListenSocket("127.0.0.1", 0).value();
-  const int port = BoundPort(fd).value();
+  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd).value();
   close(fd);
   return port;
 }
@@ -121,8 +121,8 @@ TEST(OpenStore, OnLoopbackRefusesTheMachinesOtherAddresses) {
 }
 
 TEST(OpenStore, APortInUseIsNamed) {
-  const int fd = BindListenSocket("127.0.0.1", 0).value();
-  const int port = BoundPort(fd).value();
+  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd).value();
   const absl::Status status = OpenStore(Tcp(port, 0, 2)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
@@ -143,8 +143,8 @@ TEST(OpenStore, AStoreWhereNobodyListensIsNamedByTheDeadline) {
 }
 
 TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {
-  const int fd = BindListenSocket("127.0.0.1", 0).value();
-  const int port = BoundPort(fd).value();
+  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd).value();
   const absl::Time start = absl::Now();
   const absl::Status status = OpenStore(Tcp(port, 1, 2, absl::Seconds(1))).status();
   EXPECT_LT(absl::Now() - start, absl::Seconds(6));
@@ -153,23 +153,29 @@ TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {
   close(fd);
 }
 
+// Nobody answers at `port`: rank 1 says so, rank 2 does not.
+void ExpectANotice(int port, int rank, const std::string& why) {
+  std::vector<std::string> lines;
+  RendezvousOptions options = Tcp(port, rank, 3, absl::Seconds(1));
+  options.waiting = std::make_shared<WaitingNotice>(WaitingNoticeOptions{
+      "rank 1", options.timeout, absl::Milliseconds(200), [&](const std::string& line) { lines.push_back(line); }});
+  EXPECT_FALSE(OpenStore(options).ok());
+  ASSERT_EQ(lines.empty(), rank == 2);
+  if (rank == 2) return;
+  EXPECT_THAT(lines[0], ::testing::MatchesRegex(absl::StrCat(
+                            "rank 1: waiting for the store at 127.0.0.1:", port, " \\([0-9]+ms of 1 s\\): ", why,
+                            "; has rank 0 started there, and does a firewall let this host reach the port\\?")));
+}
+
 TEST(OpenStore, OneRankSaysThatItWaitsForTheStoreAndWhy) {
-  const int silent = BindListenSocket("127.0.0.1", 0).value();  // accepts, and never speaks
-  for (const int port : {FreePort(), BoundPort(silent).value()}) {
-    const std::string why = port == BoundPort(silent).value() ? "no answer" : "Connection refused";
-    for (const int rank : {1, 2}) {
-      std::vector<std::string> lines;
-      RendezvousOptions options = Tcp(port, rank, 3, absl::Seconds(1));
-      options.waiting = std::make_shared<WaitingNotice>(WaitingNoticeOptions{
-          "rank 1", options.timeout, absl::Milliseconds(200), [&](const std::string& line) { lines.push_back(line); }});
-      EXPECT_FALSE(OpenStore(options).ok());
-      ASSERT_EQ(lines.empty(), rank == 2);
-      if (rank == 2) continue;
-      EXPECT_THAT(lines[0], ::testing::MatchesRegex(absl::StrCat(
-                                "rank 1: waiting for the store at 127.0.0.1:", port, " \\([0-9]+ms of 1 s\\): ", why,
-                                "; has rank 0 started there, and does a firewall let this host reach the port\\?")));
-    }
+  const int silent = internal::BindListenSocket("127.0.0.1", 0).value();  // accepts, and never speaks
+  const int silent_port = internal::BoundPort(silent).value(), free_port = FreePort();
+  std::vector<std::thread> waiting;  // at the same time
+  for (const int rank : {1, 2}) {
+    waiting.emplace_back([=] { ExpectANotice(free_port, rank, "Connection refused"); });
+    waiting.emplace_back([=] { ExpectANotice(silent_port, rank, "no answer"); });
   }
+  for (std::thread& thread : waiting) thread.join();
   close(silent);
 }
 
@@ -247,4 +253,4 @@ TEST(OpenStore, AMasterThatGoesWhileTheGroupFormsIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

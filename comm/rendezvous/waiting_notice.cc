@@ -7,12 +7,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
 
 constexpr size_t kMostRanges = 10;
 
-// In whole seconds, since nobody reads more; shorter ones, of tests, as they are.
+// In whole seconds. Shorter durations, as in tests, are shown exactly.
 std::string Seconds(absl::Duration duration) {
   if (duration < absl::Seconds(1)) return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
   return absl::StrCat(absl::ToInt64Seconds(duration), " s");
@@ -60,4 +60,4 @@ std::string DescribeRanks(const std::vector<int>& ascending, int world_size) {
                       ")");
 }
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

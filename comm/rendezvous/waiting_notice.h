@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 
 struct WaitingNoticeOptions {
   std::string who;         // prefix of the lines: "rank 0"
@@ -44,6 +44,6 @@ class WaitingNotice {
 // "ranks 3, 17, 40-255 (218 of 256)". After ten ranges: "and 97 more".
 std::string DescribeRanks(const std::vector<int>& ascending, int world_size);
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm
 
 #endif  // LOCKSTEP_COMM_RENDEZVOUS_WAITING_NOTICE_H_

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
 
 using ::testing::MatchesRegex;
@@ -56,4 +56,4 @@ TEST(WaitingNotice, IsSilentWhereAnotherRankSpeaks) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

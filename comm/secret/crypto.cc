@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm::secret {
 namespace {
 
 using Cipher = std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)>;
@@ -16,7 +16,7 @@ using Cipher = std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)>;
 const unsigned char* In(absl::string_view bytes) { return reinterpret_cast<const unsigned char*>(bytes.data()); }
 unsigned char* Out(char* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 
-// OpenSSL fails here only where it has no memory or no algorithms. Nothing can go on safely without them.
+// OpenSSL fails here only if it has no memory or no algorithms. The program cannot continue safely without them.
 void Require(bool ok) {
   if (!ok) std::abort();
 }
@@ -78,4 +78,4 @@ std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonc
   return text;
 }
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm::secret

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm::secret {
 
 // Keys, nonces, tags and texts are bytes, not hexadecimal.
 constexpr size_t kKeyBytes = 32;
@@ -33,6 +33,6 @@ std::string Encrypt(absl::string_view key, absl::string_view nonce, absl::string
 std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonce, absl::string_view context,
                                    absl::string_view encrypted);
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm::secret
 
 #endif  // LOCKSTEP_COMM_SECRET_CRYPTO_H_

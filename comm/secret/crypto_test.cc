@@ -5,7 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm::secret {
 namespace {
 
 std::string Bytes(absl::string_view hex) { return absl::HexStringToBytes(hex); }
@@ -69,4 +69,4 @@ TEST(RandomBytes, AreAsManyAndDiffer) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm::secret

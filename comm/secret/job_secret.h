@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/environment/rank_environment.h"
 
 namespace lockstep::comm {
 
@@ -34,7 +34,7 @@ class JobSecret {
   // sealed, was sealed with another secret or for another key, or was changed.
   absl::StatusOr<std::string> Open(absl::string_view key, absl::string_view sealed) const;
 
-  // A secret for one purpose. It reveals nothing about this secret, or about those of other labels.
+  // A secret for one purpose. It reveals nothing about this secret, or about the secrets of other labels.
   JobSecret Derive(absl::string_view label) const;
 
  private:

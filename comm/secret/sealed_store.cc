@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/torch_status.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
 
 std::string Text(const std::vector<uint8_t>& bytes) { return std::string(bytes.begin(), bytes.end()); }
@@ -40,8 +40,8 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
 
 std::vector<uint8_t> SealedStore::get(const std::string& key) { return Bytes(Open(key, store_->get_to_str(key))); }
 
-// What is sealed twice differs, so that the store itself cannot compare values: it compares the sealed value that was
-// read here.
+// Sealing a value twice gives different bytes, so the store cannot compare values. It compares the sealed value that
+// was read here.
 std::string SealedStore::CompareSet(const std::string& key, const std::string& expected, const std::string& desired) {
   std::string before;
   if (!expected.empty()) {
@@ -69,7 +69,7 @@ int64_t SealedStore::add(const std::string& key, int64_t amount) {
     const std::string sealed = secret_.Seal(key, absl::StrCat(sum));
     const std::string now = store_->compareSet(key, before, sealed);
     if (now == sealed) return sum;
-    // Another rank came first; or, where nothing seems to have changed, the key was deleted.
+    // Another rank came first. If the value seems unchanged, the key was deleted.
     before = now == before ? "" : now;
   } while (absl::Now() < deadline);
   throw StatusError(absl::DeadlineExceededError(absl::StrCat("add: others change \"", key, "\" all the time")));
@@ -80,4 +80,4 @@ c10::intrusive_ptr<c10d::Store> Sealed(c10::intrusive_ptr<c10d::Store> store, co
   return c10::make_intrusive<SealedStore>(std::move(store), *secret);
 }
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

@@ -12,7 +12,7 @@
 
 #include "lockstep/comm/secret/job_secret.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 
 // A view of a store that anyone can reach, for the ranks of one job. Every value is sealed with the job's secret,
 // including the counters of add(). get(), compareSet() and add() throw StatusError with PermissionDenied, naming the
@@ -58,6 +58,6 @@ class SealedStore : public c10d::Store {
 // Returns `store` sealed with `secret`, or `store` itself without a secret.
 c10::intrusive_ptr<c10d::Store> Sealed(c10::intrusive_ptr<c10d::Store> store, const std::optional<JobSecret>& secret);
 
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm
 
 #endif  // LOCKSTEP_COMM_SECRET_SEALED_STORE_H_

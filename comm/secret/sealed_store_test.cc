@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep::comm {
 namespace {
 
 using C10dStore = c10::intrusive_ptr<c10d::Store>;
@@ -101,4 +101,4 @@ TEST_F(SealedStoreTest, KeysAreAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::internal
+}  // namespace lockstep::comm

@@ -32,7 +32,7 @@ constexpr int kBurst = 64;
 // a training step. If they share processors, polling only keeps the others from running.
 constexpr absl::Duration kLongSpin = absl::Microseconds(200);
 constexpr absl::Duration kShortSpin = absl::Microseconds(5);
-// A sleep ends by itself so often: deadlines and damage are then looked at.
+// The longest sleep. After each, deadlines and damage are checked.
 constexpr absl::Duration kLongestSleep = absl::Milliseconds(50);
 
 int UsableProcessors() {
@@ -106,7 +106,7 @@ std::shared_ptr<char> Communicator::Allocate(size_t bytes) {
   return std::shared_ptr<char>(data, [arena = arena_](char* pointer) { arena->heap.Free(pointer); });
 }
 
-std::shared_ptr<Call> Communicator::Start(Request request) {
+std::shared_ptr<Operation> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);
   CheckOthersLocked();
@@ -120,16 +120,16 @@ std::shared_ptr<Call> Communicator::Start(Request request) {
   return call;
 }
 
-std::shared_ptr<Call> Communicator::Send(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner) {
+std::shared_ptr<Operation> Communicator::Send(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner) {
   return StartMessage(Kind::kSend, peer, tag, buffer, std::move(owner));
 }
 
-std::shared_ptr<Call> Communicator::Receive(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner) {
+std::shared_ptr<Operation> Communicator::Receive(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner) {
   return StartMessage(Kind::kReceive, peer, tag, buffer, std::move(owner));
 }
 
-std::shared_ptr<Call> Communicator::StartMessage(Kind kind, int peer, int64_t tag, Buffer buffer,
-                                                 std::shared_ptr<void> owner) {
+std::shared_ptr<Operation> Communicator::StartMessage(Kind kind, int peer, int64_t tag, Buffer buffer,
+                                                      std::shared_ptr<void> owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto message = std::make_shared<Message>(kind, peer, tag, buffer, std::move(owner), next_message_++);
   CheckOthersLocked();
@@ -172,8 +172,8 @@ bool Communicator::ProgressLocked() {
   return moved;
 }
 
-// A rank that sleeps has said so before it looked for the last time; so either it saw what was just published, or it is
-// seen here.
+// A rank announces that it sleeps before it checks for the last time. So either it saw the newest publication, or this
+// function sees the announcement.
 void Communicator::WakeOthersLocked() {
   if (!port_->TakeNews()) return;
   internal::Header& header = arena_->layout.header();
@@ -187,21 +187,21 @@ void Communicator::WakeOthersLocked() {
   }
 }
 
-bool Communicator::Test(const Call& call) {
-  if (call.done()) return true;
+bool Communicator::Test(const Operation& operation) {
+  if (operation.done()) return true;
   std::lock_guard<std::mutex> lock(mutex_);
   CheckOthersLocked();
   ProgressLocked();
   WakeOthersLocked();
-  return call.done();
+  return operation.done();
 }
 
-absl::Status Communicator::Wait(const Call& call, absl::Time deadline) {
-  if (!call.done()) {
-    const absl::Status waited = WaitUntil([&call] { return call.done(); }, deadline);
-    if (!call.done()) return waited;
+absl::Status Communicator::Wait(const Operation& operation, absl::Time deadline) {
+  if (!operation.done()) {
+    const absl::Status waited = WaitUntil([&operation] { return operation.done(); }, deadline);
+    if (!operation.done()) return waited;
   }
-  return call.status();
+  return operation.status();
 }
 
 absl::Status Communicator::Drain(absl::Time deadline) {
@@ -244,7 +244,7 @@ void Communicator::SleepLocked(std::unique_lock<std::mutex>& lock, const IsDone&
   const uint32_t rings = control.doorbell.load();
   control.asleep.fetch_add(1);
   header.sleepers.fetch_add(1);
-  // The last look, after it is known that this rank sleeps.
+  // The last check, after this rank has announced that it sleeps.
   CheckOthersLocked();
   const bool moved = ProgressLocked();
   WakeOthersLocked();
@@ -257,7 +257,7 @@ void Communicator::SleepLocked(std::unique_lock<std::mutex>& lock, const IsDone&
   header.sleepers.fetch_sub(1);
 }
 
-// What the application, or another rank, has to say.
+// A failure that the application or another rank reported.
 void Communicator::CheckOthersLocked() {
   if (!failure_.ok()) return;
   if (aborted_.load(std::memory_order_acquire)) {

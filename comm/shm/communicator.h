@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/shm/call.h"
+#include "lockstep/comm/shm/operation.h"
 #include "lockstep/comm/shm/segment.h"
 
 namespace lockstep::comm::shm {
@@ -43,8 +43,8 @@ struct CommunicatorOptions {
 //   request.kind = Kind::kAllReduce;
 //   request.dtype = DType::kFloat32;
 //   request.buffers = {{sum.get(), 4096}};
-//   const std::shared_ptr<Call> call = (*communicator)->Start(request);
-//   absl::Status status = (*communicator)->Wait(*call, absl::Now() + absl::Seconds(30));
+//   const std::shared_ptr<Operation> operation = (*communicator)->Start(request);
+//   absl::Status status = (*communicator)->Wait(*operation, absl::Now() + absl::Seconds(30));
 //
 // Every rank must start the same collectives in the same order. If a call differs in kind, dtype, reduction, root or
 // size, every rank gets InvalidArgument, which says which rank made which call, before any buffer is written. There is
@@ -64,21 +64,21 @@ class Communicator {
   int rank() const;
   int size() const;
 
-  // Memory that all ranks can access, 64-byte aligned. It may outlive the communicator. Null if there is no room.
+  // Memory that all ranks can access, 64-byte aligned. It may outlive the communicator. Null if memory ran out.
   std::shared_ptr<char> Allocate(size_t bytes);
 
   // Starts a collective, or a message to or from rank `peer` (for Receive: -1 for any rank). Does not wait. The tag of
   // a message is any number. Messages between two ranks with one tag arrive in order.
-  std::shared_ptr<Call> Start(Request request);
-  std::shared_ptr<Call> Send(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
-  std::shared_ptr<Call> Receive(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
+  std::shared_ptr<Operation> Start(Request request);
+  std::shared_ptr<Operation> Send(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
+  std::shared_ptr<Operation> Receive(int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
 
   // Waits until the call is done and returns its status. DeadlineExceeded, naming the ranks that did not arrive; this
   // fails the communicator.
-  absl::Status Wait(const Call& call, absl::Time deadline);
+  absl::Status Wait(const Operation& operation, absl::Time deadline);
 
   // Advances the calls under way as far as possible without waiting. Returns whether this one is done.
-  bool Test(const Call& call);
+  bool Test(const Operation& operation);
 
   // Waits for every call under way.
   absl::Status Drain(absl::Time deadline);
@@ -94,7 +94,7 @@ class Communicator {
   struct Arena;
   explicit Communicator(std::shared_ptr<Arena> arena, int rank, int size);
 
-  std::shared_ptr<Call> StartMessage(Kind kind, int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
+  std::shared_ptr<Operation> StartMessage(Kind kind, int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner);
   template <typename IsDone>
   absl::Status WaitUntil(const IsDone& is_done, absl::Time deadline);
   bool ProgressLocked();

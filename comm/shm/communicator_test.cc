@@ -82,7 +82,7 @@ TEST(Communicator, CallsMoveOnWhileLaterOnesAreWaitedFor) {
   EXPECT_EQ(RunLocalRanksOk(2,
                             [](Communicator& ranks) {
                               std::vector<std::vector<float>> data(5, std::vector<float>(50000, 1.0F));
-                              std::vector<std::shared_ptr<Call>> calls;
+                              std::vector<std::shared_ptr<Operation>> calls;
                               for (auto& one : data) calls.push_back(ranks.Start(AllReduceOf(one)));
                               LOCKSTEP_RETURN_IF_ERROR(ranks.Wait(*calls.back(), Soon()));
                               for (const auto& call : calls) {

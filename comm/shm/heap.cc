@@ -14,7 +14,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Advice: where it is not taken, the pages stay.
+// This is advice: if the kernel ignores it, the pages stay.
 void ReturnPages(char* data, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(data);
   const size_t begin = RoundUp(address, kPage), end = (address + bytes) / kPage * kPage;

@@ -18,7 +18,7 @@ class Heap {
 
   Heap(char* data, size_t bytes);
 
-  // 64-byte aligned; from 2 MiB on 2 MiB aligned, for huge pages. Null if there is no room. The contents are undefined.
+  // 64-byte aligned; from 2 MiB on 2 MiB aligned, for huge pages. Null if the heap is full. The contents are undefined.
   char* Allocate(size_t bytes);
 
   // `pointer` must be from Allocate(), or null.

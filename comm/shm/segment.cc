@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Map(int fd, size_t bytes) {
   if (data == MAP_FAILED) {
     return absl::FailedPreconditionError(absl::StrCat("mapping ", bytes, " bytes of shared memory: ", strerror(errno)));
   }
-  // Both are advice: a kernel without them does as well as it can.
+  // Both are advice. A kernel without them works too, more slowly.
   madvise(data, bytes, MADV_HUGEPAGE);
   madvise(data, bytes, MADV_DONTDUMP);
   return std::unique_ptr<Segment>(new Segment(static_cast<char*>(data), bytes));

@@ -75,7 +75,7 @@ TEST(Shm, RefusesRanksOfAnotherHostByName) {
   BackendContext context;
   context.size = 2;
   context.ranks = {IdentityOfThisProcess(0), IdentityOfThisProcess(1)};
-  const auto usable = FindBackends("shm")->by_device.begin()->second.front().usable;
+  const auto usable = FindBackend("shm")->usable;
   EXPECT_EQ(usable(context), absl::OkStatus());
   context.ranks[1].boot_id = "another";
   context.ranks[1].host = "b";

@@ -3,11 +3,16 @@
 #include <ATen/ATen.h>
 
 #include "gmock/gmock.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/testing/backend_conformance.h"
 #include "lockstep/comm/testing/reference.h"
 
 namespace lockstep::comm::testing {
 namespace {
+
+absl::Status AllReducePremulSum(ProcessGroup& group, const at::Tensor& tensor, double factor) {
+  return internal::GroupAccess::AllReducePremulSumAsync(group, tensor, factor).Wait();
+}
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,  ReduceOp::kProduct, ReduceOp::kMin,
                              ReduceOp::kMax, ReduceOp::kBand, ReduceOp::kBor,     ReduceOp::kBxor};
@@ -126,12 +131,12 @@ TEST_P(BackendConformance, APremulSumMultipliesEachRanksTensorByItsOwnFactor) {
         int expected = 0;
         for (int rank = 0; rank < group.size(); ++rank) expected += 1 << rank;
         for (const at::Tensor& tensor : {ordinary, *shared}) {
-          EXPECT_EQ(group.AllReducePremulSum(tensor, 1 << group.rank()), absl::OkStatus());
+          EXPECT_EQ(AllReducePremulSum(group, tensor, 1 << group.rank()), absl::OkStatus());
           EXPECT_TRUE(tensor.equal(numbers.mul(expected))) << size;
         }
       }
     }
-    EXPECT_EQ(group.AllReducePremulSum(at::ones({2}, at::kLong), 0.5).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(AllReducePremulSum(group, at::ones({2}, at::kLong), 0.5).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(group.failure(), absl::OkStatus());
   });
 }
@@ -142,7 +147,7 @@ TEST_P(BackendConformance, APremulSumRoundsTheProductsBeforeItAddsThem) {
     std::vector<at::Tensor> inputs;
     for (const int rank : {0, 1}) inputs.push_back(at::arange(40007, at::kFloat).add(1.1 * rank).sin());
     const at::Tensor tensor = inputs[group.rank()].clone();
-    ASSERT_EQ(group.AllReducePremulSum(tensor, factors[group.rank()]), absl::OkStatus());
+    ASSERT_EQ(AllReducePremulSum(group, tensor, factors[group.rank()]), absl::OkStatus());
     EXPECT_TRUE(tensor.equal(inputs[0].mul(factors[0]) + inputs[1].mul(factors[1])));
   });
 }

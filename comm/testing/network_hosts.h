@@ -14,7 +14,7 @@
 namespace lockstep::comm::testing {
 
 // Host h has a loopback and an interface "eth0" with the address 10.213.h.2. Each host has a separate subnet, and a
-// router forwards between them. Nothing outside is reachable, and there is no name server. The namespaces have no
+// router forwards between them. Nothing outside is reachable, and name lookups fail. The namespaces have no
 // names: they disappear with this object and the processes inside, so nothing is left behind, even if the test is
 // killed.
 //

@@ -9,9 +9,9 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/comm/rendezvous/listen_socket.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
+#include "lockstep/comm/store/internal/listen_socket.h"
 
 namespace lockstep::comm::testing {
 namespace {
@@ -21,12 +21,12 @@ using ::testing::HasSubstr;
 constexpr int kPort = 29500;  // free in a namespace of the test's own
 
 absl::StatusOr<Met> Meet(const std::string& address, int rank, int world_size) {
-  internal::RendezvousOptions options;
+  RendezvousOptions options;
   options.init_method = absl::StrCat("tcp://", address, ":", kPort);
   options.rank = rank;
   options.world_size = world_size;
   options.timeout = absl::Seconds(20);
-  const auto rendezvous = internal::OpenStore(options);
+  const auto rendezvous = OpenStore(options);
   if (!rendezvous.ok()) return rendezvous.status();
   const auto met =
       MeetAllRanks(rendezvous->store, rank, world_size, absl::StrCat("fact ", rank), absl::Now() + absl::Seconds(20));
@@ -76,17 +76,17 @@ TEST(NetworkHosts, AStoreListensForTheHostsThatItsAddressNames) {
   const auto hosts = NetworkHosts::Create(2);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   for (const bool loopback : {true, false}) {
-    internal::RendezvousOptions options;
+    RendezvousOptions options;
     options.init_method = absl::StrCat("tcp://", loopback ? "127.0.0.1" : (*hosts)->Address(0), ":", kPort);
     options.timeout = absl::Seconds(20);
-    absl::StatusOr<internal::Rendezvous> master;
-    (*hosts)->Run(0, [&] { master = internal::OpenStore(options); });
+    absl::StatusOr<Rendezvous> master;
+    (*hosts)->Run(0, [&] { master = OpenStore(options); });
     ASSERT_TRUE(master.ok()) << master.status();
     options.init_method = absl::StrCat("tcp://", (*hosts)->Address(0), ":", kPort);
     options.rank = 1;
     options.timeout = loopback ? absl::Seconds(1) : absl::Seconds(20);
     absl::Status other;
-    (*hosts)->Run(1, [&] { other = internal::OpenStore(options).status(); });
+    (*hosts)->Run(1, [&] { other = OpenStore(options).status(); });
     EXPECT_EQ(other.ok(), !loopback) << other;
   }
 }
@@ -106,13 +106,13 @@ TEST(NetworkHosts, ACutHostIsNamedAsMissing) {
   const auto hosts = NetworkHosts::Create(2);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   ASSERT_EQ((*hosts)->Cut(0), absl::OkStatus());
-  internal::RendezvousOptions options;
+  RendezvousOptions options;
   options.init_method = absl::StrCat("tcp://", (*hosts)->Address(0), ":", kPort);
   options.rank = 1;
   options.world_size = 2;
   options.timeout = absl::Seconds(1);
   absl::Status status;
-  (*hosts)->Run(1, [&] { status = internal::OpenStore(options).status(); });
+  (*hosts)->Run(1, [&] { status = OpenStore(options).status(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   EXPECT_THAT(status.message(), HasSubstr("connecting to the store at 10.213.0.2:29500: nobody has answered after 1s"));
 }

@@ -26,7 +26,7 @@ namespace lockstep::comm::testing {
 namespace {
 
 void WriteLine(int fd, const std::string& text) {
-  // Short enough to be written in one piece, whichever thread writes.
+  // Short enough for one atomic write, whichever thread writes.
   std::string line = absl::StrCat(absl::ToInt64Nanoseconds(Process::Now()), " ",
                                   absl::StrReplaceAll(text.substr(0, 3000), {{"\n", " "}}), "\n");
   if (write(fd, line.data(), line.size()) < 0) _exit(99);  // the test is gone
@@ -43,7 +43,7 @@ absl::Duration Process::Now() {
 Process::Process(const std::function<int(const Say&)>& body) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) abort();
-  fflush(nullptr);  // what is buffered is the parent's to print
+  fflush(nullptr);  // the parent prints its buffered output, not the child
   pid_ = fork();
   if (pid_ < 0) abort();
   if (pid_ == 0) {
@@ -75,7 +75,7 @@ Process::~Process() {
 }
 
 void Process::Signal(int number) const {
-  // A reaped child's number may be somebody else's.
+  // The pid of a reaped child may belong to another process.
   if (!wait_status_) kill(pid_, number);
 }
 

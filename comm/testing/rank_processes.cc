@@ -4,16 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm::testing {
 namespace {
 
 constexpr char kStatus[] = "status ";
 constexpr char kName[] = "I am ";
-constexpr int kPort = 29500;  // free in a network namespace of the test's own
 
-// Each host has an equal part of the world, the first hosts what is left over.
+// The next port of the hosts, whose network namespaces nobody else uses. Groups that live at the same time need
+// different ports.
+int NextPort() {
+  static int port = 29500;
+  return port++;
+}
+
+// Each host has an equal part of the world, and the first hosts one rank more if that does not divide.
 int HostOf(int rank, int world_size, int hosts) { return rank * hosts / world_size; }
 
 }  // namespace
@@ -21,8 +27,8 @@ int HostOf(int rank, int world_size, int hosts) { return rank * hosts / world_si
 void SayStatus(const Process::Say& say, const absl::Status& status) { say(absl::StrCat(kStatus, status.ToString())); }
 
 RankProcesses::RankProcesses(int world_size, InitOptions options, const Body& body, const NetworkHosts* hosts) {
-  options.init_method =
-      hosts ? absl::StrCat("tcp://", hosts->Address(0), ":", kPort) : absl::StrCat("file://", folder_.path(), "/store");
+  options.init_method = hosts ? absl::StrCat("tcp://", hosts->Address(0), ":", NextPort())
+                              : absl::StrCat("file://", folder_.path(), "/store");
   options.world_size = world_size;
   for (int rank = 0; rank < world_size; ++rank) {
     options.rank = rank;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/testing/thread_backend.h"
 
 namespace lockstep::comm::testing {
@@ -19,7 +20,7 @@ std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Sta
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto group = ProcessGroup::FromBackends(store, nullptr, {{c10::DeviceType::CPU, MakeThreadBackend(hub, rank)}});
+      auto group = internal::GroupAccess::FromBackends(store, {{c10::DeviceType::CPU, MakeThreadBackend(hub, rank)}});
       absl::Status& result = results[rank];
       const absl::Status thrown = TorchStatus("", [&] { result = body(*group); });
       result.Update(thrown);

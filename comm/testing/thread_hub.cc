@@ -50,10 +50,10 @@ class ThreadWork : public c10d::Work {
 
 using ThreadWorkPtr = c10::intrusive_ptr<ThreadWork>;
 
-// A send or receive that waits for the other.
+// A send or receive that waits for its counterpart.
 struct Message {
   bool is_send = false;
-  int rank = 0;   // whose it is
+  int rank = 0;   // the caller
   int peer = -1;  // -1: any
   int tag = 0;
   at::Tensor tensor;
@@ -99,7 +99,7 @@ class ThreadHub::Impl : public std::enable_shared_from_this<ThreadHub::Impl> {
  private:
   struct Slot {
     std::map<int, ThreadCall> calls;
-    bool aborted = false;  // a rank that has called it has given it up
+    bool aborted = false;  // a rank that had called it has aborted
     std::vector<ThreadWorkPtr> works;
   };
 

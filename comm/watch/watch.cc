@@ -25,7 +25,7 @@ using internal::Spoke;
 
 constexpr char kEndpointKey[] = "watch";
 constexpr auto kLatecomerPatience = std::chrono::seconds(1);
-// How often a rank that waits for rank 0 to publish looks whether rank 0 still lives.
+// How often a rank that waits for rank 0's endpoint checks whether rank 0 still lives.
 constexpr absl::Duration kStoreInterval = absl::Milliseconds(250);
 
 Clock::time_point ToClock(absl::Time deadline) {
@@ -79,7 +79,7 @@ class Watch::Impl {
   absl::Status Connect(const WatchOptions& options) {
     LOCKSTEP_RETURN_IF_ERROR(options.rank == 0 ? StartHub(options) : StartSpoke(options));
     const absl::Status welcome = participant.AwaitWelcome();
-    // At the deadline the others know as much by themselves.
+    // At the deadline the other ranks find this out themselves.
     if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
     return welcome;
   }
@@ -105,7 +105,7 @@ class Watch::Impl {
     LOCKSTEP_ASSIGN_OR_RETURN(spoke, MakeSpoke(options, &participant));
     participant.set_send([this](const Frame& frame) { spoke->Send(frame); });
     const absl::Status started = spoke->Start();
-    if (!started.ok()) participant.Abort(started);  // the others wait for this rank no longer
+    if (!started.ok()) participant.Abort(started);  // so that the others do not wait for this rank
     return started;
   }
 
@@ -121,7 +121,7 @@ Watch::~Watch() = default;
 absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(const WatchOptions& options) {
   const int size = static_cast<int>(options.ranks.size());
   if (options.rank < 0 || options.rank >= size) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is no rank of a group of ", size));
+    return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is not a rank of a group of ", size));
   }
   auto impl = std::make_shared<Impl>(options);
   LOCKSTEP_RETURN_IF_ERROR(impl->Connect(options));

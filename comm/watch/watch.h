@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm {
 
@@ -62,7 +62,7 @@ class Watch {
   absl::Status Explain(const absl::Status& error);
 
   // Finds the cause if call `sequence` has passed its deadline. Asks every rank for its current call, for up to 1 s.
-  // Names the ranks that have not begun the call, with their last one, and those that do not answer (stopped or
+  // Names the ranks that have not begun the call, with their last call, and the ranks that do not answer (stopped or
   // unreachable). Returns DeadlineExceeded, the same on every rank of the group.
   absl::Status ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout);
 

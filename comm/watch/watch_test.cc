@@ -214,7 +214,7 @@ TEST(Watch, ARank0ThatNeverComesIsNamed) {
 TEST(Watch, ARankOutsideTheGroupIsRefused) {
   MapStore store;
   EXPECT_EQ(Watch::Create(OptionsOver(&store, 2, ThreadRanks(2))).status(),
-            absl::InvalidArgumentError("rank 2 is no rank of a group of 2"));
+            absl::InvalidArgumentError("rank 2 is not a rank of a group of 2"));
 }
 
 }  // namespace

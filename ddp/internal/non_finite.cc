@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/gather_texts.h"
 #include "lockstep/ddp/statistics.h"
 
@@ -26,7 +27,7 @@ absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup
                                                               const std::vector<std::string>& mine) {
   const std::string names = absl::StrJoin(mine, "\n");
   std::vector<NonFiniteGradient> found;
-  if (!group.OnlyLockstepRanks()) {
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group)) {
     found = OnRank(group.rank(), names);
   } else {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,

@@ -18,7 +18,7 @@ struct NamedTensor {
 
 // Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store:
 // no collective. InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first
-// parameter with both sides. All ranks must be Lockstep's: ProcessGroup::OnlyLockstepRanks().
+// parameter with both sides. All ranks must be Lockstep's: GroupAccess::OnlyLockstepRanks().
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
 
 // What Python's DistributedDataParallel exchanges to compare shapes and strides of the `trained` parameters, for a

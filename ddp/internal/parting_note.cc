@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/store_call.h"
+#include "lockstep/comm/internal/group_access.h"
 
 namespace lockstep::ddp::internal {
 namespace {
@@ -16,19 +16,20 @@ constexpr absl::Duration kPatience = absl::Seconds(1);
 
 }  // namespace
 
-PartingNote::PartingNote(comm::ProcessGroup* group) : group_(*group), key_(group->NextKey("ddp_no_gradient")) {}
+PartingNote::PartingNote(comm::ProcessGroup* group)
+    : group_(*group), key_(comm::internal::GroupAccess::NextKey(*group, "ddp_no_gradient")) {}
 
 absl::Status PartingNote::Leave(const std::string& text) {
-  if (!group_.OnlyLockstepRanks()) return absl::OkStatus();
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group_)) return absl::OkStatus();
   const auto leave = [key = key_, text](c10d::Store& store) {
     store.set(key, text);
     return absl::OkStatus();
   };
-  return comm::CallStore(group_, absl::Now() + group_.timeout(), leave);
+  return group_.CallStore(absl::Now() + group_.timeout(), leave);
 }
 
 absl::Status PartingNote::Explain(const absl::Status& error) const {
-  if (!group_.OnlyLockstepRanks()) return error;
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group_)) return error;
   // After a timeout the store may be on a stopped rank, which would not answer: the note is not worth the wait. If the
   // store is gone, with the rank that served it, `error` is all there is.
   if (!absl::IsUnavailable(error) && !absl::IsAborted(error)) return error;
@@ -37,7 +38,7 @@ absl::Status PartingNote::Explain(const absl::Status& error) const {
     if (store.check({key})) *note = store.get_to_str(key);
     return absl::OkStatus();
   };
-  if (!comm::CallStore(group_, absl::Now() + kPatience, read).ok() || note->empty()) return error;
+  if (!group_.CallStore(absl::Now() + kPatience, read).ok() || note->empty()) return error;
   return absl::Status(error.code(), absl::StrCat(error.message(), "; before that, ", *note));
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/sparse_all_reduce.h"
 
 namespace lockstep::ddp::internal {
@@ -15,7 +16,7 @@ Reductions::Reductions(comm::ProcessGroup* group, const UsedParameters* used, St
     : group_(*group), used_(*used), recorder_(*recorder), skip_unused_(skip_unused) {}
 
 void Reductions::SetBuckets(const GradientBuckets& buckets) {
-  const bool shares_memory = group_.size() > 1 && group_.SharesMemory();
+  const bool shares_memory = group_.size() > 1 && comm::internal::GroupAccess::SharesMemory(group_);
   multiplies_.clear();
   for (int i = 0; i < buckets.size(); ++i) {
     const at::Tensor& buffer = buckets[i].buffer;
@@ -50,7 +51,8 @@ void Reductions::Start(const Bucket& bucket) {
     GradBucket for_hook = bucket.for_hook;
     under_way.future = hook_(for_hook);
   } else if (multiplies_[bucket.index]) {
-    under_way.work = group_.AllReducePremulSumAsync(bucket.buffer, AllReduceDivides(bucket) ? 1.0 / Divisor() : 1.0);
+    under_way.work = comm::internal::GroupAccess::AllReducePremulSumAsync(
+        group_, bucket.buffer, AllReduceDivides(bucket) ? 1.0 / Divisor() : 1.0);
   } else {
     under_way.work = group_.AllReduceAsync(bucket.buffer);
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
 #include "lockstep/ddp/internal/check_options.h"
 #include "lockstep/ddp/internal/flat.h"
@@ -65,10 +66,12 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module
 
 absl::Status Replica::Build(const torch::nn::Module& module) {
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
-  if (group_->OnlyLockstepRanks()) LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
+  if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_));
   if (options_.init_sync) {
-    if (!group_->OnlyLockstepRanks()) LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
+    if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
+      LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
     LOCKSTEP_RETURN_IF_ERROR(SynchronizeFrom(0));
   }
   return TorchStatus("", [&] {
@@ -122,7 +125,7 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
 
 BucketLayout Replica::NextBucketLayout() const {
   BucketLayout layout;
-  if (!group_->OnlyLockstepRanks()) return layout;  // it could not be restored
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_)) return layout;  // it could not be restored
   for (const std::vector<int>& bucket : reducer_->plan().Next()) {
     layout.emplace_back();
     for (const int i : bucket) layout.back().push_back(trained_[i].name);
@@ -132,7 +135,7 @@ BucketLayout Replica::NextBucketLayout() const {
 
 absl::Status Replica::RestoreBucketLayout(const BucketLayout& layout) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RestoreBucketLayout");
-  if (!group_->OnlyLockstepRanks()) {
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_)) {
     if (layout.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat(who, ": Python's ranks begin with one bucket, so others must too"));
@@ -214,7 +217,7 @@ void Replica::AnnounceNotFinished() {
   ThrowIfError(group_->AllReduce(active));
   if (join_->stop_together) {
     const at::Tensor finished = at::full({1}, 0.0f, at::device(device()));
-    const bool named = group_->OnlyLockstepRanks();
+    const bool named = comm::internal::GroupAccess::OnlyLockstepRanks(*group_);
     ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
     const int rank = static_cast<int>(finished.item<float>()) - 1;
     if (rank >= 0) {

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "lockstep/comm/rank_environment.h"
+#include "lockstep/comm/environment/rank_environment.h"
 
 namespace lockstep::examples {
 

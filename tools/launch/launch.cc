@@ -52,7 +52,7 @@ cannot be executed, and 1 where a rank itself exited with one of these two.
 
 std::map<std::string, std::string> Environment() {
   std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
     if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     std::cout << kUsage;
     return 0;
   }
-  signal(SIGCHLD, SIG_DFL);  // whoever started us may have ignored it, and then no exit code could be had
+  signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
   line->options.on_failure = Print;
   const absl::Status status = launch::Launch(line->program, line->options);
   if (status.ok()) return 0;

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::launch {
@@ -163,9 +163,8 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
   EXPECT_EQ(
       error({"--nnodes=1:4", "true"}),
       "launch: --nnodes=1:4: expected a whole number; how many nodes there are does not change while a job runs\n");
-  EXPECT_EQ(
-      error({"--rdzv-backend=c10d", "true"}),
-      "launch: --rdzv-backend=c10d: expected static; nodes are told --node_rank, --master_addr and --master_port\n");
+  EXPECT_EQ(error({"--rdzv-backend=c10d", "true"}),
+            "launch: --rdzv-backend=c10d: expected static; nodes get --node_rank, --master_addr and --master_port\n");
   EXPECT_EQ(error({"--max-restarts=3", "true"}),
             "launch: --max-restarts=3: expected 0; nothing is restarted, so start launch again when it fails\n");
   EXPECT_EQ(error({"--standalone", "--nnodes=2", "true"}), "launch: --standalone is for one node, but nnodes is 2\n");

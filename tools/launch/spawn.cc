@@ -20,7 +20,7 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/report.h"
 #include "lockstep/tools/launch/supervisor.h"
@@ -28,7 +28,7 @@
 namespace lockstep::launch {
 namespace {
 
-// What this process has done so far; a rank must find the call of Spawn that it is for. "name#2" is the second call
+// The calls of Spawn in this process so far. A rank must find the call that started it. "name#2" is the second call
 // with that name.
 struct Calls {
   std::map<std::string, int> count;             // by name
@@ -48,7 +48,7 @@ std::string NumberThisCall(const std::string& name) {
   return absl::StrCat(name, "#", ++CallsLocked().count[name]);
 }
 
-// One line a call: key, status code, message; escaped, so that tabs and line breaks separate.
+// One line for each call: key, status code, message. They are escaped, so that tabs and line breaks separate them.
 std::string EncodeResults() {
   absl::MutexLock lock(&mutex);
   std::string text;
@@ -58,10 +58,10 @@ std::string EncodeResults() {
   return text;
 }
 
-// What the call `key` returned in the parent of this rank.
+// The result of the call `key` in the parent of this rank.
 std::optional<absl::Status> ResultInParent(const std::string& key) {
   const char* text = getenv(internal::kSpawnResultsVariable);
-  for (absl::string_view line : absl::StrSplit(text == nullptr ? "" : text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(text ? text : "", '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
     int code;
     std::string message;
@@ -72,11 +72,11 @@ std::optional<absl::Status> ResultInParent(const std::string& key) {
   return std::nullopt;
 }
 
-// The call that started this process, nothing if it is no rank of Spawn. The variable also reaches what a rank starts,
-// which is no rank; so it carries the pid of the ranks' parent.
+// The call that started this process, or nullopt if the process is not a rank of Spawn. A process that a rank starts
+// inherits the variable but is not a rank, so the variable contains the pid of the ranks' parent.
 std::optional<std::string> CallOfThisRank() {
   const char* variable = getenv(internal::kSpawnCallVariable);
-  absl::string_view call = variable == nullptr ? "" : variable;
+  absl::string_view call = variable ? variable : "";
   if (!absl::ConsumePrefix(&call, absl::StrCat(getppid(), " "))) return std::nullopt;
   return std::string(call);
 }
@@ -99,7 +99,7 @@ absl::Status ExceptionStatus(absl::string_view kind) {
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat(kind, ": ", WithoutStack(e.what())));
   } catch (...) {
-    return absl::InternalError(absl::StrCat(kind, " that is no std::exception"));
+    return absl::InternalError(absl::StrCat(kind, " that is not a std::exception"));
   }
 }
 
@@ -108,11 +108,11 @@ std::terminate_handler earlier_terminate_handler = nullptr;
 [[noreturn]] void ReportAndTerminate() {
   const bool threw = std::current_exception() != nullptr;
   ReportError(threw ? ExceptionStatus("uncaught exception") : absl::InternalError("std::terminate was called"));
-  if (earlier_terminate_handler != nullptr) earlier_terminate_handler();
+  if (earlier_terminate_handler) earlier_terminate_handler();
   std::abort();
 }
 
-// An exception in another thread, or in a function that must not throw, does not come back to Run().
+// An exception in another thread, or in a noexcept function, does not return to Run().
 void ReportUncaughtExceptions() {
   if (std::get_terminate() != ReportAndTerminate) earlier_terminate_handler = std::set_terminate(ReportAndTerminate);
 }
@@ -141,7 +141,7 @@ void TakeProgramsName() {
   const char* variable = getenv("LOCAL_RANK");
   int local_rank = 0;
   absl::Status status = absl::InternalError("Spawn: LOCAL_RANK has been changed");
-  if (variable != nullptr && absl::SimpleAtoi(variable, &local_rank)) status = Run(fn, local_rank);
+  if (variable && absl::SimpleAtoi(variable, &local_rank)) status = Run(fn, local_rank);
   internal::WriteReport(status);
   fflush(nullptr);
   std::exit(status.ok() ? 0 : 1);
@@ -196,10 +196,10 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
 
 absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
                                  const SpawnOptions& options) {
-  if (CallOfThisRank() || getenv("RANK") == nullptr) return Spawn(nprocs, fn, options);
+  if (CallOfThisRank() || !getenv("RANK")) return Spawn(nprocs, fn, options);
   const char* variable = getenv("LOCAL_RANK");
   int local_rank = 0;
-  if (variable != nullptr && !absl::SimpleAtoi(variable, &local_rank)) {
+  if (variable && !absl::SimpleAtoi(variable, &local_rank)) {
     return absl::InvalidArgumentError(
         absl::StrCat("environment variable LOCAL_RANK=\"", variable, "\" is not a number"));
   }

@@ -215,7 +215,7 @@ absl::Status AcceptFromRankOne(int local_rank) {
     if (!absl::SimpleAtoi(getenv("LOCKSTEP_MASTER_LISTEN_FD"), &fd)) return absl::InternalError("no descriptor");
     return accept(fd, nullptr, nullptr) >= 0 ? absl::OkStatus() : absl::InternalError("accept");
   }
-  if (getenv("LOCKSTEP_MASTER_LISTEN_FD") != nullptr) return absl::InternalError("rank 1 has the descriptor too");
+  if (getenv("LOCKSTEP_MASTER_LISTEN_FD")) return absl::InternalError("rank 1 has the descriptor too");
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -17,11 +17,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/group_members.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/process_group.h"
-#include "lockstep/tools/launch/internal/rank_environment.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
@@ -35,13 +35,13 @@ using internal::UniqueFd;
 
 constexpr int64_t kMillisecond = 1000000;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// How long a truer cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
+// How long the real cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
 constexpr absl::Duration kSettle = absl::Milliseconds(100);
-// The same where every failure known is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
+// The same if every failure so far is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
 constexpr absl::Duration kTruerCauseWait = absl::Seconds(5);
-// Within this time most ranks end that are told to, and one line at the end tells all.
+// Most ranks end within this time after the signal. Then one line at the end is enough.
 constexpr absl::Duration kQuietEnd = absl::Seconds(1);
-// A process that SIGKILL does not end is stuck in the kernel; say so rather than hang with it.
+// A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
 
 int64_t After(absl::Duration duration) {
@@ -55,7 +55,7 @@ int PollTimeout(int64_t deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
 }
 
-// Errors of these codes say that somebody was gone or did not answer: most likely another rank.
+// Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
 bool IsAboutOthers(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
 }
@@ -99,10 +99,10 @@ class Supervisor {
   std::string job_secret_;  // empty: the ranks get none from here
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
-  std::vector<UniqueFd> strays_;   // what the ranks have started and left behind
+  std::vector<UniqueFd> strays_;   // processes that the ranks started and left behind
   UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;
-  int stop_signal_ = 0;  // the first one that this process got
+  int stop_signal_ = 0;  // the first signal that this process got
   int signals_seen_ = 0;
   absl::Duration patience_;  // how long the ranks had before SIGKILL
 };
@@ -111,11 +111,11 @@ bool Supervisor::MayLearnMore(int64_t deadline) const {
   return Running() && stop_signal_ == 0 && MonotonicNanos() < deadline;
 }
 
-// Returns when all ranks have ended, when one has failed and a truer cause has had its time to show, or when a signal
-// has come.
+// Returns when all ranks have ended, when one has failed and the real cause has had time to show, or when a signal
+// arrived.
 void Supervisor::WaitForVerdict() {
-  while (MayLearnMore(kNever) && FirstCause(outcomes_) == nullptr) WaitForEvent(kNever);
-  if (FirstCause(outcomes_) == nullptr) return;
+  while (MayLearnMore(kNever) && !FirstCause(outcomes_)) WaitForEvent(kNever);
+  if (!FirstCause(outcomes_)) return;
   const int64_t settled = After(kSettle), last = After(kTruerCauseWait);
   while (MayLearnMore(settled)) WaitForEvent(settled);
   while (MayLearnMore(last) && TruerCauseMayCome(outcomes_)) WaitForEvent(last);
@@ -126,8 +126,8 @@ absl::Status Supervisor::Run() {
   const absl::Status started = StartAll();
   if (started.ok()) WaitForVerdict();
   const Outcome* cause = FirstCause(outcomes_);
-  // A scheduler that ends a job signals launcher and ranks alike.
-  const bool stopped = stop_signal_ != 0 && (cause == nullptr || cause->end.signal == stop_signal_);
+  // A scheduler that ends a job signals both launcher and ranks.
+  const bool stopped = stop_signal_ != 0 && (!cause || cause->end.signal == stop_signal_);
   if (stopped) {
     EndGroups(stop_signal_, options_.grace, nullptr);
   } else {
@@ -136,8 +136,8 @@ absl::Status Supervisor::Run() {
   Reap();
   if (!started.ok()) return started;
   if (stopped) return internal::StoppedStatus(stop_signal_, outcomes_, patience_);
-  if (cause == nullptr) return absl::OkStatus();
-  // A rank may have had its own error reported, and no time to end before it was told to.
+  if (!cause) return absl::OkStatus();
+  // A rank may have reported its own error, but not have ended when the launcher's signal came.
   return internal::FailureStatus(*FirstCause(outcomes_), outcomes_, patience_);
 }
 
@@ -217,8 +217,8 @@ void Supervisor::WaitForEvent(int64_t deadline) {
   strays_.erase(std::remove_if(strays_.begin(), strays_.end(), internal::HasEnded), strays_.end());
 }
 
-// An epoll lists descriptors in the order in which they became ready. So of ranks that ended before this process came
-// to look, the one that ended first is noted first.
+// An epoll lists descriptors in the order in which they became ready. So if several ranks ended before this process
+// checked, the one that ended first is noted first.
 void Supervisor::NoteEnds() {
   std::vector<epoll_event> events(ranks_.size());
   const int ready = events.empty() ? 0 : epoll_wait(ends_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -237,7 +237,7 @@ void Supervisor::NoteSignal(int signal) {
   }
 }
 
-// Looks without reaping: until it is reaped, nobody else can have the number of the rank's process group.
+// Does not reap the process: until it is reaped, the number of the rank's process group cannot be reused.
 void Supervisor::NoteEnd(int i) {
   Outcome& outcome = outcomes_[i];
   outcome.ended = true;
@@ -283,7 +283,7 @@ void Supervisor::EndGroups(int signal, absl::Duration grace, const Outcome* caus
   const int signals_seen = signals_seen_;
   SignalGroups(signal);
   KillStopped();
-  const bool announces = cause != nullptr && options_.on_failure && grace > kQuietEnd;
+  const bool announces = cause && options_.on_failure && grace > kQuietEnd;
   if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
   if (announces) {
     if (Running() && signals_seen_ == signals_seen)
@@ -297,7 +297,7 @@ void Supervisor::EndGroups(int signal, absl::Duration grace, const Outcome* caus
   for (Outcome& outcome : outcomes_) outcome.outlived_kill = !outcome.ended;
 }
 
-// A stopped process would handle its signal only when somebody continued it.
+// A stopped process would handle its signal only after a SIGCONT.
 void Supervisor::KillStopped() {
   for (const pid_t pid : internal::StoppedMembers(Groups())) {
     for (Outcome& outcome : outcomes_) {
@@ -351,7 +351,7 @@ absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOpti
   return absl::OkStatus();
 }
 
-// With SIGCHLD ignored the kernel throws exit codes away.
+// If SIGCHLD is ignored, the kernel discards exit codes.
 absl::Status CheckThatChildrenCanBeWaitedFor() {
   struct sigaction action;
   sigaction(SIGCHLD, nullptr, &action);

@@ -61,7 +61,7 @@ struct LaunchOptions {
 // one line that names the first cause. To find it, Launch waits for 100 ms after the first failure. Then the earliest
 // failure counts, with two exceptions. A rank killed by a signal precedes ranks that exited, since peers exit within
 // milliseconds of another rank's death. And a rank that failed because its group failed, as comm's process groups
-// report (report.h), comes last: if there is no other failure, Launch waits for up to 5 s for the real cause, while
+// report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while
 // ranks still run. After success too, processes left in a rank's group are ended. So nothing is left running, except
 // for processes that moved to another session.
 //

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::comm::hierarchical {
+namespace lockstep::comm::hierarchical::internal {
 namespace {
 
 template <typename Options>
@@ -106,4 +106,4 @@ void AllReducePhases::Finish(std::chrono::milliseconds timeout) {
   }
 }
 
-}  // namespace lockstep::comm::hierarchical
+}  // namespace lockstep::comm::hierarchical::internal

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-namespace lockstep::comm::hierarchical {
+namespace lockstep::comm::hierarchical::internal {
 
 // The backends that one rank needs for an all_reduce over several hosts. Two within the host, since one rank may be in
 // the last phase of a call where another has begun the next call.
@@ -29,7 +29,7 @@ class AllReducePhases {
   // Starts the first phase. Throws the backend's exceptions.
   AllReducePhases(const Levels& levels, at::Tensor tensor, c10d::ReduceOp op);
 
-  // Goes on as far as that needs no waiting; whether all is done.
+  // Advances as far as possible without waiting. Returns whether all phases are done.
   bool Test();
   // Throws the backend's exceptions, including its time-out.
   void Finish(std::chrono::milliseconds timeout);
@@ -52,6 +52,6 @@ class AllReducePhases {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-}  // namespace lockstep::comm::hierarchical
+}  // namespace lockstep::comm::hierarchical::internal
 
 #endif  // LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_ALL_REDUCE_H_

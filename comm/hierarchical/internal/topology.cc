@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep::comm::hierarchical {
+namespace lockstep::comm::hierarchical::internal {
 
 bool Topology::even() const {
   return std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == hosts[0].size(); });
@@ -30,4 +30,4 @@ Topology TopologyOf(const std::vector<RankIdentity>& ranks, int rank) {
   return topology;
 }
 
-}  // namespace lockstep::comm::hierarchical
+}  // namespace lockstep::comm::hierarchical::internal

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
-namespace lockstep::comm::hierarchical {
+namespace lockstep::comm::hierarchical::internal {
 
 // How the ranks of a group lie on hosts, seen from one of them.
 struct Topology {
@@ -16,14 +16,14 @@ struct Topology {
   const std::vector<int>& local_ranks() const { return hosts[host]; }
   // Whether every host has as many ranks.
   bool even() const;
-  // The ranks that have this rank's place on their hosts; on hosts of different sizes the first of each host, whose
-  // rank this need not be.
+  // The ranks that have this rank's place on their hosts. If hosts have different sizes, the first rank of each host;
+  // this rank may not be among them then.
   std::vector<int> column() const;
 };
 
 // Requires: 0 <= rank < ranks.size().
 Topology TopologyOf(const std::vector<RankIdentity>& ranks, int rank);
 
-}  // namespace lockstep::comm::hierarchical
+}  // namespace lockstep::comm::hierarchical::internal
 
 #endif  // LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_TOPOLOGY_H_

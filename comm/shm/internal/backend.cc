@@ -18,41 +18,43 @@
 namespace lockstep::comm::shm::internal {
 namespace {
 
-using Calls = absl::InlinedVector<std::shared_ptr<Call>, 1>;
+using Operations = absl::InlinedVector<std::shared_ptr<Operation>, 1>;
 using Tensors = absl::InlinedVector<at::Tensor, 2>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// One call, or those of a coalesced one.
+// One operation, or several that were coalesced.
 class ShmWork final : public c10d::Work {
  public:
-  ShmWork(std::shared_ptr<Communicator> communicator, c10d::OpType type, Calls calls, std::vector<at::Tensor> results,
-          absl::Duration timeout)
+  ShmWork(std::shared_ptr<Communicator> communicator, c10d::OpType type, Operations operations,
+          std::vector<at::Tensor> results, absl::Duration timeout)
       : Work(communicator->rank(), type),
         communicator_(std::move(communicator)),
-        calls_(std::move(calls)),
+        operations_(std::move(operations)),
         results_(std::move(results)),
         timeout_(timeout) {}
 
   bool isCompleted() override {
-    return std::all_of(calls_.begin(), calls_.end(), [this](const auto& call) { return communicator_->Test(*call); });
+    return std::all_of(operations_.begin(), operations_.end(),
+                       [this](const auto& operation) { return communicator_->Test(*operation); });
   }
   bool isSuccess() const override {
-    return std::all_of(calls_.begin(), calls_.end(),
-                       [](const auto& call) { return call->done() && call->status().ok(); });
+    return std::all_of(operations_.begin(), operations_.end(),
+                       [](const auto& operation) { return operation->done() && operation->status().ok(); });
   }
   std::exception_ptr exception() const override {
-    for (const auto& call : calls_) {
-      if (call->done() && !call->status().ok()) return std::make_exception_ptr(StatusError(call->status()));
+    for (const auto& operation : operations_) {
+      if (operation->done() && !operation->status().ok())
+        return std::make_exception_ptr(StatusError(operation->status()));
     }
     return nullptr;
   }
-  int sourceRank() const override { return calls_.front()->source(); }
+  int sourceRank() const override { return operations_.front()->source(); }
   std::vector<at::Tensor> result() override { return results_; }
   void synchronize() override {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     const absl::Time deadline = absl::Now() + (timeout.count() > 0 ? absl::FromChrono(timeout) : timeout_);
-    for (const auto& call : calls_) ThrowIfError(communicator_->Wait(*call, deadline));
+    for (const auto& operation : operations_) ThrowIfError(communicator_->Wait(*operation, deadline));
     return true;
   }
 
@@ -60,7 +62,7 @@ class ShmWork final : public c10d::Work {
 
  private:
   const std::shared_ptr<Communicator> communicator_;
-  const Calls calls_;
+  const Operations operations_;
   const std::vector<at::Tensor> results_;
   const absl::Duration timeout_;
 };
@@ -103,9 +105,9 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override {
     for (const at::Tensor& tensor : tensors) OpFor("all_reduce", options.reduceOp, tensor);
-    Calls calls;
-    for (const at::Tensor& tensor : tensors) calls.push_back(StartAllReduce(tensor, options.reduceOp));
-    return MakeWork(c10d::OpType::ALLREDUCE_COALESCED, std::move(calls), tensors);
+    Operations operations;
+    for (const at::Tensor& tensor : tensors) operations.push_back(StartAllReduce(tensor, options.reduceOp));
+    return MakeWork(c10d::OpType::ALLREDUCE_COALESCED, std::move(operations), tensors);
   }
 
   WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
@@ -248,7 +250,7 @@ class ShmBackend final : public c10d::Backend {
     return getRank() == options.rootRank;
   }
 
-  std::shared_ptr<Call> StartAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  std::shared_ptr<Operation> StartAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
     Request request = Of(Kind::kAllReduce, tensor);
     SetOp(request, "all_reduce", op, tensor);
     request.buffers = {BufferOf("all_reduce", tensor)};
@@ -259,8 +261,8 @@ class ShmBackend final : public c10d::Backend {
     request.owner = Hold(std::move(held));
     return MakeWork(type, {communicator_->Start(std::move(request))}, std::move(results));
   }
-  WorkPtr MakeWork(c10d::OpType type, Calls calls, std::vector<at::Tensor> results) {
-    return c10::make_intrusive<ShmWork>(communicator_, type, std::move(calls), std::move(results), timeout_);
+  WorkPtr MakeWork(c10d::OpType type, Operations operations, std::vector<at::Tensor> results) {
+    return c10::make_intrusive<ShmWork>(communicator_, type, std::move(operations), std::move(results), timeout_);
   }
 
   const std::shared_ptr<Communicator> communicator_;

@@ -1,4 +1,4 @@
-// What a collective is and which way it goes; how its data moves is in collective_rounds.cc.
+// What a collective is and how it proceeds. collective_rounds.cc moves its data.
 
 #include "lockstep/comm/shm/internal/collective.h"
 
@@ -13,7 +13,7 @@
 namespace lockstep::comm::shm::internal {
 namespace {
 
-// An all_reduce of up to so many bytes is reduced whole by every rank: one exchange instead of two.
+// Up to this many bytes, every rank reduces the whole tensor of an all_reduce: one exchange instead of two.
 constexpr size_t kWholeBytes = size_t{32} << 10;
 
 bool Reduces(Kind kind) { return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter; }
@@ -37,7 +37,7 @@ bool Agree(const CallHeader& a, const CallHeader& b) {
          a.number == b.number;
 }
 
-// The bytes of what one rank gives another (of everything, where all is given to all).
+// The number of bytes that one rank sends to another (of everything, if every rank gets everything).
 size_t BytesOf(const Request& request) {
   if (request.kind == Kind::kAllToAll) return 0;
   if (!request.buffers.empty()) return request.buffers[0].bytes;
@@ -132,7 +132,7 @@ absl::Status Collective::Disagreement() const {
   return absl::InvalidArgumentError(absl::StrCat("the ranks disagree: ", absl::StrJoin(calls, "; ")));
 }
 
-// all_to_all: each rank's table of what it sends to whom is in its first slot.
+// all_to_all: a rank's first slot holds the table of the sizes that it sends to each rank.
 absl::Status Collective::CheckParts() {
   size_t largest = 0;
   for (int r = 0; r < port_.size; ++r) {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/container/inlined_vector.h"
-#include "lockstep/comm/shm/call.h"
 #include "lockstep/comm/shm/internal/port.h"
+#include "lockstep/comm/shm/operation.h"
 #include "lockstep/comm/shm/reduce.h"
 
 namespace lockstep::comm::shm::internal {
@@ -22,7 +22,7 @@ namespace lockstep::comm::shm::internal {
 // - An all_reduce of tensors that are all in the segment: each rank reduces its part of all of them, in place.
 //
 // Reductions are in rank order, so every rank gets the same bits.
-class Collective final : public Call {
+class Collective final : public Operation {
  public:
   Collective(Port& port, Request request, uint64_t number);
 
@@ -54,7 +54,6 @@ class Collective final : public Call {
   CallHeader OwnHeader() const;
   bool Writes(int rank) const;
   bool ReadsFrom(int rank) const;
-  size_t LargestPart() const;
 
   void Stage(uint64_t round);
   void StageChunk(uint64_t chunk, Slot& slot);

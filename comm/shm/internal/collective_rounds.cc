@@ -31,7 +31,7 @@ void Collective::Stage(uint64_t round) {
   Slot& slot = port_.OwnSlot(base_ + round);
   if (round == 0) {
     slot.header = OwnHeader();
-    // Where the first chunk goes, and how, before the others' headers are known: as if none were shared.
+    // Places the first chunk, before the others' headers have arrived, as if no buffer were shared.
     if (!open_) ChooseWay(/*all_shared=*/false);
     if (request_.kind == Kind::kAllToAll) {
       for (int to = 0; to < port_.size; ++to) {
@@ -85,7 +85,7 @@ void Collective::ReducePart(uint64_t round) {
     for (int r = 0; r < port_.size; ++r) {
       inputs.push_back(r == port_.rank ? part.data : port_.SlotOf(r, base_ + round).data + offset);
     }
-    // For the others, in the place where this rank had nothing to stage.
+    // For the other ranks, in the slot where this rank had nothing to stage.
     char* const outputs[] = {part.data, port_.OwnSlot(base_ + round).data + offset};
     reduce_(outputs, 2, inputs.data(), port_.size, part.bytes / SizeOf(request_.dtype), factors_.data());
   }

@@ -55,7 +55,7 @@ struct AbstractAddress {
   socklen_t length;
 };
 
-// Until `deadline` or the next look at what else may end a wait.
+// The time until `deadline`, or until the next check of the other conditions that end a wait.
 int PollTimeout(absl::Time deadline) {
   const absl::Duration left = std::min(deadline - absl::Now(), kLookInterval);
   return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
@@ -100,7 +100,7 @@ bool SendFd(int connection, int fd) {
 absl::StatusOr<int> TakeFd(int connection) {
   FdMessage message;
   if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
-  // The kernel drops a descriptor that this process has no room for, and says so only here.
+  // If this process has no free descriptor, the kernel drops the one that was sent, and reports that only here.
   if (message.header.msg_flags & MSG_CTRUNC) return DescriptorError("receiving the shared memory's descriptor", EMFILE);
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
   if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return -1;
@@ -110,7 +110,7 @@ absl::StatusOr<int> TakeFd(int connection) {
 }
 
 // Connections that have not proved yet that they are a rank's. A rank sends its whole request as soon as it has
-// connected, so it is rarely among them, and retries if it was closed.
+// connected, so its connection is rarely among them. It retries if its connection was closed.
 class Strangers {
  public:
   struct Stranger {
@@ -179,7 +179,7 @@ class Handout {
       connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     }
     if (connection < 0) {
-      if (!IsOutOfDescriptors(errno)) return absl::OkStatus();  // that one has gone again
+      if (!IsOutOfDescriptors(errno)) return absl::OkStatus();  // that peer has left again
       const int number = others_ - static_cast<int>(missing_.size()) + 1;
       return SystemError(absl::StrCat("accepting connection ", number, " of ", others_));
     }
@@ -192,7 +192,7 @@ class Handout {
     return absl::OkStatus();
   }
 
-  // Reads what `connection` has to say, and drops it once that is whole or can no longer become so.
+  // Reads from `connection`, and drops it once its request is complete or cannot become complete.
   void Hear(int connection) {
     char bytes[kRequestBytes];
     std::string& text = strangers_.At(connection).text;
@@ -224,7 +224,8 @@ class Handout {
   Strangers strangers_;
 };
 
-// A connection over which the server was asked. Connecting waits while the server's queue is full, but not for ever.
+// A connection over which the server got this rank's request. Connecting waits while the server's queue is full, until
+// the deadline.
 absl::StatusOr<OwnedFd> Request(const std::string& name, const std::string& request) {
   OwnedFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return SystemError("making a Unix socket");
@@ -238,7 +239,7 @@ absl::StatusOr<OwnedFd> Request(const std::string& name, const std::string& requ
   return absl::UnavailableError(absl::StrCat("asking rank 0 for the shared memory: ", strerror(errno)));
 }
 
-// -1 where the server closed the connection without an answer.
+// -1 if the server closed the connection without an answer.
 absl::StatusOr<int> AwaitFd(int connection, absl::Time deadline, const StillWanted& still_wanted) {
   pollfd polled = {connection, POLLIN, 0};
   while (true) {

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/comm/shm/call.h"
 #include "lockstep/comm/shm/internal/port.h"
+#include "lockstep/comm/shm/operation.h"
 
 namespace lockstep::comm::shm::internal {
 
 constexpr int kAnySource = -1;
 
 // A message to or from another rank.
-class Message final : public Call {
+class Message final : public Operation {
  public:
   Message(Kind kind, int peer, int64_t tag, Buffer buffer, std::shared_ptr<void> owner, uint64_t number)
       : kind_(kind), peer_(peer), tag_(tag), buffer_(buffer), owner_(std::move(owner)), number_(number) {}

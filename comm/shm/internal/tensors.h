@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-#include "lockstep/comm/shm/call.h"
+#include "lockstep/comm/shm/operation.h"
 
 namespace lockstep::comm::shm::internal {
 

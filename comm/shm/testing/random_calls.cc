@@ -59,8 +59,8 @@ void AppendNumber(std::vector<char>& to, DType dtype, int value) {
   to.insert(to.end(), bytes, bytes + SizeOf(dtype));
 }
 
-// What rank `rank` gives for `part` at element `i`: numbers whose sums and products over 8 ranks are exact in every
-// dtype. An avg's are equal, so that it is exact for any number of ranks.
+// The input of rank `rank` for `part` at element `i`: numbers whose sums and products over 8 ranks are exact in every
+// dtype. For an average all ranks have equal numbers, so that it is exact for any number of ranks.
 int InputNumber(const RandomCall& call, int rank, int part, size_t i) {
   const uint64_t mixed = (call.number * 7919 + part * 104729 + i) * 2654435761u + rank * 40503u;
   const int number = static_cast<int>(mixed >> 7 & 3);
@@ -69,7 +69,7 @@ int InputNumber(const RandomCall& call, int rank, int part, size_t i) {
   return call.op == Op::kProduct ? 1 + (number & 1 & (rank < 4)) : number;
 }
 
-// What a rank's numbers are multiplied by.
+// The factor of a rank's numbers.
 int FactorOf(const RandomCall& call, int rank) { return call.op == Op::kPremulSum ? rank % 3 + 1 : 1; }
 
 int Combine(const RandomCall& call, int a, int b) {

@@ -54,7 +54,7 @@ class RankCall {
   Request request_;
   std::vector<std::shared_ptr<char>> memory_;
   std::vector<std::pair<Buffer, std::vector<char>>> expected_;
-  std::shared_ptr<Call> started_;
+  std::shared_ptr<Operation> started_;
 };
 
 }  // namespace lockstep::comm::shm::testing

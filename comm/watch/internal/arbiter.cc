@@ -8,7 +8,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// How often a process that left no word is looked for.
+// How often the arbiter checks a process that sent nothing.
 constexpr auto kFateInterval = std::chrono::milliseconds(5);
 constexpr auto kMissingInterval = std::chrono::milliseconds(100);
 
@@ -185,7 +185,7 @@ Clock::time_point Arbiter::Tick(Clock::time_point now) {
     next = std::min(next, entry.second.mismatch_due);
   }
   if (inquiry_) return std::min(next, inquiry_->due);
-  // A death or a timeout explains more than an error: those that are being looked into come first.
+  // A death or a timeout explains more than an error, so inquiries into them come first.
   if (lost_ == 0) TickTrouble(now);
   if (trouble_) next = std::min(next, std::max(trouble_due_, now + kFateInterval));
   return cause_ ? Clock::time_point::max() : next;
@@ -221,7 +221,7 @@ Clock::time_point Arbiter::TickJoining(Clock::time_point now) {
 std::string Arbiter::FateOfLost(const Member& member) {
   const RankIdentity& hub = members_[0].identity;
   if (SeeTheSameProcesses(hub, member.identity)) return fate_of_(member.identity);
-  // Another rank of its host sees more than the hub does; it answers with kFate.
+  // A rank on the same host sees more than the hub does. It answers with kFate.
   for (const Member& other : members_) {
     if (!other.there() || !SeeTheSameProcesses(other.identity, member.identity)) continue;
     send_(other.identity.rank, {Frame::Type::kAskFate, member.identity.rank});

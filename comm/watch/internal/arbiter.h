@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/watch/internal/frame.h"
-#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm::internal {
 

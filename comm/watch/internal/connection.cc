@@ -11,7 +11,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// A process that dies with unread bytes resets its connections instead of closing them: both mean the same.
+// A process that dies with unread bytes resets its connections instead of closing them. Both mean an end.
 std::string DescribeEnd(ssize_t received, int error) {
   if (received == 0 || error == ECONNRESET || error == EPIPE) return "its connection closed";
   return absl::StrCat("its connection broke (", strerror(error), ")");

@@ -22,7 +22,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/internal/tune_connection.h"
+#include "lockstep/comm/internal/socket.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -54,7 +54,7 @@ sockaddr_un AbstractAddress(const std::string& name, socklen_t* length) {
   return address;
 }
 
-// `fd`, closed if `ok` is false, with the errno of before.
+// Returns `fd`, or closes it if `ok` is false. Keeps errno.
 int FdIf(int fd, bool ok) {
   if (ok) return fd;
   const int error = errno;
@@ -99,7 +99,7 @@ int ConnectTo(int family, const sockaddr* address, socklen_t length, absl::Time 
   const int fd = socket(family, kSocketFlags, 0);
   if (fd < 0) return -1;
   if (connect(fd, address, length) == 0) return fd;
-  // A Unix socket whose queue is full says EAGAIN at once, and is to be tried again.
+  // A Unix socket whose queue is full returns EAGAIN at once, so the connection is retried.
   return FdIf(fd, errno == EINPROGRESS && Connected(fd, deadline));
 }
 

@@ -51,7 +51,7 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   if (length < kHeaderSize || length - kHeaderSize > max_text_) {
     return absl::InvalidArgumentError(absl::StrCat("a frame of ", length, " bytes"));
   }
-  // The type is looked at as soon as it is there: a stranger need not be waited for.
+  // The type is checked as soon as it has arrived, so that a stranger's frame is refused at once.
   if (available > kLengthSize && !IsType(static_cast<uint8_t>(*in))) {
     return absl::InvalidArgumentError(absl::StrCat("a frame of type ", static_cast<uint8_t>(*in)));
   }

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/internal/tune_connection.h"
+#include "lockstep/comm/internal/socket.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/handshake.h"
 
@@ -24,9 +24,9 @@ constexpr uint64_t kListenerId = 1;
 constexpr uint64_t kFirstPeerId = 2;
 
 constexpr size_t kMaxHelloText = kNonceText + kProofText;
-constexpr size_t kMostStrangers = 64;  // beside one a rank
+constexpr size_t kMostStrangers = 64;  // besides one for each rank
 constexpr auto kStrangerPatience = std::chrono::seconds(5);
-constexpr auto kHandshakePatience = std::chrono::milliseconds(100);  // before its descriptor is given to another
+constexpr auto kHandshakePatience = std::chrono::milliseconds(100);  // before another connection gets its descriptor
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
@@ -176,8 +176,8 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
-// -1 with errno. A stranger's descriptor is better given to whoever comes: that may be a rank. But a connection that
-// has just come may be a rank's too, which will have proved it in a moment: then accepting waits, as for memory.
+// -1 with errno. If no descriptor is free, the oldest stranger is closed, since the newcomer may be a rank. But a
+// recent connection may be a rank's too, and prove it in a moment. Then accepting waits, as for memory.
 int Hub::AcceptOne(Clock::time_point now) {
   while (true) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -203,7 +203,7 @@ void Hub::Accept(Clock::time_point now) {
       return;
     }
     if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (fd < 0) continue;  // that one is gone again
+    if (fd < 0) continue;  // that peer has left again
     TuneConnection(fd);
     const uint64_t id = next_id_++;
     const auto& peer = peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, RandomToken(), now);

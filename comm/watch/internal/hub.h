@@ -12,18 +12,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/participant.h"
 #include "lockstep/comm/watch/internal/process_handle.h"
 #include "lockstep/comm/watch/internal/wake.h"
-#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm::internal {
 
 struct HubOptions {
   std::vector<RankIdentity> ranks;
-  int listener = -1;  // owned by the hub; -1 if there are no other ranks
+  int listener = -1;  // owned by the hub; -1 in a group of one rank
   std::string token;  // proves that a connection is a rank's
   Clock::time_point joining_deadline;
 };
@@ -33,8 +33,8 @@ struct HubOptions {
 // Before the group is complete, anyone may connect. A connection is closed if it has not proved within 5 s that it
 // knows the token, or if it sends anything else. If there are too many connections, or the process is out of
 // descriptors, the oldest unproved one is closed. Once the group is complete, nothing listens. If the process is out of
-// descriptors and there is no unproved connection to close, rank 0 ends the group, and keeps one descriptor to tell the
-// ranks that have not come yet.
+// descriptors and has no unproved connection to close, rank 0 ends the group, and keeps one descriptor to report that
+// to the ranks that have not come yet.
 class Hub {
  public:
   // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
@@ -89,7 +89,7 @@ class Hub {
   uint64_t next_id_;
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back
   std::vector<Peer*> by_rank_;
-  std::deque<uint64_t> strangers_;  // in order of arrival; includes those that have proved themselves meanwhile
+  std::deque<uint64_t> strangers_;  // in order of arrival; includes peers that have proved themselves since
   std::vector<Frame> to_rank0_;     // delivered by the thread
   absl::Status trouble_;            // rank 0's own; the thread sends it to the others
   bool leaving_ = false;

@@ -11,7 +11,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// How often a rank looks whether it needs one that has left.
+// How often a rank checks whether it needs a rank that has left.
 constexpr auto kLeaverInterval = std::chrono::milliseconds(20);
 // How long a rank waits for the hub before it decides alone: longer than the hub's own patience with the others.
 constexpr auto kExplainPatience = std::chrono::milliseconds(1300);
@@ -45,7 +45,7 @@ void Participant::FallBackAt(const Lock& lock, Fallback fallback) {
 }
 
 void Participant::FallBackWithoutHub(const Lock&) {
-  fallback_->due = Clock::time_point();  // there is nobody to wait for
+  fallback_->due = Clock::time_point();  // no rank to wait for
   if (fallback_->blames_hub) fallback_->cause = LeftCause(*leaver_);
 }
 
@@ -123,7 +123,7 @@ Clock::time_point Participant::Tick(Clock::time_point now) {
     if (!cause_ && leaver_) next = now + kLeaverInterval;
     if (!cause_ && fallback_) next = std::min(next, fallback_->due);
   }
-  // The hub is to know too, even if it is stopped and hears of it late.
+  // Reports it to the hub too, even if the hub is stopped and reads it late.
   if (decided) {
     send_({Frame::Type::kDecide, -1, static_cast<int32_t>(decided->code), -1, 0, decided->text});
   }
@@ -142,7 +142,7 @@ void Participant::Report() {
 
 absl::Status Participant::AwaitCause(Lock& lock) {
   while (!cause_) {
-    // A little past the time when the watch's thread is to do the same.
+    // A little later than the watch's thread, which does the same.
     const auto due = fallback_->due + (hub_left_ ? Clock::duration::zero() : std::chrono::milliseconds(100));
     if (changed_.wait_until(lock, due) == std::cv_status::timeout) FallBackIfDue(lock, Clock::now());
   }

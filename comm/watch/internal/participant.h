@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/frame.h"
-#include "lockstep/comm/watch/rank_identity.h"
 
 namespace lockstep::comm::internal {
 

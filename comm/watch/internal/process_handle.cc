@@ -26,7 +26,7 @@ static_assert(sizeof(PidfdInfo) == 64, "the kernel's first version of it");
 constexpr uint64_t kExitInfo = uint64_t{1} << 3;
 constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 
-// The status that the parent has reaped.
+// The status that the parent got when it reaped the process.
 std::optional<int> ReapedStatus(int pidfd) {
   PidfdInfo info = {};
   info.mask = kExitInfo;
@@ -39,7 +39,7 @@ std::optional<int> ReapedStatus(int pidfd) {
 ProcessHandle::ProcessHandle(RankIdentity identity) : identity_(std::move(identity)) {
   if (!IsVisible(identity_)) return;
   pidfd_ = static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0));
-  // Held and still running as the same process: the number was not reused before.
+  // The pidfd is open and the same process still runs, so its pid was not reused before.
   if (pidfd_ >= 0 && !FateOf(identity_).empty()) close(std::exchange(pidfd_, -1));
 }
 

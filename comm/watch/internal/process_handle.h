@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm::internal {
 

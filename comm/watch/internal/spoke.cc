@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kFateInterval = std::chrono::milliseconds(5);
-// The hub names those that are missing at the deadline: that is worth a little more.
+// The hub names the missing ranks at the deadline, so a rank waits a little longer for that.
 constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
 
@@ -24,7 +24,7 @@ absl::Status LostStatus(const RankIdentity& hub, const std::string& fate, const 
   return absl::UnavailableError(LostText(hub, fate, how));
 }
 
-// The fate of a process whose connection has just ended: it takes a moment to show.
+// The fate of a process whose connection has just ended. It takes a moment to become visible.
 std::string AwaitFate(const ProcessHandle& process) {
   const Clock::time_point due = Clock::now() + kFatePatience;
   std::string fate = process.Fate();
@@ -68,7 +68,7 @@ absl::Status NotTheHub(const RankIdentity& hub, const Endpoint& endpoint) {
       absl::StrCat("what listens at ", where, " is not ", NameOf(hub), ": it does not know the group's token"));
 }
 
-// The frames that the hub sends until it welcomes; none if the connection ends.
+// The frames that the hub sends up to its welcome; none if the connection ends.
 absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const Endpoint& endpoint, int rank,
                                                 const ProcessHandle& hub, absl::Time deadline) {
   Introduction introduction(endpoint, rank);

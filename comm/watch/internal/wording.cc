@@ -9,7 +9,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// One line is to stay readable in a group of hundreds.
+// Keeps the line readable in a group of hundreds of ranks.
 constexpr size_t kMostNamed = 8;
 
 std::string JoinFirst(const std::vector<std::string>& parts, absl::string_view separator) {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/watch/rank_identity.h"
+#include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm::internal {
 

@@ -56,7 +56,7 @@ constexpr Unsupported kUnsupported[] = {
     {"local_ranks_filter", kRedirect},
     {"duplicate_stdout_filters", kRedirect},
     {"duplicate_stderr_filters", kRedirect},
-    {"local_addr", "leave it out, every node is told --master_addr"},
+    {"local_addr", "leave it out, every node gets --master_addr"},
     {"logs_specs", kNeedless},
     {"numa_binding", "bind in the program, as in: launch sh -c 'exec numactl --cpunodebind=$LOCAL_RANK ./train'"},
     {"signals_to_handle", "leave it out, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on"},
@@ -87,7 +87,7 @@ std::vector<std::string> KnownNames() {
   return names;
 }
 
-// What was given for a flag, and where: "--nproc-per-node" or "PET_NPROC_PER_NODE".
+// A flag's value and its source: "--nproc-per-node" or "PET_NPROC_PER_NODE".
 struct Given {
   std::string source, value;
 };
@@ -118,7 +118,7 @@ absl::Status SetRanks(const Given& given, LaunchOptions* options) {
   return Expected(given, "a whole number, or cpu for one a core");
 }
 
-// torchrun's "2" or "2:2"; "1:4" would be a job that shrinks and grows.
+// torchrun's "2" or "2:2". "1:4" would be a job that shrinks and grows.
 absl::Status SetNodes(const Given& given, LaunchOptions* options) {
   const std::vector<std::string> range = absl::StrSplit(given.value, ':');
   if (range.size() > 2 || range.front() != range.back() || !absl::SimpleAtoi(range[0], &options->nnodes)) {
@@ -148,7 +148,7 @@ absl::Status SetGrace(const Given& given, LaunchOptions* options) {
 
 absl::Status CheckBackend(const Given& given) {
   if (given.value == "static") return absl::OkStatus();
-  return Expected(given, "static; nodes are told --node_rank, --master_addr and --master_port");
+  return Expected(given, "static; nodes get --node_rank, --master_addr and --master_port");
 }
 
 absl::Status CheckRestarts(const Given& given) {
@@ -171,7 +171,7 @@ absl::Status Set(const std::string& name, const Given& given, LaunchOptions* opt
 
 using Values = std::map<std::string, Given>;  // by the flag's name
 
-// Those of torchrun's variables that are set, before the flags.
+// The variables of torchrun that are set. Flags override them.
 absl::StatusOr<Values> ReadVariables(const std::map<std::string, std::string>& environment) {
   Values values;
   for (const auto& [variable, value] : environment) {
@@ -246,7 +246,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Values values, ReadVariables(environment));
   for (auto& [name, value] : given) values[name] = std::move(value);
-  // The endpoint is last: as with torchrun it counts where address and port are given too.
+  // The endpoint is last. As in torchrun it overrides address and port.
   for (const char* name : kValueFlags) {
     const auto found = values.find(name);
     if (found != values.end()) LOCKSTEP_RETURN_IF_ERROR(Set(name, found->second, &line.options));

@@ -4,29 +4,18 @@
 #include <string.h>
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
-namespace lockstep::launch {
-namespace internal {
+namespace lockstep::launch::internal {
 namespace {
 
-constexpr char kFailurePayload[] = "lockstep.launch/rank_failure";
-constexpr char kSignalPayload[] = "lockstep.launch/signal";
-constexpr char kNotExecutedPayload[] = "lockstep.launch/not_executed";
-
-// The exit codes of shells for programs that are not executable and not found.
-constexpr int kNotExecutable = 126, kNotFound = 127;
-
-// How many other ranks' own errors one line has.
+// The number of other ranks' errors in one line.
 constexpr int kMostOthersErrors = 3;
 
 bool Before(const Outcome& a, const Outcome& b) {
@@ -39,7 +28,7 @@ bool Before(const Outcome& a, const Outcome& b) {
 
 bool FailedByItself(const Outcome& o) { return o.failed && (!o.told_to_end || o.reported_before); }
 
-// What the rank reported, without its own name, which the sentence has already.
+// The rank's report, without the rank's name, which the sentence contains already.
 absl::string_view MessageOf(const RankFailure& end) {
   absl::string_view message = end.message;
   while (absl::ConsumePrefix(&message, absl::StrCat("rank ", end.rank, ": "))) {
@@ -82,7 +71,7 @@ Counts CountOthers(const Outcome* cause, const std::vector<Outcome>& outcomes) {
 
 std::string ByKill(const Counts& counts, absl::Duration patience) {
   if (counts.killed == 0) return "";
-  // No patience at all: somebody sent the launcher a second signal.
+  // The launcher got a second signal, so it did not wait at all.
   const std::string after = patience == absl::ZeroDuration()
                                 ? "by SIGKILL"
                                 : absl::StrCat("by SIGKILL after ", absl::FormatDuration(patience));
@@ -102,7 +91,7 @@ std::string StoppedAndOutlived(const Counts& counts) {
   return text;
 }
 
-// "; rank 2: no space left": errors that are not the first and yet no consequence of it.
+// "; rank 2: no space left": later errors that are not consequences of the first.
 std::string OthersErrors(const Outcome& cause, const std::vector<Outcome>& outcomes) {
   std::string text;
   int named = 0;
@@ -128,7 +117,7 @@ std::string Others(const Counts& counts, absl::Duration patience) {
   return absl::StrCat("; of ", subject, " ", absl::StrJoin(parts, " and "));
 }
 
-// The last words of the lowest rank that had any: "; rank 0: saved".
+// The report of the lowest rank that made one: "; rank 0: saved".
 std::string LastWords(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) {
     if (!outcome.end.message.empty()) return absl::StrCat("; rank ", outcome.end.rank, ": ", MessageOf(outcome.end));
@@ -140,17 +129,10 @@ std::string Encode(const RankFailure& f) {
   return absl::StrJoin(std::make_tuple(f.local_rank, f.rank, f.pid, f.exit_code, f.signal, f.message), " ");
 }
 
-std::optional<int> NumberIn(const absl::Status& status, const char* payload_url) {
-  const std::optional<absl::Cord> payload = status.GetPayload(payload_url);
-  int number;
-  if (!payload || !absl::SimpleAtoi(std::string(*payload), &number)) return std::nullopt;
-  return number;
-}
-
 // `sentence` about `cause`, with the cause's code.
 absl::Status StatusOf(const Outcome& cause, const std::string& sentence) {
   RankFailure end = cause.end;
-  if (cause.told_to_end && end.signal != 0) end.signal = 0, end.exit_code = 1;  // the signal was ours
+  if (cause.told_to_end && end.signal != 0) end.signal = 0, end.exit_code = 1;  // the launcher's signal
   absl::StatusCode code = end.signal != 0 ? absl::StatusCode::kAborted : absl::StatusCode::kUnknown;
   if (!end.message.empty() && cause.code != absl::StatusCode::kOk) code = cause.code;
   absl::Status status(code, sentence);
@@ -162,21 +144,21 @@ absl::Status StatusOf(const Outcome& cause, const std::string& sentence) {
 
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
-  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
+  return name ? absl::StrCat("SIG", name) : absl::StrCat("signal ", signal);
 }
 
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {
   const Outcome* first = nullptr;
   for (const Outcome& outcome : outcomes) {
     if (!FailedByItself(outcome)) continue;
-    if (first == nullptr || Before(outcome, *first)) first = &outcome;
+    if (!first || Before(outcome, *first)) first = &outcome;
   }
   return first;
 }
 
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes) {
   const Outcome* cause = FirstCause(outcomes);
-  return cause != nullptr && cause->consequence && cause->code != absl::StatusCode::kDeadlineExceeded;
+  return cause && cause->consequence && cause->code != absl::StatusCode::kDeadlineExceeded;
 }
 
 absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience) {
@@ -215,32 +197,4 @@ absl::Status MarkNotExecuted(absl::Status status) {
   return status;
 }
 
-}  // namespace internal
-
-std::optional<RankFailure> FirstFailure(const absl::Status& status) {
-  const std::optional<absl::Cord> payload = status.GetPayload(internal::kFailurePayload);
-  if (!payload) return std::nullopt;
-  const std::string text(*payload);
-  const std::vector<std::string> fields = absl::StrSplit(text, absl::MaxSplits(' ', 5));
-  RankFailure f;
-  if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &f.local_rank) || !absl::SimpleAtoi(fields[1], &f.rank) ||
-      !absl::SimpleAtoi(fields[2], &f.pid) || !absl::SimpleAtoi(fields[3], &f.exit_code) ||
-      !absl::SimpleAtoi(fields[4], &f.signal)) {
-    return std::nullopt;
-  }
-  f.message = fields[5];
-  return f;
-}
-
-int ExitCode(const absl::Status& status) {
-  if (status.ok()) return 0;
-  if (const auto signal = internal::NumberIn(status, internal::kSignalPayload)) return 128 + *signal;
-  if (const auto code = internal::NumberIn(status, internal::kNotExecutedPayload)) return *code;
-  const std::optional<RankFailure> failure = FirstFailure(status);
-  if (!failure) return 1;
-  if (failure->signal != 0) return 128 + failure->signal;
-  const bool is_shells = failure->exit_code == internal::kNotExecutable || failure->exit_code == internal::kNotFound;
-  return failure->exit_code > 0 && !is_shells ? failure->exit_code : 1;
-}
-
-}  // namespace lockstep::launch
+}  // namespace lockstep::launch::internal

@@ -22,7 +22,7 @@
 namespace lockstep::launch::internal {
 namespace {
 
-// All that the child needs between fork and exec, made before the fork.
+// Everything that the child needs between fork and exec, allocated before the fork.
 struct ChildPlan {
   const char* path;
   char* const* argv;
@@ -50,7 +50,7 @@ void ForgetSignalHandlers() {
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(127);  // the parent died before prctl: nobody would end us
+  if (getppid() != plan.parent) _exit(127);  // the parent died before prctl, so the kernel would not end this child
   ForgetSignalHandlers();
   const bool ready = dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
                      (plan.inherited_fd < 0 || fcntl(plan.inherited_fd, F_SETFD, 0) == 0) &&
@@ -140,7 +140,7 @@ absl::StatusOr<std::string> FindProgram(absl::string_view program) {
   const bool search = program.find('/') == absl::string_view::npos;
   std::string denied;
   if (search && !program.empty()) {
-    for (absl::string_view folder : absl::StrSplit(path == nullptr ? "/bin:/usr/bin" : path, ':')) {
+    for (absl::string_view folder : absl::StrSplit(path ? path : "/bin:/usr/bin", ':')) {
       const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
       if (IsExecutableFile(candidate)) return candidate;
       if (access(candidate.c_str(), F_OK) == 0) denied = candidate;

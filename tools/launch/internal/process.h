@@ -26,7 +26,7 @@ struct Process {
   UniqueFd pidfd;  // becomes readable when the process has ended; the caller reaps `pid`
 };
 
-// Returns once the program runs. The child leads a session and a process group of its own (id: its pid), reads
+// Returns once the program runs. The child leads a new session and process group (id: its pid), reads
 // /dev/null, has the calling thread's signal mask, default handlers, and is killed when the calling *thread* ends.
 // Between fork and exec only async-signal-safe functions run, so the caller may have threads. Errors: NotFound or
 // PermissionDenied where the program cannot be executed, ResourceExhausted where the system refuses a process.

@@ -28,8 +28,8 @@ namespace {
 constexpr char kMagic[] = "LOCKSTEP1 ";
 constexpr char kTold[] = "LOCKSTEP1 told ";
 constexpr char kHeard[] = "LOCKSTEP1 heard ";
-constexpr size_t kMaxHeard = 512;       // bytes of a text by which an error is known again
-constexpr size_t kMaxNotes = 64 << 10;  // of a program that hears of errors and goes on
+constexpr size_t kMaxHeard = 512;       // bytes of a text that identify an error
+constexpr size_t kMaxNotes = 64 << 10;  // of a program that notes errors and continues
 constexpr size_t kMaxFile = 256 << 10;  // a Python report carries its traceback
 
 void AppendUtf8(uint32_t rune, std::string* out) {
@@ -148,13 +148,13 @@ std::string WithoutNotes(absl::string_view text) {
 
 void WriteNote(absl::string_view note) {
   const char* path = getenv(kErrorFileVariable);
-  if (path == nullptr) return;
+  if (!path) return;
   const UniqueFd fd = OpenToAppend(path);
   // A report's message ends without a line break.
   if (fd.valid() && ReadAll(fd).size() < kMaxNotes) Append(fd, absl::StrCat("\n", note, "\n"));
 }
 
-// Only notes may be there before.
+// Only notes may precede it.
 bool WriteFirstReport(const char* path, absl::string_view text) {
   const UniqueFd fd = OpenToAppend(path);
   return fd.valid() && WithoutNotes(ReadAll(fd)).empty() && Append(fd, text);
@@ -216,7 +216,7 @@ bool WriteReport(const absl::Status& status) {
     return WriteFirstReport(path, absl::StrCat(header, message));
   }
   const char* torch_path = getenv(kTorchErrorFileVariable);
-  return torch_path != nullptr && !status.ok() && WriteFirstReport(torch_path, TorchReport(message));
+  return torch_path && !status.ok() && WriteFirstReport(torch_path, TorchReport(message));
 }
 
 void WriteTold() { WriteNote(absl::StrCat(kTold, MonotonicNanos())); }

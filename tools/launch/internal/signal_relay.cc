@@ -21,8 +21,8 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 constexpr int kSlots = 64;
 
-// A signal handler has no argument of ours, so these are global. A slot holds the descriptor to write to plus one; 0 is
-// free.
+// These are global, because a signal handler has no argument for them. A slot holds the descriptor to write to plus
+// one; 0 is free.
 std::atomic<int> slots[kSlots];
 std::atomic<int> running_handlers{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may use lock-free atomics only");
@@ -38,7 +38,7 @@ void OnSignal(int signal) {
   const char byte = static_cast<char>(signal);
   for (const std::atomic<int>& slot : slots) {
     const int fd = slot.load() - 1;
-    if (fd >= 0 && write(fd, &byte, 1) < 0) continue;  // full: it has been told already
+    if (fd >= 0 && write(fd, &byte, 1) < 0) continue;  // full: the signal is pending already
   }
   running_handlers.fetch_sub(1);
   errno = saved_errno;

@@ -14,11 +14,11 @@
 
 namespace lockstep::launch::internal {
 
-// Several may live at once, in any threads; each is told of every signal. The first installs the handlers, the last
+// Several may live at once, in any threads; each gets every signal. The first installs the handlers, the last
 // puts the earlier ones back. A signal that was ignored (as under nohup) stays ignored.
 class SignalRelay {
  public:
-  // ResourceExhausted when there are no descriptors, or 64 live already.
+  // ResourceExhausted: no descriptor is free, or 64 relays exist already.
   static absl::StatusOr<std::unique_ptr<SignalRelay>> Create();
   ~SignalRelay();
   SignalRelay(const SignalRelay&) = delete;

@@ -14,8 +14,8 @@ namespace lockstep::launch::testing {
 
 std::string NewFolder() {
   const char* base = getenv("TEST_TMPDIR");
-  std::string path = absl::StrCat(base == nullptr ? "/tmp" : base, "/launch.XXXXXX");
-  return mkdtemp(path.data()) == nullptr ? "" : absl::StrCat(path, "/");
+  std::string path = absl::StrCat(base ? base : "/tmp", "/launch.XXXXXX");
+  return mkdtemp(path.data()) ? absl::StrCat(path, "/") : "";
 }
 
 std::string ReadFile(const std::string& path) {

@@ -1,0 +1,44 @@
+// The functions of ProcessGroup that its own library, DistributedDataParallel and tests use, and other users do not.
+
+#ifndef LOCKSTEP_COMM_INTERNAL_GROUP_ACCESS_H_
+#define LOCKSTEP_COMM_INTERNAL_GROUP_ACCESS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm::internal {
+
+struct GroupAccess {
+  static std::unique_ptr<ProcessGroup> FromParts(GroupParts parts);
+
+  // Like ProcessGroup::FromC10d(), for backends that fit together and fulfil the guarantees of comm/backend.h. Throws
+  // if they do not fit.
+  static std::unique_ptr<ProcessGroup> FromBackends(c10::intrusive_ptr<c10d::Store> store, BackendMap backends,
+                                                    absl::Duration timeout = absl::Minutes(30));
+
+  // Whether this rank has verified that every rank is a Lockstep rank, so that the ranks may communicate through the
+  // store. False if there are Python ranks in the group, and for a group from FromC10d().
+  static bool OnlyLockstepRanks(const ProcessGroup& group) { return group.OnlyLockstepRanks(); }
+
+  // Returns a new key for the store: "`purpose`/n" for the n-th call. If all ranks call it in one order, they get the
+  // same keys.
+  static std::string NextKey(ProcessGroup& group, absl::string_view purpose) { return group.NextKey(purpose); }
+
+  // Whether AllocateShared() returns memory that the ranks share.
+  static bool SharesMemory(const ProcessGroup& group) { return group.SharesMemory(); }
+
+  // Multiplies each rank's tensor, float or double, by its `factor` and sums over all ranks, in place: PyTorch's
+  // PREMUL_SUM. The factor and the products are rounded to the dtype. With SharesMemory(), CPU tensors are multiplied
+  // in the pass that sums them, and otherwise in a separate pass before.
+  static Work AllReducePremulSumAsync(ProcessGroup& group, const at::Tensor& tensor, double factor) {
+    return group.AllReducePremulSumAsync(tensor, factor);
+  }
+};
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_INTERNAL_GROUP_ACCESS_H_

@@ -1,0 +1,17 @@
+#ifndef LOCKSTEP_COMM_INTERNAL_SOCKET_H_
+#define LOCKSTEP_COMM_INTERNAL_SOCKET_H_
+
+#include <string>
+
+namespace lockstep::comm::internal {
+
+// The address from which this host sends to `host`, a name or an address. Empty if `host` is unknown or unreachable.
+std::string LocalAddressTowards(const std::string& host);
+
+// Makes a TCP connection send small messages at once, and report within 20 s that the other host vanished, even if
+// nothing is sent. Does nothing for other kinds of sockets.
+void TuneConnection(int fd);
+
+}  // namespace lockstep::comm::internal
+
+#endif  // LOCKSTEP_COMM_INTERNAL_SOCKET_H_

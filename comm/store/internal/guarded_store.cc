@@ -1,0 +1,50 @@
+#include "lockstep/comm/store/internal/guarded_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "lockstep/base/torch_status.h"
+
+namespace lockstep::comm::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice(250);
+
+}  // namespace
+
+GuardedStore::GuardedStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
+                           std::function<absl::Status()> failure)
+    : PrefixStore(std::move(prefix), std::move(store)), failure_(std::move(failure)) {}
+
+std::vector<uint8_t> GuardedStore::get(const std::string& key) {
+  wait({key});
+  return PrefixStore::get(key);
+}
+
+bool GuardedStore::check(const std::vector<std::string>& keys) {
+  ThrowIfError(failure_());
+  return PrefixStore::check(keys);
+}
+
+void GuardedStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
+
+void GuardedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    ThrowIfError(failure_());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left <= kSlice) return PrefixStore::wait(keys, std::max(left, std::chrono::milliseconds(1)));
+    const absl::Status waited = TorchStatus("", [&] { PrefixStore::wait(keys, kSlice); });
+    if (waited.ok()) return;
+    if (!absl::IsDeadlineExceeded(waited)) ThrowIfError(waited);
+  }
+}
+
+std::vector<std::vector<uint8_t>> GuardedStore::multiGet(const std::vector<std::string>& keys) {
+  wait(keys);
+  return PrefixStore::multiGet(keys);
+}
+
+}  // namespace lockstep::comm::internal

@@ -1,0 +1,69 @@
+#include "lockstep/tools/launch/internal/group_members.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
+
+std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
+  std::vector<pid_t> members;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  if (!folder) return members;
+  while (const dirent* entry = readdir(folder.get())) {
+    pid_t pid;
+    if (absl::SimpleAtoi(entry->d_name, &pid) && Contains(groups, getpgid(pid))) members.push_back(pid);
+  }
+  return members;
+}
+
+// Stopped by a signal such as SIGSTOP. A process that a debugger stopped has another state. The state follows the name
+// in parentheses.
+bool IsStopped(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.substr(name_end, 3) == ") T";
+}
+
+}  // namespace
+
+bool HasEnded(const UniqueFd& pidfd) {
+  pollfd poll_fd = {pidfd.get(), POLLIN, 0};
+  return poll(&poll_fd, 1, 0) == 1;
+}
+
+std::vector<UniqueFd> LiveMembers(const std::vector<pid_t>& groups) {
+  std::vector<UniqueFd> members;
+  for (const pid_t pid : MembersOf(groups)) {
+    if (Contains(groups, pid)) continue;
+    UniqueFd pidfd(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd.valid() && !HasEnded(pidfd)) members.push_back(std::move(pidfd));
+  }
+  return members;
+}
+
+std::vector<pid_t> StoppedMembers(const std::vector<pid_t>& groups) {
+  std::vector<pid_t> members = MembersOf(groups);
+  members.erase(std::remove_if(members.begin(), members.end(), [](pid_t pid) { return !IsStopped(pid); }),
+                members.end());
+  return members;
+}
+
+}  // namespace lockstep::launch::internal
