@@ -6,8 +6,11 @@ import tempfile
 import unittest
 
 import compile_commands
+import documents
 import formatting
 import pages
+import plan
+import rooms
 import rules
 import tidy
 
@@ -112,20 +115,148 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in {
-                "a/BUILD": self.BUILD,
+                "x/a/BUILD": self.BUILD,
                 "README.md": "before\n```bazelrc\nbuild --old\n```\nafter\n",
                 "examples/consumer/.bazelrc": "build --new\n",
                 "docs/headers.md": "",
+                "docs/architecture.md": "## Folders\n\n```\nx/   a house\n  a/   a room\ny/   another\n```\n",
+                "y/BUILD": library("y", "//x/a:b"),
             }.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            self.assertEqual(len(pages.check(root, ["a/BUILD"], fix=False)), 2)
+            self.assertEqual(len(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False)), 3)
             with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(pages.check(root, ["a/BUILD"], fix=True), [])
-            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), [])
+                self.assertEqual(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=True), [])
+            self.assertEqual(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False), [])
             self.assertEqual((root / "README.md").read_text(), "before\n```bazelrc\nbuild --new\n```\nafter\n")
             (root / "README.md").write_text("nothing to copy\n")
-            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), ["README.md: has no block ```bazelrc"])
+            self.assertEqual(
+                pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False), ["README.md: has no block ```bazelrc"]
+            )
+
+
+def library(name, *deps):
+    return f'cc_library(name = "{name}", deps = {list(deps)})\n'
+
+
+class PlanTest(unittest.TestCase):
+    FOLDERS = "## Folders\n\n```\n{}```\n"
+
+    def test_rooms_are_two_folders_deep_and_tests_are_left_out(self):
+        uses = rooms.rooms_and_uses(
+            {
+                "top/BUILD": library("top", "//mid/a/internal:x", "//low"),
+                "mid/a/internal/BUILD": library("x", "//low")
+                + 'cc_library(name = "t", testonly = True, deps = ["//top"])\n'
+                + 'cc_test(name = "x_test", deps = ["//top"])\n',
+                "mid/testing/BUILD": library("testing", "//top"),
+                "low/BUILD": 'cc_library(name = "low", deps = select({"//flags:on": ["//low/b"], "//x": []}))\n',
+                "low/b/BUILD": library("b"),
+                "flags/BUILD": 'config_setting(name = "on")\n',
+            }
+        )
+        self.assertEqual(
+            uses, {"flags": set(), "low": {"low/b"}, "low/b": set(), "mid/a": {"low"}, "top": {"mid/a", "low"}}
+        )
+
+    def test_an_arrow_is_left_out_if_others_lead_to_the_same_house(self):
+        houses = rooms.houses_of({"top": {"mid", "low"}, "mid": {"low"}, "low": set()})
+        self.assertEqual(
+            {name: house.own for name, house in houses.items()}, {"top": {"mid"}, "mid": {"low"}, "low": set()}
+        )
+
+    def test_an_arrow_starts_at_the_only_room_that_needs_it(self):
+        houses = rooms.houses_of({"a": {"low"}, "a/room": {"a", "b"}, "b": {"low"}, "low": set()})
+        self.assertEqual(houses["a"].own, {"low"})
+        self.assertEqual(houses["a"].of_room, {"a/room": {"b"}})
+
+    def test_a_folder_whose_rooms_belong_into_different_rows_is_split(self):
+        houses = rooms.houses_of({"tools/top": {"mid"}, "mid": {"tools/low"}, "tools/low": set()})
+        self.assertEqual(sorted(houses), ["mid", "tools/low", "tools/top"])
+        self.assertEqual(plan.rows_of_houses(houses), [["tools/top"], ["mid"], ["tools/low"]])
+
+    def test_inside_a_house_rooms_stand_above_those_they_use(self):
+        houses = rooms.houses_of({"a/x": {"a/y"}, "a/y": {"a/z"}, "a/z": {"a/y"}, "a/w": set()})
+        self.assertEqual(houses["a"].rooms, [["a/x"], ["a/w", "a/y", "a/z"]])
+
+    def test_rooms_that_use_each_other_in_a_circle_are_an_error(self):
+        with self.assertRaisesRegex(rooms.CannotDraw, "circle"):
+            rooms.houses_of({"a": {"b"}, "b": {"a"}})
+
+    def test_words_are_those_of_the_list_up_to_the_first_colon(self):
+        page = self.FOLDERS.format("a/     one: more\n  b/ c/  two,\n         three; four\nd/\n       five (six)\n")
+        self.assertEqual(plan.captions(page), {"a": "one", "a/b": "two, three", "a/c": "two, three", "d": "five"})
+        self.assertEqual(
+            plan.missing_folders(["a/BUILD", "a/z/BUILD", "a/testing/BUILD"], page),
+            ["docs/architecture.md: its list of folders does not name a/z/"],
+        )
+
+    def test_every_house_and_arrow_is_drawn_even_where_arrows_must_cross(self):
+        build_files = {f"{name}/BUILD": library(name) for name in "xyz"}
+        build_files.update({f"{name}/BUILD": library(name, "//x", "//y", "//z") for name in "bcd"})
+        build_files["a/BUILD"] = library("a", "//b", "//c", "//d")
+        page = self.FOLDERS.format("".join(f"{name}/   words of {name}\n" for name in "abcdxyz"))
+        svg = plan.picture(build_files, page)
+        for name in "abcdxyz":
+            self.assertIn(f">{name}</text>", svg)
+            self.assertIn(f">words of {name}</text>", svg)
+        self.assertEqual(svg.count('Z" fill='), 3 + 9)
+        self.assertEqual(svg, plan.picture(build_files, page))
+
+
+class DocumentsTest(unittest.TestCase):
+    FILES = {
+        ".bazelrc": "build:peer --x\n",
+        "BUILD": "",
+        "a/BUILD": 'cc_binary(name = "run", srcs = ["run.cc"], deps = [":b"])\ncc_library(name = "b", hdrs = ["b.h"])\n'
+        'cc_test(name = "%s_test" % x)\n',
+        "a/b.h": "int Known();",
+        "a/run.cc": 'DEFINE_int32(epochs, 5, "");',
+        "a/README.md": "# a\n\n## Two words, `code`\n",
+    }
+
+    def problems(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, content in {**self.FILES, "docs/page.md": text}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content)
+            return documents.check(root, [*self.FILES, "docs/page.md"])
+
+    def test_what_exists_is_no_problem(self):
+        for text in (
+            "[a](../a), [b](../a/README.md#two-words-code), [c](https://x.y), [d](#top)\n# Top\n",
+            "`//a:run`, `:b`, `//a/...`, `//...`, `@lockstep//a:b.h`, `//a:x_test`, https://x.y//z\n",
+            "```sh\n./bazelw run //a:run -- --epochs=3 --help\n./bazelw test --config=peer //...\n```\n",
+            "    bazel-bin/a/run --epochs 3\n",
+            '```cpp\n#include "lockstep/a/b.h"\nf("(", x);  // :-)\n```\n',
+            "`a/b.h`, `../a/b.h`, `comm::Known`, `comm/mine/x.h`\n",
+            "```python\nlocal(name = 'x')\n```\n\n```bazelrc\nbuild --x\n# y\n```\n",
+        ):
+            self.assertEqual(self.problems(text), [], text)
+
+    def test_what_does_not_exist_is_one(self):
+        for text, words in (
+            ("[a](../c)", "there is no c"),
+            ("[a](../a/README.md#three)", "has no heading"),
+            ("`//a:c`", "no BUILD file has it"),
+            ("`//a:run`, `:c`", "names //a:c"),
+            ("`//a`", "names //a: no BUILD"),
+            ("```\n./bazelw run //a:run -- --epoch=3\n```", "the flag --epoch: its sources do not define it"),
+            ("    bazel-bin/a/run --epoch 3", "the flag --epoch"),
+            ("```\n./bazelw test --config=gone //...\n```", ".bazelrc does not have it"),
+            ('```cpp\n#include "lockstep/a/c.h"\n```', "there is no a/c.h"),
+            ("```cpp\nf(x;\n```", "a ( without its other"),
+            ("`a/c.h`", "names a/c.h"),
+            ("`comm::Unknown`", "no source has the word Unknown"),
+            ("```sh\nif\n```", "bash cannot read"),
+            ("```python\n(\n```", "not Python's syntax"),
+            ("```bazelrc\nbuidl --x\n```", "not a command of a .bazelrc"),
+        ):
+            found = self.problems(text + "\n")
+            self.assertEqual(len(found), 1, (text, found))
+            self.assertIn(words, found[0])
+            self.assertTrue(found[0].startswith("docs/page.md:"), found)
 
 
 class TidyTest(unittest.TestCase):
