@@ -12,6 +12,7 @@ import pages
 import plan
 import rooms
 import rules
+import terminal
 import tidy
 
 
@@ -202,6 +203,14 @@ class PlanTest(unittest.TestCase):
             self.assertIn(f">words of {name}</text>", svg)
         self.assertEqual(svg.count('Z" fill='), 3 + 9)
         self.assertEqual(svg, plan.picture(build_files, page))
+
+
+class TerminalTest(unittest.TestCase):
+    def test_a_line_of_the_output_is_a_line_of_the_picture_and_long_ones_are_wrapped(self):
+        svg = terminal.picture("$ run <it>\n    1   2\n" + "long " * 25 + "\n\n")
+        self.assertIn(">$</tspan> run &lt;it&gt;</text>", svg)
+        self.assertIn(">    1   2</text>", svg)
+        self.assertEqual(svg.count("<text "), 4)
 
 
 class DocumentsTest(unittest.TestCase):

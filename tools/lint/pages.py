@@ -3,11 +3,17 @@
 import ast
 import pathlib
 import re
+import sys
 
 import plan
 import rooms
+import terminal
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import plot
 
 HEADERS_PAGE = "docs/headers.md"
+PERFORMANCE_PAGE = "docs/performance.md"
 README = "README.md"
 BAZELRC = "examples/consumer/.bazelrc"
 
@@ -89,7 +95,15 @@ def wanted(root, files):
         name: text for name, text in build_files.items() if not name.startswith(("third_party/", "examples/"))
     }
     readme_text = (root / README).read_text()
+    plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
+    run = (
+        {terminal.PICTURE: terminal.picture((root / terminal.TEXT).read_text())}
+        if (root / terminal.TEXT).is_file()
+        else {}
+    )
     return {
+        **run,
+        **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),
         README: readme(readme_text, (root / BAZELRC).read_text()),
         plan.PICTURE: plan.picture(build_files, (root / plan.PAGE).read_text()),
