@@ -193,6 +193,27 @@ def wrong_blocks(tree, path, text):
                     yield f"{place}: {line.split()[0]} is not a command of a .bazelrc"
 
 
+_PUBLIC = re.compile(r'visibility = \[[^\]]*"//visibility:public"')
+_HEADINGS = ["## Targets", "## Example", "## Guarantees", "## Limits"]
+
+
+def wrong_readmes(tree):
+    """A folder with a public target has a README with the same headings in the same order; more may follow."""
+    for build_file in sorted(name for name in tree.files if name.endswith("/BUILD")):
+        folder = posixpath.dirname(build_file)
+        text = tree.read(build_file)
+        if folder == "third_party" or not re.search(r"^cc_\w+\(", text, re.M) or not _PUBLIC.search(text):
+            continue
+        name = f"{folder}/README.md"
+        if name not in tree.files:
+            yield f"{name}: is missing: {build_file} has a public target"
+            continue
+        found = re.findall(r"^##? .*$", _FENCE.sub(_blank, tree.read(name)), re.M)[: 1 + len(_HEADINGS)]
+        wanted = [f"# {folder}", *_HEADINGS]
+        if found != wanted:
+            yield f"{name}: begins with the headings {found}: expected {wanted}"
+
+
 CHECKS = (broken_links, unknown_labels, unknown_files, unknown_names, unknown_flags, wrong_blocks)
 
 
@@ -200,4 +221,7 @@ def check(root, files):
     """The problems of all pages."""
     tree = Tree(root, files)
     pages = [name for name in files if name.endswith(".md")]
-    return [problem for name in pages for check_page in CHECKS for problem in check_page(tree, name, tree.read(name))]
+    problems = [
+        problem for name in pages for check_page in CHECKS for problem in check_page(tree, name, tree.read(name))
+    ]
+    return problems + list(wrong_readmes(tree))

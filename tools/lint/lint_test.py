@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import compile_commands
+import cpp
 import documents
 import formatting
 import pages
@@ -39,6 +40,95 @@ class RulesTest(unittest.TestCase):
         self.assertIn("a/BUILD:1: is not Python's syntax", rules.check("a/BUILD", "package(\n")[0])
 
 
+class CppTest(unittest.TestCase):
+    def namespace_problems(self, path, *namespaces):
+        return cpp.check(path, "".join(f"namespace {namespace} {{\n}}\n" for namespace in namespaces))
+
+    def test_a_namespace_is_made_of_the_folders_of_its_file(self):
+        for path, *namespaces in (
+            ("comm/x.h", "lockstep::comm"),
+            ("comm/x.h", "lockstep::comm", "lockstep::comm::internal"),
+            ("comm/watch/x.h", "lockstep::comm"),
+            ("comm/watch/x.cc", "lockstep::comm::watch::internal"),
+            ("comm/watch/internal/x.h", "lockstep::comm::internal"),
+            ("comm/watch/internal/x.h", "lockstep::comm::watch::internal"),
+            ("base/x.h", "lockstep"),
+            ("base/testing/x.h", "lockstep::testing"),
+            ("tools/bench/x.h", "lockstep"),
+            ("tools/launch/internal/x.h", "lockstep::launch::internal"),
+            ("comm/x_test.cc", "lockstep::comm::internal"),
+            ("comm/failures/x.cc", "lockstep::comm"),
+        ):
+            self.assertEqual(self.namespace_problems(path, *namespaces), [], (path, namespaces))
+        for path, *namespaces in (
+            ("comm/x.h", "lockstep"),
+            ("comm/x.h", "lockstep::ddp"),
+            ("comm/x.h", "lockstep::comm::internal"),
+            ("comm/watch/x.h", "lockstep::watch"),
+            ("comm/watch/x.h", "lockstep::comm::internal"),
+            ("comm/watch/x.cc", "lockstep::comm::internal"),
+            ("comm/internal/x.h", "lockstep::comm"),
+            ("comm/testing/x.h", "lockstep::comm"),
+        ):
+            found = self.namespace_problems(path, *namespaces)
+            self.assertEqual(len(found), 1, (path, namespaces))
+            self.assertIn(f"{path}:1: namespace {namespaces[0]} is not the folder's: lockstep", found[0])
+
+    def test_optional_is_the_standard_librarys(self):
+        self.assertIn("a/x.cc:2: absl::optional", cpp.check("a/x.cc", "\nabsl::optional<int> x;\n")[0])
+        self.assertEqual(cpp.check("a/x.cc", "// absl::optional\nstd::optional<int> x;\n"), [])
+
+    def test_a_condition_does_not_compare_with_nullptr(self):
+        for text in ("if (x != nullptr) {}", "while (f(y) &&\n nullptr == x) {}"):
+            self.assertEqual(len(cpp.check("a/x.cc", text)), 1, text)
+        for text in (
+            "return x == nullptr;",
+            "if (x) f(y == 1);",
+            "if (x) f(z != nullptr);",
+            'if (s == "== nullptr") {}',
+        ):
+            self.assertEqual(cpp.check("a/x.cc", text), [], text)
+
+    def test_a_function_that_is_declared_and_nowhere_defined_is_found(self):
+        header = """
+namespace lockstep {
+class A : public B {
+ public:
+  explicit A(int x = f(1), std::map<int, int> y = {});
+  ~A();
+  virtual void Pure() = 0;
+  A(const A&) = delete;
+  void Inline() const { g(); }
+  template <typename T>
+  void Template(T x);
+  void Gone(int x) const;
+  static absl::StatusOr<A> Create(const std::vector<int>& sizes = {1, 2}) ABSL_LOCKS_EXCLUDED(m);
+  std::function<void(int)> field;
+  int guarded_ ABSL_GUARDED_BY(m);
+  void (*pointer)(int);
+};
+int Free(A* a);
+int FreeGone(A* a);
+}  // namespace lockstep
+"""
+        source = """
+A::A(int x, std::map<int, int> y) : x_(x), y_{y} {}
+A::~A() = default;
+absl::StatusOr<A> A::Create(const std::vector<int>& sizes) { return A(); }
+int Free(A* a) {
+  if (FreeGone(a)) { a->Gone(1); }
+  return 0;
+}
+"""
+        self.assertEqual(
+            cpp.undefined({"a/a.h": header, "a/a.cc": source}),
+            [
+                "a/a.h:12: A::Gone is declared and not defined anywhere: delete it",
+                "a/a.h:19: FreeGone is declared and not defined anywhere: delete it",
+            ],
+        )
+
+
 class ProseTest(unittest.TestCase):
     def problems(self, text):
         return rules.check("a/README.md", text)
@@ -62,6 +152,12 @@ class ProseTest(unittest.TestCase):
             "equal but for one",
         ):
             self.assertEqual(len(self.problems(text)), 1, text)
+
+    def test_comments_of_headers_read_like_pages(self):
+        header = "// An index that is\n// no rank fails.\nint x;  // those of Python\nint is_no; bool those_of();\n"
+        found = rules.check("a/x.h", header)
+        self.assertEqual([problem.split(": ")[0] for problem in found], ["a/x.h:2", "a/x.h:3"])
+        self.assertEqual(rules.check("a/x.cc", header), [])
 
     def test_plain_sentences_code_and_questions_are_left_alone(self):
         for text in (
@@ -231,6 +327,26 @@ class DocumentsTest(unittest.TestCase):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content)
             return documents.check(root, [*self.FILES, "docs/page.md"])
+
+    def test_a_folder_with_a_public_target_has_a_readme_with_the_same_headings(self):
+        headings = "# c\n\n## Targets\n\n## Example\n\n```sh\n# c\n```\n\n## Guarantees\n\n## Limits\n\n## More\n"
+        build = 'cc_library(name = "c", visibility = ["//visibility:public"])\n'.replace("(", "(\n    ")
+        for readme, words in (
+            (headings, None),
+            (None, "is missing"),
+            (headings.replace("## Example", "## Use"), "expected"),
+            (headings.replace("# c\n\n## T", "# C\n\n## T"), "expected"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                root, names = pathlib.Path(folder), ["c/BUILD"]
+                (root / "c").mkdir()
+                (root / "c/BUILD").write_text(build)
+                if readme:
+                    (root / "c/README.md").write_text(readme)
+                    names.append("c/README.md")
+                found = documents.check(root, names)
+                self.assertEqual(len(found), 1 if words else 0, found)
+                self.assertIn(words or "", "".join(found))
 
     def test_what_exists_is_no_problem(self):
         for text in (
