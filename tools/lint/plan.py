@@ -68,6 +68,15 @@ def _room_width(room):
     return _width(_room_label(room), _ROOM) + 18
 
 
+def _row_width(rows):
+    """The width of the widest row of rooms."""
+    return max([sum(map(_room_width, row)) + _ROOM_GAP * (len(row) - 1) for row in rows] + [0])
+
+
+def _rows_without(rows, others):
+    return [[room for room in row if room not in others] for row in rows]
+
+
 def rows_of_houses(houses):
     """[[house]]: each row stands below all houses that use it."""
     users = collections.defaultdict(set)
@@ -128,6 +137,7 @@ class Layout:
         self.row = {name: index for index, names in enumerate(self.rows) for name in names}
         self.bus = self._bus()
         self.lanes = list(_lanes(houses, [self.bus]))
+        self.rooms_with_lanes = {lane.room for lane in self.lanes if lane.room}
         self._order()
         self._place()
 
@@ -188,8 +198,8 @@ class Layout:
 
     def least_width(self, name):
         house = self.houses[name]
-        wide = [sum(map(_room_width, row)) + _ROOM_GAP * (len(row) - 1) for row in house.rooms]
-        rooms = max([_room_width(room) for row in house.rooms for room in row] + [min(max(wide, default=0), _WIDE)])
+        free = _rows_without(house.rooms, self.rooms_with_lanes)
+        rooms = max([_room_width(room) for row in free for room in row] + [min(_row_width(free), _WIDE)])
         words = self.words.get(name, "")
         longest = max([_width(line, _TEXT) for line in _wrapped(words, 150)] + [0])
         return 2 * _PADDING + max(rooms, _width(name, _TITLE) * 1.08, longest)
@@ -220,6 +230,9 @@ class Layout:
                     yield (a, index, end), (b, index, end), max(_LANE, rooms)
         for lane in self.lanes:
             inset = _PADDING + (_room_width(lane.room) / 2 if lane.room else 8)
+            if lane.room:  # its way down is on the right of the rooms without arrows
+                free = _rows_without(self.houses[lane.source].rooms, self.rooms_with_lanes)
+                yield (lane.source, "left"), (lane, self.row[lane.source], "top"), inset + _row_width(free) + _GAP
             first, last = (lane, self.row[lane.source], "top"), (lane, self.row[lane.target] - 1, "bottom")
             for house, end, inset in ((lane.source, first, inset), (lane.target, last, _PADDING + 8)):
                 yield (house, "left"), end, inset
@@ -359,51 +372,61 @@ def _arrow(points):
     )
 
 
-def _caption_height(lines):
-    return 17 * len(lines)
-
-
 class _House:
     """A house's words and rooms, laid out for its width."""
 
     def __init__(self, house, words, width, lanes):
         self.house, self.width = house, width
-        self.at_lane = {lane.room: x for lane, x in lanes if lane.room}
-        free = [[room for room in row if room not in self.at_lane] for row in house.rooms]
+        self.at = collections.defaultdict(list)  # {room: where its arrows go down}
+        for lane, x in lanes:
+            if lane.room:
+                self.at[lane.room].append(x)
         inner = width - 2 * _PADDING
-        self.flows = [line for row in free if row for line in _flow(row, inner)]
+        # Each line is the rooms at its left, and those that stand over their arrows.
+        self.lines_of_rooms = []
+        for row, free in zip(house.rooms, _rows_without(house.rooms, self.at)):
+            flow = _flow(free, inner) or [[]]
+            self.lines_of_rooms += [
+                (flow[0], [room for room in row if room in self.at]),
+                *((line, []) for line in flow[1:]),
+            ]
         # The rooms stand beside the words if there is space for both, and else below.
-        wide = max([sum(map(_room_width, line)) + _ROOM_GAP * (len(line) - 1) for line in self.flows] + [0])
-        text = max(_width(house.name, _TITLE) * 1.08, min(_width(words, _TEXT), 190))
-        self.beside = len(self.flows) > 1 and not self.at_lane and text + 2 * _PADDING + wide <= inner
-        self.rooms_left = text + 3 * _PADDING
-        self.lines = _wrapped(words, self.rooms_left - 2 * _PADDING if self.beside else inner)
-        below = len(self.flows) * (not self.beside) + bool(self.at_lane)
-        self.height = 38 + _caption_height(self.lines) + below * (_ROOM_HEIGHT + _ROOM_GAP) + (4 if below else 0)
+        wide = _row_width([line for line, _ in self.lines_of_rooms])
+        text = max([_width(house.name, _TITLE) * 1.08, 104, *(_width(word, _TEXT) for word in words.split())])
+        self.beside = len(self.lines_of_rooms) > 1 and not self.at and text + 2 * _PADDING + wide <= inner
+        self.rooms_left = text + 2.5 * _PADDING
+        self.words = _wrapped(words, text if self.beside else inner)
+        rooms = len(self.lines_of_rooms) * (_ROOM_HEIGHT + _ROOM_GAP)
+        self.height = 38 + 17 * len(self.words) + (rooms + 4 if rooms and not self.beside else 0)
         if self.beside:
-            self.height = max(self.height, len(self.flows) * (_ROOM_HEIGHT + _ROOM_GAP) + 20)
+            self.height = max(self.height, rooms + 20)
 
     def draw(self, x, y, height, fill):
         out = [_box(x, y, self.width, height, fill, "#b9bec5", 9)]
         out.append(_text(x + _PADDING, y + 25, self.house.name, _TITLE, weight="bold"))
-        for number, line in enumerate(self.lines):
+        for number, line in enumerate(self.words):
             out.append(_text(x + _PADDING, y + 45 + 17 * number, line, _TEXT, _SOFT))
-        top = y + (14 if self.beside else 38 + _caption_height(self.lines))
-        for line in self.flows:
-            left = x + (self.rooms_left if self.beside else _PADDING)
+        for number, (line, with_arrows) in enumerate(self.lines_of_rooms):
+            top, left = self._top(y, number), x + (self.rooms_left if self.beside else _PADDING)
             for room in line:
-                out += self._room(left, top, room)
+                out += self._room(left, top, _room_width(room), room)
                 left += _room_width(room) + _ROOM_GAP
-            top += _ROOM_HEIGHT + _ROOM_GAP
-        for room, middle in self.at_lane.items():
-            out += self._room(middle - _room_width(room) / 2, self.lane_top(y, height), room)
+            for room in with_arrows:
+                first, last = min(self.at[room]), max(self.at[room])
+                width = max(_room_width(room), last - first + 24)
+                out += self._room((first + last - width) / 2, top, width, room)
         return out
 
-    def lane_top(self, y, height):
-        return y + height - _ROOM_HEIGHT - _ROOM_GAP - 4
+    def _top(self, y, line):
+        """Where a line of rooms begins."""
+        return y + (14 if self.beside else 38 + 17 * len(self.words)) + line * (_ROOM_HEIGHT + _ROOM_GAP)
 
-    def _room(self, x, y, room):
-        width = _room_width(room)
+    def arrow_start(self, y, room):
+        """The lower edge of a room."""
+        line = [room in with_arrows for _, with_arrows in self.lines_of_rooms].index(True)
+        return self._top(y, line) + _ROOM_HEIGHT
+
+    def _room(self, x, y, width, room):
         return [
             _box(x, y, width, _ROOM_HEIGHT, "#ffffff", "#c3c8ce", 6),
             _text(x + width / 2, y + 17.5, _room_label(room), _ROOM, anchor="middle"),
@@ -463,7 +486,7 @@ def picture(build_files, page):
         first, last = layout.row[lane.source], layout.row[lane.target]
         start = tops[first] + heights[first]
         if lane.room:
-            start = boxes[lane.source].lane_top(tops[first], heights[first]) + _ROOM_HEIGHT
+            start = boxes[lane.source].arrow_start(tops[first], lane.room)
         points = [(x0 + layout.place[lane, first, "top"], start)]
         for index in range(first, last):
             # Lanes that are not straight turn at heights of their own.
