@@ -24,6 +24,7 @@ _CONFIG = re.compile(r"--config=(\w+)")
 _PROGRAM = re.compile(r"(?:\brun\b.*?\s((?:@lockstep)?//[\w/]*(?::\w+)?)\s+--|(?:^|\s)bazel-bin/((?:\w+/)*\w+))(\s.*)")
 _FLAG = re.compile(r"(?<!\S)--([a-z][\w-]*)")
 _CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*.*?\*/', re.S)
+_MEMBER = re.compile(r"(?:\.|->)([A-Z]\w+)\s*[(<]")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _RC_COMMANDS = ("build", "test", "run", "common", "startup", "import", "try-import")
 
@@ -182,6 +183,8 @@ def wrong_blocks(tree, path, text):
         elif language in ("cpp", "c++"):
             if bracket := unbalanced(body):
                 yield f"{place}: the block has a {bracket} without its other bracket"
+            for name in sorted(set(_MEMBER.findall(_CODE.sub("", body))) - tree.names):
+                yield f"{place}: the block calls {name}: no source has the word"
         elif language in ("python", "starlark"):
             try:
                 ast.parse(body)

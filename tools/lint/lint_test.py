@@ -372,6 +372,7 @@ class DocumentsTest(unittest.TestCase):
             ("```\n./bazelw test --config=gone //...\n```", ".bazelrc does not have it"),
             ('```cpp\n#include "lockstep/a/c.h"\n```', "there is no a/c.h"),
             ("```cpp\nf(x;\n```", "a ( without its other"),
+            ("```cpp\nx.Known();\ny->Gone(1);\nMine();\n```", "the block calls Gone"),
             ("`a/c.h`", "names a/c.h"),
             ("`comm::Unknown`", "no source has the word Unknown"),
             ("```sh\nif\n```", "bash cannot read"),
