@@ -25,6 +25,8 @@ _PROGRAM = re.compile(r"(?:\brun\b.*?\s((?:@lockstep)?//[\w/]*(?::\w+)?)\s+--|(?
 _FLAG = re.compile(r"(?<!\S)--([a-z][\w-]*)")
 _CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*.*?\*/', re.S)
 _MEMBER = re.compile(r"(?:\.|->)([A-Z]\w+)\s*[(<]")
+_CAMEL = re.compile(r"(?<![\w.])[A-Z][a-z]+[A-Z]\w*")
+_PYTORCH = {"DetectAnomalyGuard", "StatefulDistributedSampler"}
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _RC_COMMANDS = ("build", "test", "run", "common", "startup", "import", "try-import")
 
@@ -91,10 +93,9 @@ class Tree:
 
     @functools.cached_property
     def names(self):
-        """Every word of every header."""
-        return set(
-            re.findall(r"\w+", "\n".join(self.read(name) for name in self.files if name.endswith((".h", ".cc"))))
-        )
+        """Every word of every source."""
+        sources = [name for name in self.files if name.endswith((".h", ".cc", ".py")) and "tools/lint/" not in name]
+        return set(re.findall(r"\w+", "\n".join(map(self.read, sources))))
 
     @functools.lru_cache(maxsize=None)
     def flags(self, label):
@@ -152,6 +153,14 @@ def unknown_names(tree, path, text):
         for name in [*filter(None, match.group(1).split("::")), match.group(2)]:
             if name not in tree.names:
                 yield f"{path}:{line_of(text, match.start())}: names {match.group()}: no source has the word {name}"
+
+
+def unknown_words(tree, path, text):
+    """Names like this in a span of code are words of some source, apart from PyTorch's that only pages name."""
+    for span in re.finditer(r"`[^`\n]+`", _FENCE.sub(_blank, text)):
+        for name in set(_CAMEL.findall(span.group())) - _PYTORCH - tree.names:
+            if not _OWN.search(name):
+                yield f"{path}:{line_of(text, span.start())}: names {name}: no source has the word"
 
 
 def unknown_flags(tree, path, text):
@@ -217,7 +226,7 @@ def wrong_readmes(tree):
             yield f"{name}: begins with the headings {found}: expected {wanted}"
 
 
-CHECKS = (broken_links, unknown_labels, unknown_files, unknown_names, unknown_flags, wrong_blocks)
+CHECKS = (broken_links, unknown_labels, unknown_files, unknown_names, unknown_words, unknown_flags, wrong_blocks)
 
 
 def check(root, files):

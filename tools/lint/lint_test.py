@@ -373,6 +373,7 @@ class DocumentsTest(unittest.TestCase):
             ('```cpp\n#include "lockstep/a/c.h"\n```', "there is no a/c.h"),
             ("```cpp\nf(x;\n```", "a ( without its other"),
             ("```cpp\nx.Known();\ny->Gone(1);\nMine();\n```", "the block calls Gone"),
+            ("`GoneFunction(x)`", "names GoneFunction"),
             ("`a/c.h`", "names a/c.h"),
             ("`comm::Unknown`", "no source has the word Unknown"),
             ("```sh\nif\n```", "bash cannot read"),
