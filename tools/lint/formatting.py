@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import tokenize
@@ -15,12 +16,30 @@ class CannotFormat(Exception):
     """The formatter refuses the text; says why in one line."""
 
 
-def cpp(path, text):
-    """The formatted text, or CannotFormat."""
-    run = subprocess.run(["clang-format", f"--assume-filename={path}"], input=text, capture_output=True, text=True)
-    if run.returncode:
-        return CannotFormat((run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1])
-    return run.stdout
+def cpp(texts, style):
+    """{name: the formatted text, or CannotFormat} of C++ files, by the .clang-format at `style`.
+
+    One process for many files takes half the time of one for each.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(style, folder)
+        for name, text in texts.items():
+            path = pathlib.Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        names, parts = list(texts), os.cpu_count()
+        runs = [
+            (part, subprocess.Popen(["clang-format", "-i", *part], cwd=folder, stderr=subprocess.PIPE, text=True))
+            for part in (names[start::parts] for start in range(parts))
+            if part
+        ]
+        formatted = {}
+        for part, run in runs:
+            errors = run.communicate()[1].strip().splitlines()
+            for name in part:
+                text = (pathlib.Path(folder) / name).read_text()
+                formatted[name] = CannotFormat((errors or ["no output"])[-1]) if run.returncode else text
+        return formatted
 
 
 def _blacken(texts, *flags):
