@@ -19,7 +19,7 @@ class CannotFormat(Exception):
 def cpp(texts, style):
     """{name: the formatted text, or CannotFormat} of C++ files, by the .clang-format at `style`.
 
-    One process for many files takes half the time of one for each.
+    A process for many files, because each start of clang-format takes 0.04 s of CPU time.
     """
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(style, folder)
