@@ -55,7 +55,10 @@ def namespace_problem(path, namespace):
 
 
 def namespaces(path, code):
-    """A namespace of a file is its folder's. `internal` in it is for what templates need, and for the source of that."""
+    """A namespace of a file is its folder's. `internal` in it is for what templates need, and for the source of that.
+
+    A file that only defines members of a class is in the namespace of the class.
+    """
     if _may_be_anywhere(path):
         return
     found = [(match.group(1), match.start()) for match in _NAMESPACE.finditer(code)]
@@ -64,8 +67,18 @@ def namespaces(path, code):
         right.add("::".join(["lockstep", *_folders(path)]))
     for namespace, position in found:
         is_detail = namespace.endswith("::internal") and namespace.removesuffix("::internal") in right
-        if namespace_problem(path, namespace) and not is_detail:
+        if namespace_problem(path, namespace) and not is_detail and not _defines_only_members(code, position):
             yield f"{path}:{_line(code, position)}: namespace {namespace} {namespace_problem(path, namespace)}"
+
+
+def _defines_only_members(code, position):
+    block = code[position : _closing(code, code.index("{", position), "{}")]
+    if inner := re.search(r"\bnamespace internal (?=\{)", block):
+        block = block[: inner.start()] + block[_closing(block, inner.end(), "{}") :]
+    found = definitions(block)
+    return (
+        bool(found) and all(owner for owner, _ in found) and not re.search(r"\b(?:class|struct)\s+\w+[^;({]*\{", block)
+    )
 
 
 def std_optional(path, code):
@@ -73,11 +86,11 @@ def std_optional(path, code):
         yield f"{path}:{_line(code, match.start())}: {match.group()}: use std's, which every system has"
 
 
-def _closing(code, start):
-    """The position behind the bracket that closes the one at `start`."""
+def _closing(code, start, pair="()"):
+    """The position of the bracket that closes the one at `start`."""
     depth = 0
     for position in range(start, len(code)):
-        depth += (code[position] == "(") - (code[position] == ")")
+        depth += (code[position] == pair[0]) - (code[position] == pair[1])
         if depth == 0:
             return position
     return len(code)
@@ -96,9 +109,10 @@ _NO_DECLARATION = re.compile(
     r"\b(?:template|friend|using|typedef|operator|inline|constexpr|extern|static_assert|return|requires)\b|=|^\s*#"
 )
 _DECLARED = re.compile(r"^(.*?)(~?\w+)\s*\((?!\s*[*&])", re.S)
+_STATEMENTS = ("if", "for", "while", "switch", "catch", "constexpr")
 _CALLED = re.compile(r"((?:\w+(?:<[^<>();]*>)?::)*)(~?\b\w+)\s*\($")
 _BODY = re.compile(
-    r"\s*(?:const\b|noexcept\b|override\b|final\b|&&?|ABSL_\w+(?:\([^)]*\))?|->[^;{}()]+|\s)*(?::(?!:)|\{|= default|try\b)"
+    r"\s*(?:const\b|noexcept\b|override\b|final\b|&&?|ABSL_\w+(?:\([^)]*\))?|->[^;{}()]+|\s)*(?::\s*[\w:<>, ]+[({]|\{|= default|try\b)"
 )
 
 
@@ -155,7 +169,8 @@ def definitions(code):
             begin = opened.pop()
             if _BODY.match(code, match.end()) and (called := _CALLED.search(code, max(0, begin - 160), begin)):
                 owner = re.sub(r"<[^<>]*>", "", called.group(1)).removesuffix("::").rpartition("::")[2]
-                found.add((owner or None, called.group(2)))
+                if called.group(2) not in _STATEMENTS:
+                    found.add((owner or None, called.group(2)))
     return found
 
 

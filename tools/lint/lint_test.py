@@ -74,6 +74,11 @@ class CppTest(unittest.TestCase):
             self.assertEqual(len(found), 1, (path, namespaces))
             self.assertIn(f"{path}:1: namespace {namespaces[0]} is not the folder's: lockstep", found[0])
 
+    def test_a_file_that_only_defines_members_is_in_the_namespace_of_their_class(self):
+        members = "namespace lockstep::comm {\ntemplate <typename T>\nWork Group::Call(T x) const {\n  if (x) { f(); }\n}\n}\n"
+        self.assertEqual(cpp.check("comm/internal/x.h", members), [])
+        self.assertEqual(len(cpp.check("comm/internal/x.h", members + "\n" + members.replace("Group::", ""))), 1)
+
     def test_optional_is_the_standard_librarys(self):
         self.assertIn("a/x.cc:2: absl::optional", cpp.check("a/x.cc", "\nabsl::optional<int> x;\n")[0])
         self.assertEqual(cpp.check("a/x.cc", "// absl::optional\nstd::optional<int> x;\n"), [])
