@@ -36,7 +36,7 @@ struct Place {
 class Input {
  public:
   // Reads no image. InvalidArgument: the batch is too small to be divided, the classes of train/ and val/ differ, or
-  // there are more than --num-classes. Other errors are those of listing the folders.
+  // there are more than --num-classes. Other errors come from listing the folders.
   static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config, const Place& place);
 
   int64_t num_classes() const { return num_classes_; }

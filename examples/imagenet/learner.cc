@@ -114,7 +114,7 @@ Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageCla
 
 // The average begins here, at weights that are read or rank 0's.
 absl::Status Learner::Distribute(comm::ProcessGroup* group) {
-  if (group != nullptr) {
+  if (group) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group));
     group_ = group;
     if (buckets_) {
@@ -181,7 +181,7 @@ absl::Status Learner::Step() {
 }
 
 absl::Status Learner::BeginEvaluation() {
-  if (group_ == nullptr) return absl::OkStatus();
+  if (!group_) return absl::OkStatus();
   for (const at::Tensor& buffer : (average_ ? average_ : net_)->buffers()) {
     LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(buffer, /*root=*/0));
   }
@@ -218,13 +218,13 @@ absl::StatusOr<std::vector<Value::Entry>> Learner::State() const {
 
 absl::Status Learner::Restore(const Value& file) {
   LOCKSTEP_RETURN_IF_ERROR(RestoreWeights(file));
-  if (const Value* const buckets = file.Find("bucket_layout"); buckets != nullptr) buckets_ = *buckets;
+  if (const Value* const buckets = file.Find("bucket_layout"); buckets) buckets_ = *buckets;
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer, checkpoint::GetDict(file, "optimizer"));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(*optimizer_, optimizer));
   LOCKSTEP_ASSIGN_OR_RETURN(const Value scheduler, checkpoint::GetDict(file, "scheduler"));
   LOCKSTEP_RETURN_IF_ERROR(scheduler_.LoadStateDict(scheduler));
   const Value* const scaler = file.Find("scaler");
-  if (scaler == nullptr || !scaler_) return absl::OkStatus();
+  if (!scaler || !scaler_) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ToScalerState(*scaler));
   return scaler_->LoadState(state);
 }
@@ -233,7 +233,7 @@ absl::Status Learner::RestoreWeights(const Value& file) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
   LOCKSTEP_RETURN_IF_ERROR(LoadPossiblyWrapped(*net_, state_dict));
   const Value* const average = file.Find("model_ema");
-  if (average == nullptr || config_.ema_decay == 0) return absl::OkStatus();
+  if (!average || config_.ema_decay == 0) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(StartAverage());
   return checkpoint::LoadStateDict(*average_, *average);
 }

@@ -46,7 +46,7 @@ struct BatchResult {
 class Learner {
  public:
   // Draws the initial weights from LibTorch's default generator. InvalidArgument: --amp=fp16 without a GPU, or --mkldnn
-  // with one. Other errors are those of models::Make.
+  // with one. Other errors come from models::Make.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const TrainConfig& config, int64_t num_classes,
                                                          c10::Device device);
   Learner(const Learner&) = delete;
@@ -105,7 +105,7 @@ class Learner {
   models::ImageClassifier average_{nullptr};
   comm::ProcessGroup* group_ = nullptr;  // null before Distribute()
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
-  std::optional<checkpoint::Value> buckets_;  // those of the restored checkpoint
+  std::optional<checkpoint::Value> buckets_;  // from the restored checkpoint
 };
 
 }  // namespace lockstep::examples::imagenet

@@ -32,7 +32,7 @@ void AverageMeter::Update(double value, int64_t count) {
 }
 
 absl::Status AverageMeter::AllReduce(comm::ProcessGroup* group) {
-  if (group == nullptr) return absl::OkStatus();
+  if (!group) return absl::OkStatus();
   const at::Tensor sums = at::empty({2}, at::kDouble);
   double* const data = sums.data_ptr<double>();
   data[0] = sum_;

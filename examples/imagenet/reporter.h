@@ -73,7 +73,7 @@ struct EpochReport {
 // line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
 class Reporter {
  public:
-  // `append` keeps the contents of the JSON file. Errors name the flag and the file, and are those of OutputFile.
+  // `append` keeps the contents of the JSON file. OutputFile's errors, which name the flag and the file.
   static absl::StatusOr<Reporter> Create(const TrainConfig& config, bool append);
 
   void Say(absl::string_view line) { display_.Say(line); }

@@ -28,7 +28,7 @@ namespace lockstep::examples::imagenet {
 //   LOCKSTEP_RETURN_IF_ERROR(trace->Finish());
 class StepTrace {
  public:
-  // Opens --trace-file=`path`. Errors, here and in the following functions, are those of OutputFile.
+  // Opens --trace-file=`path`. This function and the following ones return OutputFile's errors.
   static absl::StatusOr<std::unique_ptr<StepTrace>> Create(const std::string& path, int64_t begin, int64_t steps);
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;

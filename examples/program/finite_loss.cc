@@ -23,7 +23,7 @@ absl::StatusOr<std::string> FiniteLoss::Check(double loss, absl::string_view whe
   if (terminate_) return absl::DataLossError(absl::StrCat(what, ", at which --terminate-on-nan ends the run"));
   if (known_) return "";
   known_ = true;
-  if (group_ != nullptr && !IsFirst(*group_)) return "";
+  if (group_ && !IsFirst(*group_)) return "";
   return absl::StrCat("warning: rank ", group_ == nullptr ? 0 : group_->rank(), ": ", what,
                       ", and training goes on; --terminate-on-nan ends it");
 }

@@ -16,7 +16,7 @@ namespace lockstep::examples {
 class JsonLines {
  public:
   // `path` is the value of the flag `flag`, which errors name. If it is empty, nothing is written. `append` keeps the
-  // contents of the file, for a run that is resumed. Errors are those of OutputFile.
+  // contents of the file, for a run that is resumed. Returns OutputFile's errors.
   static absl::StatusOr<JsonLines> Create(absl::string_view flag, const std::string& path, bool append);
 
   // Writes one object, without a line break in it. It is in the file when this returns.

@@ -12,7 +12,7 @@
 namespace lockstep::examples {
 
 // Errors begin with the file's name and end with the system's error: "--json-file=/full/log: cannot be written: No
-// space left on device". Their codes are those of absl::ErrnoToStatus.
+// space left on device". absl::ErrnoToStatus chooses their codes.
 class OutputFile {
  public:
   // Opens `path`. Creates it if it does not exist, and truncates it unless `append` is true. Errors call it `name`.
@@ -35,7 +35,7 @@ class OutputFile {
 };
 
 // Checks whether OutputFile::Create could open `path`, by opening it or, if it does not exist, by opening a nameless
-// file in its folder. Leaves no file behind and changes none. Errors are those of Create.
+// file in its folder. Leaves no file behind and changes none. Returns Create's errors.
 absl::Status CheckOutputFile(absl::string_view name, const std::string& path);
 
 // Checks whether files can be created in `folder`, by creating one without a name. `or_missing`: the folder may be

@@ -20,6 +20,7 @@ import pathlib
 import sys
 import tempfile
 
+import plot
 import suite_all_reduce
 import suite_checkpoint
 import suite_ddp
@@ -91,7 +92,9 @@ def parse_arguments():
     for name, suite in SUITES.items():
         of_suite = suites.add_parser(name, description=suite.__doc__)
         of_suite.add_argument("--json", metavar="FILE", help="write a line for each comparison")
-        of_suite.add_argument("--markdown", metavar="FILE", help="replace the table between the marks in this file")
+        of_suite.add_argument(
+            "--markdown", metavar="FILE", help="replace the table between the marks in this file, and its plot"
+        )
         of_suite.add_argument("--rounds", type=int, default=3)
         suite.add_arguments(of_suite)
         known[name] = list(of_suite._option_string_actions)
@@ -130,6 +133,8 @@ def main():
             (top / arguments.json).write_text("".join(json.dumps(row) + "\n" for row in rows))
         if arguments.markdown:
             write_between_marks(top / arguments.markdown, suite.MARKS, text)
+            if (top / arguments.markdown).with_name(plot.FOLDER).is_dir():
+                plot.write_plots(top / arguments.markdown)
     except OSError as error:
         sys.exit(f"compare: {error}")
 

@@ -6,9 +6,14 @@ import tempfile
 import unittest
 
 import compile_commands
+import cpp
+import documents
 import formatting
 import pages
+import plan
+import rooms
 import rules
+import terminal
 import tidy
 
 
@@ -35,6 +40,100 @@ class RulesTest(unittest.TestCase):
         self.assertIn("a/BUILD:1: is not Python's syntax", rules.check("a/BUILD", "package(\n")[0])
 
 
+class CppTest(unittest.TestCase):
+    def namespace_problems(self, path, *namespaces):
+        return cpp.check(path, "".join(f"namespace {namespace} {{\n}}\n" for namespace in namespaces))
+
+    def test_a_namespace_is_made_of_the_folders_of_its_file(self):
+        for path, *namespaces in (
+            ("comm/x.h", "lockstep::comm"),
+            ("comm/x.h", "lockstep::comm", "lockstep::comm::internal"),
+            ("comm/watch/x.h", "lockstep::comm"),
+            ("comm/watch/x.cc", "lockstep::comm::watch::internal"),
+            ("comm/watch/internal/x.h", "lockstep::comm::internal"),
+            ("comm/watch/internal/x.h", "lockstep::comm::watch::internal"),
+            ("base/x.h", "lockstep"),
+            ("base/testing/x.h", "lockstep::testing"),
+            ("tools/bench/x.h", "lockstep"),
+            ("tools/launch/internal/x.h", "lockstep::launch::internal"),
+            ("comm/x_test.cc", "lockstep::comm::internal"),
+            ("comm/failures/x.cc", "lockstep::comm"),
+        ):
+            self.assertEqual(self.namespace_problems(path, *namespaces), [], (path, namespaces))
+        for path, *namespaces in (
+            ("comm/x.h", "lockstep"),
+            ("comm/x.h", "lockstep::ddp"),
+            ("comm/x.h", "lockstep::comm::internal"),
+            ("comm/watch/x.h", "lockstep::watch"),
+            ("comm/watch/x.h", "lockstep::comm::internal"),
+            ("comm/watch/x.cc", "lockstep::comm::internal"),
+            ("comm/internal/x.h", "lockstep::comm"),
+            ("comm/testing/x.h", "lockstep::comm"),
+        ):
+            found = self.namespace_problems(path, *namespaces)
+            self.assertEqual(len(found), 1, (path, namespaces))
+            self.assertIn(f"{path}:1: namespace {namespaces[0]} is not the folder's: lockstep", found[0])
+
+    def test_a_file_that_only_defines_members_is_in_the_namespace_of_their_class(self):
+        members = "namespace lockstep::comm {\ntemplate <typename T>\nWork Group::Call(T x) const {\n  if (x) { f(); }\n}\n}\n"
+        self.assertEqual(cpp.check("comm/internal/x.h", members), [])
+        self.assertEqual(len(cpp.check("comm/internal/x.h", members + "\n" + members.replace("Group::", ""))), 1)
+
+    def test_optional_is_the_standard_librarys(self):
+        self.assertIn("a/x.cc:2: absl::optional", cpp.check("a/x.cc", "\nabsl::optional<int> x;\n")[0])
+        self.assertEqual(cpp.check("a/x.cc", "// absl::optional\nstd::optional<int> x;\n"), [])
+
+    def test_a_condition_does_not_compare_with_nullptr(self):
+        for text in ("if (x != nullptr) {}", "while (f(y) &&\n nullptr == x) {}"):
+            self.assertEqual(len(cpp.check("a/x.cc", text)), 1, text)
+        for text in (
+            "return x == nullptr;",
+            "if (x) f(y == 1);",
+            "if (x) f(z != nullptr);",
+            'if (s == "== nullptr") {}',
+        ):
+            self.assertEqual(cpp.check("a/x.cc", text), [], text)
+
+    def test_a_function_that_is_declared_and_nowhere_defined_is_found(self):
+        header = """
+namespace lockstep {
+class A : public B {
+ public:
+  explicit A(int x = f(1), std::map<int, int> y = {});
+  ~A();
+  virtual void Pure() = 0;
+  A(const A&) = delete;
+  void Inline() const { g(); }
+  template <typename T>
+  void Template(T x);
+  void Gone(int x) const;
+  static absl::StatusOr<A> Create(const std::vector<int>& sizes = {1, 2}) ABSL_LOCKS_EXCLUDED(m);
+  std::function<void(int)> field;
+  int guarded_ ABSL_GUARDED_BY(m);
+  void (*pointer)(int);
+};
+int Free(A* a);
+int FreeGone(A* a);
+}  // namespace lockstep
+"""
+        source = """
+A::A(int x, std::map<int, int> y) : x_(x), y_{y} {}
+A::~A() = default;
+absl::StatusOr<A> A::Create(const std::vector<int>& sizes) { return A(); }
+int Free(A* a) {
+  if (FreeGone(a)) { a->Gone(1); }
+  return 0;
+}
+"""
+        self.assertEqual(
+            cpp.undefined({"a/a.h": header, "a/a.cc": source}),
+            [
+                "a/a.h:12: A::Gone is declared and not defined anywhere: delete it",
+                "a/a.h:19: FreeGone is declared and not defined anywhere: delete it",
+            ],
+        )
+
+
 class ProseTest(unittest.TestCase):
     def problems(self, text):
         return rules.check("a/README.md", text)
@@ -58,6 +157,12 @@ class ProseTest(unittest.TestCase):
             "equal but for one",
         ):
             self.assertEqual(len(self.problems(text)), 1, text)
+
+    def test_comments_of_headers_read_like_pages(self):
+        header = "// An index that is\n// no rank fails.\nint x;  // those of Python\nint is_no; bool those_of();\n"
+        found = rules.check("a/x.h", header)
+        self.assertEqual([problem.split(": ")[0] for problem in found], ["a/x.h:2", "a/x.h:3"])
+        self.assertEqual(rules.check("a/x.cc", header), [])
 
     def test_plain_sentences_code_and_questions_are_left_alone(self):
         for text in (
@@ -112,20 +217,178 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in {
-                "a/BUILD": self.BUILD,
+                "x/a/BUILD": self.BUILD,
                 "README.md": "before\n```bazelrc\nbuild --old\n```\nafter\n",
                 "examples/consumer/.bazelrc": "build --new\n",
                 "docs/headers.md": "",
+                "docs/architecture.md": "## Folders\n\n```\nx/   a house\n  a/   a room\ny/   another\n```\n",
+                "y/BUILD": library("y", "//x/a:b"),
             }.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            self.assertEqual(len(pages.check(root, ["a/BUILD"], fix=False)), 2)
+            self.assertEqual(len(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False)), 3)
             with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(pages.check(root, ["a/BUILD"], fix=True), [])
-            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), [])
+                self.assertEqual(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=True), [])
+            self.assertEqual(pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False), [])
             self.assertEqual((root / "README.md").read_text(), "before\n```bazelrc\nbuild --new\n```\nafter\n")
             (root / "README.md").write_text("nothing to copy\n")
-            self.assertEqual(pages.check(root, ["a/BUILD"], fix=False), ["README.md: has no block ```bazelrc"])
+            self.assertEqual(
+                pages.check(root, ["x/a/BUILD", "y/BUILD"], fix=False), ["README.md: has no block ```bazelrc"]
+            )
+
+
+def library(name, *deps):
+    return f'cc_library(name = "{name}", deps = {list(deps)})\n'
+
+
+class PlanTest(unittest.TestCase):
+    FOLDERS = "## Folders\n\n```\n{}```\n"
+
+    def test_rooms_are_two_folders_deep_and_tests_are_left_out(self):
+        uses = rooms.rooms_and_uses(
+            {
+                "top/BUILD": library("top", "//mid/a/internal:x", "//low"),
+                "mid/a/internal/BUILD": library("x", "//low")
+                + 'cc_library(name = "t", testonly = True, deps = ["//top"])\n'
+                + 'cc_test(name = "x_test", deps = ["//top"])\n',
+                "mid/testing/BUILD": library("testing", "//top"),
+                "low/BUILD": 'cc_library(name = "low", deps = select({"//flags:on": ["//low/b"], "//x": []}))\n',
+                "low/b/BUILD": library("b"),
+                "flags/BUILD": 'config_setting(name = "on")\n',
+            }
+        )
+        self.assertEqual(
+            uses, {"flags": set(), "low": {"low/b"}, "low/b": set(), "mid/a": {"low"}, "top": {"mid/a", "low"}}
+        )
+
+    def test_an_arrow_is_left_out_if_others_lead_to_the_same_house(self):
+        houses = rooms.houses_of({"top": {"mid", "low"}, "mid": {"low"}, "low": set()})
+        self.assertEqual(
+            {name: house.own for name, house in houses.items()}, {"top": {"mid"}, "mid": {"low"}, "low": set()}
+        )
+
+    def test_an_arrow_starts_at_the_only_room_that_needs_it(self):
+        houses = rooms.houses_of({"a": {"low"}, "a/room": {"a", "b"}, "b": {"low"}, "low": set()})
+        self.assertEqual(houses["a"].own, {"low"})
+        self.assertEqual(houses["a"].of_room, {"a/room": {"b"}})
+
+    def test_a_folder_whose_rooms_belong_into_different_rows_is_split(self):
+        houses = rooms.houses_of({"tools/top": {"mid"}, "mid": {"tools/low"}, "tools/low": set()})
+        self.assertEqual(sorted(houses), ["mid", "tools/low", "tools/top"])
+        self.assertEqual(plan.rows_of_houses(houses), [["tools/top"], ["mid"], ["tools/low"]])
+
+    def test_inside_a_house_rooms_stand_above_those_they_use(self):
+        houses = rooms.houses_of({"a/x": {"a/y"}, "a/y": {"a/z"}, "a/z": {"a/y"}, "a/w": set()})
+        self.assertEqual(houses["a"].rooms, [["a/x"], ["a/w", "a/y", "a/z"]])
+
+    def test_rooms_that_use_each_other_in_a_circle_are_an_error(self):
+        with self.assertRaisesRegex(rooms.CannotDraw, "circle"):
+            rooms.houses_of({"a": {"b"}, "b": {"a"}})
+
+    def test_words_are_those_of_the_list_up_to_the_first_colon(self):
+        page = self.FOLDERS.format("a/     one: more\n  b/ c/  two,\n         three; four\nd/\n       five (six)\n")
+        self.assertEqual(plan.captions(page), {"a": "one", "a/b": "two, three", "a/c": "two, three", "d": "five"})
+        self.assertEqual(
+            plan.missing_folders(["a/BUILD", "a/z/BUILD", "a/testing/BUILD"], page),
+            ["docs/architecture.md: its list of folders does not name a/z/"],
+        )
+
+    def test_every_house_and_arrow_is_drawn_even_where_arrows_must_cross(self):
+        build_files = {f"{name}/BUILD": library(name) for name in "xyz"}
+        build_files.update({f"{name}/BUILD": library(name, "//x", "//y", "//z") for name in "bcd"})
+        build_files["a/BUILD"] = library("a", "//b", "//c", "//d")
+        page = self.FOLDERS.format("".join(f"{name}/   words of {name}\n" for name in "abcdxyz"))
+        svg = plan.picture(build_files, page)
+        for name in "abcdxyz":
+            self.assertIn(f">{name}</text>", svg)
+            self.assertIn(f">words of {name}</text>", svg)
+        self.assertEqual(svg.count('Z" fill='), 3 + 9)
+        self.assertEqual(svg, plan.picture(build_files, page))
+
+
+class TerminalTest(unittest.TestCase):
+    def test_a_line_of_the_output_is_a_line_of_the_picture_and_long_ones_are_wrapped(self):
+        svg = terminal.picture("$ run <it>\n    1   2\n" + "long " * 25 + "\n\n")
+        self.assertIn(">$</tspan> run &lt;it&gt;</text>", svg)
+        self.assertIn(">    1   2</text>", svg)
+        self.assertEqual(svg.count("<text "), 4)
+
+
+class DocumentsTest(unittest.TestCase):
+    FILES = {
+        ".bazelrc": "build:peer --x\n",
+        "BUILD": "",
+        "a/BUILD": 'cc_binary(name = "run", srcs = ["run.cc"], deps = [":b"])\ncc_library(name = "b", hdrs = ["b.h"])\n'
+        'cc_test(name = "%s_test" % x)\n',
+        "a/b.h": "int Known();",
+        "a/run.cc": 'DEFINE_int32(epochs, 5, "");',
+        "a/README.md": "# a\n\n## Two words, `code`\n",
+    }
+
+    def problems(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, content in {**self.FILES, "docs/page.md": text}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content)
+            return documents.check(root, [*self.FILES, "docs/page.md"])
+
+    def test_a_folder_with_a_public_target_has_a_readme_with_the_same_headings(self):
+        headings = "# c\n\n## Targets\n\n## Example\n\n```sh\n# c\n```\n\n## Guarantees\n\n## Limits\n\n## More\n"
+        build = 'cc_library(name = "c", visibility = ["//visibility:public"])\n'.replace("(", "(\n    ")
+        for readme, words in (
+            (headings, None),
+            (None, "is missing"),
+            (headings.replace("## Example", "## Use"), "expected"),
+            (headings.replace("# c\n\n## T", "# C\n\n## T"), "expected"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                root, names = pathlib.Path(folder), ["c/BUILD"]
+                (root / "c").mkdir()
+                (root / "c/BUILD").write_text(build)
+                if readme:
+                    (root / "c/README.md").write_text(readme)
+                    names.append("c/README.md")
+                found = documents.check(root, names)
+                self.assertEqual(len(found), 1 if words else 0, found)
+                self.assertIn(words or "", "".join(found))
+
+    def test_what_exists_is_no_problem(self):
+        for text in (
+            "[a](../a), [b](../a/README.md#two-words-code), [c](https://x.y), [d](#top)\n# Top\n",
+            "`//a:run`, `:b`, `//a/...`, `//...`, `@lockstep//a:b.h`, `//a:x_test`, https://x.y//z\n",
+            "```sh\n./bazelw run //a:run -- --epochs=3 --help\n./bazelw test --config=peer //...\n```\n",
+            "    bazel-bin/a/run --epochs 3\n",
+            '```cpp\n#include "lockstep/a/b.h"\nf("(", x);  // :-)\n```\n',
+            "`a/b.h`, `../a/b.h`, `comm::Known`, `comm/mine/x.h`\n",
+            "```python\nlocal(name = 'x')\n```\n\n```bazelrc\nbuild --x\n# y\n```\n",
+        ):
+            self.assertEqual(self.problems(text), [], text)
+
+    def test_what_does_not_exist_is_one(self):
+        for text, words in (
+            ("[a](../c)", "there is no c"),
+            ("[a](../a/README.md#three)", "has no heading"),
+            ("`//a:c`", "no BUILD file has it"),
+            ("`//a:run`, `:c`", "names //a:c"),
+            ("`//a`", "names //a: no BUILD"),
+            ("```\n./bazelw run //a:run -- --epoch=3\n```", "the flag --epoch: its sources do not define it"),
+            ("    bazel-bin/a/run --epoch 3", "the flag --epoch"),
+            ("```\n./bazelw test --config=gone //...\n```", ".bazelrc does not have it"),
+            ('```cpp\n#include "lockstep/a/c.h"\n```', "there is no a/c.h"),
+            ("```cpp\nf(x;\n```", "a ( without its other"),
+            ("```cpp\nx.Known();\ny->Gone(1);\nMine();\n```", "the block calls Gone"),
+            ("`GoneFunction(x)`", "names GoneFunction"),
+            ("`a/c.h`", "names a/c.h"),
+            ("`comm::Unknown`", "no source has the word Unknown"),
+            ("```sh\nif\n```", "bash cannot read"),
+            ("```python\n(\n```", "not Python's syntax"),
+            ("```bazelrc\nbuidl --x\n```", "not a command of a .bazelrc"),
+        ):
+            found = self.problems(text + "\n")
+            self.assertEqual(len(found), 1, (text, found))
+            self.assertIn(words, found[0])
+            self.assertTrue(found[0].startswith("docs/page.md:"), found)
 
 
 class TidyTest(unittest.TestCase):

@@ -1,10 +1,19 @@
-"""Pages that repeat what other files say: which target has which header, and the lines that another workspace copies."""
+"""Pages and pictures that repeat what other files say: which target has which header, the plan of the folders, and more."""
 
 import ast
 import pathlib
 import re
+import sys
+
+import plan
+import rooms
+import terminal
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import plot
 
 HEADERS_PAGE = "docs/headers.md"
+PERFORMANCE_PAGE = "docs/performance.md"
 README = "README.md"
 BAZELRC = "examples/consumer/.bazelrc"
 
@@ -75,17 +84,41 @@ def readme(text, bazelrc):
     return _BAZELRC_BLOCK.sub(lambda _: bazelrc, text, count=1)
 
 
-def check(root, files, fix):
-    """The pages that are out of date, unless `fix`, which writes them."""
+def wanted(root, files):
+    """{name: the text that it should have} of every file that repeats others."""
     build_files = {
         name: (root / name).read_text()
         for name in files
-        if pathlib.PurePath(name).name == "BUILD" and not name.startswith(("third_party/", "examples/"))
+        if pathlib.PurePath(name).name == "BUILD" and not name.startswith("examples/consumer/")
+    }
+    of_libraries = {
+        name: text for name, text in build_files.items() if not name.startswith(("third_party/", "examples/"))
     }
     readme_text = (root / README).read_text()
-    wanted = {HEADERS_PAGE: headers_page(build_files), README: readme(readme_text, (root / BAZELRC).read_text())}
-    problems = [] if _BAZELRC_BLOCK.search(readme_text) else [f"{README}: has no block ```bazelrc"]
-    for name, text in wanted.items():
+    plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
+    run = (
+        {terminal.PICTURE: terminal.picture((root / terminal.TEXT).read_text())}
+        if (root / terminal.TEXT).is_file()
+        else {}
+    )
+    return {
+        **run,
+        **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
+        HEADERS_PAGE: headers_page(of_libraries),
+        README: readme(readme_text, (root / BAZELRC).read_text()),
+        plan.PICTURE: plan.picture(build_files, (root / plan.PAGE).read_text()),
+    }
+
+
+def check(root, files, fix):
+    """The pages and pictures that are out of date, unless `fix`, which writes them."""
+    try:
+        pages = wanted(root, files)
+    except rooms.CannotDraw as error:
+        return [str(error)]
+    problems = [] if _BAZELRC_BLOCK.search(pages[README]) else [f"{README}: has no block ```bazelrc"]
+    problems += plan.missing_folders(files, (root / plan.PAGE).read_text())
+    for name, text in pages.items():
         if (root / name).is_file() and (root / name).read_text() == text:
             continue
         if fix:

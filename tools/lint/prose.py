@@ -1,17 +1,17 @@
-"""How Markdown pages must read: lines of at most 100 columns, and none of some phrases that are not plain English."""
+"""How Markdown pages and headers must read: none of some phrases that are not plain English; pages wrap at 100 columns."""
 
 import re
 
 COLUMNS = 100
 
-_OWN = r"\bof\s+(?:its|their|your|one's)\s+own\b(?=[^\s\w]|\s+(?:and|by|for|in|on|or|that|to|where|with)\b)"
 _PHRASES = (
     (
-        re.compile(r"(?<!there )\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|less\b|\w+er\b)\w+", re.I),
+        re.compile(r"(?<!there )\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|less\b|\w+er\b)[a-z]+", re.I),
         'write "is not a ..."',
     ),
-    (re.compile(_OWN, re.I), 'write "its own ..." before the noun'),
-    (re.compile(r"\b(?:those|that)\s+that\b", re.I), "repeat the noun"),
+    (re.compile(r"(?<!because )\bof\s+(?:its|their|your|one's)\s+own\b", re.I), 'write "its own ..." before the noun'),
+    (re.compile(r"\b(?:those\s+(?:that|of)|that\s+that)\b", re.I), "repeat the noun"),
+    (re.compile(r"\b(?:is|are)\s+(?:told|meant)\s", re.I), "say who does what"),
     (re.compile(r"(?:^|[.;:|]\s+)(?:Who|What)(?:ever)?\s+[a-z]+s\b(?!.*\?)", re.M), "begin with a noun"),
     (re.compile(r"\bbut\s+for\b", re.I), 'write "except for" or "apart from"'),
     (re.compile(r"\b(?:is|are|was|were)\s+born\b", re.I), 'memory "is allocated", a file "is created"'),
@@ -29,6 +29,14 @@ def _is_prose(line):
     return not line.lstrip().startswith("|") and not line.startswith("    ")
 
 
+def _phrases(path, text):
+    for phrase, remedy in _PHRASES:
+        for match in phrase.finditer(text):
+            number = text.count("\n", 0, match.end()) + 1
+            found = " ".join(match.group().split())
+            yield f'{path}:{number}: "{found}": {remedy}; CONTRIBUTING.md has the rules for prose'
+
+
 def plain_markdown(path, text):
     """A page wraps at 100 columns, apart from tables, code and the targets of links, and avoids the phrases."""
     if path.suffix != ".md":
@@ -37,9 +45,12 @@ def plain_markdown(path, text):
     for number, line in enumerate(text.splitlines(), 1):
         if _is_prose(line) and len(_LINK_TARGET.sub("]", line).rstrip()) > COLUMNS:
             yield f"{path}:{number}: is longer than {COLUMNS} columns: wrap it"
-    text = _SPAN.sub(_blank, text)
-    for phrase, remedy in _PHRASES:
-        for match in phrase.finditer(text):
-            number = text.count("\n", 0, match.end()) + 1
-            found = " ".join(match.group().split())
-            yield f'{path}:{number}: "{found}": {remedy}; CONTRIBUTING.md has the rules for prose'
+    yield from _phrases(path, _SPAN.sub(_blank, text))
+
+
+def plain_comments(path, text):
+    """The comments of a header avoid the phrases."""
+    if path.suffix == ".h":
+        comments = [" " * line.find("//") + "  " + line.partition("//")[2] for line in text.splitlines()]
+        lines = [comment if "//" in line else "" for line, comment in zip(text.splitlines(), comments)]
+        yield from _phrases(path, _SPAN.sub(_blank, "\n".join(lines)))

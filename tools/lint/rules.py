@@ -4,6 +4,7 @@ import ast
 import pathlib
 import re
 
+import cpp
 import prose
 
 # Spelt in two parts: this file is checked too.
@@ -60,7 +61,14 @@ def private_by_default(path, text):
             yield f"{path}:{number}: everything here is public: set default_visibility to private and open single targets"
 
 
-TEXT_RULES = (no_reminders, external_repositories_only_in_third_party, private_by_default, prose.plain_markdown)
+TEXT_RULES = (
+    no_reminders,
+    external_repositories_only_in_third_party,
+    private_by_default,
+    prose.plain_markdown,
+    prose.plain_comments,
+    cpp.check,
+)
 
 
 def check(path, text):

@@ -1,0 +1,88 @@
+"""The targets of the BUILD files: which exist, and which sources a program is made of."""
+
+import ast
+import re
+
+_USES = ("deps", "actual", "library", "data", "srcs", "hdrs", "script")
+_FLAG = re.compile(r"""DEFINE_\w+\(\s*(\w+)|["'](?:--)?([a-z][\w-]*)(?:=[^"']*)?["']""")
+
+
+def package_of(name):
+    return name.rpartition("/")[0]
+
+
+def absolute(label, package):
+    """The label as //package:name."""
+    label = label.replace("@lockstep//", "//")
+    if label.startswith("//"):
+        package, _, name = label[2:].partition(":")
+        return f"//{package}:{name or package.rpartition('/')[2]}"
+    return f"//{package}:{label.lstrip(':')}"
+
+
+def _strings(value):
+    return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+class Targets:
+    """From {path: text} of all BUILD files, and the names of all files."""
+
+    def __init__(self, build_files, files):
+        self._files = set(files)
+        self._packages = {package_of(path) for path in build_files}
+        self._uses = {}  # {label: labels of what it names}
+        self._patterns = []  # for names that a BUILD file computes
+        for path, text in build_files.items():
+            self._read(package_of(path), ast.parse(text))
+
+    def _read(self, package, tree):
+        for call in ast.walk(tree):
+            keywords = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", [])}
+            name = keywords.get("name")
+            if name is None:
+                continue
+            uses = {absolute(label, package) for of in _USES if of in keywords for label in _strings(keywords[of])}
+            if isinstance(name, ast.Constant):
+                self._uses.setdefault(f"//{package}:{name.value}", set()).update(uses)
+                for out in _strings(keywords["outs"]) if "outs" in keywords else []:
+                    self._uses.setdefault(f"//{package}:{out}", set())
+            else:
+                words = ".*".join(re.escape(part) for part in re.split(r"%s|\{\w*\}", "".join(_strings(name)[:1])))
+                self._patterns.append(re.compile(f"//{re.escape(package)}:{words or '.*'}"))
+
+    def has(self, label):
+        """Whether a label or a pattern such as //comm/... names something."""
+        label = label.replace("@lockstep//", "//")
+        if label.endswith("..."):
+            folder = label[2:-3].rstrip("/")
+            return any(
+                package == folder or package.startswith(f"{folder}/") or not folder for package in self._packages
+            )
+        label = absolute(label, "")
+        package, _, name = label[2:].partition(":")
+        return (
+            label in self._uses
+            or package in self._packages
+            and (name in ("all", "__pkg__", "__subpackages__") or f"{package}/{name}".lstrip("/") in self._files)
+            or any(pattern.fullmatch(label) for pattern in self._patterns)
+        )
+
+    def sources(self, label):
+        """The files that a target is made of, with those of everything that it uses."""
+        waiting, seen = [absolute(label, "")], set()
+        while waiting:
+            label = waiting.pop()
+            if label in seen:
+                continue
+            seen.add(label)
+            waiting.extend(self._uses.get(label, ()))
+        names = {label[2:].replace(":", "/", 1).lstrip("/") for label in seen}
+        return sorted(names & self._files)
+
+    def flags(self, label, read):
+        """What the sources of a program define or compare as a flag."""
+        found = set()
+        for name in self.sources(label):
+            if name.endswith((".cc", ".h", ".py", ".sh")):
+                found.update(name for pair in _FLAG.findall(read(name)) for name in pair if name)
+        return found
