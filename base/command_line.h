@@ -43,7 +43,7 @@ struct ProgramUsage {
   // A description of the program, and examples. --help prints it unchanged.
   std::string description;
 
-  // Flags without a group follow under "Other flags", or under "Flags" if there are no groups.
+  // Flags without a group follow under "Other flags", or under "Flags" if `groups` is empty.
   std::vector<FlagGroup> groups;
 
   // String flags that may also be given without a value, like bool flags: "--resume" means "--resume=true", and
@@ -58,7 +58,7 @@ struct ProgramUsage {
 //
 // "--batch_size=8", "--batch-size=8" and "--batch_size 8" are equivalent, and with an alias so are "-b 8", "-b=8" and
 // "-b8". A bool flag is set by "--resume" or "--resume=true" and cleared by "--noresume" or "--resume=false". Arguments
-// after "--" are not flags. Flags of libraries, such as glog's --v=1, are accepted too, but not those of gflags.
+// after "--" are not flags. Flags of libraries, such as glog's --v=1, are accepted too, but gflags' own flags are not.
 //
 // For -h, -help or --help it prints the usage to standard output, wrapped at the width of the terminal, and exits with
 // 0. For a mistake it prints one line to standard error and exits with 2:

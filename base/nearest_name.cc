@@ -43,7 +43,7 @@ std::optional<std::string> NearestName(absl::string_view name, const std::vector
     fewest = edits;
     nearest = &candidate;
   }
-  if (nearest != nullptr) return *nearest;
+  if (nearest) return *nearest;
   const auto containing = std::find_if(candidates.begin(), candidates.end(),
                                        [&](const std::string& candidate) { return Contains(candidate, name); });
   if (containing == candidates.end()) return std::nullopt;

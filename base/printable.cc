@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// The length of the printable character that `text` begins with, 0 where it begins with none.
+// The length of the printable character at the start of `text`; 0 if it does not start with one.
 size_t PrintableLength(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

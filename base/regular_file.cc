@@ -33,7 +33,7 @@ absl::StatusOr<int> OpenRegularFile(const std::string& path) {
   const int error = errno;
   struct stat status;
   if (file < 0) {
-    // A socket and some devices cannot be opened; the system's word for that does not say what they are.
+    // A socket and some devices cannot be opened; the system's message does not say what they are.
     if (stat(path.c_str(), &status) == 0) {
       const absl::Status regular = CheckRegular(status);
       if (!regular.ok()) return regular;

@@ -56,7 +56,7 @@ absl::Status Translate(const std::exception_ptr& error) {
     return absl::Status(SaysTimeout(message) ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kInternal,
                         message);
   } catch (...) {
-    return absl::InternalError("an exception that is no std::exception");
+    return absl::InternalError("an exception that is not a std::exception");
   }
 }
 

@@ -304,7 +304,7 @@ std::unique_ptr<ProcessGroup> Over(c10::intrusive_ptr<c10d::Backend> backend) {
 const std::vector<std::pair<std::function<void()>, std::string>> kThrown = {
     {[] { throw std::runtime_error("the tape is torn"); }, "the tape is torn"},
     {[] { TORCH_CHECK_WITH(DistBackendError, false, "no carrier"); }, "no carrier"},
-    {[] { throw 42; }, "an exception that is no std::exception"},  // NOLINT
+    {[] { throw 42; }, "an exception that is not a std::exception"},  // NOLINT
 };
 
 TEST(Failure, WhateverABackendThrowsIsTheCallsStatus) {

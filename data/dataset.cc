@@ -14,7 +14,7 @@ std::string Describe(const at::Tensor& tensor) {
 absl::Status Copy(absl::string_view what, int64_t index, const at::Tensor& from, at::Tensor& to) {
   if (from.sizes() != to.sizes() || from.scalar_type() != to.scalar_type()) {
     return absl::InvalidArgumentError(absl::StrCat("example ", index, ": expected its ", what, " to be ", Describe(to),
-                                                   " as of the batch's others, found ", Describe(from)));
+                                                   " like the other examples of the batch, found ", Describe(from)));
   }
   return TorchStatus(absl::StrCat("example ", index), [&] { to.copy_(from); });
 }

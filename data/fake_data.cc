@@ -20,7 +20,7 @@ absl::Status Invalid(absl::string_view expected, absl::string_view found) {
   return absl::InvalidArgumentError(absl::StrCat("FakeData: expected ", expected, ", found ", found));
 }
 
-// By way of bytes, since torchvision makes a PIL image of the noise first.
+// Rounds to bytes, since torchvision converts the noise to a PIL image first.
 torch::data::Example<> Draw(const FakeDataOptions& options, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   const at::Tensor noise = at::randn(options.image_size, generator);

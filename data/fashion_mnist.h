@@ -43,8 +43,8 @@ class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
   // Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte, or the same with .gz, from `directory`. The files may hold any
   // number of images, for example few for a test. Blocks for the 0.25 s that inflating 60000 images takes.
   //
-  // Errors name the file. NotFound: neither form of a file exists. InvalidArgument: images are not 28 x 28, there are
-  // no images, the numbers of labels and images differ, or a label is not in [0, 10). Other errors are those of
+  // Errors name the file. NotFound: neither form of a file exists. InvalidArgument: images are not 28 x 28, the file
+  // has no images, the numbers of labels and images differ, or a label is not in [0, 10). Other errors come from
   // ReadIdx().
   static absl::StatusOr<FashionMnist> Load(absl::string_view directory, Split split);
 
@@ -58,7 +58,7 @@ class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
   // Throws c10::IndexError if an index is not in [0, n).
   torch::data::Example<> Batch(at::ArrayRef<int64_t> indices) const;
 
-  // A view of this dataset for a loader. Its batches are those of Batch().
+  // A view of this dataset for a loader. Its batches equal Batch()'s.
   class StackedDataset;
   StackedDataset Stacked() const;
 

@@ -19,16 +19,16 @@ Range Clip(int64_t first, int64_t size, int64_t end) {
 
 Range Needed(int64_t source, int64_t resized, Range window) {
   if (window.size == 0) return {0, 0};
-  const TapSpan first = BilinearSpan(source, resized, window.first);
-  const TapSpan last = BilinearSpan(source, resized, window.first + window.size - 1);
+  const internal::TapSpan first = internal::BilinearSpan(source, resized, window.first);
+  const internal::TapSpan last = internal::BilinearSpan(source, resized, window.first + window.size - 1);
   return {first.first, last.first + last.count - first.first};
 }
 
-// Rounded, a half away from 0.
+// Rounds a half away from 0.
 int64_t Divide(int64_t value, int64_t denominator) { return (value + denominator / 2) / denominator; }
 
 Range Shrunk(Range range, int64_t denominator) {
-  // The pixel that has the first of `range` is in the smaller image, whatever is rounded.
+  // Rounding must not remove the pixel of the smaller image that contains the first of `range`.
   const int64_t end = std::max(Divide(range.first + range.size, denominator), range.first / denominator + 1);
   const int64_t first = std::min(Divide(range.first, denominator), end - 1);
   return {first, end - first};

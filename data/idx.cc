@@ -19,6 +19,8 @@
 namespace lockstep::data {
 namespace {
 
+using internal::ByteSource;
+
 constexpr uint8_t kUnsignedByte = 0x08;
 constexpr int kMaxDimensions = 8;
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
@@ -57,7 +59,7 @@ absl::StatusOr<std::vector<int64_t>> ReadHeader(ByteSource& source) {
   return sizes;
 }
 
-// The product of `sizes`. Sizes of 0 are counted as 1 in what is too large, since a tensor's strides count them so.
+// The product of `sizes`. For the limit, a size of 0 counts as 1, as in a tensor's strides.
 absl::StatusOr<int64_t> CountBytes(const std::vector<int64_t>& sizes) {
   int64_t strides = 1, bytes = 1;
   for (const int64_t size : sizes) {
@@ -72,7 +74,7 @@ absl::StatusOr<int64_t> CountBytes(const std::vector<int64_t>& sizes) {
   return bytes;
 }
 
-// Reads `count` bytes, allocating as they come.
+// Reads `count` bytes. Memory grows with the bytes that were read.
 absl::StatusOr<at::Tensor> ReadPayload(ByteSource& source, int64_t count, const std::vector<int64_t>& sizes) {
   at::Tensor payload = at::empty({std::min(count, kFirstAllocation)}, at::kByte);
   int64_t done = 0;
@@ -95,7 +97,7 @@ absl::StatusOr<at::Tensor> Read(absl::string_view path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t count, CountBytes(sizes));
   LOCKSTEP_ASSIGN_OR_RETURN(at::Tensor payload, ReadPayload(*source, count, sizes));
   uint8_t more;
-  LOCKSTEP_ASSIGN_OR_RETURN(const size_t trailing, source->Read(&more, 1));  // Also has gzip's checksum checked.
+  LOCKSTEP_ASSIGN_OR_RETURN(const size_t trailing, source->Read(&more, 1));  // also checks gzip's checksum
   if (trailing == 0) return payload;
   return absl::DataLossError(absl::StrCat("expected ", count, " bytes for sizes ", SizesText(sizes), ", found more"));
 }

@@ -20,10 +20,11 @@
 namespace lockstep::data {
 namespace {
 
-// Far more than an image that may be decoded has: a file's size alone must not take the memory of training.
+// Far more than a decodable image has. A file's size alone must not use up the memory of training.
 constexpr int64_t kMostFileBytes = int64_t{1} << 30;
 
-// Has the image decoded as small as can be without that the resize magnifies it, and returns `geometry` for that.
+// Makes the decoder shrink the image as far as possible without the resize magnifying it. Returns `geometry` for the
+// smaller image.
 absl::StatusOr<Geometry> Shrink(ImageDecoder& decoder, const Geometry& geometry) {
   const int64_t ratio =
       std::min(geometry.source.height / geometry.resized.height, geometry.source.width / geometry.resized.width);
@@ -33,13 +34,13 @@ absl::StatusOr<Geometry> Shrink(ImageDecoder& decoder, const Geometry& geometry)
 
 }  // namespace
 
-// What one thread reads with.
+// The objects with which one thread reads.
 struct ImageDataset::Reader {
   std::vector<char> file;
   ImageDecoder decoder;
 };
 
-// Those that no thread has at the moment.
+// The readers that are not in use.
 class ImageDataset::Readers {
  public:
   explicit Readers(const ImageDecoderOptions& options) : options_(options) {}
@@ -99,7 +100,7 @@ absl::Status ImageDataset::GetInto(int64_t index, at::Generator& random, at::Ten
   return TorchStatus(folder_.samples()[index].path, [&] { target.fill_(folder_.samples()[index].target); });
 }
 
-// In `into`, or a new tensor where that is undefined.
+// Writes to `into`, or to a new tensor if `into` is undefined.
 absl::StatusOr<at::Tensor> ImageDataset::Image(int64_t index, at::Generator& random, const at::Tensor& into) const {
   const std::string& path = folder_.samples()[index].path;
   std::unique_ptr<Reader> reader = readers_->Take();
@@ -111,7 +112,7 @@ absl::StatusOr<at::Tensor> ImageDataset::Image(int64_t index, at::Generator& ran
 
 absl::StatusOr<at::Tensor> ImageDataset::Image(const std::string& path, Reader& reader, at::Generator& random,
                                                const at::Tensor& into) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, ReadWholeFile(path, kMostFileBytes, reader.file));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, internal::ReadWholeFile(path, kMostFileBytes, reader.file));
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, reader.decoder.Open(bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(Geometry geometry, transform_.Draw(size, random));
   if (scaled_decode_) {

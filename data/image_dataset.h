@@ -13,7 +13,7 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/image_decoder.h"
 #include "lockstep/data/image_folder.h"
-#include "lockstep/data/transforms.h"
+#include "lockstep/data/image_transform.h"
 
 namespace lockstep::data {
 
@@ -51,7 +51,7 @@ class ImageDataset : public Dataset {
   //
   // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: the file cannot be
   // opened or read. ResourceExhausted: it has more than 1 GiB. OutOfRange: index is not in [0, size()). Other errors
-  // are those of ImageDecoder and ImageTransform.
+  // come from ImageDecoder and ImageTransform.
   absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
 
   // Writes the same example into its place in a batch. InvalidArgument: the image has another size than its place.

@@ -16,6 +16,10 @@
 namespace lockstep::data {
 namespace {
 
+using internal::JpegDecoder;
+using internal::LeptonicaDecoder;
+using internal::PngDecoder;
+
 constexpr int64_t kBytesShown = 8;
 constexpr int64_t kJpegDenominators[] = {8, 4, 2, 1};
 
@@ -27,7 +31,7 @@ absl::Status UnknownFormat(absl::string_view bytes) {
 }
 
 absl::Status CheckSize(const ImageSize& size, int64_t max_pixels) {
-  // Neither is 2^31 or more.
+  // Both are less than 2^31, so the product does not overflow.
   if (size.height * size.width <= max_pixels) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("expected an image of at most ", max_pixels,
                                                    " pixels (max_pixels), found one of ", size.width, "x",
@@ -61,7 +65,7 @@ struct ImageDecoder::Decoders {
   JpegDecoder jpeg;
   PngDecoder png;
   LeptonicaDecoder leptonica;
-  ImageSize size;  // of the open image, as it will be decoded; 0 by 0: none is
+  ImageSize size;  // of the open image, as it will be decoded; 0 by 0: no image is open
   std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
   std::function<absl::StatusOr<ShrunkImage>(int64_t)> shrink;
 

@@ -29,8 +29,8 @@ struct ShrunkImage {
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, decoder.Open(bytes));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageView view, decoder.Decode(CropOf(size)));
 //
-// The bytes of a file determine its format, not its name. Pixels equal those of Pillow's
-// Image.open(file).convert("RGB") bit for bit, for:
+// The bytes of a file determine its format, not its name. Pixels equal Pillow's Image.open(file).convert("RGB") bit for
+// bit, for:
 //
 // - JPEG, baseline and progressive, with any subsampling, in grey, RGB, YCbCr, CMYK and YCCK. This compares
 //   libjpeg-turbo 2.1.5 here with the 3.2.0 in Pillow 13. The two differ only for progressive files with missing scans,

@@ -37,7 +37,7 @@ absl::Status EmptyClasses(absl::string_view root, const ImageFolderOptions& opti
 
 absl::StatusOr<ImageFolder> ImageFolder::Create(absl::string_view root, const ImageFolderOptions& options) {
   ImageFolder result;
-  LOCKSTEP_ASSIGN_OR_RETURN(result.classes_, FoldersIn(std::string(root)));
+  LOCKSTEP_ASSIGN_OR_RETURN(result.classes_, internal::FoldersIn(std::string(root)));
   if (result.classes_.empty()) {
     return absl::NotFoundError(absl::StrCat(root, ": expected a folder for each class, found no folder"));
   }
@@ -45,7 +45,8 @@ absl::StatusOr<ImageFolder> ImageFolder::Create(absl::string_view root, const Im
   for (const std::string& name : result.classes_) {
     const int64_t target = result.class_to_idx_.size();
     result.class_to_idx_[name] = target;
-    LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> paths, FilesBelow(JoinPath(std::string(root), name)));
+    LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                              internal::FilesBelow(internal::JoinPath(std::string(root), name)));
     const size_t before = result.samples_.size();
     for (std::string& path : paths) {
       if (IsValid(path, options)) result.samples_.push_back({std::move(path), target});

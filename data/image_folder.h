@@ -23,7 +23,7 @@ struct ImageFolderOptions {
   bool allow_empty = false;
 };
 
-// The samples root/CLASS/.../FILE, listed but not read. Classes, paths and their order are those of
+// The samples root/CLASS/.../FILE, listed but not read. Classes, paths and their order are the same as in
 // torchvision.datasets.ImageFolder, so an index (and a sampler's order) refers to the same image in both.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, ImageFolder::Create("imagenet/train"));

@@ -1,3 +1,5 @@
+#include "lockstep/data/image_transform.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 
@@ -10,12 +12,11 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/internal/resample.h"
-#include "lockstep/data/transforms.h"
 
 namespace lockstep::data {
 namespace {
 
-// Draws of Create(), which would all have to miss what a coin decides.
+// The number of draws of Create(). An error that depends on a coin is missed only if all draws miss it.
 constexpr int kTrials = 32;
 constexpr ImageSize kTrialImage = {1021, 1531};
 
@@ -49,21 +50,21 @@ absl::Status Check(const TensorFormat& format) {
     if (static_cast<float>(std) == 0) return Invalid("a std that is not 0", absl::StrCat(std));
   }
   if (format.dtype == at::kByte && (format.mean != plain.mean || format.std != plain.std))
-    return Invalid("no mean and std with dtype Byte", "one");
+    return Invalid("the default mean and std with dtype Byte", "others");
   return absl::OkStatus();
 }
 
 absl::Status Check(const Geometry& geometry, const Rectangle& image) {
   const auto& [source, resized, window, mirrored] = geometry;
   if (!HasPixels(source.height, source.width) || !Contains(image, source))
-    return Invalid(absl::StrCat("a source inside of ", Describe(image)), Describe(source));
+    return Invalid(absl::StrCat("a source inside ", Describe(image)), Describe(source));
   if (!HasPixels(resized.height, resized.width))
     return Invalid("a positive size to resize to", absl::StrCat(resized.height, " x ", resized.width));
   if (!HasPixels(window.height, window.width)) return Invalid("a window with pixels", Describe(window));
   return absl::OkStatus();
 }
 
-// Rows, or pixels, without gaps.
+// Whether rows, or pixels, have no gaps.
 bool IsPlanar(const at::Tensor& out) { return out.stride(2) == 1 || out.size(2) == 1; }
 bool IsWhole(const at::Tensor& out) { return out.stride(0) == 1 && out.stride(2) == 3; }
 
@@ -129,7 +130,7 @@ void ImageTransform::FillBlack(const at::Tensor& out) const {
 }
 
 void ImageTransform::Resample(const ImageView& view, const Geometry& geometry, const at::Tensor& out) const {
-  ResampleOutput output;
+  internal::ResampleOutput output;
   output.data = out.data_ptr();
   output.floats = format_.dtype == at::kFloat;
   output.planar = IsPlanar(out);
@@ -137,7 +138,7 @@ void ImageTransform::Resample(const ImageView& view, const Geometry& geometry, c
   output.plane_stride = out.stride(0);
   output.mean = Floats(format_.mean);
   output.std = Floats(format_.std);
-  data::Resample(view, geometry, output);
+  internal::Resample(view, geometry, output);
 }
 
 }  // namespace lockstep::data

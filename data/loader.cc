@@ -17,8 +17,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/data/internal/batch_in_progress.h"
-#include "lockstep/data/internal/device_copy.h"
+#include "lockstep/data/internal/batch.h"
 
 namespace lockstep::data {
 namespace {
@@ -60,19 +59,19 @@ uint64_t Mixed(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-// An example's own: LibTorch's generator for the CPU takes the lower 32 bits.
+// The seed of an example. LibTorch's generator for the CPU uses the lower 32 bits.
 uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index) {
   return Mixed(Mixed(Mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) + static_cast<uint64_t>(index));
 }
 
-// The example at `index`; what the dataset throws is its status.
+// The example at `index`. An exception of the dataset becomes a status.
 absl::StatusOr<Batch> Make(const Dataset& dataset, int64_t index, at::Generator& random) {
   absl::StatusOr<Batch> example;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(absl::StrCat("example ", index), [&] { example = dataset.Get(index, random); }));
   return example;
 }
 
-// A caller that assigns the next batch to the variable of the last has two for a moment.
+// A caller that assigns the next batch to the variable of the last one holds both for a moment.
 constexpr size_t kBatchesOfCaller = 2, kTensorsOfBatch = 2;
 
 // A batch on its way to Next().
@@ -81,8 +80,8 @@ struct Queued {
 
   BatchInProgress batch;
   int64_t epoch = 0;
-  size_t claimed = 0;  // The places below it have been taken on by a thread,
-  size_t done = 0;     // and so many are finished.
+  size_t claimed = 0;  // places below it are taken by a thread
+  size_t done = 0;     // number of finished places
 };
 
 }  // namespace
@@ -107,7 +106,7 @@ class Loader::Impl {
   absl::Duration waited() const { return waited_; }
 
  private:
-  // What the caller's thread does.
+  // Called on the caller's thread.
   absl::Status Enqueue();
   void LearnLayout(Queued& queued);
   std::shared_ptr<Queued> WaitForFirst();
@@ -116,7 +115,7 @@ class Loader::Impl {
   absl::Status Skip(const BatchInProgress& batch);
   void EndPass();
 
-  // What the workers do.
+  // Called on the workers.
   void Work();
   std::shared_ptr<Queued> Claimable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Fill(Queued& queued, size_t place, at::Generator& random);
@@ -127,11 +126,11 @@ class Loader::Impl {
   const Dataset& dataset_;
   torch::data::samplers::Sampler<>& sampler_;
   const LoaderOptions options_;
-  const std::optional<internal::DeviceCopy> device_copy_;  // None where batches are given on the CPU.
+  const std::optional<internal::DeviceCopy> device_copy_;  // none if batches stay on the CPU
 
-  // The caller's thread's.
+  // Used by the caller's thread only.
   internal::BatchMemory memory_;
-  std::optional<Batch> layout_;  // An example that the others are like.
+  std::optional<Batch> layout_;  // an example with the shapes and dtypes of all
   at::Generator random_ = at::detail::createCPUGenerator();
   int64_t epoch_ = 0;
   bool in_pass_ = false;
@@ -155,8 +154,8 @@ Loader::Impl::~Impl() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// The workers are the parallelism: no LibTorch operation inside one is to start more threads. LibTorch's number of
-// threads is one for each thread and, besides, one for threads to come, which is left as it was.
+// The workers run in parallel, so a LibTorch operation inside a worker must not start more threads. LibTorch keeps a
+// number of threads for each thread, and one for future threads, which is restored here.
 absl::Status Loader::Impl::StartThreads() {
   const int intra_op_threads = at::get_num_threads();
   const absl::MutexLock lock(&mutex_);
@@ -164,7 +163,7 @@ absl::Status Loader::Impl::StartThreads() {
     absl::StatusOr<std::thread> thread = StartThread("a worker", [this] { Work(); });
     if (!thread.ok()) {
       if (threads_.empty()) return Annotate(thread.status(), "Loader");
-      LOG(WARNING) << "Loader: goes on with " << threads_.size() << " of " << options_.num_workers
+      LOG(WARNING) << "Loader: continues with " << threads_.size() << " of " << options_.num_workers
                    << " workers: " << thread.status().message();
       break;
     }
@@ -206,7 +205,7 @@ absl::StatusOr<std::optional<Batch>> Loader::Impl::NextOfPass() {
   return std::nullopt;
 }
 
-// The sampler is asked here and not by the workers, so that the caller may ask it for its state meanwhile.
+// The sampler is called here and not by the workers, so the caller may get its state at the same time.
 absl::Status Loader::Impl::Enqueue() {
   if (sampler_at_end_) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -226,7 +225,7 @@ absl::Status Loader::Impl::Enqueue() {
   return absl::OkStatus();
 }
 
-// From the first example that can be made, which is made again in its place: this happens once.
+// Learns from the first example that does not fail. That example is made again in its place. This happens once.
 void Loader::Impl::LearnLayout(Queued& queued) {
   for (size_t place = 0; place < queued.batch.size(); ++place) {
     Seed(random_, queued, place);
@@ -263,7 +262,8 @@ absl::StatusOr<Batch> Loader::Impl::Finish(Queued& queued) {
   });
 }
 
-// In the order of the sampler, so that which example is one too many does not depend on the threads.
+// Goes through the examples in the order of the sampler, so the example that exceeds the limit does not depend on the
+// threads.
 absl::Status Loader::Impl::Skip(const BatchInProgress& batch) {
   for (size_t place = 0; place < batch.size(); ++place) {
     const absl::Status& error = batch.error(place);
@@ -284,7 +284,7 @@ void Loader::Impl::EndPass() {
 }
 
 void Loader::Impl::Work() {
-  at::get_num_threads();  // A thread's first call sets it up, to what is for threads to come.
+  at::get_num_threads();  // a thread's first call sets the number for future threads
   at::set_num_threads(1);
   const at::NoGradGuard no_grad;
   at::Generator random = at::detail::createCPUGenerator();

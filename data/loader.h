@@ -83,8 +83,8 @@ class Loader {
   // of the pass. The caller owns the tensors. Blocks until the batch is ready.
   //
   // FailedPrecondition: Start() was not called, or not since the last error. InvalidArgument: the shape or dtype of an
-  // example differs from the others. Other errors are those of an example; if max_skipped is exhausted, the message
-  // says so. An error ends the pass.
+  // example differs from the others. Other errors come from an example; if max_skipped is exhausted, the message says
+  // so. An error ends the pass.
   absl::StatusOr<std::optional<torch::data::Example<>>> Next();
 
   // The number of indices of this pass in the batches returned so far, including skipped ones: the argument for a

@@ -279,7 +279,7 @@ TEST(Loader, NamesTheExampleOfAnotherShape) {
   ASSERT_EQ(loader->Start(0), absl::OkStatus());
   EXPECT_EQ(loader->Next().status(),
             absl::InvalidArgumentError(
-                "example 3: expected its data to be Float [2] as of the batch's others, found Float [3]"));
+                "example 3: expected its data to be Float [2] like the other examples of the batch, found Float [3]"));
 }
 
 TEST(Loader, SaysWhatTheSamplerAndTheDatasetThrow) {

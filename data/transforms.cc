@@ -31,7 +31,7 @@ ImageSize SizeSoFar(const Geometry& geometry) { return {geometry.window.height, 
 
 bool operator==(ImageSize a, ImageSize b) { return a.height == b.height && a.width == b.width; }
 
-// `part` of the image so far, of which it may have more to each side.
+// Crops to `part` of the image so far. The image may reach beyond it on each side.
 void CropTo(const Rectangle& part, Geometry& geometry) {
   Rectangle& window = geometry.window;
   const int64_t left = geometry.mirrored ? window.width - part.left - part.width : part.left;
@@ -64,10 +64,10 @@ absl::Status ResizeTo(ImageSize size, absl::string_view transform, Geometry& geo
   return absl::OkStatus();
 }
 
-// As Python's round().
+// Rounds like Python's round().
 int64_t Round(double value) { return static_cast<int64_t>(std::nearbyint(value)); }
 
-// Draws as torch.rand(1) and torch.randint(end, (1,)) do.
+// Draw like torch.rand(1) and torch.randint(end, (1,)).
 float Unit(at::Generator& random) {
   const std::lock_guard<std::mutex> lock(random.mutex());
   return at::uniform_real_distribution<float>(0, 1)(at::check_generator<at::CPUGeneratorImpl>(random));
@@ -78,8 +78,8 @@ int64_t Below(int64_t end, at::Generator& random) {
   return at::uniform_int_from_to_distribution<int64_t>(end, 0)(at::check_generator<at::CPUGeneratorImpl>(random));
 }
 
-// RandomResizedCrop's draws of reals. By LibTorch's own kernels: how log, exp and uniform_ round is up to the processor
-// that they were compiled for.
+// RandomResizedCrop's real numbers. They come from LibTorch's kernels, since the rounding of log, exp and uniform_
+// depends on the processor for which they were compiled.
 class Reals {
  public:
   explicit Reals(const RandomResizedCropOptions& options) : scale_(options.scale) {
@@ -108,7 +108,7 @@ std::optional<Rectangle> RandomPart(ImageSize image, const Reals& reals, at::Gen
   return Rectangle{top, Below(image.width - width + 1, random), height, width};
 }
 
-// As much of the image as its ratio leaves.
+// The largest part of the image with the nearest allowed ratio.
 Rectangle CentralPart(ImageSize image, const std::array<double, 2>& ratio) {
   const double image_ratio = static_cast<double>(image.width) / image.height;
   int64_t height = image.height, width = image.width;
@@ -134,12 +134,12 @@ absl::Status Check(const RandomResizedCropOptions& options) {
   return absl::OkStatus();
 }
 
-// As Python divides: the quotient of integers rounded once.
+// Divides like Python: the quotient of integers is rounded once.
 int64_t LongerEdge(int64_t smaller, int64_t image_smaller, int64_t image_longer) {
   return static_cast<int64_t>(static_cast<double>(smaller * image_longer) / image_smaller);
 }
 
-// Where a line of `length` is cut, or by how much it is padded, so that `size` are left.
+// The position at which a line of `length` is cut, or the padding before it, so that `size` pixels are left.
 int64_t CentralStart(int64_t length, int64_t size) {
   return length < size ? -((size - length) / 2) : Round((length - size) / 2.0);
 }

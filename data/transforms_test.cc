@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lockstep/data/image_transform.h"
 
 namespace lockstep::data {
 
@@ -133,7 +134,7 @@ TEST(ImageTransform, RefusesFormatsThatItDoesNotWrite) {
   EXPECT_EQ(WhyNot({}, {at::kFloat, at::MemoryFormat::Contiguous, {}, {1, 0, 1}}),
             "ImageTransform: expected a std that is not 0, found 0");
   EXPECT_EQ(WhyNot({}, {at::kByte, at::MemoryFormat::Contiguous, kImageNetMean}),
-            "ImageTransform: expected no mean and std with dtype Byte, found one");
+            "ImageTransform: expected the default mean and std with dtype Byte, found others");
 }
 
 TEST(ImageTransform, RefusesStepsThatLeaveTheImage) {
@@ -146,7 +147,7 @@ TEST(ImageTransform, RefusesStepsThatLeaveTheImage) {
     return absl::OkStatus();
   };
   EXPECT_EQ(WhyNot({outside}),
-            "ImageTransform: expected a source inside of 1021 x 1531 at (0, 0), found 1021 x 1531 at (0, 1)");
+            "ImageTransform: expected a source inside 1021 x 1531 at (0, 0), found 1021 x 1531 at (0, 1)");
   EXPECT_EQ(WhyNot({empty}), "ImageTransform: expected a window with pixels, found 1021 x 0 at (0, 0)");
 }
 

@@ -35,7 +35,7 @@ Value ToValue(const BucketLayout& layout, int world_size) {
 absl::StatusOr<BucketLayout> ToBucketLayout(const Value& value, int world_size) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, checkpoint::GetInt(value, "world_size"));
   const Value* const buckets = value.Find("buckets");
-  if (buckets == nullptr || !buckets->is_list()) return absl::InvalidArgumentError("buckets: expected a list");
+  if (!buckets || !buckets->is_list()) return absl::InvalidArgumentError("buckets: expected a list");
   BucketLayout layout;
   if (ranks != world_size) return layout;
   for (const Value& bucket : buckets->items()) {

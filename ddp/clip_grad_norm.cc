@@ -33,7 +33,7 @@ double Tolerance(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 4.0 / 128 : dtype == at::kHalf ? 4.0 / 1024 : 1e-3;
 }
 
-// How many ranks an error lists.
+// The number of ranks that an error lists.
 constexpr int kListed = 8;
 
 constexpr int64_t kNone = -1;
@@ -49,7 +49,7 @@ struct Report {
   int64_t first_nonfinite = kNone;  // the place of a parameter
 };
 
-// One item a device and dtype. They are in the order of a hash table, as in Python: the order of the items decides the
+// One item for each device and dtype, in the order of a hash table as in Python. The order of the items determines the
 // order in which norms are added.
 std::vector<Gradients> GradientsOf(const std::vector<at::Tensor>& parameters) {
   Gradients all;
@@ -75,7 +75,7 @@ std::vector<Gradients> GradientsOf(const std::vector<at::Tensor>& parameters) {
   return groups;
 }
 
-// Python has no norm of a sparse gradient, and no largest absolute value of none.
+// Python does not compute the norm of a sparse gradient, or the largest absolute value of no elements.
 bool PythonHasNorms(const std::vector<at::Tensor>& gradients, double norm_type) {
   return std::all_of(gradients.begin(), gradients.end(), [norm_type](const at::Tensor& gradient) {
     return gradient.layout() == at::kStrided && (gradient.numel() > 0 || !std::isinf(norm_type));
@@ -88,7 +88,7 @@ at::Tensor NormOf(const at::Tensor& gradient, double norm_type) {
   return at::linalg_vector_norm(values, norm_type);
 }
 
-// Of the first parameter that has a gradient.
+// The device of the first parameter that has a gradient.
 c10::Device FirstDevice(const std::vector<Gradients>& groups) {
   const auto first = std::min_element(groups.begin(), groups.end(), [](const Gradients& a, const Gradients& b) {
     return a.places.front() < b.places.front();
@@ -96,7 +96,7 @@ c10::Device FirstDevice(const std::vector<Gradients>& groups) {
   return first == groups.end() ? c10::Device(at::kCPU) : first->tensors.front().device();
 }
 
-// A 0-dimensional tensor each, on one device.
+// One 0-dimensional tensor for each gradient, all on one device.
 std::vector<at::Tensor> NormsOf(const std::vector<Gradients>& groups, double norm_type) {
   const c10::Device device = FirstDevice(groups);
   std::vector<at::Tensor> norms;
@@ -179,9 +179,10 @@ absl::Status CheckFinite(double norm, double norm_type, const std::vector<Report
   if (std::isfinite(norm)) return absl::OkStatus();
   const auto first = std::find_if(reports.begin(), reports.end(),
                                   [](const Report& report) { return report.first_nonfinite != kNone; });
-  const std::string whose = first == reports.end() ? std::string("though every single gradient's is finite")
-                                                   : absl::StrCat("first that of parameter ", first->first_nonfinite,
-                                                                  " on rank ", first - reports.begin());
+  const std::string whose = first == reports.end()
+                                ? std::string("though the norm of each gradient is finite")
+                                : absl::StrCat("first the gradient of parameter ", first->first_nonfinite, " on rank ",
+                                               first - reports.begin());
   return absl::FailedPreconditionError(absl::StrCat("expected a finite norm of order ", norm_type,
                                                     " of the gradients, found ", norm, ", ", whose,
                                                     "; no gradient was changed"));

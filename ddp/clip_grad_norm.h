@@ -54,7 +54,7 @@ struct ClipGradNormOptions {
 //
 // InvalidArgument, before anything is sent: norm_type or max_norm is negative or NaN. FailedPrecondition on every rank,
 // with error_if_nonfinite: the norm is not finite. The error names the first rank that has a gradient with such a norm,
-// and the gradient's index in that rank's `parameters`. Other errors are those of the collective or of LibTorch.
+// and the gradient's index in that rank's `parameters`. Other errors come from the collective or from LibTorch.
 absl::StatusOr<double> ClipGradNorm(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters,
                                     double max_norm, const ClipGradNormOptions& options = {});
 

@@ -225,7 +225,7 @@ TEST(ClipGradNorm, SaysIfOnlyTheTotalOverflows) {
   const auto body = [&](ProcessGroup& group) {
     const torch::Tensor large = torch::full({1}, 3e38);
     const absl::Status status = ClipGradNorm(group, {WithGradient(large), WithGradient(large)}, 1.0, options).status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("found inf, though every single gradient's is finite"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("found inf, though the norm of each gradient is finite"));
   };
   EXPECT_EQ(RunRanksOk(1, body), absl::OkStatus());
 }
@@ -263,7 +263,7 @@ TEST(ClipGradNorm, NamesTheShareThatIsNotFinite) {
       if (group.rank() == 1) share[1].mutable_grad().fill_(kNan);
       const absl::Status status = ClipGradNorm(group, share, 1.0, options).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(std::string(status.message()), HasSubstr("found nan, first that of parameter 1 on rank 1"));
+      EXPECT_THAT(std::string(status.message()), HasSubstr("found nan, first the gradient of parameter 1 on rank 1"));
     };
     EXPECT_EQ(RunRanksOk(3, body), absl::OkStatus());
   }

@@ -248,7 +248,7 @@ TEST(RegisterHook, RefusesASecondOneAnEmptyOneAndOneInBackward) {
     ddp.module()->first->weight.register_hook(
         [&](const torch::Tensor&) { in_backward = ddp.RegisterHook(hooks::Noop()); });
     output.sum().backward();
-    EXPECT_EQ(in_backward, absl::FailedPreconditionError(who + "backward is under way"));
+    EXPECT_EQ(in_backward, absl::FailedPreconditionError(who + "backward is running"));
     EXPECT_EQ(ddp.RegisterHook(hooks::AllReduce(&group)), absl::OkStatus());
     EXPECT_EQ(ddp.RegisterHook(hooks::AllReduce(&group)),
               absl::FailedPreconditionError(who + "there is a hook already"));

@@ -146,8 +146,9 @@ TEST(CudaGraph, AStepOfWhichTheHostLearnsSomethingIsRefused) {
     };
     Options options;
     options.find_unused_parameters = true;
-    EXPECT_EQ(captured(options),
-              Refusal("with Options::find_unused_parameters the host learns in each step which are used"));
+    EXPECT_EQ(
+        captured(options),
+        Refusal("with Options::find_unused_parameters the host must learn in each step which parameters are used"));
     options = Options();
     options.non_finite = NonFinite::kReport;
     EXPECT_EQ(captured(options), Refusal("with Options::non_finite the host reads the gradients"));
@@ -172,7 +173,8 @@ TEST(CudaGraph, AStepUnderJoinIsRefused) {
     const at::Tensor batch = BatchOnGpu(kRows, 4, 0);
     Join join({ddp});
     for (int step = 0; step < kWarmUp; ++step) ddp(batch).sum().backward();
-    EXPECT_EQ(ThrownInCapture([&] { ddp(batch); }), Refusal("under Join the host learns which ranks have inputs left"));
+    EXPECT_EQ(ThrownInCapture([&] { ddp(batch); }),
+              Refusal("under Join the host must learn which ranks have inputs left"));
     EXPECT_EQ(join.Finish(), absl::OkStatus());
   });
 }

@@ -25,6 +25,19 @@
 
 namespace lockstep::ddp {
 
+template <typename Net>
+class DistributedDataParallel;
+
+namespace internal {
+
+// For the parts of DDP that are not templates.
+template <typename Net>
+Replica& ReplicaOf(DistributedDataParallel<Net>& ddp) {
+  return *ddp.replica_;
+}
+
+}  // namespace internal
+
 // A handle on a wrapped module. Movable. Its forward has the same arguments and result as the module's.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(Net(), group.get()));
@@ -40,8 +53,8 @@ namespace lockstep::ddp {
 // changes after wrapping, they are disconnected, and the next forward throws an error.
 //
 // If the module has buffers, forward first broadcasts them from rank 0, in eval mode too, so all ranks must call it
-// equally often. For evaluation use module(), which does not communicate. There is no operator->, since it would bypass
-// forward.
+// equally often. For evaluation use module(), which does not communicate. operator-> does not exist, since it would
+// bypass forward.
 //
 // If device_ids or mixed_precision is set, the module's forward gets copies of arguments that contain tensors. Writes
 // to these copies are lost, and forward must not return a reference to one.
@@ -96,7 +109,7 @@ class DistributedDataParallel {
   //
   // InvalidArgument, and nothing changes: the ranks' layouts differ, or the layout does not fit the module (a parameter
   // is unknown, missing or occurs twice, or a bucket mixes dtypes or devices). FailedPrecondition: backward is running,
-  // or the group may have Python ranks and the layout is not empty. Other errors are those of the store.
+  // or the group may have Python ranks and the layout is not empty. Other errors come from the store.
   absl::Status RestoreBucketLayout(const BucketLayout& layout) { return replica_->RestoreBucketLayout(layout); }
 
   // Statistics of the last steps, at most 128, oldest first. See Summary() and WriteChromeTrace(). On a GPU this blocks
@@ -120,7 +133,7 @@ class DistributedDataParallel {
 // the result. Compares the ranks' parameters, and gives every rank rank 0's parameters and buffers. Every rank of
 // `group` must call it, and it blocks until all do. InvalidArgument, on all ranks: the parameters differ in name,
 // shape, dtype, strides or requires_grad (the error names the first difference), no parameter requires gradients, or an
-// option is out of range. Other errors are those of the group's collectives.
+// option is out of range. Other errors come from the group's collectives.
 template <typename Net>
 absl::StatusOr<DistributedDataParallel<Net>> Wrap(Net net, comm::ProcessGroup* group, const Options& options = {}) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<internal::Replica> replica,

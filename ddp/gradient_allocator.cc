@@ -50,7 +50,7 @@ std::shared_ptr<SlotMemory> Leave(void* data) {
 }
 
 // raw_allocate() requires that a pointer is its own context, and raw_deallocate() that one function frees any pointer.
-// So the address decides.
+// So the address determines how memory is freed.
 void Free(void* data) {
   if (const auto memory = Leave(data)) {
     memory->occupied = false;

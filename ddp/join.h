@@ -12,12 +12,12 @@
 
 namespace lockstep::ddp {
 
-// Names and meanings are those of torch.distributed.algorithms.Join.
+// Names and meanings are the same as in torch.distributed.algorithms.Join.
 struct JoinOptions {
   // True: gradients are divided by the number of all ranks. False: by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
 
-  // False: Join does nothing. Use this if the inputs are known to be even.
+  // False: Join does nothing. Use this if you know that the inputs are even.
   bool enable = true;
 
   // All ranks stop as soon as one has no inputs left. On the other ranks the next forward throws OutOfRange, naming

@@ -322,7 +322,7 @@ TEST(LifeCycle, WherePythonRanksMayBeInTheGroupTheCheckpointsLayoutIsEmptyAndCha
   EXPECT_EQ(ddp.RestoreBucketLayout(ddp.bucket_layout()), absl::OkStatus());
   EXPECT_EQ(ddp.RestoreBucketLayout({{"first.weight"}}),
             absl::FailedPreconditionError(
-                "rank 0: RestoreBucketLayout: Python's ranks begin with one bucket, so others must too"));
+                "rank 0: RestoreBucketLayout: Python ranks begin with one bucket, so all ranks must"));
 }
 
 TEST(LifeCycle, ABucketLayoutIsKeptInACheckpointForAsManyRanks) {

@@ -31,7 +31,7 @@ enum class NonFinite {
   kThrow,   // backward throws DataLoss with parameter and rank; gradients are then undefined
 };
 
-// Names, meanings and defaults are those of torch.nn.parallel.DistributedDataParallel, except where noted.
+// Names, meanings and defaults are the same as in torch.nn.parallel.DistributedDataParallel, except where noted.
 struct Options {
   // The device of a module on one GPU. Inputs are moved there. Empty for a module on the CPU or on several devices.
   std::vector<c10::Device> device_ids;

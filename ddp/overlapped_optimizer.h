@@ -31,8 +31,8 @@ struct OverlappedOptions {
   bool set_to_none = true;
 };
 
-// Steps each parameter inside backward, as soon as the gradients of its bucket are averaged, so there is no step() to
-// call. `Base` is a LibTorch optimizer that treats each parameter separately: SGD, Adam, AdamW, RMSprop or Adagrad.
+// Steps each parameter inside backward, as soon as the gradients of its bucket are averaged, so the program calls no
+// step(). `Base` is a LibTorch optimizer that treats each parameter separately: SGD, Adam, AdamW, RMSprop or Adagrad.
 // After every averaged backward the parameters equal, bit for bit, those after a separate Base::step(). Under NoSync
 // nothing is averaged, so nothing is stepped.
 //

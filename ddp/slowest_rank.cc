@@ -24,11 +24,10 @@ struct Pace {
   int steps = 0;
 };
 
-// Ranks that are threads of one process have one identity, but for the number.
-Pace PaceOf(const internal::Replica& replica, int last_steps) {
+// The identities of ranks that are threads of one process differ only by the number.
+Pace PaceOf(int rank, const std::deque<StepStatistics>& steps, int last_steps) {
   Pace pace;
-  pace.name = comm::NameOf(comm::IdentityOfThisProcess(replica.group().rank()));
-  const auto& steps = replica.reducer().recorder().steps();
+  pace.name = comm::NameOf(comm::IdentityOfThisProcess(rank));
   int64_t total = 0;
   for (auto step = steps.rbegin(); step != steps.rend() && pace.steps < last_steps; ++step) {
     if (step->last_gradient < 0) continue;  // no parameter was used
@@ -57,7 +56,7 @@ absl::StatusOr<std::vector<Pace>> Exchange(comm::ProcessGroup& group, const Pace
   std::vector<Pace> paces;
   for (const std::string& text : texts) {
     LOCKSTEP_ASSIGN_OR_RETURN(Pace pace, Decode(text));
-    if (pace.steps == 0) return absl::FailedPreconditionError(absl::StrCat(pace.name, " has averaged no step yet"));
+    if (pace.steps == 0) return absl::FailedPreconditionError(absl::StrCat(pace.name, " has not averaged a step yet"));
     paces.push_back(std::move(pace));
   }
   return paces;
@@ -70,8 +69,7 @@ int64_t Median(const std::vector<Pace>& paces) {
   return (means[(means.size() - 1) / 2] + means[means.size() / 2]) / 2;
 }
 
-absl::StatusOr<SlowestRank> Find(const internal::Replica& replica, int last_steps) {
-  comm::ProcessGroup& group = replica.group();
+absl::StatusOr<SlowestRank> Find(comm::ProcessGroup& group, const std::deque<StepStatistics>& steps, int last_steps) {
   if (last_steps <= 0)
     return absl::InvalidArgumentError(absl::StrCat("last_steps is ", last_steps, ", expected a positive number"));
   if (!comm::internal::GroupAccess::OnlyLockstepRanks(group)) {
@@ -79,7 +77,7 @@ absl::StatusOr<SlowestRank> Find(const internal::Replica& replica, int last_step
         "the group may have ranks that are not Lockstep's, such as Python's, which would not answer");
   }
   LOCKSTEP_RETURN_IF_ERROR(group.failure());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Pace> paces, Exchange(group, PaceOf(replica, last_steps)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Pace> paces, Exchange(group, PaceOf(group.rank(), steps, last_steps)));
   const auto slowest =
       std::max_element(paces.begin(), paces.end(), [](const Pace& a, const Pace& b) { return a.mean < b.mean; });
   SlowestRank result;
@@ -102,10 +100,11 @@ std::string Describe(const SlowestRank& slowest) {
                          absl::ToDoubleMilliseconds(slowest.median), slowest.steps);
 }
 
-absl::StatusOr<SlowestRank> FindSlowestRank(internal::Replica& replica, int last_steps) {
-  absl::StatusOr<SlowestRank> slowest = Find(replica, last_steps);
+absl::StatusOr<SlowestRank> FindSlowestRank(comm::ProcessGroup& group, const std::deque<StepStatistics>& steps,
+                                            int last_steps) {
+  absl::StatusOr<SlowestRank> slowest = Find(group, steps, last_steps);
   if (slowest.ok()) return slowest;
-  return Annotate(slowest.status(), absl::StrCat("rank ", replica.group().rank(), ": FindSlowestRank"));
+  return Annotate(slowest.status(), absl::StrCat("rank ", group.rank(), ": FindSlowestRank"));
 }
 
 }  // namespace lockstep::ddp

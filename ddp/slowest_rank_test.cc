@@ -110,7 +110,7 @@ TEST(FindSlowestRank, SaysWhyItCannotTell) {
                          const absl::Status none = FindSlowestRank(ddp, 10).status();
                          EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
                          EXPECT_THAT(std::string(none.message()),
-                                     MatchesRegex(who + "rank 0 \\(host .*\\) has averaged no step yet"));
+                                     MatchesRegex(who + "rank 0 \\(host .*\\) has not averaged a step yet"));
                        }),
             absl::OkStatus());
 }

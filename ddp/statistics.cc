@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using Interval = std::pair<int64_t, int64_t>;
 
-// How long at least one of the intervals lasts.
+// The total time covered by at least one of the intervals.
 int64_t Covered(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end());
   int64_t covered = 0, end = 0;
@@ -68,7 +68,7 @@ void AddStep(const StepStatistics& step, Json& events) {
                             {"bytes", bucket.bytes},
                             {"ready_us", static_cast<double>(bucket.ready) / 1e3},
                             {"parameters", bucket.parameters ? *bucket.parameters : std::vector<std::string>()}};
-    // A row a bucket: the reductions of several overlap.
+    // One row for each bucket, since their reductions overlap.
     events.push_back(
         Event(step, 1 + bucket.index, absl::StrCat("bucket ", bucket.index), bucket.start, bucket.end, arguments));
   }
@@ -120,7 +120,7 @@ std::string ChromeTrace(const std::vector<StepStatistics>& steps) {
 absl::Status WriteChromeTrace(absl::string_view path, const std::vector<StepStatistics>& steps) {
   const auto failed = [&] { return absl::ErrnoToStatus(errno, absl::StrCat("the trace file ", path)); };
   std::FILE* const file = std::fopen(std::string(path).c_str(), "we");
-  if (file == nullptr) return failed();
+  if (!file) return failed();
   const std::string trace = ChromeTrace(steps);
   const absl::Status written =
       std::fwrite(trace.data(), 1, trace.size(), file) == trace.size() && std::fflush(file) == 0 ? absl::OkStatus()

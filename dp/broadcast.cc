@@ -9,7 +9,8 @@
 namespace lockstep::dp {
 namespace {
 
-// Without history: on the tensor's own device another tensor over its memory, with the same version.
+// Copies without history. On the tensor's own device, the copy is another tensor over the same memory, with the same
+// version.
 at::Tensor CopyWithoutHistory(const at::Tensor& tensor, c10::Device device) {
   const c10::NoGradGuard no_grad;
   return internal::CopyTo(tensor.detach(), device);

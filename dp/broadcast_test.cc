@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -9,9 +10,14 @@
 #include <vector>
 
 #include "lockstep/base/torch_status.h"
+#include "lockstep/dp/internal/balance.h"
 
 namespace lockstep::dp {
 namespace {
+
+using internal::ImbalanceWarning;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 std::vector<c10::Device> Cpus(size_t count) { return std::vector<c10::Device>(count, c10::Device(c10::kCPU)); }
 
@@ -94,6 +100,30 @@ TEST(Broadcast, NamesWhatIsWrong) {
                 .message(),
             "Broadcast: tensor 1 is undefined");
   EXPECT_EQ(TorchStatus("", [] { Broadcast({}, {}); }).message(), "Broadcast: expected one device or more, found none");
+}
+
+std::vector<c10::Device> Gpus(int count) {
+  std::vector<c10::Device> gpus;
+  for (int i = 0; i < count; ++i) gpus.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
+  return gpus;
+}
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(ImbalanceWarning, IsEmptyForDevicesThatAreAlike) {
+  EXPECT_EQ(ImbalanceWarning(Gpus(2), {{80 * kGiB, 132}, {80 * kGiB, 132}}), "");
+  EXPECT_EQ(ImbalanceWarning(Gpus(2), {{80 * kGiB, 132}, {60 * kGiB, 99}}), "");
+  EXPECT_EQ(ImbalanceWarning({}, {}), "");
+}
+
+TEST(ImbalanceWarning, NamesTheDeviceWithLittleMemory) {
+  EXPECT_THAT(ImbalanceWarning(Gpus(3), {{80 * kGiB, 132}, {80 * kGiB, 132}, {59 * kGiB, 132}}),
+              AllOf(HasSubstr("cuda:2 has less than 75% of the memory of cuda:"), HasSubstr("leave cuda:2 out")));
+}
+
+TEST(ImbalanceWarning, NamesTheDeviceWithFewMultiprocessors) {
+  EXPECT_THAT(ImbalanceWarning(Gpus(2), {{80 * kGiB, 98}, {80 * kGiB, 132}}),
+              HasSubstr("cuda:0 has less than 75% of the multiprocessors of cuda:1 (98 against 132)"));
 }
 
 }  // namespace

@@ -20,9 +20,9 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/tensors.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/dp/balance.h"
 #include "lockstep/dp/device_id.h"
 #include "lockstep/dp/gather.h"
+#include "lockstep/dp/internal/balance.h"
 #include "lockstep/dp/internal/copy.h"
 #include "lockstep/dp/internal/module.h"
 #include "lockstep/dp/internal/workers.h"
@@ -41,7 +41,7 @@ inline constexpr bool kIsTuple<std::tuple<T...>> = true;
 
 }  // namespace internal
 
-// Names are those of PyTorch.
+// Names are PyTorch's.
 struct Options {
   // The devices to compute on. The module must be on the first. If a device occurs several times, it has a replica and
   // a thread for each: {-1, -1} halves batches on the CPU. Empty: every visible GPU (CUDA_VISIBLE_DEVICES selects them,
@@ -115,7 +115,7 @@ class Parts {
 // called on the calling thread, and its output is moved to output_device.
 //
 // As in LibTorch, errors inside forward and backward are thrown; see the four parts. Only one thread at a time may use
-// a handle. There is no operator->, since it would bypass forward.
+// a handle. operator-> does not exist, since it would bypass forward.
 template <typename Net, typename PartsOfNet = Parts<Net>>
 class DataParallel {
  public:
@@ -189,14 +189,14 @@ class DataParallel {
 };
 
 // Wraps `net`, a module holder (TORCH_MODULE) or a std::shared_ptr to a module. With one device the module is moved
-// there. With several, it must be on the first one when forward is called. Warns if the GPUs are too different
-// (balance.h). InvalidArgument: a device does not exist, or devices have different types.
+// there. With several, it must be on the first one when forward is called. Warns if one of the GPUs has less
+// than 75 % of another's memory or multiprocessors. InvalidArgument: a device does not exist, or devices have different types.
 template <typename Net, typename PartsOfNet = Parts<Net>>
 absl::StatusOr<DataParallel<Net, PartsOfNet>> Wrap(Net net, const Options& options = {},
                                                    PartsOfNet parts = PartsOfNet()) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<c10::Device> devices, ResolveDevices(options.device_ids));
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device output_device, ResolveOutputDevice(options.output_device, devices));
-  WarnIfImbalanced(devices);
+  internal::WarnIfImbalanced(devices);
   if (devices.size() == 1) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("DataParallel", [&] { net->to(devices[0]); }));
   }

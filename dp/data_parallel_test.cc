@@ -226,8 +226,8 @@ TEST(DataParallel, RefusesAForwardThatWritesToSharedParameters) {
       Message([&] {
         model(at::tensor({0L, 1L, 2L, 3L}));
       }),
-      "DataParallel: the forward wrote to parameter 0.weight, whose memory the replicas share, so that they may all "
-      "have done so: restore it, and set ReplicateOptions::share_memory to false");
+      "DataParallel: the forward wrote to parameter 0.weight, whose memory the replicas share, so all of them may "
+      "have written to it: restore it, and set ReplicateOptions::share_memory to false");
   Options options = OnCpus(2);
   options.replicate.share_memory = false;
   auto copying = Wrapped(LongRows(), options);

@@ -5,7 +5,8 @@
 
 #include "lockstep/dp/internal/copy.h"
 
-namespace lockstep::dp::internal {
+namespace lockstep::dp {
+namespace internal {
 namespace {
 
 enum class Kind { kUndefined, kScalar, kBatch };
@@ -114,4 +115,5 @@ void ThrowMissingKey(size_t replica) {
                     " lacks");
 }
 
-}  // namespace lockstep::dp::internal
+}  // namespace internal
+}  // namespace lockstep::dp

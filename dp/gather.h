@@ -195,7 +195,7 @@ struct Gathering<std::unordered_map<K, V>> {
 // Scalars, which are tensors without dimensions, become a vector with an element for each replica, with PyTorch's
 // warning. Differentiable: each replica gets its part of the gradient.
 //
-// Throws c10::ValueError if there are no outputs or they cannot be combined: shapes differ in a dimension other than
+// Throws c10::ValueError if `outputs` is empty or they cannot be combined: shapes differ in a dimension other than
 // `dim`, some tensors are scalars or undefined, or vectors or maps differ in size or keys. The message names the
 // replica.
 template <typename T>

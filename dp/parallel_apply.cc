@@ -13,10 +13,11 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 
-namespace lockstep::dp::internal {
+namespace lockstep::dp {
+namespace internal {
 namespace {
 
-// Autocast in a thread that did not begin it: what is left is for the one that did to clear.
+// Autocast in a thread that did not begin it. The thread that began it clears the cache.
 class AutocastPart {
  public:
   explicit AutocastPart(bool cache_enabled) : formerly_enabled_(at::autocast::is_autocast_cache_enabled()) {
@@ -34,14 +35,14 @@ class AutocastPart {
   const bool formerly_enabled_;
 };
 
-// What belongs to the thread that makes it and has to hold in others.
+// The creating thread's state that must apply in other threads.
 class CallerState {
  public:
   explicit CallerState(const std::vector<c10::Device>& devices) {
     for (const c10::Device& device : devices) streams_.push_back(StreamOf(device));
   }
 
-  // f() under it, on the i-th device.
+  // Calls f() under this state, on the i-th device.
   template <typename F>
   void Apply(size_t i, F&& f) const {
     const at::ThreadLocalStateGuard state(state_);
@@ -104,4 +105,5 @@ void RunOnDevices(Workers& workers, const std::vector<c10::Device>& devices, con
   }
 }
 
-}  // namespace lockstep::dp::internal
+}  // namespace internal
+}  // namespace lockstep::dp

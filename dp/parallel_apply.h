@@ -36,7 +36,7 @@ template <typename F>
 struct IsModule<F, std::void_t<decltype(std::declval<F&>()->named_parameters())>> : std::true_type {};
 
 template <typename F, typename... Args>
-decltype(auto) Call(F& function, Args&... args) {
+decltype(auto) Invoke(F& function, Args&... args) {
   if constexpr (IsModule<F>::value) {
     return function->forward(args...);
   } else {
@@ -47,11 +47,11 @@ decltype(auto) Call(F& function, Args&... args) {
 template <typename F, typename... Args>
 auto ParallelApply(Workers& workers, std::vector<F>& functions, std::vector<std::tuple<Args...>>& inputs,
                    const std::vector<c10::Device>& devices) {
-  using Output = std::decay_t<decltype(Call(functions[0], std::declval<Args&>()...))>;
+  using Output = std::decay_t<decltype(Invoke(functions[0], std::declval<Args&>()...))>;
   CheckParallelApply(functions.size(), inputs.size(), devices.size());
   std::vector<std::optional<Output>> made(functions.size());
   RunOnDevices(workers, devices, [&](size_t i) {
-    made[i] = std::apply([&](Args&... args) -> Output { return Call(functions[i], args...); }, inputs[i]);
+    made[i] = std::apply([&](Args&... args) -> Output { return Invoke(functions[i], args...); }, inputs[i]);
   });
   std::vector<Output> outputs;
   for (std::optional<Output>& output : made) outputs.push_back(*std::move(output));

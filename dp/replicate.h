@@ -30,7 +30,7 @@ struct ReplicateOptions {
 //
 // Replica 0 is the module itself, so what its forward writes to buffers (such as BatchNorm statistics) or members
 // persists. Writes of the other replicas to buffers are lost, and their writes to members stay in the replica. The
-// gradients of the replicas' parameters are summed into those of the module, in the order of the replicas from 1 on.
+// gradients of the replicas' parameters are summed into the module's gradients, in the order of the replicas from 1 on.
 // Memory: one copy of the buffers for each replica, and one copy of the parameters for each replica on another device
 // (for each replica if `share_memory` is false).
 template <typename Net>

@@ -323,7 +323,7 @@ TEST(Replicas, HaveNoTensorOfTheModule) {
   Plain plain;
   const auto copy = [&] { return Plain(std::make_shared<PlainImpl>(*plain)); };
   EXPECT_EQ(TorchStatus("", [&] { Replicate<Plain>(plain, Cpus(2), {}, copy); }).message(),
-            "DataParallel: expected replicas with tensors of their own, found one with a tensor of the module or of "
+            "DataParallel: expected replicas with separate tensors, found one with a tensor of the module or of "
             "another replica");
   EXPECT_TRUE(plain->linear->weight.is_leaf());
 }

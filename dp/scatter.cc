@@ -7,7 +7,8 @@
 
 #include "lockstep/dp/internal/copy.h"
 
-namespace lockstep::dp::internal {
+namespace lockstep::dp {
+namespace internal {
 namespace {
 
 bool IsChunked(const at::Tensor& tensor) { return tensor.defined() && tensor.dim() > 0; }
@@ -40,7 +41,7 @@ std::vector<std::vector<int64_t>> AllChunkSizes(const std::vector<at::Tensor>& t
     TORCH_CHECK_INDEX(-tensor.dim() <= dim && dim < tensor.dim(), "Scatter: expected tensors with a dimension ", dim,
                       ", found tensor ", i, " of shape ", tensor.sizes());
     sizes[i] = ChunkSizes(tensor.size(dim), devices);
-    if (first == nullptr) {
+    if (!first) {
       first = &tensor;
       chunks = sizes[i].size();
     }
@@ -84,4 +85,5 @@ void NoteWrites(const std::vector<at::Tensor>& tensors, const std::vector<at::Te
   }
 }
 
-}  // namespace lockstep::dp::internal
+}  // namespace internal
+}  // namespace lockstep::dp

@@ -41,10 +41,10 @@ std::vector<at::Tensor> TensorsIn(const T& value) {
 //
 //   std::vector<at::Tensor> chunks = Scatter(images, {c10::Device("cuda:0"), c10::Device("cuda:1")});
 //
-// Chunks are those of torch::chunk along `dim`, which counts from the end if it is negative: ceil(size / devices) each,
-// and the last one may be smaller. So 5 samples for 4 devices are 2, 2 and 1, and the result is shorter than `devices`.
-// An empty batch gives an empty chunk for each device. A tensor without dimensions, or an undefined one, is copied
-// whole.
+// Chunks are the same as from torch::chunk along `dim`, which counts from the end if it is negative: ceil(size /
+// devices) each, and the last one may be smaller. So 5 samples for 4 devices are 2, 2 and 1, and the result is shorter
+// than `devices`. An empty batch gives an empty chunk for each device. A tensor without dimensions, or an undefined
+// one, is copied whole.
 //
 // Differentiable: gradients of the chunks are concatenated again. A chunk that stays on its device shares the tensor's
 // memory but has a separate autograd version, so if one module writes to its chunk, another's backward is not affected.

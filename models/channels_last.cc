@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/MemoryFormat.h>
+#include <torch/nn/module.h>
 
 namespace lockstep::models {
 namespace {

@@ -3,7 +3,9 @@
 #ifndef LOCKSTEP_MODELS_CHANNELS_LAST_H_
 #define LOCKSTEP_MODELS_CHANNELS_LAST_H_
 
-#include <torch/nn/module.h>
+namespace torch::nn {
+class Module;
+}
 
 namespace lockstep::models {
 

@@ -15,7 +15,7 @@ ImageClassifierImpl::ImageClassifierImpl(torch::nn::AnyModule network) : network
 
 void ImageClassifierImpl::train(bool on) {
   torch::nn::Module::train(on);
-  network_.ptr()->train(on);  // the children have it already, the network itself has not
+  network_.ptr()->train(on);  // the children are set already, the network itself is not
 }
 
 std::shared_ptr<torch::nn::Module> ImageClassifierImpl::clone(const std::optional<at::Device>& device) const {

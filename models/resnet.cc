@@ -1,6 +1,7 @@
 #include "lockstep/models/resnet.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -20,7 +21,7 @@ torch::nn::Conv2d Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
   return torch::nn::Conv2d(ConvOptions(in, out, kernel, stride));
 }
 
-// What the skipped input passes through to fit the block's output; null where it fits already.
+// The layers that make the skipped input fit the block's output; null if it already fits.
 torch::nn::Sequential Downsample(const BlockOptions& options, int64_t expansion) {
   const int64_t out = options.channels * expansion;
   if (options.stride == 1 && options.in_channels == out) return nullptr;
@@ -114,7 +115,8 @@ torch::nn::Sequential ResNetImpl::MakeLayer(size_t layer) {
   const bool dilate = layer > 0 && options_.replace_stride_with_dilation[layer - 1];
   const int64_t channels = int64_t{64} << layer, stride = layer == 0 || dilate ? 1 : 2;
   torch::nn::Sequential blocks;
-  blocks->push_back(MakeBlock(channels, stride, dilation_));  // torchvision dilates the first block as the layer before
+  blocks->push_back(
+      MakeBlock(channels, stride, dilation_));  // torchvision gives the first block the previous layer's dilation
   if (dilate) dilation_ *= 2;
   for (int64_t i = 1; i < options_.blocks[layer]; ++i) blocks->push_back(MakeBlock(channels, 1, dilation_));
   return blocks;

@@ -30,7 +30,7 @@ struct BlockOptions {
   // The channels inside a BasicBlock. Inside a Bottleneck the number also depends on width_per_group and groups. The
   // block's output has ResNetOptions::Expansion() times as many channels.
   int64_t channels = 64;
-  // The output's height and width are those of the input divided by the stride, rounded up.
+  // The output's height and width are the input's divided by the stride, rounded up.
   int64_t stride = 1;
   NormFactory norm = BatchNorm;
   // As in ResNetOptions.

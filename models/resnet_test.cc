@@ -1,5 +1,6 @@
 #include "lockstep/models/resnet.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -12,11 +13,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/models/image_classifier.h"
+#include "lockstep/models/registry.h"
 
 namespace lockstep::models {
 namespace {
+
+using ::testing::ElementsAre;
 
 // A line of a file that testdata/make_golden.py wrote.
 struct Golden {
@@ -178,6 +185,103 @@ TEST(ResNet, CloneIsEqualAndApart) {
   for (at::Tensor& parameter : copy->parameters()) parameter.zero_();
   EXPECT_TRUE(torch::equal(net(images), before));
   EXPECT_TRUE(torch::equal(copy(images), torch::zeros({2, 10})));
+}
+
+TEST(Registry, ListsTheNamesOfTorchvision) {
+  EXPECT_THAT(Names(), ElementsAre("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
+                                   "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2"));
+}
+
+TEST(Registry, MakesTheNetworkOfThatName) {
+  torch::manual_seed(5);
+  ResNet expected = ResNet18(10);
+  torch::manual_seed(5);
+  absl::StatusOr<ImageClassifier> net = Make("resnet18", 10);
+  ASSERT_TRUE(net.ok()) << net.status();
+  EXPECT_EQ((*net)->named_parameters().keys(), expected->named_parameters().keys());
+  EXPECT_EQ((*net)->named_buffers().keys(), expected->named_buffers().keys());
+  const at::Tensor images = torch::rand({2, 3, 32, 32});
+  EXPECT_TRUE(torch::equal((*net)(images), expected(images)));
+}
+
+TEST(Registry, TakesNormalisationLayersFromTheFactory) {
+  const auto group_norm = [](int64_t channels) {
+    return torch::nn::AnyModule(torch::nn::GroupNorm(torch::nn::GroupNormOptions(8, channels)));
+  };
+  absl::StatusOr<ImageClassifier> net = Make("resnet18", 10, group_norm);
+  ASSERT_TRUE(net.ok()) << net.status();
+  EXPECT_TRUE((*net)->buffers().empty());
+}
+
+TEST(Registry, SaysWhichNamesThereAre) {
+  EXPECT_EQ(Make("resnet19").status(),
+            absl::InvalidArgumentError(
+                "models: expected one of resnet18, resnet34, resnet50, resnet101, resnet152, resnext50_32x4d, "
+                "resnext101_32x8d, resnext101_64x4d, wide_resnet50_2, wide_resnet101_2, found \"resnet19\""));
+}
+
+TEST(Registry, RefusesToMakeWhatCannotBeMade) {
+  EXPECT_EQ(Make("resnet50", 0).status(),
+            absl::InvalidArgumentError("models: resnet50: expected at least 1 class, found 0"));
+  const auto broken = [](int64_t channels) -> torch::nn::AnyModule { C10_THROW_ERROR(ValueError, "no such layer"); };
+  EXPECT_EQ(Make("resnet18", 10, broken).status(), absl::InvalidArgumentError("models: resnet18: no such layer"));
+}
+
+// A network whose own parameter, buffer and training flag matter to its forward.
+struct ScaledImpl : torch::nn::Cloneable<ScaledImpl> {
+  ScaledImpl() { reset(); }
+  void reset() override {
+    linear = register_module("linear", torch::nn::Linear(2, 3));
+    scale = register_parameter("scale", torch::full({1}, 2.0));
+    offset = register_buffer("offset", torch::ones({3}));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = linear(x) * scale;
+    return is_training() ? y : y + offset;
+  }
+  torch::nn::Linear linear{nullptr};
+  at::Tensor scale, offset;
+};
+TORCH_MODULE(Scaled);
+
+TEST(ImageClassifier, HasTheNamesAndTensorsOfItsNetwork) {
+  Scaled scaled;
+  ImageClassifier net{torch::nn::AnyModule(scaled)};
+  const auto parameters = net->named_parameters();
+  EXPECT_EQ(parameters.keys(), scaled->named_parameters().keys());
+  EXPECT_EQ(net->named_buffers().keys(), scaled->named_buffers().keys());
+  for (const auto& parameter : scaled->named_parameters()) {
+    EXPECT_TRUE(parameters[parameter.key()].is_same(parameter.value())) << parameter.key();
+  }
+}
+
+TEST(ImageClassifier, ForwardsAndTrainsLikeItsNetwork) {
+  Scaled scaled;
+  ImageClassifier net{torch::nn::AnyModule(scaled)};
+  const at::Tensor x = torch::rand({4, 2}), y = net(x);
+  EXPECT_TRUE(torch::equal(y, scaled->linear(x) * 2));
+  net->eval();
+  EXPECT_TRUE(torch::equal(net(x), y + 1));
+  EXPECT_FALSE(scaled->linear->is_training());
+  net->to(at::kDouble);
+  EXPECT_EQ(net(x.to(at::kDouble)).scalar_type(), at::kDouble);
+}
+
+TEST(ImageClassifier, CloneIsEqualAndApart) {
+  ImageClassifier net{torch::nn::AnyModule(Scaled())};
+  net->eval();
+  ImageClassifier copy(std::dynamic_pointer_cast<ImageClassifierImpl>(net->clone()));
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::rand({4, 2}), before = net(x);
+  EXPECT_TRUE(torch::equal(copy(x), before));
+  for (at::Tensor& parameter : copy->parameters()) parameter.zero_();
+  EXPECT_TRUE(torch::equal(net(x), before));
+  EXPECT_TRUE(torch::equal(copy(x), torch::ones({4, 3})));
+}
+
+TEST(ImageClassifier, GivesItsNetworkByType) {
+  const ImageClassifier net{torch::nn::AnyModule(ResNet18(10))};
+  EXPECT_EQ(net->network().get<ResNet>()->parameters().size(), net->parameters().size());
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::Eq;
+using testing::MakeLoader;
+using testing::UpTo;
 
 struct Epoch {
   int64_t size = 0;

@@ -29,7 +29,7 @@ SamplerState DistributedBatchSampler::State(int64_t batches) const {
   TORCH_CHECK_VALUE(0 <= batches && batches <= remaining, "DistributedBatchSampler: batches: expected a value in [0, ",
                     remaining, "], found ", batches);
   const int64_t samples = sampler_.num_remaining();
-  // A short last batch that drop_last leaves out is finished with too.
+  // A short last batch that drop_last leaves out counts as consumed.
   return sampler_.State(batches == remaining ? samples : batches * batch_size_);
 }
 

@@ -56,7 +56,7 @@ class DistributedBatchSampler {
   // c10::ValueError if `batches` is not between 0 and num_remaining().
   SamplerState State(int64_t batches) const;
 
-  // Continues from `state`. It may come from another number of ranks or another batch size. Errors are those of
+  // Continues from `state`. It may come from another number of ranks or another batch size. Errors are the same as from
   // DistributedSampler::Restore.
   absl::Status Restore(const SamplerState& state) { return sampler_.Restore(state); }
 

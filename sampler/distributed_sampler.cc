@@ -22,13 +22,13 @@ using internal::ReadBool;
 using internal::ReadInt;
 using internal::ThrowValueErrorUnlessOk;
 
-// What copies of one sampler have in common.
+// The state that copies of one sampler share.
 struct DistributedSampler::Shared {
   absl::Mutex mutex;
-  // The pass that is under way in some copy, or else the one that the next reset begins.
+  // The current pass of some copy, or else the pass that the next reset begins.
   Pass pass ABSL_GUARDED_BY(mutex);
-  bool restored ABSL_GUARDED_BY(mutex) = false;      // The next reset begins it,
-  int64_t restored_size ABSL_GUARDED_BY(mutex) = 0;  // if it deals out a dataset of this size.
+  bool restored ABSL_GUARDED_BY(mutex) = false;      // the next reset begins it
+  int64_t restored_size ABSL_GUARDED_BY(mutex) = 0;  // if the dataset has this size
 };
 
 absl::StatusOr<DistributedSampler> DistributedSampler::Create(int64_t size, DistributedSamplerOptions options) {
@@ -92,7 +92,7 @@ SamplerState DistributedSampler::StateAt(const Pass& pass, int64_t consumed) con
   state.num_replicas = options_.num_replicas;
   state.seed = options_.seed;
   state.epoch = pass.epoch;
-  // A tail that drop_last leaves out is finished with too.
+  // A tail that drop_last leaves out counts as consumed.
   const bool finished = consumed == NumSamplesFrom(pass.start);
   state.consumed = finished ? size_ : pass.start + consumed * options_.num_replicas;
   state.shuffle = options_.shuffle;
@@ -134,7 +134,7 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
     absl::MutexLock lock(&shared_->mutex);
     const bool go_on = shared_->restored && shared_->restored_size == size_;
     pass_ = {shared_->pass.epoch, go_on ? shared_->pass.start : 0};
-    order_ = OrderOf(pass_.epoch);  // First, so that a restored place is still there where memory runs out.
+    order_ = OrderOf(pass_.epoch);  // first, so that a restored place is kept if memory runs out
     shared_->pass = pass_;
     shared_->restored = false;
   }

@@ -31,8 +31,8 @@ struct DistributedSamplerOptions {
 // A torch::data sampler that divides a dataset's indices among `num_replicas` ranks. All ranks compute the same order
 // without communication, and rank r gets its places r, r + num_replicas, ... Every rank gets the same number of
 // indices: ceil(size / num_replicas), for which the order is repeated from its start as often as needed. With drop_last
-// it is floor(size / num_replicas), which is 0 if size < num_replicas. Sizes and, with Permutation::kTorch, orders
-// equal those of torch.utils.data.distributed.DistributedSampler of PyTorch 2.11.
+// it is floor(size / num_replicas), which is 0 if size < num_replicas. Sizes and, with Permutation::kTorch, orders are
+// the same as from torch.utils.data.distributed.DistributedSampler of PyTorch 2.11.
 //
 //   absl::StatusOr<DistributedSampler> sampler = DistributedSampler::Create(60000, {.num_replicas = 2, .rank = rank});
 //   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);

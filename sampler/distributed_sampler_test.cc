@@ -21,8 +21,15 @@
 namespace lockstep::sampler {
 namespace {
 
+using testing::Drain;
 using ::testing::ElementsAre;
+using testing::Epoch;
+using testing::HashOf;
 using ::testing::IsEmpty;
+using testing::MakeLoader;
+using testing::Transfer;
+using testing::UpTo;
+using testing::ValueErrorOf;
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
@@ -108,7 +115,7 @@ TEST(DistributedSampler, SizesDoNotOverflowAtTheLimits) {
 
 TEST(DistributedSampler, NeedsNoMemoryForTheOrderWithoutShuffle) {
   DistributedSampler sampler = Make(int64_t{1} << 62, Options(2, 1, false));
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(1, 3, 5)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(1, 3, 5)));
 }
 
 TEST(DistributedSampler, GivesPythonsOrderInEveryGoldenCase) {
@@ -145,12 +152,12 @@ TEST(DistributedSampler, WorksWithoutAReset) {
 
 TEST(DistributedSampler, GivesAShortLastBatchThenNothingUntilReset) {
   DistributedSampler sampler = Make(5, Options(1, 0, false));
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(0, 1, 2)));
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(3, 4)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(3, 4)));
   EXPECT_EQ(sampler.next(3), std::nullopt);
   EXPECT_EQ(sampler.next(3), std::nullopt);
   sampler.reset();
-  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), testing::Optional(ElementsAre(0, 1, 2, 3, 4)));
+  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), ::testing::Optional(ElementsAre(0, 1, 2, 3, 4)));
 }
 
 TEST(DistributedSampler, SetEpochTakesEffectAtTheNextReset) {
@@ -423,7 +430,7 @@ TEST(DistributedSampler, ARestoredPlaceIsStillThereAfterAResetWithoutMemory) {
   EXPECT_EQ(sampler.State(0), state);
 }
 
-class InADataLoader : public testing::TestWithParam<size_t> {
+class InADataLoader : public ::testing::TestWithParam<size_t> {
  protected:
   auto Loader(const DistributedSampler& sampler) { return MakeLoader(sampler, /*workers=*/GetParam()); }
 };
@@ -473,7 +480,7 @@ TEST_P(InADataLoader, RestoreReachesTheCopyInside) {
   EXPECT_EQ(Epoch(resumed_loader), whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace lockstep::sampler

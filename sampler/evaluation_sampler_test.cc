@@ -12,8 +12,14 @@
 namespace lockstep::sampler {
 namespace {
 
+using testing::Drain;
 using ::testing::ElementsAre;
+using testing::Epoch;
 using ::testing::IsEmpty;
+using testing::MakeLoader;
+using testing::Transfer;
+using testing::UpTo;
+using testing::ValueErrorOf;
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
@@ -61,17 +67,17 @@ TEST(EvaluationSampler, ARankBeyondTheSizeGetsNothing) {
 TEST(EvaluationSampler, NeedsNoMemoryForASizeAtTheLimit) {
   EvaluationSampler sampler = Make(int64_t{1} << 62, 2, 1);
   EXPECT_EQ(sampler.num_samples(), int64_t{1} << 61);
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(1, 3, 5)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(1, 3, 5)));
 }
 
 TEST(EvaluationSampler, GivesAShortLastBatchThenNothingUntilReset) {
   EvaluationSampler sampler = Make(5);
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(0, 1, 2)));
-  EXPECT_THAT(sampler.next(3), testing::Optional(ElementsAre(3, 4)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(0, 1, 2)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(3, 4)));
   EXPECT_EQ(sampler.next(3), std::nullopt);
   EXPECT_EQ(sampler.next(3), std::nullopt);
   sampler.reset();
-  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), testing::Optional(ElementsAre(0, 1, 2, 3, 4)));
+  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), ::testing::Optional(ElementsAre(0, 1, 2, 3, 4)));
 }
 
 TEST(EvaluationSampler, CopiesHaveTheirOwnPlaces) {
@@ -150,7 +156,7 @@ TEST(EvaluationSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
   EXPECT_THAT(Drain(sampler), ElementsAre(0, 1, 2, 3));
 }
 
-class InADataLoader : public testing::TestWithParam<size_t> {};
+class InADataLoader : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(InADataLoader, EveryEpochIsWholeAndRanksAreDisjoint) {
   auto loader0 = MakeLoader(Make(103, 2, 0), GetParam());
@@ -174,7 +180,7 @@ TEST_P(InADataLoader, GoesOnWhereItWasSavedAndARankWithoutSamplesHasNoBatch) {
   EXPECT_THAT(Epoch(without), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace lockstep::sampler

@@ -55,7 +55,7 @@ FeistelPermutation::FeistelPermutation(int64_t size, int64_t seed, int64_t epoch
   for (uint64_t& key : keys_) key = SplitMix64(state += kGamma);
 }
 
-// Once through the network with each value. The lanes do not wait for each other, so the processor overlaps them.
+// Passes each value through the network once. The lanes are independent, so the processor overlaps them.
 template <int kLanes>
 inline void FeistelPermutation::Encipher(uint64_t* values) const {
   uint64_t left[kLanes], right[kLanes];

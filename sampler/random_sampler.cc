@@ -71,7 +71,7 @@ at::Tensor RandomSampler::Draw() {
 
 void RandomSampler::DrawUpTo(int64_t position) {
   for (; num_draws_ <= position / DrawSize(); ++num_draws_) {
-    drawn_.reset();  // Two permutations at a time would be twice the memory.
+    drawn_.reset();  // two permutations at a time would take twice the memory
     drawn_ = Draw();
   }
 }
@@ -99,7 +99,7 @@ std::optional<std::vector<size_t>> RandomSampler::next(size_t batch_size) {
 void RandomSampler::save(torch::serialize::OutputArchive& archive) const {
   at::Tensor state = start_state_;
   if (!state.defined() && options_.generator.defined()) state = StateOf(options_.generator);
-  if (!state.defined()) state = at::empty({0}, at::kByte);  // There is no generator yet.
+  if (!state.defined()) state = at::empty({0}, at::kByte);  // a generator does not exist yet
   archive.write("size", size_);
   archive.write("num_samples", num_samples());
   archive.write("replacement", options_.replacement);

@@ -27,9 +27,17 @@
 namespace lockstep::sampler {
 namespace {
 
+using testing::Drain;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using testing::Epoch;
+using testing::First;
+using testing::HashOf;
+using testing::MakeLoader;
 using ::testing::SizeIs;
+using testing::Transfer;
+using testing::UpTo;
+using testing::ValueErrorOf;
 
 RandomSamplerOptions Options(bool replacement, std::optional<int64_t> num_samples = std::nullopt) {
   RandomSamplerOptions options;
@@ -147,7 +155,7 @@ TEST(RandomSampler, DrawsAPassWhenItIsReached) {
 TEST(RandomSampler, NeedsNoMemoryForTheSizeWithReplacement) {
   RandomSampler sampler = Make(int64_t{1} << 62, WithGenerator(1, Options(true)));
   EXPECT_EQ(sampler.num_samples(), int64_t{1} << 62);
-  EXPECT_THAT(sampler.next(100), testing::Optional(SizeIs(100)));
+  EXPECT_THAT(sampler.next(100), ::testing::Optional(SizeIs(100)));
 }
 
 TEST(RandomSampler, BatchesDoNotChangeTheOrder) {
@@ -178,7 +186,7 @@ TEST(RandomSampler, ResetWithANewSizeDrawsFromThatSize) {
   EXPECT_EQ(Sorted(NextEpoch(sampler)), UpTo(6));
   fixed.reset(2);
   EXPECT_EQ(fixed.num_samples(), 64);
-  EXPECT_THAT(Drain(fixed), Each(testing::Lt(2)));
+  EXPECT_THAT(Drain(fixed), Each(::testing::Lt(2)));
 }
 
 // Saves after `consumed` indices of epoch 1, loads into a new sampler, and compares what comes next.
@@ -292,7 +300,7 @@ TEST(RandomSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
   EXPECT_THAT(Drain(sampler), SizeIs(4));
 }
 
-class InADataLoader : public testing::TestWithParam<size_t> {};
+class InADataLoader : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(InADataLoader, EveryEpochGoesOnWithTheGenerator) {
   RandomSampler twin = Make(103, WithGenerator(9));
@@ -309,7 +317,7 @@ TEST_P(InADataLoader, GoesOnWhereItWasSaved) {
   EXPECT_EQ(Epoch(loader), NextEpoch(sampler));
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace lockstep::sampler

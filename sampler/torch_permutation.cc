@@ -15,11 +15,11 @@ namespace {
 constexpr int64_t kFirstLargeSize = std::numeric_limits<uint32_t>::max() / 20;
 constexpr int64_t kLargestNarrowSize = int64_t{1} << 32;
 
-// Memory is asked for this many steps ahead. 32 to 128 are alike, in cache and out of it.
+// Memory is prefetched this many steps ahead. 32 to 128 take the same time, in cache and in DRAM.
 constexpr int kBlock = 64;
 
-// A virtual machine takes 3 us for each small page that is touched first, which doubled the time of 1.28 million
-// indices; in DRAM a step takes 18 ns with huge pages, 30 to 50 without.
+// A virtual machine takes 3 us for the first access to each small page, which doubled the time of 1.28 million indices.
+// In DRAM a step takes 18 ns with huge pages and 30 to 50 ns without.
 constexpr size_t kHugePage = size_t{2} << 20;
 
 bool StepsAreDoneAtOnce(int64_t size) { return size >= kFirstLargeSize; }
@@ -36,7 +36,7 @@ size_t BytesOf(int64_t size) {
 void* Map(size_t bytes) {
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
-  madvise(data, bytes, MADV_HUGEPAGE);  // Where there are none, nothing is lost.
+  madvise(data, bytes, MADV_HUGEPAGE);  // without huge pages this has no effect
   return data;
 }
 
@@ -80,7 +80,7 @@ TorchPermutation::Zeros::Zeros(const Zeros& other) : Zeros(other.data_.get_delet
 TorchPermutation::TorchPermutation(int64_t size, uint64_t seed)
     : size_(size), generator_(static_cast<uint32_t>(seed)), table_(BytesOf(size)) {}
 
-// What the element at position `step` changes places with.
+// The position with which the element at position `step` is swapped.
 inline int64_t TorchPermutation::Partner(int64_t step) {
   if (!StepsAreDoneAtOnce(size_)) return step + generator_() % static_cast<uint32_t>(size_ - step);
   const uint64_t high = generator_();

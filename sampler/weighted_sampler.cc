@@ -95,7 +95,7 @@ void WeightedSampler::reset(std::optional<size_t> new_size) {
         internal::CheckSame("WeightedSampler::reset: new_size", weights_.numel(), static_cast<int64_t>(*new_size)));
   }
   drawn_.reset();
-  uint64_t seed = static_cast<uint64_t>(options_.seed);  // Unsigned as in a generator: Python's negative ones wrap too.
+  uint64_t seed = static_cast<uint64_t>(options_.seed);  // unsigned as in a generator: Python's negative seeds wrap too
   {
     absl::MutexLock lock(epoch_is_fixed_.get());
     seed += static_cast<uint64_t>(places_.epoch());

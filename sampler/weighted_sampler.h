@@ -29,8 +29,8 @@ struct WeightedSamplerOptions {
 
 // A torch::data sampler that draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of
 // weights. The drawn indices are divided among `num_replicas` ranks as by DistributedSampler: rank r gets places r, r +
-// num_replicas, ..., and the order is repeated from its start so that every rank gets equally many. The draws equal
-// those of torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch).
+// num_replicas, ..., and the order is repeated from its start so that every rank gets equally many. The draws are the
+// same as from torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch).
 //
 //   absl::StatusOr<WeightedSampler> sampler =
 //       WeightedSampler::Create(weights, 60000, {.num_replicas = 2, .rank = rank});
@@ -51,7 +51,7 @@ struct WeightedSamplerOptions {
 class WeightedSampler : public torch::data::samplers::Sampler<> {
  public:
   // Returns a sampler at the start of epoch 0. Draws nothing. InvalidArgument:
-  // - there are no weights, or more than 2^24, the limit of torch.multinomial;
+  // - `weights` is empty, or has more than 2^24 elements, the limit of torch.multinomial;
   // - a weight is negative, infinite or NaN, all weights are zero, or their sum is infinite (PyTorch draws wrong
   //   indices then, without an error);
   // - num_samples is not in [1, 2^62], or without replacement exceeds the number of weights above zero (PyTorch draws

@@ -21,7 +21,14 @@
 namespace lockstep::sampler {
 namespace {
 
+using testing::Drain;
+using testing::Epoch;
+using testing::HashOf;
+using testing::Identity;
+using testing::MakeLoader;
 using ::testing::SizeIs;
+using testing::Transfer;
+using testing::ValueErrorOf;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -71,7 +78,7 @@ TEST(WeightedSampler, WithoutReplacementDrawsEachIndexAboveZeroOnce) {
   const std::vector<double> weights = {1, 0, 30, 1e-9, 2, 0};
   for (int64_t epoch = 0; epoch < 20; ++epoch) {
     const std::vector<int64_t> indices = EpochOf(Make(weights, 4, Options(1, 0, false)), epoch);
-    EXPECT_THAT(indices, testing::UnorderedElementsAre(0, 2, 3, 4));
+    EXPECT_THAT(indices, ::testing::UnorderedElementsAre(0, 2, 3, 4));
   }
 }
 
@@ -122,12 +129,12 @@ TEST(WeightedSampler, WorksWithoutAReset) {
 
 TEST(WeightedSampler, GivesAShortLastBatchThenNothingUntilReset) {
   WeightedSampler sampler = Make(Rising(), 5, Options());
-  EXPECT_THAT(sampler.next(3), testing::Optional(SizeIs(3)));
-  EXPECT_THAT(sampler.next(3), testing::Optional(SizeIs(2)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(SizeIs(3)));
+  EXPECT_THAT(sampler.next(3), ::testing::Optional(SizeIs(2)));
   EXPECT_EQ(sampler.next(3), std::nullopt);
   EXPECT_EQ(sampler.next(3), std::nullopt);
   sampler.reset();
-  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), testing::Optional(SizeIs(5)));
+  EXPECT_THAT(sampler.next(std::numeric_limits<size_t>::max()), ::testing::Optional(SizeIs(5)));
 }
 
 TEST(WeightedSampler, SetEpochTakesEffectAtTheNextResetOfAnyCopy) {
@@ -246,7 +253,7 @@ TEST(WeightedSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
   EXPECT_THAT(Drain(sampler), SizeIs(10));
 }
 
-class InADataLoader : public testing::TestWithParam<size_t> {};
+class InADataLoader : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(InADataLoader, SetEpochAndRestoreReachTheCopyInside) {
   WeightedSampler sampler = Make(Rising(), 60, Options(2, 1));
@@ -261,7 +268,7 @@ TEST_P(InADataLoader, SetEpochAndRestoreReachTheCopyInside) {
   EXPECT_EQ(Epoch(loader), whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace lockstep::sampler

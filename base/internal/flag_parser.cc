@@ -34,7 +34,8 @@ std::string Name(absl::string_view given) {
   return absl::StrReplaceAll(absl::StripPrefix(absl::StripPrefix(given, "-"), "-"), {{"-", "_"}});
 }
 
-// The flags of gflags itself, such as --flagfile and --helpfull, end the program or read files in ways of their own.
+// The flags of gflags itself, such as --flagfile and --helpfull, end the program or read files, so they are not
+// accepted.
 bool IsOfGflags(const CommandLineFlagInfo& info) {
   const size_t slash = info.filename.rfind('/');
   return absl::StartsWith(info.filename.substr(slash == info.filename.npos ? 0 : slash + 1), "gflags");

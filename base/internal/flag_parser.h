@@ -1,4 +1,4 @@
-// How ParseCommandLine reads its arguments.
+// Reads the arguments for ParseCommandLine.
 
 #ifndef LOCKSTEP_BASE_INTERNAL_FLAG_PARSER_H_
 #define LOCKSTEP_BASE_INTERNAL_FLAG_PARSER_H_
@@ -16,7 +16,7 @@ struct ParsedArguments {
   std::vector<std::string> positional;
 };
 
-// Sets the flags in `arguments`, which begin behind the program's name. InvalidArgument: the first mistake; the flags
+// Sets the flags in `arguments`, which do not include the program's name. InvalidArgument: the first mistake. The flags
 // before it are set.
 absl::StatusOr<ParsedArguments> ParseArguments(const std::vector<std::string>& arguments, const ProgramUsage& usage);
 

@@ -45,7 +45,7 @@ std::string Description(const CommandLineFlagInfo& info) {
   return absl::StrCat(info.description, " [", default_value, "]");
 }
 
-// `text` behind `names`, from column kIndent on.
+// `names`, and `text` from column kIndent on.
 std::string Wrapped(const std::string& names, absl::string_view text, size_t width) {
   const std::string indent(kIndent, ' ');
   std::string wrapped = names, line;
@@ -70,7 +70,7 @@ std::string FlagText(const CommandLineFlagInfo& info, const ProgramUsage& usage,
   return Wrapped(Names(info, usage), Description(info), width);
 }
 
-// The program's flags that none of its groups names.
+// The program's flags that are not in any group.
 std::vector<CommandLineFlagInfo> Ungrouped(const ProgramUsage& usage) {
   std::set<std::string> grouped;
   for (const FlagGroup& group : usage.groups) grouped.insert(group.flags.begin(), group.flags.end());

@@ -1,4 +1,4 @@
-// Threads that the system refuses, for tests. RLIMIT_NPROC does not hold for root, which tests may run as.
+// Threads that the system refuses, for tests. RLIMIT_NPROC does not apply to root, and tests may run as root.
 
 #ifndef LOCKSTEP_BASE_TESTING_THREAD_BUDGET_H_
 #define LOCKSTEP_BASE_TESTING_THREAD_BUDGET_H_
@@ -6,7 +6,7 @@
 namespace lockstep::testing {
 
 // While one is in scope this process can have `threads` more threads at a time: pthread_create() then fails with
-// EAGAIN, for whichever library calls it. At most one budget at a time.
+// EAGAIN, whichever library calls it. At most one budget at a time.
 class ThreadBudget {
  public:
   explicit ThreadBudget(int threads);

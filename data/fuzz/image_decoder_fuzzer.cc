@@ -1,5 +1,5 @@
-// Any bytes as an image file, at any scale: what is decoded covers what was wanted, is memory that may be read, and is
-// the same whichever part is wanted.
+// Decodes any bytes as an image file, at any scale. The decoded pixels must cover the wanted part, be readable memory,
+// and not depend on the wanted part.
 
 #include <cstdint>
 #include <numeric>

@@ -1,5 +1,5 @@
-// Runs the fuzzer's entry point over image files of every kind and over damaged copies of them, so that the ordinary
-// tests keep what fuzzing has shown. With a folder as its argument it writes the files there instead, for run.sh.
+// Runs the fuzzer's entry point over image files of every kind and over damaged copies of them, so that ordinary tests
+// cover the cases that fuzzing found. With a folder as its argument it writes the files there instead, for run.sh.
 
 #include <cstdint>
 #include <fstream>
@@ -62,7 +62,7 @@ std::vector<std::string> Files() {
   return files;
 }
 
-// On a copy of its own size, so that a sanitizer sees a read past the end.
+// On an exact copy, so that a sanitizer sees a read past the end.
 void Run(const std::string& input) {
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());

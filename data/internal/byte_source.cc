@@ -12,7 +12,7 @@
 #include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr size_t kBufferSize = 64 * 1024;
@@ -36,7 +36,7 @@ absl::Status ByteSource::Start(const std::string& path) {
   file_ = fdopen(file, "rb");
   if (!file_) {
     close(file);
-    return absl::ResourceExhaustedError("no memory to read it with");
+    return absl::ResourceExhaustedError("out of memory for reading it");
   }
   buffer_.resize(kBufferSize);
   LOCKSTEP_RETURN_IF_ERROR(Refill());
@@ -48,7 +48,7 @@ absl::Status ByteSource::Start(const std::string& path) {
   return gzip_ ? absl::OkStatus() : absl::ResourceExhaustedError("zlib could not start");
 }
 
-// Takes the next part of the file where the last one is used up; avail_in is 0 afterwards only at its end.
+// Reads the next part of the file once the last one is used up. Afterwards avail_in is 0 only at the end of the file.
 absl::Status ByteSource::Refill() {
   if (stream_.avail_in > 0) return absl::OkStatus();
   errno = 0;
@@ -109,4 +109,4 @@ absl::Status ByteSource::EndOfMember() {
   return absl::OkStatus();
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 // The bytes of a file from start to end, inflated if the file starts as gzip. Holds 64 KiB of the file at a time.
 // Errors do not name the file; the caller should. Not thread-safe.
@@ -47,6 +47,6 @@ class ByteSource {
   z_stream stream_ = {};  // next_in and avail_in are the unread part of buffer_, for plain files too
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_BYTE_SOURCE_H_

@@ -14,7 +14,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/data/internal/python_order.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 absl::Status SystemError(const std::string& path, absl::string_view what) {
@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<Entry>> List(const std::string& folder, const Stream&
   return entries;
 }
 
-// A broken link is no folder; one that cannot be followed for another reason is an error.
+// A broken link is not a folder. A link that cannot be followed for another reason is an error.
 absl::StatusOr<bool> IsFolder(const Entry& entry, const std::string& path) {
   if (entry.type != DT_LNK && entry.type != DT_UNKNOWN) return entry.type == DT_DIR;
   struct stat found;
@@ -72,7 +72,7 @@ struct Pending {
   std::shared_ptr<const Passed> parent;
 };
 
-// `pending`, open as `stream`, as part of the way to what is in it. An error if the way has led through it before.
+// `pending`, open as `stream`, as part of the path to its contents. An error if it already is part of that path.
 absl::StatusOr<std::shared_ptr<const Passed>> Pass(const Pending& pending, const Stream& stream) {
   struct stat found;
   if (fstat(dirfd(stream.get()), &found) != 0) return SystemError(pending.path, "cannot be read");
@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<const Passed>> Pass(const Pending& pending, const
   return std::make_shared<const Passed>(Passed{found.st_dev, found.st_ino, pending.path, pending.parent});
 }
 
-// Files of `folder`; its folders go onto `pending`.
+// The files of `folder`. Its folders are added to `pending`.
 absl::StatusOr<Folder> ReadFolder(const Pending& folder, std::vector<Pending>& pending) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Stream stream, Open(folder.path));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<const Passed> passed, Pass(folder, stream));
@@ -92,7 +92,7 @@ absl::StatusOr<Folder> ReadFolder(const Pending& folder, std::vector<Pending>& p
   Folder read{folder.path, {}};
   for (Entry& entry : entries) {
     std::string path = JoinPath(read.path, entry.name);
-    // As in os.walk(), what cannot be followed is a file.
+    // As in os.walk(), a link that cannot be followed is a file.
     if (IsFolder(entry, path).value_or(false)) {
       pending.push_back({std::move(path), passed});
     } else {
@@ -138,4 +138,4 @@ absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder) {
   return paths;
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

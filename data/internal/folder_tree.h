@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 // `name` in `folder`, as Python's os.path.join() writes it.
 std::string JoinPath(const std::string& folder, const std::string& name);
@@ -16,11 +16,11 @@ std::string JoinPath(const std::string& folder, const std::string& name);
 // The names of the folders in `folder`, links to folders too, sorted. An error names the path.
 absl::StatusOr<std::vector<std::string>> FoldersIn(const std::string& folder);
 
-// The paths of all that is below `folder` and is not a folder, links followed: sorted by the path of the folder that it
-// is in, then by name. An error names the folder that could not be read. FailedPrecondition: a link leads back to a
+// The paths of everything below `folder` that is not a folder. Links are followed. Sorted by the path of the containing
+// folder, then by name. An error names the folder that could not be read. FailedPrecondition: a link leads back to a
 // folder above it; the error names both.
 absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& folder);
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_FOLDER_TREE_H_

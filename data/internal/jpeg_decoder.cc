@@ -8,18 +8,18 @@
 #include "lockstep/data/internal/jpeg_markers.h"
 #include "lockstep/data/internal/libjpeg.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 // Colour upsampling reads a pixel's neighbours at any scale, and uses another rule for images of less than 5 columns.
-// With this many more columns decoded on each side, the wanted pixels equal those of the whole image.
+// With this many more columns decoded on each side, the wanted pixels are the same as in the whole image.
 constexpr int64_t kMargin = 8;
 
-// A scan takes few bytes of a file and time for the whole image. Encoders write about ten.
+// A scan may have few bytes and still take the time of the whole image. Encoders write about ten.
 constexpr int kMaxScans = 100;
 
-// libjpeg's for a progressive image: two bytes for each of four colours, and for what pads a thin image to whole
-// blocks.
+// The memory of libjpeg for a progressive image: two bytes for each of four colours, also for the padding of a thin
+// image to whole blocks.
 constexpr int64_t kMemoryPerPixel = 8;
 constexpr int64_t kSpareMemory = 64 << 20;
 
@@ -64,11 +64,11 @@ jpeg_source_mgr SourceOf(absl::string_view bytes) {
   return source;
 }
 
-// Whether scans that a progressive file lacks are made up for by smoothing from block to block, up to two of them away:
-// then only the whole image has the pixels of the whole image.
+// Whether libjpeg smooths over scans that a progressive file lacks, with blocks up to two blocks away. Then a part of
+// the image has other pixels than the whole image.
 bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
   constexpr int kCoefficients = 10;
-  if (jpeg.coef_bits == nullptr) return false;
+  if (!jpeg.coef_bits) return false;
   for (int component = 0; component < jpeg.num_components; ++component) {
     const int* missing_bits = jpeg.coef_bits[component];
     if (std::any_of(missing_bits, missing_bits + kCoefficients, [](int bits) { return bits != 0; })) return true;
@@ -82,7 +82,7 @@ int Scale(int a, int b) {
   return (product + (product >> 8)) >> 8;
 }
 
-// A row of four bytes a pixel, in which 255 is no ink as Adobe has it and Pillow always takes it, becomes one of three.
+// Converts a row of four bytes a pixel to three. 255 means no ink, as in Adobe's files and as Pillow always assumes.
 void InvertedCmykToRgb(uint8_t* row, int64_t width) {
   for (int64_t x = 0; x < width; ++x) {
     const int white = row[4 * x + 3];
@@ -142,8 +142,8 @@ absl::Status JpegDecoder::Failure() {
                       absl::StrCat("libjpeg: ", message));
 }
 
-// One decompressor an image, 1.3 microseconds with the header: its tables would else serve the next image that lacks
-// some.
+// Each image has a new decompressor, which takes 1.3 microseconds with the header. Otherwise an image that lacks tables
+// would use the tables of the previous image.
 void JpegDecoder::ReadHeader() {
   jpeg_.err = jpeg_std_error(&errors_);
   errors_.error_exit = Land;
@@ -170,7 +170,7 @@ void JpegDecoder::CropColumns() {
   const int64_t end = std::min<int64_t>(covers_.left + covers_.width + kMargin, jpeg_.output_width);
   JDIMENSION left = begin;
   JDIMENSION width = end - begin;
-  // Also moves them outwards to where blocks begin.
+  // Also moves them outwards to the edges of blocks.
   if (width < jpeg_.output_width) jpeg_crop_scanline(&jpeg_, &left, &width);
   covers_.left = left;
   covers_.width = width;
@@ -194,8 +194,8 @@ void JpegDecoder::ReadSomeRows(JDIMENSION end) {
 }
 
 void JpegDecoder::Close() {
-  if (jpeg_.mem != nullptr) jpeg_destroy_decompress(&jpeg_);
+  if (jpeg_.mem) jpeg_destroy_decompress(&jpeg_);
   jpeg_ = {};
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -1,4 +1,4 @@
-// JPEG as Pillow decodes it, and no more of it than is wanted.
+// Decodes the wanted part of a JPEG file, with the pixels of Pillow.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_
 #define LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_
@@ -14,7 +14,7 @@
 #include "lockstep/data/internal/libjpeg.h"
 #include "lockstep/data/internal/pixel_buffer.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 // Where libjpeg's errors land: see JpegDecoder::Guarded().
 struct JpegErrors : jpeg_error_mgr {
@@ -22,8 +22,7 @@ struct JpegErrors : jpeg_error_mgr {
   enum { kLibjpegs, kTruncated, kTooManyScans } kind;  // kLibjpegs: the fields of jpeg_error_mgr say more
 };
 
-// One image after another. Its steps: Open(), the caller's look at the size, if wanted Shrink(), Decode(). For one
-// thread.
+// Decodes one image after another, each by Open(), Shrink() if wanted, and Decode(). For one thread.
 class JpegDecoder {
  public:
   JpegDecoder() = default;
@@ -31,7 +30,7 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Whether `bytes` begin as JPEG files do.
+  // Whether `bytes` begin like a JPEG file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without checks of the size and of `wanted`. Only Decode() allocates memory in
@@ -39,7 +38,7 @@ class JpegDecoder {
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
-  // Has the image decoded at 1/denominator, which is 1, 2, 4 or 8, and returns the size it then has.
+  // Makes Decode() decode the image at 1/denominator. The denominator is 1, 2, 4 or 8. Returns the resulting size.
   absl::StatusOr<ImageSize> Shrink(int64_t denominator);
 
  private:
@@ -65,6 +64,6 @@ class JpegDecoder {
   Rectangle covers_;
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_JPEG_DECODER_H_

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr uint8_t kEndOfImage = 0xd9;
@@ -19,7 +19,7 @@ absl::Status Damaged(uint8_t marker, size_t at) {
                                           " at byte ", at - 1, ": it is damaged"));
 }
 
-// Stuffing, filling and what restarts decoding do not end a scan's data.
+// Stuffing, filling and restart markers do not end a scan's data.
 bool IsData(uint8_t second) { return second == 0 || second == 1 || second == 0xff || (second & 0xf8) == 0xd0; }
 
 // Segments with a length that may occur between scans or after them: tables, a scan's header, the number of lines,
@@ -55,4 +55,4 @@ absl::Status CheckJpegMarkers(absl::string_view bytes, size_t data) {
   }
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

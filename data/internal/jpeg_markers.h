@@ -6,15 +6,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
-// Follows the markers of the JPEG file `bytes` from where its first scan's data begin to its end marker. DataLoss: it
-// is truncated, or a marker is there that has no place after the first scan.
+// Follows the markers of the JPEG file `bytes` from where its first scan's data begin to its end marker. DataLoss: the
+// file is truncated, or contains a marker that may not follow the first scan.
 //
-// Decoding a part of an image does not reach the file's end, so only this sees what Pillow, which does, finds there.
-// Takes 7 microseconds for 50 KB.
+// Pillow decodes to the end of the file and finds such damage. Decoding a part of an image does not reach the end, so
+// this check finds it instead. Takes 7 microseconds for 50 KB.
 absl::Status CheckJpegMarkers(absl::string_view bytes, size_t data);
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_JPEG_MARKERS_H_

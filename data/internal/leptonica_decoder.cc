@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 // findFileFormatBuffer() does not take the number of bytes.
@@ -21,8 +21,8 @@ struct Header {
   int format = IFF_UNKNOWN;
   int width = 0;
   int height = 0;
-  int bits = 0;     // a sample
-  int samples = 0;  // a pixel
+  int bits = 0;     // of a sample
+  int samples = 0;  // of a pixel
   int has_palette = 0;
 };
 
@@ -39,7 +39,7 @@ int FormatOf(absl::string_view bytes) {
   return format;
 }
 
-// Of a whole pixel of a BMP file: for Leptonica's header 32 and 24 are the same.
+// The bits of a whole pixel of a BMP file. Leptonica's header does not distinguish 32 from 24.
 int BitsOfBmp(absl::string_view bytes) { return bytes.size() < 30 ? 0 : Data(bytes)[28] | Data(bytes)[29] << 8; }
 
 // The kinds whose pixels were equal in a comparison with Pillow. In TIFF, Leptonica blends alpha and accepts truncated
@@ -74,7 +74,7 @@ struct Destroy {
 };
 using Image = std::unique_ptr<Pix, Destroy>;
 
-// As Pillow does, 16 bits of grey are cut off above 255 and not scaled.
+// Like Pillow, this cuts 16 bits of grey off at 255 instead of scaling them.
 void WriteGrey16(Pix* image, uint8_t* out) {
   for (int y = 0; y < pixGetHeight(image); ++y) {
     const l_uint32* const row = pixGetData(image) + int64_t{y} * pixGetWpl(image);
@@ -93,7 +93,7 @@ void WriteRgb(Pix* image, uint8_t* out) {
   }
 }
 
-// It would print a line or more for each damaged file.
+// Otherwise it would print a line or more for each damaged file.
 void Silence() {
   static const int severity = [] {
     leptSetStderrHandler([](const char*) {});
@@ -145,4 +145,4 @@ absl::StatusOr<ImageView> LeptonicaDecoder::Decode() {
   return ImageView{pixels, 3 * size_.width, {0, 0, size_.height, size_.width}};
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -10,13 +10,13 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/internal/pixel_buffer.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
-// One image after another. Its steps: Open(), the caller's look at the size, Decode(). For one thread. Silences what
-// Leptonica would print, in the whole process.
+// Decodes one image after another, each by Open() and Decode(). For one thread. Silences Leptonica's messages in the
+// whole process.
 class LeptonicaDecoder {
  public:
-  // Whether `bytes` begin as files of one of the formats do.
+  // Whether `bytes` begin like a file of one of the formats.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: Leptonica
@@ -30,6 +30,6 @@ class LeptonicaDecoder {
   PixelBuffer buffer_;
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_

@@ -1,4 +1,4 @@
-// libjpeg's headers, after the one that they use and do not include.
+// libjpeg's headers, after a header that they need and do not include.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_LIBJPEG_H_
 #define LOCKSTEP_DATA_INTERNAL_LIBJPEG_H_

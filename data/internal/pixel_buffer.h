@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 // Memory that is reused from image to image and never cleared. A std::vector would first fill it with zeros.
 class PixelBuffer {
@@ -24,6 +24,6 @@ class PixelBuffer {
   size_t size_ = 0;
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_PIXEL_BUFFER_H_

@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr absl::string_view kSignature = "\x89PNG\r\n\x1a\n";
 
-// Two bytes of grey become three of colours, in place and so from the end. Pillow cuts what is above 255 off rather
-// than to scale it.
+// Converts two bytes of grey to three bytes of colours. It works in place and therefore from the end. Like Pillow, it
+// cuts values off at 255 instead of scaling them.
 void ClippedGreyToRgb(uint8_t* row, int64_t width) {
   for (int64_t x = width - 1; x >= 0; --x) {
     const uint8_t grey = row[2 * x] == 0 ? row[2 * x + 1] : 255;
@@ -30,7 +30,7 @@ absl::StatusOr<ImageSize> PngDecoder::Open(absl::string_view bytes) {
   Close();
   rest_ = bytes;
   png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, Land, [](png_structp, png_const_charp) {});
-  if (png_ == nullptr) return absl::ResourceExhaustedError("libpng could not start");
+  if (!png_) return absl::ResourceExhaustedError("libpng could not start");
   LOCKSTEP_RETURN_IF_ERROR(Guarded(&PngDecoder::ReadHeader));
   return ImageSize{png_get_image_height(png_, info_), png_get_image_width(png_, info_)};
 }
@@ -66,9 +66,9 @@ void PngDecoder::ReadBytes(png_structp png, png_bytep to, size_t count) {
 
 void PngDecoder::ReadHeader() {
   info_ = png_create_info_struct(png_);
-  if (info_ == nullptr) Land(png_, "no memory for a header");
+  if (!info_) Land(png_, "no memory for a header");
   png_set_read_fn(png_, this, ReadBytes);
-  png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // Not one that may be left out has a say.
+  png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // Optional chunks do not change the pixels.
   png_read_info(png_, info_);
 }
 
@@ -92,4 +92,4 @@ void PngDecoder::ReadRows() {
 
 void PngDecoder::Close() { png_destroy_read_struct(&png_, &info_, nullptr); }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

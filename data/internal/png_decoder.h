@@ -1,4 +1,4 @@
-// PNG as Pillow converts it to RGB.
+// Decodes PNG files, with the pixels of Pillow after conversion to RGB.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_
 #define LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_
@@ -15,9 +15,9 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/internal/pixel_buffer.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
-// One image after another. Its steps: Open(), the caller's look at the size, Decode(). For one thread.
+// Decodes one image after another, each by Open() and Decode(). For one thread.
 class PngDecoder {
  public:
   PngDecoder() = default;
@@ -25,7 +25,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  // Whether `bytes` begin as PNG files do.
+  // Whether `bytes` begin like a PNG file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.
@@ -53,6 +53,6 @@ class PngDecoder {
   std::vector<png_bytep> rows_;  // in buffer_
 };
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_PNG_DECODER_H_

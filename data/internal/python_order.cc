@@ -3,17 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
-// How many bytes a sequence that begins with `first` has; 0 where none does.
+// The number of bytes of a sequence that begins with `first`; 0 if a sequence cannot begin with it.
 size_t SequenceLength(uint8_t first) {
   if (first < 0x80) return 1;
   if (first < 0xc2 || first > 0xf4) return 0;
   return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-// Neither an overlong form, nor a surrogate, nor beyond Unicode.
+// False for overlong forms, surrogates and numbers beyond Unicode.
 bool IsCodePoint(char32_t point, size_t length) {
   if (length == 3) return point >= 0x800 && (point < 0xd800 || point > 0xdfff);
   return length < 4 || (point >= 0x10000 && point <= 0x10ffff);
@@ -45,4 +45,4 @@ bool PythonLess(absl::string_view a, absl::string_view b) {
   return a.empty() && !b.empty();
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 // As `sorted()` of Python 3.11 gives them, after os.fsdecode().
@@ -41,4 +41,4 @@ TEST(PythonLess, SortsAsPythonDoes) {
 }
 
 }  // namespace
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

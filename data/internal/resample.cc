@@ -6,7 +6,7 @@
 
 #include "lockstep/data/internal/resample_taps.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr int64_t kSlack = ResampleKernels::kSlack;
@@ -56,7 +56,7 @@ class Resampler {
 
   int64_t plane_stride() const { return plane_stride_; }
 
-  // Valid until the next call. Requires: rows are asked for from the first to the last.
+  // Valid until the next call. Rows must be requested from the first to the last.
   const uint8_t* Row(int64_t row) { return columns_first_ ? ColumnsThenRow(row) : RowsThenColumns(row); }
 
  private:
@@ -114,7 +114,7 @@ Resampler::Resampler(const ImageView& view, const Geometry& geometry, bool plana
   kept_.resize(columns_first_ ? bytes_read_ : taps_.size() * row_bytes_);
 }
 
-// Of the rows that are in taps_.
+// For the rows in taps_.
 void Resampler::Vertical(int64_t row, int64_t size, uint8_t* out) {
   const int64_t count = rows_.spans[row].count;
   std::fill(taps_.begin() + count, taps_.end(), taps_[0]);
@@ -140,7 +140,7 @@ const uint8_t* Resampler::RowsThenColumns(int64_t row) {
 
 using Period = std::array<float, ResampleKernels::kPeriod>;
 
-// Of channel `first` on, a channel after another, or of it alone.
+// For the channels from `first` on, one after another, or for `first` alone.
 Period Repeated(const std::array<float, 3>& values, int64_t first, int64_t channels) {
   Period period;
   for (size_t i = 0; i < period.size(); ++i) period[i] = values[first + i % channels];
@@ -196,4 +196,4 @@ void Resample(const ImageView& view, const Geometry& geometry, const ResampleOut
   (output.planar ? WritePlanar : WriteWhole)(resampler, geometry.window, output, kernels);
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

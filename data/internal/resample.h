@@ -8,7 +8,7 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/internal/resample_kernels.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 // The destination of a result. Channel c of pixel (y, x) is element y * row_stride + c * plane_stride + x if it is
 // planar, and otherwise element y * row_stride + x * 3 + c.
@@ -22,13 +22,13 @@ struct ResampleOutput {
   std::array<float, 3> std = {1, 1, 1};
 };
 
-// Writes `geometry` of an image as Pillow's crop(), resize(BILINEAR), crop() and transpose() make it, to the bit. Its
-// window is not empty and lies inside of `resized`; `view` covers NeededSource(geometry).
+// Writes `geometry` of an image with the bits of Pillow's crop(), resize(BILINEAR), crop() and transpose(). Its window
+// is not empty and lies inside `resized`; `view` covers NeededSource(geometry).
 //
-// Of the horizontal pass, which is the first, only as many rows are kept as a row of the result is made of.
+// The horizontal pass comes first. It keeps only the rows that one row of the result needs.
 void Resample(const ImageView& view, const Geometry& geometry, const ResampleOutput& output,
               const ResampleKernels& kernels = FastestResampleKernels());
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_RESAMPLE_H_

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/internal/resample_kernels_avx2.h"
-
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr int kWeightBits = ResampleTaps::kWeightBits;
@@ -15,7 +13,7 @@ int32_t Weight(const int16_t* weights, int64_t tap) {
   return (group[i] << ResampleTaps::kLowerBits) + group[ResampleTaps::kGroup + i];
 }
 
-// More than 255 only where the roundings of some 10,000 weights add up.
+// Above 255 only if the rounding errors of some 10,000 weights add up.
 uint8_t Rounded(int32_t sum) {
   return static_cast<uint8_t>(std::min((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 255));
 }
@@ -62,4 +60,4 @@ const ResampleKernels& FastestResampleKernels() {
   return avx2 ? *avx2 : PortableResampleKernels();
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -1,4 +1,4 @@
-#include "lockstep/data/internal/resample_kernels_avx2.h"
+#include "lockstep/data/internal/resample_kernels.h"
 
 #if defined(__x86_64__)
 
@@ -11,7 +11,7 @@
 #define LOCKSTEP_AVX2 __attribute__((target("avx2")))
 #define LOCKSTEP_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 constexpr int kGroup = ResampleTaps::kGroup;
@@ -44,7 +44,7 @@ LOCKSTEP_AVX2_INLINE __m256i Rounded(__m256i sums) {
 }
 
 // One pixel: the sums of red, green, blue (and nothing) over the even pairs of taps, then the same over the odd ones.
-// kGroups is `groups`, or 0 where that is not known before.
+// kGroups is `groups`, or 0 if it is not a compile-time constant.
 template <int kGroups>
 LOCKSTEP_AVX2_INLINE __m256i PixelSums(const uint8_t* pixels, const int16_t* weights, int64_t groups) {
   const __m256i pairs = Halves(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1),
@@ -137,7 +137,7 @@ LOCKSTEP_AVX2 void Vertical(const uint8_t* const* rows, const int16_t* weights, 
   }
 }
 
-// Divides as the portable one does: a product with the inverse differs in the last bit.
+// Divides like the portable kernel. A product with the inverse would differ in the last bit.
 LOCKSTEP_AVX2 void Normalize(const uint8_t* in, const float* mean, const float* std, int64_t size, float* out) {
   int64_t i = 0, phase = 0;
   for (; i + 8 <= size; i += 8, phase = phase == 16 ? 0 : phase + 8) {
@@ -156,14 +156,14 @@ const ResampleKernels* Avx2ResampleKernels() {
   return __builtin_cpu_supports("avx2") ? &kKernels : nullptr;
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #else
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 const ResampleKernels* Avx2ResampleKernels() { return nullptr; }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 struct Filter {
@@ -66,4 +66,4 @@ ResampleTaps BilinearTaps(int64_t source, int64_t resized, int64_t begin, int64_
   return taps;
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
-// The pixels of a line that one pixel of the resized line is made of.
+// The pixels of a line that contribute to one pixel of the resized line.
 struct TapSpan {
   int64_t first = 0, count = 0;
 };
@@ -15,7 +15,7 @@ struct TapSpan {
 // filter: the filter, a triangle, is as wide as two pixels of the coarser line.
 TapSpan BilinearSpan(int64_t source, int64_t resized, int64_t index);
 
-// How to make some consecutive pixels of a resized line, with Pillow's weights to the bit: computed in double,
+// The weights of some consecutive pixels of a resized line, with Pillow's weights to the bit: computed in double,
 // normalised, rounded to fixed point of kWeightBits.
 //
 // Each weight is split as (upper << kLowerBits) + lower, so that both parts, and pixels, are factors for 16-bit
@@ -33,10 +33,10 @@ struct ResampleTaps {
   std::vector<int16_t> weights;  // [pixels, groups, {upper, lower}, kGroup]
 };
 
-// For pixels [begin, begin + size) of the `resized` that a line of `source` pixels becomes, in reverse where
+// For pixels [begin, begin + size) when a line of `source` pixels is resized to `resized`, in reverse order if
 // `reversed`. All but `begin` are positive.
 ResampleTaps BilinearTaps(int64_t source, int64_t resized, int64_t begin, int64_t size, bool reversed = false);
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal
 
 #endif  // LOCKSTEP_DATA_INTERNAL_RESAMPLE_TAPS_H_

@@ -13,7 +13,7 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/internal/resample_kernels.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 namespace {
 
 using Random = std::mt19937;
@@ -188,4 +188,4 @@ TEST(Resample, NormalizesEachChannelByItsOwnMeanAndStd) {
 }
 
 }  // namespace
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

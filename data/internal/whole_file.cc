@@ -12,7 +12,7 @@
 #include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::data {
+namespace lockstep::data::internal {
 
 absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int file, OpenRegularFile(path));
@@ -35,4 +35,4 @@ absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t
   return absl::string_view(buffer.data(), done);
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep::data::internal

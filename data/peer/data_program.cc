@@ -1,4 +1,4 @@
-// What data_peer_test.py has C++ do.
+// The C++ side of data_peer_test.py.
 //
 //   data_program image_folder TREE...   for each TREE, which is ROOT or "allow_empty:" and ROOT, either "ok", the
 //   number

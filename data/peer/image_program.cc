@@ -1,4 +1,4 @@
-// What image_peer_test.py has C++ do.
+// The C++ side of image_peer_test.py.
 //
 //   image_program jpegs FOLDER   writes JPEG files of kinds that Pillow does not write to FOLDER
 //   image_program decode < LIST  for each line of LIST, PATH TOP LEFT HEIGHT WIDTH, or PATH alone for the whole: the

@@ -1,4 +1,4 @@
-// What transforms_peer_test.py has C++ do.
+// The C++ side of transforms_peer_test.py.
 //
 //   transforms_program images CASES TO    for each line of CASES, "SEED FORMAT FILE HEIGHT WIDTH STEP...", saves two
 //                                         images that the steps make of the RGB bytes in FILE, one after the other
@@ -32,6 +32,7 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
+#include "lockstep/data/image_transform.h"
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::data {
@@ -61,7 +62,7 @@ TensorFormat Format(const std::string& text) {
   return format;
 }
 
-// The steps are what is left of `line`.
+// The rest of `line` contains the steps.
 absl::StatusOr<ImageTransform> Steps(const std::string& format, std::istream& line) {
   std::vector<Transform> steps;
   for (std::string step; line >> step;) steps.push_back(Step(step));

@@ -8,7 +8,7 @@
 namespace lockstep::ddp {
 namespace {
 
-// Before anything is changed: a constructor that throws has no destructor to restore it.
+// Checked before anything is changed: if the constructor throws, the destructor does not restore anything.
 c10::DeviceType Checked(c10::DeviceType device_type, std::optional<c10::ScalarType> dtype) {
   TORCH_CHECK_VALUE(device_type == c10::kCPU || device_type == c10::kCUDA,
                     "Autocast: expected the device type cpu or cuda, found ", device_type);

@@ -6,6 +6,7 @@
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <torch/optim/optimizer.h>
 
 #include <cmath>
 #include <optional>
@@ -35,7 +36,7 @@ absl::Status Check(const GradScalerState& state) {
   return absl::OkStatus();
 }
 
-// Of one device and dtype, as the kernel takes them.
+// Gradients of one device and dtype, which the kernel requires.
 struct Batch {
   at::TensorOptions options;
   std::vector<at::Tensor> gradients;
@@ -51,7 +52,7 @@ void AddTo(std::vector<Batch>& batches, const at::Tensor& gradient) {
   batches.push_back({gradient.options().dtype(at::kFloat).layout(at::kStrided), {gradient}});
 }
 
-// A tied weight's gradient, which the optimizer may have twice, is taken once.
+// A tied weight's gradient, which the optimizer may have twice, counts once.
 absl::StatusOr<std::vector<Batch>> GradientsOf(const torch::optim::Optimizer& optimizer) {
   std::vector<Batch> batches;
   std::unordered_set<const at::TensorImpl*> seen;
@@ -110,10 +111,10 @@ absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Opti
   const c10::NoGradGuard no_grad;
   absl::StatusOr<std::vector<Batch>> batches = GradientsOf(optimizer);
   if (!batches.ok()) return FailedPrecondition(batches.status().message());
-  if (batches->empty() && options_.group == nullptr) {
+  if (batches->empty() && !options_.group) {
     return FailedPrecondition("no parameter of this optimizer has a gradient");
   }
-  // Of a reciprocal in double, rounded once.
+  // The reciprocal is computed in double and rounded once.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found_inf = at::zeros({1}, scale_.options());
   for (const Batch& batch : *batches) {
@@ -121,7 +122,7 @@ absl::StatusOr<at::Tensor> GradScaler::UnscaleGradients(const torch::optim::Opti
     at::_amp_foreach_non_finite_check_and_unscale_(batch.gradients, found, inverse.to(batch.options.device()));
     found_inf.add_(found.to(found_inf.device()));
   }
-  if (options_.group != nullptr) {
+  if (options_.group) {
     LOCKSTEP_RETURN_IF_ERROR(Annotate(options_.group->AllReduce(found_inf, comm::ReduceOp::kMax),
                                       "GradScaler: which ranks found infinities"));
   }
@@ -200,7 +201,7 @@ absl::Status GradScaler::LoadState(const GradScalerState& state) {
 
 absl::Status GradScaler::FailedPrecondition(absl::string_view message) const {
   const comm::ProcessGroup* group = options_.group;
-  const std::string rank = group == nullptr ? "" : absl::StrCat("rank ", group->rank(), " of ", group->size(), ": ");
+  const std::string rank = group ? absl::StrCat("rank ", group->rank(), " of ", group->size(), ": ") : "";
   return absl::FailedPreconditionError(absl::StrCat(rank, "GradScaler: ", message));
 }
 

@@ -4,7 +4,6 @@
 #define LOCKSTEP_DDP_AMP_GRAD_SCALER_H_
 
 #include <ATen/core/Tensor.h>
-#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <optional>
@@ -12,11 +11,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/comm/process_group.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace lockstep::ddp {
 
-// Names and defaults are those of torch.amp.GradScaler, except where noted.
+// Names and defaults are the same as in torch.amp.GradScaler, except where noted.
 struct GradScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;        // more than 1
@@ -42,8 +46,8 @@ struct GradScalerState {
 // Multiplies the loss, so that small gradients do not become zero in half precision. Divides the gradients again before
 // the step, and skips a step whose gradients overflowed. The scale is multiplied by backoff_factor (halved) after a
 // skipped step, and by growth_factor (doubled) after growth_interval steps without one. See Micikevicius et al., "Mixed
-// Precision Training", 2018. The rule and the kernels are those of torch.amp.GradScaler, on CPUs and GPUs. bfloat16 has
-// float's range and does not need scaling.
+// Precision Training", 2018. The rule and the kernels are the same as in torch.amp.GradScaler, on CPUs and GPUs.
+// bfloat16 has float's range and does not need scaling.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(ddp::GradScaler scaler, ddp::GradScaler::Create());
 //   scaler.Scale(loss).backward();
@@ -102,7 +106,6 @@ class GradScaler {
   absl::Status FailedPrecondition(absl::string_view message) const;
   absl::Status CheckScaled(absl::string_view call) const;
   absl::StatusOr<at::Tensor> UnscaleGradients(const torch::optim::Optimizer& optimizer) const;
-  absl::Status Adapt();
 
   GradScalerOptions options_;  // init_scale applies until scale_ is defined
   int64_t init_growth_tracker_ = 0;

@@ -25,7 +25,7 @@ absl::Status CheckReal(const GradBucket& bucket, c10::ScalarType dtype) {
                                                  ", which cannot be compressed to ", c10::toString(dtype)));
 }
 
-// The future of `buffer` with what `future` gives cast into it.
+// The future of `buffer`, into which the result of `future` is cast.
 Future CastInto(const at::Tensor& buffer, Future future) {
   return std::move(future).Then([buffer](const at::Tensor& value) -> absl::StatusOr<at::Tensor> {
     buffer.copy_(value);

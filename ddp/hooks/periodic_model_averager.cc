@@ -24,7 +24,7 @@ absl::Status Check(const std::vector<at::Tensor>& parameters) {
   return absl::OkStatus();
 }
 
-// Those of one dtype and device together, in the order in which these occur first.
+// Groups tensors by dtype and device, in the order in which these first occur.
 std::vector<std::vector<at::Tensor>> Alike(const std::vector<at::Tensor>& parameters) {
   std::vector<std::vector<at::Tensor>> lists;
   for (const at::Tensor& parameter : parameters) {

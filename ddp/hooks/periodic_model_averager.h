@@ -45,7 +45,7 @@ class PeriodicModelAverager {
   // all-reduce for each dtype and device, in flat buffers of the parameters' size. Blocks until the other ranks call
   // it. The list of tensors must be the same on every rank in every step. Unlike in PyTorch, parameters without a
   // gradient are averaged too, since another rank may have one. After an error the parameters are unspecified.
-  // InvalidArgument: a tensor is undefined, or neither floating-point nor complex. Other errors are those of an
+  // InvalidArgument: a tensor is undefined, or neither floating-point nor complex. Other errors come from the
   // all-reduce.
   absl::Status AverageParameters(const std::vector<at::Tensor>& parameters);
 

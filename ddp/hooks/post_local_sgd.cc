@@ -15,9 +15,9 @@ absl::StatusOr<CommunicationHook> PostLocalSgd(comm::ProcessGroup* group, comm::
     return absl::InvalidArgumentError(
         absl::StrCat("PostLocalSgd: start_local_sgd_iter is ", options.start_local_sgd_iter, ", expected 0 or more"));
   }
-  if (options.post_local_gradient_allreduce && subgroup == nullptr) {
+  if (options.post_local_gradient_allreduce && !subgroup) {
     return absl::InvalidArgumentError(
-        "PostLocalSgd: subgroup is null, expected this rank's one as post_local_gradient_allreduce is set");
+        "PostLocalSgd: subgroup is null, but post_local_gradient_allreduce needs the subgroup of this rank");
   }
   CommunicationHook local = options.post_local_gradient_allreduce ? AllReduce(subgroup) : Noop();
   return [global = AllReduce(group), local = std::move(local), start = options.start_local_sgd_iter,

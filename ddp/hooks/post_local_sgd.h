@@ -11,7 +11,7 @@
 
 namespace lockstep::ddp::hooks {
 
-// Names are those of torch.distributed's PostLocalSGDState.
+// Names are the same as in torch.distributed's PostLocalSGDState.
 struct PostLocalSgdOptions {
   // The number of first steps that average over all ranks.
   int64_t start_local_sgd_iter = 100;

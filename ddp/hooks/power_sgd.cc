@@ -59,7 +59,7 @@ struct WarmStart {
 };
 
 // PyTorch seeds each random start with numpy.random.RandomState(seed).randint(1'000'000'000): MT19937's outputs, cut to
-// 30 bits, without those that are out of range.
+// 30 bits, without the ones that are out of range.
 class Seeds {
  public:
   explicit Seeds(uint32_t seed) : engine_(seed) {}
@@ -107,8 +107,8 @@ void SplitByGradient(GradBucket& bucket, const PowerSgdOptions& options, Step& s
                    [&](const Matrix& a, const Matrix& b) { return first(a) < first(b); });
 }
 
-// The whole bucket as one matrix, which is made when the errors are in. Old layouts' warm starts stay behind, as
-// buckets are laid out anew once, and a warm start is small.
+// The whole bucket as one matrix, created once the errors are added. Warm starts of old layouts are kept, since buckets
+// are laid out anew only once and a warm start is small.
 void TakeWhole(GradBucket& bucket, Step& step) {
   step.matrices.push_back(
       {absl::StrCat("layout ", bucket.layout, " bucket ", bucket.index), bucket.buffer, {}, {}, {}});
@@ -120,7 +120,7 @@ at::Tensor FilledToASquare(const at::Tensor& flat) {
   return at::cat({flat, flat.new_zeros({side * side - flat.numel()})}).view({side, side});
 }
 
-// Throughout, no gradients are recorded, and an autocast region that backward is called in does not cast.
+// Gradients are not recorded here, and an autocast region around backward does not cast.
 struct PlainMath {
   c10::NoGradGuard no_grad;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
@@ -135,7 +135,7 @@ class Compressor {
   std::pair<std::shared_ptr<Step>, comm::Work> Begin(GradBucket& bucket);
   absl::StatusOr<at::Tensor> Finish(Step& step);
 
-  // Whether the step that `bucket` belongs to is compressed. To be called once a bucket.
+  // Whether the step of `bucket` is compressed. Call it once for each bucket.
   bool Compresses(const GradBucket& bucket) {
     const bool compresses = iteration_ >= options_.start_power_sgd_iter;
     if (bucket.is_last) ++iteration_;
@@ -186,7 +186,7 @@ void Compressor::AllocateFactors(Step& step) const {
   }
 }
 
-// The Qs of the step before or, where there are none, random ones: the same on all ranks either way.
+// The Qs of the previous step or, if there are none, random ones. Both are the same on all ranks.
 void Compressor::StartQs(Step& step) {
   c10::optional<at::Generator> random;
   for (Matrix& matrix : step.matrices) {
@@ -258,7 +258,7 @@ absl::StatusOr<at::Tensor> Compressor::Finish(Step& step) {
   return step.buffer;
 }
 
-// Writes the approximations to the bucket, and keeps what they lack.
+// Writes the approximations to the bucket, and keeps their errors.
 void Compressor::Decompress(Step& step) {
   const at::Tensor errors = options_.use_error_feedback ? at::zeros_like(step.buffer) : at::Tensor();
   for (const Matrix& matrix : step.matrices) {
@@ -269,12 +269,12 @@ void Compressor::Decompress(Step& step) {
     gradient.copy_(approximation);
   }
   if (!errors.defined()) return;
-  errors.nan_to_num_(/*nan=*/0, /*posinf=*/0, /*neginf=*/0);  // or one bad step would spoil all later ones
+  errors.nan_to_num_(/*nan=*/0, /*posinf=*/0, /*neginf=*/0);  // otherwise one bad step would spoil all later ones
   for (const auto& [name, gradient] : step.fed_back) errors_[name] = SamePart(errors, step.buffer, gradient);
 }
 
 void Compressor::Count(const Step& step) const {
-  if (options_.statistics == nullptr) return;
+  if (!options_.statistics) return;
   int64_t before = 0;
   for (const at::Tensor& gradient : step.uncompressed) before += gradient.numel();
   for (const Matrix& matrix : step.matrices) before += matrix.gradient.numel();

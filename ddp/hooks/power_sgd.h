@@ -23,7 +23,7 @@ struct CompressionStatistics {
   double rate() const { return elements_after == 0 ? 0 : static_cast<double>(elements_before) / elements_after; }
 };
 
-// Names and defaults are those of torch.distributed's PowerSGDState.
+// Names and defaults are the same as in torch.distributed's PowerSGDState.
 struct PowerSgdOptions {
   // The maximum number of columns of a gradient's two factors, usually 1 to 4. A larger number is more exact, but takes
   // more bytes and time.
@@ -48,7 +48,7 @@ struct PowerSgdOptions {
   // zero.
   double orthogonalization_epsilon = 0;
 
-  // Seed of the initial random factors, which equal those that PyTorch draws. Must be the same on every rank.
+  // Seed of the initial random factors. They equal the factors that PyTorch draws. Must be the same on every rank.
   uint32_t random_seed = 0;
 
   // If set, compression is counted here. Read it between steps only.
@@ -67,8 +67,8 @@ struct PowerSgdOptions {
 //   LOG(INFO) << options.statistics->rate() << " times fewer elements";
 //
 // A gradient of shape [n, a, b, ...] is a matrix of n rows and a * b * ... columns. Gradients not worth compressing,
-// such as those of biases, are all-reduced uncompressed. Every rank gets the same bits. If the average over the ranks
-// has at most matrix_approximation_rank linearly independent rows, the result equals it up to rounding.
+// such as the gradients of biases, are all-reduced uncompressed. Every rank gets the same bits. If the average over the
+// ranks has at most matrix_approximation_rank linearly independent rows, the result equals it up to rounding.
 //
 // Errors and warm starts are kept by parameter name, so they survive a new layout of DDP's buckets. If a parameter's
 // shape, dtype or device changes, they are dropped. A gradient of zeros (an unused parameter) is handled. A gradient

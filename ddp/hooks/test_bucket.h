@@ -1,4 +1,4 @@
-// Buckets for tests of communication hooks, like those of DDP's reducer.
+// Buckets for tests of communication hooks, like the buckets of DDP's reducer.
 
 #ifndef LOCKSTEP_DDP_HOOKS_TEST_BUCKET_H_
 #define LOCKSTEP_DDP_HOOKS_TEST_BUCKET_H_

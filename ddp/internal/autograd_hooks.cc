@@ -65,7 +65,7 @@ int AccumulatorHooks::Replaced() const {
 std::vector<int> AccumulatorHooks::NotInBackward() const {
   std::vector<int> missing;
   const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (nodes == nullptr) return missing;
+  if (!nodes) return missing;
   for (size_t i = 0; i < accumulators_.size(); ++i) {
     if (nodes->count(accumulators_[i].get()) == 0) missing.push_back(static_cast<int>(i));
   }

@@ -1,4 +1,4 @@
-// Where the reducer hooks into autograd: gradients that arrive, and the begin and end of a backward.
+// The reducer's hooks in autograd: for gradients that arrive, and for the begin and end of a backward.
 
 #ifndef LOCKSTEP_DDP_INTERNAL_AUTOGRAD_HOOKS_H_
 #define LOCKSTEP_DDP_INTERNAL_AUTOGRAD_HOOKS_H_
@@ -33,8 +33,8 @@ class AccumulatorHooks {
   // MixedPrecision).
   void Reinstall();
 
-  // The first parameter whose accumulator is not the hooked one any more, as after module->to(dtype). -1 if there is
-  // none, or if Reinstall() is in use.
+  // The first parameter whose accumulator was replaced, as by module->to(dtype). -1 if all still have their hooks, or
+  // if Reinstall() is in use.
   int Replaced() const;
 
   // The parameters whose accumulators are not in the graph of the backward that runs in this thread, in ascending
@@ -55,10 +55,10 @@ class AccumulatorHooks {
 // Calls `callback` when the backward that runs in this thread has succeeded.
 void CallAtEndOfBackward(std::function<void()> callback);
 
-// Returns the same tensors, each behind an autograd node of its own that calls `on_backward` before its gradient
-// passes. So it is called in the backward that the loss begins, and before any backward that is nested in that one. As
-// each tensor has its own node, a tensor that the loss does not depend on stays out of backward. Tensors without a
-// grad_fn are returned as they are.
+// Returns the same tensors, each behind a separate autograd node that calls `on_backward` before its gradient passes.
+// So it is called in the backward that the loss begins, and before any backward that is nested in that one. As each
+// tensor has its own node, a tensor that the loss does not depend on stays out of backward. Tensors without a grad_fn
+// are returned as they are.
 std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
                                         const std::function<void()>& on_backward);
 

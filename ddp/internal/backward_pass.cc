@@ -52,7 +52,7 @@ absl::Status BackwardPass::TooLate(int parameter) const {
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", rank_, ": parameter ", names_[parameter],
                    bucket_of_[parameter] >= ordered_
-                       ? " got its gradient after that of the parameter that its all_reduce follows"
+                       ? " got its gradient after the parameter that starts its all_reduce"
                        : " got its gradient twice in one backward: recomputation needs Options::static_graph"));
 }
 
@@ -68,8 +68,8 @@ absl::Status BackwardPass::NoGradient() const {
 
 absl::Status BackwardPass::NotBefore(int parameter, int trigger) const {
   return absl::FailedPreconditionError(absl::StrCat("rank ", rank_, ": parameter ", names_[parameter],
-                                                    " had no gradient when that of ", names_[trigger],
-                                                    ", which its all_reduce follows, was computed"));
+                                                    " had no gradient when the gradient of ", names_[trigger],
+                                                    ", which starts its all_reduce, was computed"));
 }
 
 }  // namespace lockstep::ddp::internal

@@ -25,7 +25,7 @@ namespace lockstep::ddp::internal {
 //   pass.End();
 //   ThrowIfError(pass.TakeError());                             // before the next forward
 //
-// Parameters and buckets are known by their numbers.
+// Parameters and buckets are identified by their numbers.
 class BackwardPass {
  public:
   static constexpr int kNone = -1;

@@ -72,10 +72,10 @@ TEST(BackwardPass, NamesADelayedParameterThatComesTooLate) {
   pass.MarkStarted(2);
   EXPECT_EQ(pass.MarkReady(3),
             absl::FailedPreconditionError(
-                "rank 1: parameter d got its gradient after that of the parameter that its all_reduce follows"));
+                "rank 1: parameter d got its gradient after the parameter that starts its all_reduce"));
   EXPECT_EQ(pass.NotBefore(3, 0),
-            absl::FailedPreconditionError("rank 1: parameter d had no gradient when that of a, which its all_reduce "
-                                          "follows, was computed"));
+            absl::FailedPreconditionError("rank 1: parameter d had no gradient when the gradient of a, "
+                                          "which starts its all_reduce, was computed"));
 }
 
 TEST(BackwardPass, NamesParametersWithoutAGradient) {

@@ -69,7 +69,7 @@ struct BucketLimits {
 //   for (int i : order_of_gradients) plan.NoteReady(i);
 //   if (plan.ChangeIsDue() && plan.Adopt(rank_0s(plan.Next()))) build_buckets(plan.layout());
 //
-// Parameters are known by their numbers in the constructor's vector.
+// Parameters are identified by their numbers in the constructor's vector.
 class BucketPlan {
  public:
   // `may_change`: the first layout is to be replaced.
@@ -78,7 +78,7 @@ class BucketPlan {
   // The present layout. The bucket of delayed parameters, if there are any, is the last.
   const Layout& layout() const { return layout_; }
 
-  // The buckets before that of the delayed parameters, which are reduced in order.
+  // The buckets before the bucket of delayed parameters. They are reduced in order.
   int ordered() const { return ordered_; }
 
   // Whether the present layout is still to be replaced.

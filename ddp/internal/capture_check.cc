@@ -5,11 +5,12 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Empty if nothing stands against it.
+// The reason why the step cannot be captured. Empty if it can.
 std::string Obstacle(const CapturedStep& step) {
   if (step.layout_may_change) return "the second forward lays the buckets out anew; run two steps before the capture";
   if (!step.averaged) return "";
-  if (step.finds_unused) return "with Options::find_unused_parameters the host learns in each step which are used";
+  if (step.finds_unused)
+    return "with Options::find_unused_parameters the host must learn in each step which parameters are used";
   if (step.looks_for_non_finite) return "with Options::non_finite the host reads the gradients";
   if (step.sparse_parameter.empty()) return "";
   return absl::StrCat("the gradient of parameter ", step.sparse_parameter, " is sparse, and the host counts its rows");

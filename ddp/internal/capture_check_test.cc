@@ -20,7 +20,7 @@ TEST(CaptureCheck, NamesEachReasonAgainstIt) {
   EXPECT_EQ(CheckCapture(3, step), Refused("with Options::non_finite the host reads the gradients"));
   step.finds_unused = true;
   EXPECT_EQ(CheckCapture(3, step),
-            Refused("with Options::find_unused_parameters the host learns in each step which are used"));
+            Refused("with Options::find_unused_parameters the host must learn in each step which parameters are used"));
   step.layout_may_change = true;
   EXPECT_EQ(CheckCapture(3, step),
             Refused("the second forward lays the buckets out anew; run two steps before the capture"));

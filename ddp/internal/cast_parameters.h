@@ -7,15 +7,16 @@
 
 namespace lockstep::ddp::internal {
 
-// Parameters that are of another dtype for the time of a forward and its backward.
+// Gives parameters another dtype during a forward and its backward.
 class CastParameters {
  public:
   CastParameters(std::vector<at::Tensor> parameters, c10::ScalarType dtype);
 
-  // The parameters' data become copies in the dtype. Their autograd accumulators are new ones then.
+  // Replaces the parameters' data by copies in the dtype. Autograd then makes new accumulators for them.
   void Cast();
 
-  // The parameters are themselves again, and gradients in the dtype are cast to theirs. Nothing where not cast.
+  // Restores the parameters' data, and casts gradients in the dtype to the parameters' dtype. Does nothing if the
+  // parameters are not cast.
   void Restore();
 
  private:

@@ -1,5 +1,7 @@
 #include "lockstep/ddp/internal/check_options.h"
 
+#include <torch/nn/module.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -72,13 +74,13 @@ absl::Status CheckNames(const Options& options, const torch::nn::Module& module,
   }
   if (options.delay_all_reduce_named_params.empty() != options.param_to_hook_all_reduce.empty())
     return Invalid(
-        "of delay_all_reduce_named_params and param_to_hook_all_reduce one is set: expected both or neither");
+        "only one of delay_all_reduce_named_params and param_to_hook_all_reduce is set: expected both or neither");
   std::vector<std::string> names = options.delay_all_reduce_named_params;
   if (!names.empty()) names.push_back(options.param_to_hook_all_reduce);
   for (const std::string& name : names) {
     if (!Holds(trained, name))
       return Invalid("the all_reduce of ", name,
-                     " cannot be delayed or waited for: no parameter of that name is reduced");
+                     " cannot be delayed or waited for: the buckets reduce no parameter of that name");
   }
   return absl::OkStatus();
 }

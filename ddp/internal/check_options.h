@@ -1,8 +1,6 @@
 #ifndef LOCKSTEP_DDP_INTERNAL_CHECK_OPTIONS_H_
 #define LOCKSTEP_DDP_INTERNAL_CHECK_OPTIONS_H_
 
-#include <torch/nn/module.h>
-
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,14 +8,18 @@
 #include "lockstep/ddp/internal/reducer.h"
 #include "lockstep/ddp/options.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace lockstep::ddp::internal {
 
-// InvalidArgument for options that are out of range, contradict each other, or do not fit the module, of which
-// `trained` are the parameters that are to be reduced.
+// InvalidArgument for options that are out of range, contradict each other, or do not fit the module. `trained`: the
+// parameters that are to be reduced.
 absl::Status CheckOptions(const Options& options, const torch::nn::Module& module,
                           const std::vector<NamedTensor>& trained);
 
-// PyTorch 2.11's limits for buckets, and what else the reducer needs. delay_until is left to the caller.
+// PyTorch 2.11's limits for buckets, and the other options of the reducer. The caller sets delay_until.
 ReducerOptions ToReducerOptions(const Options& options);
 
 }  // namespace lockstep::ddp::internal

@@ -6,7 +6,7 @@
 
 namespace lockstep::ddp::internal {
 
-// Streams come from a pool that others take from too; of that of high priority fewer do.
+// Other code takes streams from the same pools. The pool of high priority is used less.
 DeviceClock::DeviceClock(c10::Device device)
     : device_(device),
       guard_(device.type()),
@@ -39,7 +39,7 @@ int64_t DeviceClock::Between(const Moment& begin, const Moment& end) {
 DeviceClock::Moment DeviceClock::NowOn(const c10::Stream& stream) {
   std::unique_ptr<c10::Event> event;
   if (free_->empty()) {
-    event = std::make_unique<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // which has times
+    event = std::make_unique<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // records times
   } else {
     event = std::move(free_->back());
     free_->pop_back();

@@ -14,26 +14,26 @@
 
 namespace lockstep::ddp::internal {
 
-// When a device comes to something, which may be long after the host has enqueued it: events that the device stamps as
-// they pass. Nothing here blocks the host but Synchronize(). One thread uses it at a time.
+// Measures when a device reaches some work, which may be long after the host has enqueued it. It uses events that the
+// device stamps. Only Synchronize() blocks the host. One thread may use it at a time.
 class DeviceClock {
  public:
-  // Dropped, its event is used again.
+  // Once it is dropped, its event is used again.
   using Moment = std::shared_ptr<const c10::Event>;
 
   explicit DeviceClock(c10::Device device);
 
-  // When the current stream will have done what it was told so far.
+  // The moment at which the current stream has done the work enqueued so far.
   Moment Now() { return NowOn(guard_.getStream(device_)); }
 
-  // Calls `wait`, which orders the current stream after something, and notes in `moment` when that was over, unless
-  // `wait` fails: also where the current stream is busy until later.
+  // Calls `wait`, which orders the current stream after some work, and sets `moment` to the end of that work, even if
+  // the current stream is busy until later. Does not set it if `wait` fails.
   absl::Status WaitFor(const std::function<absl::Status()>& wait, Moment& moment);
 
-  // Blocks until the device has come to all of `moments`, and then gives this moment.
+  // Blocks until the device has reached all of `moments`, and returns the present moment.
   Moment Synchronize(const std::vector<Moment>& moments);
 
-  // In nanoseconds. The device must have come to both.
+  // In nanoseconds. The device must have reached both.
   static int64_t Between(const Moment& begin, const Moment& end);
 
  private:
@@ -41,7 +41,7 @@ class DeviceClock {
 
   const c10::Device device_;
   const c10::impl::VirtualGuardImpl guard_;
-  const c10::Stream aside_;  // that nothing is computed on
+  const c10::Stream aside_;  // a stream without computations
   const std::shared_ptr<std::vector<std::unique_ptr<c10::Event>>> free_;
 };
 

@@ -19,8 +19,8 @@ at::Tensor Flatten(const std::vector<at::Tensor>& tensors);
 // The reverse: copies to each tensor its part of `flat`.
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
-// Overwrites the tensors of every rank with those of rank `root`. They travel in flat buffers of one dtype and device
-// and of up to 250 MiB each. PyTorch issues the same broadcasts in the same order. All ranks must call it.
+// Overwrites the tensors of every rank with the tensors of rank `root`. They travel in flat buffers of one dtype and
+// device and of up to 250 MiB each. PyTorch issues the same broadcasts in the same order. All ranks must call it.
 absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
 }  // namespace lockstep::ddp::internal

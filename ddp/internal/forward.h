@@ -11,20 +11,10 @@
 #include "lockstep/base/tensors.h"
 #include "lockstep/ddp/internal/replica.h"
 
-namespace lockstep::ddp {
+namespace lockstep::ddp::internal {
 
-template <typename Net>
-class DistributedDataParallel;
-
-namespace internal {
-
-// For the parts of DDP that are no templates.
-template <typename Net>
-Replica& ReplicaOf(DistributedDataParallel<Net>& ddp) {
-  return *ddp.replica_;
-}
-
-// What forward gets for an argument of type Arg: a copy with other tensors, or, where it holds none, the argument.
+// The type that forward gets for an argument of type Arg: a copy with other tensors or, if it holds no tensors, the
+// argument.
 template <typename Arg>
 using ChangedInput = std::conditional_t<kMayHoldTensors<Arg>, std::decay_t<Arg>, Arg&&>;
 
@@ -46,14 +36,14 @@ T ChangeOutputs(const Replica& replica, const T& output) {
   return MapTensors(output, [&](const at::Tensor&) { return *next++; });
 }
 
-// net_forward(args...) and what DDP does around it. The result has the module's own type.
+// Calls net_forward(args...) with DDP's work before and after it. The result has the module's own type.
 template <typename NetForward, typename... Args>
 decltype(auto) Forward(Replica& replica, const NetForward& net_forward, Args&&... args) {
   using Result = decltype(net_forward(std::forward<Args>(args)...));
   const auto call = [&]() -> Result {
     if constexpr ((kMayHoldTensors<Args> || ...)) {
       if (replica.ChangesInputs()) {
-        // Each is passed on as what it was: a reference to a copy, or the copy itself.
+        // Each keeps its value category: a reference to a copy, or the copy itself.
         std::tuple<ChangedInput<Args>...> changed(ChangeInput<Args>(replica, std::forward<Args>(args))...);
         return std::apply([&](auto&... arg) -> Result { return net_forward(static_cast<Args&&>(arg)...); }, changed);
       }
@@ -76,7 +66,6 @@ decltype(auto) Forward(Replica& replica, const NetForward& net_forward, Args&&..
   }
 }
 
-}  // namespace internal
-}  // namespace lockstep::ddp
+}  // namespace lockstep::ddp::internal
 
 #endif  // LOCKSTEP_DDP_INTERNAL_FORWARD_H_

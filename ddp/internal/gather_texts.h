@@ -10,9 +10,9 @@
 
 namespace lockstep::ddp::internal {
 
-// Every rank's text, in the order of the ranks. Through the group's store, so that nothing comes between the
-// collectives: all ranks must call it, and be Lockstep's. Blocks until they have: DeadlineExceeded after the group's
-// timeout, and the group's failure as soon as there is one. `purpose` is a part of the keys; errors begin with `doing`.
+// Every rank's text, in the order of the ranks. It goes through the group's store and adds no collectives. All ranks
+// must be Lockstep ranks and must call it. Blocks until they have. DeadlineExceeded: the group's timeout passed. If the
+// group fails, returns its failure at once. `purpose` is a part of the keys; errors begin with `doing`.
 absl::StatusOr<std::vector<std::string>> GatherTexts(comm::ProcessGroup& group, absl::string_view purpose,
                                                      const std::string& mine, absl::string_view doing);
 

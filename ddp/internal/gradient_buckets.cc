@@ -14,11 +14,11 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// After more mismatches than this the graph is taken to differ between backwards, and the slot is not offered again.
+// After more mismatches than this the graph apparently differs between backwards, so the slot is not offered again.
 constexpr int kMismatches = 3;
 
-// Whether only its parameter refers to the gradient's memory, apart from autograd's `arriving`. The gradient may be
-// made of that tensor. For a transposed weight `arriving` is a view of a tensor that nothing else refers to.
+// Whether only its parameter refers to the gradient's memory, apart from autograd's `arriving`. The gradient may share
+// memory with that tensor. For a transposed weight `arriving` is a view of a tensor that nothing else refers to.
 bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
   if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
   size_t holders = 1;

@@ -1,4 +1,4 @@
-// The buckets' memory, and the way of gradients into it and out of it.
+// The buckets' memory. Writes gradients into it, and makes it the gradients.
 
 #ifndef LOCKSTEP_DDP_INTERNAL_GRADIENT_BUCKETS_H_
 #define LOCKSTEP_DDP_INTERNAL_GRADIENT_BUCKETS_H_
@@ -35,12 +35,12 @@ struct Bucket {
   std::vector<int> parameters;
   bool sparse = false;  // it has one parameter, whose gradient is sparse
   at::Tensor buffer;    // dense: the memory of all slots; sparse: this rank's gradient, undefined between backwards
-  GradBucket for_hook;  // what a communication hook gets; of a sparse bucket only the names
+  GradBucket for_hook;  // for the communication hook; a sparse bucket has only the names
 };
 
 struct GradientBucketsOptions {
   int rank = 0;                                 // for errors
-  std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: that of the parameters
+  std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: the parameters' dtype
   bool gradient_as_bucket_view = false;
   bool request_slots = false;  // operators may compute gradients in the slots: see SlotRequests
   // Allocates the buffers of parameters on the CPU.
@@ -62,8 +62,8 @@ class GradientBuckets {
   GradientBuckets(const std::vector<ReducedParameter>* parameters, const UsedParameters* used,
                   GradientBucketsOptions options);
 
-  // Allocates the buckets of `layout` in place of those before. Gradients that live in the old buckets move to the new
-  // ones, or out if somebody else holds them. Not in a backward.
+  // Allocates the buckets of `layout`, which replace the previous ones. Gradients that live in the old buckets move to
+  // the new ones, or out if somebody else holds them. Not in a backward.
   void Build(const Layout& layout);
 
   int size() const { return static_cast<int>(buckets_.size()); }
@@ -78,13 +78,14 @@ class GradientBuckets {
   // InvalidArgument if a dense gradient came for a sparse bucket.
   void Fill(int parameter, const at::Tensor& arriving, double divisor);
 
-  // The slots become the gradients of the bucket's parameters, where nobody else holds those. `arriving`: as above.
+  // Makes the slots the gradients of the bucket's parameters, except for gradients that somebody else holds.
+  // `arriving`: as above.
   void ReplaceGradients(int bucket, const at::Tensor& arriving);
 
-  // `result` becomes the gradients. A parameter that no rank used keeps the gradient that it had.
+  // Makes `result` the gradients. A parameter that no rank used keeps the gradient that it had.
   void Deliver(int bucket, const at::Tensor& result);
 
-  // Zeros become the content of the bucket, and whoever holds gradients in it gets them in other memory.
+  // Fills the bucket with zeros. Gradients in it that somebody still holds move to other memory.
   void FillWithZeros(int bucket);
 
   // Copies `result` into the bucket's buffer, if it is dense and not already there.

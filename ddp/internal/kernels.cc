@@ -10,7 +10,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Element i of one is at the same place of its memory as element i of the other.
+// Whether element i of both has the same position in memory.
 bool OneLayout(const at::Tensor& a, const at::Tensor& b) {
   return a.is_cpu() && b.is_cpu() && a.layout() == at::kStrided && b.layout() == at::kStrided &&
          a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() &&

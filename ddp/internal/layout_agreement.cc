@@ -18,7 +18,7 @@ namespace {
 
 std::string Line(const std::vector<std::string>& bucket) { return absl::StrJoin(bucket, ", "); }
 
-// Replaces `values` with those of rank 0, which has as many.
+// Replaces `values` with rank 0's, which are equally many.
 absl::Status TakeFromRank0(comm::ProcessGroup& group, std::vector<int>& values, c10::Device device) {
   const at::Tensor tensor = at::tensor(values, at::kInt).to(device);
   LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(tensor, /*root=*/0));

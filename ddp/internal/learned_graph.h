@@ -1,4 +1,4 @@
-// What the first backward of a static graph teaches about the others.
+// Learns from the first backward of a static graph what the later ones will do.
 
 #ifndef LOCKSTEP_DDP_INTERNAL_LEARNED_GRAPH_H_
 #define LOCKSTEP_DDP_INTERNAL_LEARNED_GRAPH_H_
@@ -10,27 +10,27 @@
 
 namespace lockstep::ddp::internal {
 
-// How many parts each parameter's gradient arrives in, in every backward of a static graph. The first backward counts
-// them, and is reduced at its end. In later ones a gradient is complete when its last part has arrived, and a parameter
-// without parts is unused.
+// The number of parts in which each parameter's gradient arrives, in every backward of a static graph. The first
+// backward counts them, and is reduced at its end. In later ones a gradient is complete when its last part has arrived,
+// and a parameter without parts is unused.
 class LearnedGraph {
  public:
   // `names`: of the parameters, for errors, which begin with the rank.
   LearnedGraph(int rank, std::vector<std::string> names);
 
-  // Whether a backward has been learned from.
+  // Whether a first backward has been counted.
   bool known() const { return known_; }
 
   void BeginBackward() { remaining_ = expected_; }
 
   // A part of the parameter's gradient arrived. Returns whether the gradient is complete, which it never is in the
-  // backward that is learned from. FailedPrecondition if more parts arrive than in that one.
+  // first backward. FailedPrecondition if more parts arrive than in the first backward.
   absl::StatusOr<bool> Arrive(int parameter);
 
-  // The backward that is learned from has ended.
+  // The first backward has ended.
   void SetKnown() { known_ = true; }
 
-  // A backward is over, or was given up. What an incomplete first one has counted does not count.
+  // A backward is over, or was given up. Drops the counts of an incomplete first backward.
   void EndBackward();
 
   // The parameters without a gradient. Only when known().

@@ -19,9 +19,9 @@ std::vector<NonFiniteGradient> OnRank(int rank, const std::string& names) {
   return found;
 }
 
-// Whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose gradient was
-// not finite on this rank. Goes through the group's store: every rank must call it. If Python ranks are in the group,
-// only this rank's own part is known.
+// The ranks whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose
+// gradient was not finite on this rank. Goes through the group's store: every rank must call it. If Python ranks are in
+// the group, only this rank's part is available.
 absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
                                                               const std::vector<std::string>& in_sum,
                                                               const std::vector<std::string>& mine) {
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup
 absl::Status NonFiniteError(const std::vector<NonFiniteGradient>& found) {
   return absl::DataLossError(absl::StrJoin(found, "; ", [](std::string* out, const NonFiniteGradient& gradient) {
     absl::StrAppend(out, "the gradient of ", gradient.parameter, " is not finite ",
-                    gradient.rank < 0 ? std::string("once summed over the ranks, though it is on each")
+                    gradient.rank < 0 ? std::string("in the sum over the ranks, though it is finite on each")
                                       : absl::StrCat("on rank ", gradient.rank));
   }));
 }

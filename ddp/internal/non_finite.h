@@ -1,4 +1,4 @@
-// Finds gradients that hold a NaN or an infinity, and the rank that they come from.
+// Finds gradients that contain a NaN or an infinity, and the rank from which they come.
 
 #ifndef LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
 #define LOCKSTEP_DDP_INTERNAL_NON_FINITE_H_
@@ -16,7 +16,7 @@
 
 namespace lockstep::ddp::internal {
 
-// Looks at this rank's gradients before they are reduced, and at the averages after. Does nothing unless looks().
+// Checks this rank's gradients before they are reduced, and the averages afterwards. Does nothing unless looks().
 class NonFiniteCheck {
  public:
   // All pointers are borrowed.
@@ -25,12 +25,12 @@ class NonFiniteCheck {
 
   bool looks() const { return reaction_ != NonFinite::kIgnore; }
 
-  // To be called for each bucket before it is reduced.
+  // Call it for each bucket before it is reduced.
   void LookAtOwn(int bucket);
 
-  // To be called on all ranks with the results of the buckets from `first` on. All ranks have the same results, so all
-  // find the same. Only if a result is not finite do they ask each other whose gradient caused it. Records that, and
-  // returns DataLoss for NonFinite::kThrow.
+  // Call it on all ranks with the results of the buckets from `first` on. All ranks have the same results, so all find
+  // the same. If a result is not finite, the ranks exchange whose gradient caused it. Records that, and returns
+  // DataLoss for NonFinite::kThrow.
   absl::Status LookAtResults(int first, const std::vector<at::Tensor>& results);
 
   // The backward is over: forgets this rank's gradients.

@@ -26,7 +26,7 @@ std::string Signature(const std::vector<NamedTensor>& parameters) {
                        [](std::string* out, const NamedTensor& p) { absl::StrAppend(out, Describe(p)); });
 }
 
-// The first line in which the two differ.
+// The first line that differs.
 absl::Status Difference(int rank, const std::string& theirs, const std::string& rank_0s) {
   const std::vector<std::string> a = absl::StrSplit(rank_0s, '\n'), b = absl::StrSplit(theirs, '\n');
   size_t i = 0;

@@ -18,12 +18,12 @@ struct NamedTensor {
 
 // Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store:
 // no collective. InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first
-// parameter with both sides. All ranks must be Lockstep's: GroupAccess::OnlyLockstepRanks().
+// parameter with both sides. All ranks must be Lockstep ranks: GroupAccess::OnlyLockstepRanks().
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
 
-// What Python's DistributedDataParallel exchanges to compare shapes and strides of the `trained` parameters, for a
-// group that it may be in: an all_gather of their number and a broadcast of rank 0's. InvalidArgument on the rank that
-// differs.
+// Compares shapes and strides of the `trained` parameters as Python's DistributedDataParallel does, for a group that
+// may have Python ranks: an all_gather of their number, and a broadcast of rank 0's shapes and strides. InvalidArgument
+// on the rank that differs.
 absl::Status CheckSameParametersAsPython(comm::ProcessGroup& group, const std::vector<NamedTensor>& trained);
 
 }  // namespace lockstep::ddp::internal

@@ -11,7 +11,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// How long an error waits for the note of the rank that may have caused it.
+// The time that an error waits for the note of the rank that may have caused it.
 constexpr absl::Duration kPatience = absl::Seconds(1);
 
 }  // namespace
@@ -30,8 +30,8 @@ absl::Status PartingNote::Leave(const std::string& text) {
 
 absl::Status PartingNote::Explain(const absl::Status& error) const {
   if (!comm::internal::GroupAccess::OnlyLockstepRanks(group_)) return error;
-  // After a timeout the store may be on a stopped rank, which would not answer: the note is not worth the wait. If the
-  // store is gone, with the rank that served it, `error` is all there is.
+  // After a timeout the store may be on a stopped rank, which would not answer, and the note is not worth the wait. If
+  // the rank that served the store is gone, `error` is returned alone.
   if (!absl::IsUnavailable(error) && !absl::IsAborted(error)) return error;
   const auto note = std::make_shared<std::string>();
   const auto read = [key = key_, note](c10d::Store& store) {

@@ -164,7 +164,7 @@ void Reducer::BuildBuckets() {
   recorder_.SetBuckets(std::move(statistics));
 }
 
-// A gradient's way, from autograd's hook to the all_reduce of its bucket.
+// From autograd's hook for a gradient to the all_reduce of its bucket.
 
 void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
   // It may arrive undefined, from an output that the loss does not depend on.
@@ -218,10 +218,11 @@ void Reducer::TakeUnused() {
   }
 }
 
-// Buckets whose all_reduce is over while backward goes on. It runs before the gradient that has just arrived can fill
-// a bucket, as autograd still refers to that gradient.
+// Delivers buckets whose all_reduce is over while backward goes on. It runs before the gradient that has just arrived
+// can fill a bucket, since autograd still refers to that gradient.
 void Reducer::DeliverFinished() {
-  // Only at the end is known which parameters any rank used, and whether all is finite. In a CUDA graph nothing is.
+  // Which parameters any rank used, and whether all gradients are finite, is only available at the end; in a CUDA graph
+  // it never is.
   if (NeedsSink() || captured_ || non_finite_.looks()) return;
   while (pass_.next_delivery() < pass_.next_start()) {
     const int bucket = pass_.next_delivery();
@@ -282,7 +283,7 @@ void Reducer::FinishBackward() {
 }
 
 void Reducer::FinishLearning() {
-  // A rank that had no inputs when the others learned the graph (see ShadowBackward) learns its own part later.
+  // A rank that had no inputs when the others learned the graph (see ShadowBackward) learns its part later.
   const bool late = used_.final();
   graph_->SetKnown();
   if (!late) used_.StartExchange(*group_);
@@ -292,7 +293,7 @@ void Reducer::FinishLearning() {
   if (late) plan_.AssumeReadyOrder();
 }
 
-// Every rank reduces every bucket, also without all gradients: otherwise the other ranks would wait for it.
+// Every rank reduces every bucket, even if gradients are missing. Otherwise the other ranks would wait for it.
 void Reducer::CompleteBackward() {
   const at::Tensor none;
   for (const int i : pass_.NotReady()) Take(i, none);
@@ -305,7 +306,8 @@ void Reducer::CompleteBackward() {
   ThrowIfError(Explained(reduced));
 }
 
-// Of the buckets that have not been delivered. Waits for all of them even if one fails: the next step writes to them.
+// For the buckets that have not been delivered. Waits for all of them even if one fails, since the next step writes to
+// them.
 absl::StatusOr<std::vector<at::Tensor>> Reducer::WaitForResults() {
   absl::Status status;
   std::vector<at::Tensor> results;
@@ -333,8 +335,8 @@ void Reducer::Deliver(int bucket, const at::Tensor& result) {
   if (on_bucket_) on_bucket_(buckets_[bucket].parameters);
 }
 
-// For a backward that threw. What has started is finished, so that the ranks stay in step if all of them threw at the
-// same place.
+// For a backward that threw. Finishes the reductions that have started, so the ranks stay in step if all of them threw
+// at the same place.
 void Reducer::AbandonBackward() {
   pass_.Fail(reductions_.WaitForStarted(buckets_));
   EndBackward(/*complete=*/false);
@@ -345,7 +347,7 @@ void Reducer::EndBackward(bool complete) {
   buckets_.EndBackward();
   pass_.End();
   if (graph_) graph_->EndBackward();
-  if (!complete) plan_.ForgetReadyOrder();  // an order of some parameters only does not make a layout
+  if (!complete) plan_.ForgetReadyOrder();  // an incomplete order does not determine a layout
   used_.EndStep();
   non_finite_.End();
   end_is_queued_ = false;
@@ -366,7 +368,7 @@ void Reducer::ShadowBackward() {
   const absl::StatusOr<std::vector<at::Tensor>> results = WaitForResults();
   absl::Status reduced = results.status();
   if (reduced.ok()) reduced = non_finite_.LookAtResults(/*first=*/0, *results);
-  if (!learns_graph) plan_.AssumeReadyOrder();  // a backward in which others learn a static graph gives them no order
+  if (!learns_graph) plan_.AssumeReadyOrder();  // when other ranks learn a static graph, they get no order
   if (graph_) used_.MakeFinal();
   EndBackward(/*complete=*/true);
   ThrowIfError(Explained(reduced));

@@ -35,7 +35,7 @@ struct ReducerOptions {
   bool static_graph = false;
   bool skip_all_reduce_unused_params = false;
   bool gradient_as_bucket_view = false;
-  std::optional<c10::ScalarType> reduce_dtype;  // not set: that of the parameters
+  std::optional<c10::ScalarType> reduce_dtype;  // not set: the parameters' dtype
   int delay_until = -1;  // the parameter whose gradient starts the all_reduce of the delayed parameters
   NonFinite non_finite = NonFinite::kIgnore;
 };
@@ -56,13 +56,14 @@ struct ReducerOptions {
 // One thread uses it at a time. Errors are thrown as StatusError, since LibTorch calls it during backward.
 class Reducer {
  public:
-  // `parameters`: those that require gradients, each once. They and `group` (borrowed) must outlive the reducer.
+  // `parameters`: the parameters that require gradients, each once. They and `group` (borrowed) must outlive the
+  // reducer.
   Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* group, ReducerOptions options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // To be called before every forward that computes gradients. `sync`: the backward passes that follow are averaged.
-  // Throws the error of the last backward: FailedPrecondition naming the parameters that got no gradient. Also throws
+  // Call it before every forward that computes gradients. `sync`: the backward passes that follow are averaged. Throws
+  // the error of the last backward: FailedPrecondition naming the parameters that got no gradient. Also throws
   // FailedPrecondition naming a parameter whose autograd node has been replaced (as by module->to(dtype) after
   // wrapping), and if a CUDA graph is being captured that cannot hold the step.
   void PrepareForward(bool sync);
@@ -73,8 +74,7 @@ class Reducer {
   // Whether outputs must pass through PassThroughSink(), which finds the outermost backward.
   bool NeedsSink() const { return options_.find_unused_parameters || options_.static_graph; }
 
-  // To be called when a backward begins, in its thread, before any gradient of it arrives. The first gradient calls it
-  // too.
+  // Call it when a backward begins, in its thread, before its first gradient arrives. The first gradient calls it too.
   void BeginBackward();
 
   // Replaces the all_reduce. Not during backward.
@@ -93,7 +93,7 @@ class Reducer {
   void SetDivisor(int divisor) { reductions_.SetDivisor(divisor); }
 
   // For a rank that has no inputs left: takes part, with gradients of zero, in the collectives of the other ranks' next
-  // backward, and in those of their next forward.
+  // backward and next forward.
   void ShadowBackward();
   void RebuildIfDue();
 
@@ -103,7 +103,8 @@ class Reducer {
   // The parameters of each bucket, in the order in which the buckets are reduced.
   const Layout& BucketLayout() const { return plan_.layout(); }
 
-  // Layouts for the backward passes to come. On ranks other than 0 the plan has their own order until the next forward.
+  // Layouts for the backward passes to come. On ranks other than 0 the plan follows the rank's own order until the next
+  // forward.
   const BucketPlan& plan() const { return plan_; }
 
   // Builds these buckets, for good. Not during backward.

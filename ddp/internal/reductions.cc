@@ -58,8 +58,8 @@ void Reductions::Start(const Bucket& bucket) {
   }
 }
 
-// Gloo sums sparse tensors itself. In a group with Python ranks those call that too, at this place in the order. If
-// another backend refuses, it has sent nothing.
+// Gloo sums sparse tensors itself, and Python ranks in the group call that at the same place in the order. If another
+// backend refuses, it has sent nothing.
 void Reductions::StartSparse(const Bucket& bucket) {
   UnderWay& under_way = under_way_[bucket.index];
   if (backend_sums_sparse_) {

@@ -1,4 +1,4 @@
-// The reductions of the buckets that are under way.
+// The reductions of buckets that are in progress.
 
 #ifndef LOCKSTEP_DDP_INTERNAL_REDUCTIONS_H_
 #define LOCKSTEP_DDP_INTERNAL_REDUCTIONS_H_
@@ -18,8 +18,8 @@
 
 namespace lockstep::ddp::internal {
 
-// Starts a bucket's all_reduce, or the communication hook in its place, and waits for the result. Decides who divides
-// by the number of ranks: gradients before they are in the bucket, the all_reduce, or the hook.
+// Starts a bucket's all_reduce, or the communication hook in its place, and waits for the result. Decides where the
+// division by the number of ranks happens: before gradients are in the bucket, in the all_reduce, or in the hook.
 //
 //   buckets.Fill(parameter, arriving, reductions.DivisorOnFill(buckets[b]));
 //   ...                                                    // for all of the bucket's parameters
@@ -28,13 +28,13 @@ namespace lockstep::ddp::internal {
 //   ...                                                    // for all buckets
 //   reductions.End();
 //
-// Start() may throw what the hook throws.
+// Start() passes on exceptions of the hook.
 class Reductions {
  public:
   // All pointers are borrowed. `skip_unused`: a bucket without a used parameter is not reduced.
   Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused);
 
-  // To be called when the buckets have been built, and not while a reduction is under way.
+  // Call it when the buckets have been built, and not while a reduction is in progress.
   void SetBuckets(const GradientBuckets& buckets);
 
   // Replaces the all_reduce of dense buckets.
@@ -44,7 +44,7 @@ class Reductions {
   // Gradients are divided by this instead of the number of ranks, until End().
   void SetDivisor(int divisor) { divisor_ = divisor; }
 
-  // What gradients are to be divided by before they are in the bucket: 1 if the all_reduce or the hook divides.
+  // The divisor of gradients before they are in the bucket: 1 if the all_reduce or the hook divides.
   double DivisorOnFill(const Bucket& bucket) const;
 
   void Start(const Bucket& bucket);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <set>
@@ -51,7 +52,7 @@ Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, con
   }
 }
 
-// A module that is let go between forward and backward gets its parameters back.
+// A module that is released between forward and backward gets its parameters back.
 Replica::~Replica() {
   if (casts_) casts_->Restore();
 }
@@ -96,7 +97,7 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
     }
     casts_.emplace(std::move(floating), *options_.mixed_precision->param_dtype);
     reducer_->SetEndCallback([this] { casts_->Restore(); });
-    reducer_->ReinstallHooks();  // as each forward that computes gradients does from now on
+    reducer_->ReinstallHooks();  // each later forward that computes gradients does this too
   });
 }
 
@@ -118,7 +119,7 @@ absl::Status Replica::RegisterHook(CommunicationHook hook) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RegisterHook");
   if (!hook) return absl::InvalidArgumentError(absl::StrCat(who, ": the hook is empty"));
   if (reducer_->has_hook()) return absl::FailedPreconditionError(absl::StrCat(who, ": there is a hook already"));
-  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
+  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is running"));
   reducer_->SetHook(std::move(hook));
   return absl::OkStatus();
 }
@@ -137,10 +138,9 @@ absl::Status Replica::RestoreBucketLayout(const BucketLayout& layout) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RestoreBucketLayout");
   if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_)) {
     if (layout.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(who, ": Python's ranks begin with one bucket, so others must too"));
+    return absl::FailedPreconditionError(absl::StrCat(who, ": Python ranks begin with one bucket, so all ranks must"));
   }
-  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is under way"));
+  if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is running"));
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameLayout(*group_, layout), who));
   if (layout.empty()) return absl::OkStatus();
   const auto numbers = reducer_->plan().Numbers(layout);
@@ -152,7 +152,7 @@ void Replica::BeforeForward() {
   ThrowIfError(reducer_->Explained(TorchStatus("", [this] { PrepareForward(); })));
 }
 
-// The order of what is exchanged here is PyTorch's.
+// The exchanges here have PyTorch's order.
 void Replica::PrepareForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (computes_gradients) {
@@ -167,12 +167,12 @@ void Replica::PrepareForward() {
   if (computes_gradients) reducer_->ReinstallHooks();
 }
 
-// The order is PyTorch's.
+// The exchanges have PyTorch's order.
 void Replica::ExchangeBeforeForward(bool computes_gradients) {
   if (join_ && computes_gradients && reducer_->captured()) {
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat("rank ", group_->rank(),
-                     ": a CUDA graph cannot hold this step: under Join the host learns which ranks have inputs left")));
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+        "rank ", group_->rank(),
+        ": a CUDA graph cannot hold this step: under Join the host must learn which ranks have inputs left")));
   }
   if (join_ && join_->announce) AnnounceNotFinished();
   if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
@@ -210,7 +210,7 @@ std::vector<at::Tensor> Replica::ChangeOutputs(std::vector<at::Tensor> outputs) 
   });
 }
 
-// With Join: the ranks that have inputs add one each.
+// Under Join: each rank that has inputs adds one.
 void Replica::AnnounceNotFinished() {
   ThrowIfError(join_->progress->stopped);
   const at::Tensor active = at::full({1}, 1.0f, at::device(device()));

@@ -2,7 +2,6 @@
 #define LOCKSTEP_DDP_INTERNAL_REPLICA_H_
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 
 #include <memory>
 #include <optional>
@@ -19,6 +18,10 @@
 #include "lockstep/ddp/internal/reducer.h"
 #include "lockstep/ddp/options.h"
 #include "lockstep/ddp/statistics.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace lockstep::ddp::internal {
 
@@ -43,12 +46,12 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group,
                                                          const Options& options);
 
-  // What precedes and follows each forward. They throw StatusError.
+  // The work before and after each forward. They throw StatusError.
   void BeforeForward();
   void AfterForward();
 
-  // Whether forward's arguments and results are others than the module's own: on another device, of another dtype, or
-  // behind a node that finds backward.
+  // Whether forward's arguments and results differ from the module's: on another device, of another dtype, or behind a
+  // node that notices backward.
   bool ChangesInputs() const { return !options_.device_ids.empty() || casts_; }
   bool ChangesOutputs() const { return options_.output_device || reducer_->NeedsSink(); }
   at::Tensor ChangeInput(const at::Tensor& input) const;
@@ -58,12 +61,13 @@ class Replica {
   bool sync() const { return sync_; }
   void set_sync(bool sync) { sync_ = sync; }
 
-  // For Join. ShadowStep() is, on a rank that has no inputs left, what another's forward and backward exchange.
+  // For Join. ShadowStep() takes part in the exchanges of another rank's forward and backward, on a rank that has no
+  // inputs left.
   void SetJoinMode(std::optional<JoinMode> mode) { join_ = std::move(mode); }
   void ShadowStep();
   absl::Status SynchronizeFrom(int rank);
 
-  // The highest rank that is a candidate. All ranks must call it, one at least as a candidate.
+  // The highest rank that is a candidate. All ranks must call it, and at least one must be a candidate.
   int AnyRank(bool candidate);
 
   absl::Status RegisterHook(CommunicationHook hook);
@@ -77,10 +81,10 @@ class Replica {
   comm::ProcessGroup& group() const { return *group_; }
   c10::Device device() const { return trained_.front().tensor.device(); }
 
-  // The parameters that are reduced, by the numbers that the reducer's bucket callback gets.
+  // The parameters that are reduced. The reducer's bucket callback gets indices into them.
   const std::vector<NamedTensor>& trained() const { return trained_; }
 
-  // Whether the parameters are of another dtype while backward runs.
+  // Whether the parameters have another dtype while backward runs.
   bool CastsParameters() const { return casts_.has_value(); }
 
  private:
@@ -95,15 +99,15 @@ class Replica {
 
   comm::ProcessGroup* const group_;
   const Options options_;
-  std::vector<NamedTensor> named_parameters_;  // a tied weight once, under its first name; none that is ignored
+  std::vector<NamedTensor> named_parameters_;  // a tied weight once, under its first name; without ignored ones
   std::vector<NamedTensor> trained_;
-  std::vector<at::Tensor> parameters_;  // those that are ignored too
+  std::vector<at::Tensor> parameters_;  // all, including ignored ones
   std::vector<at::Tensor> buffers_;
   std::shared_ptr<Reducer> reducer_;
   std::optional<CastParameters> casts_;
   std::optional<JoinMode> join_;
   bool sync_ = true;
-  bool broadcast_buffers_ = true;  // no before the forward that follows one that was not synchronised
+  bool broadcast_buffers_ = true;  // false before the first forward after a NoSync
 };
 
 }  // namespace lockstep::ddp::internal

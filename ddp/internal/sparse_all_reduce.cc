@@ -13,7 +13,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// The ranks' parts of a tensor of `count` rows at most, of which each contributes the first rows.
+// The ranks' parts of a tensor with at most `count` rows. Each rank contributes its first rows.
 absl::StatusOr<std::vector<at::Tensor>> GatherRows(comm::ProcessGroup& group, const at::Tensor& rows,
                                                    const std::vector<int64_t>& counts, int64_t count) {
   std::vector<int64_t> shape = rows.sizes().vec();

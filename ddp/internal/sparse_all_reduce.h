@@ -8,10 +8,10 @@
 
 namespace lockstep::ddp::internal {
 
-// The sum of the ranks' sparse COO tensors, coalesced, the same bits on every rank: those of Gloo's own sum, for
-// backends that have none. All ranks must call it with tensors of one shape, dtype and number of sparse dimensions; how
-// many elements each has may differ. Three all_gathers: of the numbers of elements, and, padded to the largest, of
-// indices and values.
+// The sum of the ranks' sparse COO tensors, coalesced, for backends that cannot sum them. Every rank gets the same
+// bits, which are the bits of Gloo's sum. All ranks must call it with tensors of one shape, dtype and number of sparse
+// dimensions; their numbers of elements may differ. Three all_gathers: of the numbers of elements, and of indices and
+// values, padded to the largest number.
 absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const at::Tensor& sparse);
 
 }  // namespace lockstep::ddp::internal

@@ -48,7 +48,7 @@ void StepRecorder::BeginForward() {
 }
 
 void StepRecorder::GradientReady() {
-  if (!clock_) current_.last_gradient = Now();  // on a device it is that of the bucket that is ready last
+  if (!clock_) current_.last_gradient = Now();  // on a device, the time of the bucket that is ready last
   if (current_.backward_begin < 0 && !moments_.backward_begin) Note(current_.backward_begin, moments_.backward_begin);
 }
 

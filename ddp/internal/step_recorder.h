@@ -16,18 +16,19 @@
 
 namespace lockstep::ddp::internal {
 
-// Takes the times of a step, and keeps the last steps.
+// Records the times of each step, and keeps the last steps.
 class StepRecorder {
  public:
   static constexpr size_t kKept = 128;
 
-  // Times are those at which `device` does what it is told to; without one those at which the host does.
+  // Times are taken when `device` reaches the work, or without a device when the host does.
   StepRecorder(int rank, std::optional<c10::Device> device);
 
   // The buckets of the steps from now on, without times.
   void SetBuckets(std::vector<BucketStatistics> buckets);
 
-  // Whether what follows goes into a CUDA graph: it does not happen now, so it has no times and is no step.
+  // Whether the following work goes into a CUDA graph. It does not run now, so it has no times and does not count as a
+  // step.
   void SetCaptured(bool captured) { captured_ = captured; }
 
   void BeginForward();
@@ -48,7 +49,7 @@ class StepRecorder {
  private:
   using Moment = DeviceClock::Moment;
 
-  // Those of a step on a device, of which the times can be had later.
+  // The moments of a step on a device. Their times are available later.
   struct BucketMoments {
     Moment ready, start, end;
   };
@@ -61,7 +62,7 @@ class StepRecorder {
   void ReadMoments();
   int64_t Now() const;
 
-  const std::unique_ptr<DeviceClock> clock_;  // null: the host's
+  const std::unique_ptr<DeviceClock> clock_;  // null: times of the host
   bool captured_ = false;
   int64_t begin_ = 0;  // on the steady clock
   StepStatistics current_;

@@ -54,7 +54,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag flag) const override {
     ASSERT_EQ(flag, c10::EventFlag::BACKEND_DEFAULT);
-    if (*event == nullptr) {
+    if (!*event) {
       *event = new int64_t;
       ++told.events;
     }

@@ -5,8 +5,8 @@
 
 namespace lockstep::ddp::internal {
 
-// Whether what is launched on the current stream of `device` goes into a CUDA graph instead of running. Without CUDA,
-// and for other devices, nothing does.
+// Whether work on the current stream of `device` goes into a CUDA graph instead of running. False without CUDA and for
+// other devices.
 bool StreamIsCaptured(c10::Device device);
 
 }  // namespace lockstep::ddp::internal

@@ -15,14 +15,14 @@
 namespace lockstep::ddp::internal {
 
 // Each rank marks the parameters that it uses. An exchange, one all_reduce of an int32 per parameter as in PyTorch,
-// tells every rank which parameters any rank used. A default-constructed object takes all parameters as used, and
+// tells every rank which parameters any rank used. A default-constructed object treats all parameters as used, and
 // exchanges nothing.
 class UsedParameters {
  public:
   UsedParameters() = default;
 
-  // For `parameters` parameters. The exchange runs on `device`, which is that of the parameters. `each_step`: the marks
-  // are made anew in each step. Otherwise those of the first step hold for all, once MakeFinal() is called.
+  // For `parameters` parameters. The exchange runs on `device`, the parameters' device. `each_step`: the marks are made
+  // anew in each step. Otherwise the marks of the first step hold for all steps, once MakeFinal() is called.
   UsedParameters(int parameters, c10::Device device, bool each_step);
 
   // This rank uses the parameter. Does nothing once the marks are final().

@@ -1,9 +1,9 @@
-// One C++ rank that trains one of nets.h's networks under ddp::Wrap; what Python's training.py does on its side.
+// One C++ rank that trains one of nets.h's networks under ddp::Wrap. Python's training.py is its counterpart.
 //
 //   trainer --net=mlp --rank=0 --world_size=2 --init_method=file:///folder/store --initial=initial.pt --output=rank0.pt
 //
-// Rank 0 starts from the state dict in --initial, which the others get from it. Writes {"losses": [a float a backward],
-// "state_dict": ...} to --output; exits with 1, and the error on standard error, where anything fails.
+// Rank 0 starts from the state dict in --initial, and the other ranks get it from rank 0. Writes {"losses": [a float a
+// backward], "state_dict": ...} to --output; if anything fails, exits with 1 and prints the error to standard error.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

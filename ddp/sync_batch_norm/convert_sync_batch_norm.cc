@@ -1,5 +1,6 @@
 #include "lockstep/ddp/sync_batch_norm/convert_sync_batch_norm.h"
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/moduledict.h>
@@ -28,7 +29,7 @@ using Layer = std::shared_ptr<SyncBatchNormImpl>;
 // Puts a layer where a container calls it.
 using Put = std::function<void(const Layer&)>;
 
-// The places in which the containers hold a child, beside its registration: they call what is there.
+// The places, besides the registration, in which containers hold a child. They call the layer in these places.
 std::vector<Put> PlacesIn(Module& parent, const Module* child) {
   std::vector<Put> places;
   if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&parent)) {
@@ -68,7 +69,7 @@ bool IsBatchNorm(const Module& module) {
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
 }
 
-// Collects what is to be done, without doing it.
+// Collects the replacements without making them.
 class Plan {
  public:
   explicit Plan(comm::ProcessGroup* group) : group_(group) {}
@@ -94,9 +95,9 @@ class Plan {
  private:
   void Add(Module& parent, const std::string& name, const std::shared_ptr<Module>& old, const std::string& path) {
     Layer& layer = layers_[old];
-    if (layer == nullptr) layer = LayerInPlaceOf(*old, group_);
+    if (!layer) layer = LayerInPlaceOf(*old, group_);
     std::vector<Put> places = PlacesIn(parent, old.get());
-    if (layer == nullptr || places.empty()) {
+    if (!layer || places.empty()) {
       impossible_.push_back(path);
       return;
     }
@@ -117,7 +118,7 @@ class Plan {
 absl::StatusOr<int> ConvertSyncBatchNorm(Module& module, comm::ProcessGroup* group) {
   if (IsBatchNorm(module)) {
     return absl::FailedPreconditionError(
-        "ConvertSyncBatchNorm: the module is itself a BatchNorm, in whose place nothing can be put; make a "
+        "ConvertSyncBatchNorm: the module itself is a BatchNorm, which cannot be replaced; make a "
         "SyncBatchNorm from it");
   }
   Plan plan(group);
@@ -125,7 +126,7 @@ absl::StatusOr<int> ConvertSyncBatchNorm(Module& module, comm::ProcessGroup* gro
   if (!plan.impossible().empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "ConvertSyncBatchNorm: these BatchNorm layers are members of classes that call them by their type, so they "
-        "cannot be replaced, and nothing was: ",
+        "cannot be replaced, and nothing changed: ",
         absl::StrJoin(plan.impossible(), ", "), "; pass the model a norm factory (ddp::SyncBatchNormFactory) instead"));
   }
   return plan.CarryOut();

@@ -3,10 +3,12 @@
 #ifndef LOCKSTEP_DDP_SYNC_BATCH_NORM_CONVERT_SYNC_BATCH_NORM_H_
 #define LOCKSTEP_DDP_SYNC_BATCH_NORM_CONVERT_SYNC_BATCH_NORM_H_
 
-#include <torch/nn/module.h>
-
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace lockstep::ddp {
 

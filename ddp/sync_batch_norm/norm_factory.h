@@ -22,7 +22,7 @@ namespace lockstep::ddp {
 //   };
 using NormFactory = std::function<torch::nn::AnyModule(int64_t channels)>;
 
-// Creates torch::nn::BatchNorm2d layers with the default options, whose statistics are those of each rank's own batch.
+// Creates torch::nn::BatchNorm2d layers with the default options, which use the statistics of each rank's own batch.
 NormFactory BatchNorm2dFactory();
 
 }  // namespace lockstep::ddp

@@ -22,8 +22,7 @@ namespace lockstep::ddp {
 namespace {
 
 std::string Where(const comm::ProcessGroup* group) {
-  return group == nullptr ? "SyncBatchNorm: "
-                          : absl::StrCat("rank ", group->rank(), " of ", group->size(), ": SyncBatchNorm: ");
+  return group ? absl::StrCat("rank ", group->rank(), " of ", group->size(), ": SyncBatchNorm: ") : "SyncBatchNorm: ";
 }
 
 // running = (1 - factor) * running + factor * value, in double.
@@ -79,7 +78,7 @@ void SyncBatchNormImpl::reset_parameters() {
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   ThrowIfError(CheckInput(input));
-  const bool over_ranks = is_training() && process_group != nullptr && process_group->size() > 1;
+  const bool over_ranks = is_training() && process_group && process_group->size() > 1;
   return over_ranks ? ForwardOverRanks(input) : ForwardOnThisRank(input);
 }
 
@@ -125,7 +124,7 @@ at::Tensor SyncBatchNormImpl::ForwardOnThisRank(const at::Tensor& input) {
                         at::globalContext().userEnabledCuDNN());
 }
 
-// Of this batch's share in the running statistics.
+// The weight of this batch in the running statistics.
 double SyncBatchNormImpl::CountBatch() {
   num_batches_tracked.add_(1);
   return options.momentum().has_value() ? *options.momentum() : 1 / num_batches_tracked.item<double>();

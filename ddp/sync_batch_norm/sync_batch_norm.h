@@ -35,8 +35,8 @@ namespace lockstep::ddp {
 // In training, all ranks of the group must call forward equally often and in the same order, and so backward, with or
 // without gradients. N and the other dimensions may differ between ranks, and N may be 0. The number of channels must
 // be the same. Forward is one all-gather of 2C + 1 doubles. Backward is one all-reduce of 2C doubles, unless the input
-// needs no gradient. In eval mode nothing is sent: the running statistics are used or, if there are none, those of this
-// rank's batch.
+// needs no gradient. In eval mode nothing is sent: the running statistics are used or, if they do not exist, the
+// statistics of this rank's batch.
 //
 // Every rank keeps the same running statistics, bit for bit. The gradients of weight and bias are this rank's part: sum
 // or average them over the ranks, as DistributedDataParallel does. Inputs may be half or bfloat16 with parameters in
@@ -46,7 +46,7 @@ namespace lockstep::ddp {
 //
 // forward and backward throw StatusError. InvalidArgument: the input has fewer than two dimensions or a wrong number of
 // channels (both before anything is sent), or all ranks together have fewer than two values a channel (on every rank).
-// Unimplemented: differentiating a backward. Other errors are those of the collectives.
+// Unimplemented: differentiating a backward. Other errors come from the collectives.
 //
 // If DistributedDataParallel uses the same group, the layer's collectives come between its collectives. If ranks may
 // run different graphs, use a separate group. The group must outlive the layer and every graph made with it.

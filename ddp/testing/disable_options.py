@@ -103,13 +103,13 @@ SHOWN = [
     to_default("parameters_to_ignore", "options_test", "Options.ParametersToIgnoreAreNeitherBroadcastNorReduced"),
     to_default(
         "delay_all_reduce_named_params",
-        "delayed_all_reduce_test",
+        "options_test",
         "DelayedAllReduce.TheNamedParametersAreOneBucketThatStartsAfterTheOtherOnesGradient",
         "param_to_hook_all_reduce",
     ),
     Shown(
         "param_to_hook_all_reduce",
-        "delayed_all_reduce_test",
+        "options_test",
         "DelayedAllReduce.TheNamedParametersAreOneBucketThatStartsAfterTheOtherOnesGradient",
         'if (!o.param_to_hook_all_reduce.empty()) o.param_to_hook_all_reduce = "first.weight";',
         "is always first.weight",
@@ -122,7 +122,7 @@ SHOWN = [
     of_mixed("param_dtype", "MixedPrecision.FloatingInputsAreCastAndOthersNot"),
     of_mixed("reduce_dtype", "MixedPrecision.ReduceDtypeIsWhatGradientsAreAveragedIn"),
     of_mixed("buffer_dtype", "MixedPrecision.BufferDtypeHoldsFromWrappingOnForFloatingBuffers"),
-    to_default("non_finite", "non_finite_test", "NonFinite.ThrownIsTheSameErrorOnEveryRankAndTheNextStepIsRight"),
+    to_default("non_finite", "statistics_test", "NonFinite.ThrownIsTheSameErrorOnEveryRankAndTheNextStepIsRight"),
     Shown(
         "NoSync",
         "no_sync_test",

@@ -11,8 +11,8 @@
 namespace lockstep::ddp::testing {
 namespace {
 
-// NCCL refuses two ranks on one GPU of one host (from 2.31 on NCCL_MULTI_RANK_GPU_ENABLE lets it). With a host's name
-// of its own each rank talks to the others through sockets instead, which work within a host too.
+// NCCL refuses two ranks on one GPU of one host (from 2.31 on NCCL_MULTI_RANK_GPU_ENABLE lets it). If each rank has a
+// different host name, the ranks use sockets instead, which work within a host too.
 void ShareTheGpu(int rank) {
   setenv("NCCL_HOSTID", absl::StrCat("rank ", rank).c_str(), /*overwrite=*/1);
   setenv("NCCL_NET", "Socket", /*overwrite=*/1);

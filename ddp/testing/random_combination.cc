@@ -10,7 +10,7 @@
 namespace lockstep::ddp::testing {
 namespace {
 
-// std's distributions differ from library to library; a seed shall mean one combination everywhere.
+// std's distributions differ between libraries. A seed must give the same combination everywhere.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
@@ -52,7 +52,7 @@ std::vector<LayerSpec> RandomLayers(Dice& dice) {
   return layers;
 }
 
-// A limit from a single double to the whole model, or several such.
+// One or several limits, each from a single double to the whole model.
 void RandomBuckets(Dice& dice, Options& options) {
   const auto limit = [&] { return std::pow(10.0, -5 + 4 * dice.Share()); };
   const int kind = dice.Below(4);
@@ -60,7 +60,7 @@ void RandomBuckets(Dice& dice, Options& options) {
   if (kind >= 2) options.bucket_cap_mb = limit();
 }
 
-// What finds parameters without gradients, and whether there are any.
+// The option that finds parameters without gradients, and whether there are any.
 void RandomUse(Dice& dice, Combination& c) {
   c.options.static_graph = dice.OneIn(4);
   c.options.find_unused_parameters = dice.OneIn(3);
@@ -83,7 +83,7 @@ void RandomDelay(Dice& dice, Combination& c) {
 
 void RandomJoin(Dice& dice, Combination& c) {
   c.steps_of_rank.assign(c.ranks, c.steps);
-  // To a static graph a branch that only a finished rank took is still used, with gradients of zero.
+  // In a static graph, a branch that only a finished rank took is still used, with gradients of zero.
   if (c.branches == Branches::kSomeNever || !dice.OneIn(4)) return;
   c.join = true;
   for (int& steps : c.steps_of_rank) steps = dice.Between(0, c.steps);

@@ -15,7 +15,7 @@ namespace lockstep::ddp::testing {
 // x -> tanh(W x + b), or for a branch x + tanh(W x + b).
 struct LayerSpec {
   int in = 0, out = 0;
-  int tied_to = -1;  // the layer whose weight this one has too, under a name of its own
+  int tied_to = -1;  // the layer whose weight this one shares, under a second name
   int times = 1;     // in a row
   bool frozen_weight = false, frozen_bias = false;
   bool branch = false;  // may be left out

@@ -24,7 +24,7 @@ MlpImpl::MlpImpl(int64_t in, int64_t hidden, int64_t out)
 at::Tensor MlpImpl::forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
 
 Mlp SeededMlp(uint64_t seed, int64_t hidden) {
-  static std::mutex mutex;  // the default generator is the process's
+  static std::mutex mutex;  // the process has one default generator
   const std::lock_guard<std::mutex> lock(mutex);
   torch::manual_seed(seed);
   Mlp net(4, hidden, 3);

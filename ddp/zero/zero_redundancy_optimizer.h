@@ -36,11 +36,10 @@ struct ZeroOptions {
 
 // A `Base` that keeps the optimizer state only for this rank's share of the parameters. Base is torch::optim::SGD,
 // Adam, AdamW, RMSprop, Adagrad, or another optimizer that treats each parameter separately (not LBFGS). step() steps
-// this share, and then the ranks broadcast their results. After every step the parameters equal, bit for bit, those of
-// a plain `Base` on each rank with the same gradients. With n ranks Adam's state takes 1/n of the memory. This is stage
-// 1 of S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-// Models", SC 2020, https://arxiv.org/abs/1910.02054. Parameters are divided as by torch.distributed's class of this
-// name.
+// this share, and then the ranks broadcast their results. After every step the parameters have the bits that a plain
+// `Base` gives for the same gradients. With n ranks Adam's state takes 1/n of the memory. This is stage 1 of S.
+// Rajbhandari, J. Rasley, O. Ruwase, Y. He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC
+// 2020, https://arxiv.org/abs/1910.02054. Parameters are divided as by torch.distributed's class of this name.
 //
 //   using Adam = ddp::zero::ZeroRedundancyOptimizer<torch::optim::Adam>;
 //   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Adam> optimizer,
@@ -95,8 +94,8 @@ class ZeroRedundancyOptimizer final : public Base {
   }
 
   // Adds parameters. If the group has no options, it gets those given to Create(). Existing parameters keep their rank.
-  // Errors are those of Create(), and change nothing. torch::optim::Adagrad creates state only in its constructor, so
-  // it cannot step added parameters.
+  // Errors are the same as from Create(), and change nothing. torch::optim::Adagrad creates state only in its
+  // constructor, so it cannot step added parameters.
   absl::Status AddParamGroup(torch::optim::OptimizerParamGroup added) {
     if (!added.has_options()) added.set_options(this->defaults_->clone());
     internal::ParamGroups groups = this->param_groups_;

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/ddp/zero/internal/shards.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 
 namespace lockstep::ddp::zero {
@@ -19,6 +20,7 @@ namespace {
 using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void OnRanks(int ranks, const std::function<void(ProcessGroup& group)>& body) {
@@ -59,7 +61,7 @@ TEST(ZeroRedundancyOptimizer, TellsEveryRankWhereTheirParametersDiffer) {
 TEST(ZeroRedundancyOptimizer, RefusesParametersThatAreNoLeavesOrThereTwice) {
   const at::Tensor a = at::ones({2}).requires_grad_();
   for (const std::string& message : Refusals({a, a}, {a, a}))
-    EXPECT_THAT(message, HasSubstr("group 0 parameter 1 is there twice"));
+    EXPECT_THAT(message, HasSubstr("group 0 parameter 1 occurs twice"));
   for (const std::string& message : Refusals({a * 2}, {a * 2}))
     EXPECT_THAT(message, HasSubstr("group 0 parameter 0 is not a leaf"));
 }
@@ -106,3 +108,27 @@ TEST(ZeroRedundancyOptimizer, RefusesToConsolidateOnARankThatIsNone) {
 
 }  // namespace
 }  // namespace lockstep::ddp::zero
+
+namespace lockstep::ddp::zero::internal {
+namespace {
+
+TEST(AssignOwners, GivesTheLargestFirstToTheRankWithTheLeast) {
+  // 9 -> 0, 7 -> 1, 6 -> 2, 5 -> 2 (6), 4 -> 1 (7), 1 -> 0 (9)
+  EXPECT_THAT(AssignOwners({{4, 9, 1, 7, 6, 5}}, 3), ElementsAre(ElementsAre(1, 0, 0, 1, 2, 2)));
+}
+
+TEST(AssignOwners, KeepsTheOrderOfEquals) {
+  EXPECT_THAT(AssignOwners({{2, 2, 2, 2, 2}}, 2), ElementsAre(ElementsAre(0, 1, 0, 1, 0)));
+}
+
+TEST(AssignOwners, GoesOnWithTheLoadsOfTheGroupsBefore) {
+  EXPECT_THAT(AssignOwners({{10}, {3, 4}, {}, {8}}, 2),
+              ElementsAre(ElementsAre(0), ElementsAre(1, 1), ElementsAre(), ElementsAre(1)));
+}
+
+TEST(AssignOwners, LeavesRanksWithoutParametersWhereThereAreFew) {
+  EXPECT_THAT(AssignOwners({{5}}, 3), ElementsAre(ElementsAre(0)));
+}
+
+}  // namespace
+}  // namespace lockstep::ddp::zero::internal

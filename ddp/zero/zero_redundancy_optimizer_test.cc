@@ -338,7 +338,7 @@ TEST(ZeroRedundancyOptimizer, TakesFurtherGroups) {
       TrainSteps(**zero, parameters, 2, 4);
       ExpectSameBits(parameters, expected);
       EXPECT_THAT(std::string((*zero)->AddParamGroup(later(parameters)).message()),
-                  HasSubstr("group 2 parameter 0 is there twice"));
+                  HasSubstr("group 2 parameter 0 occurs twice"));
       TrainSteps(**zero, parameters, 4, 5);
     });
   }

@@ -15,7 +15,7 @@
 namespace lockstep::dp::internal {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes, as LibTorch's own allocations
+constexpr int64_t kAlignment = 64;  // bytes, like LibTorch's allocations
 
 std::vector<int64_t> ContiguousStrides(c10::IntArrayRef sizes) {
   std::vector<int64_t> strides(sizes.size());
@@ -66,7 +66,8 @@ Chunk::Copy Chunk::MakeCopy(std::vector<at::Tensor> tensors, c10::Device device,
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].set_requires_grad(false);
     tensors[i].set_data(share ? sources_[i].detach() : copy.memory[i].detach());
-    // What changes a parameter in place between a forward and its backward is noticed as it is without replicas.
+    // Autograd notices a parameter that is changed in place between a forward and its backward, as it does without
+    // replicas.
     if (share) {
       torch::autograd::impl::set_version_counter(tensors[i], torch::autograd::impl::version_counter(sources_[i]));
     }
@@ -78,7 +79,7 @@ Chunk::Copy Chunk::MakeCopy(std::vector<at::Tensor> tensors, c10::Device device,
 std::vector<at::Tensor> Chunk::Pieces(const at::Tensor& flat) const {
   std::vector<at::Tensor> pieces;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    // variable_data(): versions of their own.
+    // variable_data() gives them separate versions.
     pieces.push_back(flat.as_strided(sources_[i].sizes(), strides_[i], offsets_[i]).variable_data());
   }
   return pieces;
@@ -110,7 +111,7 @@ bool Chunk::IsKept() const {
                      [](const Copy& copy) { return !copy.idle_uses.empty() && IsKept(copy); });
 }
 
-// Of each tensor, and last of the block.
+// The uses of each tensor, and last of the block.
 std::vector<size_t> Chunk::Uses(const Copy& copy) {
   std::vector<size_t> uses;
   for (const at::Tensor& tensor : copy.tensors) uses.push_back(tensor.use_count());
@@ -118,7 +119,8 @@ std::vector<size_t> Chunk::Uses(const Copy& copy) {
   return uses;
 }
 
-// A graph that keeps the replica's parameters keeps their memory, which is then written to only if it has to be.
+// A graph that keeps the replica's parameters keeps their memory. Then the memory is written only if the values have
+// changed.
 bool Chunk::IsOutdated(const Copy& copy) const {
   if (!IsKept(copy)) return true;
   bool equal = true;
@@ -146,8 +148,9 @@ void Chunk::Fill(const std::vector<Copy*>& copies) const {
   for (const at::Tensor& target : targets) target.copy_(staging, /*non_blocking=*/true);
 }
 
-// Replicas' buffers are written to at each forward, which graphs that keep them must not mind: the module's own running
-// statistics change so too. They must if the module's buffers or the replica's were changed as autograd sees it.
+// Replicas' buffers are written at each forward, and graphs that keep them must accept that, as for the running
+// statistics of the module itself. If the program changed the module's or the replica's buffers visibly to autograd,
+// such graphs must fail.
 void Chunk::NoteVersions(size_t count) {
   for (size_t r = 0; r < count; ++r) {
     std::vector<Versions> now;

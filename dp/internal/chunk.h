@@ -21,20 +21,20 @@ class Chunk {
   Chunk(ChunkKind kind, std::vector<at::Tensor> sources, const std::vector<std::vector<at::Tensor>>& copies,
         const std::vector<c10::Device>& devices, bool share_memory);
 
-  // Lets gradients of the copies reach those sources that require any now.
+  // Connects the gradients of the copies to the sources that require gradients now.
   void Attach();
 
   // Whether a graph that still waits for its backward keeps a copy.
   bool IsKept() const;
 
-  // Gives the first `count` replicas the sources' values. Where a graph that still waits for its backward keeps a
-  // parameter's old value and the new one is another, that backward will throw LibTorch's error for it.
+  // Gives the first `count` replicas the sources' values. If a graph that still waits for its backward keeps a
+  // parameter's old value, and the value has changed, that backward throws LibTorch's error.
   void Update(size_t count);
 
  private:
   struct Copy {
     std::vector<at::Tensor> tensors;  // the replica's
-    std::vector<at::Tensor> memory;   // the same memory, without versions that autograd looks at; empty where shared
+    std::vector<at::Tensor> memory;   // the same memory, without versions that autograd checks; empty if shared
     at::Tensor flat;                  // all of it
     std::vector<size_t> idle_uses;    // Uses() while no graph keeps any; empty before the first update
   };

@@ -8,7 +8,7 @@
 namespace lockstep::dp::internal {
 namespace {
 
-// A stream beside the device's current one, which has to wait for what that was given so far.
+// A stream besides the device's current one. It waits for the work enqueued on the current stream so far.
 c10::Stream SideStream(const c10::impl::VirtualGuardImpl& streams, c10::Device device) {
   const c10::Stream side = streams.getStreamFromGlobalPool(device);
   c10::Event before(device.type());
@@ -23,8 +23,8 @@ void WaitFor(const c10::impl::VirtualGuardImpl& streams, const c10::Stream& side
   copied.block(streams.getStream(side.device()));
 }
 
-// The memory of a pageable tensor cannot be read asynchronously. One that needs gradients is copied as it is: pinning
-// is not differentiable.
+// Pageable memory cannot be read asynchronously, so the tensor is pinned. A tensor that needs gradients is not, since
+// pinning is not differentiable.
 at::Tensor Staged(const at::Tensor& tensor) {
   const bool differentiable = tensor.requires_grad() && at::GradMode::is_enabled();
   return differentiable || tensor.is_pinned() ? tensor : tensor.pin_memory();
@@ -43,8 +43,8 @@ at::Tensor FromCpu(const at::Tensor& tensor, c10::Device device) {
   return copy;
 }
 
-// A copy between GPUs runs on the source's current stream and makes it and the target's wait for each other, so both
-// stand aside for it.
+// A copy between GPUs runs on the source's current stream, and makes it and the target's current stream wait for each
+// other. So other streams are made current for the copy.
 at::Tensor FromPeer(const at::Tensor& tensor, c10::Device device) {
   const c10::impl::VirtualGuardImpl streams(device.type());
   const c10::Stream source = SideStream(streams, tensor.device()), target = SideStream(streams, device);

@@ -22,7 +22,7 @@
 namespace lockstep::dp::internal {
 namespace {
 
-// A clone initialises its parameters before it takes over the values: its random numbers are given back.
+// A clone initialises its parameters before it takes over the values. The generator's state is restored afterwards.
 class RandomNumbersKept {
  public:
   RandomNumbersKept() : generator_(at::detail::getDefaultCPUGenerator()), state_(State()) {}
@@ -82,21 +82,21 @@ void CheckAlike(const char* kind, std::vector<std::string> a, std::vector<std::s
   }
 }
 
-// A type of another replica tells of a module that inherits its clone() from a base class.
+// A replica of another type means that the module inherits clone() from a base class.
 void CheckAlike(const ModulePtr& module, const ModulePtr& replica) {
   CheckAlike("modules", Types(ModuleTree(module)), Types(ModuleTree(replica)));
   CheckAlike("parameters", Descriptions(module->named_parameters()), Descriptions(replica->named_parameters()));
   CheckAlike("buffers", Descriptions(module->named_buffers()), Descriptions(replica->named_buffers()));
 }
 
-// Adds those of the replica to `others`. Copying a module with its constructor, say, leaves both the same tensors.
+// Adds the replica's tensors to `others`. For example, a copy by the module's copy constructor has the same tensors.
 void CheckItsOwn(const ModuleTree& replica, std::unordered_set<const c10::TensorImpl*>& others) {
   std::unordered_set<const c10::TensorImpl*> own;
   for (const auto* tensors : {&replica.parameters, &replica.buffers}) {
     for (const at::Tensor& tensor : *tensors) own.insert(tensor.unsafeGetTensorImpl());
   }
   for (const c10::TensorImpl* tensor : own) {
-    TORCH_CHECK_VALUE(others.insert(tensor).second, "DataParallel: expected replicas with tensors of their own, found ",
+    TORCH_CHECK_VALUE(others.insert(tensor).second, "DataParallel: expected replicas with separate tensors, found ",
                       "one with a tensor of the module or of another replica");
   }
 }
@@ -168,10 +168,9 @@ void KeptReplicas::CheckSharedUnwritten() const {
     for (const auto& named : module_->named_parameters()) {
       if (named.value().is_same(parameter)) name = named.key();
     }
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat("DataParallel: the forward wrote to parameter ", name,
-                     ", whose memory the replicas share, so that they may all ",
-                     "have done so: restore it, and set ReplicateOptions::share_memory to false")));
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+        "DataParallel: the forward wrote to parameter ", name, ", whose memory the replicas share, so all of them may ",
+        "have written to it: restore it, and set ReplicateOptions::share_memory to false")));
   }
 }
 
@@ -217,7 +216,7 @@ void KeptReplicas::Make(const ModuleTree& tree) {
   gradient_targets_.clear();
 }
 
-// Of tensors in their order, one dtype each, until they have options_.chunk_bytes.
+// Chunks of tensors in order, each of one dtype and closed once it has options_.chunk_bytes.
 void KeptReplicas::MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sources,
                               const std::vector<std::vector<at::Tensor>>& copies) {
   struct Open {
@@ -242,10 +241,10 @@ void KeptReplicas::MakeChunks(ChunkKind kind, const std::vector<at::Tensor>& sou
   for (auto& part : open) close(part.second);
 }
 
-// Tensors may be frozen and thawed, which leaves the replicas as they are, unless a graph keeps what would be detached.
+// Tensors may be frozen and thawed. The replicas stay, unless a graph keeps a tensor that would be detached.
 bool KeptReplicas::IsFrozenUnderAGraph(const std::vector<const void*>& targets) const {
   for (size_t i = 0; i < gradient_targets_.size(); ++i) {
-    if (gradient_targets_[i] == nullptr || targets[i] != nullptr) continue;
+    if (!gradient_targets_[i] || targets[i]) continue;
     return std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.IsKept(); });
   }
   return false;
@@ -257,7 +256,7 @@ void KeptReplicas::AttachIfNew(std::vector<const void*> targets) {
   gradient_targets_ = std::move(targets);
 }
 
-// train() changes a module's submodules with it, which come after it and are set right there.
+// train() also changes a module's submodules. They come after it in the list and are set correctly there.
 void KeptReplicas::SetModes(const ModuleTree& tree, size_t count) {
   for (size_t r = 0; r < count; ++r) {
     for (size_t i = 0; i < tree.modules.size(); ++i) {

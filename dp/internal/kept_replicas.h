@@ -18,7 +18,7 @@ namespace lockstep::dp::internal {
 
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 
-// A module's submodules, itself the first, and its tensors, in the order in which its replicas have them too.
+// A module's submodules, starting with itself, and its tensors. Its replicas have the same order.
 struct ModuleTree {
   explicit ModuleTree(const ModulePtr& module);
 
@@ -32,19 +32,18 @@ struct ReplicaOptions {
   std::function<ModulePtr()> make;  // a module like the one to replicate; not set: clone()
 };
 
-// Replicas of a module, made once, and what joins them to it: the values of its parameters and buffers one way, and
-// gradients the other.
+// Replicas of a module, made once. Passes the values of parameters and buffers to them, and gradients back.
 class KeptReplicas {
  public:
-  // One replica for each of `devices`. Throws what clone() throws, and c10::ValueError if a replica has other
-  // modules, parameters or buffers, or the same tensors. No random numbers are drawn.
+  // One replica for each of `devices`. Passes on exceptions of clone(). Throws c10::ValueError if a replica has other
+  // modules, parameters or buffers, or the same tensors. The default generator's state does not change.
   KeptReplicas(ModulePtr module, std::vector<c10::Device> devices, ReplicaOptions options);
 
   // Returns the first `count` replicas, with the module's current values, training mode and structure. They are created
   // anew if its submodules or tensors have been replaced. Throws c10::ValueError if `count` is too large.
   const std::vector<ModulePtr>& Update(size_t count);
 
-  // Throws StatusError, naming the parameter, if one that replicas share was changed in place since Update.
+  // Throws StatusError, naming the parameter, if a parameter that replicas share was changed in place since Update.
   void CheckSharedUnwritten() const;
 
  private:
@@ -77,8 +76,9 @@ class KeptReplicas {
   std::vector<Chunk> chunks_;
   std::vector<ModulePtr> known_modules_;
   std::vector<Known> known_tensors_;
-  std::vector<std::pair<at::Tensor, uint32_t>> shared_versions_;  // of the parameters in use by several, at the Update
-  std::vector<const void*> gradient_targets_;  // where each tensor's gradient leads; null: it requires none
+  std::vector<std::pair<at::Tensor, uint32_t>>
+      shared_versions_;                        // of the parameters that several replicas use, at the last Update
+  std::vector<const void*> gradient_targets_;  // the receiver of each tensor's gradient; null: it requires no gradient
 };
 
 }  // namespace lockstep::dp::internal

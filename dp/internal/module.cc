@@ -22,7 +22,7 @@ void CheckNamed(const torch::OrderedDict<std::string, at::Tensor>& tensors, c10:
 
 }  // namespace
 
-// Names cost more than all else here: they are asked for only where they are needed.
+// Names are the most expensive part here, so they are requested only for an error.
 void CheckOnDevice(torch::nn::Module& module, c10::Device device) {
   bool on_device = true;
   for (const auto& part : module.modules()) {

@@ -10,7 +10,7 @@
 
 namespace lockstep::dp::internal {
 
-// Functions that LibTorch has for GPUs only. Without --config=cuda they do nothing and return nothing.
+// LibTorch functions for GPUs only. Without --config=cuda they do nothing.
 
 // Sums gradients[copy * n + source] over the copies, for n sources on `devices`, if all are dense, of one dtype, on
 // GPUs, and the copies on different GPUs. Each copy's gradients are sent as one tensor, over NCCL if there are three or
@@ -19,7 +19,7 @@ std::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor
                                                     const std::vector<c10::Device>& devices);
 
 // Copies `source` to each of `targets`, flat tensors of its size and dtype on other GPUs; over NCCL where possible.
-// False, with nothing done: without CUDA.
+// Without CUDA it does nothing and returns false.
 bool CopyToPeers(const at::Tensor& source, std::vector<at::Tensor> targets);
 
 struct DeviceProperties {

@@ -14,7 +14,7 @@
 namespace lockstep::dp::internal {
 namespace {
 
-// Whether tensors[begin, end) can travel as one.
+// Whether tensors[begin, end) can be sent as one tensor.
 bool IsOneMessage(const std::vector<at::Tensor>& tensors, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     const at::Tensor& tensor = tensors[i];
@@ -39,7 +39,7 @@ bool AreDistinct(const std::vector<at::Tensor>& tensors) {
   return std::adjacent_find(devices.begin(), devices.end()) == devices.end();
 }
 
-// On the first's device.
+// On the device of the first.
 at::Tensor Sum(const std::vector<at::Tensor>& messages) {
   if (messages.size() == 1) return messages[0];
   at::Tensor sum = at::empty_like(messages[0]);
@@ -52,7 +52,7 @@ at::Tensor Sum(const std::vector<at::Tensor>& messages) {
 std::optional<std::vector<at::Tensor>> SumOverPeers(const std::vector<at::Tensor>& gradients,
                                                     const std::vector<c10::Device>& devices) {
   const size_t sources = devices.size();
-  // Under create_graph the sum has to be differentiable, which this is not.
+  // Under create_graph the sum must be differentiable, and this one is not.
   if (sources == 0 || at::GradMode::is_enabled()) return std::nullopt;
   std::vector<at::Tensor> messages;
   for (size_t begin = 0; begin < gradients.size(); begin += sources) {

@@ -22,7 +22,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Whether nobody else can see it change.
+// Whether it can change without anybody else seeing it.
 bool IsOurs(const at::Tensor& sum) {
   return !at::GradMode::is_enabled() && sum.layout() == c10::kStrided && sum.use_count() == 1 &&
          sum.storage().use_count() == 1;
@@ -37,8 +37,8 @@ at::Tensor Plus(at::Tensor sum, at::Tensor gradient) {
 
 class SumOfCopies : public Node {
  public:
-  // `gradients[copy * sources + source]`, of which some may be undefined. As PyTorch's accumulation of gradients it
-  // goes before all else that the engine could run.
+  // `gradients[copy * sources + source]`; some may be undefined. Like PyTorch's accumulation of gradients, the engine
+  // runs it before all other nodes.
   SumOfCopies(edge_list edges, std::vector<c10::Device> devices)
       : Node(std::numeric_limits<uint64_t>::max(), std::move(edges)), devices_(std::move(devices)) {}
 

@@ -15,7 +15,7 @@ bool IsZero(size_t* number) { return *number == 0; }
 
 }  // namespace
 
-// LibTorch's number of threads is one for each thread and, besides, one for threads to come, which is left as it was.
+// LibTorch keeps a number of threads for each thread, and one for future threads, which is restored here.
 Workers::Workers(size_t count, bool on_cpu) : intra_op_threads_(at::get_num_threads()), to_do_(count) {
   const int each = std::max<int>(1, intra_op_threads_ / static_cast<int>(std::max<size_t>(count, 1)));
   const absl::MutexLock lock(&mutex_);
@@ -56,7 +56,7 @@ void Workers::Run(size_t count, const std::function<void(size_t)>& f) {
 }
 
 void Workers::Loop(size_t index, int intra_op_threads) {
-  at::get_num_threads();  // a thread's first call sets it up, to what is for threads to come
+  at::get_num_threads();  // a thread's first call sets the number for future threads
   if (intra_op_threads > 0) at::set_num_threads(intra_op_threads);
   const auto is_called = [this, index]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return to_do_[index] || stopped_; };
   absl::MutexLock lock(&mutex_);

@@ -11,8 +11,8 @@
 
 namespace lockstep::dp::internal {
 
-// Threads that live as long as this does, since LibTorch and OpenMP set up much for each. Those for the CPU share the
-// intra-op threads that the maker has among them, so that together they are as many as it would use alone. Where the
+// Threads that live as long as this object, since LibTorch and OpenMP set up a lot for each thread. Threads for the CPU
+// divide the creator's intra-op threads among them, so that together they use as many as the creator alone. If the
 // system refuses some threads, Run()'s caller does their part.
 class Workers {
  public:
@@ -20,10 +20,10 @@ class Workers {
   Workers(size_t count, bool on_cpu);
   ~Workers();
 
-  // The most that Run() takes on.
+  // The largest `count` of Run().
   size_t size() const { return to_do_.size(); }
 
-  // at::get_num_threads() of the thread that made them.
+  // at::get_num_threads() of the thread that created them.
   int intra_op_threads() const { return intra_op_threads_; }
 
   // Calls f(i) for each i below `count`, which is at most size(), each on a thread, and blocks until all have

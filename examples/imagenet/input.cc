@@ -14,6 +14,7 @@
 #include "lockstep/data/fake_data.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
+#include "lockstep/data/image_transform.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/examples/program/flag_error.h"
 

@@ -1,4 +1,4 @@
-// What resnet_peer_test.py has C++ do.
+// The C++ side of resnet_peer_test.py.
 //
 //   resnet_program names                      prints the names that the registry knows, one a line
 //   resnet_program NAME INITIAL FROM LOGITS   makes NAME after manual seed 11 and saves its state dict to INITIAL;

@@ -6,7 +6,7 @@ namespace lockstep::sampler::internal {
 
 Order Order::Shuffled(int64_t size, Permutation permutation, int64_t seed, int64_t epoch) {
   if (permutation == Permutation::kFeistel) return Order(size, FeistelPermutation(size, seed, epoch));
-  // Unsigned, because that is how a generator takes a seed: Python's negative ones wrap around in the same way.
+  // Unsigned, like the seed of a generator. Python's negative seeds wrap around in the same way.
   return Order(size, TorchPermutation(size, static_cast<uint64_t>(seed) + static_cast<uint64_t>(epoch)));
 }
 

@@ -1,4 +1,4 @@
-// Prints what DistributedSampler and DistributedBatchSampler give, for distributed_sampler_peer_test.
+// Prints the results of DistributedSampler and DistributedBatchSampler, for distributed_sampler_peer_test.
 //
 // Each line of standard input is: size num_replicas rank seed epoch shuffle drop_last batch_size drop_last_batch
 // and is answered by a line: num_samples total_size index...

@@ -1,7 +1,7 @@
-// Prints what RandomSampler or WeightedSampler gives, for samplers_peer_test.
+// Prints the results of RandomSampler or WeightedSampler, for samplers_peer_test.
 //
-// Each line of standard input is "random" or "weighted" and what the golden file's script calls FIELDS, and is answered
-// by a line of indices; after those of a RandomSampler comes the number that its generator draws next.
+// Each line of standard input is "random" or "weighted" and the golden file script's FIELDS. The answer is a line of
+// indices. For a RandomSampler the next number of its generator follows.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::sampler {
+namespace lockstep::sampler::testing {
 
 // All indices of next() up to the end of the epoch.
 inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, size_t batch_size = 3) {
@@ -91,6 +91,6 @@ std::vector<int64_t> Epoch(Loader& loader) {
   return indices;
 }
 
-}  // namespace lockstep::sampler
+}  // namespace lockstep::sampler::testing
 
 #endif  // LOCKSTEP_SAMPLER_TESTING_SAMPLERS_H_

@@ -21,6 +21,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
+#include "lockstep/data/image_transform.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/sampler/distributed_sampler.h"

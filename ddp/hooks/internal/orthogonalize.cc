@@ -1,6 +1,8 @@
 #include "lockstep/ddp/hooks/internal/orthogonalize.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/where.h>
 #include <c10/core/ScalarType.h>
 
 #include <tuple>
@@ -36,7 +38,7 @@ void GramSchmidt(const at::Tensor& matrix, double epsilon) {
 }  // namespace
 
 void Orthogonalize(const at::Tensor& matrix, double epsilon) {
-  // QR is the faster one from three columns on, and there is none in 16 bits.
+  // QR is faster from three columns on. LibTorch does not have it for 16 bits.
   if (matrix.size(1) <= 2 || c10::isReducedFloatingType(matrix.scalar_type())) {
     GramSchmidt(matrix, epsilon);
   } else {

@@ -5,12 +5,13 @@
 
 namespace lockstep::ddp::hooks::internal {
 
-// Makes the columns of `matrix`, in place, orthonormal with the same span; it has no more columns than rows. A column
-// that depends on those before it becomes some other direction or, where nothing is left of it, zero. `epsilon` is
-// added to the norms that columns are divided by. The same bits for the same bits.
+// Makes the columns of `matrix` orthonormal with the same span, in place. It must have at most as many columns as rows.
+// A column that depends on the columns before it becomes another direction or, if nothing is left of it, zero.
+// `epsilon` is added to the norms that columns are divided by. Equal inputs give equal bits.
 void Orthogonalize(const at::Tensor& matrix, double epsilon);
 
-// Gives the columns of `matrix` that are all zeros, or not finite, the values of `start`, of the same shape.
+// Replaces the columns of `matrix` that are all zeros, or not finite, by the columns of `start`, which has the same
+// shape.
 void RestartUselessColumns(const at::Tensor& matrix, const at::Tensor& start);
 
 }  // namespace lockstep::ddp::hooks::internal

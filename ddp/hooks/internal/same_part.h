@@ -5,7 +5,7 @@
 
 namespace lockstep::ddp::hooks::internal {
 
-// `whole`'s part where `part` lies in `buffer`; `whole` has `buffer`'s shape.
+// The part of `whole` at the position of `part` in `buffer`. `whole` has `buffer`'s shape.
 inline at::Tensor SamePart(const at::Tensor& whole, const at::Tensor& buffer, const at::Tensor& part) {
   return whole.as_strided(part.sizes(), part.strides(),
                           part.storage_offset() - buffer.storage_offset() + whole.storage_offset());

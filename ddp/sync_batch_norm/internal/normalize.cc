@@ -28,7 +28,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// What backward needs beside tensors.
+// The arguments of backward that are not tensors.
 struct Saved : torch::CustomClassHolder {
   Saved(comm::ProcessGroup* group, int64_t count, double eps) : group(group), count(count), eps(eps) {}
   comm::ProcessGroup* group;
@@ -69,7 +69,7 @@ GradientSums LocalSums(const at::Tensor& gradient, const at::Tensor& input, cons
   return {of_gradient, of_product};
 }
 
-// Those of all ranks, divided by the number of values.
+// All ranks' sums, divided by the number of values.
 GradientSums MeanOverRanks(const GradientSums& local, const Saved& saved) {
   const at::Tensor both = at::cat({local.of_gradient, local.of_product}).to(at::kDouble);
   ThrowIfError(Annotate(saved.group->AllReduce(both), "SyncBatchNorm backward"));
@@ -77,7 +77,8 @@ GradientSums MeanOverRanks(const GradientSums& local, const Saved& saved) {
   return {means[0], means[1]};
 }
 
-// weight * invstd * (dy - mean(dy) - xhat * mean(dy * xhat)), from (x - mean) on, in which nothing large is left.
+// weight * invstd * (dy - mean(dy) - xhat * mean(dy * xhat)), starting from (x - mean), in which no large numbers are
+// left.
 at::Tensor InputGradient(const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight,
                          const BatchStatistics& statistics, const GradientSums& means, double eps) {
   if (input.numel() == 0) return at::zeros_like(input);
@@ -92,7 +93,7 @@ at::Tensor InputGradient(const at::Tensor& gradient, const at::Tensor& input, co
 
 class NormalizeFunction : public torch::autograd::Function<NormalizeFunction> {
  public:
-  // Function takes undefined tensors only as optionals; they are no inputs of the node then.
+  // Function accepts undefined tensors only as optionals. They are then not inputs of the node.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const BatchStatistics& statistics, double eps,
                             comm::ProcessGroup* group) {

@@ -8,13 +8,13 @@
 
 namespace lockstep::ddp::internal {
 
-// (input - mean) / sqrt(variance + eps) * weight + bias, channel by channel, where the statistics are those of all
-// ranks' inputs. `input`: [N, C, ...], dense; `weight` and `bias`: [C], or both undefined.
+// (input - mean) / sqrt(variance + eps) * weight + bias, channel by channel, with the statistics of all ranks' inputs.
+// `input`: [N, C, ...], dense; `weight` and `bias`: [C], or both undefined.
 //
-// Backward (Ioffe and Szegedy, "Batch Normalization", 2015, section 3) sums over the ranks what the loss owes to the
-// shared mean and variance: one all-reduce of 2C doubles, by every rank, also by one whose input is empty, and by none
-// if the input needs no gradient. The gradients of weight and bias are of this rank's values alone; their sum over the
-// ranks is the whole. Backward throws StatusError, which is Unimplemented if it is itself to be differentiated. `group`
+// Backward (Ioffe and Szegedy, "Batch Normalization", 2015, section 3) sums the gradients of the shared mean and
+// variance over the ranks: one all-reduce of 2C doubles on every rank, also if its input is empty. If the input needs
+// no gradient, nothing is sent. The gradients of weight and bias cover this rank's values only; their sum over the
+// ranks is the whole gradient. Backward throws StatusError. Unimplemented: backward is to be differentiated. `group`
 // must outlive the graph.
 at::Tensor Normalize(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                      const BatchStatistics& statistics, double eps, comm::ProcessGroup& group);

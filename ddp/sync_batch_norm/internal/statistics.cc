@@ -18,7 +18,7 @@ namespace lockstep::ddp::internal {
 namespace {
 
 // Mean and variance in StatisticsDtype(). The kernel takes half and bfloat16 in float only if it is given running
-// statistics in float: these it does not change, and no one reads them.
+// statistics in float: it does not change them, and they are not read.
 std::tuple<at::Tensor, at::Tensor> MeanAndVariance(const at::Tensor& input) {
   const c10::ScalarType dtype = StatisticsDtype(input.scalar_type());
   if (dtype == input.scalar_type()) return at::batch_norm_update_stats(input, {}, {}, /*momentum=*/0);

@@ -27,13 +27,14 @@ c10::ScalarType StatisticsDtype(c10::ScalarType dtype);
 // values a channel; zeros for an empty input. `input`: [N, C, ...], dense.
 at::Tensor LocalStatistics(const at::Tensor& input);
 
-// Of the local ones, [ranks, 2C + 1], those of all values together, by the rule of Chan, Golub and LeVeque ("Updating
-// Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979) for any number of parts: nothing large
-// cancels, as it does in the difference of a sum of squares and a squared sum. NaN where no rank has a value.
+// Combines the local statistics, [ranks, 2C + 1], into the statistics of all values, by the rule of Chan, Golub and
+// LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979) for any number of parts:
+// nothing large cancels, as it does in the difference of a sum of squares and a squared sum. NaN if all ranks' inputs
+// are empty.
 BatchStatistics CombineStatistics(const at::Tensor& gathered);
 
 // One all-gather; every rank gets the same bits. InvalidArgument, on every rank, if the ranks together have fewer than
-// two values a channel, of which there is no variance.
+// two values a channel, which have no variance.
 absl::StatusOr<BatchStatistics> SynchronizeStatistics(const at::Tensor& input, comm::ProcessGroup& group);
 
 }  // namespace lockstep::ddp::internal

@@ -1,6 +1,8 @@
 #include "lockstep/ddp/zero/internal/shards.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
@@ -31,7 +33,7 @@ std::vector<NamedTensor> Named(const ParamGroups& groups) {
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t i = 0; i < groups[g].params().size(); ++i) {
       const at::Tensor& parameter = groups[g].params()[i];
-      // An undefined one has nothing to compare; its name tells the other ranks.
+      // An undefined parameter cannot be compared. Its name informs the other ranks.
       named.push_back(parameter.defined() ? NamedTensor{NameOf(g, i), parameter}
                                           : NamedTensor{absl::StrCat(NameOf(g, i), " undefined"), at::empty({0})});
     }
@@ -49,7 +51,7 @@ absl::Status CheckEach(const ParamGroups& groups, bool as_views) {
       };
       if (!parameter.defined()) return wrong("is undefined");
       if (!parameter.is_leaf()) return wrong("is not a leaf: it was computed from other tensors");
-      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) return wrong("is there twice");
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) return wrong("occurs twice");
       if (as_views && !parameter.is_non_overlapping_and_dense())
         return wrong("is not dense, so it cannot be part of a buffer");
     }
@@ -145,9 +147,10 @@ ParamGroups Shards::ShareOf(const ParamGroups& groups, int rank) const {
     if (groups[g].has_options()) share.back().set_options(groups[g].options().clone());
   }
   if (!same) {
-    throw StatusError(absl::FailedPreconditionError(absl::StrCat(
-        "rank ", group_->rank(),
-        ": ZeroRedundancyOptimizer: its parameters are not those it was created with; add some with AddParamGroup()")));
+    throw StatusError(
+        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(),
+                                                   ": ZeroRedundancyOptimizer: its parameters are not the ones from "
+                                                   "its creation; add parameters with AddParamGroup()")));
   }
   return share;
 }

@@ -24,16 +24,17 @@ using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
 // rank. That is how PyTorch's ZeroRedundancyOptimizer divides them.
 std::vector<std::vector<int>> AssignOwners(const std::vector<std::vector<int64_t>>& sizes, int world_size);
 
-// Which parameters are whose: all of ZeroRedundancyOptimizer that does not depend on the optimizer's type. Movable.
+// The owner of each parameter: the parts of ZeroRedundancyOptimizer that do not depend on the optimizer's type.
+// Movable.
 class Shards {
  public:
   // Compares the parameters over the ranks of `group`, which is borrowed, through its store; every rank must call it.
   // With `as_views`, moves the parameters' data into one buffer for each rank, dtype and device. InvalidArgument, on
-  // all ranks: they differ, or one is undefined, no leaf or there twice, or, with `as_views`, not dense.
+  // all ranks: they differ, or one is undefined, is not a leaf, occurs twice or, with `as_views`, is not dense.
   static absl::StatusOr<Shards> Create(const ParamGroups& groups, comm::ProcessGroup* group, bool as_views);
 
   // `groups` with the parameters of `rank` only, and copies of their options. FailedPrecondition, thrown as
-  // StatusError: they are not the groups that Create() was given.
+  // StatusError: they are not the groups that were passed to Create().
   ParamGroups ShareOf(const ParamGroups& groups, int rank) const;
   ParamGroups OwnShare(const ParamGroups& groups) const { return ShareOf(groups, group_->rank()); }
 
@@ -43,7 +44,7 @@ class Shards {
   // Gives every rank each rank's parameters. Collective.
   absl::Status Broadcast();
 
-  // A byte string of this rank, to another; and of another, on the receiver.
+  // SendBytes() sends a byte string to another rank, and ReceiveBytes() receives it there.
   absl::Status SendBytes(const std::string& bytes, int to) const;
   absl::StatusOr<std::string> ReceiveBytes(int from) const;
 
@@ -55,7 +56,7 @@ class Shards {
   struct Part {
     int owner = 0;
     std::vector<at::Tensor> parameters;
-    at::Tensor buffer;  // that they are parts of; undefined where they live apart
+    at::Tensor buffer;  // which contains them; undefined if they have separate memory
   };
 
   Shards(comm::ProcessGroup* group, std::vector<std::vector<int>> owners, bool as_views)
@@ -67,10 +68,10 @@ class Shards {
   std::vector<std::vector<int>> owners_;  // by param group and place in it
   bool as_views_;
   std::vector<Part> parts_;       // by owner
-  at::Device device_ = at::kCPU;  // one that the group has a backend for
+  at::Device device_ = at::kCPU;  // a device for which the group has a backend
 };
 
-// What `save` writes to an archive, and back; tensors are loaded to the CPU.
+// The bytes that `save` writes to an archive, and the reverse. Tensors are loaded to the CPU.
 std::string ToBytes(const std::function<void(torch::serialize::OutputArchive& archive)>& save);
 void FromBytes(const std::string& bytes, const std::function<void(torch::serialize::InputArchive& archive)>& load);
 

@@ -1,4 +1,4 @@
-#include "lockstep/dp/balance.h"
+#include "lockstep/dp/internal/balance.h"
 
 #include <c10/util/Exception.h>
 
@@ -7,10 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::dp {
+namespace lockstep::dp::internal {
 namespace {
-
-using internal::DeviceProperties;
 
 std::string Imbalance(const std::vector<c10::Device>& devices, const std::vector<DeviceProperties>& properties,
                       const char* what, int64_t DeviceProperties::*amount) {
@@ -36,7 +34,7 @@ std::string ImbalanceWarning(const std::vector<c10::Device>& devices, const std:
 void WarnIfImbalanced(const std::vector<c10::Device>& devices) {
   std::vector<DeviceProperties> properties;
   for (const c10::Device& device : devices) {
-    const std::optional<DeviceProperties> of_device = device.is_cuda() ? internal::PropertiesOf(device) : std::nullopt;
+    const std::optional<DeviceProperties> of_device = device.is_cuda() ? PropertiesOf(device) : std::nullopt;
     if (!of_device) return;
     properties.push_back(*of_device);
   }
@@ -44,4 +42,4 @@ void WarnIfImbalanced(const std::vector<c10::Device>& devices) {
   if (!warning.empty()) TORCH_WARN(warning);
 }
 
-}  // namespace lockstep::dp
+}  // namespace lockstep::dp::internal
