@@ -141,7 +141,7 @@ std::string Encode(const RankFailure& f) {
 }
 
 std::optional<int> NumberIn(const absl::Status& status, const char* payload_url) {
-  const std::optional<absl::Cord> payload = status.GetPayload(payload_url);
+  const auto payload = status.GetPayload(payload_url);
   int number;
   if (!payload || !absl::SimpleAtoi(std::string(*payload), &number)) return std::nullopt;
   return number;
@@ -218,7 +218,7 @@ absl::Status MarkNotExecuted(absl::Status status) {
 }  // namespace internal
 
 std::optional<RankFailure> FirstFailure(const absl::Status& status) {
-  const std::optional<absl::Cord> payload = status.GetPayload(internal::kFailurePayload);
+  const auto payload = status.GetPayload(internal::kFailurePayload);
   if (!payload) return std::nullopt;
   const std::string text(*payload);
   const std::vector<std::string> fields = absl::StrSplit(text, absl::MaxSplits(' ', 5));
