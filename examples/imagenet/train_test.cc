@@ -18,7 +18,7 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/data/testing/jpeg_files.h"
-#include "lockstep/examples/fashion_mnist/testing/program.h"
+#include "lockstep/examples/program/testing/program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {

@@ -1,4 +1,4 @@
-#include "lockstep/examples/fashion_mnist/comparison.h"
+#include "lockstep/examples/fashion_mnist/comparison/ways.h"
 
 #include <stdlib.h>
 #include <unistd.h>
