@@ -37,21 +37,21 @@ struct ProgramUsage {
   std::string source;
 
   // The names of the arguments that are not flags, such as "[FOLDER]", and their maximum number.
-  std::string arguments;
+  std::string arguments = {};
   size_t max_arguments = 0;
 
   // A description of the program, and examples. --help prints it unchanged.
-  std::string description;
+  std::string description = {};
 
   // Flags without a group follow under "Other flags", or under "Flags" if `groups` is empty.
-  std::vector<FlagGroup> groups;
+  std::vector<FlagGroup> groups = {};
 
   // String flags that may also be given without a value, like bool flags: "--resume" means "--resume=true", and
   // "--noresume" means "--resume=false". Another value needs a "=", as in "--resume=auto".
-  std::set<std::string> switches;
+  std::set<std::string> switches = {};
 
   // Other names of flags, as typed: {{"-b", "batch_size"}, {"--wd", "weight_decay"}}.
-  std::map<std::string, std::string> aliases;
+  std::map<std::string, std::string> aliases = {};
 };
 
 // Sets the flags in `argv` and returns the other arguments, without the program's name.

@@ -1,213 +1,150 @@
-// Trains a 784-512-512-10 network on Fashion-MNIST, data-parallel.
-//
-//   bazel run //examples/fashion_mnist:train                     # two ranks on this machine
-//   bazel run //examples/fashion_mnist:train -- --parallel=none  # one process, no DDP
-//   bazel run //examples/fashion_mnist:train -- --parallel=dp    # one process, several devices: all visible GPUs, as
-//   CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER say, or slots of the CPU; by the recipe of PyTorch's tutorial
-//   bazel run //examples/fashion_mnist:train -- --parallel=compare   # that recipe three times, and a table
-//   bazel run //examples/fashion_mnist:train -- --checkpoint_dir=/tmp/run --checkpoint_every=20   # later with --resume
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/fashion_mnist/train       # or under torchrun
-//   --no-python
-//
-// prints
-//
-//   epoch   train loss   test accuracy    images/s   seconds
-//       1       1.1771          0.7965       60029       1.0
-//   ...
-//       5       0.2802          0.8779       54164       1.1
-//   done: test accuracy 0.8779 after 5 epochs
+// Trains a network on Fashion-MNIST with DistributedDataParallel:
+//   bazel run //examples/fashion_mnist:train                               # two ranks on this machine
+//   bazel run //examples/fashion_mnist:train -- --checkpoint_dir=/tmp/run  # run it again to resume
+//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/fashion_mnist/train  # or torchrun --no-python
 
-#include <c10/util/Logging.h>
 #include <gflags/gflags.h>
+#include <torch/torch.h>
 
-#include <cstdlib>
 #include <iostream>
-#include <optional>
-#include <set>
-#include <string>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/command_line.h"
-#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/environment/rank_environment.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/manager/manager.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/data/fashion_mnist.h"
-#include "lockstep/examples/fashion_mnist/comparison.h"
-#include "lockstep/examples/fashion_mnist/trainer.h"
+#include "lockstep/ddp/bucket_layout_value.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/examples/fashion_mnist/net.h"
 #include "lockstep/examples/program/flag_error.h"
-#include "lockstep/examples/program/output_file.h"
 #include "lockstep/examples/ranks/finish.h"
+#include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/evaluation_sampler.h"
+#include "lockstep/sampler/sampler_state_value.h"
 #include "lockstep/tools/launch/spawn.h"
 
-DEFINE_string(parallel, "ddp",
-              "ddp: one process a rank, gradients averaged; dp: one process on several devices; none: one process; "
-              "compare: none, dp and ddp, one after the other, and a table of them.");
-DEFINE_string(
-    recipe, "",
-    "tuned: momentum, a schedule, shuffled and normalised images; tutorial: plain SGD at a low rate, images in "
-    "their order. Empty: tutorial for dp and compare, else tuned.");
-DEFINE_int32(cpu_slots, 2, "How many devices the CPU counts for under --parallel=dp where there is no GPU.");
-DEFINE_int32(nproc_per_node, 2,
-             "Ranks to start under --parallel=ddp; a launcher that has started this program decides itself.");
-DEFINE_int64(epochs, 5, "How often to go through the training images.");
-DEFINE_int64(batch_size, 1024, "Images a step, over all ranks.");
-DEFINE_double(
-    lr, 0,
-    "SGD's learning rate; 0: the recipe's, 0.15 or 0.002. The tuned recipe rises to it over three tenths of the "
-    "run and then falls to 0.");
-DEFINE_double(momentum, -1, "SGD's momentum; -1: the recipe's, 0.9 or 0.");
-DEFINE_int64(seed, 0, "Seed for the initial parameters and the image order.");
-DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory,
-              "The folder of the four IDX files, plain or in gzip.");
-DEFINE_string(checkpoint_dir, "",
-              "An existing folder for checkpoint.pt, which is replaced as training goes on; empty: none is kept.");
-DEFINE_int64(checkpoint_every, 0, "Save a checkpoint every so many steps, beside those at the end of each epoch.");
-DEFINE_string(
-    resume, "false",
-    "Go on from the checkpoint in --checkpoint_dir, in mid-epoch if it is from there; auto: or from the start "
-    "where there is none yet.");
-DEFINE_bool(terminate_on_nan, false, "End the run when a rank's loss is NaN or infinite, which else is reported once.");
-DEFINE_string(pretrained, "", "A .pt file with a state dict to start from.");
-DEFINE_string(metrics_file, "", "A file for one JSON object a step, an epoch, and a run.");
-DEFINE_bool(dry_run, false, "Check flags, data, checkpoint and ranks, run one batch, and write nothing.");
+DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
 DEFINE_string(backend, "auto", "The ranks' backend: auto, shm, gloo or hierarchical.");
-DEFINE_string(init_method, "env://", "Where they meet: env://, tcp://host:port or file:///path.");
-DEFINE_double(timeout, 300, "Seconds that meeting, or one collective, may take.");
+DEFINE_int64(epochs, 5, "The number of passes over the training images.");
+DEFINE_int64(batch_size, 1024, "Images per step, over all ranks.");
+DEFINE_int64(seed, 0, "Seed for the initial parameters and the image order.");
+DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of the four IDX files.");
+DEFINE_string(checkpoint_dir, "", "The folder of the run's checkpoints; the newest one is resumed. Empty: none.");
+DEFINE_int64(checkpoint_every, 20, "Save a checkpoint every so many steps, and after each epoch.");
 
 namespace lockstep::examples {
 namespace {
+using data::FashionMnist;
 
-ProgramUsage Usage() {
-  ProgramUsage usage;
-  usage.source = __FILE__;
-  usage.description = R"(
-Trains a 784-512-512-10 network on Fashion-MNIST: on two ranks of this machine,
-as one of the ranks that a launcher starts, or on several devices of one process.
+// The share of the test images that `net` classifies correctly. Each image is on one rank, so it counts once.
+absl::StatusOr<double> TestAccuracy(Net& net, const FashionMnist& test, comm::ProcessGroup* group) {
+  const torch::NoGradGuard no_grad;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto part,
+                            sampler::EvaluationSampler::Create(*test.size(), {group->size(), group->rank()}));
+  const auto loader = torch::data::make_data_loader(test.Stacked(), part, /*batch_size=*/1000);
+  at::Tensor correct = torch::zeros({1}, torch::kDouble);
+  for (const auto& batch : *loader) correct += net(Normalized(batch.data)).argmax(1).eq(batch.target).sum();
+  LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(correct));
+  return correct.item<double>() / part.total_size();
+}
 
-  train                                      two ranks on this machine
-  train --parallel=none                      one process
-  train --checkpoint_dir=/tmp/run --resume   goes on from /tmp/run/checkpoint.pt
-  launch --nproc_per_node=2 train            under a launcher, such as torchrun
-)";
-  usage.groups = {
-      {"How it runs", {"parallel", "nproc_per_node", "cpu_slots", "dry_run"}},
-      {"Training", {"recipe", "epochs", "batch_size", "lr", "momentum", "seed", "pretrained", "terminate_on_nan"}},
-      {"Files", {"data_dir", "checkpoint_dir", "checkpoint_every", "resume", "metrics_file"}},
-      {"Ranks", {"backend", "init_method", "timeout"}},
+// Trains as one rank of `group`.
+absl::Status Train(comm::ProcessGroup* group) {
+  const int rank = group->rank(), ranks = group->size();
+  if (FLAGS_batch_size % ranks) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", ranks));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
+  const int64_t images = *train.size(), epoch_steps = (images + FLAGS_batch_size - 1) / FLAGS_batch_size;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(images, {ranks, rank, true, FLAGS_seed}));
+  torch::manual_seed(FLAGS_seed);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(Net(), group));
+  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+  int64_t step = 0, consumed = 0;  // steps of the run, and this rank's images since it began or resumed the epoch
+  std::unique_ptr<checkpoint::Manager> manager;
+  const auto save = [&]() -> absl::Status {
+    if (!manager) return absl::OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
+    return manager->Save(step, checkpoint::Value::Dict({{"batch_size", FLAGS_batch_size},
+                                                        {"state_dict", checkpoint::StateDict(*net.module())},
+                                                        {"optimizer", optimizer_state},
+                                                        {"sampler", sampler::ToValue(sampler.State(consumed))},
+                                                        {"bucket_layout", ddp::ToValue(net.bucket_layout(), ranks)}}));
   };
-  usage.switches = {"resume"};
-  return usage;
-}
+  const auto restore = [&](const checkpoint::Value& saved) -> absl::Status {
+    const auto part = [&](const char* key) { return saved.Find(key) ? *saved.Find(key) : checkpoint::Value(); };
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net.module(), part("state_dict")));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, part("optimizer")));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto place, sampler::ToSamplerState(part("sampler")));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto buckets, ddp::ToBucketLayout(part("bucket_layout"), ranks));
+    LOCKSTEP_RETURN_IF_ERROR(net.RestoreBucketLayout(buckets));  // with many ranks, it affects rounding
+    if (Identical(part("batch_size"), FLAGS_batch_size)) return sampler.Restore(place);
+    return FlagError("batch_size", FLAGS_batch_size, "the batch size of the checkpoint");
+  };
 
-std::optional<Resume> ResumeFromFlag() {
-  bool resume;
-  if (FLAGS_resume == "auto") return Resume::kAuto;
-  if (!absl::SimpleAtob(FLAGS_resume, &resume)) return std::nullopt;
-  return resume ? Resume::kYes : Resume::kNo;
-}
-
-absl::Status CheckFlags() {
-  const std::set<std::string> parallel = {"ddp", "dp", "none", "compare"}, recipes = {"", "tuned", "tutorial"};
-  if (!parallel.count(FLAGS_parallel)) return FlagError("parallel", FLAGS_parallel, "ddp, dp, none or compare");
-  if (!recipes.count(FLAGS_recipe)) return FlagError("recipe", FLAGS_recipe, "tuned or tutorial");
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"cpu_slots", FLAGS_cpu_slots * 1.0, 1, 4096},
-                                        {"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1},
-                                        {"epochs", FLAGS_epochs * 1.0, 1},
-                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
-                                        {"lr", FLAGS_lr, 0},
-                                        {"momentum", FLAGS_momentum == -1 ? 0 : FLAGS_momentum, 0},
-                                        {"checkpoint_every", FLAGS_checkpoint_every * 1.0, 0}}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
-  if (FLAGS_parallel == "compare" && !(FLAGS_checkpoint_dir.empty() && FLAGS_metrics_file.empty())) {
-    return FlagError("parallel", FLAGS_parallel, "no --checkpoint_dir and no --metrics_file with it");
+  std::ostream out(rank == 0 ? std::cout.rdbuf() : nullptr);
+  const int64_t all_steps = FLAGS_epochs * epoch_steps;
+  if (!FLAGS_checkpoint_dir.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(manager, checkpoint::Manager::Create(FLAGS_checkpoint_dir, group));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, manager->LoadLatest());
+    if (newest) LOCKSTEP_RETURN_IF_ERROR(Annotate(restore(newest->value), newest->info.path));
+    step = newest ? newest->info.step : 0;
+    out << (newest ? "resuming from " + newest->info.path : "no checkpoint yet in " + FLAGS_checkpoint_dir)
+        << absl::StrFormat(": %d of %d steps are done\n", step, all_steps);
   }
-  if (!ResumeFromFlag()) return FlagError("resume", FLAGS_resume, "true, false or auto");
-  if (*ResumeFromFlag() != Resume::kNo && FLAGS_checkpoint_dir.empty()) {
-    return FlagError("resume", FLAGS_resume, "--checkpoint_dir with it");
+  out << (step < all_steps ? "epoch   train loss   test accuracy    images/s   seconds\n" : "this run is finished\n");
+  while (step < all_steps) {
+    const absl::Time start = absl::Now();
+    const auto loader = torch::data::make_data_loader(train.Stacked(), sampler, FLAGS_batch_size / ranks);
+    at::Tensor losses = torch::zeros({2}, torch::kDouble);  // their sum and number
+    for (const auto& batch : *loader) {
+      LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+        optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(step, all_steps));
+        optimizer.zero_grad();
+        const at::Tensor loss = torch::nn::functional::cross_entropy(net(Normalized(batch.data)), batch.target);
+        loss.backward();  // averages the gradients over the ranks
+        optimizer.step();
+        losses += torch::tensor({loss.item<double>(), 1.0}, torch::kDouble);
+      }));
+      consumed += batch.target.size(0);
+      if (++step % FLAGS_checkpoint_every == 0 && step % epoch_steps != 0) LOCKSTEP_RETURN_IF_ERROR(save());
+    }
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - start), speed = consumed * ranks / seconds;
+    sampler.set_epoch(step / epoch_steps);
+    consumed = 0;
+    LOCKSTEP_RETURN_IF_ERROR(save());
+    LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(losses));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(net.module(), test, group));
+    out << absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", step / epoch_steps,
+                           (losses[0] / losses[1]).item<double>(), accuracy, speed, seconds)
+        << std::endl;
   }
-  if (FLAGS_checkpoint_every > 0 && FLAGS_checkpoint_dir.empty()) {
-    return FlagError("checkpoint_every", FLAGS_checkpoint_every, "--checkpoint_dir with it");
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(net.module(), test, group));
+  out << absl::StrFormat("done: test accuracy %.4f after %d epochs", accuracy, step / epoch_steps) << std::endl;
   return absl::OkStatus();
 }
 
-// Whether what rank 0 writes can be written, before any rank starts. Other ranks may be on hosts without these folders.
-absl::Status CheckOutputs() {
-  const std::optional<std::string> rank = comm::ProcessEnvironment("RANK");
-  if (rank && *rank != "0") return absl::OkStatus();
-  if (!FLAGS_checkpoint_dir.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckOutputFolder(absl::StrCat("--checkpoint_dir=", FLAGS_checkpoint_dir), FLAGS_checkpoint_dir));
-  }
-  if (FLAGS_metrics_file.empty()) return absl::OkStatus();
-  return CheckOutputFile(absl::StrCat("--metrics_file=", FLAGS_metrics_file), FLAGS_metrics_file);
-}
-
-Recipe RecipeFromFlags() {
-  const bool is_tutorial =
-      FLAGS_recipe.empty() ? FLAGS_parallel == "dp" || FLAGS_parallel == "compare" : FLAGS_recipe == "tutorial";
-  Recipe recipe = is_tutorial ? kTutorial : kTuned;
-  if (FLAGS_lr > 0) recipe.lr = FLAGS_lr;
-  if (FLAGS_momentum >= 0) recipe.momentum = FLAGS_momentum;
-  return recipe;
-}
-
-TrainConfig ConfigFromFlags() {
-  TrainConfig config;
-  config.epochs = FLAGS_epochs;
-  config.batch_size = FLAGS_batch_size;
-  config.recipe = RecipeFromFlags();
-  config.data_parallel = FLAGS_parallel == "dp";
-  config.cpu_slots = FLAGS_cpu_slots;
-  config.seed = FLAGS_seed;
-  config.data_dir = FLAGS_data_dir;
-  config.checkpoint_dir = FLAGS_checkpoint_dir;
-  config.checkpoint_every = FLAGS_checkpoint_every;
-  config.resume = *ResumeFromFlag();
-  config.terminate_on_nan = FLAGS_terminate_on_nan;
-  config.pretrained = FLAGS_pretrained;
-  config.metrics_file = FLAGS_metrics_file;
-  config.dry_run = FLAGS_dry_run;
-  return config;
-}
-
-absl::Status TrainAsRank(const TrainConfig& config) {
-  comm::InitOptions options;
-  options.backend = FLAGS_backend;
-  options.init_method = FLAGS_init_method;
-  options.timeout = absl::Seconds(FLAGS_timeout);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  return FinishRank(group.get(), Train(config, group.get()));
-}
-
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
-  LOCKSTEP_RETURN_IF_ERROR(CheckOutputs());
-  const TrainConfig config = ConfigFromFlags();
-  if (FLAGS_parallel == "compare") {
-    TrainConfig on_devices = config;
-    on_devices.data_parallel = true;
-    return Compare({{"none", 1, config, [](const TrainConfig& alone) { return Train(alone, nullptr); }},
-                    {"dp", 1, on_devices, [](const TrainConfig& dp) { return Train(dp, nullptr); }},
-                    {"ddp", FLAGS_nproc_per_node, config, &TrainAsRank}});
-  }
-  if (FLAGS_parallel != "ddp") return Train(config, nullptr);
-  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [&](int) { return TrainAsRank(config); });
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1},
+                                        {"epochs", FLAGS_epochs * 1.0, 1},
+                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
+                                        {"checkpoint_every", FLAGS_checkpoint_every * 1.0, 1}}));
+  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.backend = FLAGS_backend}));
+    return FinishRank(group.get(), Train(group.get()));
+  });
 }
 
 }  // namespace
 }  // namespace lockstep::examples
 
 int main(int argc, char** argv) {
-  // GPUs have the numbers that nvidia-smi gives them.
-  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
-  // A broken connection is one line from us; LibTorch would log the same twice more, with a C++ stack.
-  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
-  c10::initLogging();
-  lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
+  lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains a network on Fashion-MNIST."});
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << "train: " << lockstep::Printable(status.message()) << std::endl;
+  if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);
 }

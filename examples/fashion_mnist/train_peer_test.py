@@ -1,6 +1,7 @@
-"""The trainer against Python DDP: from one state dict and over one order of samples, the same losses and parameters to the bit.
+"""The trainers against Python DDP: from one state dict and over one order of samples, the same losses and parameters to the bit.
 
-usage: train_peer_test.py TRAIN DATA_FOLDER. TRAIN runs under Python's real torchrun.
+usage: train_peer_test.py TRAIN COMPARE DATA_FOLDER. TRAIN resumes a checkpoint that Python wrote, and gives the parameters.
+COMPARE gives the losses. Both run under Python's real torchrun.
 """
 
 import gzip
@@ -17,7 +18,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 BATCH_SIZE, LR, MOMENTUM, SEED, RANKS = 1024, 0.15, 0.9, 5, 2
-TRAIN, DATA = sys.argv[1], sys.argv[2]
+TRAIN, COMPARE, DATA = sys.argv[1:4]
+IMAGES = 60000
 
 
 class Net(torch.nn.Module):
@@ -75,49 +77,68 @@ def python_rank(rank, folder):
     dist.destroy_process_group()
 
 
+def write_first_checkpoint(folder):
+    """Writes what TRAIN would save before its first step."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+    sampler = {"size": IMAGES, "num_replicas": RANKS, "seed": SEED, "epoch": 0, "consumed": 0}
+    sampler.update({"shuffle": True, "drop_last": False, "permutation": "torch"})
+    checkpoint = {
+        "batch_size": BATCH_SIZE,
+        "state_dict": torch.load(f"{folder}/initial.pt", weights_only=True),
+        "optimizer": optimizer.state_dict(),
+        "sampler": sampler,
+        "bucket_layout": {"world_size": RANKS, "buckets": []},
+        "lockstep": {"step": 0, "metrics": {}, "world_size": RANKS, "rank_states": [None] * RANKS},
+    }
+    torch.save(checkpoint, f"{folder}/step_00000000.pt")
+
+
+def run_under_torchrun(program, flags):
+    torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--standalone", "--no-python"]
+    common = [f"--data_dir={DATA}", "--epochs=1", f"--seed={SEED}", f"--batch_size={BATCH_SIZE}"]
+    subprocess.run([sys.executable] + torchrun + [program] + common + flags, check=True)
+
+
 class TrainAgainstPython(unittest.TestCase):
-    def test_losses_and_parameters_are_bit_equal_under_torchrun(self):
-        with tempfile.TemporaryDirectory() as folder:
-            torch.manual_seed(7)
-            torch.save(Net().state_dict(), f"{folder}/initial.pt")
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "torch.distributed.run",
-                    f"--nproc_per_node={RANKS}",
-                    "--standalone",
-                    "--no-python",
-                    TRAIN,
-                ]
-                + [
-                    f"--pretrained={folder}/initial.pt",
-                    f"--data_dir={DATA}",
-                    f"--checkpoint_dir={folder}",
-                    "--epochs=1",
-                ]
-                + [f"--metrics_file={folder}/metrics", f"--seed={SEED}", f"--lr={LR}", f"--momentum={MOMENTUM}"]
-                + [f"--batch_size={BATCH_SIZE}"],
-                check=True,
-            )
-            mp.spawn(python_rank, args=(folder,), nprocs=RANKS)
-            with open(f"{folder}/metrics") as file:
-                events = [json.loads(line) for line in file]
-            ours = [event["loss"] for event in events if event["event"] == "step"]
-            python = torch.load(f"{folder}/python.pt", weights_only=True)
-            self.assertGreaterEqual(len(ours), 50)
-            self.assertEqual(ours, python["losses"])
-            self.assertLess(ours[-1], 0.5 * ours[0])
-            checkpoint = torch.load(f"{folder}/checkpoint.pt", weights_only=True)
-            self.assertEqual(list(checkpoint["state_dict"]), list(python["state_dict"]))
-            for name, value in python["state_dict"].items():
-                self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
-            # Python goes on from what C++ saved, with no conversion.
-            net = Net()
-            net.load_state_dict(checkpoint["state_dict"])
-            optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
-            optimizer.load_state_dict(checkpoint["optimizer"])
-            self.assertEqual(len(optimizer.state_dict()["state"]), 6)
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = cls.temporary.name
+        torch.manual_seed(7)
+        torch.save(Net().state_dict(), f"{cls.folder}/initial.pt")
+        mp.spawn(python_rank, args=(cls.folder,), nprocs=RANKS)
+        cls.python = torch.load(f"{cls.folder}/python.pt", weights_only=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def test_losses_are_bit_equal_under_torchrun(self):
+        metrics = f"{self.folder}/metrics"
+        files = [f"--pretrained={self.folder}/initial.pt", f"--metrics_file={metrics}"]
+        run_under_torchrun(COMPARE, ["--parallel=ddp", f"--lr={LR}", f"--momentum={MOMENTUM}"] + files)
+        with open(metrics) as file:
+            events = [json.loads(line) for line in file]
+        ours = [event["loss"] for event in events if event["event"] == "step"]
+        self.assertGreaterEqual(len(ours), 50)
+        self.assertEqual(ours, self.python["losses"])
+        self.assertLess(ours[-1], 0.5 * ours[0])
+
+    def test_parameters_are_bit_equal_under_torchrun_from_a_checkpoint_of_python(self):
+        write_first_checkpoint(self.folder)
+        run_under_torchrun(TRAIN, [f"--checkpoint_dir={self.folder}"])
+        last = f"{self.folder}/step_{len(self.python['losses']):08}.pt"
+        checkpoint = torch.load(last, weights_only=True)
+        self.assertEqual(list(checkpoint["state_dict"]), list(self.python["state_dict"]))
+        for name, value in self.python["state_dict"].items():
+            self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
+        # Python continues from the file that C++ saved, without a conversion.
+        net = Net()
+        net.load_state_dict(checkpoint["state_dict"])
+        optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        self.assertEqual(len(optimizer.state_dict()["state"]), 6)
 
 
 if __name__ == "__main__":

@@ -16,28 +16,92 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
-absl::Status CheckNumbers(const TrainConfig& config) {
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  return CheckRanges({
-      {"dummy-train-images", number(config.dummy_train_images), 1, 1e12},
-      {"dummy-val-images", number(config.dummy_val_images), 1, 1e12},
-      {"image-size", number(config.image_size), 1, 65536},
-      {"num-classes", number(config.num_classes), 0},
-      {"workers", number(config.workers), 1, 4096},
-      {"max-skipped", number(config.max_skipped), 0},
-      {"epochs", number(config.epochs), 1},
-      {"start-epoch", number(config.start_epoch), 0},
-      {"batch-size", number(config.batch_size), 1},
-      {"accum-steps", number(config.accum_steps), 1},
-      {"lr", config.lr, 0},
-      {"momentum", config.momentum, 0},
-      {"weight-decay", config.weight_decay, 0},
-      {"warmup-epochs", number(config.warmup_epochs), 0},
-      {"checkpoint-every", number(config.checkpoint_every), 0},
-      {"print-freq", number(config.print_freq), 1},
-      {"trace-begin", number(config.trace_begin), 1},
-      {"trace-steps", number(config.trace_steps), 1},
-  });
+void AddInput(TrainConfig& config, FlagTable& flags) {
+  flags.Group("Data");
+  flags.Add("data", &config.data,
+            "The folder of train/ and val/, each with one folder for each class. It may also be the only argument.");
+  flags.Add("dummy", &config.dummy, "Images of noise instead of --data.");
+  flags.Add("dummy-train-images", &config.dummy_train_images, "The number of noise images to train on in an epoch.",
+            {1, 1e12});
+  flags.Add("dummy-val-images", &config.dummy_val_images, "The number of noise images to validate on.", {1, 1e12});
+  flags.Add("image-size", &config.image_size, "The height and width to which images are cropped.", {1, 65536});
+  flags.Add("num-classes", &config.num_classes,
+            "The number of classes of the network. 0: the number in train/, or 1000 for --dummy.", {0});
+  flags.Add("workers", &config.workers, "Threads of a node that prepare images. Its ranks share them.", {1, 4096});
+  flags.Add("max-skipped", &config.max_skipped,
+            "The number of unreadable images that an epoch may leave out. They are named.", {0});
+  flags.Add("scaled-decode", &config.scaled_decode,
+            "Decode large JPEGs at 1/2, 1/4 or 1/8. This is faster, but the pixels differ from Python's.");
+}
+
+void AddNetwork(TrainConfig& config, FlagTable& flags) {
+  flags.Group("Network");
+  flags.Add("arch", &config.arch, "The network, by torchvision's name.");
+  flags.Add("pretrained", &config.pretrained, "A .pt file with the initial parameters, such as torchvision's.");
+  flags.Add("channels-last", &config.channels_last,
+            "Keep images and weights in the memory format in which convolutions are fastest.");
+  flags.Add("mkldnn", &config.mkldnn,
+            "Keep activations in oneDNN's blocked layout (CPU, float32). This is faster for large images.");
+  flags.AddChoice("amp", &config.amp, {{"", Amp::kNone}, {"bf16", Amp::kBFloat16}, {"fp16", Amp::kHalf}},
+                  "bf16 or fp16: compute in this type where that is safe. fp16 needs a GPU.");
+  flags.Add("ema-decay", &config.ema_decay,
+            "Validate an average of the weights that moves by 1 - this in each step. 0: validate the weights.");
+}
+
+void AddTraining(TrainConfig& config, FlagTable& flags) {
+  flags.Group("Training");
+  flags.Add("epochs", &config.epochs, "The number of passes over the training images.", {1});
+  flags.Add("start-epoch", &config.start_epoch, "The first epoch. A resumed run continues at its own epoch.", {0});
+  flags.Add("batch-size", &config.batch_size, "Images in a batch of a node. Its ranks share them.", {1});
+  flags.Add("accum-steps", &config.accum_steps, "Batches for each step of the optimizer.", {1});
+  flags.Add("lr", &config.lr, "SGD's learning rate.", {0});
+  flags.Add("momentum", &config.momentum, "SGD's momentum.", {0});
+  flags.Add("weight-decay", &config.weight_decay, "SGD's weight decay.", {0});
+  flags.Add("label-smoothing", &config.label_smoothing,
+            "The share of a target that is distributed evenly over all classes.");
+  flags.AddChoice("schedule", &config.schedule, {{"step", Schedule::kStep}, {"cosine", Schedule::kCosine}},
+                  "step: divide the learning rate by 10 every 30 epochs. cosine: lower it to 0.");
+  flags.Add("warmup-epochs", &config.warmup_epochs, "Epochs in which the learning rate rises to --lr.", {0});
+  flags.Add("seed", &config.seed,
+            "Seed for the initial weights, the image order and augmentation. Empty: the weights differ each run.");
+  flags.Add("terminate-on-nan", &config.terminate_on_nan,
+            "End the run when a rank's loss is NaN or infinite. Otherwise it is reported once.");
+}
+
+void AddFiles(TrainConfig& config, FlagTable& flags) {
+  flags.Group("Checkpoints");
+  flags.Add("checkpoint-dir", &config.checkpoint_dir,
+            "The folder of the run's checkpoints: one file for each saved step, and model_best.pt.");
+  flags.Add("checkpoint-every", &config.checkpoint_every,
+            "Also save every so many steps. 0: only at the end of each epoch.", {0});
+  flags.Add("keep-last", &config.keep_last, "The number of newest checkpoints to keep. 0: all.", {0, 1e6});
+  flags.Add("resume", &config.resume,
+            "The checkpoint to continue from, also in mid-epoch. auto: the newest one in --checkpoint-dir, or a new "
+            "run if there is none yet.");
+  flags.Add("evaluate", &config.evaluate, "Validate, and do not train.");
+  flags.Add("dry-run", &config.dry_run, "Check flags, paths, device, memory and the first batch, and write nothing.");
+
+  flags.Group("Output");
+  flags.Add("print-freq", &config.print_freq, "The number of batches for each line.", {1});
+  flags.Add("json-file", &config.json_file, "A file for one JSON object a line.");
+  flags.Add("tensorboard-dir", &config.tensorboard_dir, "A folder for an event file that TensorBoard reads.");
+  flags.Add("trace-file", &config.trace_file, "A file for a Chrome trace of some of rank 0's steps.");
+  flags.Add("trace-begin", &config.trace_begin, "The step after which the trace begins.", {1});
+  flags.Add("trace-steps", &config.trace_steps, "The number of steps in the trace.", {1});
+}
+
+void AddRanks(RankConfig& ranks, FlagTable& flags) {
+  flags.Group("Ranks");
+  flags.Add("multiprocessing-distributed", &ranks.multiprocessing_distributed,
+            "Start a rank for each GPU, or --cpu-ranks ranks without a GPU.");
+  flags.Add("cpu-ranks", &ranks.cpu_ranks, "The number of ranks to start on a machine without GPUs.", {1, 4096});
+  flags.Add("world-size", &ranks.world_size,
+            "The number of ranks. With --multiprocessing-distributed: the number of nodes.", {});
+  flags.Add("rank", &ranks.rank, "The number of this rank. With --multiprocessing-distributed: of this node.", {-1});
+  flags.Add("dist-url", &ranks.dist_url, "Where ranks meet: env://, tcp://host:port or file:///path.");
+  flags.Add("dist-backend", &ranks.dist_backend, "The ranks' backend: auto, shm, gloo, hierarchical or nccl.");
+  flags.Add("dist-timeout", &ranks.dist_timeout, "Seconds that meeting, or one collective, may take.");
+  flags.Add("gpu", &ranks.gpu, "The GPU to use. -1: the one of the local rank.", {-1});
 }
 
 absl::Status CheckShares(const TrainConfig& config) {
@@ -101,13 +165,28 @@ absl::Status CheckOutputFile(const char* flag, const std::string& path) {
 
 }  // namespace
 
+FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks) {
+  FlagTable flags;
+  AddInput(config, flags);
+  AddNetwork(config, flags);
+  AddTraining(config, flags);
+  AddFiles(config, flags);
+  AddRanks(ranks, flags);
+  return flags;
+}
+
 absl::Status CheckConfig(const TrainConfig& config) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumbers(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckShares(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);
+}
+
+absl::Status CheckRanks(const RankConfig& ranks) {
+  // -1 means that the flag is not given.
+  if (ranks.world_size != -1) LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world-size", ranks.world_size * 1.0, 1}}));
+  return CheckSeconds("dist-timeout", ranks.dist_timeout);
 }
 
 absl::Status CheckOutputs(const TrainConfig& config) {

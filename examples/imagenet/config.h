@@ -1,4 +1,4 @@
-// The ImageNet trainer's flags as a struct, and checks of their values.
+// The ImageNet trainer's flags.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_CONFIG_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_CONFIG_H_
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "lockstep/examples/program/flag_table.h"
 
 namespace lockstep::examples::imagenet {
 
@@ -20,28 +21,29 @@ enum class Schedule {
   kCosine  // down to 0 along half a cosine
 };
 
+// Each value is a flag, which FlagsOf() describes.
 struct TrainConfig {
-  std::string data;    // folder of train/ and val/, each with one folder for each class
-  bool dummy = false;  // uses images of noise instead
+  std::string data;
+  bool dummy = false;
   int64_t dummy_train_images = 1281167;
   int64_t dummy_val_images = 50000;
-  int64_t image_size = 224;    // height and width of the network's input
-  int64_t num_classes = 0;     // 0: the number of classes in train/, or 1000 for --dummy
-  int workers = 4;             // threads on this node that prepare images
-  int64_t max_skipped = 0;     // number of images in an epoch that may be unreadable
-  bool scaled_decode = false;  // decodes large JPEGs at a lower resolution; pixels then differ from Python's
+  int64_t image_size = 224;
+  int64_t num_classes = 0;
+  int32_t workers = 4;
+  int64_t max_skipped = 0;
+  bool scaled_decode = false;
 
   std::string arch = "resnet18";
-  std::string pretrained;  // .pt file with initial parameters
+  std::string pretrained;
   bool channels_last = false;
-  bool mkldnn = false;  // activations in oneDNN's blocked layout
+  bool mkldnn = false;
   Amp amp = Amp::kNone;
-  double ema_decay = 0;  // of the average of weights, which is evaluated too; 0: no average
+  double ema_decay = 0;
 
   int64_t epochs = 90;
   int64_t start_epoch = 0;
-  int64_t batch_size = 256;  // of a node, divided among its ranks
-  int64_t accum_steps = 1;   // batches for each step of the optimizer
+  int64_t batch_size = 256;
+  int64_t accum_steps = 1;
   double lr = 0.1;
   double momentum = 0.9;
   double weight_decay = 1e-4;
@@ -49,25 +51,42 @@ struct TrainConfig {
   Schedule schedule = Schedule::kStep;
   int64_t warmup_epochs = 0;
   std::optional<int64_t> seed;
-  bool terminate_on_nan = false;  // whether a loss that is not finite ends the run
+  bool terminate_on_nan = false;
 
-  std::string checkpoint_dir = ".";  // folder for checkpoint.pt and model_best.pt
-  int64_t checkpoint_every = 0;      // steps; 0: only at the end of an epoch
-  std::string resume;                // checkpoint to resume from; "auto": checkpoint.pt if it exists
-  bool evaluate = false;             // only evaluates the validation images
-  bool dry_run = false;              // runs up to the first batch and writes nothing
+  std::string checkpoint_dir = ".";
+  int64_t checkpoint_every = 0;
+  int64_t keep_last = 3;
+  std::string resume;
+  bool evaluate = false;
+  bool dry_run = false;
 
-  int64_t print_freq = 10;  // batches
+  int64_t print_freq = 10;
   std::string json_file;
   std::string tensorboard_dir;
-  std::string trace_file;  // Chrome trace of rank 0's steps
+  std::string trace_file;
   int64_t trace_begin = 5;
   int64_t trace_steps = 5;
 };
 
+// How the program becomes one of several ranks. Each value is a flag, too.
+struct RankConfig {
+  bool multiprocessing_distributed = false;
+  int32_t cpu_ranks = 2;
+  int32_t world_size = -1;
+  int32_t rank = -1;
+  std::string dist_url = "env://";
+  std::string dist_backend = "auto";
+  double dist_timeout = 1800;  // seconds
+  int32_t gpu = -1;
+};
+
+// Names, meanings, groups and ranges of all flags. The arguments are borrowed.
+FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks);
+
 // InvalidArgument, naming the flag, the expected and the found value: a value is out of range, two flags contradict
 // each other, or a file or folder does not exist.
 absl::Status CheckConfig(const TrainConfig& config);
+absl::Status CheckRanks(const RankConfig& ranks);
 
 // Checks whether the files and folders that rank 0 writes can be opened for writing. Call it on rank 0's host. Leaves
 // nothing behind. Errors name the flag, the path and the system's error.

@@ -20,7 +20,9 @@ std::string ErrorOf(const std::function<void(TrainConfig&)>& change) {
   config.dummy = true;
   config.checkpoint_dir = NewFolder();
   change(config);
-  return std::string(CheckConfig(config).message());
+  RankConfig ranks;
+  const absl::Status in_ranges = FlagsOf(config, ranks).Check();
+  return std::string((in_ranges.ok() ? CheckConfig(config) : in_ranges).message());
 }
 
 TEST(Config, DefaultsAreValidAndHaveTheNumbersOfPythonsExample) {

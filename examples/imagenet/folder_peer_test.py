@@ -23,11 +23,15 @@ def command(folder, *flags):
     return [LAUNCH, "--nproc_per_node=2", *train, f"--checkpoint-dir={folder}", *flags]
 
 
-def kill_a_rank(launcher, after):
-    """As soon as the file `after` is there; returns the rank's pid."""
-    while not after.exists():
+def newest_checkpoint(folder):
+    return max(folder.glob("step_*.pt"), default=None)
+
+
+def kill_a_rank(launcher, folder):
+    """As soon as the folder has a checkpoint; returns the rank's pid."""
+    while newest_checkpoint(folder) is None:
         if launcher.poll() is not None:
-            raise AssertionError(f"the run ended before it saved {after}")
+            raise AssertionError("the run ended before it saved a checkpoint")
         time.sleep(0.01)
     pid = int(pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()[-1])
     os.kill(pid, signal.SIGKILL)
@@ -35,7 +39,7 @@ def kill_a_rank(launcher, after):
 
 
 def evaluated_by_python(folder):
-    run = [sys.executable, EVALUATE, f"{folder}/checkpoint.pt", f"{folder}/images", f"--image-size={SIZE}"]
+    run = [sys.executable, EVALUATE, newest_checkpoint(folder), f"{folder}/images", f"--image-size={SIZE}"]
     return json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)
 
 
@@ -48,12 +52,12 @@ class FolderOfImages(unittest.TestCase):
 
             flags = ["--checkpoint-every=5", f"--json-file={folder}/json"]
             launcher = subprocess.Popen(command(folder, *flags), stderr=subprocess.PIPE, text=True)
-            pid = kill_a_rank(launcher, after=folder / "checkpoint.pt")
+            pid = kill_a_rank(launcher, folder)
             report = launcher.communicate()[1]
             self.assertNotEqual(launcher.returncode, 0)
             self.assertRegex(report, f"rank [01].*{pid}.*SIGKILL")
 
-            subprocess.run(command(folder, *flags, f"--resume={folder}/checkpoint.pt"), check=True)
+            subprocess.run(command(folder, *flags, f"--resume={newest_checkpoint(folder)}"), check=True)
             with open(folder / "json") as file:
                 *_, ours = (line for line in map(json.loads, file) if line["event"] == "validation")
             theirs = evaluated_by_python(folder)

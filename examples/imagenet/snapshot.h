@@ -1,4 +1,4 @@
-// A run's checkpoints, in files that Python's ImageNet example can read. It also reads files of that example.
+// The contents of a run's checkpoints. Python's ImageNet example can read them, and its checkpoints can be read here.
 
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/imagenet/learner.h"
 #include "lockstep/sampler/distributed_sampler.h"
 
@@ -19,22 +19,17 @@ struct Position {
   double best_acc1 = 0;  // best top-1 accuracy of a validation so far, in percent
 };
 
-// The newest checkpoint, and that of the best validation.
-std::string SnapshotPath(const std::string& directory);
-std::string BestPath(const std::string& directory);
+// The contents of a checkpoint. Its keys are the keys of Python's example (epoch, arch, state_dict, best_acc1,
+// optimizer, scheduler; parameter names have no "module." prefix), "sampler" (the position in the epoch), and the other
+// entries of Learner::State(), whose memory they share.
+absl::StatusOr<checkpoint::Value> Snapshot(const std::string& arch, const Position& position, const Learner& learner,
+                                           const sampler::SamplerState& sampler);
 
-// Replaces checkpoint.pt in `directory` and, if `is_best`, model_best.pt by the same contents. Both are intact at every
-// moment. Keys: those of Python's example (epoch, arch, state_dict, best_acc1, optimizer, scheduler; parameter names
-// have no "module." prefix), "sampler" (the position in the epoch), and the other entries of Learner::State().
-absl::Status SaveSnapshot(const std::string& directory, const std::string& arch, const Position& position,
-                          const Learner& learner, const sampler::SamplerState& sampler, bool is_best);
-
-// Restores `learner` and `sampler` from the file. Without a sampler (nullptr) it restores only the weights, for
-// evaluation. A file of Python's example has no "sampler", so its epoch starts from the beginning. InvalidArgument,
-// naming the difference: the file is from another arch, dataset or seed. Other errors are those of Load. The number of
-// ranks may differ.
-absl::StatusOr<Position> LoadSnapshot(const std::string& path, const std::string& arch, Learner& learner,
-                                      sampler::DistributedSampler* sampler);
+// Restores `learner` and `sampler` from such contents. Without a sampler (nullptr) it restores only the weights, for
+// evaluation. A checkpoint of Python's example has no "sampler", so its epoch starts from the beginning.
+// InvalidArgument, naming the difference: it is from another arch, dataset or seed. The number of ranks may differ.
+absl::StatusOr<Position> Restore(const checkpoint::Value& snapshot, const std::string& arch, Learner& learner,
+                                 sampler::DistributedSampler* sampler);
 
 }  // namespace lockstep::examples::imagenet
 

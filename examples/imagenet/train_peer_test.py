@@ -107,7 +107,7 @@ class TrainAgainstPython(unittest.TestCase):
                 f"--tensorboard-dir={cls.folder}/events",
             ],
         )
-        cls.checkpoint = torch.load(f"{cls.folder}/checkpoint.pt", weights_only=True)
+        cls.checkpoint = torch.load(f"{cls.folder}/step_00000020.pt", weights_only=True)  # 10 steps to an epoch
 
     @classmethod
     def tearDownClass(cls):
@@ -165,7 +165,7 @@ class TrainAgainstPython(unittest.TestCase):
             self.assertAlmostEqual(ours["loss"] / loss, 1, delta=1e-4)
             self.assertAlmostEqual(ours["acc1"], 100 * top1 / VAL_IMAGES)
             torchrun(2, flags + ["--epochs=2"])
-            ours = torch.load(f"{folder}/checkpoint.pt", weights_only=True)
+            ours = torch.load(f"{folder}/step_00000020.pt", weights_only=True)
             self.assertEqual(ours["epoch"], 2)
             self.assertEqual(ours["best_acc1"].item(), 99.5)
             self.assertEqual(ours["scheduler"]["last_epoch"], 2)

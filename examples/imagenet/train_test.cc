@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/data/testing/jpeg_files.h"
-#include "lockstep/examples/fashion_mnist/testing/program.h"
+#include "lockstep/examples/program/testing/program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {
@@ -28,9 +29,11 @@ using launch::testing::Eventually;
 using launch::testing::NewFolder;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::Program;
 using testing::RunProgram;
+using ::testing::UnorderedElementsAre;
 using Words = std::vector<std::string>;
 
 Words operator+(Words a, const Words& b) {
@@ -70,10 +73,30 @@ std::vector<nlohmann::json> Events(const std::string& folder, const std::string&
   return found;
 }
 
+// Small() has 10 steps to an epoch.
+std::string CheckpointOf(const std::string& folder, int64_t step) {
+  return absl::StrFormat("%sstep_%08d.pt", folder, step);
+}
+
 checkpoint::Value Loaded(const std::string& path) {
   const absl::StatusOr<checkpoint::Value> value = checkpoint::Load(path);
   EXPECT_TRUE(value.ok()) << value.status();
   return value.ok() ? *value : checkpoint::Value();
+}
+
+std::vector<std::string> Checkpoints(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".pt") files.push_back(entry.path());
+  }
+  return files;
+}
+
+// The checkpoint of a run that has saved once.
+std::string OnlyCheckpoint(const std::string& folder) {
+  const std::vector<std::string> files = Checkpoints(folder);
+  EXPECT_EQ(files.size(), 1);
+  return files.empty() ? "" : files[0];
 }
 
 // What two ranks came to in two epochs that nothing interrupted.
@@ -83,8 +106,8 @@ const std::string& WholeRun() {
     int code;
     const std::string output = RunProgram(OnRanks(2, Small(*made) + Words{"--epochs=2", "--resume=auto"}), &code);
     EXPECT_EQ(code, 0) << output;
-    EXPECT_THAT(output, HasSubstr("=> --resume=auto: there is no " + *made +
-                                  "/checkpoint.pt yet, so training begins\n"
+    EXPECT_THAT(output, HasSubstr("=> --resume=auto: there is no checkpoint in " + *made +
+                                  " yet, so training begins\n"
                                   "Epoch: [0][0/10]\tfirst batch ...\n"));
     EXPECT_THAT(output, HasSubstr("  elapsed 0:00:0"));
     EXPECT_THAT(output, HasSubstr("Epoch: [1][10/10]\tTime "));
@@ -105,7 +128,7 @@ TEST(Train, TellsWhatItDoesAndValidatesEveryImageOnce) {
 }
 
 TEST(Train, ACheckpointHasWhatPythonsExampleReads) {
-  const checkpoint::Value file = Loaded(WholeRun() + "checkpoint.pt");
+  const checkpoint::Value file = Loaded(CheckpointOf(WholeRun(), 20));
   EXPECT_EQ(*checkpoint::GetInt(file, "epoch"), 2);
   EXPECT_EQ(*checkpoint::GetString(file, "arch"), "resnet18");
   EXPECT_TRUE(checkpoint::GetTensor(file, {"state_dict", "layer1.0.conv1.weight"}).ok());
@@ -124,7 +147,7 @@ TEST(Train, EvaluatesACheckpointToWhatTrainingFound) {
     int code;
     const std::string output =
         RunProgram(OnRanks(ranks, Small(folder) + Words{"-e", "-b3", "--schedule=cosine", "--seed=4", "--resume",
-                                                        WholeRun() + "checkpoint.pt"}),
+                                                        CheckpointOf(WholeRun(), 20)}),
                    &code);
     ASSERT_EQ(code, 0) << output;
     const auto found = Events(folder, "validation"), expected = Events(WholeRun(), "validation");
@@ -132,7 +155,7 @@ TEST(Train, EvaluatesACheckpointToWhatTrainingFound) {
     EXPECT_EQ(found.back()["acc5"], expected.back()["acc5"]);
     EXPECT_NEAR(found.back()["loss"].get<double>(), expected.back()["loss"].get<double>(), 1e-3);
   }
-  EXPECT_FALSE(std::filesystem::exists(folder + "checkpoint.pt"));
+  EXPECT_THAT(Checkpoints(folder), IsEmpty());
 }
 
 // Until `count` steps are told.
@@ -151,9 +174,9 @@ TEST(Train, KilledInMidEpochItResumesToTheSameBits) {
   int code;
   const std::string resumed = RunProgram(OnRanks(2, flags + Words{"--resume=auto"}), &code);
   ASSERT_EQ(code, 0) << resumed;
-  EXPECT_THAT(resumed, HasSubstr("checkpoint.pt' (epoch 1, "));
+  EXPECT_THAT(resumed, ContainsRegex("step_000000[0-9]+[.]pt' \\(epoch 1, "));
   EXPECT_THAT(resumed, Not(HasSubstr(", 0 of 10 batches done)")));
-  EXPECT_TRUE(checkpoint::Identical(Loaded(WholeRun() + "checkpoint.pt"), Loaded(folder + "checkpoint.pt")));
+  EXPECT_TRUE(checkpoint::Identical(Loaded(CheckpointOf(WholeRun(), 20)), Loaded(CheckpointOf(folder, 20))));
 }
 
 TEST(Train, ASignalSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
@@ -163,13 +186,14 @@ TEST(Train, ASignalSavesAndExitsWithTheResumableCodeAndOneRankGoesOn) {
   AwaitSteps(folder, 5);
   kill(run.pid(), SIGUSR1);  // the launcher's
   EXPECT_EQ(run.Wait(), 75) << run.Output();
-  EXPECT_THAT(run.Output(), HasSubstr("stopped by a signal; go on with --resume=" + folder + "/checkpoint.pt"));
+  EXPECT_THAT(run.Output(), HasSubstr("stopped by a signal; go on with --resume=auto"));
+  const std::string saved = OnlyCheckpoint(folder);
   int code;
-  const std::string resumed = RunProgram(
-      Train(flags + Words{"--resume=" + folder + "checkpoint.pt", "--epochs=1", "--dist-backend=gloo"}), &code);
+  const std::string resumed =
+      RunProgram(Train(flags + Words{"--resume=" + saved, "--epochs=1", "--dist-backend=gloo"}), &code);
   EXPECT_EQ(code, 0) << resumed;
   EXPECT_THAT(resumed, HasSubstr("Epoch: [0][10/10]"));
-  EXPECT_EQ(*checkpoint::GetInt(Loaded(folder + "checkpoint.pt"), "epoch"), 1);
+  EXPECT_EQ(*checkpoint::GetInt(Loaded(CheckpointOf(folder, 10)), "epoch"), 1);
 }
 
 TEST(Train, StartsItsOwnRanksWhichSaveWhenTheirParentIsToldToEnd) {
@@ -178,7 +202,7 @@ TEST(Train, StartsItsOwnRanksWhichSaveWhenTheirParentIsToldToEnd) {
   AwaitSteps(folder, 3);
   kill(run.pid(), SIGTERM);
   EXPECT_EQ(run.Wait(), 75) << run.Output();
-  EXPECT_TRUE(std::filesystem::exists(folder + "checkpoint.pt"));
+  EXPECT_THAT(OnlyCheckpoint(folder), ContainsRegex("/step_[0-9]+[.]pt$"));
 }
 
 // Rank 0 alone writes it; the others only hear that it has failed.
@@ -223,7 +247,7 @@ TEST(Train, OptionsTrainTogether) {
   ASSERT_EQ(steps.size(), 20);
   EXPECT_NEAR(steps[0]["lr"].get<double>(), 0.01 * 0.01, 1e-12);
   EXPECT_NEAR(steps[19]["lr"].get<double>(), 0.01, 1e-12);
-  const checkpoint::Value file = Loaded(folder + "checkpoint.pt");
+  const checkpoint::Value file = Loaded(CheckpointOf(folder, 8));
   EXPECT_FALSE(checkpoint::Identical(*checkpoint::Get(file, "state_dict"), *checkpoint::Get(file, "model_ema")));
   EXPECT_FALSE(std::filesystem::is_empty(folder + "events"));
   const auto trace = nlohmann::json::parse(launch::testing::ReadFile(folder + "trace"), nullptr, false);
@@ -265,13 +289,14 @@ TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
   ASSERT_EQ(code, 0) << output;
   EXPECT_EQ(Events(folder, "validation").back()["images"], 10);
   EXPECT_GT(Events(folder, "epoch").back()["acc1"], 80) << output;
-  EXPECT_EQ(checkpoint::GetTensor(Loaded(folder + "checkpoint.pt"), {"state_dict", "fc.weight"})->size(0), 2);
+  EXPECT_EQ(checkpoint::GetTensor(Loaded(CheckpointOf(folder, 12)), {"state_dict", "fc.weight"})->size(0), 2);
 
   std::ofstream(data + "train/dog/1.jpg") << "no image";
-  output = RunProgram(Train(flags), &code);
+  const Words elsewhere = flags + Words{"--checkpoint-dir=" + NewFolder()};
+  output = RunProgram(Train(elsewhere), &code);
   EXPECT_EQ(code, 1);
   EXPECT_THAT(output, HasSubstr("train/dog/1.jpg: "));
-  output = RunProgram(Train(flags + Words{"--max-skipped=1", "--epochs=1"}), &code);
+  output = RunProgram(Train(elsewhere + Words{"--max-skipped=1", "--epochs=1"}), &code);
   EXPECT_EQ(code, 0) << output;
   EXPECT_THAT(output, HasSubstr("rank 0 skipped: "));
 }
@@ -282,6 +307,25 @@ void ExpectError(const Words& flags, const std::string& message, int expected_co
   std::string output = RunProgram(Train(flags), &code);
   EXPECT_EQ(code, expected_code) << output;
   EXPECT_THAT(output, HasSubstr(message));
+}
+
+TEST(Train, AFolderWithLaterCheckpointsIsRefused) {
+  const Words flags = Small(NewFolder()) + Words{"--checkpoint-dir=" + WholeRun()};
+  const std::string error =
+      "expected a folder without later checkpoints, but it has that of step 20; continue its run "
+      "with --resume=auto, or choose another folder";
+  ExpectError(flags, error);
+  ExpectError(flags + Words{"--resume=" + CheckpointOf(WholeRun(), 10)}, error);
+}
+
+TEST(Train, TheLastCheckpointsAreKept) {
+  const std::string folder = NewFolder();
+  int code;
+  const std::string output =
+      RunProgram(Train(Small(folder) + Words{"--epochs=1", "--checkpoint-every=2", "--keep-last=2"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(Checkpoints(folder),
+              UnorderedElementsAre(CheckpointOf(folder, 8), CheckpointOf(folder, 10), folder + "model_best.pt"));
 }
 
 TEST(Train, ClassesOfOneFolderOnlyAreNamed) {
@@ -302,7 +346,7 @@ TEST(Train, ALossThatIsNanIsToldOnceAndEndsTheRunIfWanted) {
   EXPECT_EQ(code, 0) << output;
   EXPECT_THAT(output, ContainsRegex("warning: rank [01]: the loss of epoch 0, batch [0-9]+ is -?(nan|inf)"));
   EXPECT_EQ(output.find("warning: rank"), output.rfind("warning: rank")) << output;
-  EXPECT_THAT(RunProgram(OnRanks(2, flags + Words{"--terminate-on-nan"}), &code),
+  EXPECT_THAT(RunProgram(OnRanks(2, flags + Words{"--terminate-on-nan", "--checkpoint-dir=" + NewFolder()}), &code),
               ContainsRegex("rank [01].*: the loss of epoch 0, batch [0-9]+ is -?(nan|inf), at which "
                             "--terminate-on-nan ends the run"));
   EXPECT_EQ(code, 1);
@@ -329,7 +373,7 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--dummy", "--dist-timeout=inf"}, "train: --dist-timeout=inf: expected a positive number of seconds");
   const std::string folder = NewFolder();
   ExpectError({"--dummy", "-e", "--resume=auto", "--checkpoint-dir=" + folder},
-              "train: --resume=auto: expected " + folder + "/checkpoint.pt to evaluate: there is none");
+              "train: --resume=auto: expected a checkpoint in " + folder + ", which has none");
   ExpectError({"--dummy", "--world-size=2"}, "train: --world-size=2: expected --rank with it");
   ExpectError({"--dummy", "--amp=fp16", "--checkpoint-dir=" + NewFolder()},
               "train: --amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
@@ -338,20 +382,20 @@ TEST(Train, BadFlagsAreNamed) {
 }
 
 TEST(Train, AnOutputThatIsLostIsAnError) {
-  const Words flags = Small(NewFolder()) + Words{"--epochs=1"};
-  ExpectError(flags + Words{"--trace-file=/no/such/trace"},
+  const auto flags = [] { return Small(NewFolder()) + Words{"--epochs=1"}; };
+  ExpectError(flags() + Words{"--trace-file=/no/such/trace"},
               "train: --trace-file=/no/such/trace: no file can be created there: No such file or directory");
   const std::string full = ": cannot be written: No space left on device";
-  ExpectError(flags + Words{"--trace-file=/dev/full", "--trace-begin=1", "--trace-steps=2"},
+  ExpectError(flags() + Words{"--trace-file=/dev/full", "--trace-begin=1", "--trace-steps=2"},
               "train: --trace-file=/dev/full" + full);
-  ExpectError(flags + Words{"--json-file=/dev/full"}, "train: --json-file=/dev/full" + full);
+  ExpectError(flags() + Words{"--json-file=/dev/full"}, "train: --json-file=/dev/full" + full);
 }
 
 TEST(Train, ACheckpointOfAnotherModelOrSeedIsRefused) {
-  const Words resume = Small(NewFolder()) + Words{"--resume=" + WholeRun() + "checkpoint.pt"};
+  const Words resume = Small(NewFolder()) + Words{"--resume=" + CheckpointOf(WholeRun(), 20)};
   ExpectError(resume + Words{"-a", "resnet34"},
-              "checkpoint.pt: it is of another model: expected arch \"resnet34\", found \"resnet18\"");
-  ExpectError(resume + Words{"--seed=4"}, "checkpoint.pt: DistributedSampler::Restore: seed: expected 4, found 3");
+              "step_00000020.pt: it is of another model: expected arch \"resnet34\", found \"resnet18\"");
+  ExpectError(resume + Words{"--seed=4"}, "step_00000020.pt: DistributedSampler::Restore: seed: expected 4, found 3");
   ExpectError(resume + Words{"--num-classes=8"}, "fc.weight");
 }
 

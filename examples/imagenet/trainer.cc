@@ -4,23 +4,25 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <signal.h>
 #include <torch/utils.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/manager/manager.h"
 #include "lockstep/checkpoint/manager/preemption_notice.h"
-#include "lockstep/comm/agreement.h"
+#include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/imagenet/dry_run.h"
 #include "lockstep/examples/imagenet/input.h"
 #include "lockstep/examples/imagenet/learner.h"
@@ -34,10 +36,13 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
+using checkpoint::CheckpointInfo;
+using checkpoint::Manager;
 using checkpoint::PreemptionNotice;
+using checkpoint::Value;
 using Batch = torch::data::Example<>;
 
-constexpr char kResumable[] = "stopped by a signal; go on with --resume=";
+constexpr char kResumable[] = "stopped by a signal; go on with --resume=auto";
 
 class Trainer {
  public:
@@ -59,8 +64,12 @@ class Trainer {
   int ranks() const { return group_ ? group_->size() : 1; }
 
   absl::Status Prepare();
-  absl::Status ChooseCheckpoint();
-  absl::Status Resume();
+  absl::Status ManageCheckpoints();
+  absl::StatusOr<std::optional<CheckpointInfo>> Newest();
+  absl::Status ResumeNewest(const CheckpointInfo& newest);
+  absl::Status ResumeFile();
+  absl::Status Resume(const std::string& path, const Value& snapshot);
+  absl::Status CheckFolderIsFree();
   absl::Status CheckLoss(const BatchResult& result);
   absl::Status TrainAll();
   absl::Status TrainEpoch();
@@ -73,7 +82,7 @@ class Trainer {
   absl::Status EndEpoch(double acc1);
   absl::Status EndFiles();
   void SayWhatIsSkipped(const data::Loader& loader) const;
-  absl::Status Save(int64_t consumed, bool is_best);
+  absl::Status Save(int64_t consumed, std::map<std::string, double> metrics = {});
 
   const TrainConfig config_;
   comm::ProcessGroup* const group_;
@@ -84,11 +93,13 @@ class Trainer {
   std::unique_ptr<PreemptionNotice> notice_;
   std::unique_ptr<StepTrace> trace_;  // on rank 0, if one is wanted
   FiniteLoss finite_loss_;
-  std::string resume_;  // the checkpoint to go on from; empty: none
+  std::unique_ptr<Manager> manager_;  // null if this run neither saves nor looks for the newest checkpoint
+  bool is_resumed_ = false;
   Position position_;
   // Of this rank: batches of the epoch that were done before this pass over it, that the pass has, and that are done.
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
-  int64_t run_steps_ = 0;  // of this process
+  int64_t run_steps_ = 0;      // of this process
+  int64_t resumed_steps_ = 0;  // of the run before this process
 };
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, comm::ProcessGroup* group,
@@ -130,57 +141,101 @@ absl::Status Trainer::EndFiles() {
   return status;
 }
 
-// Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
-// not replace the file under another rank's hands.
 absl::Status Trainer::Prepare() {
   position_.epoch = config_.start_epoch;
-  LOCKSTEP_RETURN_IF_ERROR(ChooseCheckpoint());
+  LOCKSTEP_RETURN_IF_ERROR(ManageCheckpoints());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest, Newest());
+  is_resumed_ = newest || (!config_.resume.empty() && config_.resume != "auto");
+  if (!is_resumed_) LOCKSTEP_RETURN_IF_ERROR(CheckFolderIsFree());  // before the reporter empties files
   if (rank() == 0) {
     TrainConfig shown = config_;
     if (config_.dry_run) shown.json_file = shown.tensorboard_dir = "";
-    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(shown, /*append=*/!resume_.empty()));
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(shown, /*append=*/is_resumed_));
     if (!config_.trace_file.empty() && !config_.dry_run) {
       LOCKSTEP_ASSIGN_OR_RETURN(trace_,
                                 StepTrace::Create(config_.trace_file, config_.trace_begin, config_.trace_steps));
     }
   }
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *learner_->net()));
-  if (!resume_.empty()) LOCKSTEP_RETURN_IF_ERROR(Annotate(Resume(), "--resume"));
+  if (newest) {
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeNewest(*newest), "--resume"));
+  } else if (is_resumed_) {
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeFile(), "--resume"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckFolderIsFree());
+  }
   return learner_->Distribute(group_);
 }
 
-// Rank 0 finds out for all, as it is the one that saves.
-absl::Status Trainer::ChooseCheckpoint() {
-  resume_ = config_.resume;
-  if (resume_ != "auto") return absl::OkStatus();
-  const std::string newest = SnapshotPath(config_.checkpoint_dir);
-  const bool is_missing = access(newest.c_str(), F_OK) != 0 && errno == ENOENT;
-  resume_ = rank() == 0 && is_missing ? "" : newest;
-  if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->BroadcastBytes(resume_, 0));
-  if (!resume_.empty()) return absl::OkStatus();
-  if (config_.evaluate) return FlagError("resume", "auto", absl::StrCat(newest, " to evaluate: there is none"));
-  if (rank() == 0) {
-    std::cout << "=> --resume=auto: there is no " << Printable(newest) << " yet, so training begins" << std::endl;
-  }
+absl::Status Trainer::ManageCheckpoints() {
+  const bool saves = !config_.evaluate && !config_.dry_run;
+  if (!saves && config_.resume != "auto") return absl::OkStatus();
+  checkpoint::ManagerOptions options;
+  options.keep_last = static_cast<int>(config_.keep_last);
+  options.best_metric = "acc1";
+  LOCKSTEP_ASSIGN_OR_RETURN(manager_, Manager::Create(config_.checkpoint_dir, group_, options));
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Resume() {
-  if (reporter_) reporter_->Say(absl::StrCat("=> loading checkpoint '", resume_, "'"));
+// The checkpoint that --resume=auto means.
+absl::StatusOr<std::optional<CheckpointInfo>> Trainer::Newest() {
+  if (config_.resume != "auto") return std::nullopt;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest, manager_->Latest());
+  if (newest) return newest;
+  if (config_.evaluate) {
+    return FlagError("resume", "auto", absl::StrCat("a checkpoint in ", config_.checkpoint_dir, ", which has none"));
+  }
+  if (rank() == 0) {
+    std::cout << "=> --resume=auto: there is no checkpoint in " << Printable(config_.checkpoint_dir)
+              << " yet, so training begins" << std::endl;
+  }
+  return std::nullopt;
+}
+
+absl::Status Trainer::ResumeNewest(const CheckpointInfo& newest) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Restored restored, manager_->Load(newest, {.map_location = "cpu"}));
+  LOCKSTEP_RETURN_IF_ERROR(Resume(newest.path, restored.value));
+  resumed_steps_ = newest.step;
+  return absl::OkStatus();
+}
+
+// The file may be Python's, which has no step.
+absl::Status Trainer::ResumeFile() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value snapshot, checkpoint::Load(config_.resume, {.map_location = "cpu"}));
+  LOCKSTEP_RETURN_IF_ERROR(Resume(config_.resume, snapshot));
+  const absl::StatusOr<int64_t> step = checkpoint::GetInt(snapshot, {"lockstep", "step"});
+  const int64_t epoch_steps = (input_->BatchesPerEpoch() + config_.accum_steps - 1) / config_.accum_steps;
+  resumed_steps_ = step.ok() ? *step : position_.epoch * epoch_steps + first_batch_ / config_.accum_steps;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
+  if (reporter_) reporter_->Say(absl::StrCat("=> loading checkpoint '", path, "'"));
   sampler::DistributedSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
-  LOCKSTEP_ASSIGN_OR_RETURN(position_, LoadSnapshot(resume_, config_.arch, *learner_, sampler));
+  absl::StatusOr<Position> position = Restore(snapshot, config_.arch, *learner_, sampler);
+  if (!position.ok()) return Annotate(position.status(), path);
+  position_ = *position;
   input_->sampler().set_epoch(position_.epoch);
   first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
   if (reporter_ && !config_.evaluate) {
-    reporter_->Say(absl::StrCat("=> loaded checkpoint '", resume_, "' (epoch ", position_.epoch, ", ", first_batch_,
+    reporter_->Say(absl::StrCat("=> loaded checkpoint '", path, "' (epoch ", position_.epoch, ", ", first_batch_,
                                 " of ", input_->BatchesPerEpoch(), " batches done)"));
   }
   return absl::OkStatus();
 }
 
+// A later --resume=auto would take an earlier run's higher step for this run's newest checkpoint.
+absl::Status Trainer::CheckFolderIsFree() {
+  if (!manager_ || config_.evaluate || config_.dry_run) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, manager_->Steps());
+  if (steps.empty() || steps.back() <= resumed_steps_) return absl::OkStatus();
+  return FlagError("checkpoint-dir", config_.checkpoint_dir,
+                   absl::StrCat("a folder without later checkpoints, but it has that of step ", steps.back(),
+                                "; continue its run with --resume=auto, or choose another folder"));
+}
+
 absl::Status Trainer::TrainAll() {
   LOCKSTEP_ASSIGN_OR_RETURN(notice_, PreemptionNotice::Create({SIGTERM, SIGUSR1}));
-  if (resume_.empty()) {
+  if (!is_resumed_) {
     for (int64_t epoch = 0; epoch < config_.start_epoch; ++epoch) learner_->EndEpoch();
   }
   while (position_.epoch < config_.epochs) {
@@ -253,10 +308,10 @@ absl::Status Trainer::AfterBatch() {
   const int64_t steps = (first_batch_ + batches_) / config_.accum_steps;
   const bool is_due = config_.checkpoint_every > 0 && steps % config_.checkpoint_every == 0;
   if (stop || (is_due && batches_ != pass_batches_)) {
-    LOCKSTEP_RETURN_IF_ERROR(Save(input_->train().consumed(), /*is_best=*/false));
+    LOCKSTEP_RETURN_IF_ERROR(Save(input_->train().consumed()));
   }
   if (!stop) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat(kResumable, SnapshotPath(config_.checkpoint_dir)));
+  return absl::CancelledError(kResumable);
 }
 
 absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {
@@ -318,21 +373,21 @@ void Trainer::SayWhatIsSkipped(const data::Loader& loader) const {
 }
 
 absl::Status Trainer::EndEpoch(double acc1) {
-  const bool is_best = acc1 >= position_.best_acc1;  // so there is one after the first epoch
   position_ = {position_.epoch + 1, std::max(acc1, position_.best_acc1)};
   first_batch_ = batches_ = 0;
   learner_->EndEpoch();
   input_->sampler().set_epoch(position_.epoch);
-  return Save(/*consumed=*/0, is_best);
+  return Save(/*consumed=*/0, {{"acc1", acc1}});
 }
 
-absl::Status Trainer::Save(int64_t consumed, bool is_best) {
-  absl::Status saved;
+// Only rank 0's snapshot is used.
+absl::Status Trainer::Save(int64_t consumed, std::map<std::string, double> metrics) {
+  Value snapshot = Value::Dict();
   if (rank() == 0) {
-    saved = SaveSnapshot(config_.checkpoint_dir, config_.arch, position_, *learner_, input_->sampler().State(consumed),
-                         is_best);
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot,
+                              Snapshot(config_.arch, position_, *learner_, input_->sampler().State(consumed)));
   }
-  return comm::Agree(group_, "saving the checkpoint", saved);
+  return manager_->Save(resumed_steps_ + run_steps_, snapshot, {std::move(metrics)});
 }
 
 // A seed makes runs repeatable, for which cuDNN must not choose its algorithms by their speed.

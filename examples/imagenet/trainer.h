@@ -18,8 +18,8 @@ inline constexpr int kResumableExitCode = 75;
 // Runs one rank on `device`. `group` is null for a run in one process, without DDP. `local_ranks` is the number of its
 // ranks on this node. Rank 0 reports and saves. Every rank must call it with the same `config`.
 //
-// If any rank gets SIGTERM or SIGUSR1, all ranks finish the current step (or validation) and rank 0 saves
-// checkpoint.pt. IsResumable() is then true for the status. Other errors name the failed operation.
+// If any rank gets SIGTERM or SIGUSR1, all ranks finish the current step (or validation) and save a checkpoint.
+// IsResumable() is then true for the status. Other errors name the failed operation.
 absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, c10::Device device);
 
 // Whether the run stopped because of a signal, after saving. Also works for the status that launch::Spawn makes of it.

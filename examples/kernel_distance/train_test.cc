@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/examples/fashion_mnist/testing/program.h"
+#include "lockstep/examples/program/testing/program.h"
 
 namespace lockstep::examples {
 namespace {

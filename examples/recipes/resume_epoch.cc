@@ -20,7 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/optimizer.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/rng_state.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/checkpoint/state_dict.h"

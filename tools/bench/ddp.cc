@@ -43,7 +43,7 @@
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/statistics.h"
 #include "lockstep/models/resnet.h"
-#include "lockstep/tools/bench/peak_memory.h"
+#include "lockstep/tools/bench/peak_pss.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(case, "mlp_4x64/b32",
@@ -178,7 +178,7 @@ absl::Status Report(comm::ProcessGroup& group, const std::string& name, const ch
 template <typename Model>
 absl::Status RunForMemory(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Trainer<Model> trainer) {
   double loss = 0;
-  PeakMemory peak;
+  PeakPss peak;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
     for (int step = 0; step < lengths.steps; ++step) loss = trainer.Step().template item<double>();
   }));

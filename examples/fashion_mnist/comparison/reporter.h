@@ -1,7 +1,7 @@
 // Shows a run's progress: a progress bar and a table for people, and JSON lines for programs. Only rank 0 reports.
 
-#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
-#define LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
+#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_REPORTER_H_
+#define LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_REPORTER_H_
 
 #include <cstdint>
 #include <string>
@@ -40,8 +40,8 @@ struct EpochReport {
 // have all their digits.
 class Reporter {
  public:
-  // `metrics_file` may be empty. `append` keeps its contents, for a run that is resumed.
-  static absl::StatusOr<Reporter> Create(const std::string& metrics_file, bool append);
+  // `metrics_file` may be empty.
+  static absl::StatusOr<Reporter> Create(const std::string& metrics_file);
 
   void Say(const std::string& line) { display_.Say(line); }
   void Warn(const std::string& line) { display_.Warn(line); }
@@ -59,4 +59,4 @@ class Reporter {
 
 }  // namespace lockstep::examples
 
-#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_REPORTER_H_
+#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_REPORTER_H_

@@ -1,12 +1,12 @@
-#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
-#define LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
+#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_WAYS_H_
+#define LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_WAYS_H_
 
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/examples/fashion_mnist/trainer.h"
+#include "lockstep/examples/fashion_mnist/comparison/config.h"
 
 namespace lockstep::examples {
 
@@ -24,4 +24,4 @@ absl::Status Compare(const std::vector<Way>& ways);
 
 }  // namespace lockstep::examples
 
-#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_H_
+#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_COMPARISON_WAYS_H_

@@ -1,7 +1,7 @@
 // Measures the peak memory of this process. Shared memory is divided among the processes that share it.
 
-#ifndef LOCKSTEP_TOOLS_BENCH_PEAK_MEMORY_H_
-#define LOCKSTEP_TOOLS_BENCH_PEAK_MEMORY_H_
+#ifndef LOCKSTEP_TOOLS_BENCH_PEAK_PSS_H_
+#define LOCKSTEP_TOOLS_BENCH_PEAK_PSS_H_
 
 #include <algorithm>
 #include <atomic>
@@ -16,12 +16,12 @@ namespace lockstep {
 
 // Samples the proportional set size (Linux's Pss) every 2 ms on a separate thread. The kernel does not record its peak.
 // It records the peak of the resident set, which counts shared memory once for every rank.
-class PeakMemory {
+class PeakPss {
  public:
-  PeakMemory() : sampler_([this] { Sample(); }) {}
-  PeakMemory(const PeakMemory&) = delete;
-  PeakMemory& operator=(const PeakMemory&) = delete;
-  ~PeakMemory() { Stop(); }
+  PeakPss() : sampler_([this] { Sample(); }) {}
+  PeakPss(const PeakPss&) = delete;
+  PeakPss& operator=(const PeakPss&) = delete;
+  ~PeakPss() { Stop(); }
 
   // Stops sampling and returns the peak.
   int64_t Bytes() {
@@ -57,4 +57,4 @@ class PeakMemory {
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_TOOLS_BENCH_PEAK_MEMORY_H_
+#endif  // LOCKSTEP_TOOLS_BENCH_PEAK_PSS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/examples/fashion_mnist/comparison.h"
+#include "lockstep/examples/fashion_mnist/comparison/ways.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ absl::StatusOr<Outcome> ReadOutcome(const std::string& path) {
 
 absl::StatusOr<std::string> TemporaryFile() {
   const char* const folder = std::getenv("TMPDIR");
-  std::string path = absl::StrCat(folder != nullptr ? folder : "/tmp", "/fashion_mnist.XXXXXX");
+  std::string path = absl::StrCat(folder ? folder : "/tmp", "/fashion_mnist.XXXXXX");
   const int file = mkstemp(&path[0]);
   if (file < 0) return absl::PermissionDeniedError(absl::StrCat(path, " cannot be made"));
   close(file);

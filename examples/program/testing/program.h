@@ -1,7 +1,7 @@
 // Runs a program under test with its output in a file, and ends it with all processes that it started.
 
-#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_TESTING_PROGRAM_H_
-#define LOCKSTEP_EXAMPLES_FASHION_MNIST_TESTING_PROGRAM_H_
+#ifndef LOCKSTEP_EXAMPLES_PROGRAM_TESTING_PROGRAM_H_
+#define LOCKSTEP_EXAMPLES_PROGRAM_TESTING_PROGRAM_H_
 
 #include <sys/types.h>
 
@@ -40,10 +40,10 @@ class Program {
   std::string output_path_;
 };
 
-// Runs a program to its end and returns its output. Sets `*code` to the exit code.
+// Runs a program to its end, for at most 3 minutes, and returns its output. Sets `*code` to the exit code.
 std::string RunProgram(const std::vector<std::string>& argv, int* code,
                        const std::map<std::string, std::string>& environment = {});
 
 }  // namespace lockstep::examples::testing
 
-#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_TESTING_PROGRAM_H_
+#endif  // LOCKSTEP_EXAMPLES_PROGRAM_TESTING_PROGRAM_H_

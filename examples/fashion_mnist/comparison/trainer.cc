@@ -1,13 +1,11 @@
-#include "lockstep/examples/fashion_mnist/trainer.h"
+#include "lockstep/examples/fashion_mnist/comparison/trainer.h"
 
 #include <torch/cuda.h>
 #include <torch/data/dataloader.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -22,9 +20,8 @@
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/dp/data_parallel.h"
+#include "lockstep/examples/fashion_mnist/comparison/reporter.h"
 #include "lockstep/examples/fashion_mnist/net.h"
-#include "lockstep/examples/fashion_mnist/reporter.h"
-#include "lockstep/examples/fashion_mnist/snapshot.h"
 #include "lockstep/examples/program/finite_loss.h"
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/sampler/distributed_sampler.h"
@@ -34,8 +31,6 @@ namespace lockstep::examples {
 namespace {
 
 using data::FashionMnist;
-
-constexpr double kMean = 0.2860, kStandardDeviation = 0.3530;  // of the training images' pixels
 
 // What one rank trains with. Alone, it is rank 0 of 1.
 class Trainer {
@@ -54,7 +49,6 @@ class Trainer {
   int64_t steps_per_epoch() const { return (sampler_.num_samples() + rank_batch() - 1) / rank_batch(); }
 
   absl::Status Prepare();
-  absl::StatusOr<bool> HasCheckpoint();
   absl::Status CheckLoss(double loss);
   absl::Status Replicate();
   torch::Tensor Logits(const torch::Tensor& images);
@@ -66,9 +60,9 @@ class Trainer {
   void SetLearningRate();
   absl::StatusOr<double> TestAccuracy();
   absl::StatusOr<double> OverRanks(double value, comm::ReduceOp op);
-  absl::Status Save();
 
   const TrainConfig config_;
+  const Recipe recipe_ = RecipeOf(config_);
   comm::ProcessGroup* const group_;
   const FashionMnist train_;
   const FashionMnist test_;
@@ -79,8 +73,7 @@ class Trainer {
   std::optional<dp::DataParallel<Net>> dp_;
   std::optional<Reporter> reporter_;  // on rank 0
   FiniteLoss finite_loss_;
-  Position position_;
-  int64_t used_ = 0;  // of this rank's images since this pass over the epoch began
+  int64_t epoch_ = 0, step_ = 0;  // whole epochs so far, and steps of the next one
 };
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, comm::ProcessGroup* group) {
@@ -88,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   options.num_replicas = group ? group->size() : 1;
   options.rank = group ? group->rank() : 0;
   options.seed = config.seed;
-  options.shuffle = config.recipe.shuffle;
+  options.shuffle = RecipeOf(config).shuffle;
   if (config.batch_size % options.num_replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--batch_size=", config.batch_size, " cannot be shared evenly by ",
                                                    options.num_replicas, " ranks"));
@@ -108,46 +101,19 @@ Trainer::Trainer(const TrainConfig& config, comm::ProcessGroup* group, FashionMn
       train_(std::move(train)),
       test_(std::move(test)),
       sampler_(std::move(sampler)),
-      optimizer_(net_->parameters(), torch::optim::SGDOptions(config.recipe.lr).momentum(config.recipe.momentum)),
+      optimizer_(net_->parameters(), torch::optim::SGDOptions(recipe_.lr).momentum(recipe_.momentum)),
       finite_loss_(group, config.terminate_on_nan) {}
 
-// Every rank reads the checkpoint before any wraps its model, and wrapping waits for all of them, so that rank 0 does
-// not replace the file under another rank's hands.
 absl::Status Trainer::Prepare() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const bool resume, HasCheckpoint());
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file, resume));
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_.dry_run ? "" : config_.metrics_file));
   }
-  if (reporter_ && !resume && config_.resume == Resume::kAuto) {
-    reporter_->Say(
-        absl::StrCat("--resume=auto: there is no ", SnapshotPath(config_.checkpoint_dir), " yet, so training begins"));
-  }
-  if (config_.data_parallel) LOCKSTEP_RETURN_IF_ERROR(Replicate());
+  if (config_.parallel == Parallel::kDp) LOCKSTEP_RETURN_IF_ERROR(Replicate());
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *net_));
-  if (resume) {
-    const std::string path = SnapshotPath(config_.checkpoint_dir);
-    const absl::StatusOr<Position> loaded = LoadSnapshot(path, config_.batch_size, net_, optimizer_, sampler_);
-    if (!loaded.ok()) return Annotate(loaded.status(), "--resume");
-    position_ = *loaded;
-    if (reporter_) {
-      reporter_->Say(absl::StrCat("resuming from ", path, ": after ", position_.epoch, " epochs and ", position_.step,
-                                  " of ", steps_per_epoch(), " steps", position_.step ? " (in mid-epoch)" : ""));
-    }
-  }
   if (group_) {
     LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group_));
-    if (resume) LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(position_.buckets));
   }
   return absl::OkStatus();
-}
-
-// Whether to go on from a checkpoint. Rank 0 finds out for all, as it is the one that saves.
-absl::StatusOr<bool> Trainer::HasCheckpoint() {
-  if (config_.resume != Resume::kAuto) return config_.resume == Resume::kYes;
-  const bool is_missing = access(SnapshotPath(config_.checkpoint_dir).c_str(), F_OK) != 0 && errno == ENOENT;
-  std::string there = is_missing ? "no" : "yes";
-  if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->BroadcastBytes(there, 0));
-  return there == "yes";
 }
 
 // The CUDA runtime itself heeds CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
@@ -165,73 +131,52 @@ absl::Status Trainer::Run() {
   LOCKSTEP_RETURN_IF_ERROR(Prepare());
   if (config_.dry_run) return DryRun();
   EpochReport last;
-  while (position_.epoch < config_.epochs) {
+  for (; epoch_ < config_.epochs; ++epoch_) {
     LOCKSTEP_ASSIGN_OR_RETURN(last, TrainEpoch());
-    LOCKSTEP_RETURN_IF_ERROR(Save());
     if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Epoch(last));
   }
-  if (last.epoch == 0) {  // the checkpoint was of a finished run
-    last.epoch = position_.epoch;
-    LOCKSTEP_ASSIGN_OR_RETURN(last.accuracy, TestAccuracy());
-  }
-  if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Done(last));
-  return absl::OkStatus();
+  return reporter_ ? reporter_->Done(last) : absl::OkStatus();
 }
 
-// From where position_ is to the end of its epoch.
 absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   net_->train();
-  sampler_.set_epoch(position_.epoch);
+  sampler_.set_epoch(epoch_);
   auto loader = torch::data::make_data_loader(train_.Stacked(), sampler_, torch::data::DataLoaderOptions(rank_batch()));
-  const int64_t first_step = position_.step;
   double loss_sum = 0;
   int64_t images = 0;
   absl::Duration training_time;
   absl::Time start = absl::Now();
+  step_ = 0;
   for (const torch::data::Example<>& batch : *loader) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double loss, Step(batch));
-    ++position_.step;
-    used_ += batch.target.size(0);
+    ++step_;
     loss_sum += loss;
     images += batch.target.size(0) * ranks();
     training_time += absl::Now() - start;
     const double images_per_second = images / absl::ToDoubleSeconds(training_time);
     if (reporter_) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          reporter_->Step({position_.epoch + 1, position_.step, steps_per_epoch(), loss, images_per_second}));
-    }
-    const bool last_step = position_.step == steps_per_epoch();
-    if (config_.checkpoint_every > 0 && position_.step % config_.checkpoint_every == 0 && !last_step) {
-      LOCKSTEP_RETURN_IF_ERROR(Save());
+      LOCKSTEP_RETURN_IF_ERROR(reporter_->Step({epoch_ + 1, step_, steps_per_epoch(), loss, images_per_second}));
     }
     start = absl::Now();
   }
-  const int64_t steps = position_.step - first_step;
   EpochReport report;
-  report.epoch = position_.epoch + 1;
-  report.step = position_.step;
-  report.loss = loss_sum / steps;
+  report.epoch = epoch_ + 1;
+  report.step = step_;
+  report.loss = loss_sum / step_;
   report.examples_per_second = images / absl::ToDoubleSeconds(training_time);
   report.training_time = training_time;
   LOCKSTEP_ASSIGN_OR_RETURN(report.accuracy, TestAccuracy());
-  position_ = {position_.epoch + 1, 0, {}};
-  used_ = 0;
   return report;
 }
 
-// It rises linearly to the recipe's over the first three tenths of the run, as a high rate early on amplifies every
-// rounding error, and falls linearly to 0 over the rest.
 void Trainer::SetLearningRate() {
-  if (!config_.recipe.schedule) return;
-  const double all = static_cast<double>(config_.epochs * steps_per_epoch());
-  const double done = static_cast<double>(position_.epoch * steps_per_epoch() + position_.step);
-  const double warm_up = 0.3 * all;
-  const double factor = done < warm_up ? (done + 1) / (warm_up + 1) : (all - done) / (all - warm_up);
-  for (auto& group : optimizer_.param_groups()) group.options().set_lr(config_.recipe.lr * factor);
+  if (!recipe_.schedule) return;
+  const int64_t done = epoch_ * steps_per_epoch() + step_, all = config_.epochs * steps_per_epoch();
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(recipe_.lr * ScheduledShare(done, all));
 }
 
 torch::Tensor Trainer::Inputs(const torch::Tensor& images) const {
-  return config_.recipe.normalize ? images.sub(kMean).div(kStandardDeviation) : images;
+  return recipe_.normalize ? Normalized(images) : images;
 }
 
 torch::Tensor Trainer::Logits(const torch::Tensor& images) {
@@ -262,7 +207,7 @@ absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
 }
 
 absl::Status Trainer::CheckLoss(double loss) {
-  const std::string where = absl::StrCat("epoch ", position_.epoch + 1, ", step ", position_.step + 1);
+  const std::string where = absl::StrCat("epoch ", epoch_ + 1, ", step ", step_ + 1);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_.Check(loss, where));
   if (warning.empty()) return absl::OkStatus();
   if (reporter_) {
@@ -301,13 +246,6 @@ absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
   const torch::Tensor tensor = torch::tensor(value, torch::kDouble);
   LOCKSTEP_RETURN_IF_ERROR(group_->AllReduce(tensor, op));
   return tensor.item<double>();
-}
-
-absl::Status Trainer::Save() {
-  if (config_.checkpoint_dir.empty() || rank() != 0) return absl::OkStatus();
-  sampler_.set_epoch(position_.epoch);
-  if (ddp_) position_.buckets = ddp_->bucket_layout();
-  return SaveSnapshot(SnapshotPath(config_.checkpoint_dir), position_, net_, optimizer_, sampler_.State(used_));
 }
 
 absl::Status Trainer::DryRun() {

@@ -1,4 +1,4 @@
-#include "lockstep/examples/fashion_mnist/reporter.h"
+#include "lockstep/examples/fashion_mnist/comparison/reporter.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -22,8 +22,8 @@ nlohmann::ordered_json EpochJson(const char* event, const EpochReport& report) {
 
 }  // namespace
 
-absl::StatusOr<Reporter> Reporter::Create(const std::string& metrics_file, bool append) {
-  LOCKSTEP_ASSIGN_OR_RETURN(JsonLines metrics, JsonLines::Create("metrics_file", metrics_file, append));
+absl::StatusOr<Reporter> Reporter::Create(const std::string& metrics_file) {
+  LOCKSTEP_ASSIGN_OR_RETURN(JsonLines metrics, JsonLines::Create("metrics_file", metrics_file, /*append=*/false));
   return Reporter(std::move(metrics));
 }
 

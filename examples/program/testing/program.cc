@@ -1,4 +1,4 @@
-#include "lockstep/examples/fashion_mnist/testing/program.h"
+#include "lockstep/examples/program/testing/program.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -96,7 +96,7 @@ std::map<int, pid_t> Program::Ranks() const {
 std::string RunProgram(const std::vector<std::string>& argv, int* code,
                        const std::map<std::string, std::string>& environment) {
   Program program(argv, environment);
-  *code = program.Wait();
+  *code = program.Wait(absl::Minutes(3));
   return program.Output();
 }
 
