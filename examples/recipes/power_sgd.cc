@@ -2,10 +2,10 @@
 //
 //   bazel run //examples/recipes:power_sgd
 //
-// Claim: the ranks exchange 32 times fewer numbers, and the loss ends within a factor of 1.5 of the loss that plain
-// all-reduces reach. It prints
+// Claim: the ranks exchange 32 times fewer numbers, and the loss falls from 1 to less than 0.001, as it does with
+// plain all-reduces. It prints
 //
-//   power_sgd: 2 ranks exchanged 32 times fewer numbers; loss 0.00021 instead of 0.0002
+//   power_sgd: 2 ranks exchanged 32 times fewer numbers; loss 2e-14 instead of 2e-14
 
 #include "lockstep/ddp/hooks/power_sgd.h"
 
@@ -35,9 +35,9 @@ constexpr int64_t kWidth = 128;  // the layer is a matrix of 128 x 128
 absl::StatusOr<double> Train(comm::ProcessGroup& group, ddp::CommunicationHook hook) {
   at::Generator random = at::detail::createCPUGenerator(/*seed=*/1);  // the same on every rank
   const at::Tensor teacher = at::randn({kWidth, 2}, random).mm(at::randn({2, kWidth}, random)) / 16;
-  torch::manual_seed(2);
   LOCKSTEP_ASSIGN_OR_RETURN(auto net,
                             ddp::Wrap(torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false)), &group));
+  net.module()->weight.detach().zero_();
   // Without a hook, DDP all-reduces the gradients. All ranks must register the same hook.
   if (hook) LOCKSTEP_RETURN_IF_ERROR(net.RegisterHook(std::move(hook)));
 
@@ -65,7 +65,7 @@ absl::Status Compare(comm::ProcessGroup& group) {
   LOCKSTEP_ASSIGN_OR_RETURN(const double plain, Train(group, nullptr));
   const double rate = options.statistics->rate();
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the compression rate", rate, 32, 32));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the loss", loss, 0, 1.5 * plain));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("the loss", loss, 0, 1e-3));
   Say(group,
       absl::StrCat("power_sgd: ", group.size(), " ranks exchanged ", absl::SixDigits(rate),
                    " times fewer numbers; loss ", absl::SixDigits(loss), " instead of ", absl::SixDigits(plain)));
