@@ -64,13 +64,14 @@ class NotingWatch : public internal::GroupWatch {
 struct Lonely {
   explicit Lonely(absl::Duration timeout = absl::Milliseconds(50), bool detail = false, std::string name = "world")
       : hub(2, timeout), watch(std::make_shared<NotingWatch>()) {
-    internal::GroupState::Options state;
-    state.size = 2;
-    state.timeout = timeout;
-    state.detail = detail;
-    state.name = std::move(name);
+    internal::GroupState::Options options;
+    options.size = 2;
+    options.timeout = timeout;
+    options.detail = detail;
+    options.name = std::move(name);
+    state = std::make_shared<internal::GroupState>(std::move(options));
     internal::GroupParts parts;
-    parts.state = std::make_shared<internal::GroupState>(std::move(state));
+    parts.state = state;
     parts.state->SetWatch(watch);
     parts.backends[c10::DeviceType::CPU] = testing::MakeThreadBackend(hub, 0);
     parts.abortable = true;
@@ -79,6 +80,7 @@ struct Lonely {
 
   testing::ThreadHub hub;
   std::shared_ptr<NotingWatch> watch;
+  std::shared_ptr<internal::GroupState> state;
   std::unique_ptr<ProcessGroup> group;
 };
 
@@ -369,7 +371,7 @@ TEST(Failure, WhateverAWorkThrowsIsTheCallsStatus) {
 // The watch reports every cause to every rank, the one that failed included.
 void DieOfAnException() {
   Lonely rank;
-  const auto state = internal::StateOf(*rank.group);
+  const auto state = rank.state;
   rank.watch->on_abort = [&](const absl::Status& cause) {
     fprintf(stderr, "told: %s\n", std::string(cause.message()).c_str());
     state->LearnFailure(cause);
