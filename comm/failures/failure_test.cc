@@ -7,11 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -121,36 +118,25 @@ TEST_P(RanksFail, AKilledRankIsNamedOnAllOthersWithin2s) {
 }
 
 TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
-  struct Stopped {
-    std::unique_ptr<Ranks> ranks;
-    int victim;
-    absl::Duration time;
-  };
   const absl::Duration timeout = absl::Seconds(2);
-  // The groups wait for their timeouts at the same time.
-  std::vector<Stopped> groups;
+  Latest latest;
   for (const int size : Sizes()) {
     for (const int victim : {0, size - 1}) {
-      auto ranks = std::make_unique<Ranks>(size, Options(timeout), ReduceAndEnd);
-      ASSERT_TRUE(ranks->AwaitAll("in call"));
-      const absl::Duration time = ranks->Signal(victim, SIGSTOP);
-      groups.push_back({std::move(ranks), victim, time});
-    }
-  }
-  Latest latest;
-  for (const Stopped& group : groups) {
-    Ranks& ranks = *group.ranks;
-    const std::string cause = ranks.name(group.victim) + " is stopped";
-    for (int rank = 0; rank < ranks.size(); ++rank) {
-      if (rank == group.victim) continue;
-      const auto status = ranks.AwaitStatus(rank);
-      ASSERT_TRUE(status) << "rank " << rank;
-      EXPECT_THAT(status->text, StartsWith(absl::StrCat("DEADLINE_EXCEEDED: rank ", rank, ": all_reduce #")));
-      EXPECT_THAT(status->text, MatchesRegex(".* on cpu: all_reduce #[0-9]+ timed out after 2s: .*"));
-      EXPECT_THAT(status->text, HasSubstr(cause));
-      EXPECT_LT(status->time - group.time, timeout + absl::Seconds(2));
-      latest.Note(status->time - group.time - timeout);
-      ExpectAQuickEnd(ranks, rank, *status, cause);
+      Ranks ranks(size, Options(timeout), ReduceAndEnd);
+      ASSERT_TRUE(ranks.AwaitAll("in call"));
+      const absl::Duration stopped = ranks.Signal(victim, SIGSTOP);
+      const std::string cause = ranks.name(victim) + " is stopped";
+      for (int rank = 0; rank < size; ++rank) {
+        if (rank == victim) continue;
+        const auto status = ranks.AwaitStatus(rank);
+        ASSERT_TRUE(status) << "rank " << rank;
+        EXPECT_THAT(status->text, StartsWith(absl::StrCat("DEADLINE_EXCEEDED: rank ", rank, ": all_reduce #")));
+        EXPECT_THAT(status->text, MatchesRegex(".* on cpu: all_reduce #[0-9]+ timed out after 2s: .*"));
+        EXPECT_THAT(status->text, HasSubstr(cause));
+        EXPECT_LT(status->time - stopped, timeout + absl::Seconds(2));
+        latest.Note(status->time - stopped - timeout);
+        ExpectAQuickEnd(ranks, rank, *status, cause);
+      }
     }
   }
   latest.Print(GetParam() + ", SIGSTOP: the last survivor's error after the timeout");
