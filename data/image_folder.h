@@ -15,7 +15,7 @@
 namespace lockstep::data {
 
 struct ImageFolderOptions {
-  // Extensions of samples, in lower case. Those of files may be in upper or lower case. ASCII.
+  // Extensions of samples, in lower case, ASCII. The extension of a file may be in upper or lower case.
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
   // If set, it decides from the path whether a file is a sample, and `extensions` is ignored.
   std::function<bool(absl::string_view path)> is_valid_file = nullptr;

@@ -62,8 +62,8 @@ class Join {
   Join& operator=(const Join&) = delete;
 
   // Call it once this rank has no inputs left. Blocks until no rank has any. OutOfRange: see
-  // throw_on_early_termination; if this rank's forward threw it, returns the same error again. Other errors are those
-  // of the group's collectives.
+  // throw_on_early_termination; if this rank's forward threw it, returns the same error again. Other errors come
+  // from the group's collectives.
   absl::Status Finish();
 
  private:

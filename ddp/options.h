@@ -24,7 +24,7 @@ struct MixedPrecision {
   std::optional<c10::ScalarType> buffer_dtype;
 };
 
-// What happens if a gradient contains a NaN or an infinity. Every rank does the same in the same step.
+// The action if a gradient contains a NaN or an infinity. Every rank does the same in the same step.
 enum class NonFinite {
   kIgnore,  // no check
   kReport,  // the step continues; StepStatistics names the parameter and the rank

@@ -20,8 +20,8 @@ struct OpenedFile {
   archive::SavedDevices saved_devices;
 };
 
-// A line for each tensor (name, dtype, shape, bytes, device) and each other value, and one of totals. Errors are those
-// of Leaves.
+// A line for each tensor (name, dtype, shape, bytes, device) and each other value, and one of totals. Returns the
+// errors of Leaves.
 absl::StatusOr<std::string> ListText(const OpenedFile& file);
 
 // {"tensors": [{"name", "dtype", "shape", "bytes", "device"}], "values": [{"name", "value"}], "metadata": {}}, in

@@ -285,9 +285,9 @@ std::vector<int> Meeting::Missing() const {
 void Meeting::SayWhoIsMissing() const {
   if (!waiting_) return;
   const auto who = [&]() -> std::string {
-    if (std::any_of(members_.begin(), members_.begin() + rank_, [](const auto& lower) { return lower != nullptr; })) {
-      return "";  // that rank writes the line
-    }
+    const auto has_come = [](const auto& member) { return member != nullptr; };
+    const bool other_writes = std::any_of(members_.begin(), members_.begin() + rank_, has_come);
+    if (other_writes) return "";
     return absl::StrCat(DescribeRanks(Missing(), world_size_), " to come to the ", place_);
   };
   waiting_->Tick(who, ": have they started, with the same address and world size?");

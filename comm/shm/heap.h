@@ -11,7 +11,7 @@ namespace lockstep::comm::shm {
 
 // First fit over [data, data + bytes). The bookkeeping is in this process's private memory, so damage by another rank
 // cannot reach it. Thread-safe. The pages of a freed block of at least kReturned bytes are returned to the system.
-// Those of smaller blocks are kept for the next allocation.
+// The pages of smaller blocks are kept for the next allocation.
 class Heap {
  public:
   static constexpr size_t kReturned = size_t{1} << 20;

@@ -120,8 +120,8 @@ class ZeroRedundancyOptimizer final : public Base {
   }
 
   // Gives rank `to` the states of all parameters until its next step. States of other ranks' parameters are in its CPU
-  // memory. The ranks send their shares one after another. InvalidArgument: `to` is not a rank. Other errors are those
-  // of sends and receives.
+  // memory. The ranks send their shares one after another. InvalidArgument: `to` is not a rank. Other errors come
+  // from sends and receives.
   absl::Status ConsolidateStateDict(int to = 0) {
     comm::ProcessGroup& group = shards_.group();
     const std::string who = absl::StrCat("rank ", group.rank(), ": ConsolidateStateDict");

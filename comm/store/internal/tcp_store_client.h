@@ -27,8 +27,8 @@ namespace lockstep::comm::internal {
 // - It logs nothing. Once the server has ended, LibTorch's client writes a C++ stack of 20 lines for each call.
 //
 // Calls throw StatusError. Unavailable: the connection has ended. DeadlineExceeded: keys are not set in time, or the
-// server does not answer, which ends the connection. All methods may be called from any thread. A call waits for those
-// of other threads, for at most the timeout. Queues and listKeys() are not supported.
+// server does not answer, which ends the connection. All methods may be called from any thread. A call waits for
+// calls of other threads, for at most the timeout. Queues and listKeys() are not supported.
 class TcpStoreClient final : public c10d::Store {
  public:
   // Retries until the server answers, and meanwhile calls `waiting` repeatedly with the reason. `timeout`, at least 1
