@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/pickle/reader.h"
 
 namespace lockstep::checkpoint::pickle {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
 #include "lockstep/checkpoint/safetensors/header.h"
 

@@ -9,12 +9,12 @@
 
 #include "absl/status/status.h"
 #include "lockstep/checkpoint/file/byte_stream.h"
-#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/tools/fuzz/require.h"
 
-namespace lockstep::checkpoint::fuzz {
+namespace lockstep::fuzz {
 
 // Ends the fuzzer if a read goes past the end. `bytes` must outlive the source.
-inline file::ByteSource SourceOf(const char* bytes, size_t size) {
+inline checkpoint::file::ByteSource SourceOf(const char* bytes, size_t size) {
   return {size, [=](uint64_t offset, void* to, size_t count) {
             Require(offset <= size && count <= size - offset, "a read stays within the file");
             if (count > 0) std::memcpy(to, bytes + offset, count);
@@ -22,6 +22,6 @@ inline file::ByteSource SourceOf(const char* bytes, size_t size) {
           }};
 }
 
-}  // namespace lockstep::checkpoint::fuzz
+}  // namespace lockstep::fuzz
 
 #endif  // LOCKSTEP_CHECKPOINT_FUZZ_SOURCE_H_

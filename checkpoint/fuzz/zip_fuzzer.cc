@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
 #include "lockstep/checkpoint/zip/reader.h"
 
@@ -40,7 +40,7 @@ void ReadRecords(const ZipReader& zip) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep::checkpoint::zip;  // NOLINT(google-build-using-namespace)
-  const auto zip = ZipReader::Open(lockstep::checkpoint::fuzz::SourceOf(reinterpret_cast<const char*>(data), size));
+  const auto zip = ZipReader::Open(lockstep::fuzz::SourceOf(reinterpret_cast<const char*>(data), size));
   if (!zip.ok()) return 0;
   CheckRecords(*zip, size);
   ReadRecords(*zip);

@@ -8,14 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/checkpoint/fuzz/require.h"
+#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/image_decoder.h"
 
 namespace lockstep::data {
 namespace {
 
-using checkpoint::fuzz::Require;
+using fuzz::Require;
 
 constexpr int64_t kMaxPixels = 1 << 16;
 

@@ -44,9 +44,13 @@ def entries(root, sources, headers, libtorch):
     ]
 
 
+def libtorch(root):
+    """LibTorch's include folder."""
+    return _output_base(root) / "external/lockstep_libtorch/include"
+
+
 def write(folder, root, sources):
     """Writes `folder`/compile_commands.json for `sources`, and returns its path."""
     path = pathlib.Path(folder, "compile_commands.json")
-    libtorch = _output_base(root) / "external/lockstep_libtorch/include"
-    path.write_text(json.dumps(entries(root, sources, header_folder(root), libtorch), indent=1) + "\n")
+    path.write_text(json.dumps(entries(root, sources, header_folder(root), libtorch(root)), indent=1) + "\n")
     return path

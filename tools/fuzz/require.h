@@ -1,12 +1,12 @@
 // Conditions that must hold for every input of a fuzzer.
 
-#ifndef LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
-#define LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
+#ifndef LOCKSTEP_TOOLS_FUZZ_REQUIRE_H_
+#define LOCKSTEP_TOOLS_FUZZ_REQUIRE_H_
 
 #include <cstdio>
 #include <cstdlib>
 
-namespace lockstep::checkpoint::fuzz {
+namespace lockstep::fuzz {
 
 // Ends the program unless `holds`. The fuzzer then reports the input.
 inline void Require(bool holds, const char* what) {
@@ -15,6 +15,6 @@ inline void Require(bool holds, const char* what) {
   std::abort();
 }
 
-}  // namespace lockstep::checkpoint::fuzz
+}  // namespace lockstep::fuzz
 
-#endif  // LOCKSTEP_CHECKPOINT_FUZZ_REQUIRE_H_
+#endif  // LOCKSTEP_TOOLS_FUZZ_REQUIRE_H_
