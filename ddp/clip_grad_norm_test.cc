@@ -213,7 +213,7 @@ TEST(ClipGradNorm, NamesTheFirstNonFiniteGradientIfAsked) {
     EXPECT_EQ(status, absl::FailedPreconditionError(absl::StrCat(
                           "rank ", group.rank(),
                           " of 2: ClipGradNorm: expected a finite norm of order 2 of the gradients, found nan, first "
-                          "that of parameter 2 on rank 0; no gradient was changed")));
+                          "the gradient of parameter 2 on rank 0; no gradient was changed")));
     EXPECT_TRUE(parameters[1].grad().equal(before));
   };
   EXPECT_EQ(RunRanksOk(2, body), absl::OkStatus());

@@ -261,7 +261,7 @@ TEST(Train, ACheckpointOfAnotherModelIsRefusedNamingTheDifference) {
   ExpectError(resume, "/step_00000001.pt: ");
   std::ofstream(file) << "not a checkpoint";
   int code;
-  EXPECT_THAT(RunTrain(resume, &code), HasSubstr("none of 1 checkpoints is whole; "));  // after a line of the log
+  EXPECT_THAT(RunTrain(resume, &code), HasSubstr("none of 1 checkpoints is intact; "));  // after a line of the log
   EXPECT_EQ(code, 1);
 }
 
