@@ -162,10 +162,14 @@ absl::Status Store::Set(absl::string_view key, absl::string_view value) const {
 }
 
 absl::StatusOr<std::string> Store::Get(absl::string_view key) const {
-  auto value = Get(key, absl::InfinitePast());
-  // If the key does not exist now, the error is not a timeout.
-  if (value.ok() || value.status().code() != absl::StatusCode::kDeadlineExceeded || *impl_->stuck) return value;
-  return absl::NotFoundError(absl::StrCat(impl_->who, ": ", Quoted("get", key), ": no such key"));
+  const auto value = std::make_shared<std::string>();
+  LOCKSTEP_RETURN_IF_ERROR(
+      impl_->Talk(Quoted("get", key), absl::InfinitePast(), [value, key = std::string(key)](c10d::Store& store) {
+        if (!store.check({key})) return absl::NotFoundError("no such key");
+        *value = store.get_to_str(key);
+        return absl::OkStatus();
+      }));
+  return *value;
 }
 
 absl::StatusOr<std::string> Store::Get(absl::string_view key, absl::Time deadline) const {
