@@ -48,6 +48,7 @@ def _copts_and_deps(copts, deps, testonly, precompiled):
 def precompiled_header(testonly = False, **kwargs):
     _precompiled_header(copts = _TEST_COPTS if testonly else _COPTS, testonly = testonly, **kwargs)
 
+
 def _link_only(ctx):
     return [CcInfo(linking_context = ctx.attr.library[CcInfo].linking_context)]
 

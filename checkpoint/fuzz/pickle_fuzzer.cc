@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/pickle/reader.h"
+#include "lockstep/tools/fuzz/require.h"
 
 namespace lockstep::checkpoint::pickle {
 namespace {

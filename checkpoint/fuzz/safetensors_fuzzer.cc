@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
 #include "lockstep/checkpoint/safetensors/header.h"
+#include "lockstep/tools/fuzz/require.h"
 
 namespace lockstep::checkpoint::safetensors {
 namespace {

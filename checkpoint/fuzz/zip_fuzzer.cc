@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/checkpoint/fuzz/source.h"
 #include "lockstep/checkpoint/zip/reader.h"
+#include "lockstep/tools/fuzz/require.h"
 
 namespace lockstep::checkpoint::zip {
 namespace {

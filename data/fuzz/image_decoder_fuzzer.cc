@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/fuzz/require.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/image_decoder.h"
+#include "lockstep/tools/fuzz/require.h"
 
 namespace lockstep::data {
 namespace {
