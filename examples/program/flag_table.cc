@@ -3,6 +3,8 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
+#include <deque>
+#include <string>
 #include <type_traits>
 
 #include "absl/strings/numbers.h"
@@ -16,7 +18,10 @@ namespace lockstep::examples {
 namespace {
 
 // gflags keeps these pointers until the process ends.
-const char* Kept(const std::string& text) { return (new std::string(text))->c_str(); }
+const char* Kept(const std::string& text) {
+  static auto* const texts = new std::deque<std::string>;
+  return texts->emplace_back(text).c_str();
+}
 
 }  // namespace
 
@@ -84,7 +89,7 @@ void FlagTable::Register(ProgramUsage& usage) {
     std::visit(
         [&](auto* variable) {
           auto* const initial = new std::decay_t<decltype(*variable)>(*variable);
-          gflags::FlagRegisterer(Kept(Identifier(row.name)), Kept(row.help), Kept(__FILE__), variable, initial);
+          gflags::FlagRegisterer(Kept(Identifier(row.name)), Kept(row.help), __FILE__, variable, initial);
         },
         row.variable);
   }

@@ -47,7 +47,8 @@ namespace lockstep::examples {
 // table and, after Register(), the program's use of gflags.
 class FlagTable {
  public:
-  // Without a range, any number is allowed. The ends belong to the range. `most` avoids overflow in sums and products of flags.
+  // Without a range, any number is allowed. The ends belong to the range. `most` avoids overflow in sums and products
+  // of flags.
   struct Range {
     double least = -1e9;
     double most = 1e9;
