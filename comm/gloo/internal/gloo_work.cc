@@ -78,7 +78,10 @@ bool CollectiveWork::isSuccess() const {
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   const auto limit = calls_->Limit(timeout);
-  const auto ended = [this] { return done_ || calls_->aborted_; };
+  const auto ended = [this] {
+    calls_->mutex_.AssertHeld();
+    return done_ || calls_->aborted_;
+  };
   absl::MutexLock lock(&calls_->mutex_);
   const bool in_time = calls_->mutex_.AwaitWithTimeout(absl::Condition(&ended), absl::FromChrono(limit));
   TORCH_CHECK_WITH(DistBackendError, in_time, "timed out after ", limit.count(), " ms");
