@@ -12,6 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples::testing {
@@ -98,6 +100,20 @@ std::string RunProgram(const std::vector<std::string>& argv, int* code,
   Program program(argv, environment);
   *code = program.Wait(absl::Minutes(3));
   return program.Output();
+}
+
+void ExpectError(const std::vector<std::string>& argv, const std::string& message,
+                 const std::map<std::string, std::string>& environment) {
+  const absl::Time start = absl::Now();
+  int code;
+  std::string output = RunProgram(argv, &code, environment);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_NE(code, 0);
+  EXPECT_LT(code, 128) << "a signal or a core dump: " << output;
+  EXPECT_THAT(output, ::testing::HasSubstr(message));
+  ASSERT_FALSE(output.empty());
+  output.pop_back();
+  EXPECT_THAT(output, ::testing::Not(::testing::HasSubstr("\n"))) << "more than one line";
 }
 
 }  // namespace lockstep::examples::testing

@@ -44,6 +44,10 @@ class Program {
 std::string RunProgram(const std::vector<std::string>& argv, int* code,
                        const std::map<std::string, std::string>& environment = {});
 
+// Runs a program, which must fail within 20 s, not by a signal, with one line that has `message`.
+void ExpectError(const std::vector<std::string>& argv, const std::string& message,
+                 const std::map<std::string, std::string>& environment = {});
+
 }  // namespace lockstep::examples::testing
 
 #endif  // LOCKSTEP_EXAMPLES_PROGRAM_TESTING_PROGRAM_H_
