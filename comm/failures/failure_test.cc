@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -78,6 +81,12 @@ class Latest {
 
 class RanksFail : public FailureTest {
  protected:
+  struct StoppedRank {
+    std::unique_ptr<Ranks> ranks;
+    int victim;
+    absl::Duration stopped;
+  };
+
   // What the rank says of its group's end: the first cause, again, at once, and nothing waits.
   static void ExpectAQuickEnd(Ranks& ranks, int rank, const Process::Line& first, const std::string& cause) {
     const auto again = ranks.AwaitStatus(rank), failure = ranks.AwaitStatus(rank);
@@ -121,21 +130,26 @@ TEST_P(RanksFail, AStoppedRankIsNamedWithin2sOfTheTimeout) {
   const absl::Duration timeout = absl::Seconds(2);
   Latest latest;
   for (const int size : Sizes()) {
+    // The second group starts while the first one waits for its timeout.
+    std::vector<StoppedRank> groups;
     for (const int victim : {0, size - 1}) {
-      Ranks ranks(size, Options(timeout), ReduceAndEnd);
-      ASSERT_TRUE(ranks.AwaitAll("in call"));
-      const absl::Duration stopped = ranks.Signal(victim, SIGSTOP);
-      const std::string cause = ranks.name(victim) + " is stopped";
+      auto ranks = std::make_unique<Ranks>(size, Options(timeout), ReduceAndEnd);
+      ASSERT_TRUE(ranks->AwaitAll("in call"));
+      const absl::Duration stopped = ranks->Signal(victim, SIGSTOP);
+      groups.push_back({std::move(ranks), victim, stopped});
+    }
+    for (auto& [ranks, victim, stopped] : groups) {
+      const std::string cause = ranks->name(victim) + " is stopped";
       for (int rank = 0; rank < size; ++rank) {
         if (rank == victim) continue;
-        const auto status = ranks.AwaitStatus(rank);
+        const auto status = ranks->AwaitStatus(rank);
         ASSERT_TRUE(status) << "rank " << rank;
         EXPECT_THAT(status->text, StartsWith(absl::StrCat("DEADLINE_EXCEEDED: rank ", rank, ": all_reduce #")));
         EXPECT_THAT(status->text, MatchesRegex(".* on cpu: all_reduce #[0-9]+ timed out after 2s: .*"));
         EXPECT_THAT(status->text, HasSubstr(cause));
         EXPECT_LT(status->time - stopped, timeout + absl::Seconds(2));
         latest.Note(status->time - stopped - timeout);
-        ExpectAQuickEnd(ranks, rank, *status, cause);
+        ExpectAQuickEnd(*ranks, rank, *status, cause);
       }
     }
   }
