@@ -4,16 +4,16 @@ load("//tools:precompiled_header.bzl", _precompiled_header = "precompiled_header
 
 _COPTS = ["-std=c++17", "-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
-# For tests and what only they use: a quarter less compile time than -O2. Code that is not optimised at all stays so.
-_TEST_COPTS = _COPTS + select({str(Label("//tools:optimized")): ["-O1"], "//conditions:default": []})
+# For tests and what only they use: most of the time of a cold `test //...` is spent on their compilation.
+_TEST_COPTS = _COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
 
-# `precompiled`: g++ reads //tools:libtorch_headers first. Set it if the sources include torch/nn, torch/optim, torch/data
-# or ATen/ATen.h; other sources compile faster without it. Test-only targets have it if they depend on LibTorch.
-def cc_library(copts = [], deps = [], testonly = False, precompiled = False, **kwargs):
+# Targets that name //third_party:torch are compiled with LibTorch's headers precompiled: //tools:libtorch_headers, and
+# //tools:libtorch_test_headers if they are test-only.
+def cc_library(copts = [], deps = [], testonly = False, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
-    copts, deps = _copts_and_deps(copts, deps, testonly, precompiled)
+    copts, deps = _copts_and_deps(copts, deps, testonly)
     native.cc_library(
         copts = copts,
         deps = deps,
@@ -24,24 +24,26 @@ def cc_library(copts = [], deps = [], testonly = False, precompiled = False, **k
     )
 
 
-def cc_binary(copts = [], deps = [], testonly = False, precompiled = False, **kwargs):
-    copts, deps = _copts_and_deps(copts, deps, testonly, precompiled)
+def cc_binary(copts = [], deps = [], testonly = False, **kwargs):
+    copts, deps = _copts_and_deps(copts, deps, testonly)
     native.cc_binary(copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 
 def cc_test(copts = [], deps = [], **kwargs):
-    copts, deps = _copts_and_deps(copts, deps, testonly = True, precompiled = False)
+    copts, deps = _copts_and_deps(copts, deps, testonly = True)
     native.cc_test(copts = copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
 
 
-def _copts_and_deps(copts, deps, testonly, precompiled):
+def _copts_and_deps(copts, deps, testonly):
     flags, headers = (_TEST_COPTS, "libtorch_test_headers") if testonly else (_COPTS, "libtorch_headers")
 
     # Deps with a select in them cannot be looked into.
-    if precompiled or (testonly and type(deps) == "list" and "//third_party:torch" in deps):
-        # -include, as g++ takes a precompiled header before all else only, and a source begins with its own header.
-        copts = ["-include", headers + ".h"] + copts
-        deps = deps + [str(Label("//tools:" + headers))]
+    if type(deps) == "list" and "//third_party:torch" in deps:
+        # -include, as a precompiled header is taken before all else only, and a source begins with its own header.
+        label = Label("//tools:" + headers)
+        root = label.workspace_root + "/" if label.workspace_root else ""
+        copts = ["-include", "$(BINDIR)/%s%s/%s.h" % (root, label.package, label.name)] + copts
+        deps = deps + [str(label)]
     return flags + copts, deps
 
 

@@ -1,5 +1,9 @@
-// The headers on which LibTorch's users spend most of their compile time. More of torch/torch.h would slow down every
-// source: template instantiations are not precompiled, but compiled in each source.
+// The headers on which LibTorch's users spend most of their compile time.
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
+
+// Clang also keeps the template instantiations. g++ compiles them in each source: more headers would cost it more than they save.
+#ifdef __clang__
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif

@@ -1,25 +1,23 @@
-"""A header that g++ compiles once for many sources."""
+"""A header that the compiler reads once for many sources."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 
 def _precompiled_header_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
-    gcc = toolchain.compiler != "clang"
-
-    # A directory for each: clang fails on a .gch of g++ that it finds beside the header, left there by an earlier build.
-    name = "%s/%s.h" % ("precompiled" if gcc else "not_precompiled", ctx.label.name)
-    header = ctx.actions.declare_file(name)
+    clang = toolchain.compiler == "clang"
+    header = ctx.actions.declare_file(ctx.label.name + ".h")
     ctx.actions.write(header, "")
-    files = [header]
-    if gcc:
-        files.append(ctx.actions.declare_file(name + ".gch"))
-        _precompile(ctx, toolchain, files[-1])
-    context = cc_common.create_compilation_context(headers = depset(files), quote_includes = depset([header.dirname]))
-    return [DefaultInfo(files = depset(files)), CcInfo(compilation_context = context)]
+    output = ctx.actions.declare_file(header.basename + (".pch" if clang else ".gch"))
+
+    # Clang also keeps the template instantiations, and not the headers' times, which another checkout does not share.
+    options = ["-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if clang else []
+    _precompile(ctx, toolchain, options, output)
+    context = cc_common.create_compilation_context(headers = depset([header, output, ctx.file.src]))
+    return [DefaultInfo(files = depset([header, output])), CcInfo(compilation_context = context)]
 
 
-def _precompile(ctx, toolchain, output):
+def _precompile(ctx, toolchain, options, output):
     features = cc_common.configure_features(
         ctx = ctx,
         cc_toolchain = toolchain,
@@ -32,7 +30,11 @@ def _precompile(ctx, toolchain, output):
         feature_configuration = features,
         source_file = ctx.file.src.path,
         output_file = output.path,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+        user_compile_flags = ctx.fragments.cpp.copts
+        + ctx.fragments.cpp.cxxopts
+        + ctx.attr.copts
+        + options
+        + ["-x", "c++-header"],
         include_directories = context.includes,
         quote_include_directories = context.quote_includes,
         system_include_directories = context.system_includes,
@@ -56,8 +58,8 @@ def _precompile(ctx, toolchain, output):
     )
 
 
-# `src` precompiled, for sources compiled with `-include NAME.h`. NAME.h itself is empty: where the flags do not agree with
-# those of the precompiled one, or the compiler is clang, a source is compiled as if there were neither.
+# `src` precompiled, for sources compiled with `-include` and the path of NAME.h, beside which the compilers look for what they
+# precompiled. NAME.h itself is empty: where the flags do not agree, g++ compiles a source as if there were neither.
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
