@@ -27,6 +27,20 @@ inline float FromBits(uint32_t bits) {
   return value;
 }
 
+// memcpy for results, which are rarely in a cache. x86's string instructions write whole cache lines without reading them
+// first: all-reducing 25 MiB in place takes a fifth less time. GCC makes them of memcpy, and clang calls the C library.
+inline void CopyOut(char* to, const void* from, size_t bytes) {
+#if defined(__x86_64__)
+  constexpr size_t kWorthIt = 512;  // they take some 30 cycles to start
+  if (bytes >= kWorthIt) {
+    size_t words = bytes / 8;
+    asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
+    bytes %= 8;
+  }
+#endif
+  memcpy(to, from, bytes);
+}
+
 // How an element is stored (Stored) and computed with (Value); kByElement: At() reads one, and the compiler vectorises.
 template <typename T>
 struct Plain {
@@ -39,7 +53,7 @@ struct Plain {
     return value;
   }
   static void Load(Value* to, const char* from, size_t n) { memcpy(to, from, n * sizeof(T)); }
-  static void Store(char* to, const Value* from, size_t n) { memcpy(to, from, n * sizeof(T)); }
+  static void Store(char* to, const Value* from, size_t n) { CopyOut(to, from, n * sizeof(T)); }
 };
 
 // To nearest even; NaN stays NaN.

@@ -112,7 +112,7 @@ void ReduceBlock(char* const* outputs, int outputs_count, const char* const* inp
   // Rounded once; the others are copies.
   Format::Store(outputs[0] + offset, sum, n);
   for (k = 1; k < outputs_count; ++k)
-    memcpy(outputs[k] + offset, outputs[0] + offset, n * sizeof(typename Format::Stored));
+    CopyOut(outputs[k] + offset, outputs[0] + offset, n * sizeof(typename Format::Stored));
 }
 
 template <typename Format, typename Combine, typename Finish>
@@ -144,8 +144,8 @@ void PremulSum(char* const* outputs, int outputs_count, const char* const* input
     for (int k = 2; k < inputs_count; ++k) {
       for (size_t i = 0; i < n; ++i) sum[i] += product(k, i);
     }
-    memcpy(outputs[0] + offset, sum, n * sizeof(T));
-    for (int k = 1; k < outputs_count; ++k) memcpy(outputs[k] + offset, outputs[0] + offset, n * sizeof(T));
+    CopyOut(outputs[0] + offset, sum, n * sizeof(T));
+    for (int k = 1; k < outputs_count; ++k) CopyOut(outputs[k] + offset, outputs[0] + offset, n * sizeof(T));
   }
 }
 

@@ -1,7 +1,19 @@
-// GCC compiles what follows for AVX2; another compiler leaves this version out.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// GCC and clang compile what stands between the pragmas for AVX2; another compiler leaves this version out.
+#if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "lockstep/comm/shm/reduce.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
 #pragma GCC target("avx2,f16c")
+#endif
 #define LOCKSTEP_SHM_AVX2 1
 #endif
 
@@ -16,3 +28,11 @@ ReduceFunction Avx2Kernel(DType, Op) { return nullptr; }
 #endif
 
 }  // namespace lockstep::comm::shm::internal
+
+#if defined(LOCKSTEP_SHM_AVX2)
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
