@@ -1,4 +1,4 @@
-// GCC and clang compile what stands between the pragmas for AVX2; another compiler leaves this version out.
+// GCC and clang compile what follows the pragma for AVX2; another compiler leaves this version out.
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
@@ -11,7 +11,6 @@
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
-#pragma GCC push_options
 #pragma GCC target("avx2,f16c")
 #endif
 #define LOCKSTEP_SHM_AVX2 1
@@ -29,10 +28,6 @@ ReduceFunction Avx2Kernel(DType, Op) { return nullptr; }
 
 }  // namespace lockstep::comm::shm::internal
 
-#if defined(LOCKSTEP_SHM_AVX2)
-#if defined(__clang__)
+#if defined(LOCKSTEP_SHM_AVX2) && defined(__clang__)
 #pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
 #endif
