@@ -51,6 +51,8 @@ def _precompile(ctx, toolchain, options, output):
         ),
         inputs = depset([ctx.file.src], transitive = [context.headers, toolchain.all_files]),
         outputs = [output],
+        # Clang's has absolute paths, so that of another checkout, from the shared disk cache, is of no use here.
+        execution_requirements = {"no-cache": "1"},
         # As other compiles, for what .bazelrc says about them.
         mnemonic = "CppCompile",
         progress_message = "Precompiling " + ctx.file.src.path,
