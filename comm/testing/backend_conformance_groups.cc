@@ -17,6 +17,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Called by both ranks of two. A group that fails before the other rank is out of InitProcessGroup fails that call.
+void AwaitTheOtherRank(ProcessGroup& group) {
+  group.store()->set(absl::StrCat("ready/", group.rank()), "");
+  group.store()->wait({absl::StrCat("ready/", 1 - group.rank())});
+}
+
 TEST_P(BackendConformance, SendsAndReceivesOfEveryDtype) {
   OnRanks(2, [](ProcessGroup& group) {
     for (const at::ScalarType dtype : AllDtypes()) {
@@ -151,6 +157,7 @@ TEST_P(BackendConformance, EachThreadMayUseAGroupOfItsOwn) {
 
 TEST_P(BackendConformance, AbortEndsTheWaitsUnderWay) {
   OnRanks(2, [](ProcessGroup& group) {
+    AwaitTheOtherRank(group);
     if (group.rank() == 0) {
       Work collective = group.AllReduceAsync(at::zeros({100}));
       Work receive = group.Irecv(at::zeros({100}), 1);
@@ -171,6 +178,7 @@ TEST_P(BackendConformance, AbortEndsTheWaitsUnderWay) {
 
 TEST_P(BackendConformance, AWaitEndsAtItsDeadline) {
   OnRanks(2, [](ProcessGroup& group) {
+    AwaitTheOtherRank(group);
     if (group.rank() == 0) {
       Work work = group.BarrierAsync();
       const absl::Time start = absl::Now();
