@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/comm/internal/dispatch.h"
 #include "lockstep/comm/process_group.h"
 
@@ -95,7 +96,11 @@ Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double fact
         std::vector<at::Tensor> tensors = {tensor};
         c10d::AllreduceOptions options;
         if (tensor.is_cpu() && SharesMemory()) {
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 13)
+          options.reduceOp = c10d::makePreMulSum(factor);
+#else
           options.reduceOp = c10d::makeNCCLPreMulSum(factor);
+#endif
         } else {
           tensors[0].detach().mul_(factor);
         }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/geometry.h"
@@ -46,7 +47,7 @@ class ImageDataset::Readers {
   explicit Readers(const ImageDecoderOptions& options) : options_(options) {}
 
   std::unique_ptr<Reader> Take() {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     if (idle_.empty()) return std::make_unique<Reader>(Reader{{}, ImageDecoder(options_)});
     std::unique_ptr<Reader> reader = std::move(idle_.back());
     idle_.pop_back();
@@ -54,7 +55,7 @@ class ImageDataset::Readers {
   }
 
   void Give(std::unique_ptr<Reader> reader) {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     idle_.push_back(std::move(reader));
   }
 

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/logging.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
@@ -148,7 +149,7 @@ class Loader::Impl {
 
 Loader::Impl::~Impl() {
   {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
   }
   for (std::thread& thread : threads_) thread.join();
@@ -158,7 +159,7 @@ Loader::Impl::~Impl() {
 // number of threads for each thread, and one for future threads, which is restored here.
 absl::Status Loader::Impl::StartThreads() {
   const int intra_op_threads = at::get_num_threads();
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   while (static_cast<int>(threads_.size()) < options_.num_workers) {
     absl::StatusOr<std::thread> thread = StartThread("a worker", [this] { Work(); });
     if (!thread.ok()) {
@@ -220,7 +221,7 @@ absl::Status Loader::Impl::Enqueue() {
   if (layout_) {
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("Loader: a batch", [&] { queued->batch.Allocate(*layout_, memory_); }));
   }
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back(std::move(queued));
   return absl::OkStatus();
 }
@@ -240,7 +241,7 @@ void Loader::Impl::LearnLayout(Queued& queued) {
 }
 
 std::shared_ptr<Queued> Loader::Impl::WaitForFirst() {
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   if (queue_.empty()) return nullptr;
   const std::shared_ptr<Queued> first = queue_.front();
   const auto is_done = [&first] { return first->done == first->batch.size(); };
@@ -279,7 +280,7 @@ absl::Status Loader::Impl::Skip(const BatchInProgress& batch) {
 
 void Loader::Impl::EndPass() {
   in_pass_ = false;
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   queue_.clear();
 }
 
@@ -288,7 +289,7 @@ void Loader::Impl::Work() {
   at::set_num_threads(1);
   const at::NoGradGuard no_grad;
   at::Generator random = at::detail::createCPUGenerator();
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   --starting_;
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopped_ || Claimable(); };
   while (true) {

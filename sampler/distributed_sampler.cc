@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/internal/checks.h"
 
@@ -42,14 +43,14 @@ DistributedSampler::DistributedSampler(int64_t size, const DistributedSamplerOpt
 
 void DistributedSampler::set_epoch(int64_t epoch) {
   TORCH_CHECK_VALUE(epoch >= 0, "DistributedSampler::set_epoch: expected an epoch of at least 0, found ", epoch);
-  absl::MutexLock lock(&shared_->mutex);
+  MutexLock lock(shared_->mutex);
   if (epoch == shared_->pass.epoch) return;
   shared_->pass = {epoch, 0};
   shared_->restored = false;
 }
 
 DistributedSampler::Pass DistributedSampler::CurrentPass() const {
-  absl::MutexLock lock(&shared_->mutex);
+  MutexLock lock(shared_->mutex);
   return shared_->pass;
 }
 
@@ -119,7 +120,7 @@ absl::Status DistributedSampler::Restore(const SamplerState& state) {
       CheckInRange("DistributedSampler: epoch", 0, std::numeric_limits<int64_t>::max(), state.epoch));
   LOCKSTEP_RETURN_IF_ERROR(CheckInRange("DistributedSampler: consumed", 0, size_, state.consumed));
   started_ = false;
-  absl::MutexLock lock(&shared_->mutex);
+  MutexLock lock(shared_->mutex);
   shared_->pass = {state.epoch, state.consumed};
   shared_->restored = true;
   shared_->restored_size = state.size;
@@ -131,7 +132,7 @@ void DistributedSampler::reset(std::optional<size_t> new_size) {
   order_.reset();
   if (new_size) size_ = internal::NewSizeOrThrow("DistributedSampler", *new_size);
   {
-    absl::MutexLock lock(&shared_->mutex);
+    MutexLock lock(shared_->mutex);
     const bool go_on = shared_->restored && shared_->restored_size == size_;
     pass_ = {shared_->pass.epoch, go_on ? shared_->pass.start : 0};
     order_ = OrderOf(pass_.epoch);  // first, so that a restored place is kept if memory runs out

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/internal/checks.h"
 
@@ -78,12 +79,12 @@ WeightedSampler::WeightedSampler(const std::vector<double>& weights, int64_t num
       epoch_is_fixed_(std::make_shared<absl::Mutex>()) {}
 
 void WeightedSampler::set_epoch(int64_t epoch) {
-  absl::MutexLock lock(epoch_is_fixed_.get());
+  MutexLock lock(*epoch_is_fixed_);
   places_.set_epoch(epoch);
 }
 
 absl::Status WeightedSampler::Restore(const SamplerState& state) {
-  absl::MutexLock lock(epoch_is_fixed_.get());
+  MutexLock lock(*epoch_is_fixed_);
   LOCKSTEP_RETURN_IF_ERROR(Annotate(places_.Restore(state), "WeightedSampler"));
   drawn_.reset();
   return absl::OkStatus();
@@ -97,7 +98,7 @@ void WeightedSampler::reset(std::optional<size_t> new_size) {
   drawn_.reset();
   uint64_t seed = static_cast<uint64_t>(options_.seed);  // unsigned as in a generator: Python's negative seeds wrap too
   {
-    absl::MutexLock lock(epoch_is_fixed_.get());
+    MutexLock lock(*epoch_is_fixed_);
     seed += static_cast<uint64_t>(places_.epoch());
     places_.reset();
   }
@@ -115,7 +116,7 @@ std::optional<std::vector<size_t>> WeightedSampler::next(size_t batch_size) {
 }
 
 void WeightedSampler::load(torch::serialize::InputArchive& archive) {
-  absl::MutexLock lock(epoch_is_fixed_.get());
+  MutexLock lock(*epoch_is_fixed_);
   places_.load(archive);
   drawn_.reset();
 }

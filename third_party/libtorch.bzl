@@ -4,6 +4,8 @@ libraries to link, and the headers of CUDA and NCCL. So a source that includes n
 It is LOCKSTEP_LIBTORCH if that is set, else the active Python's torch if that is the pinned version, else the pinned wheel through pip."""
 
 _CPU_BUILD = """
+load("@lockstep_rules//:cc.bzl", "cc_library")
+
 package(default_visibility = ["//visibility:public"])
 
 cc_library(
@@ -17,6 +19,8 @@ cc_library(
 """
 
 _CUDA_BUILD = """
+load("@lockstep_rules//:cc.bzl", "cc_library")
+
 package(default_visibility = ["//visibility:public"])
 
 filegroup(
@@ -31,15 +35,31 @@ cc_library(
 )
 """
 
-ENVIRONMENT = ["LOCKSTEP_LIBTORCH", "LOCKSTEP_PYTHON", "XDG_CACHE_HOME"]
+ENVIRONMENT = ["LOCKSTEP_LIBTORCH", "LOCKSTEP_LIBTORCH_VERSION", "LOCKSTEP_PYTHON", "XDG_CACHE_HOME"]
+
+# Which LibTorch. Of each, the variable of the environment wins.
+ATTRIBUTES = {
+    "path": attr.string(doc = "LOCKSTEP_LIBTORCH: an unpacked LibTorch or a `torch` folder."),
+    "python": attr.string(doc = "LOCKSTEP_PYTHON: the interpreter that finds or fetches it."),
+    "version": attr.string(
+        doc = "LOCKSTEP_LIBTORCH_VERSION: such as 2.11.0, the default, or `installed` for whatever the interpreter has.",
+    ),
+}
 
 
 def run_fetch_torch(ctx, kind):
-    python = ctx.os.environ.get("LOCKSTEP_PYTHON") or ctx.which("python3")
+    """Lays out LibTorch of ctx.attr.version, or of the environment's, in the repository. Returns the Python that did."""
+    environment = ctx.os.environ
+    python = environment.get("LOCKSTEP_PYTHON") or ctx.attr.python or ctx.which("python3")
     if not python:
         fail("LibTorch: there is no python3 to fetch it with: install python3, or set LOCKSTEP_PYTHON")
+    named = {} if environment.get("LOCKSTEP_LIBTORCH") or not ctx.attr.path else {"LOCKSTEP_LIBTORCH": ctx.attr.path}
     ctx.report_progress("looking for LibTorch; fetching it by pip if need be")
-    result = ctx.execute([python, ctx.path(Label("//third_party:fetch_torch.py")), kind], timeout = 3600)
+    result = ctx.execute(
+        [python, ctx.path(Label("//third_party:fetch_torch.py")), kind, ctx.attr.version],
+        timeout = 3600,
+        environment = named,
+    )
     if result.return_code:
         fail(result.stderr.strip() or "fetch_torch.py ended with code %d" % result.return_code)
     return python
@@ -57,5 +77,5 @@ def _libtorch_impl(ctx):
 libtorch_repository = repository_rule(
     implementation = _libtorch_impl,
     environ = ENVIRONMENT,
-    attrs = {"cuda": attr.bool(mandatory = True)},
+    attrs = dict(ATTRIBUTES, cuda = attr.bool(mandatory = True)),
 )

@@ -1,7 +1,7 @@
 """The Python PyTorch that the peer tests compare with, as a repository: `//:python` runs an interpreter that can import it, torchvision
 and safetensors."""
 
-load("//third_party:libtorch.bzl", "ENVIRONMENT", "run_fetch_torch")
+load("//third_party:libtorch.bzl", "ATTRIBUTES", "ENVIRONMENT", "run_fetch_torch")
 
 
 def _peer_impl(ctx):
@@ -10,11 +10,12 @@ def _peer_impl(ctx):
     ctx.file("python.sh", "#!/bin/sh\nPYTHONPATH='%s'${PYTHONPATH:+:$PYTHONPATH} exec '%s' \"$@\"\n" % (paths, python))
     ctx.file(
         "BUILD",
-        'sh_binary(\n    name = "python",\n    srcs = ["python.sh"],\n    visibility = ["//visibility:public"],\n)\n',
+        'load("@lockstep_rules//:sh.bzl", "sh_binary")\n\nsh_binary(\n    name = "python",\n    srcs = ["python.sh"],\n    visibility = ["//visibility:public"],\n)\n',
     )
 
 
 peer_repository = repository_rule(
     implementation = _peer_impl,
     environ = ENVIRONMENT,
+    attrs = ATTRIBUTES,
 )

@@ -3,6 +3,8 @@
 _PREFIXES = ["/usr/include", "/usr/local/include"]
 
 _BUILD = """
+load("@lockstep_rules//:cc.bzl", "cc_library")
+
 cc_library(
     name = "lib",
     linkopts = {linkopts},

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 
@@ -26,7 +27,7 @@ void BlockWriter::Free::operator()(char* memory) const { std::free(memory); }
 BlockWriter::~BlockWriter() {
   if (!thread_.joinable()) return;
   {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     full_.clear();
     ending_ = true;
   }
@@ -48,21 +49,21 @@ absl::Status BlockWriter::Append(const void* from, size_t count) {
 
 absl::Status BlockWriter::Finish() {
   if (!thread_.joinable()) {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     return status_.ok() ? WriteBlock(filling_) : status_;
   }
   if (filling_.size > 0) LOCKSTEP_RETURN_IF_ERROR(HandOver());
   {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   thread_.join();
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 
 absl::Status BlockWriter::TakeBlock() {
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   if (free_.empty() && made_ < kBlocks) {
     Block block;
     block.memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, kBlockSize)));
@@ -87,7 +88,7 @@ absl::Status BlockWriter::HandOver() {
     thread_ = *std::move(thread);
   }
   {
-    const absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     full_.push_back(std::move(filling_));
   }
   filling_ = {};
@@ -96,7 +97,7 @@ absl::Status BlockWriter::HandOver() {
 
 absl::Status BlockWriter::WriteHere() {
   const absl::Status written = WriteBlock(filling_);
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   status_.Update(written);
   free_.push_back(std::move(filling_));
   filling_ = {};
@@ -106,7 +107,7 @@ absl::Status BlockWriter::WriteHere() {
 void BlockWriter::Run() {
   // If the file system refuses, writes go through the page cache.
   direct_now_ = direct_ && system_.SetFlags(file_, O_DIRECT) == 0;
-  const absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
     mutex_.Await(absl::Condition(this, &BlockWriter::WorkLocked));
     if (full_.empty()) return;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/logging.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/backend_status.h"
 #include "lockstep/tools/launch/report.h"
@@ -18,7 +19,7 @@ GroupState::~GroupState() = default;
 
 void GroupState::SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> backends) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     backends_ = std::move(backends);
     if (first_.ok()) return;
   }
@@ -26,7 +27,7 @@ void GroupState::SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> back
 }
 
 absl::Status GroupState::failure() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return first_;
 }
 
@@ -35,7 +36,7 @@ void GroupState::Fail(const absl::Status& cause) { FailAs(cause, /*may_be_of_ano
 void GroupState::LearnFailure(const absl::Status& cause) { FailAs(cause, /*may_be_of_another_rank=*/true); }
 
 void GroupState::NoteOwnError(const absl::Status& error) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (own_error_.ok()) own_error_ = error;
 }
 
@@ -47,7 +48,7 @@ bool GroupState::IsOfAnotherRankLocked(const absl::Status& cause) const {
 
 void GroupState::FailAs(const absl::Status& cause, bool may_be_of_another_rank) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     if (!first_.ok()) return;
     if (may_be_of_another_rank && IsOfAnotherRankLocked(cause)) launch::NoteFailureOfAnotherRank();
     first_ = cause;
@@ -58,7 +59,7 @@ void GroupState::FailAs(const absl::Status& cause, bool may_be_of_another_rank) 
 }
 
 std::vector<c10::intrusive_ptr<c10d::Backend>> GroupState::backends() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return backends_;
 }
 
@@ -80,7 +81,7 @@ void GroupState::Abort(const absl::Status& cause) {
 
 void GroupState::Close() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
   }
   for (const auto& backend : backends()) {
@@ -92,7 +93,7 @@ void GroupState::Close() {
   }
   watch_.reset();
   std::vector<c10::intrusive_ptr<c10d::Backend>> released;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   released.swap(backends_);
 }
 

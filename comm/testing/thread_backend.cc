@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/comm/backend.h"
 
 namespace lockstep::comm::testing {
@@ -130,13 +131,13 @@ std::shared_ptr<ThreadHub> TakeHub(const BackendContext& context) {
   static auto* const pending = new std::map<std::string, Pending>();
   static int64_t made = 0;
   if (context.rank == 0) {
-    absl::MutexLock lock(&PendingMutex());
+    MutexLock lock(PendingMutex());
     const std::string id = absl::StrCat(made++);
     (*pending)[id].hub = std::make_shared<ThreadHub>(context.size, context.timeout);
     context.store->set("hub", id);
   }
   const std::string id = context.store->get_to_str("hub");
-  absl::MutexLock lock(&PendingMutex());
+  MutexLock lock(PendingMutex());
   Pending& entry = pending->at(id);
   const std::shared_ptr<ThreadHub> hub = entry.hub;
   if (++entry.takers == context.size) pending->erase(id);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
 
 namespace lockstep::comm::testing {
 namespace {
@@ -172,7 +173,7 @@ ThreadHub::WorkPtr ThreadHub::Impl::Join(int rank, ThreadCall call) {
   ThreadWorkPtr work;
   std::optional<Slot> complete;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(mutex_);
     complete = EnterLocked(rank, std::move(call), work);
   }
   if (!complete) return work;
@@ -192,7 +193,7 @@ ThreadHub::WorkPtr ThreadHub::Impl::Join(int rank, ThreadCall call) {
 ThreadHub::WorkPtr ThreadHub::Impl::Post(Message message) {
   message.work = NewWork(message.rank, message.is_send ? OpType::SEND : OpType::RECV, -1);
   const ThreadWorkPtr work = message.work;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (aborted_[message.rank]) {
     work->Finish(Error("the group was aborted"));
     return work;
@@ -212,7 +213,7 @@ ThreadHub::WorkPtr ThreadHub::Impl::Post(Message message) {
 }
 
 void ThreadHub::Impl::Leave(int rank, const std::string& reason) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   if (left_[rank]) return;
   left_[rank] = reason;
   for (auto& entry : slots_) {
@@ -226,7 +227,7 @@ void ThreadHub::Impl::Leave(int rank, const std::string& reason) {
 }
 
 void ThreadHub::Impl::Abort(int rank) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   aborted_[rank] = true;
   for (auto& entry : slots_) {
     entry.second.aborted |= entry.second.calls.count(rank) > 0;
@@ -241,7 +242,7 @@ void ThreadHub::Impl::Abort(int rank) {
 }
 
 std::string ThreadHub::Impl::MissingRanks(int64_t sequence) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   std::vector<int> missing;
   for (int rank = 0; rank < size_; ++rank) {
     if (next_[rank] <= sequence) missing.push_back(rank);

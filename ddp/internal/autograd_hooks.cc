@@ -81,7 +81,7 @@ std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
   std::vector<at::Tensor> passed = outputs;
   for (at::Tensor& output : passed) {
     if (!output.defined() || !output.grad_fn()) continue;
-    const std::shared_ptr<Sink> sink(new Sink(on_backward), torch::autograd::deleteNode);
+    const auto sink = MakeAutogradNode<Sink>(on_backward);
     sink->set_next_edges(torch::autograd::collect_next_edges(output));
     output = output.tensor_data();  // the same numbers and version counter, outside the graph
     torch::autograd::set_history(output, sink);

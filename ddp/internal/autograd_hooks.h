@@ -10,9 +10,10 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/libtorch_compatibility.h"
+
 namespace torch::autograd {
 class FunctionPostHook;
-struct Node;
 }  // namespace torch::autograd
 
 namespace lockstep::ddp::internal {
@@ -47,7 +48,7 @@ class AccumulatorHooks {
 
   const std::vector<at::Tensor> parameters_;
   const MakeHook make_hook_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<AutogradNodePtr> accumulators_;
   std::vector<uintptr_t> keys_;  // of the hooks
   bool reinstalled_ = false;
 };

@@ -7,10 +7,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 
+#include "lockstep/base/libtorch_compatibility.h"
 #include "lockstep/dp/internal/copy.h"
 #include "lockstep/dp/internal/peers.h"
 
@@ -28,7 +28,7 @@ bool IsOurs(const at::Tensor& sum) {
          sum.storage().use_count() == 1;
 }
 
-at::Tensor Plus(at::Tensor sum, at::Tensor gradient) {
+at::Tensor Plus(const at::Tensor& sum, at::Tensor gradient) {
   if (!sum.defined()) return gradient;
   if (IsOurs(sum) && gradient.layout() == c10::kStrided) return sum.add_(gradient);
   const bool dense_last = sum.layout() != c10::kStrided && gradient.layout() == c10::kStrided;
@@ -49,7 +49,7 @@ class SumOfCopies : public Node {
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
       at::Tensor& sum = sums[i % sources];
-      sum = Plus(std::move(sum), CopyTo(std::exchange(gradients[i], {}), devices_[i % sources]));
+      sum = Plus(sum, CopyTo(std::exchange(gradients[i], {}), devices_[i % sources]));
     }
     return sums;
   }
@@ -72,7 +72,7 @@ void AttachCopies(const std::vector<at::Tensor>& sources, const std::vector<std:
     devices.push_back(sources[i].device());
     attached.push_back(i);
   }
-  const auto node = std::make_shared<SumOfCopies>(std::move(edges), std::move(devices));
+  const auto node = MakeAutogradNode<SumOfCopies>(std::move(edges), std::move(devices));
   for (const std::vector<at::Tensor>& of_copy : copies) {
     for (const size_t i : attached) {
       torch::autograd::impl::set_gradient_edge(of_copy[i], Edge(node, node->add_input_metadata(of_copy[i])));

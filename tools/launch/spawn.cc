@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/internal/report_file.h"
@@ -44,13 +45,13 @@ Calls& CallsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
 }
 
 std::string NumberThisCall(const std::string& name) {
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(mutex);
   return absl::StrCat(name, "#", ++CallsLocked().count[name]);
 }
 
 // One line for each call: key, status code, message. They are escaped, so that tabs and line breaks separate them.
 std::string EncodeResults() {
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(mutex);
   std::string text;
   for (const auto& [key, status] : CallsLocked().results) {
     absl::StrAppend(&text, absl::CEscape(key), "\t", status.raw_code(), "\t", absl::CEscape(status.message()), "\n");
@@ -134,7 +135,7 @@ void TakeProgramsName() {
 
 [[noreturn]] void RunRank(const std::function<absl::Status(int)>& fn) {
   {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(mutex);
     CallsLocked().inside_rank = true;
   }
   TakeProgramsName();
@@ -176,7 +177,7 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
   const std::string key = NumberThisCall(options.name);
   if (const std::optional<std::string> mine = CallOfThisRank()) {
     {
-      absl::MutexLock lock(&mutex);
+      MutexLock lock(mutex);
       if (CallsLocked().inside_rank) {
         return absl::FailedPreconditionError(
             absl::StrCat("Spawn was called inside a rank of Spawn call ", *mine, "; a rank cannot spawn ranks"));
@@ -189,7 +190,7 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
                      ", which its parent had not made: main must take the same way in both"));
   }
   absl::Status status = SpawnRanks(nprocs, key, options);
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(mutex);
   CallsLocked().results[key] = status;
   return status;
 }

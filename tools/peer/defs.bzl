@@ -1,5 +1,7 @@
 """Tests against Python PyTorch of the pinned version."""
 
+load("//third_party:sh_rules.bzl", "sh_test")
+
 
 def peer_test(name, script, data = [], args = [], tags = [], **kwargs):
     """Runs `script` with the Python of //third_party:peer_python; it passes if that exits with 0.
@@ -15,7 +17,7 @@ def peer_test(name, script, data = [], args = [], tags = [], **kwargs):
       **kwargs: as for sh_test.
     """
     python = str(Label("//third_party:peer_python"))
-    native.sh_test(
+    sh_test(
         name = name,
         srcs = [str(Label("//tools/peer:run_peer.sh"))],
         args = ["$(location %s)" % python, "$(location %s)" % script] + args,

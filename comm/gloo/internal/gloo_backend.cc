@@ -9,6 +9,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/libtorch_version.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
@@ -103,7 +105,9 @@ class GlooBackend final : public c10d::Backend {
   }
 
   const std::string getBackendName() const override { return "gloo"; }
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 9)
   c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
+#endif
 
   void abort() override {
     aborted_ = true;
@@ -218,14 +222,14 @@ class GlooBackend final : public c10d::Backend {
   template <typename Begin>
   WorkPtr Start(OpType type, const Begin& begin, const std::function<void()>& after = nullptr) {
     const BlockSigpipe block;
-    const absl::MutexLock lock(&StartMutex());
+    const MutexLock lock(StartMutex());
     return CollectiveWork::Create(getRank(), type, calls_, begin(), after);
   }
 
   template <typename Begin>
   WorkPtr Point(OpType type, const Begin& begin) {
     const BlockSigpipe block;
-    const absl::MutexLock lock(&StartMutex());
+    const MutexLock lock(StartMutex());
     return c10::make_intrusive<PointToPointWork>(getRank(), type, calls_, begin());
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "lockstep/base/mutex_lock.h"
 #include "lockstep/comm/internal/sigpipe.h"
 
 namespace lockstep::comm::internal {
@@ -18,23 +19,23 @@ void GlooCalls::AbortLocked(const std::string& why) {
 }
 
 void GlooCalls::Abort(const std::string& why) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   AbortLocked(why);
 }
 
 void GlooCalls::Break(const std::string& why) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   broken_ = true;
   AbortLocked(why);
 }
 
 bool GlooCalls::broken() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return broken_;
 }
 
 bool GlooCalls::Busy() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(mutex_);
   return under_way_ > 0;
 }
 
@@ -43,7 +44,7 @@ c10::intrusive_ptr<c10d::Work> CollectiveWork::Create(int rank, c10d::OpType typ
                                                       std::function<void()> after) {
   auto work = c10::make_intrusive<CollectiveWork>(rank, type, std::move(calls));
   {
-    absl::MutexLock lock(&work->calls_->mutex_);
+    MutexLock lock(work->calls_->mutex_);
     ++work->calls_->under_way_;
   }
   gloo->getFuture()->addCallback([work, after = std::move(after)](c10::ivalue::Future& future) {
@@ -60,19 +61,19 @@ c10::intrusive_ptr<c10d::Work> CollectiveWork::Create(int rank, c10d::OpType typ
 }
 
 void CollectiveWork::Done(std::exception_ptr error) {
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   error_ = std::move(error);
   done_ = true;
   --calls_->under_way_;
 }
 
 bool CollectiveWork::isCompleted() {
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   return done_ || calls_->aborted_;
 }
 
 bool CollectiveWork::isSuccess() const {
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   return done_ && !error_;
 }
 
@@ -82,7 +83,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     calls_->mutex_.AssertHeld();
     return done_ || calls_->aborted_;
   };
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   const bool in_time = calls_->mutex_.AwaitWithTimeout(absl::Condition(&ended), absl::FromChrono(limit));
   TORCH_CHECK_WITH(DistBackendError, in_time, "timed out after ", limit.count(), " ms");
   if (!done_) calls_->ThrowAbortedLocked();
@@ -91,13 +92,13 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
 }
 
 PointToPointWork::~PointToPointWork() {
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   if (!completed_) calls_->dropped_.push_back(gloo_);
 }
 
 bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
   {
-    absl::MutexLock lock(&calls_->mutex_);
+    MutexLock lock(calls_->mutex_);
     if (calls_->aborted_) calls_->ThrowAbortedLocked();
     calls_->waiting_.insert(gloo_.get());
   }
@@ -109,7 +110,7 @@ bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
   } catch (...) {
     error = std::current_exception();
   }
-  absl::MutexLock lock(&calls_->mutex_);
+  MutexLock lock(calls_->mutex_);
   calls_->waiting_.erase(gloo_.get());
   completed_ = done;
   if (calls_->aborted_ && !done) calls_->ThrowAbortedLocked();
