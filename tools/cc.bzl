@@ -1,20 +1,25 @@
-"""cc_library, cc_binary and cc_test with Lockstep's language standard, warnings and include prefix; precompiled_header; and link_only."""
+"""cc_library, cc_binary and cc_test with Lockstep's warnings and include prefix; precompiled_header; and link_only."""
 
+load("//third_party:cc_rules.bzl", "cc", _cc_binary = "cc_binary", _cc_library = "cc_library", _cc_test = "cc_test")
 load("//tools:precompiled_header.bzl", _precompiled_header = "precompiled_header")
 
-_COPTS = ["-std=c++17", "-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
+# No -std: libraries and the program that links them are compiled for one standard, and the user names it. C++17 is the least.
+_COPTS = ["-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 
 # For tests and what only they use: most of the time of a cold `test //...` is spent on their compilation.
 _TEST_COPTS = _COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
 
-# Targets that name //third_party:torch are compiled with LibTorch's headers precompiled: //tools:libtorch_headers, and
-# //tools:libtorch_test_headers if they are test-only.
+_TORCH = Label("//third_party:torch")
+
+
+# With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
+# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only.
 def cc_library(copts = [], deps = [], testonly = False, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
     copts, deps = _copts_and_deps(copts, deps, testonly)
-    native.cc_library(
+    _cc_library(
         copts = copts,
         deps = deps,
         testonly = testonly,
@@ -26,25 +31,34 @@ def cc_library(copts = [], deps = [], testonly = False, **kwargs):
 
 def cc_binary(copts = [], deps = [], testonly = False, **kwargs):
     copts, deps = _copts_and_deps(copts, deps, testonly)
-    native.cc_binary(copts = copts, deps = deps, testonly = testonly, **kwargs)
+    _cc_binary(copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 
 def cc_test(copts = [], deps = [], **kwargs):
     copts, deps = _copts_and_deps(copts, deps, testonly = True)
-    native.cc_test(copts = copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
+    _cc_test(copts = copts, deps = deps + [str(Label("//third_party:gtest_main"))], **kwargs)
 
 
 def _copts_and_deps(copts, deps, testonly):
     flags, headers = (_TEST_COPTS, "libtorch_test_headers") if testonly else (_COPTS, "libtorch_headers")
 
     # Deps with a select in them cannot be looked into.
-    if type(deps) == "list" and "//third_party:torch" in deps:
-        # -include, as a precompiled header is taken before all else only, and a source begins with its own header.
+    if type(deps) == "list" and _TORCH in [Label(dep) for dep in deps if "//" in dep]:
         label = Label("//tools:" + headers)
         root = label.workspace_root + "/" if label.workspace_root else ""
-        copts = ["-include", "$(BINDIR)/%s%s/%s.h" % (root, label.package, label.name)] + copts
-        deps = deps + [str(label)]
+
+        # -include, as a precompiled header is taken before all else only, and a source begins with its own header.
+        include = ["-include", "$(BINDIR)/%s%s/%s.h" % (root, label.package, label.name)]
+        copts = _if_precompiled_headers(include) + copts
+        deps = deps + _if_precompiled_headers([str(label)])
     return flags + copts, deps
+
+
+def _if_precompiled_headers(values):
+    return select({
+        str(Label("//tools/flags:precompiled_headers_enabled")): values,
+        "//conditions:default": [],
+    })
 
 
 def precompiled_header(testonly = False, **kwargs):
@@ -52,12 +66,12 @@ def precompiled_header(testonly = False, **kwargs):
 
 
 def _link_only(ctx):
-    return [CcInfo(linking_context = ctx.attr.library[CcInfo].linking_context)]
+    return [cc.Info(linking_context = ctx.attr.library[cc.Info].linking_context)]
 
 
 # `library` for the linker alone: no include path of it reaches the compile command of what depends on this. So what an
 # optional part is made of does not compile its users anew.
 link_only = rule(
     implementation = _link_only,
-    attrs = {"library": attr.label(providers = [CcInfo], mandatory = True)},
+    attrs = {"library": attr.label(providers = [cc.Info], mandatory = True)},
 )

@@ -1,10 +1,10 @@
 """A header that the compiler reads once for many sources."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("//third_party:cc_rules.bzl", "cc")
 
 
 def _precompiled_header_impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
+    toolchain = cc.find_toolchain(ctx)
     clang = toolchain.compiler == "clang"
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     ctx.actions.write(header, "")
@@ -13,19 +13,19 @@ def _precompiled_header_impl(ctx):
     # Clang also keeps the template instantiations, and not the headers' times, which another checkout does not share.
     options = ["-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if clang else []
     _precompile(ctx, toolchain, options, output)
-    context = cc_common.create_compilation_context(headers = depset([header, output, ctx.file.src]))
-    return [DefaultInfo(files = depset([header, output])), CcInfo(compilation_context = context)]
+    context = cc.common.create_compilation_context(headers = depset([header, output, ctx.file.src]))
+    return [DefaultInfo(files = depset([header, output])), cc.Info(compilation_context = context)]
 
 
 def _precompile(ctx, toolchain, options, output):
-    features = cc_common.configure_features(
+    features = cc.common.configure_features(
         ctx = ctx,
         cc_toolchain = toolchain,
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
-    context = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
-    variables = cc_common.create_compile_variables(
+    context = cc.common.merge_cc_infos(cc_infos = [dep[cc.Info] for dep in ctx.attr.deps]).compilation_context
+    variables = cc.common.create_compile_variables(
         cc_toolchain = toolchain,
         feature_configuration = features,
         source_file = ctx.file.src.path,
@@ -42,11 +42,11 @@ def _precompile(ctx, toolchain, options, output):
     )
     action = "c++-compile"
     ctx.actions.run(
-        executable = cc_common.get_tool_for_action(feature_configuration = features, action_name = action),
-        arguments = cc_common.get_memory_inefficient_command_line(
+        executable = cc.common.get_tool_for_action(feature_configuration = features, action_name = action),
+        arguments = cc.common.get_memory_inefficient_command_line(
             feature_configuration = features, action_name = action, variables = variables
         ),
-        env = cc_common.get_environment_variables(
+        env = cc.common.get_environment_variables(
             feature_configuration = features, action_name = action, variables = variables
         ),
         inputs = depset([ctx.file.src], transitive = [context.headers, toolchain.all_files]),
@@ -65,7 +65,7 @@ precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
-        "deps": attr.label_list(providers = [CcInfo]),
+        "deps": attr.label_list(providers = [cc.Info]),
         "copts": attr.string_list(),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
