@@ -297,9 +297,9 @@ void Loader::Impl::Work() {
     if (stopped_) return;
     const std::shared_ptr<Queued> queued = Claimable();
     const size_t place = queued->claimed++;
-    mutex_.Unlock();
+    UnlockMutex(mutex_);
     Fill(*queued, place, random);
-    mutex_.Lock();
+    LockMutex(mutex_);
     ++queued->done;
   }
 }

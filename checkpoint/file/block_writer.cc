@@ -114,9 +114,9 @@ void BlockWriter::Run() {
     Block block = std::move(full_.front());
     full_.pop_front();
     if (status_.ok()) {
-      mutex_.Unlock();
+      UnlockMutex(mutex_);
       absl::Status written = WriteBlock(block);
-      mutex_.Lock();
+      LockMutex(mutex_);
       status_.Update(written);
     }
     free_.push_back(std::move(block));

@@ -67,9 +67,9 @@ void Workers::Loop(size_t index, int intra_op_threads) {
     if (stopped_) return;
     to_do_[index] = false;
     const std::function<void(size_t)>& job = *job_;
-    mutex_.Unlock();
+    UnlockMutex(mutex_);
     job(index);
-    mutex_.Lock();
+    LockMutex(mutex_);
     --running_;
   }
 }
