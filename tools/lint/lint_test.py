@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
+import cmake_sources
 import compile_commands
 import cpp
 import documents
@@ -239,6 +240,74 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
 
 def library(name, *deps):
     return f'cc_library(name = "{name}", deps = {list(deps)})\n'
+
+
+class CmakeSourcesTest(unittest.TestCase):
+    BUILD_FILES = {
+        "base/BUILD": """
+cc_library(name = "status", srcs = ["status.cc"], hdrs = ["status.h"], deps = ["//third_party:absl"])
+cc_library(name = "testing", testonly = True, srcs = ["testing.cc"], deps = [":status"])
+""",
+        "comm/BUILD": """
+alias(name = "comm", actual = ":group", visibility = ["//visibility:public"])
+cc_library(
+    name = "group",
+    srcs = ["group.cc"],
+    hdrs = ["group.h", "internal/a.h", "internal/b.h"],
+    deps = ["//base:status"],
+)
+cc_test(name = "group_test", srcs = ["group_test.cc"], deps = [":comm", "//base:testing", "//third_party:gtest"])
+""",
+        "comm/nccl/BUILD": """
+link_only(name = "nccl", library = select({"//tools/flags:cuda_enabled": ":real", "//conditions:default": ":stub"}))
+cc_library(
+    name = "real",
+    srcs = ["real.cc"],
+    copts = ["-O3"],
+    deps = ["//comm", "//third_party:torch_cuda"],
+    alwayslink = True,
+)
+cc_library(name = "stub", srcs = ["stub.cc"], deps = ["//comm"], alwayslink = True)
+""",
+    }
+
+    def page(self, **others):
+        read = {"comm/group.h": '#include "lockstep/comm/internal/a.h"\n'}
+        files = {**self.BUILD_FILES, **{f"{folder}/BUILD": text for folder, text in others.items()}}
+        return cmake_sources.page(files, lambda name: read.get(name, ""), ["//comm:group_test"])
+
+    def test_a_component_has_the_sources_of_its_targets_and_uses_what_they_use(self):
+        page = self.page()
+        for line in (
+            "set(lockstep_base_sources base/status.cc)",
+            "set(lockstep_base_third_party absl)",
+            "set(lockstep_comm_sources comm/group.cc)",
+            "set(lockstep_comm_components base)",
+            "set(lockstep_comm_nccl_components comm)",
+            "set(lockstep_comm_nccl_whole_archive TRUE)",
+            'lockstep_source_options("-O3"\n  comm/nccl/real.cc\n)',
+        ):
+            self.assertIn(f"\n{line}\n", page)
+        self.assertNotIn("testing.cc", page.partition("lockstep_all_tests")[0])
+
+    def test_users_get_the_public_headers_and_what_these_include(self):
+        self.assertIn("\nset(lockstep_comm_headers comm/group.h comm/internal/a.h)\n", self.page())
+
+    def test_sources_of_builds_with_and_without_cuda_are_apart(self):
+        page = self.page()
+        self.assertIn("\nset(lockstep_comm_nccl_cpu_sources comm/nccl/stub.cc)\n", page)
+        self.assertIn("\nset(lockstep_comm_nccl_cuda_sources comm/nccl/real.cc)\n", page)
+        self.assertIn("\nset(lockstep_comm_nccl_cuda_third_party torch_cuda)\n", page)
+
+    def test_a_test_has_the_sources_of_what_only_tests_use(self):
+        self.assertIn("\nset(lockstep_test_comm_group_test_sources base/testing.cc comm/group_test.cc)\n", self.page())
+        self.assertIn("\nset(lockstep_test_comm_group_test_components base comm)\n", self.page())
+
+    def test_a_library_in_no_component_and_a_circle_of_components_are_errors(self):
+        with self.assertRaisesRegex(cmake_sources.CannotWrite, "other/BUILD: //other:other is in no component"):
+            self.page(other='cc_library(name = "other", srcs = ["other.cc"])')
+        with self.assertRaisesRegex(cmake_sources.CannotWrite, "use each other in a circle: data, models"):
+            self.page(data=library("data", "//models"), models=library("models", "//data"))
 
 
 class PlanTest(unittest.TestCase):

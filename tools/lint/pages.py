@@ -5,9 +5,11 @@ import pathlib
 import re
 import sys
 
+import cmake_sources
 import plan
 import rooms
 import terminal
+from targets import rules_of
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import plot
@@ -34,14 +36,6 @@ Targets without a header, for a program to link or run:
 _BAZELRC_BLOCK = re.compile(r"(?<=^```bazelrc\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 
-def _rules(text):
-    """Each rule of a BUILD file: its kind and its keywords."""
-    for statement in ast.parse(text).body:
-        call = getattr(statement, "value", None)
-        if isinstance(statement, ast.Expr) and isinstance(call, ast.Call):
-            yield getattr(call.func, "id", ""), {keyword.arg: keyword.value for keyword in call.keywords}
-
-
 def _strings(value):
     return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)] if value else []
 
@@ -55,7 +49,7 @@ def _public_targets(build_files):
     headers, aliases = {}, {}
     for path, text in build_files.items():
         package = str(pathlib.PurePath(path).parent)
-        for kind, keywords in _rules(text):
+        for kind, keywords in rules_of(text):
             name = (_strings(keywords.get("name")) or [""])[0]
             if _PUBLIC not in _strings(keywords.get("visibility")):
                 continue
@@ -101,8 +95,14 @@ def wanted(root, files):
         if (root / terminal.TEXT).is_file()
         else {}
     )
+    sources = (
+        {cmake_sources.PAGE: cmake_sources.page(of_libraries, lambda name: (root / name).read_text())}
+        if (root / cmake_sources.PAGE).is_file()
+        else {}
+    )
     return {
         **run,
+        **sources,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),
         README: readme(readme_text, (root / BAZELRC).read_text()),
@@ -114,7 +114,7 @@ def check(root, files, fix):
     """The pages and pictures that are out of date, unless `fix`, which writes them."""
     try:
         pages = wanted(root, files)
-    except rooms.CannotDraw as error:
+    except (cmake_sources.CannotWrite, rooms.CannotDraw) as error:
         return [str(error)]
     problems = [] if _BAZELRC_BLOCK.search(pages[README]) else [f"{README}: has no block ```bazelrc"]
     problems += plan.missing_folders(files, (root / plan.PAGE).read_text())

@@ -11,6 +11,14 @@ def package_of(name):
     return name.rpartition("/")[0]
 
 
+def rules_of(text):
+    """Each rule of a BUILD file: its kind and its keywords."""
+    for statement in ast.parse(text).body:
+        call = getattr(statement, "value", None)
+        if isinstance(statement, ast.Expr) and isinstance(call, ast.Call):
+            yield getattr(call.func, "id", ""), {keyword.arg: keyword.value for keyword in call.keywords}
+
+
 def absolute(label, package):
     """The label as //package:name."""
     label = label.replace("@lockstep//", "//")

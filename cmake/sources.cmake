@@ -1,0 +1,640 @@
+# Written by `tools/lint/lint --fix` from the BUILD files: which sources a component has, and what it uses. tools/lint/cmake_sources.py
+# says which Bazel targets a component is made of. A component stands after those that it uses.
+
+set(lockstep_all_components
+  base
+  base_torch
+  base_logging
+  base_jemalloc
+  launch
+  launch_program
+  comm
+  comm_gloo
+  comm_shm
+  comm_hierarchical
+  comm_cpu
+  comm_nccl
+  checkpoint
+  checkpoint_manager
+  checkpoint_sharded
+  inspect_program
+  sampler
+  sampler_checkpoint
+  ddp
+  ddp_checkpoint
+  dp
+  data
+  data_images
+  models
+)
+
+# lockstep::base
+set(lockstep_base_sources
+  base/descriptors.cc
+  base/nearest_name.cc
+  base/printable.cc
+  base/regular_file.cc
+  base/status.cc
+  base/thread.cc
+)
+set(lockstep_base_headers base/status.h)
+set(lockstep_base_third_party absl)
+
+# lockstep::base_torch
+set(lockstep_base_torch_sources base/torch_status.cc)
+set(lockstep_base_torch_headers
+  base/libtorch_compatibility.h
+  base/libtorch_version.h
+  base/tensors.h
+  base/torch_status.h
+)
+set(lockstep_base_torch_components base)
+set(lockstep_base_torch_third_party absl torch)
+
+# lockstep::base_logging
+set(lockstep_base_logging_headers base/logging.h)
+set(lockstep_base_logging_third_party glog torch)
+
+# lockstep::base_jemalloc
+set(lockstep_base_jemalloc_sources base/jemalloc.cc)
+set(lockstep_base_jemalloc_third_party jemalloc)
+set(lockstep_base_jemalloc_whole_archive TRUE)
+
+# lockstep::launch
+set(lockstep_launch_sources
+  tools/launch/failure.cc
+  tools/launch/internal/group_members.cc
+  tools/launch/internal/master_socket.cc
+  tools/launch/internal/outcome.cc
+  tools/launch/internal/process.cc
+  tools/launch/internal/rank_variables.cc
+  tools/launch/internal/report_file.cc
+  tools/launch/internal/signal_relay.cc
+  tools/launch/report.cc
+  tools/launch/spawn.cc
+  tools/launch/supervisor.cc
+)
+set(lockstep_launch_headers tools/launch/failure.h tools/launch/report.h tools/launch/spawn.h tools/launch/supervisor.h)
+set(lockstep_launch_components base)
+set(lockstep_launch_third_party absl)
+
+# lockstep::launch_program
+set(lockstep_launch_program_program launch)
+set(lockstep_launch_program_sources tools/launch/internal/command_line.cc tools/launch/launch.cc)
+set(lockstep_launch_program_components base launch)
+set(lockstep_launch_program_third_party absl)
+
+# lockstep::comm
+set(lockstep_comm_sources
+  comm/agreement.cc
+  comm/backend.cc
+  comm/environment/internal/slurm.cc
+  comm/environment/rank_environment.cc
+  comm/environment/rank_identity.cc
+  comm/init_process_group.cc
+  comm/internal/argument_check.cc
+  comm/internal/backend_status.cc
+  comm/internal/call.cc
+  comm/internal/choice_text.cc
+  comm/internal/group_factory.cc
+  comm/internal/group_state.cc
+  comm/internal/socket.cc
+  comm/internal/uncaught.cc
+  comm/process_group.cc
+  comm/process_group_bytes.cc
+  comm/process_group_collectives.cc
+  comm/process_group_exchange.cc
+  comm/process_group_point_to_point.cc
+  comm/process_group_store.cc
+  comm/process_group_subgroups.cc
+  comm/reduce_op.cc
+  comm/rendezvous/meeting.cc
+  comm/rendezvous/rendezvous.cc
+  comm/rendezvous/waiting_notice.cc
+  comm/secret/crypto.cc
+  comm/secret/job_secret.cc
+  comm/secret/sealed_store.cc
+  comm/store/internal/bounded_call.cc
+  comm/store/internal/c10d_stores.cc
+  comm/store/internal/guarded_store.cc
+  comm/store/internal/listen_socket.cc
+  comm/store/internal/tcp_connection.cc
+  comm/store/internal/tcp_store_client.cc
+  comm/store/store.cc
+  comm/watch/internal/arbiter.cc
+  comm/watch/internal/connection.cc
+  comm/watch/internal/endpoint.cc
+  comm/watch/internal/frame.cc
+  comm/watch/internal/handshake.cc
+  comm/watch/internal/hub.cc
+  comm/watch/internal/participant.cc
+  comm/watch/internal/process_handle.cc
+  comm/watch/internal/spoke.cc
+  comm/watch/internal/wake.cc
+  comm/watch/internal/wording.cc
+  comm/watch/watch.cc
+  comm/work.cc
+)
+set(lockstep_comm_headers
+  comm/agreement.h
+  comm/backend.h
+  comm/environment/rank_environment.h
+  comm/environment/rank_identity.h
+  comm/init_process_group.h
+  comm/internal/call.h
+  comm/process_group.h
+  comm/reduce_op.h
+  comm/store/store.h
+  comm/watch/watch.h
+  comm/work.h
+)
+set(lockstep_comm_components base base_torch base_logging launch)
+set(lockstep_comm_third_party absl libcrypto torch)
+
+# lockstep::comm_gloo
+set(lockstep_comm_gloo_sources
+  comm/gloo/gloo.cc
+  comm/gloo/internal/gloo_backend.cc
+  comm/gloo/internal/gloo_devices.cc
+  comm/gloo/internal/gloo_threads.cc
+  comm/gloo/internal/gloo_work.cc
+  comm/gloo/internal/native_form.cc
+)
+set(lockstep_comm_gloo_components base base_torch comm)
+set(lockstep_comm_gloo_third_party absl gloo_headers torch)
+set(lockstep_comm_gloo_whole_archive TRUE)
+
+# lockstep::comm_shm
+set(lockstep_comm_shm_sources
+  comm/shm/communicator.cc
+  comm/shm/dtype.cc
+  comm/shm/heap.cc
+  comm/shm/internal/backend.cc
+  comm/shm/internal/collective.cc
+  comm/shm/internal/collective_rounds.cc
+  comm/shm/internal/fd_passing.cc
+  comm/shm/internal/kernels_avx2.cc
+  comm/shm/internal/kernels_baseline.cc
+  comm/shm/internal/mail.cc
+  comm/shm/internal/tensors.cc
+  comm/shm/operation.cc
+  comm/shm/reduce.cc
+  comm/shm/segment.cc
+  comm/shm/shm.cc
+)
+set(lockstep_comm_shm_components base base_torch comm)
+set(lockstep_comm_shm_third_party absl torch)
+set(lockstep_comm_shm_whole_archive TRUE)
+lockstep_source_options("-O3;-ffp-contract=off"
+  comm/shm/dtype.cc
+  comm/shm/internal/kernels_avx2.cc
+  comm/shm/internal/kernels_baseline.cc
+  comm/shm/reduce.cc
+)
+
+# lockstep::comm_hierarchical
+set(lockstep_comm_hierarchical_sources
+  comm/hierarchical/hierarchical.cc
+  comm/hierarchical/internal/all_reduce.cc
+  comm/hierarchical/internal/topology.cc
+)
+set(lockstep_comm_hierarchical_components base base_torch comm comm_gloo comm_shm)
+set(lockstep_comm_hierarchical_third_party absl torch)
+set(lockstep_comm_hierarchical_whole_archive TRUE)
+
+# lockstep::comm_cpu
+set(lockstep_comm_cpu_components comm_gloo comm_shm comm_hierarchical)
+
+# lockstep::comm_nccl
+set(lockstep_comm_nccl_cpu_sources comm/nccl/nccl_stub.cc)
+set(lockstep_comm_nccl_cuda_sources comm/nccl/nccl.cc)
+set(lockstep_comm_nccl_components comm)
+set(lockstep_comm_nccl_third_party absl torch)
+set(lockstep_comm_nccl_cuda_third_party torch_cuda)
+set(lockstep_comm_nccl_whole_archive TRUE)
+lockstep_source_options("-DUSE_C10D_NCCL"
+  comm/nccl/nccl.cc
+)
+
+# lockstep::checkpoint
+set(lockstep_checkpoint_sources
+  checkpoint/archive/bounds.cc
+  checkpoint/archive/decoder.cc
+  checkpoint/archive/encoder.cc
+  checkpoint/archive/reader.cc
+  checkpoint/archive/snapshot.cc
+  checkpoint/archive/storage_loader.cc
+  checkpoint/archive/writer.cc
+  checkpoint/async_saver.cc
+  checkpoint/checkpoint.cc
+  checkpoint/file/atomic_file.cc
+  checkpoint/file/block_writer.cc
+  checkpoint/file/byte_stream.cc
+  checkpoint/file/file_system.cc
+  checkpoint/file/foreign_format.cc
+  checkpoint/file/in_threads.cc
+  checkpoint/file/path.cc
+  checkpoint/file/text.cc
+  checkpoint/map_location.cc
+  checkpoint/optim/fields.cc
+  checkpoint/optim/lr_scheduler.cc
+  checkpoint/optim/optimizer.cc
+  checkpoint/optim/optimizer_kind.cc
+  checkpoint/pickle/builder.cc
+  checkpoint/pickle/globals.cc
+  checkpoint/pickle/machine.cc
+  checkpoint/pickle/ops.cc
+  checkpoint/pickle/reader.cc
+  checkpoint/pickle/refusals.cc
+  checkpoint/pickle/writer.cc
+  checkpoint/rng_state.cc
+  checkpoint/safetensors/header.cc
+  checkpoint/safetensors/json_scanner.cc
+  checkpoint/safetensors/safetensors.cc
+  checkpoint/serialize.cc
+  checkpoint/state_dict.cc
+  checkpoint/tensors/dtype.cc
+  checkpoint/tensors/placement.cc
+  checkpoint/value.cc
+  checkpoint/value_access.cc
+  checkpoint/value_identical.cc
+  checkpoint/zip/crc32.cc
+  checkpoint/zip/reader.cc
+  checkpoint/zip/writer.cc
+)
+set(lockstep_checkpoint_headers
+  checkpoint/async_saver.h
+  checkpoint/checkpoint.h
+  checkpoint/map_location.h
+  checkpoint/optim/lr_scheduler.h
+  checkpoint/optim/optimizer.h
+  checkpoint/options.h
+  checkpoint/rng_state.h
+  checkpoint/safetensors/safetensors.h
+  checkpoint/serialize.h
+  checkpoint/state_dict.h
+  checkpoint/value.h
+)
+set(lockstep_checkpoint_components base base_torch)
+set(lockstep_checkpoint_third_party absl torch zlib)
+lockstep_source_options("-ffp-contract=off"
+  checkpoint/optim/lr_scheduler.cc
+)
+
+# lockstep::checkpoint_manager
+set(lockstep_checkpoint_manager_sources
+  checkpoint/manager/manager.cc
+  checkpoint/manager/preemption_notice.cc
+  checkpoint/manager/step_directory.cc
+)
+set(lockstep_checkpoint_manager_headers
+  checkpoint/manager/manager.h
+  checkpoint/manager/preemption_notice.h
+  checkpoint/manager/step_directory.h
+)
+set(lockstep_checkpoint_manager_components base base_logging comm checkpoint)
+set(lockstep_checkpoint_manager_third_party absl)
+
+# lockstep::checkpoint_sharded
+set(lockstep_checkpoint_sharded_sources
+  checkpoint/sharded/internal/boxes.cc
+  checkpoint/sharded/internal/checkpoint_directory.cc
+  checkpoint/sharded/internal/chunk_reader.cc
+  checkpoint/sharded/internal/chunk_writer.cc
+  checkpoint/sharded/internal/describe.cc
+  checkpoint/sharded/internal/entry_loader.cc
+  checkpoint/sharded/internal/metadata_decoder.cc
+  checkpoint/sharded/internal/metadata_encoder.cc
+  checkpoint/sharded/internal/save_plan.cc
+  checkpoint/sharded/internal/saver.cc
+  checkpoint/sharded/internal/unflatten.cc
+  checkpoint/sharded/load_whole.cc
+  checkpoint/sharded/metadata.cc
+  checkpoint/sharded/sharded.cc
+  checkpoint/sharded/state_dict.cc
+)
+set(lockstep_checkpoint_sharded_headers
+  checkpoint/sharded/box.h
+  checkpoint/sharded/load_whole.h
+  checkpoint/sharded/metadata.h
+  checkpoint/sharded/sharded.h
+  checkpoint/sharded/state_dict.h
+)
+set(lockstep_checkpoint_sharded_components base base_torch comm checkpoint)
+set(lockstep_checkpoint_sharded_third_party absl torch)
+
+# lockstep::inspect_program
+set(lockstep_inspect_program_program inspect)
+set(lockstep_inspect_program_sources
+  base/command_line.cc
+  base/internal/flag_parser.cc
+  base/internal/usage_text.cc
+  checkpoint/inspect/difference.cc
+  checkpoint/inspect/inspect.cc
+  checkpoint/inspect/leaves.cc
+  checkpoint/inspect/listing.cc
+)
+set(lockstep_inspect_program_components base base_torch checkpoint)
+set(lockstep_inspect_program_third_party absl gflags nlohmann_json torch)
+
+# lockstep::sampler
+set(lockstep_sampler_sources
+  sampler/distributed_batch_sampler.cc
+  sampler/distributed_sampler.cc
+  sampler/evaluation_sampler.cc
+  sampler/feistel_permutation.cc
+  sampler/internal/checks.cc
+  sampler/internal/order.cc
+  sampler/random_sampler.cc
+  sampler/sampler_state.cc
+  sampler/torch_permutation.cc
+  sampler/weighted_sampler.cc
+)
+set(lockstep_sampler_headers
+  sampler/distributed_batch_sampler.h
+  sampler/distributed_sampler.h
+  sampler/evaluation_sampler.h
+  sampler/feistel_permutation.h
+  sampler/index_iterator.h
+  sampler/internal/order.h
+  sampler/random_sampler.h
+  sampler/sampler_state.h
+  sampler/torch_permutation.h
+  sampler/weighted_sampler.h
+)
+set(lockstep_sampler_components base)
+set(lockstep_sampler_third_party absl torch)
+
+# lockstep::sampler_checkpoint
+set(lockstep_sampler_checkpoint_sources sampler/sampler_state_value.cc)
+set(lockstep_sampler_checkpoint_headers sampler/sampler_state_value.h)
+set(lockstep_sampler_checkpoint_components base checkpoint sampler)
+set(lockstep_sampler_checkpoint_third_party absl)
+
+# lockstep::ddp
+set(lockstep_ddp_sources
+  ddp/amp/autocast.cc
+  ddp/amp/grad_scaler.cc
+  ddp/clip_grad_norm.cc
+  ddp/communication_hook.cc
+  ddp/gradient_allocator.cc
+  ddp/hooks/default_hooks.cc
+  ddp/hooks/internal/orthogonalize.cc
+  ddp/hooks/periodic_model_averager.cc
+  ddp/hooks/post_local_sgd.cc
+  ddp/hooks/power_sgd.cc
+  ddp/internal/autograd_hooks.cc
+  ddp/internal/backward_pass.cc
+  ddp/internal/bucket_plan.cc
+  ddp/internal/capture_check.cc
+  ddp/internal/cast_parameters.cc
+  ddp/internal/check_options.cc
+  ddp/internal/device_clock.cc
+  ddp/internal/flat.cc
+  ddp/internal/gather_texts.cc
+  ddp/internal/gradient_buckets.cc
+  ddp/internal/kernels.cc
+  ddp/internal/layout_agreement.cc
+  ddp/internal/learned_graph.cc
+  ddp/internal/non_finite.cc
+  ddp/internal/parameter_check.cc
+  ddp/internal/parting_note.cc
+  ddp/internal/reducer.cc
+  ddp/internal/reductions.cc
+  ddp/internal/replica.cc
+  ddp/internal/slot.cc
+  ddp/internal/sparse_all_reduce.cc
+  ddp/internal/step_recorder.cc
+  ddp/internal/used_parameters.cc
+  ddp/join.cc
+  ddp/slowest_rank.cc
+  ddp/statistics.cc
+  ddp/sync_batch_norm/convert_sync_batch_norm.cc
+  ddp/sync_batch_norm/internal/normalize.cc
+  ddp/sync_batch_norm/internal/statistics.cc
+  ddp/sync_batch_norm/norm_factory.cc
+  ddp/sync_batch_norm/sync_batch_norm.cc
+  ddp/zero/internal/shards.cc
+)
+set(lockstep_ddp_cpu_sources ddp/internal/stream_capture_stub.cc)
+set(lockstep_ddp_cuda_sources ddp/internal/stream_capture_cuda.cc)
+set(lockstep_ddp_headers
+  ddp/amp/autocast.h
+  ddp/amp/grad_scaler.h
+  ddp/bucket_layout.h
+  ddp/clip_grad_norm.h
+  ddp/communication_hook.h
+  ddp/distributed_data_parallel.h
+  ddp/gradient_allocator.h
+  ddp/hooks/default_hooks.h
+  ddp/hooks/periodic_model_averager.h
+  ddp/hooks/post_local_sgd.h
+  ddp/hooks/power_sgd.h
+  ddp/internal/autograd_hooks.h
+  ddp/internal/backward_pass.h
+  ddp/internal/bucket_plan.h
+  ddp/internal/cast_parameters.h
+  ddp/internal/device_clock.h
+  ddp/internal/forward.h
+  ddp/internal/gradient_buckets.h
+  ddp/internal/learned_graph.h
+  ddp/internal/non_finite.h
+  ddp/internal/parameter_check.h
+  ddp/internal/parting_note.h
+  ddp/internal/reducer.h
+  ddp/internal/reductions.h
+  ddp/internal/replica.h
+  ddp/internal/slot.h
+  ddp/internal/slot_requests.h
+  ddp/internal/step_recorder.h
+  ddp/internal/used_parameters.h
+  ddp/join.h
+  ddp/no_sync.h
+  ddp/options.h
+  ddp/overlapped_optimizer.h
+  ddp/slowest_rank.h
+  ddp/statistics.h
+  ddp/sync_batch_norm/convert_sync_batch_norm.h
+  ddp/sync_batch_norm/norm_factory.h
+  ddp/sync_batch_norm/sync_batch_norm.h
+  ddp/zero/internal/shards.h
+  ddp/zero/zero_redundancy_optimizer.h
+)
+set(lockstep_ddp_components base base_torch comm)
+set(lockstep_ddp_third_party absl nlohmann_json torch)
+set(lockstep_ddp_cuda_third_party torch_cuda)
+lockstep_source_options("-O3"
+  ddp/internal/kernels.cc
+)
+
+# lockstep::ddp_checkpoint
+set(lockstep_ddp_checkpoint_sources ddp/bucket_layout_value.cc)
+set(lockstep_ddp_checkpoint_headers ddp/bucket_layout_value.h)
+set(lockstep_ddp_checkpoint_components base checkpoint ddp)
+set(lockstep_ddp_checkpoint_third_party absl)
+
+# lockstep::dp
+set(lockstep_dp_sources
+  dp/broadcast.cc
+  dp/device_id.cc
+  dp/gather.cc
+  dp/internal/balance.cc
+  dp/internal/chunk.cc
+  dp/internal/copy.cc
+  dp/internal/kept_replicas.cc
+  dp/internal/module.cc
+  dp/internal/sum_of_copies.cc
+  dp/internal/workers.cc
+  dp/parallel_apply.cc
+  dp/scatter.cc
+)
+set(lockstep_dp_cpu_sources dp/internal/peers_stub.cc)
+set(lockstep_dp_cuda_sources dp/internal/peers_cuda.cc)
+set(lockstep_dp_headers
+  dp/broadcast.h
+  dp/data_parallel.h
+  dp/device_id.h
+  dp/gather.h
+  dp/internal/balance.h
+  dp/internal/chunk.h
+  dp/internal/copy.h
+  dp/internal/kept_replicas.h
+  dp/internal/module.h
+  dp/internal/peers.h
+  dp/internal/workers.h
+  dp/parallel_apply.h
+  dp/replicate.h
+  dp/scatter.h
+)
+set(lockstep_dp_components base base_torch base_logging)
+set(lockstep_dp_third_party absl torch)
+set(lockstep_dp_cuda_third_party torch_cuda)
+
+# lockstep::data
+set(lockstep_data_sources
+  data/dataset.cc
+  data/fake_data.cc
+  data/fashion_mnist.cc
+  data/geometry.cc
+  data/idx.cc
+  data/image_folder.cc
+  data/image_transform.cc
+  data/internal/batch.cc
+  data/internal/byte_source.cc
+  data/internal/folder_tree.cc
+  data/internal/python_order.cc
+  data/internal/resample.cc
+  data/internal/resample_kernels.cc
+  data/internal/resample_kernels_avx2.cc
+  data/internal/resample_taps.cc
+  data/loader.cc
+  data/transforms.cc
+)
+set(lockstep_data_headers
+  data/dataset.h
+  data/fake_data.h
+  data/fashion_mnist.h
+  data/geometry.h
+  data/idx.h
+  data/image.h
+  data/image_folder.h
+  data/image_transform.h
+  data/loader.h
+  data/transforms.h
+)
+set(lockstep_data_components base base_torch base_logging)
+set(lockstep_data_third_party absl torch zlib)
+
+# lockstep::data_images
+set(lockstep_data_images_sources
+  data/image_dataset.cc
+  data/image_decoder.cc
+  data/internal/jpeg_decoder.cc
+  data/internal/jpeg_markers.cc
+  data/internal/leptonica_decoder.cc
+  data/internal/png_decoder.cc
+  data/internal/whole_file.cc
+)
+set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)
+set(lockstep_data_images_components base base_torch data)
+set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
+
+# lockstep::models
+set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
+set(lockstep_models_headers models/channels_last.h models/image_classifier.h models/registry.h models/resnet.h)
+set(lockstep_models_components base_torch)
+set(lockstep_models_third_party absl torch)
+
+set(lockstep_all_tests
+  comm_environment_environment_test
+  tools_launch_spawn_test
+  sampler_distributed_batch_sampler_test
+  checkpoint_checkpoint_test
+  comm_backend_test
+  comm_shm_communicator_test
+  ddp_distributed_data_parallel_test
+)
+
+# //comm/environment:environment_test
+set(lockstep_test_comm_environment_environment_test_sources
+  comm/environment/rank_environment_test.cc
+  comm/environment/rank_identity_test.cc
+  comm/testing/process.cc
+)
+set(lockstep_test_comm_environment_environment_test_components comm)
+set(lockstep_test_comm_environment_environment_test_third_party absl)
+
+# //tools/launch:spawn_test
+set(lockstep_test_tools_launch_spawn_test_sources tools/launch/spawn_test.cc tools/launch/testing/processes.cc)
+set(lockstep_test_tools_launch_spawn_test_components launch)
+set(lockstep_test_tools_launch_spawn_test_third_party absl)
+
+# //sampler:distributed_batch_sampler_test
+set(lockstep_test_sampler_distributed_batch_sampler_test_sources
+  sampler/continuation_test.cc
+  sampler/distributed_batch_sampler_test.cc
+  sampler/sampler_state_value_test.cc
+)
+set(lockstep_test_sampler_distributed_batch_sampler_test_components sampler sampler_checkpoint)
+set(lockstep_test_sampler_distributed_batch_sampler_test_third_party absl torch)
+
+# //checkpoint:checkpoint_test
+set(lockstep_test_checkpoint_checkpoint_test_sources
+  checkpoint/checkpoint_test.cc
+  checkpoint/golden_test.cc
+  checkpoint/random_views_test.cc
+  checkpoint/rng_state_test.cc
+  checkpoint/state_dict_test.cc
+  checkpoint/value_test.cc
+)
+set(lockstep_test_checkpoint_checkpoint_test_components checkpoint)
+set(lockstep_test_checkpoint_checkpoint_test_third_party absl torch)
+
+# //comm:backend_test
+set(lockstep_test_comm_backend_test_sources comm/backend_test.cc)
+set(lockstep_test_comm_backend_test_components comm)
+set(lockstep_test_comm_backend_test_third_party torch)
+
+# //comm/shm:communicator_test
+set(lockstep_test_comm_shm_communicator_test_sources
+  comm/shm/communicator_test.cc
+  comm/shm/heap_test.cc
+  comm/shm/reduce_test.cc
+  comm/shm/testing/local_ranks.cc
+  comm/shm/testing/random_calls.cc
+)
+set(lockstep_test_comm_shm_communicator_test_components base comm_shm)
+set(lockstep_test_comm_shm_communicator_test_third_party absl)
+
+# //ddp:distributed_data_parallel_test
+set(lockstep_test_ddp_distributed_data_parallel_test_sources
+  comm/testing/init_ranks.cc
+  comm/testing/run_ranks.cc
+  comm/testing/thread_backend.cc
+  comm/testing/thread_call.cc
+  comm/testing/thread_hub.cc
+  ddp/distributed_data_parallel_test.cc
+  ddp/testing/training.cc
+)
+set(lockstep_test_ddp_distributed_data_parallel_test_components base base_torch comm comm_shm ddp)
+set(lockstep_test_ddp_distributed_data_parallel_test_third_party absl torch)
