@@ -27,7 +27,8 @@ absl::Status NotLinked(absl::string_view name) {
   const std::vector<std::string> linked = LinkedBackends();
   return absl::NotFoundError(
       absl::StrCat("backend \"", name, "\" is not linked into this program; linked: ",
-                   linked.empty() ? "none (depend on @lockstep//comm:cpu_backends)" : absl::StrJoin(linked, ", ")));
+                   linked.empty() ? "none (depend on @lockstep//comm:cpu_backends, or lockstep::comm_cpu in CMake)"
+                                  : absl::StrJoin(linked, ", ")));
 }
 
 bool Usable(c10::DeviceType device) { return device != c10::DeviceType::CUDA || at::hasCUDA(); }

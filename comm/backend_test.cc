@@ -106,10 +106,11 @@ TEST(ChoiceText, NamesTheTargetWhereTheProgramHasNotLinkedTheFasterBackend) {
   EXPECT_EQ(
       Told({Info("gloo")}, {}, Ranks({2})),
       "rank 0 of 2: group \"world\" over cpu:gloo (all ranks on one host; shm is faster but not linked: depend on "
-      "@lockstep//comm:cpu_backends)");
+      "@lockstep//comm:cpu_backends, or lockstep::comm_cpu in CMake)");
   EXPECT_EQ(Told({Info("shm", kSeveralHosts), Info("gloo")}, {}, Ranks({2, 1})),
             "rank 0 of 3: group \"world\" over cpu:gloo (3 ranks on 2 hosts; shm: the ranks are on several hosts; "
-            "hierarchical is faster but not linked: depend on @lockstep//comm:cpu_backends)");
+            "hierarchical is faster but not linked: depend on @lockstep//comm:cpu_backends, or "
+            "lockstep::comm_cpu in CMake)");
 }
 
 TEST(ChoiceText, HasNoAdviceWhereThereIsNothingFaster) {
@@ -129,7 +130,7 @@ TEST(ChoiceText, SaysThatARankIsPython) {
 TEST(ParseBackendSpec, SaysThatNoneIsLinked) {
   EXPECT_EQ(ParseBackendSpec("auto").status(),
             absl::NotFoundError("backend \"auto\" is not linked into this program; linked: none (depend on "
-                                "@lockstep//comm:cpu_backends)"));
+                                "@lockstep//comm:cpu_backends, or lockstep::comm_cpu in CMake)"));
 }
 
 }  // namespace

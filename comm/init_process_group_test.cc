@@ -196,7 +196,7 @@ TEST(InitProcessGroup, RankZeroPrintsWhichBackendTheWorldHasAndWhy) {
   EXPECT_EQ(
       StandardErrorOf([&] { groups = init(2, Debug::kFromEnvironment); }),
       "rank 0 of 2: group \"world\" over cpu:gloo (all ranks on one host; shm is faster but not linked: depend on "
-      "@lockstep//comm:cpu_backends)\n");
+      "@lockstep//comm:cpu_backends, or lockstep::comm_cpu in CMake)\n");
   EXPECT_EQ(StandardErrorOf([&] { init(2, Debug::kOff); }), "");
   EXPECT_EQ(StandardErrorOf([&] { init(1, Debug::kFromEnvironment); }), "");
 }

@@ -40,7 +40,9 @@ std::string Missing(const BackendChoice& choice, size_t hosts, size_t ranks) {
   const std::string faster = hosts == 1 ? "shm" : "hierarchical";
   const auto is_it = [&](const BackendChoice::PassedOver& passed) { return passed.name == faster; };
   if (std::any_of(choice.passed_over.begin(), choice.passed_over.end(), is_it)) return "";
-  return absl::StrCat(faster, " is faster but not linked: depend on @lockstep//comm:cpu_backends");
+  return absl::StrCat(faster,
+                      " is faster but not linked: depend on @lockstep//comm:cpu_backends, or "
+                      "lockstep::comm_cpu in CMake");
 }
 
 // `hosts` is 0 for a device type whose backends do not depend on the hosts.

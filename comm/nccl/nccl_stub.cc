@@ -9,8 +9,7 @@ namespace {
 absl::Status NeedsCuda() {
   return absl::UnimplementedError(
       "backend \"nccl\": this program was built without CUDA; build it with --config=cuda, or in another workspace "
-      "with "
-      "--@lockstep//tools/flags:cuda");
+      "with --@lockstep//tools/flags:cuda, or in CMake with -DLOCKSTEP_CUDA=ON");
 }
 
 [[maybe_unused]] const bool registered = RegisterBackend(

@@ -13,7 +13,7 @@ TEST(NcclStub, SaysHowToBuildWithCuda) {
   EXPECT_EQ(
       made.message(),
       "backend \"nccl\": this program was built without CUDA; build it with --config=cuda, or in another workspace "
-      "with --@lockstep//tools/flags:cuda");
+      "with --@lockstep//tools/flags:cuda, or in CMake with -DLOCKSTEP_CUDA=ON");
 }
 
 }  // namespace
