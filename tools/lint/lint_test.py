@@ -208,11 +208,19 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
     def test_the_page_has_the_public_headers_with_their_targets(self):
         page = pages.headers_page({"x/a/BUILD": self.BUILD})
         self.assertIn(
-            "| `lockstep/x/a/b.h` | `@lockstep//x/a:b` |\n| `lockstep/x/a/renamed.h` | `@lockstep//x/a` |\n", page
+            "| `lockstep/x/a/b.h` | `@lockstep//x/a:b` | |\n| `lockstep/x/a/renamed.h` | `@lockstep//x/a` | |\n", page
         )
         self.assertTrue(page.endswith("\n\n- `@lockstep//x/a:linked`\n"), page)
         for other in ("internal/c.h", "private"):
             self.assertNotIn(other, page)
+
+    def test_the_page_has_the_cmake_target_of_what_is_not_for_tests(self):
+        text = 'cc_library(name = "{}", hdrs = ["{}.h"], {}visibility = ["//visibility:public"])\n'
+        page = pages.headers_page(
+            {"comm/BUILD": text.format("a", "a", "") + text.format("b", "b", "testonly = True, ")}
+        )
+        self.assertIn("| `lockstep/comm/a.h` | `@lockstep//comm:a` | `lockstep::comm` |\n", page)
+        self.assertIn("| `lockstep/comm/b.h` | `@lockstep//comm:b` | |\n", page)
 
     def test_a_page_that_is_out_of_date_is_a_problem_until_it_is_written(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -22,11 +22,12 @@ BAZELRC = "examples/consumer/.bazelrc"
 _PUBLIC = "//visibility:public"
 _PAGE = """# Headers and targets
 
-This page lists the target to depend on for each public header. `tools/lint/lint --fix` writes it
-from the `BUILD` files.
+This page lists the target to depend on for each public header, in Bazel and in [CMake](cmake.md).
+`tools/lint/lint --fix` writes it from the `BUILD` files. Headers without a CMake target are for
+tests.
 
-| header | target |
-|---|---|
+| header | target | CMake |
+|---|---|---|
 {headers}
 
 Targets without a header, for a program to link or run:
@@ -44,8 +45,14 @@ def _label(package, name):
     return f"@lockstep//{package}" if package.split("/")[-1] == name else f"@lockstep//{package}:{name}"
 
 
+def _cmake_target(package, name, keywords):
+    component = "testonly" not in keywords and cmake_sources.component_of(f"//{package}:{name}")
+    return f"`lockstep::{component}`" if component else ""
+
+
 def _public_targets(build_files):
-    """{label: the headers that users may include} of each public library and program; an alias counts for its target."""
+    """{label: (the headers that users may include, the CMake target)} of each public library and program; an alias counts for its
+    target."""
     headers, aliases = {}, {}
     for path, text in build_files.items():
         package = str(pathlib.PurePath(path).parent)
@@ -59,17 +66,23 @@ def _public_targets(build_files):
                     aliases[_label(package, actual[1:])] = _label(package, name)
             elif kind in ("cc_library", "cc_binary", "link_only"):
                 own = [header for header in _strings(keywords.get("hdrs")) if "internal/" not in header]
-                headers[_label(package, name)] = [f"lockstep/{package}/{header}" for header in own]
+                headers[_label(package, name)] = (
+                    [f"lockstep/{package}/{header}" for header in own],
+                    _cmake_target(package, name, keywords),
+                )
     return {aliases.get(label, label): found for label, found in headers.items()}
 
 
 def headers_page(build_files):
     """The page, from {path: text} of the BUILD files."""
     targets = _public_targets(build_files)
-    rows = sorted((header, label) for label, headers in targets.items() for header in headers)
+    rows = sorted((header, label, cmake) for label, (headers, cmake) in targets.items() for header in headers)
+    others = [(label, cmake) for label, (headers, cmake) in sorted(targets.items()) if not headers]
     return _PAGE.format(
-        headers="\n".join(f"| `{header}` | `{label}` |" for header, label in rows),
-        others="\n".join(f"- `{label}`" for label, headers in sorted(targets.items()) if not headers),
+        headers="\n".join(
+            f"| `{header}` | `{label}` | {cmake} |".replace("|  |", "| |") for header, label, cmake in rows
+        ),
+        others="\n".join(f"- `{label}`" + (f", {cmake}" if cmake else "") for label, cmake in others),
     )
 
 
