@@ -125,6 +125,12 @@ TEST_F(CommandLine, SaysWhatAValueMustBe) {
   EXPECT_EQ(Error({"--epochs="}), "--epochs=: expected a whole number of at most 64 bits");
 }
 
+TEST_F(CommandLine, ErrorsEscapeControlCharacters) {
+  EXPECT_EQ(Error({"--epochs=5\a"}), "--epochs=5\\x07: expected a whole number of at most 64 bits");
+  EXPECT_EQ(Error({"--no\x1b[31mred\n=3"}), "unknown flag --no\\x1b[31mred\\n; --help lists the flags");
+  EXPECT_EQ(Error({"a", "b\n"}), "unexpected argument \"b\\n\"; --help lists the flags");
+}
+
 TEST_F(CommandLine, RefusesAMissingValueAndAnArgumentTooMany) {
   EXPECT_EQ(Error({"--epochs"}), "--epochs needs a value; --help lists the flags");
   EXPECT_EQ(Error({"--dist_url", "--resume"}), "--dist_url needs a value; --help lists the flags");

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/nearest_name.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::internal {
@@ -84,7 +85,7 @@ absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
   }
   const std::optional<std::string> nearest = NearestName(flag.name, own);
   return absl::InvalidArgumentError(absl::StrCat(
-      "unknown flag ", flag.given, "; ", nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "", kSeeHelp));
+      "unknown flag ", Printable(flag.given), "; ", nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "", kSeeHelp));
 }
 
 absl::string_view Expected(absl::string_view type) {
@@ -99,7 +100,7 @@ absl::string_view Expected(absl::string_view type) {
 
 absl::Status Set(const Flag& flag, const CommandLineFlagInfo& info, const std::string& value) {
   if (!gflags::SetCommandLineOption(info.name.c_str(), value.c_str()).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag.given, "=", value, ": expected ", Expected(info.type)));
+  return absl::InvalidArgumentError(absl::StrCat(flag.given, "=", Printable(value), ": expected ", Expected(info.type)));
 }
 
 // Reads flags and arguments one after the other.
@@ -122,7 +123,7 @@ class Parser {
   absl::Status TakeArgument(const std::string& argument) {
     parsed_.positional.push_back(argument);
     if (parsed_.positional.size() <= usage_.max_arguments) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argument, "\"; ", kSeeHelp));
+    return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", Printable(argument), "\"; ", kSeeHelp));
   }
 
   absl::Status TakeFlag(const Flag& flag) {

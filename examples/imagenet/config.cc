@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
-#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/output_file.h"
 #include "lockstep/models/registry.h"
 

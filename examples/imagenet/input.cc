@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/fake_data.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/image_transform.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/examples/program/flag_error.h"
 
 namespace lockstep::examples::imagenet {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -30,7 +31,6 @@
 #include "lockstep/examples/imagenet/snapshot.h"
 #include "lockstep/examples/imagenet/step_trace.h"
 #include "lockstep/examples/program/finite_loss.h"
-#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/pretrained.h"
 
 namespace lockstep::examples::imagenet {

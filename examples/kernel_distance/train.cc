@@ -38,11 +38,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/device_id.h"
 #include "lockstep/examples/kernel_distance/kernel_distance.h"
-#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/program/peak_memory.h"
 #include "lockstep/models/resnet.h"
 

@@ -2,17 +2,15 @@
 
 #include <gflags/gflags.h>
 
-#include <algorithm>
 #include <deque>
 #include <string>
 #include <type_traits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
-#include "lockstep/examples/program/flag_error.h"
 
 namespace lockstep::examples {
 namespace {
@@ -68,15 +66,6 @@ void FlagTable::AddText(absl::string_view name, absl::string_view text, absl::st
   row.text = std::string(text);
   row.expected = std::string(expected);
   row.take = std::move(take);
-}
-
-// "a, b or c", without the empty text.
-std::string FlagTable::Alternatives(std::vector<std::string> texts) {
-  texts.erase(std::remove(texts.begin(), texts.end(), ""), texts.end());
-  if (texts.size() < 2) return absl::StrJoin(texts, "");
-  const std::string last = texts.back();
-  texts.pop_back();
-  return absl::StrCat(absl::StrJoin(texts, ", "), " or ", last);
 }
 
 std::string FlagTable::Identifier(const std::string& name) { return absl::StrReplaceAll(name, {{"-", "_"}}); }

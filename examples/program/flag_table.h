@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 
 namespace lockstep::examples {
 
@@ -110,7 +111,6 @@ class FlagTable {
   Row& AddRow(absl::string_view name, Variable variable, absl::string_view help);
   void AddText(absl::string_view name, absl::string_view text, absl::string_view help, absl::string_view expected,
                std::function<bool(const std::string&)> take);
-  static std::string Alternatives(std::vector<std::string> texts);
   static std::string Identifier(const std::string& name);
 
   std::deque<Row> rows_;  // their addresses do not change

@@ -14,6 +14,9 @@ namespace lockstep::examples {
 // before its message, unless it is already there.
 absl::Status FinishRank(comm::ProcessGroup* group, const absl::Status& status);
 
+// Returns `status` with "rank N: " before its message, unless it is already there.
+absl::Status OfRank(const absl::Status& status, int rank);
+
 }  // namespace lockstep::examples
 
 #endif  // LOCKSTEP_EXAMPLES_RANKS_FINISH_H_

@@ -8,10 +8,10 @@
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/init_process_group.h"
-#include "lockstep/examples/program/flag_error.h"
 #include "lockstep/examples/ranks/finish.h"
 #include "lockstep/tools/launch/spawn.h"
 

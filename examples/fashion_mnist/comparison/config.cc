@@ -1,8 +1,8 @@
 #include "lockstep/examples/fashion_mnist/comparison/config.h"
 
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/examples/fashion_mnist/net.h"
-#include "lockstep/examples/program/flag_error.h"
 
 namespace lockstep::examples {
 
