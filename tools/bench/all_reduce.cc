@@ -24,7 +24,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -47,14 +49,19 @@ struct Case {
   }
 };
 
+// A rank has seven tensors' bytes at a time, for large ones.
+constexpr int64_t kMostBytes = int64_t{16} << 30;
+
 absl::StatusOr<Case> ParseCase(absl::string_view text) {
   const std::vector<std::string> fields = absl::StrSplit(text, '/');
   Case parsed;
   parsed.name = std::string(text);
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &parsed.bytes) || parsed.bytes < 4 ||
-      (fields[0] != "in_place" && fields[0] != "ordinary") || (fields[2] != "float32" && fields[2] != "bfloat16")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("case \"", text, "\": expected in_place or ordinary/bytes/float32 or bfloat16"));
+      parsed.bytes > kMostBytes || (fields[0] != "in_place" && fields[0] != "ordinary") || (fields[2] != "float32" && fields[2] != "bfloat16")) {
+    return FlagError("cases", FLAGS_cases,
+                     absl::StrCat("PLACEMENT/BYTES/DTYPE with a comma between two; PLACEMENT is in_place or ordinary, "
+                                  "BYTES is from 4 to ",
+                                  kMostBytes, ", DTYPE is float32 or bfloat16"));
   }
   parsed.in_place = fields[0] == "in_place";
   parsed.dtype = fields[2] == "float32" ? at::kFloat : at::kBFloat16;
@@ -134,18 +141,31 @@ absl::Status RunMemcpy(comm::ProcessGroup& group) {
   return absl::OkStatus();
 }
 
-absl::Status RunRank() {
+absl::StatusOr<std::vector<Case>> Cases() {
+  std::vector<Case> cases;
+  for (const absl::string_view text : absl::StrSplit(FLAGS_cases, ',')) {
+    LOCKSTEP_ASSIGN_OR_RETURN(cases.emplace_back(), ParseCase(text));
+  }
+  return cases;
+}
+
+absl::Status RunRank(const std::vector<Case>& cases) {
   at::set_num_threads(1);
   comm::InitOptions options;
   options.backend = FLAGS_backend;
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
   LOCKSTEP_RETURN_IF_ERROR(RunMemcpy(*group));
-  for (const absl::string_view text : absl::StrSplit(FLAGS_cases, ',')) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Case spec, ParseCase(text));
-    LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, spec));
+  for (const Case& spec : cases) {
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus(spec.name, [&] { ThrowIfError(RunCase(*group, spec)); }));
   }
   return absl::OkStatus();
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, 256}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Case> cases, Cases());
+  return launch::Spawn(FLAGS_ranks, [&](int) { return RunRank(cases); });
 }
 
 }  // namespace
@@ -160,7 +180,7 @@ Times all-reduce between processes of this host and prints a JSON line a case.
   all_reduce --ranks=2 --cases=in_place/4096/float32,ordinary/26214400/bfloat16
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
-  const absl::Status status = lockstep::launch::Spawn(FLAGS_ranks, [](int) { return lockstep::RunRank(); });
-  if (!status.ok()) std::cerr << status.message() << "\n";
+  const absl::Status status = lockstep::Run();
+  if (!status.ok()) std::cerr << "all_reduce: " << status.message() << "\n";
   return lockstep::launch::ExitCode(status);
 }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -23,19 +24,20 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/async_saver.h"
 #include "lockstep/checkpoint/value.h"
 #include "nlohmann/json.hpp"
 
 DEFINE_string(directory, "", "where the files go; must be on the disk to be measured");
 DEFINE_string(case, "save,save_unsynced,load,async_stall,raw_o_direct", "which to measure");
-DEFINE_int64(mebibytes, 1024, "the size of the tensors together");
+DEFINE_int64(mebibytes, 1024, "the size of the tensors together; at most half of this machine's memory");
 DEFINE_int32(tensors, 64, "their number");
 DEFINE_int32(repeat, 3, "how often; figures are medians");
 
@@ -56,6 +58,12 @@ Value MakeStateDict() {
     state_dict.Set(absl::StrCat("layer", i, ".weight"), tensor);
   }
   return state_dict;
+}
+
+// A loaded checkpoint is in memory beside the saved one.
+double MostMebibytes() {
+  const double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  return std::floor(bytes / 2 / (1 << 20));
 }
 
 // The most that this process has taken since ForgetPeak, in bytes.
@@ -166,11 +174,15 @@ absl::Status MeasureRaw(const std::string& path) {
 }
 
 absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"mebibytes", static_cast<double>(FLAGS_mebibytes), 1, MostMebibytes()},
+                                        {"tensors", static_cast<double>(FLAGS_tensors), 1, 100000},
+                                        {"repeat", static_cast<double>(FLAGS_repeat), 1, 10000}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> cases,
+                            FlagItems("case", FLAGS_case, {"save", "save_unsynced", "load", "async_stall", "raw_o_direct"}));
   if (FLAGS_directory.empty()) return absl::InvalidArgumentError("--directory: name a folder on the disk to measure");
   const std::string path = absl::StrCat(FLAGS_directory, "/lockstep_benchmark.pt");
   const auto remove = absl::MakeCleanup([&] { unlink(path.c_str()); });
-  const std::vector<std::string> cases = absl::StrSplit(FLAGS_case, ',', absl::SkipEmpty());
-  const Value value = MakeStateDict();
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value value, TorchStatusOr("the tensors", MakeStateDict));
   for (const std::string& name : cases) {
     if (name == "save" || name == "save_unsynced") {
       LOCKSTEP_RETURN_IF_ERROR(MeasureSaving(name, value, path));
@@ -178,10 +190,8 @@ absl::Status Run() {
       LOCKSTEP_RETURN_IF_ERROR(MeasureLoading(value, path));
     } else if (name == "async_stall") {
       LOCKSTEP_RETURN_IF_ERROR(MeasureAsyncStall(value, path));
-    } else if (name == "raw_o_direct") {
-      LOCKSTEP_RETURN_IF_ERROR(MeasureRaw(path));
     } else {
-      return absl::InvalidArgumentError(absl::StrCat("--case: ", name, " is no case"));
+      LOCKSTEP_RETURN_IF_ERROR(MeasureRaw(path));
     }
   }
   return absl::OkStatus();

@@ -32,8 +32,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -291,10 +291,7 @@ absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
   if (name == "mlp_784_512_512_10/b64") {
     return RunNet(group, name, {10, 400}, {31, 20}, MlpOfImages, Batch({64, 784}, 10, rank));
   }
-  if (name == "resnet18/b8/64px") {
-    return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--case: \"", name, "\" is none of those that --help lists"));
+  return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
 }
 
 models::ResNet ResNet18OnGpu() {
@@ -314,8 +311,6 @@ absl::Status RunOverheadOnGpu(comm::ProcessGroup& group) {
 
 absl::Status RunOverheadsAlone(comm::ProcessGroup& group) {
   if (OnGpu()) return RunOverheadOnGpu(group);
-  if (FLAGS_device != "cpu")
-    return absl::InvalidArgumentError(absl::StrCat("--device is \"", FLAGS_device, "\", expected cpu or cuda"));
   constexpr Blocks kBlocks = {31, 60};
   LOCKSTEP_RETURN_IF_ERROR(RunOverhead(group, "mlp_4x64/b32/plain", kBlocks, Mlp4x64, BatchOf4x64(0)));
   ddp::Options options;
@@ -334,21 +329,36 @@ absl::Status TuneAllocator() {
   return absl::InternalError("mallopt refused a threshold");
 }
 
-absl::Status RunRank() {
+bool Alone() { return FLAGS_overhead && FLAGS_world_size == 1; }
+
+absl::Status RunRank(const std::vector<std::string>& cases) {
   at::set_num_threads(1);
   if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
   if (FLAGS_gradient_allocator) ddp::InstallGradientAllocator();
   comm::InitOptions options;
   options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
-  const bool alone = FLAGS_overhead && FLAGS_world_size == 1;
-  if (alone && OnGpu()) options.backend = "cuda:nccl";
+  if (Alone() && OnGpu()) options.backend = "cuda:nccl";
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
-  if (alone) return RunOverheadsAlone(*group);
-  for (const absl::string_view name : absl::StrSplit(FLAGS_case, ',')) {
-    LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, std::string(name)));
-  }
+  if (Alone()) return RunOverheadsAlone(*group);
+  for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, name));
   return absl::OkStatus();
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256}, {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "local"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
+  if (OnGpu() && !Alone()) return FlagError("device", FLAGS_device, "cpu, except with --overhead --world_size=1");
+  if (!FLAGS_trace.empty() && (FLAGS_overhead || FLAGS_memory || FLAGS_backend == "local")) {
+    return FlagError("trace", FLAGS_trace, "no file with --overhead, --memory or --backend=local");
+  }
+  if (FLAGS_memory && FLAGS_overhead) return FlagError("memory", "true", "false with --overhead");
+  if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto cases,
+      FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
+  return launch::Spawn(FLAGS_world_size, [&](int) { return RunRank(cases); });
 }
 
 }  // namespace
@@ -366,7 +376,7 @@ JSON line a case.
   ddp --overhead --world_size=1          what wrapping costs a rank that is alone
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
-  const absl::Status status = lockstep::launch::Spawn(FLAGS_world_size, [](int) { return lockstep::RunRank(); });
-  if (!status.ok()) std::cerr << status.message() << "\n";
+  const absl::Status status = lockstep::Run();
+  if (!status.ok()) std::cerr << "ddp: " << status.message() << "\n";
   return lockstep::launch::ExitCode(status);
 }

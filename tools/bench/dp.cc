@@ -28,10 +28,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/data_parallel.h"
@@ -39,11 +38,13 @@
 #include "lockstep/tools/bench/data_parallel_peer.h"
 
 DEFINE_string(case, "mlp_784_512_512_10/b64", "of mlp_784_512_512_10/b64 and resnet18/b8/64px, separated by commas");
-DEFINE_string(replicas, "2,4", "how many, separated by commas");
+DEFINE_string(replicas, "2,4", "how many, separated by commas; each has an image of the batch or more");
 DEFINE_int32(steps, 0, "how many are timed; 0: as the case has it");
 
 namespace lockstep {
 namespace {
+
+constexpr char kMlp[] = "mlp_784_512_512_10/b64", kResNet[] = "resnet18/b8/64px";
 
 using Clock = std::chrono::steady_clock;
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
@@ -160,23 +161,17 @@ absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, 
 }
 
 absl::Status RunNamed(const std::string& name, int replicas) {
-  if (name == "mlp_784_512_512_10/b64") return RunCase(name, BatchOf({64, 784}), replicas, 200, &Mlp);
-  if (name == "resnet18/b8/64px") {
-    return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 15, [] { return models::ResNet18(10); });
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--case=", name, ": expected mlp_784_512_512_10/b64 or resnet18/b8/64px"));
+  if (name == kMlp) return RunCase(name, BatchOf({64, 784}), replicas, 200, &Mlp);
+  return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 15, [] { return models::ResNet18(10); });
 }
 
 absl::Status Run() {
-  for (const absl::string_view text : absl::StrSplit(FLAGS_replicas, ',')) {
-    int replicas = 0;
-    if (!absl::SimpleAtoi(text, &replicas) || replicas < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("--replicas=", FLAGS_replicas, ": expected numbers from 1 on"));
-    }
-    for (const absl::string_view name : absl::StrSplit(FLAGS_case, ',')) {
-      LOCKSTEP_RETURN_IF_ERROR(RunNamed(std::string(name), replicas));
-    }
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto cases, FlagItems("case", FLAGS_case, {kMlp, kResNet}));
+  const bool has_resnet = std::find(cases.begin(), cases.end(), kResNet) != cases.end();
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto counts, FlagNumbers("replicas", FLAGS_replicas, 1, has_resnet ? 8 : 64));
+  for (const int64_t replicas : counts) {
+    for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunNamed(name, static_cast<int>(replicas)));
   }
   return absl::OkStatus();
 }

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
@@ -72,6 +73,10 @@ absl::StatusOr<nlohmann::json> Epoch(data::Loader& loader, int64_t epoch) {
 }
 
 absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"workers", static_cast<double>(FLAGS_workers), 0, 4096},
+                                        {"batch_size", static_cast<double>(FLAGS_batch_size), 1, 1e6},
+                                        {"prefetch", static_cast<double>(FLAGS_prefetch), 1, 1e6},
+                                        {"epochs", static_cast<double>(FLAGS_epochs), 1, 1e6}}));
   LOCKSTEP_ASSIGN_OR_RETURN(const data::ImageDataset dataset, MakeDataset());
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(dataset.size(), {}));
   data::LoaderOptions options;
@@ -102,6 +107,6 @@ epoch.
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
   if (status.ok()) return 0;
-  std::cerr << status.message() << "\n";
+  std::cerr << "image_loader: " << status.message() << "\n";
   return 1;
 }

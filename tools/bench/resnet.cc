@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -140,18 +141,24 @@ absl::Status RunRank(int rank) {
   });
 }
 
+absl::Status CheckFlags() {
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("setting", FLAGS_setting,
+                  {"float32", "channels_last", "mkldnn", "bf16", "channels_last_bf16", "channels_last_fp16"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, FLAGS_device == "cuda" ? 1. : 256.},
+                                        {"batch", static_cast<double>(FLAGS_batch), 1, 65536},
+                                        {"steps", static_cast<double>(FLAGS_steps), 1, 1e6},
+                                        {"threads", static_cast<double>(FLAGS_threads), 1, 4096}}));
+  if (FLAGS_batch % FLAGS_ranks != 0) {
+    return FlagError("batch", FLAGS_batch, absl::StrCat("a multiple of --ranks=", FLAGS_ranks));
+  }
+  if (FLAGS_threads >= FLAGS_ranks) return absl::OkStatus();
+  return FlagError("threads", FLAGS_threads, absl::StrCat("one for each of --ranks=", FLAGS_ranks, ", or more"));
+}
+
 absl::Status Run() {
-  const std::vector<std::string> settings = {"float32", "channels_last",      "mkldnn",
-                                             "bf16",    "channels_last_bf16", "channels_last_fp16"};
-  if (std::count(settings.begin(), settings.end(), FLAGS_setting) == 0)
-    return absl::InvalidArgumentError(absl::StrCat("--setting: ", FLAGS_setting, " is none; see --help"));
-  if (FLAGS_ranks < 1 || FLAGS_batch < 1 || FLAGS_batch % FLAGS_ranks != 0 || FLAGS_steps < 1 ||
-      FLAGS_threads < FLAGS_ranks)
-    return absl::InvalidArgumentError(
-        "--ranks, --batch, --steps and --threads: expected positive numbers, as many images for each rank as for the "
-        "others, and a thread for each");
-  if (FLAGS_device != "cpu" && (FLAGS_device != "cuda" || FLAGS_ranks > 1))
-    return absl::InvalidArgumentError("--device: expected cpu, or cuda with one rank");
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags());
   return FLAGS_ranks > 1 ? launch::Spawn(FLAGS_ranks, RunRank) : RunAlone();
 }
 
@@ -168,6 +175,6 @@ Times training steps of ResNet-50 on images in memory and prints a JSON line.
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
-  if (!status.ok()) std::cerr << status.message() << "\n";
+  if (!status.ok()) std::cerr << "resnet: " << status.message() << "\n";
   return lockstep::launch::ExitCode(status);
 }
