@@ -142,6 +142,21 @@ TEST(OpenStore, AStoreWhereNobodyListensIsNamedByTheDeadline) {
                                                        ": nobody has answered after 1s: ")));
 }
 
+TEST(OpenStore, ARankZeroThatCannotReachItsOwnStoreIsNamedInOneLine) {
+  RendezvousOptions options = Tcp(0, 0, 2, absl::Seconds(1));
+  options.init_method = "env://";
+  options.environment.master_addr = "127.0.0.2";  // like another host's address
+  options.environment.master_listen_fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  options.environment.master_port = internal::BoundPort(options.environment.master_listen_fd).value();
+  testing::internal::CaptureStderr();
+  const absl::Status status = OpenStore(options).status();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("connecting to the store at 127.0.0.2:", options.environment.master_port,
+                         ": nobody has answered after 1s: Connection refused"));
+}
+
 TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {
   const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
   const int port = internal::BoundPort(fd).value();

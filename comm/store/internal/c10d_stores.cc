@@ -79,8 +79,11 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
   options.timeout = StoreTimeout(timeout);
   options.masterListenFd = listen_fd;
   options.port = address.port;
+  // LibTorch's server is its own client. That client logs a C++ stack for each attempt that fails, so it never connects
+  // to an address of another machine.
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string own_host, OwnHost(listen_fd));
   auto store = MakeByDeadline(
-      [host = address.host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(host, options)); },
+      [own_host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(own_host, options)); },
       timeout);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("serving the store at ", ToString(address)));
   return store;

@@ -25,7 +25,7 @@ struct Address {
 std::string ToString(const Address& address);  // "host:port", "[::1]:port"
 
 // Serves a store on `listen_fd`, and is a client of it too. Takes ownership of `listen_fd`, which must already listen
-// at `address`.
+// at `address`. Does not check whether others can reach that address.
 absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout);
 
 // Connects to a store with a client whose calls always end and which logs nothing (see TcpStoreClient). Retries until

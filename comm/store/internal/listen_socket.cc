@@ -53,6 +53,13 @@ int BindFirst(const AddressList& list) {
   return -1;
 }
 
+absl::StatusOr<sockaddr_storage> BoundAddress(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0) return address;
+  return absl::InvalidArgumentError(absl::StrCat("descriptor ", fd, " is not a socket: ", std::strerror(errno)));
+}
+
 }  // namespace
 
 absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
@@ -72,12 +79,21 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
 
 absl::Status CheckHost(const std::string& host) { return Resolve(host.c_str(), 0).status(); }
 
+absl::StatusOr<std::string> OwnHost(int fd) {
+  LOCKSTEP_ASSIGN_OR_RETURN(sockaddr_storage address, BoundAddress(fd));
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  if (address.ss_family == AF_INET && v4.sin_addr.s_addr == htonl(INADDR_ANY)) return "127.0.0.1";
+  if (address.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr)) return "::1";
+  char host[NI_MAXHOST];
+  const int error = getnameinfo(reinterpret_cast<sockaddr*>(&address), sizeof(address), host, sizeof(host), nullptr, 0,
+                                NI_NUMERICHOST);
+  if (error == 0) return host;
+  return absl::InvalidArgumentError(absl::StrCat("descriptor ", fd, " has no address: ", gai_strerror(error)));
+}
+
 absl::StatusOr<int> BoundPort(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("descriptor ", fd, " is not a socket: ", std::strerror(errno)));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(sockaddr_storage address, BoundAddress(fd));
   if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
   return absl::InvalidArgumentError(absl::StrCat("descriptor ", fd, " is not a TCP socket"));

@@ -17,6 +17,10 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port);
 // NotFound: the host name is unknown. Blocks as long as the system's resolver does.
 absl::Status CheckHost(const std::string& host);
 
+// The numeric address at which this machine reaches the socket `fd`: its own, or loopback if it is bound to every
+// interface.
+absl::StatusOr<std::string> OwnHost(int fd);
+
 // The port that `fd` is bound to.
 absl::StatusOr<int> BoundPort(int fd);
 
