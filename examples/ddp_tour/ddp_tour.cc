@@ -22,7 +22,6 @@
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -46,6 +45,7 @@
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
+#include "lockstep/examples/ranks/temporary_path.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(part, "all", "basic, checkpoint, model_parallel, several of them with commas, or all.");
@@ -131,14 +131,15 @@ absl::Status Basic(comm::ProcessGroup& group, const comm::RankEnvironment& envir
 // ---- Part 2: checkpoints. All ranks hold the same, so one saves; the others must not read before it has; and each
 // loads to its own devices, whatever rank 0 saved from.
 
+constexpr char kTemporary[] = "lockstep_ddp_tour";
+
 checkpoint::MapLocation::DeviceMap FromRankZero(c10::Device mine) {
   return {{mine.is_cpu() ? "cpu" : "cuda:0", mine.str()}};
 }
 
-// Where rank 0 saves, which it tells the others.
+// Where rank 0 saves, which it tells the others: under a launcher each rank has a temporary path of its own.
 absl::StatusOr<std::string> CheckpointPath(comm::ProcessGroup& group) {
-  const char* const folder = std::getenv("TMPDIR");
-  std::string path = absl::StrCat(folder != nullptr ? folder : "/tmp", "/lockstep_ddp_tour.", getpid(), ".pt");
+  std::string path = TemporaryPath(kTemporary).path();
   LOCKSTEP_RETURN_IF_ERROR(group.BroadcastBytes(path, 0));
   return path;
 }
@@ -167,8 +168,6 @@ absl::Status Checkpoint(comm::ProcessGroup& group, const comm::RankEnvironment& 
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*model, state_dict));
   if (!Flat(ddp_model.parameters()).equal(trained))
     return absl::InternalError("it loaded other values than were saved");
-  LOCKSTEP_RETURN_IF_ERROR(group.Barrier());  // every rank has read it
-  if (group.rank() == 0) unlink(path.c_str());
 
   Step(ddp_model, optimizer, BatchOf(group.rank(), device));
   LOCKSTEP_RETURN_IF_ERROR(CheckAlike(ddp_model.parameters(), group));
@@ -249,6 +248,7 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckParts(wanted));
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckSeconds("timeout", FLAGS_timeout));
+  const TemporaryPath checkpoint(kTemporary);  // removed when every rank has ended
   return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [&](int) { return TourAsRank(wanted); });
 }
 

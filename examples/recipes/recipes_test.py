@@ -2,8 +2,11 @@
 """Runs every recipe: recipes_test.py PROGRAM..."""
 
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAMS = {}
@@ -52,6 +55,19 @@ class Recipes(unittest.TestCase):
                 result = run(name, "--off_by=1e6")
                 self.assertEqual(result.returncode, 1, result.stdout)
                 self.assertRegex(result.stderr, rf"^{name}: .*the .* is {NUMBER.replace('-', '+-')}, expected .*\n$")
+
+    def test_a_rank_that_is_killed_leaves_no_temporary_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "TMPDIR": folder}
+            with subprocess.Popen([PROGRAMS["sharded_checkpoint"]], env=environment, stderr=subprocess.PIPE) as recipe:
+                while not any(name.startswith("lockstep_sharded_checkpoint.") for name in os.listdir(folder)):
+                    self.assertIsNone(recipe.poll())
+                ranks = pathlib.Path(f"/proc/{recipe.pid}/task/{recipe.pid}/children")
+                while not ranks.read_text().split():
+                    self.assertIsNone(recipe.poll())
+                os.kill(int(ranks.read_text().split()[0]), signal.SIGKILL)
+                self.assertIn(b"was killed by signal 9", recipe.communicate(timeout=60)[1])
+                self.assertEqual(os.listdir(folder), [])
 
     def test_a_timeout_must_be_a_positive_number_of_seconds(self):
         result = run("power_sgd", "--timeout=0")

@@ -15,10 +15,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +25,7 @@
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/ranks/alike.h"
+#include "lockstep/examples/ranks/temporary_path.h"
 #include "lockstep/examples/recipes/recipe.h"
 
 namespace lockstep::examples {
@@ -37,14 +35,6 @@ using checkpoint::ShardedStateDict;
 using checkpoint::Value;
 
 constexpr int64_t kRows = 1000, kColumns = 8;
-
-// The directory of the checkpoint. The ranks run main() too, in the environment of the process that started them.
-std::string Directory() {
-  const char* const folder = std::getenv("TMPDIR");
-  const std::string path = absl::StrCat(folder ? folder : "/tmp", "/lockstep_sharded_checkpoint.", getpid());
-  setenv("SHARDED_CHECKPOINT_DIRECTORY", path.c_str(), /*overwrite=*/0);
-  return std::getenv("SHARDED_CHECKPOINT_DIRECTORY");
-}
 
 // The first of the rows that `rank` has.
 int64_t FirstRow(int rank, int ranks) { return kRows * rank / ranks; }
@@ -85,22 +75,21 @@ absl::StatusOr<double> Train(torch::nn::Linear model, comm::ProcessGroup& group)
   return Loss(*model, /*rank=*/-1, /*step=*/0).item<double>();
 }
 
-absl::Status Save(comm::ProcessGroup& group) {
+absl::Status Save(comm::ProcessGroup& group, const std::string& directory) {
   torch::nn::Linear model(10, 1);
   LOCKSTEP_ASSIGN_OR_RETURN(const double loss, Train(model, group));
   LOCKSTEP_ASSIGN_OR_RETURN(const ShardedStateDict state, State(model, loss, Rows(group), group));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::SaveSharded(Directory(), state, &group));  // every rank writes its part
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::SaveSharded(directory, state, &group));  // every rank writes its part
   Say(group, absl::StrCat("sharded_checkpoint: ", group.size(), " ranks saved ", kRows / group.size(), " of ", kRows,
                           " rows each, and a model with loss ", absl::SixDigits(loss)));
   return absl::OkStatus();
 }
 
-absl::Status Resume(comm::ProcessGroup& group) {
+absl::Status Resume(comm::ProcessGroup& group, const std::string& directory) {
   torch::nn::Linear model(10, 1);
   const at::Tensor expected = Rows(group), rows = at::zeros_like(expected);
   LOCKSTEP_ASSIGN_OR_RETURN(ShardedStateDict state, State(model, /*loss=*/0, rows, group));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadSharded(Directory(), state, &group));  // fills the tensors in place
-  if (group.rank() == 0) std::filesystem::remove_all(Directory());
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadSharded(directory, state, &group));  // fills the tensors in place
 
   const double saved = checkpoint::FindValue(state, "loss")->double_value();
   const double loaded = Loss(*model, /*rank=*/-1, /*step=*/0).item<double>();
@@ -115,9 +104,9 @@ absl::Status Resume(comm::ProcessGroup& group) {
 }
 
 absl::Status Run() {
-  Directory();  // sets the variable before the ranks start
-  LOCKSTEP_RETURN_IF_ERROR(OnRanks(4, &Save));
-  return OnRanks(3, &Resume);
+  const TemporaryPath directory("lockstep_sharded_checkpoint");
+  LOCKSTEP_RETURN_IF_ERROR(OnRanks(4, [&](comm::ProcessGroup& group) { return Save(group, directory.path()); }));
+  return OnRanks(3, [&](comm::ProcessGroup& group) { return Resume(group, directory.path()); });
 }
 
 }  // namespace
