@@ -91,14 +91,26 @@ std::string StoppedAndOutlived(const Counts& counts) {
   return text;
 }
 
-// "; rank 2: no space left": later errors that are not consequences of the first.
+// "no space left", or "" if there is nothing to say about `other`. A rank that reported nothing is named only if it
+// ended before the cause, since then it may be the true cause.
+std::string OthersError(const Outcome& cause, const Outcome& other) {
+  const absl::string_view message = MessageOf(other.end);
+  if (!message.empty()) return message == MessageOf(cause.end) ? "" : absl::StrCat(": ", message);
+  if (other.time_ns >= cause.time_ns) return "";
+  const absl::Duration before = absl::Nanoseconds(cause.time_ns - other.time_ns);
+  return absl::StrCat(HowItEnded(other), " ", absl::FormatDuration(absl::Ceil(before, absl::Milliseconds(1))),
+                      " before");
+}
+
+// "; rank 2: no space left": errors of other ranks that are not consequences of the first.
 std::string OthersErrors(const Outcome& cause, const std::vector<Outcome>& outcomes) {
   std::string text;
   int named = 0;
   for (const Outcome& o : outcomes) {
-    const bool own = &o != &cause && FailedByItself(o) && !o.consequence && !o.end.message.empty();
-    if (!own || MessageOf(o.end) == MessageOf(cause.end) || named++ >= kMostOthersErrors) continue;
-    absl::StrAppend(&text, "; rank ", o.end.rank, ": ", MessageOf(o.end));
+    if (&o == &cause || !FailedByItself(o) || o.consequence) continue;
+    const std::string error = OthersError(cause, o);
+    if (error.empty() || named++ >= kMostOthersErrors) continue;
+    absl::StrAppend(&text, "; rank ", o.end.rank, error);
   }
   return text;
 }

@@ -48,7 +48,8 @@ const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes);
 
 // One line about `cause`, which is one of `outcomes`, and what became of the others, which had `patience` before
-// SIGKILL. It includes the reports of other ranks that are not consequences. Its code is the reported one if the rank
+// SIGKILL. It includes the reports of other ranks that are not consequences, and how a rank without a report ended
+// before the cause. Its code is the reported one if the rank
 // reported a message, Aborted for a rank killed by a signal, else Unknown.
 absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience);
 

@@ -83,6 +83,22 @@ TEST(FailureStatus, HasWhatOtherRanksFailedOfByThemselves) {
       "no GPU");
 }
 
+TEST(FailureStatus, SaysHowARankEndedBeforeTheCause) {
+  constexpr int64_t kMs = 1000000;
+  std::vector<Outcome> outcomes = {Ended(0, -1, SIGILL, 35 * kMs), Ended(1, -1, SIGABRT, 10 * kMs),
+                                   Ended(2, -1, SIGABRT, 36 * kMs)};
+  EXPECT_EQ(Line(outcomes),
+            "rank 0 (local rank 0, pid 4700) was killed by signal 4 (SIGILL); the other 2 ranks failed too; rank 1 was "
+            "killed by signal 6 (SIGABRT) 25ms before");
+  outcomes[1] = Ended(1, 3, 0, 10 * kMs);
+  EXPECT_EQ(Line(outcomes),
+            "rank 0 (local rank 0, pid 4700) was killed by signal 4 (SIGILL); the other 2 ranks failed too; rank 1 "
+            "exited with code 3 25ms before");
+  outcomes[1].consequence = true;
+  EXPECT_EQ(Line(outcomes),
+            "rank 0 (local rank 0, pid 4700) was killed by signal 4 (SIGILL); the other 2 ranks failed too");
+}
+
 TEST(FirstCause, IsNoRankThatWeEnded) {
   const std::vector<Outcome> outcomes = {EndedByUs(0), Ended(1, 3, 0, 2000)};
   EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
