@@ -41,6 +41,8 @@ constexpr absl::Duration kSettle = absl::Milliseconds(100);
 constexpr absl::Duration kTruerCauseWait = absl::Seconds(5);
 // Most ranks end within this time after the signal. Then one line at the end is enough.
 constexpr absl::Duration kQuietEnd = absl::Seconds(1);
+// How often a rank is looked at during LaunchOptions::stopped_patience.
+constexpr int kStoppedLooks = 10;
 // A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
 
@@ -78,6 +80,7 @@ class Supervisor {
   absl::StatusOr<internal::MasterSocket> ChooseMaster() const;
 
   bool Running() const;
+  bool HasEndedRank() const;
   bool MayLearnMore(int64_t deadline) const;
   void WaitForEvent(int64_t deadline);
   void NoteEnds();
@@ -85,6 +88,7 @@ class Supervisor {
   void NoteEnd(int i);
   void NoteReport(int i);
   void WaitForVerdict();
+  void LookForStopped();
 
   void EndGroups(int signal, absl::Duration grace, const Outcome* cause);
   void KillStopped();
@@ -102,6 +106,7 @@ class Supervisor {
   std::vector<UniqueFd> strays_;   // processes that the ranks started and left behind
   UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;
+  int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
   int stop_signal_ = 0;  // the first signal that this process got
   int signals_seen_ = 0;
   absl::Duration patience_;  // how long the ranks had before SIGKILL
@@ -114,7 +119,12 @@ bool Supervisor::MayLearnMore(int64_t deadline) const {
 // Returns when all ranks have ended, when one has failed and the real cause has had time to show, or when a signal
 // arrived.
 void Supervisor::WaitForVerdict() {
-  while (MayLearnMore(kNever) && !FirstCause(outcomes_)) WaitForEvent(kNever);
+  while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
+    // No event tells that a rank has been stopped.
+    const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
+    WaitForEvent(look);
+    if (MonotonicNanos() >= look) LookForStopped();
+  }
   if (!FirstCause(outcomes_)) return;
   const int64_t settled = After(kSettle), last = After(kTruerCauseWait);
   while (MayLearnMore(settled)) WaitForEvent(settled);
@@ -201,6 +211,28 @@ absl::Status Supervisor::StartRank(const internal::ProcessSpec& program, const i
   outcomes_.push_back(std::move(outcome));
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();
+}
+
+bool Supervisor::HasEndedRank() const {
+  return std::any_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return o.ended; });
+}
+
+// Counts looks instead of time, since this process may have been stopped too.
+void Supervisor::LookForStopped() {
+  const bool all_stopped = std::all_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) {
+    return o.ended || internal::IsStopped(o.end.pid);
+  });
+  stopped_looks_ = all_stopped ? stopped_looks_ + 1 : 0;
+  if (stopped_looks_ < kStoppedLooks) return;
+  for (Outcome& outcome : outcomes_) {
+    if (outcome.ended) continue;
+    outcome.failed = outcome.reported_before = true;
+    outcome.time_ns = MonotonicNanos();
+    outcome.code = absl::StatusCode::kDeadlineExceeded;
+    outcome.end.message =
+        absl::StrCat("it was stopped, as by SIGSTOP, for ", absl::FormatDuration(options_.stopped_patience),
+                     " after the other ranks had ended");
+  }
 }
 
 bool Supervisor::Running() const {

@@ -28,6 +28,7 @@ struct LaunchOptions {
   int master_port = 0;      // port of rank 0's store; may be 0 with one node: a free port is chosen
   std::string run_id = "none";
   absl::Duration grace = absl::Seconds(2);         // time from SIGTERM to SIGKILL
+  absl::Duration stopped_patience = absl::Seconds(10);  // how long ranks may be stopped after the others have ended
   std::optional<absl::Duration> failure_grace;     // the same after a rank has failed; default: `grace`
   std::map<std::string, std::string> environment;  // set in every rank; overrides the launcher's variables
 
@@ -64,6 +65,10 @@ struct LaunchOptions {
 // report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while
 // ranks still run. After success too, processes left in a rank's group are ended. So nothing is left running, except
 // for processes that moved to another session.
+//
+// If every rank that still runs has been stopped (as by SIGSTOP) for `stopped_patience`, and another rank has ended,
+// these ranks have failed. A rank that a debugger holds is not stopped in this sense. While all ranks run, their groups
+// detect a stopped rank.
 //
 // SIGINT, SIGTERM and SIGHUP to this process are forwarded to the ranks, unless this process ignores them. SIGKILL
 // follows after `grace`, or at once after a second signal. SIGUSR1 and SIGUSR2, with which schedulers ask a program to

@@ -319,6 +319,24 @@ TEST_F(LaunchTest, AStoppedRankIsKilledAtOnce) {
   EXPECT_LT(took_, absl::Seconds(3));
 }
 
+TEST_F(LaunchTest, ARankThatStaysStoppedWhenTheOthersHaveEndedIsNamed) {
+  options_.nproc_per_node = 3;
+  options_.stopped_patience = absl::Milliseconds(500);
+  const absl::Status status = Run("[ $RANK = 1 ] && kill -STOP $$; exit 0");
+  EXPECT_THAT(Message(status), MatchesRegex("rank 1 \\(local rank 1, pid [0-9]+\\) failed: it was stopped, as by "
+                                            "SIGSTOP, for 500ms after the other ranks had ended"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ExitCode(status), 1);
+  EXPECT_GT(took_, absl::Milliseconds(490));
+  EXPECT_LT(took_, absl::Seconds(5));
+}
+
+TEST_F(LaunchTest, ARankThatIsStoppedForAWhileMayGoOn) {
+  options_.nproc_per_node = 2;
+  options_.stopped_patience = absl::Seconds(2);
+  EXPECT_EQ(Run("[ $RANK = 1 ] && { (sleep 1; kill -CONT $$) & kill -STOP $$; sleep 1.5; }; exit 0"), absl::OkStatus());
+}
+
 TEST_F(LaunchTest, AStoppedRankIsKilledAtOnceWhenAStopIsAskedFor) {
   options_.grace = absl::Minutes(1);
   std::thread killer([&] {

@@ -33,16 +33,15 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
   return members;
 }
 
-// Stopped by a signal such as SIGSTOP. A process that a debugger stopped has another state. The state follows the name
-// in parentheses.
+}  // namespace
+
+// A debugger's state is "t". The state follows the name in parentheses.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const size_t name_end = stat.rfind(')');
   return name_end != std::string::npos && stat.substr(name_end, 3) == ") T";
 }
-
-}  // namespace
 
 bool HasEnded(const UniqueFd& pidfd) {
   pollfd poll_fd = {pidfd.get(), POLLIN, 0};

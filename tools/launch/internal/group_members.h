@@ -18,7 +18,11 @@ bool HasEnded(const UniqueFd& pidfd);
 // that their numbers cannot belong to other processes. Reads /proc: about 2 us for each process of the machine.
 std::vector<UniqueFd> LiveMembers(const std::vector<pid_t>& groups);
 
-// The stopped processes of these groups, including leaders: only SIGKILL and SIGCONT reach them.
+// Whether the process is stopped by a signal such as SIGSTOP: only SIGKILL and SIGCONT reach it. A process that a
+// debugger holds is not.
+bool IsStopped(pid_t pid);
+
+// The stopped processes of these groups, including leaders.
 std::vector<pid_t> StoppedMembers(const std::vector<pid_t>& groups);
 
 }  // namespace lockstep::launch::internal
