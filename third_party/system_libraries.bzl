@@ -93,7 +93,7 @@ SYSTEM_LIBRARIES = {
     "lockstep_leptonica": {
         "package": "libleptonica-dev",
         "headers": ["leptonica/allheaders.h"],
-        "libraries": ["lept"],
+        "libraries": ["lept|leptonica"],
     },
     "lockstep_libcrypto": {
         "package": "libssl-dev",

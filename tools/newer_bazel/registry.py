@@ -95,7 +95,11 @@ def _unpack(sources, package, folder):
 class _Registry:
     def __init__(self, folder):
         self._folder = folder
-        self._versions = {"bazel_skylib": "1.7.1", **{name: versions[-1] for name, versions in _STUBS.items()}, **_asked_for()}
+        self._versions = {
+            "bazel_skylib": "1.7.1",
+            **{name: versions[-1] for name, versions in _STUBS.items()},
+            **_asked_for(),
+        }
         folder.mkdir(parents=True)
         (folder / "bazel_registry.json").write_text("{}")
 
@@ -106,10 +110,14 @@ class _Registry:
             (entry / "MODULE.bazel").write_text(self._module(name, version, dependencies or {}))
             (entry / "source.json").write_text(json.dumps({"type": "local_path", "path": str(source)}))
         names = sorted(path.name for path in (self._folder / "modules" / name).iterdir())
-        (self._folder / "modules" / name / "metadata.json").write_text(json.dumps({"versions": names, "yanked_versions": {}}))
+        (self._folder / "modules" / name / "metadata.json").write_text(
+            json.dumps({"versions": names, "yanked_versions": {}})
+        )
 
     def _module(self, name, version, dependencies):
-        lines = [f'module(name = "{name}", version = "{version}", compatibility_level = {_COMPATIBILITY.get(name, 0)})\n']
+        lines = [
+            f'module(name = "{name}", version = "{version}", compatibility_level = {_COMPATIBILITY.get(name, 0)})\n'
+        ]
         for dependency, known_as in dependencies.items():
             alias = f', repo_name = "{known_as}"' if known_as else ""
             lines.append(f'bazel_dep(name = "{dependency}", version = "{self._versions[dependency]}"{alias})\n')
