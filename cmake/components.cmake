@@ -36,6 +36,7 @@ function(_lockstep_add_target target sources)
     add_executable(${target} ${sources})
     set_target_properties(
       ${target} PROPERTIES OUTPUT_NAME ${lockstep_${component}_program} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
+                           INSTALL_RPATH_USE_LINK_PATH ON
     )
   else()
     add_library(${target} STATIC ${sources})
@@ -68,8 +69,10 @@ function(_lockstep_add_component component)
     set(archive ${target}_archive)
     list(APPEND targets ${archive})
     _lockstep_add_target(${archive} "${sources}")
+    # Exports do not rename what is in this expression, so its name is the same in the build and installed.
+    add_library(lockstep::${component}_archive ALIAS ${archive})
     add_library(${target} INTERFACE)
-    target_link_libraries(${target} INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,${archive}>)
+    target_link_libraries(${target} INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,lockstep::${component}_archive>)
   else()
     _lockstep_add_target(${target} "${sources}")
   endif()

@@ -5,8 +5,8 @@
 // Without a file it saves a small model, loads it into another one, and prints
 //
 //   ["epoch"]: 3
-//   ["state_dict"]["weight"]: float [2, 3]
-//   ["state_dict"]["bias"]: float [2]
+//   ["state_dict"]["weight"]: Float [2, 3]
+//   ["state_dict"]["bias"]: Float [2]
 //   loaded: the same parameters
 //
 // and fails if a parameter differs.
