@@ -5,6 +5,8 @@
 set(_lockstep_torch_included ATen c10 caffe2 torch)
 set(_lockstep_torch_oldest 2.7)
 
+set(LOCKSTEP_LIBTORCH "" CACHE PATH "An unpacked LibTorch, or the torch folder of a Python")
+
 # The folder with LibTorch's include and lib: lockstep_torch. Else `problem`.
 macro(_lockstep_locate_torch)
   set(lockstep_torch)
@@ -41,7 +43,7 @@ macro(_lockstep_locate_torch)
     string(CONCAT problem
       "LibTorch was not found: set LOCKSTEP_LIBTORCH (-D or environment) to an unpacked LibTorch or to the torch folder of a Python. "
       "A checkout of Lockstep can fetch the tested one: \"python3 <lockstep>/third_party/fetch_torch.py cpu\" makes include and lib "
-      "in the current folder; name that folder."
+      "in the current folder. Name that folder."
     )
   endif()
   if(lockstep_torch AND EXISTS "${lockstep_torch}/include/torch/csrc/api/include/torch/torch.h")
@@ -137,7 +139,7 @@ macro(_lockstep_find_torch_cuda)
   get_property(lockstep_torch TARGET lockstep::third_party_torch PROPERTY lockstep_folder)
   foreach(library torch torch_cuda c10_cuda)
     if(NOT problem)
-      _lockstep_torch_library(${library} "it is LibTorch for CPUs only; name one with CUDA, or build without LOCKSTEP_CUDA." problem)
+      _lockstep_torch_library(${library} "it is LibTorch for CPUs only. Name one with CUDA, or build without LOCKSTEP_CUDA." problem)
     endif()
   endforeach()
   file(GLOB folders "${lockstep_torch}/../nvidia/*/include" "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
