@@ -1,6 +1,7 @@
 # Which components belong together; here and in an installed package.
 
-# OUT: the components `requested` with all that they use, each after those that it uses. An unknown one is named in OUT_unknown.
+# OUT: the components `requested` with all that they use, each after the components that it uses. OUT_unknown: the names that are not
+# a component.
 function(lockstep_closure out)
   set(wanted ${ARGN})
   set(unknown ${wanted})

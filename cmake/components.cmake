@@ -102,7 +102,7 @@ function(_lockstep_add_component component)
   set(lockstep_${component}_targets ${targets} PARENT_SCOPE)
 endfunction()
 
-# Sets lockstep_components: those that were made.
+# Makes LOCKSTEP_COMPONENTS and all that they use. Sets lockstep_components: the components that were made.
 function(lockstep_add_components)
   set(requested ${LOCKSTEP_COMPONENTS})
   if(NOT requested)

@@ -1,5 +1,6 @@
-# Written by `tools/lint/lint --fix` from the BUILD files: which sources a component has, and what it uses. tools/lint/cmake_sources.py
-# says which Bazel targets a component is made of. A component stands after those that it uses.
+# Written by `tools/lint/lint --fix` from the BUILD files: which sources a component has, and what it uses.
+# tools/lint/cmake_sources.py says which Bazel targets a component is made of. A component stands after the components
+# that it uses.
 
 set(lockstep_all_components
   base

@@ -1,5 +1,5 @@
 # A few of the tests, for CTest; Bazel runs all. They are started where Bazel starts them: at the top of the tree.
-include(CTest)
+enable_testing()
 find_package(GTest QUIET)
 if(NOT TARGET GTest::gmock_main)
   message(STATUS "lockstep: without tests: GoogleTest was not found (Debian: apt-get install libgtest-dev libgmock-dev)")

@@ -55,8 +55,9 @@ TESTS = [
 _THIRD_PARTY = "//third_party:"
 _PUBLIC = "//visibility:public"
 _INCLUDE = re.compile(r'^#include "lockstep/([^"]+)"', re.M)
-_HEADER = """# Written by `tools/lint/lint --fix` from the BUILD files: which sources a component has, and what it uses. tools/lint/cmake_sources.py
-# says which Bazel targets a component is made of. A component stands after those that it uses.
+_HEADER = """# Written by `tools/lint/lint --fix` from the BUILD files: which sources a component has, and what it uses.
+# tools/lint/cmake_sources.py says which Bazel targets a component is made of. A component stands after the components
+# that it uses.
 """
 
 
@@ -68,7 +69,7 @@ Library = collections.namedtuple("Library", "kind package srcs hdrs cpu cuda cop
 
 
 def _strings(value, cuda=False):
-    """The strings of an expression; of a select those of one build."""
+    """The strings of an expression; of a select, the strings of one build."""
     if value is None:
         return []
     if isinstance(value, ast.Dict):
@@ -148,7 +149,7 @@ class _Build:
         self.installed = self._installed()
 
     def _installed(self):
-        """The headers that users may include, and those that these include."""
+        """The headers that users may include, and the headers that these include."""
         aliased = {label for l in self.libraries.values() if l.kind == "alias" and l.public for label in l.cpu}
         waiting = [
             header
@@ -179,7 +180,7 @@ class _Build:
         return components, third_party
 
     def order(self):
-        """The components, each after those that it uses."""
+        """The components, each after the components that it uses."""
         done, waiting = [], dict.fromkeys(COMPONENTS)
         while waiting:
             ready = [c for c in waiting if not self.uses(self.members[c])[0] & set(waiting) - {c}]
