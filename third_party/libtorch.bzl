@@ -10,7 +10,7 @@ package(default_visibility = ["//visibility:public"])
 
 cc_library(
     name = "torch",
-    srcs = glob(["lib/*.so", "lib/*.so.*"]),
+    srcs = glob(["lib/*.so", "lib/*.so.*"], allow_empty = True),
     hdrs = glob(["include/**"], exclude = ["include/**/*.cuh"]),
     includes = ["include", "include/torch/csrc/api/include"],
     defines = ["USE_DISTRIBUTED", "USE_C10D_GLOO"],
@@ -25,12 +25,12 @@ package(default_visibility = ["//visibility:public"])
 
 filegroup(
     name = "libraries",
-    srcs = glob(["lib/*.so", "lib/*.so.*"]),
+    srcs = glob(["lib/*.so", "lib/*.so.*"], allow_empty = True),
 )
 
 cc_library(
     name = "headers",
-    hdrs = glob(["cuda_include/**", "nccl_include/**"]),
+    hdrs = glob(["cuda_include/**", "nccl_include/**"], allow_empty = True),
     includes = {includes},
 )
 """
