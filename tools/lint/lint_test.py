@@ -28,7 +28,7 @@ class RulesTest(unittest.TestCase):
         self.assertIn("a/BUILD:1: names the external repository @lockstep_zlib//", rules.check("a/BUILD", text)[0])
         self.assertEqual(rules.check("third_party/BUILD", text), [])
         self.assertEqual(rules.check("a/README.md", text), [])
-        self.assertEqual(rules.check("examples/consumer/BUILD", 'x = "@lockstep//sampler"\n'), [])
+        self.assertEqual(rules.check("examples/consumer/BUILD", 'load("@rules_cc//cc:defs.bzl", "cc_binary")\n'), [])
 
     def test_only_two_packages_are_public_by_default(self):
         text = 'package(\n    default_visibility = ["//visibility:public"],\n)\n'
