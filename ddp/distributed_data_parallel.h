@@ -112,8 +112,8 @@ class DistributedDataParallel {
   // or the group may have Python ranks and the layout is not empty. Other errors come from the store.
   absl::Status RestoreBucketLayout(const BucketLayout& layout) { return replica_->RestoreBucketLayout(layout); }
 
-  // Statistics of the last steps, at most 128, oldest first. See Summary() and WriteChromeTrace(). On a GPU this blocks
-  // until the steps are done.
+  // Statistics of the last steps, at most 128, oldest first. See Summary(), and WriteChromeTrace() in
+  // chrome_trace.h. On a GPU this blocks until the steps are done.
   const std::deque<StepStatistics>& statistics() const { return replica_->reducer().recorder().steps(); }
 
  private:

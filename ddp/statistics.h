@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-
 namespace lockstep::ddp {
 
 // Times are in nanoseconds since the start of the step's forward; -1 if the event did not happen. On a GPU they are the
@@ -55,14 +52,6 @@ struct StepStatistics {
 
 // "rank 0 step 12: 84.1 ms, forward 24.2, backward 57.0; 3 buckets, 46.8 MB reduced in 9.1 ms, 78 % hidden".
 std::string Summary(const StepStatistics& statistics);
-
-// Writes the steps, of any ranks, to a file in the Chrome trace format, for Perfetto and chrome://tracing. Each rank is
-// a process, with a row for forward and backward and rows for the buckets. If the file cannot be written, returns the
-// system's error, with absl::ErrnoToStatus's code.
-absl::Status WriteChromeTrace(absl::string_view path, const std::vector<StepStatistics>& steps);
-
-// The same as a string.
-std::string ChromeTrace(const std::vector<StepStatistics>& steps);
 
 }  // namespace lockstep::ddp
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/gather_texts.h"
