@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -121,8 +122,8 @@ absl::StatusOr<ScriptModule> Load(absl::string_view path, const LoadOptions& opt
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::file::AtPath(path, [&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(CheckFile(file, options.verify));
     const torch::jit::Module module = torch::jit::load(file, options.device);
-    LOCKSTEP_RETURN_IF_ERROR(CheckModule(module, options.method));
-    loaded.emplace(ScriptModule(module, options.method));
+    LOCKSTEP_RETURN_IF_ERROR(CheckModule(module, options.script.method));
+    loaded.emplace(ScriptModule(module, options.script));
     return absl::OkStatus();
   }));
   return *loaded;

@@ -13,7 +13,6 @@
 #include <c10/core/Device.h>
 
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,8 +24,7 @@ namespace lockstep::scripted {
 struct LoadOptions {
   // The device of all tensors, including constants of the code. Default: the devices from which they were saved.
   std::optional<c10::Device> device = {};
-  // The method that forward() runs.
-  std::string method = "forward";
+  ScriptOptions script = {};
   // Checks the CRC-32 of every record, which LibTorch does not do. A file that Python wrote with CRCs turned off has
   // none, and is rejected.
   bool verify = true;
@@ -37,8 +35,7 @@ struct LoadOptions {
 //
 // Errors name `path`. NotFound, PermissionDenied: errors of the system. DataLoss: the file is damaged, or of another
 // kind, which is named. InvalidArgument: a directory; a file of torch.save, which has no code; a module without
-// parameters, as torch.jit.freeze makes it. NotFound: the module does not have options.method (the error lists its
-// methods). Unimplemented: a .pt2, safetensors or legacy (pre-1.6) file. Internal: LibTorch rejects the file, for
+// parameters, as torch.jit.freeze makes it. NotFound: the module does not have script.method (the error lists its methods). Unimplemented: a .pt2, safetensors or legacy (pre-1.6) file. Internal: LibTorch rejects the file, for
 // example because it uses an operator that is unknown here.
 absl::StatusOr<ScriptModule> Load(absl::string_view path, const LoadOptions& options = {});
 

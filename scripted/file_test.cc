@@ -60,9 +60,9 @@ TEST(ScriptedFile, LoadsTheModuleThatWasSaved) {
 TEST(ScriptedFile, LoadsForAnotherMethod) {
   const Folder folder;
   LoadOptions options;
-  options.method = "hidden";
+  options.script.method = "hidden";
   EXPECT_EQ(LoadBytes(folder, Bytes(testing::Mlp()), options), absl::OkStatus());
-  options.method = "loss";
+  options.script.method = "loss";
   EXPECT_EQ(LoadBytes(folder, Bytes(testing::Mlp()), options),
             absl::NotFoundError(absl::StrCat(folder.path(), "/net.ts: the module has no method \"loss\"; its methods: ",
                                              "forward, hidden")));

@@ -7,8 +7,12 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <set>
+#include <sstream>
 #include <unordered_map>
 
 #include "absl/cleanup/cleanup.h"
@@ -69,18 +73,18 @@ struct ScriptModuleImpl::Building {
   std::unordered_map<const c10::ivalue::Object*, std::shared_ptr<ScriptModuleImpl>> made;
 };
 
-ScriptModuleImpl::ScriptModuleImpl(const torch::jit::Module& module, std::string method)
+ScriptModuleImpl::ScriptModuleImpl(const torch::jit::Module& module, ScriptOptions options)
     : torch::nn::Module(ClassName(module)),
       module_(std::make_unique<torch::jit::Module>(module)),
-      method_(std::move(method)) {
+      options_(std::move(options)) {
   Building building{AssignedIn(module), {}};
   Register(building);
 }
 
-ScriptModuleImpl::ScriptModuleImpl(const torch::jit::Module& module, std::string method, Building& building)
+ScriptModuleImpl::ScriptModuleImpl(const torch::jit::Module& module, ScriptOptions options, Building& building)
     : torch::nn::Module(ClassName(module)),
       module_(std::make_unique<torch::jit::Module>(module)),
-      method_(std::move(method)) {
+      options_(std::move(options)) {
   Register(building);
 }
 
@@ -95,7 +99,7 @@ void ScriptModuleImpl::Register(Building& building) {
     const c10::IValue& value = object->getSlot(slot);
     if (type->getAttribute(slot)->is_module()) {
       std::shared_ptr<ScriptModuleImpl>& child = building.made[value.toObject().get()];
-      if (!child) child.reset(new ScriptModuleImpl(value.toModule(), "forward", building));
+      if (!child) child.reset(new ScriptModuleImpl(value.toModule(), {"forward", options_.optimize}, building));
       register_module(name, child);
       for (const Assigned& inner : child->assigned_) {
         assigned_.push_back(inner);
@@ -132,6 +136,7 @@ c10::IValue ScriptModuleImpl::Call(const std::string& method, std::vector<c10::I
       assigned.given = at::Tensor();
     }
   });
+  const torch::jit::GraphOptimizerEnabledGuard optimize(options_.optimize && torch::jit::getGraphExecutorOptimize());
   c10::IValue output = method == "forward" ? (*module_)(std::move(inputs)) : module_->get_method(method)(inputs);
   TakeOverAssigned();
   return output;
@@ -157,16 +162,12 @@ void ScriptModuleImpl::TakeOverAssigned() {
   }
 }
 
+// A copy by deepcopy() would share the code's recorded runs with this module, and replicas that run at once would record
+// an arbitrary one of them.
 std::shared_ptr<torch::nn::Module> ScriptModuleImpl::clone(const std::optional<c10::Device>& device) const {
-  const c10::NoGradGuard no_grad;
-  auto copy = std::make_shared<ScriptModuleImpl>(module_->deepcopy(), method_);
-  const auto from = named_parameters(), to = copy->named_parameters();
-  for (const auto& parameter : from) {
-    at::Tensor copied = to[parameter.key()];
-    copied.set_requires_grad(parameter.value().requires_grad());
-  }
-  if (device) copy->to(*device);
-  return copy;
+  std::stringstream bytes;
+  module_->save(bytes);
+  return std::make_shared<ScriptModuleImpl>(torch::jit::load(bytes, device), options_);
 }
 
 void ScriptModuleImpl::train(bool on) {

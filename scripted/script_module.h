@@ -25,6 +25,16 @@ struct Module;
 
 namespace lockstep::scripted {
 
+struct ScriptOptions {
+  // The method that forward() runs, such as "training_step".
+  std::string method = "forward";
+  // Whether LibTorch optimizes the code, as it does in Python by default. It records the first call of a method, and
+  // then differentiates the code itself: gradients of tanh, sigmoid, silu and softplus are then rounded otherwise than
+  // in the first call and outside TorchScript. If false, every call has the bits of the module before torch.jit.script,
+  // and a run that continues from a checkpoint has the bits of the uninterrupted one.
+  bool optimize = true;
+};
+
 // A torch::jit::Module with the interface of torch::nn::Module. ScriptModule, below, is its holder.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(scripted::ScriptModule net, scripted::Load("net.ts"));   // torch.jit.script(net).save(...)
@@ -45,8 +55,7 @@ namespace lockstep::scripted {
 // Replacing a tensor through the torch::jit::Module (setattr) is not noticed. Only one thread at a time may use it.
 class ScriptModuleImpl : public torch::nn::Module {
  public:
-  // `method` is the one that forward() runs, such as "training_step".
-  explicit ScriptModuleImpl(const torch::jit::Module& module, std::string method = "forward");
+  explicit ScriptModuleImpl(const torch::jit::Module& module, ScriptOptions options = {});
   ~ScriptModuleImpl() override;
   ScriptModuleImpl(const ScriptModuleImpl&) = delete;
   ScriptModuleImpl& operator=(const ScriptModuleImpl&) = delete;
@@ -58,7 +67,7 @@ class ScriptModuleImpl : public torch::nn::Module {
     std::vector<c10::IValue> inputs;
     inputs.reserve(sizeof...(args));
     (inputs.emplace_back(std::forward<Args>(args)), ...);
-    return Call(method_, std::move(inputs));
+    return Call(options_.method, std::move(inputs));
   }
 
   // Runs a method, "forward" with its hooks. Of a wrapped module, this does not communicate. Throws StatusError with
@@ -69,7 +78,9 @@ class ScriptModuleImpl : public torch::nn::Module {
   const torch::jit::Module& jit() const { return *module_; }
 
 
-  // A copy that shares no tensor with this module. Attributes that are not tensors are copied too.
+  // A copy that shares no tensor with this module, as if it had been saved and loaded: attributes that are not tensors
+  // are copied too, and the first call of its methods is recorded anew. Takes the memory of the saved file meanwhile.
+  // Throws the exceptions of LibTorch if an attribute cannot be saved.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = std::nullopt) const override;
 
   // A frozen module (torch.jit.freeze) has no training mode of its own.
@@ -81,12 +92,12 @@ class ScriptModuleImpl : public torch::nn::Module {
  private:
   struct Assigned;
   struct Building;
-  ScriptModuleImpl(const torch::jit::Module& module, std::string method, Building& building);
+  ScriptModuleImpl(const torch::jit::Module& module, ScriptOptions options, Building& building);
   void Register(Building& building);
   void TakeOverAssigned();
 
   const std::unique_ptr<torch::jit::Module> module_;
-  const std::string method_;
+  const ScriptOptions options_;
   std::optional<size_t> training_;  // the slot
   // The tensors of this module and its submodules to which a method assigns.
   std::vector<Assigned> assigned_;

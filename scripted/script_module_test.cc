@@ -72,7 +72,7 @@ TEST(ScriptModule, ForwardConvertsItsArguments) {
 }
 
 TEST(ScriptModule, RunsAnotherMethod) {
-  ScriptModule hidden(testing::Mlp(), "hidden");
+  ScriptModule hidden(testing::Mlp(), ScriptOptions{"hidden"});
   const at::Tensor x = testing::Batch(2, 1);
   EXPECT_EQ(hidden(x).toTensor().size(1), 5);
   EXPECT_TRUE(at::equal(hidden->Call("forward", {x}).toTensor(), ScriptModule(testing::Mlp())(x).toTensor()));
@@ -126,6 +126,23 @@ TEST(ScriptModule, TiedParametersAndSharedSubmodulesStayTied) {
     EXPECT_TRUE(one->named_parameters()["weight"].is_same(one->named_parameters()["other.weight"]));
     EXPECT_EQ(one->named_children()["one"], one->named_children()["other"]);
   }
+}
+
+// The gradient of x's part of Branches, which LibTorch's optimizer computes with other rounding.
+at::Tensor GradientOfA(ScriptModule& net, const at::Tensor& x) {
+  net->zero_grad();
+  net(x, false).toGenericDict().at("sum").toTensorVector()[0].square().sum().backward();
+  return net->named_parameters()["a"].grad().clone();
+}
+
+TEST(ScriptModule, WithoutOptimizationEveryCallHasTheBitsOfPlainAutograd) {
+  ScriptModule net(testing::Branches(), ScriptOptions{"forward", /*optimize=*/false}), optimized(testing::Branches());
+  const at::Tensor x = testing::Batch(64, 1);
+  const at::Tensor a = net->named_parameters()["a"].detach().clone().requires_grad_();
+  at::tanh(x * a).square().sum().backward();
+  for (int call = 0; call < 4; ++call) EXPECT_TRUE(at::equal(GradientOfA(net, x), a.grad())) << call;
+  EXPECT_TRUE(at::equal(GradientOfA(optimized, x), a.grad()));
+  EXPECT_FALSE(at::equal(GradientOfA(optimized, x), a.grad()));
 }
 
 // ---- A method that assigns to a buffer.
