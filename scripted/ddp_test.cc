@@ -175,6 +175,15 @@ TEST(ScriptedDdp, ComputesInBfloat16) {
   }), absl::OkStatus());
 }
 
+// As in Python.
+TEST(ScriptedDdp, ASparseGradientIsAnError) {
+  const std::vector<absl::Status> statuses = comm::testing::RunRanks(2, [](ProcessGroup& group) {
+    auto ddp = Wrapped(ScriptModule(testing::SparseEmbedding()), group);
+    return TorchStatus("", [&] { ddp(at::full({2}, 1, at::kLong)).toTensor().sum().backward(); });
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+}
+
 TEST(ScriptedDdp, AModuleWithoutParametersIsAnError) {
   torch::jit::Module module = testing::Mlp();
   module.eval();

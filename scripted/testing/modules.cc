@@ -95,6 +95,14 @@ def spoil(self, x):
   return averaging;
 }
 
+torch::jit::Module SparseEmbedding() {
+  torch::jit::Module embedding("Embedding");
+  AddParameter(embedding, "weight", Random({10, 3}, 9));
+  AddMode(embedding);
+  embedding.define("def forward(self, x):\n  return torch.embedding(self.weight, x, -1, False, True)\n");
+  return embedding;
+}
+
 at::Tensor Batch(int64_t rows, uint64_t seed) { return Random({rows, 4}, seed); }
 
 }  // namespace lockstep::scripted::testing

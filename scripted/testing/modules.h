@@ -22,6 +22,9 @@ torch::jit::Module Branches();
 // tensor to the buffer: (mean + x.mean()) / 2.
 torch::jit::Module Averaging();
 
+// Has a parameter "weight" of shape [10, 3]. forward(indices) looks rows up, with sparse gradients.
+torch::jit::Module SparseEmbedding();
+
 // rows x 4 numbers.
 at::Tensor Batch(int64_t rows, uint64_t seed);
 
