@@ -39,6 +39,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/device_id.h"
@@ -143,11 +144,15 @@ absl::StatusOr<double> CheckSame(const Measured& measured, const Measured& one, 
   return absl::InternalError(absl::StrCat(name, ": it is ", difference, " of itself away from that on one device"));
 }
 
-absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
+absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options,
+                     Progress& progress) {
   KernelDistanceOptions on_one = options;
   on_one.devices.resize(1, options.devices[0]);
+  progress.Doing("the distance on one device");
   const Measured one = Measure(weights, on_one, /*accumulate=*/false);
+  progress.Doing(absl::StrCat("the distance on ", Text(options.devices)));
   const Measured whole = Measure(weights, options, /*accumulate=*/false);
+  progress.Doing("the distance block by block");
   const Measured blocks = Measure(weights, options, /*accumulate=*/true);
   const std::string devices = Text(options.devices);
   LOCKSTEP_ASSIGN_OR_RETURN(const double of_whole, CheckSame(whole, one, devices));
@@ -157,7 +162,8 @@ absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanc
             << (difference == 0 ? "the same bits" : absl::StrCat("within ", difference, " the same")) << " on "
             << devices << " as on one device\n"
             << absl::StrFormat("memory beyond weights and gradients: %.1f MiB at once, %.1f MiB block by block\n",
-                               whole.peak_bytes / 1048576.0, blocks.peak_bytes / 1048576.0);
+                               whole.peak_bytes / 1048576.0, blocks.peak_bytes / 1048576.0)
+            << std::flush;
   return absl::OkStatus();
 }
 
@@ -182,17 +188,19 @@ std::pair<double, double> Backward(models::ResNet& net, const Batch& batch, cons
   return {loss.item<double>(), distance.item<double>()};
 }
 
-absl::Status Train(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options) {
+absl::Status Train(models::ResNet& net, const Batch& batch, const KernelDistanceOptions& options, Progress& progress) {
   torch::optim::SGD optimizer(net->parameters(), FLAGS_lr);
   double first = 0, last = 0;
   for (int64_t step = 1; step <= FLAGS_steps; ++step) {
+    progress.Doing(absl::StrCat("step ", step, " of ", FLAGS_steps));
     optimizer.zero_grad();
     const auto [loss, distance] = Backward(net, batch, options);
     optimizer.step();
     last = loss + FLAGS_factor * distance;
     if (step == 1) first = last;
     std::cout << absl::StrFormat("step %d: cross entropy %.5f + %g x distance %.6g = %.5f\n", step, loss, FLAGS_factor,
-                                 distance, last);
+                                 distance, last)
+              << std::flush;
   }
   if (last < first) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("the loss did not fall: ", first, " -> ", last));
@@ -209,16 +217,17 @@ absl::Status CheckFlags() {
 }
 
 absl::Status CompareAndTrain(const KernelDistanceOptions& options) {
+  Progress progress("train");
   torch::manual_seed(0);
   models::ResNetOptions model;
   model.blocks.fill(FLAGS_blocks);
   model.num_classes = 10;
   models::ResNet net(model);
   net->to(options.devices[0]);
-  LOCKSTEP_RETURN_IF_ERROR(Compare(SelectedWeights(net), options));
+  LOCKSTEP_RETURN_IF_ERROR(Compare(SelectedWeights(net), options, progress));
   const at::Tensor images = torch::randn({FLAGS_batch_size, 3, 32, 32});
   const at::Tensor labels = torch::randint(10, {FLAGS_batch_size}, torch::kLong);
-  return Train(net, {images.to(options.devices[0]), labels.to(options.devices[0])}, options);
+  return Train(net, {images.to(options.devices[0]), labels.to(options.devices[0])}, options, progress);
 }
 
 ProgramUsage Usage() {

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "absl/strings/str_split.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -156,7 +158,10 @@ absl::Status RunRank(const std::vector<Case>& cases) {
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
   LOCKSTEP_RETURN_IF_ERROR(RunMemcpy(*group));
+  std::optional<Progress> progress;
+  if (group->rank() == 0) progress.emplace("all_reduce");
   for (const Case& spec : cases) {
+    if (progress) progress->Doing(spec.name);
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus(spec.name, [&] { ThrowIfError(RunCase(*group, spec)); }));
   }
   return absl::OkStatus();

@@ -24,11 +24,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/async_saver.h"
@@ -82,9 +84,11 @@ struct Measured {
   int64_t extra_bytes = 0;
 };
 
-absl::StatusOr<Measured> Measure(const std::function<absl::Status()>& work, const std::function<void()>& afterwards) {
+absl::StatusOr<Measured> Measure(absl::string_view name, Progress& progress, const std::function<absl::Status()>& work,
+                                 const std::function<void()>& afterwards) {
   Measured measured;
   for (int i = 0; i < FLAGS_repeat; ++i) {
+    progress.Doing(absl::StrCat(name, ", ", i + 1, " of ", FLAGS_repeat));
     ForgetPeak();
     const int64_t before = Peak();
     const absl::Time start = absl::Now();
@@ -118,26 +122,29 @@ absl::Status WriteRaw(const std::string& path) {
   return fsync(file) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "fsync");
 }
 
-absl::Status MeasureSaving(const std::string& name, const Value& value, const std::string& path) {
+absl::Status MeasureSaving(const std::string& name, const Value& value, const std::string& path, Progress& progress) {
   checkpoint::SaveOptions options;
   options.sync = name == "save";
-  const auto measured = Measure([&] { return checkpoint::Save(path, value, options); },
-                                [&] {
-                                  unlink(path.c_str());
-                                  sync();
-                                });
+  const auto measured = Measure(
+      name, progress, [&] { return checkpoint::Save(path, value, options); },
+      [&] {
+        unlink(path.c_str());
+        sync();
+      });
   LOCKSTEP_RETURN_IF_ERROR(measured.status());
   Print(name, *measured);
   return absl::OkStatus();
 }
 
-absl::Status MeasureLoading(const Value& value, const std::string& path) {
+absl::Status MeasureLoading(const Value& value, const std::string& path, Progress& progress) {
+  progress.Doing("saving what is to be loaded");
   checkpoint::SaveOptions unsynced;
   unsynced.sync = false;  // leaves it in the page cache
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(path, value, unsynced));
   sync();
   Value loaded;
   const auto measured = Measure(
+      "load", progress,
       [&]() -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(loaded, checkpoint::Load(path));
         return absl::OkStatus();
@@ -151,23 +158,25 @@ absl::Status MeasureLoading(const Value& value, const std::string& path) {
 }
 
 // How long a save in the background keeps its caller.
-absl::Status MeasureAsyncStall(const Value& value, const std::string& path) {
+absl::Status MeasureAsyncStall(const Value& value, const std::string& path, Progress& progress) {
   checkpoint::AsyncSaver saver;
   absl::Status saved;
-  const auto measured = Measure([&] { return saver.Save(path, value); },
-                                [&] {
-                                  saved.Update(saver.Wait());
-                                  unlink(path.c_str());
-                                  sync();
-                                });
+  const auto measured = Measure(
+      "async_stall", progress, [&] { return saver.Save(path, value); },
+      [&] {
+        saved.Update(saver.Wait());
+        unlink(path.c_str());
+        sync();
+      });
   LOCKSTEP_RETURN_IF_ERROR(measured.status());
   LOCKSTEP_RETURN_IF_ERROR(saved);
   Print("async_stall", *measured);
   return absl::OkStatus();
 }
 
-absl::Status MeasureRaw(const std::string& path) {
-  const auto measured = Measure([&] { return WriteRaw(path); }, [] { sync(); });
+absl::Status MeasureRaw(const std::string& path, Progress& progress) {
+  const auto measured = Measure(
+      "raw_o_direct", progress, [&] { return WriteRaw(path); }, [] { sync(); });
   LOCKSTEP_RETURN_IF_ERROR(measured.status());
   Print("raw_o_direct", *measured);
   return absl::OkStatus();
@@ -182,16 +191,18 @@ absl::Status Run() {
   if (FLAGS_directory.empty()) return absl::InvalidArgumentError("--directory: name a folder on the disk to measure");
   const std::string path = absl::StrCat(FLAGS_directory, "/lockstep_benchmark.pt");
   const auto remove = absl::MakeCleanup([&] { unlink(path.c_str()); });
+  Progress progress("checkpoint");
+  progress.Doing("making the tensors");
   LOCKSTEP_ASSIGN_OR_RETURN(const Value value, TorchStatusOr("the tensors", MakeStateDict));
   for (const std::string& name : cases) {
     if (name == "save" || name == "save_unsynced") {
-      LOCKSTEP_RETURN_IF_ERROR(MeasureSaving(name, value, path));
+      LOCKSTEP_RETURN_IF_ERROR(MeasureSaving(name, value, path, progress));
     } else if (name == "load") {
-      LOCKSTEP_RETURN_IF_ERROR(MeasureLoading(value, path));
+      LOCKSTEP_RETURN_IF_ERROR(MeasureLoading(value, path, progress));
     } else if (name == "async_stall") {
-      LOCKSTEP_RETURN_IF_ERROR(MeasureAsyncStall(value, path));
+      LOCKSTEP_RETURN_IF_ERROR(MeasureAsyncStall(value, path, progress));
     } else {
-      LOCKSTEP_RETURN_IF_ERROR(MeasureRaw(path));
+      LOCKSTEP_RETURN_IF_ERROR(MeasureRaw(path, progress));
     }
   }
   return absl::OkStatus();

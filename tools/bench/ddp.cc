@@ -26,6 +26,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -340,8 +342,14 @@ absl::Status RunRank(const std::vector<std::string>& cases) {
   if (Alone() && OnGpu()) options.backend = "cuda:nccl";
   options.timeout = absl::Minutes(2);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(options));
+  std::optional<Progress> progress;
+  if (group->rank() == 0) progress.emplace("ddp");
+  if (progress && Alone()) progress->Doing("wrapped and unwrapped steps in turn");
   if (Alone()) return RunOverheadsAlone(*group);
-  for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, name));
+  for (const std::string& name : cases) {
+    if (progress) progress->Doing(name);
+    LOCKSTEP_RETURN_IF_ERROR(RunCase(*group, name));
+  }
   return absl::OkStatus();
 }
 

@@ -31,6 +31,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/data_parallel.h"
@@ -139,7 +140,8 @@ Program Peer(Net net, const Batch& batch, int replicas) {
 
 // Steps of all programs in turn, so that what else the machine does meets all alike.
 template <typename MakeNet>
-absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, int steps, const MakeNet& make) {
+absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, int steps, Progress& progress,
+                     const MakeNet& make) {
   const auto net = [&] {
     torch::manual_seed(7);
     auto made = make();
@@ -151,8 +153,11 @@ absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, 
   Program alone = Alone(net(), batch), peer = Peer(net(), batch, replicas);
   const std::vector<Program*> programs = {&alone, &ours, &copying, &peer};
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
+    progress.Doing(absl::StrCat(name, "/", replicas, "replicas: warming up"));
     for (Program* program : programs) program->WarmUp();
-    for (int step = 0; step < (FLAGS_steps > 0 ? FLAGS_steps : steps); ++step) {
+    const int timed = FLAGS_steps > 0 ? FLAGS_steps : steps;
+    for (int step = 0; step < timed; ++step) {
+      progress.Doing(absl::StrCat(name, "/", replicas, "replicas: step ", step + 1, " of ", timed));
       for (Program* program : programs) program->TimedStep();
     }
   }));
@@ -160,9 +165,9 @@ absl::Status RunCase(const std::string& name, const Batch& batch, int replicas, 
   return absl::OkStatus();
 }
 
-absl::Status RunNamed(const std::string& name, int replicas) {
-  if (name == kMlp) return RunCase(name, BatchOf({64, 784}), replicas, 200, &Mlp);
-  return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 15, [] { return models::ResNet18(10); });
+absl::Status RunNamed(const std::string& name, int replicas, Progress& progress) {
+  if (name == kMlp) return RunCase(name, BatchOf({64, 784}), replicas, 200, progress, &Mlp);
+  return RunCase(name, BatchOf({8, 3, 64, 64}), replicas, 15, progress, [] { return models::ResNet18(10); });
 }
 
 absl::Status Run() {
@@ -170,8 +175,9 @@ absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto cases, FlagItems("case", FLAGS_case, {kMlp, kResNet}));
   const bool has_resnet = std::find(cases.begin(), cases.end(), kResNet) != cases.end();
   LOCKSTEP_ASSIGN_OR_RETURN(const auto counts, FlagNumbers("replicas", FLAGS_replicas, 1, has_resnet ? 8 : 64));
+  Progress progress("dp");
   for (const int64_t replicas : counts) {
-    for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunNamed(name, static_cast<int>(replicas)));
+    for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunNamed(name, static_cast<int>(replicas), progress));
   }
   return absl::OkStatus();
 }

@@ -62,6 +62,7 @@ REFUSED = {
     },
     "resnet": {
         "--setting=fp8": "float32, channels_last, mkldnn, bf16, channels_last_bf16 or channels_last_fp16",
+        "--setting=channels_last_fp16": "--device=cuda with it",
         "--device=tpu": "cpu or cuda",
         "--ranks=0": "1 or more",
         "--batch=0": "1 or more",

@@ -19,6 +19,7 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
@@ -57,12 +58,13 @@ int64_t ResidentBytes() {
   return resident * 4096;
 }
 
-absl::StatusOr<nlohmann::json> Epoch(data::Loader& loader, int64_t epoch) {
+absl::StatusOr<nlohmann::json> Epoch(data::Loader& loader, int64_t epoch, Progress& progress) {
   std::vector<int64_t> resident;
   int64_t images = 0;
   const absl::Time start = absl::Now();
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(epoch));
   while (true) {
+    progress.Doing(absl::StrCat("epoch ", epoch + 1, " of ", FLAGS_epochs, ", ", images, " images"));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto batch, loader.Next());
     if (!batch) break;
     images += batch->data.size(0);
@@ -77,6 +79,8 @@ absl::Status Run() {
                                         {"batch_size", static_cast<double>(FLAGS_batch_size), 1, 1e6},
                                         {"prefetch", static_cast<double>(FLAGS_prefetch), 1, 1e6},
                                         {"epochs", static_cast<double>(FLAGS_epochs), 1, 1e6}}));
+  Progress progress("image_loader");
+  progress.Doing(absl::StrCat("listing the images of ", FLAGS_data));
   LOCKSTEP_ASSIGN_OR_RETURN(const data::ImageDataset dataset, MakeDataset());
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(dataset.size(), {}));
   data::LoaderOptions options;
@@ -86,7 +90,7 @@ absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, data::Loader::Create(&dataset, &sampler, options));
   for (int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
     sampler.set_epoch(epoch);
-    LOCKSTEP_ASSIGN_OR_RETURN(const nlohmann::json line, Epoch(*loader, epoch));
+    LOCKSTEP_ASSIGN_OR_RETURN(const nlohmann::json line, Epoch(*loader, epoch, progress));
     std::cout << line << std::endl;
   }
   return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
@@ -102,10 +104,12 @@ absl::StatusOr<ddp::GradScaler> MakeScaler() {
   return ddp::GradScaler::Create(options);
 }
 
-nlohmann::json Measure(Trainer& trainer) {
+nlohmann::json Measure(Trainer& trainer, Progress* progress) {
+  if (progress) progress->Doing("the step to warm up");
   double loss = trainer.Step();
   std::vector<double> seconds;
   for (int i = 0; i < FLAGS_steps; ++i) {
+    if (progress) progress->Doing(absl::StrCat("step ", i + 1, " of ", FLAGS_steps));
     const absl::Time start = absl::Now();
     loss = trainer.Step();
     seconds.push_back(absl::ToDoubleSeconds(absl::Now() - start));
@@ -121,14 +125,17 @@ absl::Status RunAlone() {
   at::set_num_threads(FLAGS_threads);
   torch::manual_seed(7);
   LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScaler scaler, MakeScaler());
+  Progress progress("resnet");
   return TorchStatus("resnet", [&] {
     models::ResNet net = MakeNet();
     Trainer trainer([&](const at::Tensor& images) { return net(images); }, net->parameters(), scaler);
-    std::cout << Measure(trainer) << std::endl;
+    std::cout << Measure(trainer, &progress) << std::endl;
   });
 }
 
 absl::Status RunRank(int rank) {
+  std::optional<Progress> progress;
+  if (rank == 0) progress.emplace("resnet");
   at::set_num_threads(FLAGS_threads / FLAGS_ranks);
   torch::manual_seed(7 + rank);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({}));
@@ -136,7 +143,7 @@ absl::Status RunRank(int rank) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScaler scaler, MakeScaler());
   return TorchStatus("resnet", [&] {
     Trainer trainer([&](const at::Tensor& images) { return wrapped(images); }, wrapped.parameters(), scaler);
-    const nlohmann::json result = Measure(trainer);  // ranks step together, so any one's times are all ranks'
+    const nlohmann::json result = Measure(trainer, progress ? &*progress : nullptr);  // ranks step together, so any one's times are all ranks'
     if (rank == 0) std::cout << result << std::endl;
   });
 }
@@ -146,6 +153,9 @@ absl::Status CheckFlags() {
       CheckChoice("setting", FLAGS_setting,
                   {"float32", "channels_last", "mkldnn", "bf16", "channels_last_bf16", "channels_last_fp16"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
+  if (Half() && FLAGS_device == "cpu") {
+    return FlagError("setting", FLAGS_setting, "--device=cuda with it, since a step in float16 takes minutes on a CPU");
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, FLAGS_device == "cuda" ? 1. : 256.},
                                         {"batch", static_cast<double>(FLAGS_batch), 1, 65536},
                                         {"steps", static_cast<double>(FLAGS_steps), 1, 1e6},

@@ -20,6 +20,7 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "nlohmann/json.hpp"
@@ -117,7 +118,9 @@ absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::vector<std::string> cases,
       FlagItems("case", FLAGS_case, {"first_index", "epoch", "feistel_first_index", "feistel_index", "feistel_state"}));
+  Progress progress("sampler");
   for (const std::string& name : cases) {
+    progress.Doing(name);
     LOCKSTEP_ASSIGN_OR_RETURN(nlohmann::json line, MeasureCase(name));
     line["case"] = name;
     std::cout << line << std::endl;
