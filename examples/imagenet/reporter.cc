@@ -71,14 +71,18 @@ void Reporter::Show(const std::string& prefix, const StepReport& report, const P
                                           {&meters.time, &meters.data, &meters.loss, &meters.top1, &meters.top5});
     Say(absl::StrCat(line, "\t", pace, "  elapsed ", Clock(absl::Seconds(meters.time.sum()))));
   }
+  display_.Await(absl::StrCat(prefix, "[", report.batch, "/", report.batches, "]\t",
+                              report.batch == report.batches ? "after the last batch ..." : "next batch ..."));
 }
 
-void Reporter::Begin(const std::string& prefix, int64_t done, int64_t all) {
+void Reporter::BeginPass(const std::string& prefix, int64_t done, int64_t all) {
+  const std::string line = absl::StrCat(prefix, "[", done, "/", all, "]\tfirst batch ...");
   if (display_.terminal() && all > 0) {
     display_.Bar(prefix, done, all, "first batch ...");
   } else if (is_first_pass_) {
-    Say(absl::StrCat(prefix, "[", done, "/", all, "]\tfirst batch ..."));
+    Say(line);
   }
+  display_.Await(line);
   is_first_pass_ = false;
   last_line_ = absl::Now();
 }
@@ -103,10 +107,10 @@ absl::Status Reporter::Step(const StepReport& report, const PassMeters& meters) 
 }
 
 void Reporter::BeginEpoch(int64_t epoch, int64_t done, int64_t all) {
-  Begin(absl::StrCat("Epoch: [", epoch, "]"), done, all);
+  BeginPass(absl::StrCat("Epoch: [", epoch, "]"), done, all);
 }
 
-void Reporter::BeginTest(int64_t all) { Begin("Test: ", 0, all); }
+void Reporter::BeginTest(int64_t all) { BeginPass("Test: ", 0, all); }
 
 void Reporter::Test(const StepReport& report, const PassMeters& meters) { Show("Test: ", report, meters); }
 

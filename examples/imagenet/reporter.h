@@ -69,7 +69,7 @@ struct EpochReport {
 };
 
 // Standard output gets a line for every `print_freq`th batch, as in Python's example, and for a batch that ends 5 s
-// after the last line. On a terminal it gets a bar instead, and a line for each epoch. The JSON file gets one object a
+// after the last line. During a longer batch it gets a line with the time. On a terminal it gets a bar instead, and a line for each epoch. The JSON file gets one object a
 // line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
 class Reporter {
  public:
@@ -78,6 +78,12 @@ class Reporter {
 
   void Say(absl::string_view line) { display_.Say(line); }
   void Warn(absl::string_view line) { display_.Warn(line); }
+
+  // Says that something begins that may take long, and repeats that as Display::Await() does.
+  void Begin(absl::string_view line) {
+    display_.Say(line);
+    display_.Await(line);
+  }
 
   // Call these before the first batch of a pass, which may take long. They show an empty bar on a terminal, and
   // otherwise a line in the first pass.
@@ -97,7 +103,7 @@ class Reporter {
   Reporter(int64_t print_freq, JsonLines json, std::optional<EventFile> events)
       : print_freq_(print_freq), json_(std::move(json)), events_(std::move(events)) {}
   bool IsDue(const StepReport& report) const;
-  void Begin(const std::string& prefix, int64_t done, int64_t all);
+  void BeginPass(const std::string& prefix, int64_t done, int64_t all);
   void Show(const std::string& prefix, const StepReport& report, const PassMeters& meters);
   absl::Status Curve(absl::string_view tag, int64_t step, double value);
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/printable.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -109,9 +110,16 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   place.ranks = group ? group->size() : 1;
   place.local_ranks = local_ranks;
   place.device = device;
-  if (place.rank == 0 && !config.dummy) std::cout << "=> listing the images of " << Printable(config.data) << std::endl;
+  std::optional<Progress> progress;
+  if (place.rank == 0) progress.emplace("train");
+  if (place.rank == 0 && !config.dummy) {
+    const std::string listing = absl::StrCat("listing the images of ", config.data);
+    std::cout << "=> " << Printable(listing) << std::endl;
+    progress->Doing(listing);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config, place));
   if (config.seed) torch::manual_seed(static_cast<uint64_t>(*config.seed));
+  if (progress) progress->Doing("making the model");
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::Create(config, input->num_classes(), device));
   return std::unique_ptr<Trainer>(new Trainer(config, group, local_ranks, std::move(input), std::move(learner)));
 }
@@ -119,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
 absl::Status Trainer::Run() {
   LOCKSTEP_RETURN_IF_ERROR(Prepare());
   if (config_.dry_run) {
-    if (reporter_) reporter_->Say("=> dry run: the first batches ...");
+    if (reporter_) reporter_->Begin("=> dry run: the first batches ...");
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string summary, DryRun(*input_, *learner_, group_, local_ranks_));
     if (reporter_) reporter_->Say(summary);
     return absl::OkStatus();
@@ -209,7 +217,7 @@ absl::Status Trainer::ResumeFile() {
 }
 
 absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
-  if (reporter_) reporter_->Say(absl::StrCat("=> loading checkpoint '", path, "'"));
+  if (reporter_) reporter_->Begin(absl::StrCat("=> loading checkpoint '", path, "'"));
   sampler::DistributedSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
   absl::StatusOr<Position> position = Restore(snapshot, config_.arch, *learner_, sampler);
   if (!position.ok()) return Annotate(position.status(), path);

@@ -4,6 +4,7 @@
 #define LOCKSTEP_EXAMPLES_PROGRAM_DISPLAY_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -14,16 +15,18 @@ namespace lockstep::examples {
 // "1:02:03".
 std::string Clock(absl::Duration duration);
 
-// Prints control characters except tabs as Printable() does. Not thread-safe, and a process may have only one. If a
+// Prints control characters except tabs as Printable() does. Use it from one thread; a process may have only one. If a
 // signal ends the program (SIGINT, SIGTERM or SIGHUP, unless the program handles it), the line of the bar is ended
 // first. The destructor ends it too.
 class Display {
  public:
   Display();
   ~Display();
+  Display(Display&& other) noexcept;
+  Display& operator=(Display&& other) noexcept;
 
   // Whether standard output is a terminal.
-  bool terminal() const { return terminal_; }
+  bool terminal() const;
 
   // Prints a line, in place of the bar if there is one.
   void Say(absl::string_view line);
@@ -36,13 +39,14 @@ class Display {
   // one. Does nothing if standard output is not a terminal. Requires: 0 <= done <= all, all > 0.
   void Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after);
 
- private:
-  void EraseBar();
+  // Until the next call of Await(), the display is never silent for more than 5 s: the time of the bar goes on, or, if
+  // there is no bar, a line "`what`  0:00:05" has the time since the last line of another kind.
+  void Await(absl::string_view what);
 
-  bool terminal_;
-  absl::Time last_bar_;
-  std::string before_;  // the last bar's
-  absl::Time began_;    // the first bar with it
+ private:
+  class Screen;
+
+  std::unique_ptr<Screen> screen_;  // null after a move
 };
 
 }  // namespace lockstep::examples

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 struct Shown {
   std::string text;
@@ -84,6 +85,32 @@ TEST(Display, ABarHasTheTimeSinceTheFirstOfItsKind) {
   EXPECT_THAT(shown.text, HasSubstr("0/2  0:00:00  first batch ..."));
   EXPECT_THAT(shown.text, HasSubstr("2/2  0:00:01  loss 1"));
   EXPECT_THAT(shown.text, HasSubstr("Test: [..............................] 0/2  0:00:00  first batch ..."));
+}
+
+TEST(Display, TheBarsTimeGoesOnWhileSomethingIsAwaited) {
+  const Shown shown = OnTerminal([] {
+    Display display;
+    display.Await("Epoch: [0][1/2]");
+    display.Bar("Epoch: [0]", 1, 2, "loss 1");
+    usleep(2'600'000);
+  });
+  EXPECT_THAT(shown.text, HasSubstr("1/2  0:00:01  loss 1"));
+  EXPECT_THAT(shown.text, HasSubstr("1/2  0:00:02  loss 1"));
+}
+
+TEST(Display, SaysWhatIsAwaitedAfterSilence) {
+  ::testing::internal::CaptureStdout();
+  {
+    Display display;
+    display.Say("Epoch: [0][1/2]");
+    display.Await("Epoch: [0][1/2]\tnext batch ...");
+    usleep(4'900'000);
+    display.Say("Epoch: [0][2/2]");
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              MatchesRegex("Epoch: .0..1/2.\n"
+                           "Epoch: .0..1/2.\tnext batch ...  0:00:0[45]\n"
+                           "Epoch: .0..2/2.\n"));
 }
 
 TEST(Display, ANameCannotMoveTheCursor) {

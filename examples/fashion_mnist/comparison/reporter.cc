@@ -35,6 +35,7 @@ absl::Status Reporter::Step(const StepReport& report) {
     Say(absl::StrFormat("epoch %d  step %d/%d  loss %.4f  %.0f images/s", report.epoch, report.step, report.steps,
                         report.loss, report.examples_per_second));
   }
+  display_.Await(absl::StrFormat("epoch %d  step %d/%d  next step ...", report.epoch, report.step, report.steps));
   return metrics_.Write(nlohmann::ordered_json({{"event", "step"},
                                                 {"epoch", report.epoch},
                                                 {"step", report.step},
