@@ -1,12 +1,10 @@
 #include "lockstep/base/regular_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
@@ -20,12 +18,12 @@ const char* KindOf(mode_t mode) {
   return "a socket";
 }
 
+}  // namespace
+
 absl::Status CheckRegular(const struct stat& status) {
   if (S_ISREG(status.st_mode)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("expected a regular file, found ", KindOf(status.st_mode)));
 }
-
-}  // namespace
 
 absl::StatusOr<int> OpenRegularFile(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for its writer.

@@ -3,8 +3,11 @@
 #ifndef LOCKSTEP_BASE_REGULAR_FILE_H_
 #define LOCKSTEP_BASE_REGULAR_FILE_H_
 
+#include <sys/stat.h>
+
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep {
@@ -13,6 +16,9 @@ namespace lockstep {
 // Never blocks on a FIFO. Errors do not name the path; the caller should. InvalidArgument: it is not a regular file:
 // "expected a regular file, found a FIFO". Other errors are the system's: "cannot be opened: Permission denied".
 absl::StatusOr<int> OpenRegularFile(const std::string& path);
+
+// InvalidArgument, as above, unless `status` is a regular file's.
+absl::Status CheckRegular(const struct stat& status);
 
 }  // namespace lockstep
 

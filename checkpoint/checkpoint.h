@@ -31,7 +31,8 @@ namespace lockstep::checkpoint {
 // it. So a small view of a large tensor writes all of it, as in Python (clone() the view to avoid this).
 //
 // Errors name `path` and, if one is the reason, the value. InvalidArgument: a string is not UTF-8 (use Value::Bytes), a
-// tensor is undefined, views of one storage have different dtypes, or containers are nested more than 500 deep.
+// tensor is undefined, views of one storage have different dtypes, containers are nested more than 500 deep, or `path`
+// is a device, a FIFO or a socket, which a new file would replace.
 // Unimplemented: quantized, sparse, nested and meta tensors. NotFound, PermissionDenied, ResourceExhausted,
 // FailedPrecondition, ...: errors of the system.
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {});

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint::file {
@@ -70,7 +71,7 @@ absl::Status AtomicFile::OpenDirectory(const std::string& path) {
   const bool there = system_.Stat(directory_, name_.c_str(), &status) == 0;
   if (!there && errno == ENAMETOOLONG) return SystemError("its name");
   if (there && S_ISDIR(status.st_mode)) return absl::FailedPreconditionError("is a directory");
-  return absl::OkStatus();
+  return there ? CheckRegular(status) : absl::OkStatus();  // the rename would replace a device or a FIFO
 }
 
 void AtomicFile::RemoveStale() const {

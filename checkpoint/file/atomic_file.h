@@ -24,7 +24,8 @@ namespace lockstep::checkpoint::file {
 
 class AtomicFile {
  public:
-  // `sync`: flushes to the disk, and writes large data past the page cache. Errors are the system's.
+  // `sync`: flushes to the disk, and writes large data past the page cache. InvalidArgument: the path is a
+  // device, a FIFO or a socket, which stays. Other errors are the system's.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path, bool sync,
                                                             FileSystem& system = FileSystem::Real());
 

@@ -100,6 +100,19 @@ TEST_F(AtomicFileTest, ADirectoryAtThePathIsRefused) {
   EXPECT_THAT(Names(), ElementsAre("model.pt"));
 }
 
+// Renaming a file over it would replace a device such as /dev/null.
+TEST_F(AtomicFileTest, ADeviceOrAFifoIsRefusedAndStays) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0666), 0);
+  EXPECT_EQ(Replace("new"), absl::InvalidArgumentError("expected a regular file, found a FIFO"));
+  struct stat status;
+  ASSERT_EQ(stat(path_.c_str(), &status), 0);
+  EXPECT_TRUE(S_ISFIFO(status.st_mode));
+
+  ASSERT_EQ(unlink(path_.c_str()), 0);
+  ASSERT_EQ(symlink("/dev/null", path_.c_str()), 0);
+  EXPECT_EQ(Replace("new"), absl::InvalidArgumentError("expected a regular file, found a character device"));
+}
+
 TEST_F(AtomicFileTest, ANameThatIsTooLongIsToldBeforeAnythingIsWritten) {
   path_ = directory_ + "/" + std::string(255, 'n');
   EXPECT_TRUE(Replace("new").ok());
