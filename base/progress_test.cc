@@ -26,7 +26,9 @@ TEST(Heartbeat, BeatsAgainAndAgainUntilItsEnd) {
 
 TEST(Heartbeat, EndsAtOnce) {
   const absl::Time start = absl::Now();
-  { const Heartbeat heartbeat(absl::Hours(1), [] {}); }
+  {
+    const Heartbeat heartbeat(absl::Hours(1), [] {});
+  }
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 

@@ -84,8 +84,9 @@ absl::Status Unknown(const Flag& flag, const ProgramUsage& usage) {
     if (info.filename == usage.source) own.push_back(info.name);
   }
   const std::optional<std::string> nearest = NearestName(flag.name, own);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown flag ", Printable(flag.given), "; ", nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "", kSeeHelp));
+  return absl::InvalidArgumentError(absl::StrCat("unknown flag ", Printable(flag.given), "; ",
+                                                 nearest ? absl::StrCat("did you mean --", *nearest, "? ") : "",
+                                                 kSeeHelp));
 }
 
 absl::string_view Expected(absl::string_view type) {
@@ -100,7 +101,8 @@ absl::string_view Expected(absl::string_view type) {
 
 absl::Status Set(const Flag& flag, const CommandLineFlagInfo& info, const std::string& value) {
   if (!gflags::SetCommandLineOption(info.name.c_str(), value.c_str()).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag.given, "=", Printable(value), ": expected ", Expected(info.type)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag.given, "=", Printable(value), ": expected ", Expected(info.type)));
 }
 
 // Reads flags and arguments one after the other.

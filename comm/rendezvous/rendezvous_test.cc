@@ -152,9 +152,8 @@ TEST(OpenStore, ARankZeroThatCannotReachItsOwnStoreIsNamedInOneLine) {
   const absl::Status status = OpenStore(options).status();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(status.message(),
-            absl::StrCat("connecting to the store at 127.0.0.2:", options.environment.master_port,
-                         ": nobody has answered after 1s: Connection refused"));
+  EXPECT_EQ(status.message(), absl::StrCat("connecting to the store at 127.0.0.2:", options.environment.master_port,
+                                           ": nobody has answered after 1s: Connection refused"));
 }
 
 TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {

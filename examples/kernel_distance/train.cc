@@ -144,8 +144,7 @@ absl::StatusOr<double> CheckSame(const Measured& measured, const Measured& one, 
   return absl::InternalError(absl::StrCat(name, ": it is ", difference, " of itself away from that on one device"));
 }
 
-absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options,
-                     Progress& progress) {
+absl::Status Compare(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options, Progress& progress) {
   KernelDistanceOptions on_one = options;
   on_one.devices.resize(1, options.devices[0]);
   progress.Doing("the distance on one device");

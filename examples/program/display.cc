@@ -142,8 +142,8 @@ class Display::Screen {
 
   const bool terminal_;
   absl::Mutex mutex_;
-  absl::Time last_line_ ABSL_GUARDED_BY(mutex_);                   // that a caller gave
-  absl::Time last_shown_ ABSL_GUARDED_BY(mutex_) = last_line_;     // of any kind, or a bar
+  absl::Time last_line_ ABSL_GUARDED_BY(mutex_);                                // that a caller gave
+  absl::Time last_shown_ ABSL_GUARDED_BY(mutex_) = last_line_;                  // of any kind, or a bar
   std::string before_ ABSL_GUARDED_BY(mutex_), after_ ABSL_GUARDED_BY(mutex_);  // the last bar's
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0, all_ ABSL_GUARDED_BY(mutex_) = 0;  // the same
   absl::Time began_ ABSL_GUARDED_BY(mutex_);                                    // the first bar with `before_`

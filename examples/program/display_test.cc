@@ -107,10 +107,9 @@ TEST(Display, SaysWhatIsAwaitedAfterSilence) {
     usleep(4'900'000);
     display.Say("Epoch: [0][2/2]");
   }
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              MatchesRegex("Epoch: .0..1/2.\n"
-                           "Epoch: .0..1/2.\tnext batch ...  0:00:0[45]\n"
-                           "Epoch: .0..2/2.\n"));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), MatchesRegex("Epoch: .0..1/2.\n"
+                                                                     "Epoch: .0..1/2.\tnext batch ...  0:00:0[45]\n"
+                                                                     "Epoch: .0..2/2.\n"));
 }
 
 TEST(Display, ANameCannotMoveTheCursor) {

@@ -59,7 +59,8 @@ absl::StatusOr<Case> ParseCase(absl::string_view text) {
   Case parsed;
   parsed.name = std::string(text);
   if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &parsed.bytes) || parsed.bytes < 4 ||
-      parsed.bytes > kMostBytes || (fields[0] != "in_place" && fields[0] != "ordinary") || (fields[2] != "float32" && fields[2] != "bfloat16")) {
+      parsed.bytes > kMostBytes || (fields[0] != "in_place" && fields[0] != "ordinary") ||
+      (fields[2] != "float32" && fields[2] != "bfloat16")) {
     return FlagError("cases", FLAGS_cases,
                      absl::StrCat("PLACEMENT/BYTES/DTYPE with a comma between two; PLACEMENT is in_place or ordinary, "
                                   "BYTES is from 4 to ",

@@ -186,8 +186,9 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"mebibytes", static_cast<double>(FLAGS_mebibytes), 1, MostMebibytes()},
                                         {"tensors", static_cast<double>(FLAGS_tensors), 1, 100000},
                                         {"repeat", static_cast<double>(FLAGS_repeat), 1, 10000}}));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> cases,
-                            FlagItems("case", FLAGS_case, {"save", "save_unsynced", "load", "async_stall", "raw_o_direct"}));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> cases,
+      FlagItems("case", FLAGS_case, {"save", "save_unsynced", "load", "async_stall", "raw_o_direct"}));
   if (FLAGS_directory.empty()) return absl::InvalidArgumentError("--directory: name a folder on the disk to measure");
   const std::string path = absl::StrCat(FLAGS_directory, "/lockstep_benchmark.pt");
   const auto remove = absl::MakeCleanup([&] { unlink(path.c_str()); });

@@ -354,7 +354,8 @@ absl::Status RunRank(const std::vector<std::string>& cases) {
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256}, {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256},
+                                        {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "local"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
   if (OnGpu() && !Alone()) return FlagError("device", FLAGS_device, "cpu, except with --overhead --world_size=1");
@@ -364,8 +365,7 @@ absl::Status Run() {
   if (FLAGS_memory && FLAGS_overhead) return FlagError("memory", "true", "false with --overhead");
   if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto cases,
-      FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
+      const auto cases, FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
   return launch::Spawn(FLAGS_world_size, [&](int) { return RunRank(cases); });
 }
 

@@ -177,7 +177,8 @@ absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto counts, FlagNumbers("replicas", FLAGS_replicas, 1, has_resnet ? 8 : 64));
   Progress progress("dp");
   for (const int64_t replicas : counts) {
-    for (const std::string& name : cases) LOCKSTEP_RETURN_IF_ERROR(RunNamed(name, static_cast<int>(replicas), progress));
+    for (const std::string& name : cases)
+      LOCKSTEP_RETURN_IF_ERROR(RunNamed(name, static_cast<int>(replicas), progress));
   }
   return absl::OkStatus();
 }

@@ -143,7 +143,8 @@ absl::Status RunRank(int rank) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScaler scaler, MakeScaler());
   return TorchStatus("resnet", [&] {
     Trainer trainer([&](const at::Tensor& images) { return wrapped(images); }, wrapped.parameters(), scaler);
-    const nlohmann::json result = Measure(trainer, progress ? &*progress : nullptr);  // ranks step together, so any one's times are all ranks'
+    const nlohmann::json result =
+        Measure(trainer, progress ? &*progress : nullptr);  // ranks step together, so any one's times are all ranks'
     if (rank == 0) std::cout << result << std::endl;
   });
 }
@@ -156,10 +157,11 @@ absl::Status CheckFlags() {
   if (Half() && FLAGS_device == "cpu") {
     return FlagError("setting", FLAGS_setting, "--device=cuda with it, since a step in float16 takes minutes on a CPU");
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, FLAGS_device == "cuda" ? 1. : 256.},
-                                        {"batch", static_cast<double>(FLAGS_batch), 1, 65536},
-                                        {"steps", static_cast<double>(FLAGS_steps), 1, 1e6},
-                                        {"threads", static_cast<double>(FLAGS_threads), 1, 4096}}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, FLAGS_device == "cuda" ? 1. : 256.},
+                   {"batch", static_cast<double>(FLAGS_batch), 1, 65536},
+                   {"steps", static_cast<double>(FLAGS_steps), 1, 1e6},
+                   {"threads", static_cast<double>(FLAGS_threads), 1, 4096}}));
   if (FLAGS_batch % FLAGS_ranks != 0) {
     return FlagError("batch", FLAGS_batch, absl::StrCat("a multiple of --ranks=", FLAGS_ranks));
   }

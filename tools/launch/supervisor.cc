@@ -107,7 +107,7 @@ class Supervisor {
   UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;
   int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
-  int stop_signal_ = 0;  // the first signal that this process got
+  int stop_signal_ = 0;    // the first signal that this process got
   int signals_seen_ = 0;
   absl::Duration patience_;  // how long the ranks had before SIGKILL
 };
@@ -219,9 +219,8 @@ bool Supervisor::HasEndedRank() const {
 
 // Counts looks instead of time, since this process may have been stopped too.
 void Supervisor::LookForStopped() {
-  const bool all_stopped = std::all_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) {
-    return o.ended || internal::IsStopped(o.end.pid);
-  });
+  const bool all_stopped = std::all_of(outcomes_.begin(), outcomes_.end(),
+                                       [](const Outcome& o) { return o.ended || internal::IsStopped(o.end.pid); });
   stopped_looks_ = all_stopped ? stopped_looks_ + 1 : 0;
   if (stopped_looks_ < kStoppedLooks) return;
   for (Outcome& outcome : outcomes_) {

@@ -27,10 +27,10 @@ struct LaunchOptions {
   std::string master_addr;  // rank 0's address; may be empty with one node: 127.0.0.1
   int master_port = 0;      // port of rank 0's store; may be 0 with one node: a free port is chosen
   std::string run_id = "none";
-  absl::Duration grace = absl::Seconds(2);         // time from SIGTERM to SIGKILL
+  absl::Duration grace = absl::Seconds(2);              // time from SIGTERM to SIGKILL
   absl::Duration stopped_patience = absl::Seconds(10);  // how long ranks may be stopped after the others have ended
-  std::optional<absl::Duration> failure_grace;     // the same after a rank has failed; default: `grace`
-  std::map<std::string, std::string> environment;  // set in every rank; overrides the launcher's variables
+  std::optional<absl::Duration> failure_grace;          // the same after a rank has failed; default: `grace`
+  std::map<std::string, std::string> environment;       // set in every rank; overrides the launcher's variables
 
   // Called once, on the calling thread, if a rank has failed and the others have not ended one second after SIGTERM.
   // Its argument is a status like the one that Launch will return. The message says for which ranks it waits, and how

@@ -83,8 +83,7 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
   // to an address of another machine.
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string own_host, OwnHost(listen_fd));
   auto store = MakeByDeadline(
-      [own_host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(own_host, options)); },
-      timeout);
+      [own_host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(own_host, options)); }, timeout);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("serving the store at ", ToString(address)));
   return store;
 }
