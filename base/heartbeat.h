@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// While it lives, `beat` runs every `interval` on a thread of its own. If the system refuses the thread, it never runs.
+// While it lives, `beat` runs every `interval` on its own thread. If the system refuses the thread, it never runs.
 class Heartbeat {
  public:
   Heartbeat(absl::Duration interval, std::function<void()> beat);

@@ -137,7 +137,7 @@ checkpoint::MapLocation::DeviceMap FromRankZero(c10::Device mine) {
   return {{mine.is_cpu() ? "cpu" : "cuda:0", mine.str()}};
 }
 
-// Where rank 0 saves, which it tells the others: under a launcher each rank has a temporary path of its own.
+// Where rank 0 saves, which it tells the others: under a launcher each rank has its own temporary path.
 absl::StatusOr<std::string> CheckpointPath(comm::ProcessGroup& group) {
   std::string path = TemporaryPath(kTemporary).path();
   LOCKSTEP_RETURN_IF_ERROR(group.BroadcastBytes(path, 0));
