@@ -32,6 +32,22 @@ def _strings(value):
     return [node.value for node in ast.walk(value) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
+def _computed(name, loop, tree):
+    """The names that a loop over what the BUILD file itself lists gives to its rules, or None."""
+    constants = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            try:
+                constants[ast.unparse(statement.targets[0])] = ast.literal_eval(statement.value)
+            except ValueError:
+                pass
+    try:
+        names = ast.fix_missing_locations(ast.Expression(ast.ListComp(name, loop.generators)))
+        return eval(compile(names, "BUILD", "eval"), {"__builtins__": {}, **constants})
+    except (AttributeError, NameError, TypeError):
+        return None
+
+
 class Targets:
     """From {path: text} of all BUILD files, and the names of all files."""
 
@@ -44,17 +60,19 @@ class Targets:
             self._read(package_of(path), ast.parse(text))
 
     def _read(self, package, tree):
+        loops = {id(loop.elt): loop for loop in ast.walk(tree) if isinstance(loop, ast.ListComp)}
         for call in ast.walk(tree):
             keywords = {keyword.arg: keyword.value for keyword in getattr(call, "keywords", [])}
             name = keywords.get("name")
             if name is None:
                 continue
             uses = {absolute(label, package) for of in _USES if of in keywords for label in _strings(keywords[of])}
-            if isinstance(name, ast.Constant):
-                self._uses.setdefault(f"//{package}:{name.value}", set()).update(uses)
+            names = [name.value] if isinstance(name, ast.Constant) else _computed(name, loops.get(id(call)), tree)
+            for each in names or []:
+                self._uses.setdefault(f"//{package}:{each}", set()).update(uses)
                 for out in _strings(keywords["outs"]) if "outs" in keywords else []:
                     self._uses.setdefault(f"//{package}:{out}", set())
-            else:
+            if names is None:
                 words = ".*".join(re.escape(part) for part in re.split(r"%s|\{\w*\}", "".join(_strings(name)[:1])))
                 self._patterns.append(re.compile(f"//{re.escape(package)}:{words or '.*'}"))
 
