@@ -21,7 +21,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/examples/program/flag_error.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/finish.h"
 #include "lockstep/sampler/distributed_sampler.h"
