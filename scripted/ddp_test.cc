@@ -77,26 +77,29 @@ std::vector<at::Tensor> TrainedAlone(ScriptModule net, int ranks, const Loss& lo
 template <typename Loss>
 void ExpectTrainsAsAlone(torch::jit::Module (*make)(), int ranks, const Loss& loss, const ddp::Options& options = {}) {
   const std::vector<at::Tensor> expected = TrainedAlone(ScriptModule(make()), ranks, loss);
-  EXPECT_EQ(RunRanksOk(ranks, [&](ProcessGroup& group) {
-    ScriptModule net(make());
-    const c10::NoGradGuard no_grad;
-    if (group.rank() != 0) {
-      for (at::Tensor& parameter : net->parameters()) parameter.fill_(7);
-    }
-    const c10::AutoGradMode grad(true);
-    auto ddp = Wrapped(net, group, options);
-    torch::optim::SGD optimizer = Sgd(ddp.parameters());
-    for (int step = 0; step < kSteps; ++step) {
-      optimizer.zero_grad();
-      loss(ddp, group.rank(), step).backward();
-      optimizer.step();
-    }
-    std::vector<at::Tensor> state = net->parameters();
-    if (group.rank() == 0) {
-      for (const at::Tensor& buffer : net->buffers()) state.push_back(buffer);
-    }
-    for (size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(at::allclose(state[i], expected[i], 0, 1e-12)) << i;
-  }), absl::OkStatus());
+  EXPECT_EQ(RunRanksOk(ranks,
+                       [&](ProcessGroup& group) {
+                         ScriptModule net(make());
+                         const c10::NoGradGuard no_grad;
+                         if (group.rank() != 0) {
+                           for (at::Tensor& parameter : net->parameters()) parameter.fill_(7);
+                         }
+                         const c10::AutoGradMode grad(true);
+                         auto ddp = Wrapped(net, group, options);
+                         torch::optim::SGD optimizer = Sgd(ddp.parameters());
+                         for (int step = 0; step < kSteps; ++step) {
+                           optimizer.zero_grad();
+                           loss(ddp, group.rank(), step).backward();
+                           optimizer.step();
+                         }
+                         std::vector<at::Tensor> state = net->parameters();
+                         if (group.rank() == 0) {
+                           for (const at::Tensor& buffer : net->buffers()) state.push_back(buffer);
+                         }
+                         for (size_t i = 0; i < state.size(); ++i)
+                           EXPECT_TRUE(at::allclose(state[i], expected[i], 0, 1e-12)) << i;
+                       }),
+            absl::OkStatus());
 }
 
 TEST(ScriptedDdp, TrainsAsOneProcess) {
@@ -133,46 +136,51 @@ TEST(ScriptedDdp, AnUnusedParameterIsNamed) {
       }
     });
   });
-  for (const absl::Status& status : statuses) EXPECT_THAT(status.message(), HasSubstr("so it was not averaged: c;")) << status;
+  for (const absl::Status& status : statuses)
+    EXPECT_THAT(status.message(), HasSubstr("so it was not averaged: c;")) << status;
 }
 
 TEST(ScriptedDdp, TrainsAnotherMethodThanForward) {
-  EXPECT_EQ(RunRanksOk(2, [](ProcessGroup& group) {
-    ScriptModule net(testing::Mlp(), ScriptOptions{"hidden"});
-    ddp::Options options;
-    options.find_unused_parameters = true;
-    auto ddp = Wrapped(net, group, options);
-    ddp(BatchOf(group.rank(), 0)).toTensor().sum().backward();
-    const at::Tensor expected = (BatchOf(0, 0).sum(0) + BatchOf(1, 0).sum(0)) / 2;
-    EXPECT_TRUE(at::allclose(net->named_parameters()["first.weight"].grad()[0], expected));
-    EXPECT_FALSE(net->named_parameters()["last.weight"].grad().defined());
-  }), absl::OkStatus());
+  EXPECT_EQ(RunRanksOk(2,
+                       [](ProcessGroup& group) {
+                         ScriptModule net(testing::Mlp(), ScriptOptions{"hidden"});
+                         ddp::Options options;
+                         options.find_unused_parameters = true;
+                         auto ddp = Wrapped(net, group, options);
+                         ddp(BatchOf(group.rank(), 0)).toTensor().sum().backward();
+                         const at::Tensor expected = (BatchOf(0, 0).sum(0) + BatchOf(1, 0).sum(0)) / 2;
+                         EXPECT_TRUE(at::allclose(net->named_parameters()["first.weight"].grad()[0], expected));
+                         EXPECT_FALSE(net->named_parameters()["last.weight"].grad().defined());
+                       }),
+            absl::OkStatus());
 }
 
 TEST(ScriptedDdp, ComputesInBfloat16) {
-  EXPECT_EQ(RunRanksOk(2, [](ProcessGroup& group) {
-    ScriptModule net(testing::Mlp());
-    net->to(at::kFloat);
-    ddp::Options options;
-    options.mixed_precision.emplace();
-    options.mixed_precision->param_dtype = at::kBFloat16;
-    options.mixed_precision->buffer_dtype = at::kBFloat16;
-    auto ddp = Wrapped(net, group, options);
-    torch::optim::SGD optimizer = Sgd(ddp.parameters());
-    double first = 0, last = 0;
-    for (int step = 0; step < 20; ++step) {
-      optimizer.zero_grad();
-      const at::Tensor output = ddp(BatchOf(group.rank(), 0).to(at::kFloat)).toTensor();
-      EXPECT_EQ(output.scalar_type(), at::kBFloat16);
-      const at::Tensor loss = output.to(at::kFloat).square().mean();
-      loss.backward();
-      EXPECT_EQ(ddp.parameters()[0].scalar_type(), at::kFloat);
-      EXPECT_EQ(ddp.parameters()[0].grad().scalar_type(), at::kFloat);
-      optimizer.step();
-      (step == 0 ? first : last) = loss.item<double>();
-    }
-    EXPECT_LT(last, 0.5 * first);
-  }), absl::OkStatus());
+  EXPECT_EQ(RunRanksOk(2,
+                       [](ProcessGroup& group) {
+                         ScriptModule net(testing::Mlp());
+                         net->to(at::kFloat);
+                         ddp::Options options;
+                         options.mixed_precision.emplace();
+                         options.mixed_precision->param_dtype = at::kBFloat16;
+                         options.mixed_precision->buffer_dtype = at::kBFloat16;
+                         auto ddp = Wrapped(net, group, options);
+                         torch::optim::SGD optimizer = Sgd(ddp.parameters());
+                         double first = 0, last = 0;
+                         for (int step = 0; step < 20; ++step) {
+                           optimizer.zero_grad();
+                           const at::Tensor output = ddp(BatchOf(group.rank(), 0).to(at::kFloat)).toTensor();
+                           EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+                           const at::Tensor loss = output.to(at::kFloat).square().mean();
+                           loss.backward();
+                           EXPECT_EQ(ddp.parameters()[0].scalar_type(), at::kFloat);
+                           EXPECT_EQ(ddp.parameters()[0].grad().scalar_type(), at::kFloat);
+                           optimizer.step();
+                           (step == 0 ? first : last) = loss.item<double>();
+                         }
+                         EXPECT_LT(last, 0.5 * first);
+                       }),
+            absl::OkStatus());
 }
 
 // As in Python.
@@ -188,8 +196,8 @@ TEST(ScriptedDdp, AModuleWithoutParametersIsAnError) {
   torch::jit::Module module = testing::Mlp();
   module.eval();
   const torch::jit::Module frozen = torch::jit::freeze(module);
-  const std::vector<absl::Status> statuses = comm::testing::RunRanks(
-      2, [&](ProcessGroup& group) { return ddp::Wrap(ScriptModule(frozen), &group).status(); });
+  const std::vector<absl::Status> statuses =
+      comm::testing::RunRanks(2, [&](ProcessGroup& group) { return ddp::Wrap(ScriptModule(frozen), &group).status(); });
   for (const absl::Status& status : statuses) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("no parameter"));
@@ -212,16 +220,19 @@ TEST(ScriptedZero, StepsAsThePlainOptimizer) {
       optimizer.step();
     }
   };
-  EXPECT_EQ(RunRanksOk(3, [&](ProcessGroup& group) {
-    ScriptModule plain(testing::Mlp()), sharded(testing::Mlp());
-    auto plain_ddp = Wrapped(plain, group), sharded_ddp = Wrapped(sharded, group);
-    torch::optim::Adam adam(plain_ddp.parameters(), 0.01);
-    train(plain_ddp, adam, group.rank());
-    const auto zero = Adam::Create(sharded_ddp.parameters(), torch::optim::AdamOptions(0.01), &group);
-    ThrowIfError(zero.status());
-    train(sharded_ddp, **zero, group.rank());
-    EXPECT_TRUE(checkpoint::Identical(checkpoint::StateDict(*plain), checkpoint::StateDict(*sharded)));
-  }), absl::OkStatus());
+  EXPECT_EQ(
+      RunRanksOk(3,
+                 [&](ProcessGroup& group) {
+                   ScriptModule plain(testing::Mlp()), sharded(testing::Mlp());
+                   auto plain_ddp = Wrapped(plain, group), sharded_ddp = Wrapped(sharded, group);
+                   torch::optim::Adam adam(plain_ddp.parameters(), 0.01);
+                   train(plain_ddp, adam, group.rank());
+                   const auto zero = Adam::Create(sharded_ddp.parameters(), torch::optim::AdamOptions(0.01), &group);
+                   ThrowIfError(zero.status());
+                   train(sharded_ddp, **zero, group.rank());
+                   EXPECT_TRUE(checkpoint::Identical(checkpoint::StateDict(*plain), checkpoint::StateDict(*sharded)));
+                 }),
+      absl::OkStatus());
 }
 
 // Branches has a tanh, and with ScriptOptions::optimize the first call would round its gradients otherwise.
@@ -238,20 +249,26 @@ TEST(ScriptedManager, WithoutOptimizationARunContinuesToTheSameBits) {
       optimizer.step();
     }
   };
-  EXPECT_EQ(RunRanksOk(2, [&](ProcessGroup& group) {
-    const auto make = [] { return ScriptModule(testing::Branches(), ScriptOptions{"forward", /*optimize=*/false}); };
-    ScriptModule whole = make(), half = make(), resumed = make();
-    train(whole, group, 0, 6);
-    train(half, group, 0, 3);
-    const auto manager = checkpoint::Manager::Create(folder.path(), &group);
-    ThrowIfError(manager.status());
-    ThrowIfError((*manager)->Save(3, checkpoint::Value::Dict({{"state_dict", checkpoint::StateDict(*half)}})));
-    const auto last = (*manager)->LoadLatest();
-    ThrowIfError(last.status());
-    ThrowIfError(checkpoint::LoadStateDict(*resumed, *(*last)->value.Find("state_dict")));
-    train(resumed, group, 3, 6);
-    EXPECT_TRUE(checkpoint::Identical(checkpoint::StateDict(*whole), checkpoint::StateDict(*resumed)));
-  }), absl::OkStatus());
+  EXPECT_EQ(
+      RunRanksOk(
+          2,
+          [&](ProcessGroup& group) {
+            const auto make = [] {
+              return ScriptModule(testing::Branches(), ScriptOptions{"forward", /*optimize=*/false});
+            };
+            ScriptModule whole = make(), half = make(), resumed = make();
+            train(whole, group, 0, 6);
+            train(half, group, 0, 3);
+            const auto manager = checkpoint::Manager::Create(folder.path(), &group);
+            ThrowIfError(manager.status());
+            ThrowIfError((*manager)->Save(3, checkpoint::Value::Dict({{"state_dict", checkpoint::StateDict(*half)}})));
+            const auto last = (*manager)->LoadLatest();
+            ThrowIfError(last.status());
+            ThrowIfError(checkpoint::LoadStateDict(*resumed, *(*last)->value.Find("state_dict")));
+            train(resumed, group, 3, 6);
+            EXPECT_TRUE(checkpoint::Identical(checkpoint::StateDict(*whole), checkpoint::StateDict(*resumed)));
+          }),
+      absl::OkStatus());
 }
 
 }  // namespace

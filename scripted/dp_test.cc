@@ -51,8 +51,7 @@ TEST(ScriptedDp, TrainsAsOneModuleOnTheChunks) {
     EXPECT_TRUE(at::allclose(output, at::cat(outputs), 0, 1e-12)) << step;
   }
   for (const auto& parameter : alone->named_parameters()) {
-    EXPECT_TRUE(at::allclose(net->named_parameters()[parameter.key()], parameter.value(), 0, 1e-12))
-        << parameter.key();
+    EXPECT_TRUE(at::allclose(net->named_parameters()[parameter.key()], parameter.value(), 0, 1e-12)) << parameter.key();
   }
   for (const auto& buffer : alone->named_buffers()) {
     EXPECT_TRUE(at::allclose(net->named_buffers()[buffer.key()], buffer.value(), 0, 1e-12)) << buffer.key();

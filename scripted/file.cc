@@ -27,8 +27,8 @@ namespace lockstep::scripted {
 namespace {
 
 using checkpoint::file::ByteSource;
-using checkpoint::zip::ZipReader;
 using checkpoint::zip::ZipRead;
+using checkpoint::zip::ZipReader;
 using checkpoint::zip::ZipRecord;
 
 constexpr char kExport[] = "export the module in Python by torch.jit.script(net).save(path)";
@@ -46,8 +46,8 @@ absl::Status CheckKind(const ZipReader& zip) {
     return absl::UnimplementedError(absl::StrCat("an archive of torch.export.save (.pt2), not TorchScript; ", kExport));
   }
   if (has("data.pkl")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a file of torch.save, which has tensors but no code; load it by checkpoint::Load, or ", kExport));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a file of torch.save, which has tensors but no code; load it by checkpoint::Load, or ", kExport));
   }
   return absl::DataLossError("a zip archive without TorchScript's record data.pkl; it is not a TorchScript file");
 }
@@ -104,8 +104,8 @@ absl::Status CheckFile(const std::string& path, bool verify) {
 
 absl::Status CheckModule(const torch::jit::Module& module, const std::string& method) {
   if (module.parameters().size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the module has no parameters to train; torch.jit.freeze makes them constants, so ", kExport));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the module has no parameters to train; torch.jit.freeze makes them constants, so ", kExport));
   }
   if (module.find_method(method)) return absl::OkStatus();
   std::vector<std::string> methods;

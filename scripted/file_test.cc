@@ -64,8 +64,8 @@ TEST(ScriptedFile, LoadsForAnotherMethod) {
   EXPECT_EQ(LoadBytes(folder, Bytes(testing::Mlp()), options), absl::OkStatus());
   options.script.method = "loss";
   EXPECT_EQ(LoadBytes(folder, Bytes(testing::Mlp()), options),
-            absl::NotFoundError(absl::StrCat(folder.path(), "/net.ts: the module has no method \"loss\"; its methods: ",
-                                             "forward, hidden")));
+            absl::NotFoundError(absl::StrCat(
+                folder.path(), "/net.ts: the module has no method \"loss\"; its methods: ", "forward, hidden")));
 }
 
 TEST(ScriptedFile, AStateDictLoadsIntoAnotherScriptedModule) {

@@ -7,9 +7,9 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
-#include <torch/csrc/jit/python/update_graph_executor_opt.h>
 
 #include <set>
 #include <sstream>
@@ -31,8 +31,7 @@ using Attributes = std::set<std::pair<const c10::Type*, std::string>>;
 
 void AddAssigned(const torch::jit::Block& block, Attributes& assigned) {
   for (const torch::jit::Node* node : block.nodes()) {
-    if (node->kind() == c10::prim::SetAttr)
-      assigned.emplace(node->input(0)->type().get(), node->s(c10::attr::name));
+    if (node->kind() == c10::prim::SetAttr) assigned.emplace(node->input(0)->type().get(), node->s(c10::attr::name));
     for (const torch::jit::Block* inner : node->blocks()) AddAssigned(*inner, assigned);
   }
 }
@@ -151,9 +150,9 @@ void ScriptModuleImpl::TakeOverAssigned() {
     const c10::IValue& now = assigned.object->getSlot(assigned.slot);
     if (now.isTensor() && now.toTensor().is_same(assigned.given)) continue;
     if (assigned.is_parameter || !now.isTensor()) {
-      ThrowIfError(absl::FailedPreconditionError(
-          absl::StrCat("the scripted module ", name(), " assigned ", now.isTensor() ? "a tensor" : now.tagKind(), " to its ",
-                       assigned.is_parameter ? "parameter " : "buffer ", assigned.name, ": change it in place")));
+      ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+          "the scripted module ", name(), " assigned ", now.isTensor() ? "a tensor" : now.tagKind(), " to its ",
+          assigned.is_parameter ? "parameter " : "buffer ", assigned.name, ": change it in place")));
     }
     const at::Tensor& value = now.toTensor();
     const at::Tensor data = value.is_inference() ? value.clone() : value.detach();

@@ -77,7 +77,6 @@ class ScriptModuleImpl : public torch::nn::Module {
 
   const torch::jit::Module& jit() const { return *module_; }
 
-
   // A copy that shares no tensor with this module, as if it had been saved and loaded: attributes that are not tensors
   // are copied too, and the first call of its methods is recorded anew. Takes the memory of the saved file meanwhile.
   // Throws the exceptions of LibTorch if an attribute cannot be saved.

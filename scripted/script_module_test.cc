@@ -19,14 +19,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> Names(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
-  return tensors.keys();
-}
+std::vector<std::string> Names(const torch::OrderedDict<std::string, at::Tensor>& tensors) { return tensors.keys(); }
 
 TEST(ScriptModule, HasTheNamesAndTheOrderOfPython) {
   ScriptModule net(testing::Mlp());
-  EXPECT_THAT(Names(net->named_parameters()), ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias",
-                                                          "last.weight", "last.bias"));
+  EXPECT_THAT(Names(net->named_parameters()),
+              ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"));
   EXPECT_THAT(Names(net->named_buffers()),
               ElementsAre("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"));
   EXPECT_EQ(net->name(), "Mlp");
@@ -81,8 +79,8 @@ TEST(ScriptModule, RunsAnotherMethod) {
 TEST(ScriptModule, AnUnknownMethodIsAnErrorThatListsTheMethods) {
   ScriptModule net(testing::Mlp());
   const absl::Status status = TorchStatus("", [&] { net->Call("backward", {}); });
-  EXPECT_EQ(status, absl::NotFoundError(
-                        "the scripted module Mlp has no method \"backward\"; its methods: forward, hidden"));
+  EXPECT_EQ(status,
+            absl::NotFoundError("the scripted module Mlp has no method \"backward\"; its methods: forward, hidden"));
 }
 
 TEST(ScriptModule, AWrongArgumentIsAnErrorOfLibTorch) {
@@ -121,8 +119,8 @@ TEST(ScriptModule, TiedParametersAndSharedSubmodulesStayTied) {
   ScriptModule net(module);
   EXPECT_THAT(Names(net->named_parameters()), ElementsAre("weight", "one.weight", "other.weight"));
   const auto copy = net->clone();
-  for (const torch::nn::Module* one : {static_cast<const torch::nn::Module*>(net.get()),
-                                       static_cast<const torch::nn::Module*>(copy.get())}) {
+  for (const torch::nn::Module* one :
+       {static_cast<const torch::nn::Module*>(net.get()), static_cast<const torch::nn::Module*>(copy.get())}) {
     EXPECT_TRUE(one->named_parameters()["weight"].is_same(one->named_parameters()["other.weight"]));
     EXPECT_EQ(one->named_children()["one"], one->named_children()["other"]);
   }

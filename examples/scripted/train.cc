@@ -131,8 +131,7 @@ absl::Status Run() {
 
 int main(int argc, char** argv) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
-  lockstep::ParseCommandLine(argc, argv,
-                             {.source = __FILE__, .description = "Trains a module that Python exported."});
+  lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains a module that Python exported."});
   const absl::Status status = lockstep::examples::Run();
   if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
   return lockstep::launch::ExitCode(status);

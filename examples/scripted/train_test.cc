@@ -41,9 +41,10 @@ double Accuracy(const std::string& output) {
 TEST(Scripted, TrainsOnTwoRanksAndSavesBothKindsOfFiles) {
   const std::string folder = NewFolder();
   int code;
-  const std::string output = RunProgram(
-      TrainCommand({"--epochs=8", "--batch_size=100", "--output=" + folder + "/trained.ts", "--state_dict=" + folder + "/trained.pt"}),
-      &code);
+  const std::string output =
+      RunProgram(TrainCommand({"--epochs=8", "--batch_size=100", "--output=" + folder + "/trained.ts",
+                               "--state_dict=" + folder + "/trained.pt"}),
+                 &code);
   ASSERT_EQ(code, 0) << output;
   EXPECT_THAT(output, HasSubstr("examples/scripted/net.ts: a Net with 9122 parameters\n"));
   EXPECT_THAT(output, ContainsRegex("epoch 8: train loss 0[.][0-9]{4}, test accuracy 0[.][0-9]{4}\n"));
@@ -82,7 +83,8 @@ TEST(Scripted, AFileThatIsNoModuleIsNamed) {
   testing::ExpectError(TrainCommand({"--module=/no/such.ts"}), "/no/such.ts: open: No such file or directory");
   const std::string path = NewFolder() + "/state.pt";
   ASSERT_TRUE(checkpoint::Save(path, checkpoint::Value::Dict({{"epoch", 3}})).ok());
-  testing::ExpectError(TrainCommand({"--module=" + path}), path + ": a file of torch.save, which has tensors but no code");
+  testing::ExpectError(TrainCommand({"--module=" + path}),
+                       path + ": a file of torch.save, which has tensors but no code");
 }
 
 }  // namespace

@@ -174,7 +174,12 @@ def tokens(step, rank):
 NETS = {
     "mlp": (mlp, features, {"bucket_cap_mb": 0.012}, (2, 3)),
     "mlp_double": (lambda: mlp().double(), lambda *at: features(*at, torch.double), {"bucket_cap_mb": 0.024}, (3,)),
-    "mlp_bfloat16": (lambda: mlp().bfloat16(), lambda *at: features(*at, torch.bfloat16), {"bucket_cap_mb": 0.006}, (3,)),
+    "mlp_bfloat16": (
+        lambda: mlp().bfloat16(),
+        lambda *at: features(*at, torch.bfloat16),
+        {"bucket_cap_mb": 0.006},
+        (3,),
+    ),
     "conv_net": (ConvNet, images, {"bucket_cap_mb": 0.004}, (2, 3)),
     "branches": (Branches, with_number, {"bucket_cap_mb": 0.012, "find_unused_parameters": True}, (2, 3)),
     "recurrent": (Recurrent, with_number, {"bucket_cap_mb": 0.012, "find_unused_parameters": True}, (2, 3)),

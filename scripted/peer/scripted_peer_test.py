@@ -89,7 +89,9 @@ class Case:
             "optimize": str(not self.eager).lower(),
             **self.options,
         }
-        command = [TRAINER] + [f"--{key}={str(value).lower()}" if value is True else f"--{key}={value}" for key, value in flags.items()]
+        command = [TRAINER] + [
+            f"--{key}={str(value).lower()}" if value is True else f"--{key}={value}" for key, value in flags.items()
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
         return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment), output
 
