@@ -577,6 +577,7 @@ set(lockstep_all_tests
 )
 
 # //comm/environment:environment_test
+set(lockstep_test_comm_environment_environment_test_program environment_test)
 set(lockstep_test_comm_environment_environment_test_sources
   comm/environment/rank_environment_test.cc
   comm/environment/rank_identity_test.cc
@@ -586,11 +587,13 @@ set(lockstep_test_comm_environment_environment_test_components comm)
 set(lockstep_test_comm_environment_environment_test_third_party absl)
 
 # //tools/launch:spawn_test
+set(lockstep_test_tools_launch_spawn_test_program spawn_test)
 set(lockstep_test_tools_launch_spawn_test_sources tools/launch/spawn_test.cc tools/launch/testing/processes.cc)
 set(lockstep_test_tools_launch_spawn_test_components launch)
 set(lockstep_test_tools_launch_spawn_test_third_party absl)
 
 # //sampler:distributed_batch_sampler_test
+set(lockstep_test_sampler_distributed_batch_sampler_test_program distributed_batch_sampler_test)
 set(lockstep_test_sampler_distributed_batch_sampler_test_sources
   sampler/continuation_test.cc
   sampler/distributed_batch_sampler_test.cc
@@ -600,6 +603,7 @@ set(lockstep_test_sampler_distributed_batch_sampler_test_components sampler samp
 set(lockstep_test_sampler_distributed_batch_sampler_test_third_party absl torch)
 
 # //checkpoint:checkpoint_test
+set(lockstep_test_checkpoint_checkpoint_test_program checkpoint_test)
 set(lockstep_test_checkpoint_checkpoint_test_sources
   checkpoint/checkpoint_test.cc
   checkpoint/golden_test.cc
@@ -612,11 +616,13 @@ set(lockstep_test_checkpoint_checkpoint_test_components checkpoint)
 set(lockstep_test_checkpoint_checkpoint_test_third_party absl torch)
 
 # //comm:backend_test
+set(lockstep_test_comm_backend_test_program backend_test)
 set(lockstep_test_comm_backend_test_sources comm/backend_test.cc)
 set(lockstep_test_comm_backend_test_components comm)
 set(lockstep_test_comm_backend_test_third_party torch)
 
 # //comm/shm:communicator_test
+set(lockstep_test_comm_shm_communicator_test_program communicator_test)
 set(lockstep_test_comm_shm_communicator_test_sources
   comm/shm/communicator_test.cc
   comm/shm/heap_test.cc
@@ -628,6 +634,7 @@ set(lockstep_test_comm_shm_communicator_test_components base comm_shm)
 set(lockstep_test_comm_shm_communicator_test_third_party absl)
 
 # //ddp:distributed_data_parallel_test
+set(lockstep_test_ddp_distributed_data_parallel_test_program distributed_data_parallel_test)
 set(lockstep_test_ddp_distributed_data_parallel_test_sources
   comm/testing/init_ranks.cc
   comm/testing/run_ranks.cc

@@ -19,6 +19,10 @@ foreach(test IN LISTS lockstep_all_tests)
   set(third_party ${${name}_third_party})
   list(TRANSFORM third_party PREPEND lockstep::third_party_)
   add_executable(${name} ${${name}_sources})
+  # Tests look at their program's name.
+  set_target_properties(
+    ${name} PROPERTIES OUTPUT_NAME ${${name}_program} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${test}
+  )
   _lockstep_compile_as_ours(${name})
   target_compile_options(${name} PRIVATE -O0 -U_FORTIFY_SOURCE)
   target_link_libraries(${name} PRIVATE ${libraries} ${third_party} GTest::gmock_main GTest::gmock GTest::gtest)

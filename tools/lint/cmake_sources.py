@@ -251,6 +251,7 @@ def _test(build, label):
     components, third_party = build.uses(seen)
     name = f"lockstep_test_{seen[0][2:].replace('/', '_').replace(':', '_')}"
     lines = ["", f"# {seen[0]}"]
+    lines += _list(f"{name}_program", [seen[0].rpartition(":")[2]])
     lines += _list(f"{name}_sources", sorted(file for label in seen for file in build.libraries[label].srcs))
     lines += _list(f"{name}_components", sorted(components, key=list(COMPONENTS).index))
     return lines + _list(f"{name}_third_party", sorted(third_party - {"gtest"}))
