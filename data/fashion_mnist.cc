@@ -51,7 +51,7 @@ absl::Status CheckLabels(const IdxFile& labels, const IdxFile& images) {
                                                    " labels, one for each image in ", images.path, ", found sizes ",
                                                    absl::StrJoin(labels.values.sizes(), " x ")));
   }
-  const uint8_t* values = labels.values.const_data_ptr<uint8_t>();
+  const uint8_t* values = static_cast<const uint8_t*>(labels.values.const_data_ptr());
   const uint8_t* bad = std::find_if(values, values + expected, [](uint8_t v) { return v >= FashionMnist::kClasses; });
   if (bad == values + expected) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -82,8 +82,8 @@ template <typename Index>
 torch::data::Example<> FashionMnist::Gather(at::ArrayRef<Index> indices) const {
   const int64_t count = static_cast<int64_t>(indices.size());
   torch::data::Example<> batch(at::empty({count, 1, kRows, kColumns}, at::kFloat), at::empty({count}, at::kLong));
-  const uint8_t* images = images_.const_data_ptr<uint8_t>();
-  const int64_t* labels = labels_.const_data_ptr<int64_t>();
+  const uint8_t* images = static_cast<const uint8_t*>(images_.const_data_ptr());
+  const int64_t* labels = static_cast<const int64_t*>(labels_.const_data_ptr());
   float* data = batch.data.mutable_data_ptr<float>();
   int64_t* target = batch.target.mutable_data_ptr<int64_t>();
   const uint64_t size = labels_.size(0);

@@ -56,7 +56,7 @@ TEST(ReadIdx, ReadsMoreThanItsBuffersHold) {
     const absl::StatusOr<at::Tensor> tensor = ReadBytes(bytes);
     ASSERT_TRUE(tensor.ok()) << tensor.status();
     EXPECT_THAT(tensor->sizes().vec(), ElementsAre(3, 1000, 1001));
-    EXPECT_EQ(values, std::string(reinterpret_cast<const char*>(tensor->const_data_ptr<uint8_t>()), values.size()));
+    EXPECT_EQ(values, std::string(reinterpret_cast<const char*>(tensor->data_ptr<uint8_t>()), values.size()));
   }
 }
 

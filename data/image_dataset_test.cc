@@ -117,7 +117,7 @@ std::string Photograph() {
   testing::JpegOptions options;
   options.size = size;
   options.sampling = {{2, 2}};
-  options.pixels.assign(bytes.const_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>() + bytes.numel());
+  options.pixels.assign(bytes.data_ptr<uint8_t>(), bytes.data_ptr<uint8_t>() + bytes.numel());
   return testing::Jpeg(options);
 }
 

@@ -87,7 +87,7 @@ std::optional<std::vector<size_t>> RandomSampler::next(size_t batch_size) {
     DrawUpTo(position_);
     const int64_t first = position_ % DrawSize();
     const int64_t count = std::min(end - position_, DrawSize() - first);
-    const int64_t* indices = drawn_.const_data_ptr<int64_t>() + first;
+    const int64_t* indices = static_cast<const int64_t*>(drawn_.const_data_ptr()) + first;
     batch.insert(batch.end(), indices, indices + count);
     position_ += count;
   }

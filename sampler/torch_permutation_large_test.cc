@@ -18,7 +18,7 @@ class WherePyTorchsAlgorithmChanges : public testing::TestWithParam<int64_t> {};
 TEST_P(WherePyTorchsAlgorithmChanges, EveryIndexIsPyTorchs) {
   const int64_t size = GetParam();
   const at::Tensor expected = at::randperm(size, at::detail::createCPUGenerator(123), at::TensorOptions(at::kLong));
-  const int64_t* const values = expected.const_data_ptr<int64_t>();
+  const int64_t* const values = expected.data_ptr<int64_t>();
   TorchPermutation permutation(size, 123);
   EXPECT_EQ(permutation(0), values[0]);
   std::vector<int64_t> part(1 << 20);

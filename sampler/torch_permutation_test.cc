@@ -21,7 +21,7 @@ namespace {
 
 std::vector<int64_t> PyTorchs(int64_t size, uint64_t seed) {
   const at::Tensor order = at::randperm(size, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
-  return {order.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>() + size};
+  return {order.data_ptr<int64_t>(), order.data_ptr<int64_t>() + size};
 }
 
 std::vector<int64_t> Filled(TorchPermutation& permutation, int64_t first, int64_t stride, int64_t count) {

@@ -110,7 +110,7 @@ std::optional<std::vector<size_t>> WeightedSampler::next(size_t batch_size) {
   if (!drawn_.defined()) reset();
   std::optional<std::vector<size_t>> batch = places_.next(batch_size);
   if (!batch) return std::nullopt;
-  const int64_t* indices = drawn_.const_data_ptr<int64_t>();
+  const int64_t* indices = static_cast<const int64_t*>(drawn_.const_data_ptr());
   for (size_t& index : *batch) index = indices[index];
   return batch;
 }

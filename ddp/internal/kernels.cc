@@ -43,7 +43,7 @@ LOCKSTEP_AVX2 void ScaleLoopAvx2(T* to, const T* from, int64_t n, T factor) {
 template <typename T>
 void ScaleNumbers(const at::Tensor& out, const at::Tensor& in, double factor) {
   const auto loop = HasAvx2() ? &ScaleLoopAvx2<T> : &ScaleLoop<T>;
-  loop(out.data_ptr<T>(), in.const_data_ptr<T>(), in.numel(), static_cast<T>(factor));
+  loop(out.data_ptr<T>(), in.data_ptr<T>(), in.numel(), static_cast<T>(factor));
 }
 
 // Whether an exponent is all ones.

@@ -26,8 +26,8 @@
 #include "lockstep/examples/ranks/finish.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
-#include "lockstep/scripted/file.h"
-#include "lockstep/scripted/script_module.h"
+#include "lockstep/models/scripted/file.h"
+#include "lockstep/models/scripted/script_module.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
@@ -44,7 +44,7 @@ namespace {
 using data::FashionMnist;
 
 // The share of the test images that the module's method "classify" gets right. Each image is on one rank.
-absl::StatusOr<double> TestAccuracy(scripted::ScriptModule& net, const FashionMnist& test, comm::ProcessGroup* group) {
+absl::StatusOr<double> TestAccuracy(models::scripted::ScriptModule& net, const FashionMnist& test, comm::ProcessGroup* group) {
   const torch::NoGradGuard no_grad;
   LOCKSTEP_ASSIGN_OR_RETURN(auto part,
                             sampler::EvaluationSampler::Create(*test.size(), {group->size(), group->rank()}));
@@ -69,7 +69,7 @@ absl::Status Train(comm::ProcessGroup* group) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(*train.size(), {ranks, rank}));
-  LOCKSTEP_ASSIGN_OR_RETURN(scripted::ScriptModule net, scripted::Load(FLAGS_module));
+  LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load(FLAGS_module));
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group));
   torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(FLAGS_lr).momentum(0.9));
   torch::manual_seed(rank);  // for dropout
@@ -101,12 +101,12 @@ absl::Status Train(comm::ProcessGroup* group) {
 
   LOCKSTEP_RETURN_IF_ERROR(CheckAlike(ddp.parameters(), *group));
   net->eval();
-  if (rank == 0 && !FLAGS_output.empty()) LOCKSTEP_RETURN_IF_ERROR(scripted::Save(FLAGS_output, net));
+  if (rank == 0 && !FLAGS_output.empty()) LOCKSTEP_RETURN_IF_ERROR(models::scripted::Save(FLAGS_output, net));
   if (rank == 0 && !FLAGS_state_dict.empty())
     LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(FLAGS_state_dict, checkpoint::StateDict(*net)));
   LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
   if (!FLAGS_output.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(scripted::ScriptModule saved, scripted::Load(FLAGS_output));
+    LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule saved, models::scripted::Load(FLAGS_output));
     LOCKSTEP_ASSIGN_OR_RETURN(const double again, TestAccuracy(saved, test, group));
     if (again != accuracy)
       return absl::InternalError(absl::StrCat(FLAGS_output, ": its test accuracy is ", again, ", expected ", accuracy));

@@ -14,7 +14,7 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/scripted/file.h"
+#include "lockstep/models/scripted/file.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples {
@@ -50,7 +50,7 @@ TEST(Scripted, TrainsOnTwoRanksAndSavesBothKindsOfFiles) {
   EXPECT_THAT(output, ContainsRegex("epoch 8: train loss 0[.][0-9]{4}, test accuracy 0[.][0-9]{4}\n"));
   EXPECT_THAT(output, HasSubstr("loaded again, its test accuracy is the same\n"));
   EXPECT_GT(Accuracy(output), 0.7) << output;  // 2000 images
-  absl::StatusOr<scripted::ScriptModule> module = scripted::Load(folder + "/trained.ts");
+  absl::StatusOr<models::scripted::ScriptModule> module = models::scripted::Load(folder + "/trained.ts");
   ASSERT_TRUE(module.ok()) << module.status();
   EXPECT_FALSE((*module)->is_training());
   const auto state_dict = checkpoint::Load(folder + "/trained.pt");

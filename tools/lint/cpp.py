@@ -1,4 +1,4 @@
-"""The rules of the house for C++ sources: namespaces, std::optional, conditions on pointers, and functions without a definition."""
+"""The rules of the house for C++ sources: namespaces, std::optional, LibTorch's symbols, conditions on pointers, and functions without a definition."""
 
 import pathlib
 import re
@@ -84,6 +84,14 @@ def _defines_only_members(code, position):
 def std_optional(path, code):
     for match in _OPTIONAL.finditer(code):
         yield f"{path}:{_line(code, match.start())}: {match.group()}: use std's, which every system has"
+
+
+def typed_const_data_ptr(path, code):
+    for match in re.finditer(r"\bconst_data_ptr<", code):
+        yield (
+            f"{path}:{_line(code, match.start())}: clang 18 and newer give const_data_ptr<T> another symbol than LibTorch has: "
+            "cast const_data_ptr(), or use data_ptr<T>()"
+        )
 
 
 def _closing(code, start, pair="()"):
@@ -194,7 +202,7 @@ def undefined(sources):
     return problems
 
 
-RULES = (namespaces, std_optional, pointer_conditions)
+RULES = (namespaces, std_optional, typed_const_data_ptr, pointer_conditions)
 
 
 def check(path, text):

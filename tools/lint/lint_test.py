@@ -83,6 +83,8 @@ class CppTest(unittest.TestCase):
     def test_optional_is_the_standard_librarys(self):
         self.assertIn("a/x.cc:2: absl::optional", cpp.check("a/x.cc", "\nabsl::optional<int> x;\n")[0])
         self.assertEqual(cpp.check("a/x.cc", "// absl::optional\nstd::optional<int> x;\n"), [])
+        self.assertIn("a/x.cc:1: clang 18", cpp.check("a/x.cc", "t.const_data_ptr<float>();\n")[0])
+        self.assertEqual(cpp.check("a/x.cc", "t.const_data_ptr(); t.data_ptr<float>();\n"), [])
 
     def test_a_condition_does_not_compare_with_nullptr(self):
         for text in ("if (x != nullptr) {}", "while (f(y) &&\n nullptr == x) {}"):

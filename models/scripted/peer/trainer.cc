@@ -27,8 +27,8 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/scripted/file.h"
-#include "lockstep/scripted/script_module.h"
+#include "lockstep/models/scripted/file.h"
+#include "lockstep/models/scripted/script_module.h"
 
 DEFINE_string(module, "", "the file that Python exported");
 DEFINE_string(state_dict, "", "a state dict that Python saved, which rank 0 loads");
@@ -45,7 +45,7 @@ DEFINE_bool(gradient_as_bucket_view, false, "");
 DEFINE_bool(find_unused_parameters, false, "");
 DEFINE_bool(static_graph, false, "");
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using checkpoint::Value;
@@ -109,11 +109,11 @@ absl::Status Run() {
 }
 
 }  // namespace
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted
 
 int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
-  const absl::Status status = lockstep::scripted::Run();
+  const absl::Status status = lockstep::models::scripted::Run();
   if (!status.ok()) std::cerr << "trainer: rank " << FLAGS_rank << ": " << status << std::endl;
   return status.ok() ? 0 : 1;
 }

@@ -1,14 +1,14 @@
 // TorchScript modules for tests, in double. They are made in C++, and have the form of torch.jit.script's.
 
-#ifndef LOCKSTEP_SCRIPTED_TESTING_MODULES_H_
-#define LOCKSTEP_SCRIPTED_TESTING_MODULES_H_
+#ifndef LOCKSTEP_MODELS_SCRIPTED_TESTING_MODULES_H_
+#define LOCKSTEP_MODELS_SCRIPTED_TESTING_MODULES_H_
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
 
-namespace lockstep::scripted::testing {
+namespace lockstep::models::scripted::testing {
 
 // Two linear layers, "first" and "last", and batch normalisation, "norm", between them: 4 inputs, 3 outputs. Every call
 // returns the same values.
@@ -28,6 +28,6 @@ torch::jit::Module SparseEmbedding();
 // rows x 4 numbers.
 at::Tensor Batch(int64_t rows, uint64_t seed);
 
-}  // namespace lockstep::scripted::testing
+}  // namespace lockstep::models::scripted::testing
 
-#endif  // LOCKSTEP_SCRIPTED_TESTING_MODULES_H_
+#endif  // LOCKSTEP_MODELS_SCRIPTED_TESTING_MODULES_H_

@@ -21,10 +21,10 @@
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
-#include "lockstep/scripted/script_module.h"
-#include "lockstep/scripted/testing/modules.h"
+#include "lockstep/models/scripted/script_module.h"
+#include "lockstep/models/scripted/testing/modules.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using comm::ProcessGroup;
@@ -272,4 +272,4 @@ TEST(ScriptedManager, WithoutOptimizationARunContinuesToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

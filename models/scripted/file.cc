@@ -1,4 +1,4 @@
-#include "lockstep/scripted/file.h"
+#include "lockstep/models/scripted/file.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/export.h>
@@ -23,7 +23,7 @@
 #include "lockstep/checkpoint/file/path.h"
 #include "lockstep/checkpoint/zip/reader.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using checkpoint::file::ByteSource;
@@ -147,4 +147,4 @@ absl::Status Save(absl::string_view path, const ScriptModule& module, const Save
   });
 }
 
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

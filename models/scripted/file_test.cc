@@ -1,4 +1,4 @@
-#include "lockstep/scripted/file.h"
+#include "lockstep/models/scripted/file.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
@@ -14,9 +14,9 @@
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/checkpoint/testing/folder.h"
 #include "lockstep/checkpoint/value.h"
-#include "lockstep/scripted/testing/modules.h"
+#include "lockstep/models/scripted/testing/modules.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using checkpoint::testing::Folder;
@@ -194,4 +194,4 @@ TEST(ScriptedFile, AnErrorOfTheSystemNamesTheFile) {
 }
 
 }  // namespace
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

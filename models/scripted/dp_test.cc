@@ -11,10 +11,10 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/dp/data_parallel.h"
-#include "lockstep/scripted/script_module.h"
-#include "lockstep/scripted/testing/modules.h"
+#include "lockstep/models/scripted/script_module.h"
+#include "lockstep/models/scripted/testing/modules.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 constexpr int kSteps = 5;  // the interpreter profiles the first two
@@ -117,4 +117,4 @@ TEST(ScriptedDp, TheReplicasTakeOverTheMode) {
 }
 
 }  // namespace
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

@@ -1,4 +1,4 @@
-#include "lockstep/scripted/script_module.h"
+#include "lockstep/models/scripted/script_module.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
@@ -11,9 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/scripted/testing/modules.h"
+#include "lockstep/models/scripted/testing/modules.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using ::testing::ElementsAre;
@@ -189,4 +189,4 @@ TEST(ScriptModule, AnAssignedParameterIsAnError) {
 }
 
 }  // namespace
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

@@ -1,4 +1,4 @@
-#include "lockstep/scripted/script_module.h"
+#include "lockstep/models/scripted/script_module.h"
 
 #include <ATen/core/class_type.h>
 #include <c10/core/GradMode.h>
@@ -21,7 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/torch_status.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 namespace {
 
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
@@ -181,4 +181,4 @@ bool ScriptModuleImpl::is_training() const noexcept {
 
 void ScriptModuleImpl::pretty_print(std::ostream& stream) const { stream << name(); }
 
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted

@@ -1,14 +1,14 @@
 // Loads and saves TorchScript files, which contain a module's code and its tensors. Python writes them by
 // torch.jit.script(net).save(path), and reads them by torch.jit.load(path).
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(scripted::ScriptModule net, scripted::Load("net.ts"));
+//   LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load("net.ts"));
 //   ...                                                                   // train it
-//   LOCKSTEP_RETURN_IF_ERROR(scripted::Save("trained.ts", net));
+//   LOCKSTEP_RETURN_IF_ERROR(models::scripted::Save("trained.ts", net));
 //
 // The code is executed when a method runs. Load only files that you trust.
 
-#ifndef LOCKSTEP_SCRIPTED_FILE_H_
-#define LOCKSTEP_SCRIPTED_FILE_H_
+#ifndef LOCKSTEP_MODELS_SCRIPTED_FILE_H_
+#define LOCKSTEP_MODELS_SCRIPTED_FILE_H_
 
 #include <c10/core/Device.h>
 
@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/scripted/script_module.h"
+#include "lockstep/models/scripted/script_module.h"
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 
 struct LoadOptions {
   // The device of all tensors, including constants of the code. Default: the devices from which they were saved.
@@ -50,6 +50,6 @@ struct SaveOptions {
 // Internal: LibTorch cannot save an attribute.
 absl::Status Save(absl::string_view path, const ScriptModule& module, const SaveOptions& options = {});
 
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted
 
-#endif  // LOCKSTEP_SCRIPTED_FILE_H_
+#endif  // LOCKSTEP_MODELS_SCRIPTED_FILE_H_

@@ -1,8 +1,8 @@
 // A TorchScript module as a torch::nn module. So everything that takes a module takes it: DDP, DataParallel, ZeRO,
 // checkpoints.
 
-#ifndef LOCKSTEP_SCRIPTED_SCRIPT_MODULE_H_
-#define LOCKSTEP_SCRIPTED_SCRIPT_MODULE_H_
+#ifndef LOCKSTEP_MODELS_SCRIPTED_SCRIPT_MODULE_H_
+#define LOCKSTEP_MODELS_SCRIPTED_SCRIPT_MODULE_H_
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -23,7 +23,7 @@ namespace torch::jit {
 struct Module;
 }
 
-namespace lockstep::scripted {
+namespace lockstep::models::scripted {
 
 struct ScriptOptions {
   // The method that forward() runs, such as "training_step".
@@ -37,12 +37,12 @@ struct ScriptOptions {
 
 // A torch::jit::Module with the interface of torch::nn::Module. ScriptModule, below, is its holder.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(scripted::ScriptModule net, scripted::Load("net.ts"));   // torch.jit.script(net).save(...)
+//   LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load("net.ts"));   // torch.jit.script(net).save(...)
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));                  // or dp::Wrap(net, options)
 //   torch::optim::SGD optimizer(ddp.parameters(), 0.1);
 //   torch::nn::functional::cross_entropy(ddp(images).toTensor(), labels).backward();
 //   optimizer.step();
-//   LOCKSTEP_RETURN_IF_ERROR(scripted::Save("trained.ts", ddp.module()));              // for torch.jit.load
+//   LOCKSTEP_RETURN_IF_ERROR(models::scripted::Save("trained.ts", ddp.module()));              // for torch.jit.load
 //
 // It refers to the torch::jit::Module, and does not copy it: both have the same tensors and training mode. Parameters,
 // buffers and submodules have the names and the order of Python's named_parameters(), named_buffers() and
@@ -82,7 +82,7 @@ class ScriptModuleImpl : public torch::nn::Module {
   // Throws the exceptions of LibTorch if an attribute cannot be saved.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = std::nullopt) const override;
 
-  // A frozen module (torch.jit.freeze) has no training mode of its own.
+  // The mode of the TorchScript module. A frozen one (torch.jit.freeze) has none.
   void train(bool on = true) override;
   bool is_training() const noexcept override;
 
@@ -114,6 +114,6 @@ class ScriptModule : public torch::nn::ModuleHolder<ScriptModuleImpl> {
   }
 };
 
-}  // namespace lockstep::scripted
+}  // namespace lockstep::models::scripted
 
-#endif  // LOCKSTEP_SCRIPTED_SCRIPT_MODULE_H_
+#endif  // LOCKSTEP_MODELS_SCRIPTED_SCRIPT_MODULE_H_

@@ -1,9 +1,9 @@
-#include "lockstep/scripted/testing/modules.h"
+#include "lockstep/models/scripted/testing/modules.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-namespace lockstep::scripted::testing {
+namespace lockstep::models::scripted::testing {
 namespace {
 
 at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
@@ -105,4 +105,4 @@ torch::jit::Module SparseEmbedding() {
 
 at::Tensor Batch(int64_t rows, uint64_t seed) { return Random({rows, 4}, seed); }
 
-}  // namespace lockstep::scripted::testing
+}  // namespace lockstep::models::scripted::testing
