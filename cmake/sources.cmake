@@ -32,8 +32,11 @@ set(lockstep_all_components
 # lockstep::base
 set(lockstep_base_sources
   base/descriptors.cc
+  base/flag_error.cc
+  base/heartbeat.cc
   base/nearest_name.cc
   base/printable.cc
+  base/progress.cc
   base/regular_file.cc
   base/status.cc
   base/thread.cc
@@ -376,6 +379,7 @@ set(lockstep_sampler_checkpoint_third_party absl)
 set(lockstep_ddp_sources
   ddp/amp/autocast.cc
   ddp/amp/grad_scaler.cc
+  ddp/chrome_trace.cc
   ddp/clip_grad_norm.cc
   ddp/communication_hook.cc
   ddp/gradient_allocator.cc
@@ -423,6 +427,7 @@ set(lockstep_ddp_headers
   ddp/amp/autocast.h
   ddp/amp/grad_scaler.h
   ddp/bucket_layout.h
+  ddp/chrome_trace.h
   ddp/clip_grad_norm.h
   ddp/communication_hook.h
   ddp/distributed_data_parallel.h
@@ -561,10 +566,24 @@ set(lockstep_data_images_components base base_torch data)
 set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
 
 # lockstep::models
-set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
-set(lockstep_models_headers models/channels_last.h models/image_classifier.h models/registry.h models/resnet.h)
-set(lockstep_models_components base_torch)
-set(lockstep_models_third_party absl torch)
+set(lockstep_models_sources
+  models/channels_last.cc
+  models/image_classifier.cc
+  models/registry.cc
+  models/resnet.cc
+  models/scripted/file.cc
+  models/scripted/script_module.cc
+)
+set(lockstep_models_headers
+  models/channels_last.h
+  models/image_classifier.h
+  models/registry.h
+  models/resnet.h
+  models/scripted/file.h
+  models/scripted/script_module.h
+)
+set(lockstep_models_components base base_torch checkpoint)
+set(lockstep_models_third_party absl torch zlib)
 
 set(lockstep_all_tests
   comm_environment_environment_test

@@ -204,8 +204,7 @@ TEST_F(TheRealOne, BatchesAreBitEqualToToTensorOverAWholeEpoch) {
   const FashionMnist dataset = Load(Split::kTest);
   const at::Tensor indices = at::arange(9999, -1, -1, at::kLong);
   for (const at::Tensor& part : indices.split(512)) {
-    const torch::data::Example<> batch =
-        dataset.Batch({part.data_ptr<int64_t>(), static_cast<size_t>(part.numel())});
+    const torch::data::Example<> batch = dataset.Batch({part.data_ptr<int64_t>(), static_cast<size_t>(part.numel())});
     ASSERT_TRUE(batch.data.equal(ToTensor(dataset, part)));
     ASSERT_TRUE(batch.target.equal(dataset.labels().index_select(0, part)));
   }

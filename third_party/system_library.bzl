@@ -46,7 +46,9 @@ system_library = repository_rule(
     attrs = {
         "package": attr.string(mandatory = True, doc = "Debian's package, named in the error."),
         "headers": attr.string_list(mandatory = True),
-        "libraries": attr.string_list(doc = "Names as the linker's -l takes them, users before what they use. `lept|leptonica`: either."),
+        "libraries": attr.string_list(
+            doc = "Names as the linker's -l takes them, users before what they use. `lept|leptonica`: either."
+        ),
         "linkopts": attr.string_list(),
     },
 )

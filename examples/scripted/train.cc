@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -21,13 +22,12 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
-#include "lockstep/base/flag_error.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/sampler/distributed_sampler.h"
-#include "lockstep/sampler/evaluation_sampler.h"
 #include "lockstep/models/scripted/file.h"
 #include "lockstep/models/scripted/script_module.h"
+#include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/evaluation_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
@@ -44,7 +44,8 @@ namespace {
 using data::FashionMnist;
 
 // The share of the test images that the module's method "classify" gets right. Each image is on one rank.
-absl::StatusOr<double> TestAccuracy(models::scripted::ScriptModule& net, const FashionMnist& test, comm::ProcessGroup* group) {
+absl::StatusOr<double> TestAccuracy(models::scripted::ScriptModule& net, const FashionMnist& test,
+                                    comm::ProcessGroup* group) {
   const torch::NoGradGuard no_grad;
   LOCKSTEP_ASSIGN_OR_RETURN(auto part,
                             sampler::EvaluationSampler::Create(*test.size(), {group->size(), group->rank()}));
