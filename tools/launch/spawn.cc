@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -90,8 +91,10 @@ absl::StatusOr<std::vector<std::string>> CommandLine() {
   return absl::StrSplit(text, '\0');
 }
 
-// LibTorch's exceptions have their C++ stack after the message.
-absl::string_view WithoutStack(absl::string_view what) { return what.substr(0, what.find("\nException raised from ")); }
+// LibTorch's exceptions have their C++ stack after the message. That of a failed allocation has no heading.
+absl::string_view WithoutStack(absl::string_view what) {
+  return what.substr(0, std::min(what.find("\nException raised from "), what.find("\nframe #")));
+}
 
 // The exception that is being handled.
 absl::Status ExceptionStatus(absl::string_view kind) {

@@ -120,6 +120,16 @@ TEST(Spawn, AnExceptionIsTheRanksError) {
   EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* exited with code 1: exception: shapes differ"));
 }
 
+// Of a failed allocation.
+TEST(Spawn, AnotherFormOfAnExceptionsStackIsLeftOutToo) {
+  const auto thrown = [](int) -> absl::Status {
+    throw std::runtime_error("can't allocate memory: you tried to allocate 8 bytes.\nframe #0: 0x0\nframe #1: 0x1");
+  };
+  EXPECT_THAT(Message(Spawn(1, thrown, ThisTest())),
+              MatchesRegex("rank 0 .* exited with code 1: exception: can't allocate memory: you tried to allocate 8 "
+                           "bytes."));
+}
+
 TEST(Spawn, AnExceptionInAnotherThreadIsTold) {
   const absl::Status status = Spawn(
       1,
