@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/internal/flag_parser.h"
 #include "lockstep/base/internal/usage_text.h"
@@ -35,7 +36,7 @@ void CheckStandardOutput(int code, void* argument) {
   std::cout.flush();
   std::fflush(stdout);
   if (std::cout && std::ferror(stdout) == 0) return;
-  std::cerr << *program << ": standard output could not be written" << std::endl;
+  std::cerr << absl::StrCat(*program, ": standard output could not be written\n");
   _exit(code == 0 ? 1 : code);
 }
 
@@ -47,7 +48,7 @@ std::vector<std::string> ParseCommandLine(int argc, char** argv, const ProgramUs
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   absl::StatusOr<internal::ParsedArguments> parsed = internal::ParseArguments(arguments, usage);
   if (!parsed.ok()) {
-    std::cerr << program << ": " << parsed.status().message() << std::endl;
+    std::cerr << absl::StrCat(program, ": ", parsed.status().message(), "\n");
     std::exit(2);
   }
   if (parsed->help) {

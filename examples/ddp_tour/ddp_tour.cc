@@ -260,6 +260,6 @@ int main(int argc, char** argv) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   lockstep::ParseCommandLine(argc, argv, lockstep::examples::Usage());
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << "ddp_tour: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << absl::StrCat("ddp_tour: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

@@ -8,6 +8,7 @@
 
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/command_line.h"
@@ -145,6 +146,6 @@ int main(int argc, char** argv) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
   lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains a network on Fashion-MNIST."});
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

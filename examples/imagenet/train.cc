@@ -113,9 +113,9 @@ absl::Status TrainInProcesses(const TrainConfig& config, const RankConfig& ranks
 
 void WarnAboutFlags(const TrainConfig& config, const RankConfig& ranks) {
   if (config.seed) {
-    std::cerr << "warning: --seed makes cuDNN deterministic, which can slow training down considerably" << std::endl;
+    std::cerr << "warning: --seed makes cuDNN deterministic, which can slow training down considerably\n";
   }
-  if (ranks.gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it" << std::endl;
+  if (ranks.gpu >= 0) std::cerr << "warning: --gpu means one GPU, without data parallelism on it\n";
 }
 
 // Whether this process is rank 0, or will start it. --rank numbers nodes where each node's process starts its ranks.
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   }
   if (status.ok()) status = examples::imagenet::Run(config, ranks);
   if (status.ok()) return 0;
-  std::cerr << "train: " << Printable(status.message()) << std::endl;
+  std::cerr << absl::StrCat("train: ", Printable(status.message()), "\n");
   launch::ReportError(status);
   if (examples::imagenet::IsResumable(status)) return examples::imagenet::kResumableExitCode;
   return ranks.multiprocessing_distributed ? launch::ExitCode(status) : 1;

@@ -142,9 +142,9 @@ absl::Status Trainer::EndFiles() {
   absl::Status status = trace_ ? trace_->Finish() : absl::OkStatus();
   if (reporter_) status.Update(reporter_->Close());
   if (trace_ && status.ok() && !trace_->complete()) {
-    std::cerr << "warning: --trace-file=" << config_.trace_file << ": the run ended after " << run_steps_
-              << " steps, so the trace lacks steps; --trace-begin=" << config_.trace_begin
-              << " and --trace-steps=" << config_.trace_steps << " say which it has" << std::endl;
+    std::cerr << absl::StrCat("warning: --trace-file=", config_.trace_file, ": the run ended after ", run_steps_,
+                              " steps, so the trace lacks steps; --trace-begin=", config_.trace_begin,
+                              " and --trace-steps=", config_.trace_steps, " say which it has\n");
   }
   return status;
 }
@@ -285,7 +285,7 @@ absl::Status Trainer::CheckLoss(const BatchResult& result) {
   if (reporter_) {
     reporter_->Warn(warning);
   } else {
-    std::cerr << warning << std::endl;
+    std::cerr << absl::StrCat(warning, "\n");
   }
   return absl::OkStatus();
 }
@@ -376,7 +376,7 @@ absl::StatusOr<double> Trainer::Validated(PassMeters& meters) {
 // Each rank tells its own.
 void Trainer::SayWhatIsSkipped(const data::Loader& loader) const {
   for (const data::Loader::Skipped& skipped : loader.skipped()) {
-    std::cerr << "rank " << rank() << " skipped: " << Printable(skipped.error.message()) << std::endl;
+    std::cerr << absl::StrCat("rank ", rank(), " skipped: ", Printable(skipped.error.message()), "\n");
   }
 }
 

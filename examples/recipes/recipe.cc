@@ -45,7 +45,7 @@ int RecipeMain(int argc, char** argv, const std::string& description, const std:
   absl::Status status = CheckSeconds("timeout", FLAGS_timeout);
   if (status.ok()) status = run();
   const absl::string_view path = argv[0];
-  if (!status.ok()) std::cerr << path.substr(path.rfind('/') + 1) << ": " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << absl::StrCat(path.substr(path.rfind('/') + 1), ": ", status.message(), "\n");
   return launch::ExitCode(status);
 }
 

@@ -187,6 +187,6 @@ Times all-reduce between processes of this host and prints a JSON line a case.
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
-  if (!status.ok()) std::cerr << "all_reduce: " << status.message() << "\n";
+  if (!status.ok()) std::cerr << absl::StrCat("all_reduce: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

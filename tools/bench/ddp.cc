@@ -385,6 +385,6 @@ JSON line a case.
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
-  if (!status.ok()) std::cerr << "ddp: " << status.message() << "\n";
+  if (!status.ok()) std::cerr << absl::StrCat("ddp: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

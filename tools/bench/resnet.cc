@@ -187,6 +187,6 @@ Times training steps of ResNet-50 on images in memory and prints a JSON line.
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
-  if (!status.ok()) std::cerr << "resnet: " << status.message() << "\n";
+  if (!status.ok()) std::cerr << absl::StrCat("resnet: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

@@ -101,6 +101,6 @@ int main(int argc, char** argv) {
   lockstep::ParseCommandLine(argc, argv, usage);
   absl::Status status = flags.Check();
   if (status.ok()) status = lockstep::examples::Run(config);
-  if (!status.ok()) std::cerr << "compare: " << lockstep::Printable(status.message()) << std::endl;
+  if (!status.ok()) std::cerr << absl::StrCat("compare: ", lockstep::Printable(status.message()), "\n");
   return lockstep::launch::ExitCode(status);
 }

@@ -213,7 +213,7 @@ absl::Status Trainer::CheckLoss(double loss) {
   if (reporter_) {
     reporter_->Warn(warning);
   } else {
-    std::cerr << warning << std::endl;
+    std::cerr << absl::StrCat(warning, "\n");
   }
   return absl::OkStatus();
 }
