@@ -34,6 +34,11 @@ foreach(test IN LISTS lockstep_all_tests)
       set(with_headers ${name})
     endif()
   endif()
-  add_test(NAME ${test} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${test} PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1 TIMEOUT 120)
+  # Each run has an empty folder for its files, as with Bazel.
+  set(files ${PROJECT_BINARY_DIR}/tests/${test}/files)
+  add_test(
+    NAME ${test} COMMAND sh -c "rm -rf \"$TEST_TMPDIR\" && mkdir \"$TEST_TMPDIR\" && exec \"$0\"" $<TARGET_FILE:${name}>
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+  )
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;TEST_TMPDIR=${files}" TIMEOUT 120)
 endforeach()
