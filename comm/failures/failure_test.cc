@@ -97,8 +97,7 @@ class RanksFail : public FailureTest {
     EXPECT_LT(again->time - first.time, absl::Milliseconds(500));
     EXPECT_LT(returning->time - destroying->time, absl::Seconds(1)) << "the destructor of rank " << rank;
     EXPECT_EQ(ranks[rank].Wait(), 0);
-    // On a busy host the system takes a second to unmap LibTorch.
-    EXPECT_LT(ranks[rank].end_time() - returning->time, absl::Seconds(3)) << "the exit of rank " << rank;
+    EXPECT_LT(ranks[rank].end_time() - returning->time, absl::Seconds(1)) << "the exit of rank " << rank;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RanksFail, ::testing::ValuesIn(BackendsUnderTest()),
