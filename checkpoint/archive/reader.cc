@@ -1,6 +1,5 @@
 #include "lockstep/checkpoint/archive/reader.h"
 
-#include <cstring>
 #include <functional>
 #include <string>
 
@@ -22,14 +21,8 @@ using zip::ZipReader;
 
 // The error for a file that is not a zip archive: it names the format.
 absl::Status NameOtherFormats(const ByteSource& source) {
-  char start[9];
-  if (source.size > sizeof(start)) {
-    LOCKSTEP_RETURN_IF_ERROR(source.read(0, start, sizeof(start)));
-    uint64_t header;
-    std::memcpy(&header, start, sizeof(header));
-    if (start[8] == '{' && header < source.size)
-      return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool safetensors, file::IsSafetensors(source));
+  if (safetensors) return absl::UnimplementedError("a safetensors file, not a .pt file; use LoadSafetensors");
   return file::CheckForeignFormat(source);
 }
 

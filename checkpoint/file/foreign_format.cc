@@ -1,6 +1,8 @@
 #include "lockstep/checkpoint/file/foreign_format.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -65,6 +67,15 @@ absl::Status CheckForeignFormat(const ByteSource& source) {
     return absl::UnimplementedError("a pickle without torch.save's archive; load it in Python and torch.save it");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsSafetensors(const ByteSource& source) {
+  char start[9];
+  if (source.size <= sizeof(start)) return false;
+  LOCKSTEP_RETURN_IF_ERROR(source.read(0, start, sizeof(start)));
+  uint64_t header;
+  std::memcpy(&header, start, sizeof(header));
+  return start[8] == '{' && header < source.size;
 }
 
 }  // namespace lockstep::checkpoint::file

@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/serialization/import.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,8 +31,6 @@ using checkpoint::zip::ZipReader;
 using checkpoint::zip::ZipRecord;
 
 constexpr char kExport[] = "export the module in Python by torch.jit.script(net).save(path)";
-
-bool IsSafetensors(absl::string_view start) { return start.size() > 8 && start[8] == '{' && start[7] == '\0'; }
 
 // Whether the archive contains a module; the error says what it is instead.
 absl::Status CheckKind(const ZipReader& zip) {
@@ -92,9 +89,8 @@ absl::Status Verify(const ByteSource& source, const ZipReader& zip) {
 absl::Status CheckFile(const std::string& path, bool verify) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ByteSource source, checkpoint::file::OpenFile(path));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::file::CheckForeignFormat(source));
-  std::string start(std::min<uint64_t>(source.size, 9), '\0');
-  LOCKSTEP_RETURN_IF_ERROR(source.read(0, start.data(), start.size()));
-  if (IsSafetensors(start)) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool safetensors, checkpoint::file::IsSafetensors(source));
+  if (safetensors) {
     return absl::UnimplementedError(absl::StrCat("a safetensors file, which has no code; ", kExport));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
