@@ -27,6 +27,7 @@ set(lockstep_all_components
   data
   data_images
   models
+  models_scripted
 )
 
 # lockstep::base
@@ -566,24 +567,16 @@ set(lockstep_data_images_components base base_torch data)
 set(lockstep_data_images_third_party absl leptonica libjpeg libpng torch)
 
 # lockstep::models
-set(lockstep_models_sources
-  models/channels_last.cc
-  models/image_classifier.cc
-  models/registry.cc
-  models/resnet.cc
-  models/scripted/file.cc
-  models/scripted/script_module.cc
-)
-set(lockstep_models_headers
-  models/channels_last.h
-  models/image_classifier.h
-  models/registry.h
-  models/resnet.h
-  models/scripted/file.h
-  models/scripted/script_module.h
-)
-set(lockstep_models_components base base_torch checkpoint)
-set(lockstep_models_third_party absl torch zlib)
+set(lockstep_models_sources models/channels_last.cc models/image_classifier.cc models/registry.cc models/resnet.cc)
+set(lockstep_models_headers models/channels_last.h models/image_classifier.h models/registry.h models/resnet.h)
+set(lockstep_models_components base_torch)
+set(lockstep_models_third_party absl torch)
+
+# lockstep::models_scripted
+set(lockstep_models_scripted_sources models/scripted/file.cc models/scripted/script_module.cc)
+set(lockstep_models_scripted_headers models/scripted/file.h models/scripted/script_module.h)
+set(lockstep_models_scripted_components base base_torch checkpoint)
+set(lockstep_models_scripted_third_party absl torch zlib)
 
 set(lockstep_all_tests
   comm_environment_environment_test

@@ -38,6 +38,7 @@ COMPONENTS = {
     "data": ["//data/..."],
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],
     "models": ["//models/..."],
+    "models_scripted": ["//models/scripted/..."],
 }
 _LEFT_OUT = ("//examples/", "//third_party", "//tools/bench", "//tools/code_blocks", "//tools/fuzz")
 
