@@ -11,14 +11,15 @@ rule is run. The interpreter is starlark-rust's, by pip, once per machine in ~/.
 
 import ast
 import functools
-import os
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "third_party"))
+import fetch_torch
+
 HERE = "tools/newer_bazel/"
 CONSUMERS = "examples/consumer"
 INTERPRETER = "starlark-pyo3==2026.1.3"
@@ -63,23 +64,18 @@ _FLAG = re.compile(r"\s--(no)?(\w+)")
 _BUILD_FILES = ("BUILD", "BUILD.bazel")
 
 
+def _install(folder):
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"--target={folder}"]
+    run = subprocess.run([*command, INTERPRETER], capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"evaluate.py: pip install {INTERPRETER} failed: {run.stderr.strip()[-300:]}")
+
+
 @functools.cache
 def interpreter():
     """The Python module `starlark`."""
     version = f"{INTERPRETER.replace('==', '-')}-cp{sys.version_info.major}{sys.version_info.minor}"
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "lockstep")
-    if not (cache / version).is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as unfinished:
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            run = subprocess.run([*command, f"--target={unfinished}/tree", INTERPRETER], capture_output=True, text=True)
-            if run.returncode:
-                sys.exit(f"evaluate.py: pip install {INTERPRETER} failed: {run.stderr.strip()[-300:]}")
-            try:
-                os.rename(f"{unfinished}/tree", cache / version)
-            except OSError:  # another process was faster
-                pass
-    sys.path.insert(0, str(cache / version))
+    sys.path.insert(0, str(fetch_torch.made_once(version, _install)))
     import starlark
 
     return starlark
