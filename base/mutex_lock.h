@@ -1,4 +1,5 @@
-// absl::MutexLock, and the mutex's Lock and Unlock, for every release of Abseil: their names and arguments changed in 2025.
+// absl::MutexLock, and the mutex's Lock and Unlock, for every release of Abseil. Their names and arguments changed in
+// 2025.
 
 #ifndef LOCKSTEP_BASE_MUTEX_LOCK_H_
 #define LOCKSTEP_BASE_MUTEX_LOCK_H_

@@ -69,8 +69,8 @@ struct EpochReport {
 };
 
 // Standard output gets a line for every `print_freq`th batch, as in Python's example, and for a batch that ends 5 s
-// after the last line. During a longer batch it gets a line with the time. On a terminal it gets a bar instead, and a line for each epoch. The JSON file gets one object a
-// line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
+// after the last line. During a longer batch it gets a line with the time. On a terminal it gets a bar instead, and a
+// line for each epoch. The JSON file gets one object a line: {"event": "step", ...}, "validation" and "epoch". Only rank 0 has a reporter.
 class Reporter {
  public:
   // `append` keeps the contents of the JSON file. OutputFile's errors, which name the flag and the file.

@@ -39,8 +39,8 @@ class Display {
   // one. Does nothing if standard output is not a terminal. Requires: 0 <= done <= all, all > 0.
   void Bar(absl::string_view before, int64_t done, int64_t all, absl::string_view after);
 
-  // Until the next call of Await(), the display is never silent for more than 5 s: the time of the bar goes on, or, if
-  // there is no bar, a line "`what`  0:00:05" has the time since the last line of another kind.
+  // Until the next call of Await(), the display is never silent for more than 5 s. The time of the bar goes on. Without
+  // a bar, it prints "`what`  0:00:05", with the time since the last Say() or Warn().
   void Await(absl::string_view what);
 
  private:

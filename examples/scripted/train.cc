@@ -134,6 +134,6 @@ int main(int argc, char** argv) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
   lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains a module that Python exported."});
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << "train: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
 }

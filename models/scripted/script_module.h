@@ -37,12 +37,13 @@ struct ScriptOptions {
 
 // A torch::jit::Module with the interface of torch::nn::Module. ScriptModule, below, is its holder.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load("net.ts"));   // torch.jit.script(net).save(...)
+//   // Python: torch.jit.script(net).save("net.ts")
+//   LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load("net.ts"));
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group.get()));                  // or dp::Wrap(net, options)
 //   torch::optim::SGD optimizer(ddp.parameters(), 0.1);
 //   torch::nn::functional::cross_entropy(ddp(images).toTensor(), labels).backward();
 //   optimizer.step();
-//   LOCKSTEP_RETURN_IF_ERROR(models::scripted::Save("trained.ts", ddp.module()));              // for torch.jit.load
+//   LOCKSTEP_RETURN_IF_ERROR(models::scripted::Save("trained.ts", ddp.module()));   // for torch.jit.load
 //
 // It refers to the torch::jit::Module, and does not copy it: both have the same tensors and training mode. Parameters,
 // buffers and submodules have the names and the order of Python's named_parameters(), named_buffers() and

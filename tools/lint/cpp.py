@@ -1,4 +1,5 @@
-"""The rules of the house for C++ sources: namespaces, std::optional, LibTorch's symbols, conditions on pointers, and functions without a definition."""
+"""The rules of the house for C++ sources: namespaces, std::optional, LibTorch's symbols, conditions on pointers, and functions
+without a definition."""
 
 import pathlib
 import re
