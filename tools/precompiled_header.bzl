@@ -12,19 +12,22 @@ def _precompiled_header_impl(ctx):
 
     # Clang also keeps the template instantiations, and not the headers' times, which another checkout does not share.
     options = ["-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if clang else []
-    _precompile(ctx, toolchain, options, output)
-    context = cc.common.create_compilation_context(headers = depset([header, output, ctx.file.src]))
+    deps = cc.common.merge_cc_infos(cc_infos = [dep[cc.Info] for dep in ctx.attr.deps]).compilation_context
+    _precompile(ctx, toolchain, deps, options, output)
+
+    # The compiler names what it precompiled among the headers of each source.
+    headers = depset([header, output, ctx.file.src], transitive = [deps.headers])
+    context = cc.common.create_compilation_context(headers = headers)
     return [DefaultInfo(files = depset([header, output])), cc.Info(compilation_context = context)]
 
 
-def _precompile(ctx, toolchain, options, output):
+def _precompile(ctx, toolchain, context, options, output):
     features = cc.common.configure_features(
         ctx = ctx,
         cc_toolchain = toolchain,
         requested_features = ctx.features,
         unsupported_features = ctx.disabled_features,
     )
-    context = cc.common.merge_cc_infos(cc_infos = [dep[cc.Info] for dep in ctx.attr.deps]).compilation_context
     variables = cc.common.create_compile_variables(
         cc_toolchain = toolchain,
         feature_configuration = features,
