@@ -1,5 +1,5 @@
-// What differs between the releases of LibTorch that Lockstep supports. This and libtorch_compatibility.h are the only
-// places that know.
+// What differs between the releases of LibTorch that Lockstep supports. This, libtorch_compatibility.h and
+// libtorch_tcp_store.h are the only places that know.
 
 #ifndef LOCKSTEP_BASE_LIBTORCH_VERSION_H_
 #define LOCKSTEP_BASE_LIBTORCH_VERSION_H_

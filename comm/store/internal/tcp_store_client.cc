@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <random>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/libtorch_tcp_store.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 
