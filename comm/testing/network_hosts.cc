@@ -20,8 +20,8 @@ namespace {
 
 absl::Status Refused(absl::string_view what, absl::string_view why) {
   return absl::FailedPreconditionError(
-      absl::StrCat("no network namespaces for tests here (they need root, Linux's veth "
-                   "and iproute2): ",
+      absl::StrCat("no network namespaces for tests here (they need root or a user "
+                   "namespace, Linux's veth and iproute2): ",
                    what, ": ", why));
 }
 

@@ -21,7 +21,7 @@ namespace lockstep::comm::testing {
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto hosts, NetworkHosts::Create(2));
 //   hosts->Run(0, [&] { Serve(hosts->Address(0)); });
 //
-// Needs root and iproute2.
+// Needs iproute2, and root or a system that lets an ordinary user create a user namespace.
 class NetworkHosts {
  public:
   // FailedPrecondition: the namespaces cannot be created; the message names the refused step.
