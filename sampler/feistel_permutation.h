@@ -30,7 +30,7 @@ class FeistelPermutation {
   // Requires: size is in [1, 2^62].
   FeistelPermutation(int64_t size, int64_t seed, int64_t epoch);
 
-  int64_t size() const { return size_; }
+  int64_t size() const { return static_cast<int64_t>(size_); }
 
   // The index at `position`, which must be in [0, size).
   int64_t operator()(int64_t position) const;

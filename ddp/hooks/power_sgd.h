@@ -20,7 +20,9 @@ struct CompressionStatistics {
   int64_t bytes_after = 0;
 
   // How many times fewer elements are exchanged; 0 before the first compressed step.
-  double rate() const { return elements_after == 0 ? 0 : static_cast<double>(elements_before) / elements_after; }
+  double rate() const {
+    return elements_after == 0 ? 0 : static_cast<double>(elements_before) / static_cast<double>(elements_after);
+  }
 };
 
 // Names and defaults are the same as in torch.distributed's PowerSGDState.

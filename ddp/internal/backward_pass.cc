@@ -37,6 +37,16 @@ void BackwardPass::MarkStarted(int bucket) {
   }
 }
 
+absl::Status BackwardPass::MarkReady(int parameter) {
+  const int bucket = bucket_of_[parameter];
+  if (ready_[parameter] || started(bucket)) return TooLate(parameter);
+  ready_[parameter] = true;
+  --pending_[bucket];
+  return absl::OkStatus();
+}
+
+bool BackwardPass::ready(int parameter) const { return ready_[parameter]; }
+
 std::vector<int> BackwardPass::NotReady() const {
   std::vector<int> missing;
   for (size_t i = 0; i < ready_.size(); ++i) {
@@ -44,6 +54,12 @@ std::vector<int> BackwardPass::NotReady() const {
   }
   return missing;
 }
+
+int BackwardPass::bucket_of(int parameter) const { return bucket_of_[parameter]; }
+
+bool BackwardPass::full(int bucket) const { return pending_[bucket] == 0; }
+
+int BackwardPass::NextToStart() const { return started_ < ordered_ && full(started_) ? started_ : kNone; }
 
 absl::Status BackwardPass::TakeError() { return std::exchange(error_, absl::OkStatus()); }
 

@@ -44,21 +44,15 @@ class BackwardPass {
 
   // The parameter's gradient is in, or will not come. FailedPrecondition if it was ready already, or its bucket has
   // started.
-  absl::Status MarkReady(int parameter) {
-    const int bucket = bucket_of_[parameter];
-    if (ready_[parameter] || started(bucket)) return TooLate(parameter);
-    ready_[parameter] = true;
-    --pending_[bucket];
-    return absl::OkStatus();
-  }
-  bool ready(int parameter) const { return ready_[parameter]; }
+  absl::Status MarkReady(int parameter);
+  bool ready(int parameter) const;
   std::vector<int> NotReady() const;
 
-  int bucket_of(int parameter) const { return bucket_of_[parameter]; }
-  bool full(int bucket) const { return pending_[bucket] == 0; }
+  int bucket_of(int parameter) const;
+  bool full(int bucket) const;
 
   // The bucket that is to start now: it is full, and those before it have started. kNone if there is none.
-  int NextToStart() const { return started_ < ordered_ && full(started_) ? started_ : kNone; }
+  int NextToStart() const;
 
   // The delayed bucket, full or not, until it has started; otherwise kNone.
   int DelayedToStart() const {

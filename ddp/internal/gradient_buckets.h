@@ -67,7 +67,7 @@ class GradientBuckets {
   void Build(const Layout& layout);
 
   int size() const { return static_cast<int>(buckets_.size()); }
-  const Bucket& operator[](int bucket) const { return buckets_[bucket]; }
+  const Bucket& operator[](int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
 
   // Around each backward that is reduced, in its thread.
   void BeginBackward();

@@ -50,7 +50,10 @@ class Reductions {
   void Start(const Bucket& bucket);
 
   // Whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
-  bool Done(int bucket) const { return under_way_[bucket].work && under_way_[bucket].work->IsCompleted(); }
+  bool Done(int bucket) const {
+    const UnderWay& reduction = under_way_[static_cast<size_t>(bucket)];
+    return reduction.work && reduction.work->IsCompleted();
+  }
 
   // The result of a bucket that has started. It may be the bucket's buffer.
   absl::StatusOr<at::Tensor> Wait(const Bucket& bucket);

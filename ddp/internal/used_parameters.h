@@ -27,7 +27,7 @@ class UsedParameters {
 
   // This rank uses the parameter. Does nothing once the marks are final().
   void Mark(int parameter) {
-    if (!used_.empty() && !final_) used_[parameter] = 1;
+    if (!used_.empty() && !final_) used_[static_cast<size_t>(parameter)] = 1;
   }
 
   // This rank uses all parameters but these, which are in ascending order.
@@ -38,7 +38,7 @@ class UsedParameters {
   absl::Status WaitForAll();
 
   // Whether this rank uses the parameter, or, once the exchange has ended, any rank.
-  bool Used(int parameter) const { return used_.empty() || used_[parameter] != 0; }
+  bool Used(int parameter) const { return used_.empty() || used_[static_cast<size_t>(parameter)] != 0; }
 
   // Whether none of the parameters is used. False while marks that are to become final are not.
   bool NoneUsed(const std::vector<int>& parameters) const;

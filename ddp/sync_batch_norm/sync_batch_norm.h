@@ -58,8 +58,8 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   // A replacement for `layer`, with its options, its training flag, and the same parameter and buffer tensors, so that
   // existing optimizers keep stepping them.
   template <size_t D, typename Derived>
-  SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& layer, comm::ProcessGroup* process_group)
-      : options(layer.options), process_group(process_group) {
+  SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& layer, comm::ProcessGroup* group)
+      : options(layer.options), process_group(group) {
     Register(layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.num_batches_tracked);
     train(layer.is_training());
   }

@@ -28,18 +28,22 @@ def header_folder(root):
     return folder
 
 
-def entries(root, sources, headers, libtorch):
-    """The entries of compile_commands.json for `sources`, whose names are relative to `root`."""
-    flags = [
-        "-std=c++17",
+def flags(headers, libtorch):
+    """The include path and the macros of a source that uses Lockstep."""
+    return [
         f"-I{headers}",
         f"-isystem{libtorch}",
         f"-isystem{libtorch}/torch/csrc/api/include",
         "-DUSE_DISTRIBUTED",
         "-DUSE_C10D_GLOO",
     ]
+
+
+def entries(root, sources, headers, libtorch):
+    """The entries of compile_commands.json for `sources`, whose names are relative to `root`."""
+    command = ["clang++", "-std=c++17", *flags(headers, libtorch), "-c"]
     return [
-        {"directory": str(root), "file": str(root / source), "arguments": ["clang++", *flags, "-c", str(root / source)]}
+        {"directory": str(root), "file": str(root / source), "arguments": [*command, str(root / source)]}
         for source in sources
     ]
 

@@ -10,6 +10,7 @@ import compile_commands
 import cpp
 import documents
 import formatting
+import header_warnings
 import pages
 import plan
 import rooms
@@ -223,6 +224,18 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
         )
         self.assertIn("| `lockstep/comm/a.h` | `@lockstep//comm:a` | `lockstep::comm` |\n", page)
         self.assertIn("| `lockstep/comm/b.h` | `@lockstep//comm:b` | |\n", page)
+
+    def test_public_headers_are_those_of_targets_that_are_not_for_tests(self):
+        text = 'cc_library(name = "{}", hdrs = ["{}.h"], {}visibility = ["//visibility:public"])\n'
+        build = text.format("a", "a", "") + text.format("b", "b", "testonly = True, ") + text.format("c", "internal/c", "")
+        self.assertEqual(pages.public_headers({"comm/BUILD": build}), ["lockstep/comm/a.h"])
+
+    def test_a_header_includes_what_the_headers_that_it_includes_include(self):
+        texts = {
+            "lockstep/a.h": '#include <vector>\n\n#include "lockstep/b.h"\n',
+            "lockstep/b.h": '#include "absl/status/status.h"\n#include "lockstep/a.h"\n',
+        }
+        self.assertEqual(header_warnings.included("lockstep/a.h", texts.get), {"vector", "absl/status/status.h"})
 
     def test_a_page_that_is_out_of_date_is_a_problem_until_it_is_written(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -73,6 +73,11 @@ def _public_targets(build_files):
     return {aliases.get(label, label): found for label, found in headers.items()}
 
 
+def public_headers(build_files):
+    """The headers that users may include, other than those for tests."""
+    return sorted({header for headers, cmake in _public_targets(build_files).values() if cmake for header in headers})
+
+
 def headers_page(build_files):
     """The page, from {path: text} of the BUILD files."""
     targets = _public_targets(build_files)
