@@ -126,6 +126,8 @@ set(lockstep_comm_sources
   comm/store/internal/tcp_connection.cc
   comm/store/internal/tcp_store_client.cc
   comm/store/store.cc
+  comm/tree_sum/sum_tree.cc
+  comm/tree_sum/tree_sum.cc
   comm/watch/internal/arbiter.cc
   comm/watch/internal/connection.cc
   comm/watch/internal/endpoint.cc
@@ -150,6 +152,8 @@ set(lockstep_comm_headers
   comm/process_group.h
   comm/reduce_op.h
   comm/store/store.h
+  comm/tree_sum/sum_tree.h
+  comm/tree_sum/tree_sum.h
   comm/watch/watch.h
   comm/work.h
 )

@@ -35,7 +35,10 @@ namespace internal {
 struct GroupAccess;
 struct GroupFactory;
 struct GroupParts;
+class TreeSumBackend;
 }  // namespace internal
+
+struct TreeSumOrder;
 
 using BackendMap = std::map<c10::DeviceType, c10::intrusive_ptr<c10d::Backend>>;
 
@@ -235,6 +238,9 @@ class ProcessGroup {
   std::string NextKey(absl::string_view purpose);
   bool SharesMemory() const;
   Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
+  internal::TreeSumBackend* TreeSumBackendOf(c10::DeviceType device) const;
+  Work TreeSumAsync(const at::Tensor& output, const std::vector<at::Tensor>& sums,
+                    std::shared_ptr<const TreeSumOrder> order);
   void Release();
 
   int rank_ = 0;

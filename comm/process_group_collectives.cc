@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/libtorch_version.h"
 #include "lockstep/comm/internal/dispatch.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -105,6 +106,21 @@ Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double fact
           tensors[0].detach().mul_(factor);
         }
         return backend.allreduce(tensors, options);
+      });
+}
+
+internal::TreeSumBackend* ProcessGroup::TreeSumBackendOf(c10::DeviceType device) const {
+  const auto found = backends_.find(device);
+  return found == backends_.end() ? nullptr : dynamic_cast<internal::TreeSumBackend*>(found->second.get());
+}
+
+Work ProcessGroup::TreeSumAsync(const at::Tensor& output, const std::vector<at::Tensor>& sums,
+                                std::shared_ptr<const TreeSumOrder> order) {
+  return Dispatch(
+      Call::Of("tree_sum", output), [&] { return CheckTensor(output); },
+      [&] { return absl::StrCat("divisor ", order->divisor); },
+      [&](c10d::Backend& backend) {
+        return dynamic_cast<internal::TreeSumBackend&>(backend).TreeSum(output, sums, std::move(order));
       });
 }
 

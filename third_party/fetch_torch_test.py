@@ -96,7 +96,11 @@ class FetchTorch(unittest.TestCase):
             self.skipTest("this Python has torch")
         self.assertEqual(
             (code, output, error),
-            (1, "", f"LibTorch: {sys.executable} has no torch: install it, or set LOCKSTEP_PYTHON to a Python that has it\n"),
+            (
+                1,
+                "",
+                f"LibTorch: {sys.executable} has no torch: install it, or set LOCKSTEP_PYTHON to a Python that has it\n",
+            ),
         )
 
 

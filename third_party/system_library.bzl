@@ -43,7 +43,7 @@ def _pkg_config_file(ctx, module):
 def _words(text, field):
     for line in text.splitlines():
         if line.startswith(field + ":"):
-            return line[len(field) + 1:].replace(",", " ").split(" ")
+            return line[len(field) + 1 :].replace(",", " ").split(" ")
     return []
 
 

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -36,6 +38,15 @@ struct GroupAccess {
   // in the pass that sums them, and otherwise in a separate pass before.
   static Work AllReducePremulSumAsync(ProcessGroup& group, const at::Tensor& tensor, double factor) {
     return group.AllReducePremulSumAsync(tensor, factor);
+  }
+
+  // What the backend for the device adds by itself; null if it has no tree sum. For comm/tree_sum.
+  static TreeSumBackend* TreeSumBackendOf(const ProcessGroup& group, c10::DeviceType device) {
+    return group.TreeSumBackendOf(device);
+  }
+  static Work TreeSumAsync(ProcessGroup& group, const at::Tensor& output, const std::vector<at::Tensor>& sums,
+                           std::shared_ptr<const TreeSumOrder> order) {
+    return group.TreeSumAsync(output, sums, std::move(order));
   }
 };
 

@@ -106,6 +106,11 @@ std::shared_ptr<char> Communicator::Allocate(size_t bytes) {
   return std::shared_ptr<char>(data, [arena = arena_](char* pointer) { arena->heap.Free(pointer); });
 }
 
+bool Communicator::Owns(const void* data, size_t bytes) const {
+  const char *const begin = static_cast<const char*>(data), *const segment = arena_->segment->data();
+  return begin >= segment && begin + bytes <= segment + arena_->segment->bytes();
+}
+
 std::shared_ptr<Operation> Communicator::Start(Request request) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto call = std::make_shared<Collective>(*port_, std::move(request), next_number_++);

@@ -158,6 +158,77 @@ TEST(Communicator, SplitsThatDoNotFitAreNamedOnBothSides) {
   }
 }
 
+// Rank 0 has leaves 0 to 2 of a tree over 4, as the sums (0 + 1) and 2; rank 1 has leaf 3.
+Request TreeSumOf(Communicator& ranks, const std::shared_ptr<char>& memory, size_t floats) {
+  Request request;
+  request.kind = Kind::kTreeSum;
+  request.dtype = DType::kFloat32;
+  const size_t bytes = floats * sizeof(float);
+  request.buffers = {{memory.get(), bytes}};
+  if (ranks.rank() == 0) request.buffers.push_back({memory.get() + bytes, bytes});
+  request.results = {request.buffers.back()};
+  request.owner = memory;
+  TreeSumOrder tree;
+  tree.counts = {2, 1};
+  tree.adds = {0, 0, 2};
+  tree.divisor = 4;
+  request.tree = std::make_shared<const TreeSumOrder>(tree);
+  return request;
+}
+
+TEST(Communicator, ATreeSumAddsThePartialSumsOfTheRanks) {
+  for (const size_t floats : {size_t{0}, size_t{1}, size_t{1000}, size_t{100003}}) {
+    const size_t padded = (floats + 15) / 16 * 16;
+    EXPECT_EQ(RunLocalRanksOk(2,
+                              [&](Communicator& ranks) {
+                                const std::shared_ptr<char> memory = ranks.Allocate(2 * padded * sizeof(float) + 64);
+                                auto* const numbers = reinterpret_cast<float*>(memory.get());
+                                // Rank 0: 1e8 and -1e8; rank 1: 1. The tree is 1e8 + (-1e8 + 1), which is 0.
+                                for (size_t i = 0; i < floats; ++i) {
+                                  numbers[i] = ranks.rank() == 0 ? 1e8F : 4;
+                                  numbers[floats + i] = -1e8F;
+                                }
+                                Request request = TreeSumOf(ranks, memory, floats);
+                                const auto* const sum = reinterpret_cast<const float*>(request.results[0].data);
+                                LOCKSTEP_RETURN_IF_ERROR(ranks.Wait(*ranks.Start(std::move(request)), Soon()));
+                                const float expected = (1e8F + (-1e8F + 4.0F)) / 4;
+                                for (size_t i = 0; i < floats; ++i) EXPECT_EQ(sum[i], expected) << i;
+                                return absl::OkStatus();
+                              }),
+              absl::OkStatus());
+  }
+}
+
+TEST(Communicator, ATreeSumThatDoesNotFitIsNamed) {
+  const auto run = [](const std::function<void(Communicator&, Request&)>& spoil) {
+    return RunLocalRanks(2, [&](Communicator& ranks) {
+      Request request = TreeSumOf(ranks, ranks.Allocate(800), 100);
+      spoil(ranks, request);
+      return ranks.Wait(*ranks.Start(std::move(request)), Soon());
+    });
+  };
+  for (const absl::Status& status : run([](Communicator&ranks, Request&request) {
+         if (ranks.rank() == 0) request.buffers.pop_back();
+       })) {
+    EXPECT_EQ(status.message(), "tree_sum #0: rank 0 has 1 partial sums, expected 2");
+  }
+  std::vector<float> elsewhere(100);
+  for (const absl::Status& status : run([&](Communicator&ranks, Request&request) {
+         if (ranks.rank() == 1) request.results[0].data = reinterpret_cast<char*>(elsewhere.data());
+       })) {
+    EXPECT_EQ(status.message(), "tree_sum #0: a tensor of rank 1 is not in the memory that the ranks share");
+  }
+  for (const absl::Status& status : run([](Communicator&ranks, Request&request) {
+         auto tree = *request.tree;
+         tree.divisor = 3 + ranks.rank();
+         request.tree = std::make_shared<const TreeSumOrder>(tree);
+       })) {
+    EXPECT_EQ(status.message(),
+              "the ranks disagree: rank 0 called tree_sum #0 of 400 bytes of float32, divided by 3; rank 1 called "
+              "tree_sum #0 of 400 bytes of float32, divided by 4");
+  }
+}
+
 TEST(Communicator, AMessageOfAnotherSizeIsNamed) {
   const std::vector<absl::Status> results = RunLocalRanks(2, [](Communicator& ranks) {
     std::vector<char> data(100);

@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "lockstep/comm/shm/dtype.h"
+#include "lockstep/comm/tree_sum/sum_tree.h"
 
 namespace lockstep::comm::shm {
 
@@ -24,6 +25,7 @@ enum class Kind : uint8_t {
   kScatter,
   kReduceScatter,
   kAllToAll,
+  kTreeSum,
   kSend,
   kReceive,
 };
@@ -48,12 +50,15 @@ using Buffers = absl::InlinedVector<Buffer, 2>;
 //   kScatter        buffers[r], on the root only: for rank r; results[0]: written; each of the same size
 //   kReduceScatter  buffers[r]: reduced for rank r; results[0]: written; each of the same size
 //   kAllToAll       buffers[r]: for rank r; results[r]: from rank r; sizes may differ, also between ranks
+//   kTreeSum        buffers: tree.counts[rank] inputs of the same size; results[0]: their sum over all ranks, may be one
+//                   of them. All in memory of Allocate()
 struct Request {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kBytes;
   Op op = Op::kSum;
   int root = 0;
-  double factor = 1;  // this rank's, for kPremulSum
+  double factor = 1;                         // this rank's, for kPremulSum
+  std::shared_ptr<const TreeSumOrder> tree;  // of a kTreeSum, the same on every rank
   Buffers buffers;
   Buffers results;
   std::shared_ptr<void> owner;  // keeps the buffers alive; released when the call is done

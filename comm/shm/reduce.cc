@@ -22,4 +22,10 @@ ReduceFunction ReduceFunctionFor(DType dtype, Op op) {
   return fast ? fast : internal::BaselineKernel(dtype, op);
 }
 
+TreeSumFunction TreeSumFunctionFor(DType dtype) {
+  static const bool avx2 = HasAvx2();
+  const TreeSumFunction fast = avx2 ? internal::Avx2TreeSum(dtype) : nullptr;
+  return fast ? fast : internal::BaselineTreeSum(dtype);
+}
+
 }  // namespace lockstep::comm::shm

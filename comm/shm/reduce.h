@@ -4,6 +4,7 @@
 #define LOCKSTEP_COMM_SHM_REDUCE_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "lockstep/comm/shm/dtype.h"
 
@@ -20,6 +21,17 @@ namespace lockstep::comm::shm {
 // in at::minimum, kMin and kMax return NaN if an input is NaN. The result depends only on the inputs.
 using ReduceFunction = void (*)(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count,
                                 size_t count, const double* factors);
+
+// The same, except that the order of additions is a tree: puts the inputs on a stack, and after input k adds the two
+// arrays on top adds[k] times. One array must remain; it is divided by `divisor`. The stack has at most kMostTreeDepth
+// arrays. 16-bit floats are rounded after each addition, so a sum of sums does not depend on which of them were
+// stored, and once more after the division.
+using TreeSumFunction = void (*)(char* const* outputs, int outputs_count, const char* const* inputs,
+                                 const uint8_t* adds, int inputs_count, size_t count, int divisor);
+constexpr int kMostTreeDepth = 24;
+
+// The fastest function that this processor supports. Null for integers, booleans and bytes.
+TreeSumFunction TreeSumFunctionFor(DType dtype);
 
 // The fastest function that this processor supports. Null if the reduction is not defined for the dtype: kAvg of
 // integers, order or bits of complex numbers, bits of floating-point numbers, or any of kBytes. kPremulSum supports

@@ -204,5 +204,73 @@ TEST(Reduce, AnOutputMayBeAnInput) {
   EXPECT_EQ(b, a);
 }
 
+template <typename T>
+std::vector<T> TreeSum(DType dtype, const std::vector<std::vector<T>>& inputs, const std::vector<uint8_t>& adds,
+                       int divisor, TreeSumFunction function = nullptr) {
+  std::vector<T> output(inputs[0].size()), copy(output.size());
+  std::vector<const char*> from;
+  for (const auto& input : inputs) from.push_back(reinterpret_cast<const char*>(input.data()));
+  char* const to[] = {reinterpret_cast<char*>(output.data()), reinterpret_cast<char*>(copy.data())};
+  if (!function) function = TreeSumFunctionFor(dtype);
+  function(to, 2, from.data(), adds.data(), static_cast<int>(from.size()), output.size(), divisor);
+  EXPECT_EQ(output, copy);
+  return output;
+}
+
+TEST(TreeSum, AddsInTheOrderOfTheTree) {
+  // (1e8 + -1e8) + (1 + 1) is 2, and (1e8 + (-1e8 + 1)) + 1 is 1: float32 has no 1e8 - 1.
+  const std::vector<std::vector<float>> inputs = {{1e8F}, {-1e8F}, {1}, {1}};
+  EXPECT_EQ(TreeSum(DType::kFloat32, inputs, {0, 1, 0, 2}, 1), std::vector<float>{2});
+  EXPECT_EQ(TreeSum(DType::kFloat32, inputs, {0, 0, 2, 1}, 1), std::vector<float>{1});
+  EXPECT_EQ(TreeSum(DType::kFloat32, inputs, {0, 1, 0, 2}, 4), std::vector<float>{0.5F});
+  EXPECT_EQ(TreeSum<double>(DType::kFloat64, {{3}}, {0}, 2), std::vector<double>{1.5});
+  EXPECT_EQ(TreeSum<std::complex<float>>(DType::kComplex64, {{{1, 2}}, {{3, 4}}}, {0, 1}, 2),
+            (std::vector<std::complex<float>>{{2, 3}}));
+}
+
+TEST(TreeSum, SixteenBitFloatsAreRoundedAfterEachAddition) {
+  // In bfloat16, 256 + 1 is 256, a tie to even; in float32 the two ones would make 258.
+  const uint16_t k256 = 0x4380, kOne = 0x3f80;
+  EXPECT_EQ(TreeSum<uint16_t>(DType::kBFloat16, {{k256}, {kOne}, {kOne}}, {0, 1, 1}, 1), std::vector<uint16_t>{k256});
+  // In binary16, 2048 + 1 is 2048.
+  EXPECT_EQ(TreeSum<uint16_t>(DType::kFloat16, {{0x6800}, {0x3c00}, {0x3c00}}, {0, 1, 1}, 1),
+            std::vector<uint16_t>{0x6800});
+}
+
+TEST(TreeSum, IsTheSameOnEveryProcessorAndOfStoredSums) {
+  std::mt19937 random(1);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+    // Of 16 bits the exponents stay small, so that no sum is a NaN, which has several representations.
+    const auto draw = [&]() -> uint32_t {
+      return dtype == DType::kFloat32 ? random() & 0xbfffffff : random() & 0xbfffbfff;
+    };
+    const size_t words = 1000;
+    std::vector<std::vector<uint32_t>> inputs(7, std::vector<uint32_t>(words));
+    for (auto& input : inputs) {
+      for (uint32_t& word : input) word = draw();
+    }
+    const std::vector<uint8_t> adds = {0, 1, 0, 2, 0, 1, 2};
+    // Counted in elements of the dtype, of which two may be in a word.
+    const auto sum = [&](const std::vector<std::vector<uint32_t>>& of, const std::vector<uint8_t>& order,
+                         TreeSumFunction function) {
+      std::vector<uint32_t> output(words);
+      std::vector<const char*> from;
+      for (const auto& input : of) from.push_back(reinterpret_cast<const char*>(input.data()));
+      char* to = reinterpret_cast<char*>(output.data());
+      function(&to, 1, from.data(), order.data(), static_cast<int>(from.size()), 4 * words / SizeOf(dtype), 1);
+      return output;
+    };
+    const TreeSumFunction function = TreeSumFunctionFor(dtype), baseline = internal::BaselineTreeSum(dtype);
+    const auto whole = sum(inputs, adds, function);
+    EXPECT_EQ(whole, sum(inputs, adds, baseline)) << NameOf(dtype);
+    const auto left = sum({inputs[0], inputs[1], inputs[2], inputs[3]}, {0, 1, 0, 2}, function);
+    EXPECT_EQ(whole, sum({left, inputs[4], inputs[5], inputs[6]}, {0, 0, 1, 2}, function)) << NameOf(dtype);
+  }
+}
+
+TEST(TreeSum, IsNotDefinedForIntegers) {
+  for (const DType dtype : {DType::kBytes, DType::kBool, DType::kInt32}) EXPECT_EQ(TreeSumFunctionFor(dtype), nullptr);
+}
+
 }  // namespace
 }  // namespace lockstep::comm::shm

@@ -6,6 +6,7 @@
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/testing/backend_conformance.h"
 #include "lockstep/comm/testing/reference.h"
+#include "lockstep/comm/tree_sum/tree_sum.h"
 
 namespace lockstep::comm::testing {
 namespace {
@@ -149,6 +150,36 @@ TEST_P(BackendConformance, APremulSumRoundsTheProductsBeforeItAddsThem) {
     const at::Tensor tensor = inputs[group.rank()].clone();
     ASSERT_EQ(AllReducePremulSum(group, tensor, factors[group.rank()]), absl::OkStatus());
     EXPECT_TRUE(tensor.equal(inputs[0].mul(factors[0]) + inputs[1].mul(factors[1])));
+  });
+}
+
+TEST_P(BackendConformance, ATreeSumHasTheBitsOfItsTreeWhoeverHasTheLeaves) {
+  constexpr int kLeaves = 6;
+  std::vector<at::Tensor> leaves;
+  for (int i = 0; i < kLeaves; ++i) leaves.push_back(at::arange(10007, at::kFloat).add(1.1 * i).sin());
+  const auto sum_of = [&](PartialSum sum) {
+    const SumTree tree(kLeaves);
+    std::vector<PartialSum> stack;
+    std::vector<at::Tensor> sums;
+    for (int leaf = sum.begin; leaf < sum.end; ++leaf) {
+      sums.push_back(leaves[leaf]);
+      for (int adds = tree.Push(stack, {leaf, leaf + 1}); adds > 0; --adds) {
+        const at::Tensor right = sums.back();
+        sums.pop_back();
+        sums.back() = sums.back() + right;
+      }
+    }
+    return sums.at(0);
+  };
+  const at::Tensor expected = ((leaves[0] + leaves[1]) + (leaves[2] + leaves[3])) + (leaves[4] + leaves[5]);
+  ForEachSize([&](ProcessGroup& group) {
+    const absl::StatusOr<TreeSum> tree_sum = TreeSum::Create(&group, EvenBounds(kLeaves, group.size()));
+    ASSERT_EQ(tree_sum.status(), absl::OkStatus());
+    std::vector<at::Tensor> sums;
+    for (const PartialSum own : tree_sum->own_sums()) sums.push_back(sum_of(own).clone());
+    const at::Tensor output = at::empty_like(expected);
+    EXPECT_EQ(tree_sum->Start(output, sums, kLeaves).Wait(), absl::OkStatus());
+    EXPECT_TRUE(output.equal(expected.div(kLeaves)));
   });
 }
 

@@ -227,7 +227,9 @@ cc_library(name = "renamed", hdrs = ["renamed.h"], visibility = ["//visibility:p
 
     def test_public_headers_are_those_of_targets_that_are_not_for_tests(self):
         text = 'cc_library(name = "{}", hdrs = ["{}.h"], {}visibility = ["//visibility:public"])\n'
-        build = text.format("a", "a", "") + text.format("b", "b", "testonly = True, ") + text.format("c", "internal/c", "")
+        build = (
+            text.format("a", "a", "") + text.format("b", "b", "testonly = True, ") + text.format("c", "internal/c", "")
+        )
         self.assertEqual(pages.public_headers({"comm/BUILD": build}), ["lockstep/comm/a.h"])
 
     def test_a_header_includes_what_the_headers_that_it_includes_include(self):

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/tree_sum_backend.h"
 #include "lockstep/comm/shm/communicator.h"
 #include "lockstep/comm/shm/internal/tensors.h"
 
@@ -67,7 +68,7 @@ class ShmWork final : public c10d::Work {
   const absl::Duration timeout_;
 };
 
-class ShmBackend final : public c10d::Backend {
+class ShmBackend final : public c10d::Backend, public comm::internal::TreeSumBackend {
  public:
   ShmBackend(std::shared_ptr<Communicator> communicator, absl::Duration timeout)
       : Backend(communicator->rank(), communicator->size()),
@@ -108,6 +109,18 @@ class ShmBackend final : public c10d::Backend {
     Operations operations;
     for (const at::Tensor& tensor : tensors) operations.push_back(StartAllReduce(tensor, options.reduceOp));
     return MakeWork(c10d::OpType::ALLREDUCE_COALESCED, std::move(operations), tensors);
+  }
+
+  bool InSharedMemory(const at::Tensor& tensor) const override {
+    return communicator_->Owns(tensor.const_data_ptr(), tensor.nbytes());
+  }
+  WorkPtr TreeSum(const at::Tensor& output, const std::vector<at::Tensor>& sums,
+                  std::shared_ptr<const TreeSumOrder> order) override {
+    Request request = Of(Kind::kTreeSum, output);
+    for (const at::Tensor& sum : sums) request.buffers.push_back(BufferOf("tree_sum", sum));
+    request.results = {BufferOf("tree_sum", output)};
+    request.tree = std::move(order);
+    return Start(c10d::OpType::ALLREDUCE, std::move(request), Held(sums, output), {output});
   }
 
   WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {

@@ -29,6 +29,7 @@ std::string Describe(const CallHeader& header) {
   if (kind != Kind::kAllToAll) absl::StrAppend(&text, " of ", header.bytes, " bytes");
   absl::StrAppend(&text, " of ", NameOf(static_cast<DType>(header.dtype)));
   if (HasRoot(kind)) absl::StrAppend(&text, ", root ", header.root);
+  if (kind == Kind::kTreeSum) absl::StrAppend(&text, ", divided by ", header.root);
   return text;
 }
 
@@ -49,6 +50,7 @@ size_t BytesOf(const Request& request) {
 Collective::Collective(Port& port, Request request, uint64_t number)
     : port_(port), request_(std::move(request)), number_(number), bytes_(BytesOf(request_)) {
   if (Reduces(request_.kind)) reduce_ = ReduceFunctionFor(request_.dtype, request_.op);
+  if (request_.kind == Kind::kTreeSum) request_.root = request_.tree->divisor;  // on which the ranks must agree
   if (request_.kind != Kind::kAllReduce) return;
   const char* const data = request_.buffers[0].data;
   const char* const segment = reinterpret_cast<const char*>(&port_.layout.header());
@@ -92,6 +94,7 @@ bool Collective::Open() {
   if (!port_.IsPublishedByAll(base_)) return false;
   absl::Status agreed = CheckHeaders();
   if (agreed.ok() && request_.kind == Kind::kAllToAll) agreed = CheckParts();
+  if (agreed.ok() && request_.kind == Kind::kTreeSum) agreed = CheckAddends();
   if (!agreed.ok()) {
     End(agreed);
     return true;
@@ -153,6 +156,28 @@ absl::Status Collective::CheckParts() {
   return absl::OkStatus();
 }
 
+// tree_sum: a rank's first slot holds the number of its inputs, their places in the segment, and its result's.
+absl::Status Collective::CheckAddends() {
+  for (int r = 0; r < port_.size; ++r) {
+    const char* const table = port_.SlotOf(r, base_).data;
+    uint64_t count = 0;
+    memcpy(&count, table, sizeof(count));
+    if (count != static_cast<uint64_t>(request_.tree->counts[r])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Name(), ": rank ", r, " has ", count, " partial sums, expected ", request_.tree->counts[r]));
+    }
+    for (uint64_t i = 1; i <= count + 1; ++i) {
+      uint64_t offset = 0;
+      memcpy(&offset, table + i * sizeof(offset), sizeof(offset));
+      if (offset > port_.segment_bytes || bytes_ > port_.segment_bytes - offset) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(Name(), ": a tensor of rank ", r, " is not in the memory that the ranks share"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 void Collective::ChooseWay(bool all_shared) {
   const uint64_t chunks = std::max<uint64_t>(1, (bytes_ + kSlotBytes - 1) / kSlotBytes);
   switch (request_.kind) {
@@ -164,6 +189,10 @@ void Collective::ChooseWay(bool all_shared) {
     case Kind::kAllToAll:
       way_ = Way::kParts;
       return;  // CheckParts() knows the rounds
+    case Kind::kTreeSum:
+      way_ = Way::kInPlace;
+      rounds_ = 1;
+      return;
     case Kind::kAllReduce:
       if (all_shared) {
         way_ = Way::kInPlace;

@@ -19,9 +19,10 @@ namespace lockstep::comm::shm::internal {
 // - A slot holds a part for each rank (scatter, reduce_scatter, all_to_all).
 // - A large all_reduce: each rank stages the parts that others reduce, reduces its own part of the chunk, and reads the
 //   results of the others from their slots. This is Rabenseifner's reduce-scatter and all-gather, chunk by chunk.
-// - An all_reduce of tensors that are all in the segment: each rank reduces its part of all of them, in place.
+// - An all_reduce of tensors that are all in the segment: each rank reduces its part of all of them, in place. So does
+//   a tree_sum, in which a rank has several of them.
 //
-// Reductions are in rank order, so every rank gets the same bits.
+// Reductions are in rank order, or in a tree's, so every rank gets the same bits.
 class Collective final : public Operation {
  public:
   Collective(Port& port, Request request, uint64_t number);
@@ -50,6 +51,7 @@ class Collective final : public Operation {
   absl::Status CheckHeaders();
   absl::Status Disagreement() const;
   absl::Status CheckParts();
+  absl::Status CheckAddends();
   void ChooseWay(bool all_shared);
   CallHeader OwnHeader() const;
   bool Writes(int rank) const;
@@ -60,6 +62,7 @@ class Collective final : public Operation {
   bool CanReduce(uint64_t round) const;
   void ReducePart(uint64_t round);
   void ReduceInPlace();
+  void SumTreeInPlace();
   bool CanFinish(uint64_t round) const;
   void FinishRound(uint64_t round);
   void FinishShare(uint64_t round, size_t offset, size_t bytes);

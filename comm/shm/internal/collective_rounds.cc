@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "lockstep/comm/shm/internal/collective.h"
@@ -38,6 +39,13 @@ void Collective::Stage(uint64_t round) {
         const uint64_t bytes = request_.buffers[to].bytes;
         memcpy(slot.data + to * sizeof(bytes), &bytes, sizeof(bytes));
       }
+    } else if (request_.kind == Kind::kTreeSum) {
+      // CheckAddends() refuses places outside the segment.
+      std::vector<uint64_t> table = {request_.buffers.size()};
+      const auto segment = reinterpret_cast<uintptr_t>(&port_.layout.header());
+      for (const Buffer& b : request_.buffers) table.push_back(reinterpret_cast<uintptr_t>(b.data) - segment);
+      table.push_back(reinterpret_cast<uintptr_t>(request_.results[0].data) - segment);
+      memcpy(slot.data, table.data(), table.size() * sizeof(table[0]));
     } else if (!shared_ && Writes(port_.rank)) {
       StageChunk(0, slot);
     }
@@ -74,7 +82,9 @@ void Collective::StageChunk(uint64_t chunk, Slot& slot) {
 bool Collective::CanReduce(uint64_t round) const { return round < first_ || port_.IsPublishedByAll(base_ + round); }
 
 void Collective::ReducePart(uint64_t round) {
-  if (way_ == Way::kInPlace) {
+  if (request_.kind == Kind::kTreeSum) {
+    SumTreeInPlace();
+  } else if (way_ == Way::kInPlace) {
     ReduceInPlace();
   } else if (round >= first_) {
     const size_t bytes = ChunkBytes(round - first_);
@@ -105,6 +115,30 @@ void Collective::ReduceInPlace() {
     part_bytes = part.bytes;
   }
   reduce_(outputs.data(), port_.size, inputs.data(), port_.size, part_bytes / SizeOf(request_.dtype), factors_.data());
+}
+
+void Collective::SumTreeInPlace() {
+  char* const segment = reinterpret_cast<char*>(&port_.layout.header());
+  absl::InlinedVector<const char*, 16> inputs;
+  absl::InlinedVector<char*, 8> outputs;
+  size_t part_bytes = 0;
+  for (int r = 0; r < port_.size; ++r) {
+    const char* const table = port_.SlotOf(r, base_).data;
+    for (int i = 1; i <= request_.tree->counts[r] + 1; ++i) {
+      uint64_t offset = 0;
+      memcpy(&offset, table + i * sizeof(offset), sizeof(offset));
+      const Buffer part = PartOf(segment + offset, bytes_, port_.rank, port_.size);
+      part_bytes = part.bytes;
+      if (i <= request_.tree->counts[r]) {
+        inputs.push_back(part.data);
+      } else {
+        outputs.push_back(part.data);
+      }
+    }
+  }
+  TreeSumFunctionFor(request_.dtype)(outputs.data(), port_.size, inputs.data(), request_.tree->adds.data(),
+                                     static_cast<int>(inputs.size()), part_bytes / SizeOf(request_.dtype),
+                                     request_.tree->divisor);
 }
 
 bool Collective::CanFinish(uint64_t round) const {

@@ -13,8 +13,10 @@
 namespace lockstep::comm::shm::internal {
 
 ReduceFunction BaselineKernel(DType dtype, Op op);
-// Requires AVX2 and F16C. Null where this build has none.
+TreeSumFunction BaselineTreeSum(DType dtype);
+// Require AVX2 and F16C. Null where this build has none.
 ReduceFunction Avx2Kernel(DType dtype, Op op);
+TreeSumFunction Avx2TreeSum(DType dtype);
 
 namespace {  // one version a source, as said above
 
@@ -146,6 +148,89 @@ void PremulSum(char* const* outputs, int outputs_count, const char* const* input
     }
     CopyOut(outputs[0] + offset, sum, n * sizeof(T));
     for (int k = 1; k < outputs_count; ++k) CopyOut(outputs[k] + offset, outputs[0] + offset, n * sizeof(T));
+  }
+}
+
+// Rounds values to the format in which they are stored.
+template <typename Format>
+void RoundToStored(typename Format::Value* values, size_t n) {
+  if constexpr (sizeof(typename Format::Stored) != sizeof(typename Format::Value)) {
+    char stored[kBlock * sizeof(typename Format::Stored)];
+    Format::Store(stored, values, n);
+    Format::Load(values, stored, n);
+  }
+}
+
+// left[i] = left[i] + right[i].
+template <typename Format>
+void AddStored(typename Format::Value* left, const char* right, size_t n) {
+  using Value = typename Format::Value;
+  if constexpr (Format::kByElement) {
+    for (size_t i = 0; i < n; ++i) left[i] = Sum<Value>::Apply(left[i], Format::At(right, i));
+  } else {
+    alignas(64) Value next[kBlock];
+    Format::Load(next, right, n);
+    for (size_t i = 0; i < n; ++i) left[i] = Sum<Value>::Apply(left[i], next[i]);
+    RoundToStored<Format>(left, n);
+  }
+}
+
+template <typename Format>
+void TreeSumBlock(char* const* outputs, int outputs_count, const char* const* inputs, const uint8_t* adds,
+                  int inputs_count, size_t offset, size_t n, int divisor) {
+  using Value = typename Format::Value;
+  alignas(64) Value stack[kMostTreeDepth][kBlock];
+  int depth = 0;
+  for (int k = 0; k < inputs_count; ++k) {
+    const char* const input = inputs[k] + offset;
+    int left = adds[k];
+    if (left > 0) {
+      AddStored<Format>(stack[depth - 1], input, n);
+      --left;
+    } else {
+      Format::Load(stack[depth++], input, n);
+    }
+    for (; left > 0; --left) {
+      --depth;
+      for (size_t i = 0; i < n; ++i) stack[depth - 1][i] = Sum<Value>::Apply(stack[depth - 1][i], stack[depth][i]);
+      RoundToStored<Format>(stack[depth - 1], n);
+    }
+  }
+  if (divisor != 1) {
+    for (size_t i = 0; i < n; ++i) stack[0][i] = Divide<Value>::Apply(stack[0][i], divisor);
+  }
+  Format::Store(outputs[0] + offset, stack[0], n);
+  for (int k = 1; k < outputs_count; ++k) {
+    CopyOut(outputs[k] + offset, outputs[0] + offset, n * sizeof(typename Format::Stored));
+  }
+}
+
+template <typename Format>
+void TreeSum(char* const* outputs, int outputs_count, const char* const* inputs, const uint8_t* adds, int inputs_count,
+             size_t count, int divisor) {
+  constexpr size_t kSize = sizeof(typename Format::Stored);
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = count - first < kBlock ? count - first : kBlock;
+    TreeSumBlock<Format>(outputs, outputs_count, inputs, adds, inputs_count, first * kSize, n, divisor);
+  }
+}
+
+inline TreeSumFunction TreeSumHere(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return TreeSum<Float16>;
+    case DType::kBFloat16:
+      return TreeSum<BFloat16>;
+    case DType::kFloat32:
+      return TreeSum<Plain<float>>;
+    case DType::kFloat64:
+      return TreeSum<Plain<double>>;
+    case DType::kComplex64:
+      return TreeSum<Plain<ComplexValue<float>>>;
+    case DType::kComplex128:
+      return TreeSum<Plain<ComplexValue<double>>>;
+    default:
+      return nullptr;
   }
 }
 

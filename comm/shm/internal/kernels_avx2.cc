@@ -22,8 +22,10 @@ namespace lockstep::comm::shm::internal {
 
 #if defined(LOCKSTEP_SHM_AVX2)
 ReduceFunction Avx2Kernel(DType dtype, Op op) { return KernelHere(dtype, op); }
+TreeSumFunction Avx2TreeSum(DType dtype) { return TreeSumHere(dtype); }
 #else
 ReduceFunction Avx2Kernel(DType, Op) { return nullptr; }
+TreeSumFunction Avx2TreeSum(DType) { return nullptr; }
 #endif
 
 }  // namespace lockstep::comm::shm::internal

@@ -3,5 +3,6 @@
 namespace lockstep::comm::shm::internal {
 
 ReduceFunction BaselineKernel(DType dtype, Op op) { return KernelHere(dtype, op); }
+TreeSumFunction BaselineTreeSum(DType dtype) { return TreeSumHere(dtype); }
 
 }  // namespace lockstep::comm::shm::internal

@@ -1,0 +1,106 @@
+#include "lockstep/comm/tree_sum/sum_tree.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+namespace lockstep::comm {
+namespace {
+
+using ::testing::ElementsAre;
+
+// The definition, top down: the sum of the leaves as text.
+std::string Formula(int begin, int end) {
+  if (end - begin == 1) return absl::StrCat(begin);
+  int p = 1;
+  while (2 * p < end - begin) p *= 2;
+  return absl::StrCat("(", Formula(begin, begin + p), "+", Formula(begin + p, end), ")");
+}
+
+// A stack of sums as text.
+class Stack {
+ public:
+  explicit Stack(int leaves) : tree_(leaves) {}
+
+  void Push(PartialSum sum, std::string formula) {
+    formulas.push_back(std::move(formula));
+    for (int adds = tree_.Push(sums, sum); adds > 0; --adds) {
+      const std::string right = formulas.back();
+      formulas.pop_back();
+      formulas.back() = absl::StrCat("(", formulas.back(), "+", right, ")");
+    }
+  }
+
+  std::vector<PartialSum> sums;
+  std::vector<std::string> formulas;
+
+ private:
+  const SumTree tree_;
+};
+
+TEST(SumTree, AStackOfLeavesGivesTheDefinition) {
+  EXPECT_EQ(Formula(0, 6), "(((0+1)+(2+3))+(4+5))");
+  for (int leaves = 1; leaves <= 70; ++leaves) {
+    Stack stack(leaves);
+    for (int leaf = 0; leaf < leaves; ++leaf) {
+      stack.Push({leaf, leaf + 1}, absl::StrCat(leaf));
+      EXPECT_LE(stack.sums.size(), 1 + std::log2(leaves));
+    }
+    EXPECT_THAT(stack.formulas, ElementsAre(Formula(0, leaves)));
+  }
+}
+
+TEST(SumTree, TheSumOfAnyBlocksIsTheDefinition) {
+  for (int leaves = 1; leaves <= 9; ++leaves) {
+    // A bit of `cuts` for each place where a block may end.
+    for (int cuts = 0; cuts < 1 << (leaves - 1); ++cuts) {
+      std::vector<int> bounds = {0};
+      for (int end = 1; end < leaves; ++end) {
+        if (cuts >> (end - 1) & 1) bounds.push_back(end);
+      }
+      bounds.push_back(leaves);
+      Stack stack(leaves);
+      std::vector<int> counts;
+      for (size_t rank = 0; rank + 1 < bounds.size(); ++rank) {
+        Stack block(leaves);
+        for (int leaf = bounds[rank]; leaf < bounds[rank + 1]; ++leaf) {
+          block.Push({leaf, leaf + 1}, absl::StrCat(leaf));
+        }
+        EXPECT_EQ(SumTree(leaves).Cover(bounds[rank], bounds[rank + 1]), block.sums);
+        counts.push_back(static_cast<int>(block.sums.size()));
+        for (size_t i = 0; i < block.sums.size(); ++i) stack.Push(block.sums[i], block.formulas[i]);
+      }
+      EXPECT_THAT(stack.formulas, ElementsAre(Formula(0, leaves))) << leaves << " leaves, cuts " << cuts;
+      EXPECT_EQ(OrderOf(SumTree(leaves), bounds).counts, counts);
+    }
+  }
+}
+
+TEST(SumTree, TheOrderSaysHowManyAdditionsFollowEachSum) {
+  const TreeSumOrder order = OrderOf(SumTree(8), {0, 3, 8});
+  EXPECT_THAT(order.counts, ElementsAre(2, 2));
+  EXPECT_THAT(order.adds, ElementsAre(0, 0, 2, 1));  // (0, 1) and 2; 3, which makes (0..3), and (4..7)
+}
+
+TEST(SumTree, EvenBlocksDifferByOneLeaf) {
+  EXPECT_THAT(EvenBounds(8, 3), ElementsAre(0, 2, 5, 8));
+  EXPECT_THAT(EvenBounds(3, 3), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(SumTree, ABlockHasFewSums) {
+  const SumTree tree(8);
+  EXPECT_THAT(tree.Cover(0, 8), ElementsAre(PartialSum{0, 8}));
+  EXPECT_THAT(tree.Cover(1, 7), ElementsAre(PartialSum{1, 2}, PartialSum{2, 4}, PartialSum{4, 6}, PartialSum{6, 7}));
+  EXPECT_THAT(tree.Cover(3, 3), ElementsAre());
+  const SumTree large(1000);
+  for (int begin = 0; begin < 1000; begin += 7) {
+    for (int end = begin + 1; end <= 1000; end += 13) EXPECT_LE(large.Cover(begin, end).size(), 18u);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
