@@ -352,6 +352,7 @@ set(lockstep_sampler_sources
   sampler/distributed_sampler.cc
   sampler/evaluation_sampler.cc
   sampler/feistel_permutation.cc
+  sampler/internal/archive.cc
   sampler/internal/checks.cc
   sampler/internal/order.cc
   sampler/random_sampler.cc
@@ -365,10 +366,13 @@ set(lockstep_sampler_headers
   sampler/evaluation_sampler.h
   sampler/feistel_permutation.h
   sampler/index_iterator.h
+  sampler/internal/archive.h
   sampler/internal/order.h
   sampler/random_sampler.h
+  sampler/sampler.h
   sampler/sampler_state.h
   sampler/torch_permutation.h
+  sampler/torch_sampler.h
   sampler/weighted_sampler.h
 )
 set(lockstep_sampler_components base)
@@ -538,11 +542,14 @@ set(lockstep_data_sources
   data/internal/resample_kernels.cc
   data/internal/resample_kernels_avx2.cc
   data/internal/resample_taps.cc
+  data/internal/seed.cc
   data/loader.cc
+  data/torch_dataset.cc
   data/transforms.cc
 )
 set(lockstep_data_headers
   data/dataset.h
+  data/example.h
   data/fake_data.h
   data/fashion_mnist.h
   data/geometry.h
@@ -551,9 +558,10 @@ set(lockstep_data_headers
   data/image_folder.h
   data/image_transform.h
   data/loader.h
+  data/torch_dataset.h
   data/transforms.h
 )
-set(lockstep_data_components base base_torch base_logging)
+set(lockstep_data_components base base_torch base_logging sampler)
 set(lockstep_data_third_party absl torch zlib)
 
 # lockstep::data_images

@@ -22,7 +22,7 @@ absl::Status Copy(absl::string_view what, int64_t index, const at::Tensor& from,
 }  // namespace
 
 absl::Status Dataset::GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> example, Get(index, random));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Example example, Get(index, random));
   LOCKSTEP_RETURN_IF_ERROR(Copy("data", index, example.data, data));
   return Copy("target", index, example.target, target);
 }

@@ -1,26 +1,27 @@
-// The interface of datasets for data::Loader.
+// The interface of datasets.
 
 #ifndef LOCKSTEP_DATA_DATASET_H_
 #define LOCKSTEP_DATA_DATASET_H_
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
-#include <torch/data/example.h>
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/data/example.h"
 
 namespace lockstep::data {
 
-// A map-style dataset: size() examples, each found by its index. Implement this class for your own data:
+// A map-style dataset: size() examples, each found by its index. data::Loader makes batches of them, and LibTorch's own
+// DataLoader does by way of torch_dataset.h. Implement this class for your own data:
 //
 //   class Squares : public data::Dataset {
 //    public:
 //     int64_t size() const override { return 100; }
-//     absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override {
-//       return torch::data::Example<>(torch::full({1}, index), torch::full({}, index * index));
+//     absl::StatusOr<data::Example> Get(int64_t index, at::Generator& random) const override {
+//       return data::Example{torch::full({1}, index), torch::full({}, index * index)};
 //     }
 //   };
 //
@@ -38,7 +39,7 @@ class Dataset {
   // The tensors are on the CPU, no other code writes to them, and the caller may write to them. For batching, all
   // examples must have the same shapes and dtypes. Errors must name the example. OutOfRange: index is not in [0,
   // size()).
-  virtual absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const = 0;
+  virtual absl::StatusOr<Example> Get(int64_t index, at::Generator& random) const = 0;
 
   // Writes the same example to `data` and `target`, its places in a batch, which have the shapes and dtypes of Get()'s
   // result. InvalidArgument: the shapes or dtypes differ. The default copies the result of Get(). Override it if an

@@ -10,7 +10,7 @@
 namespace lockstep::data {
 namespace {
 
-using Batch = torch::data::Example<>;
+using Batch = Example;
 
 std::vector<Batch> Pass(const LoaderOptions& options) {
   const FakeData fake = FakeData::Create({100, {3, 64, 64}}).value();

@@ -21,7 +21,7 @@ absl::Status Invalid(absl::string_view expected, absl::string_view found) {
 }
 
 // Rounds to bytes, since torchvision converts the noise to a PIL image first.
-torch::data::Example<> Draw(const FakeDataOptions& options, uint64_t seed) {
+Example Draw(const FakeDataOptions& options, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   const at::Tensor noise = at::randn(options.image_size, generator);
   const at::Tensor target = at::randint(0, options.num_classes, {1}, generator, at::kLong);
@@ -39,7 +39,7 @@ absl::StatusOr<FakeData> FakeData::Create(const FakeDataOptions& options) {
   return FakeData(options);
 }
 
-absl::StatusOr<torch::data::Example<>> FakeData::Get(int64_t index, at::Generator&) const {
+absl::StatusOr<Example> FakeData::Get(int64_t index, at::Generator&) const {
   if (index < 0 || index >= options_.size) {
     return absl::OutOfRangeError(
         absl::StrCat("FakeData: expected an index in [0, ", options_.size, "), found ", index));

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
 
 namespace lockstep::data {
 
@@ -24,7 +25,7 @@ struct FakeDataOptions {
 // bit.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto fake, FakeData::Create({.size = 1281167, .num_classes = 1000}));
-//   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, fake.Get(0, random));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Example first, fake.Get(0, random));
 class FakeData : public Dataset {
  public:
   // InvalidArgument: size is negative, or image_size or num_classes is not positive.
@@ -34,7 +35,7 @@ class FakeData : public Dataset {
 
   // data: float of shape image_size in [0, 1], in steps of 1/255. target: int64 [] in [0, num_classes). Draws nothing
   // from `random`.
-  absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
+  absl::StatusOr<Example> Get(int64_t index, at::Generator& random) const override;
 
  private:
   explicit FakeData(const FakeDataOptions& options) : options_(options) {}

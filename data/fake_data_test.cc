@@ -10,7 +10,7 @@
 namespace lockstep::data {
 namespace {
 
-absl::StatusOr<torch::data::Example<>> Get(const FakeData& fake, int64_t index) {
+absl::StatusOr<Example> Get(const FakeData& fake, int64_t index) {
   at::Generator unused;
   return fake.Get(index, unused);
 }
@@ -23,7 +23,7 @@ TEST(FakeData, GivesImagesAndClassesOfTheAskedSizes) {
   const FakeData fake = Make(Small());
   EXPECT_EQ(fake.size(), 20);
   for (int64_t i = 0; i < fake.size(); ++i) {
-    const torch::data::Example<> example = Get(fake, i).value();
+    const Example example = Get(fake, i).value();
     EXPECT_EQ(example.data.sizes(), (std::vector<int64_t>{3, 8, 6}));
     EXPECT_EQ(example.data.scalar_type(), at::kFloat);
     EXPECT_TRUE(example.data.ge(0).logical_and(example.data.le(1)).all().item<bool>());
@@ -35,8 +35,7 @@ TEST(FakeData, GivesImagesAndClassesOfTheAskedSizes) {
 
 TEST(FakeData, IsDecidedByIndexAndOffsetAlone) {
   const FakeData fake = Make(Small()), shifted = Make(Small(5));
-  const torch::data::Example<> example = Get(fake, 7).value(), again = Get(fake, 7).value(),
-                               other = Get(fake, 8).value();
+  const Example example = Get(fake, 7).value(), again = Get(fake, 7).value(), other = Get(fake, 8).value();
   EXPECT_TRUE(example.data.equal(again.data));
   EXPECT_TRUE(example.target.equal(again.target));
   EXPECT_FALSE(example.data.equal(other.data));

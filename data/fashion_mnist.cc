@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/data/idx.h"
 
 namespace lockstep::data {
@@ -78,39 +79,45 @@ absl::StatusOr<FashionMnist> FashionMnist::Load(absl::string_view directory, Spl
   return FashionMnist(images.values, labels.values.to(at::kLong));
 }
 
-template <typename Index>
-torch::data::Example<> FashionMnist::Gather(at::ArrayRef<Index> indices) const {
+absl::Status FashionMnist::CheckIndex(int64_t index) const {
+  if (0 <= index && index < size()) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("FashionMnist: expected an index in [0, ", size(), "), found ", index));
+}
+
+void FashionMnist::Write(int64_t index, float* data, int64_t* target) const {
+  ToFloat(static_cast<const uint8_t*>(images_.const_data_ptr()) + index * kPixels, data);
+  *target = static_cast<const int64_t*>(labels_.const_data_ptr())[index];
+}
+
+Example FashionMnist::Batch(at::ArrayRef<int64_t> indices) const {
   const int64_t count = static_cast<int64_t>(indices.size());
-  torch::data::Example<> batch(at::empty({count, 1, kRows, kColumns}, at::kFloat), at::empty({count}, at::kLong));
-  const uint8_t* images = static_cast<const uint8_t*>(images_.const_data_ptr());
-  const int64_t* labels = static_cast<const int64_t*>(labels_.const_data_ptr());
+  Example batch{at::empty({count, 1, kRows, kColumns}, at::kFloat), at::empty({count}, at::kLong)};
   float* data = batch.data.mutable_data_ptr<float>();
   int64_t* target = batch.target.mutable_data_ptr<int64_t>();
-  const uint64_t size = labels_.size(0);
-  for (const Index index : indices) {
-    // A negative index, as unsigned, is beyond the end.
-    TORCH_CHECK_INDEX(static_cast<uint64_t>(index) < size, "FashionMnist: expected an index in [0, ", size, "), found ",
-                      index);
-    ToFloat(images + index * kPixels, data);
+  for (const int64_t index : indices) {
+    const absl::Status status = CheckIndex(index);
+    TORCH_CHECK_INDEX(status.ok(), std::string(status.message()));
+    Write(index, data, target++);
     data += kPixels;
-    *target++ = labels[index];
   }
   return batch;
 }
 
-torch::data::Example<> FashionMnist::Batch(at::ArrayRef<int64_t> indices) const { return Gather(indices); }
-
-FashionMnist::StackedDataset FashionMnist::Stacked() const { return StackedDataset(*this); }
-
-torch::data::Example<> FashionMnist::StackedDataset::get_batch(at::ArrayRef<size_t> indices) {
-  return dataset_.Gather(indices);
+absl::StatusOr<Example> FashionMnist::Get(int64_t index, at::Generator&) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(index));
+  return TorchStatusOr(absl::StrCat("FashionMnist: example ", index), [&] {
+    const Example batch = Batch(index);
+    return Example{batch.data.squeeze(0), batch.target.squeeze(0)};
+  });
 }
 
-torch::data::Example<> FashionMnist::get(size_t index) {
-  const torch::data::Example<> batch = Gather(at::ArrayRef<size_t>(index));
-  return {batch.data.squeeze(0), batch.target.squeeze(0)};
+absl::Status FashionMnist::GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const {
+  const bool fits = data.scalar_type() == at::kFloat && data.sizes() == at::IntArrayRef({1, kRows, kColumns}) &&
+                    data.is_contiguous() && target.scalar_type() == at::kLong && target.dim() == 0;
+  if (!fits) return Dataset::GetInto(index, random, data, target);
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(index));
+  Write(index, data.mutable_data_ptr<float>(), target.mutable_data_ptr<int64_t>());
+  return absl::OkStatus();
 }
-
-std::optional<size_t> FashionMnist::size() const { return labels_.size(0); }
 
 }  // namespace lockstep::data

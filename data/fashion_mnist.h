@@ -4,32 +4,36 @@
 #ifndef LOCKSTEP_DATA_FASHION_MNIST_H_
 #define LOCKSTEP_DATA_FASHION_MNIST_H_
 
-#include <torch/data/datasets/base.h>
-#include <torch/data/example.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
 
 namespace lockstep::data {
 
 // Holds the whole dataset in memory and returns batches ready to train on.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto train, FashionMnist::Load(directory, FashionMnist::Split::kTrain));
-//   auto loader = torch::data::make_data_loader(train.Stacked(), sampler, 64);
-//   for (torch::data::Example<>& batch : *loader) Train(batch.data, batch.target);
+//   while (const auto indices = sampler.next(64)) {
+//     const data::Example batch = train.Batch(std::vector<int64_t>(indices->begin(), indices->end()));
+//     Train(batch.data, batch.target);
+//   }
 //
-// Like torch::data::datasets::MNIST it is a LibTorch dataset, so `train.map(Normalize<>(...)).map(Stack<>())` works
-// too. That creates two small tensors and a copy for each image, which takes 12 times as long as Stacked(). Stacked()
-// creates the whole batch at once and does not support map().
+// data::Loader takes it too, as it takes any Dataset. For LibTorch's own DataLoader, `TorchBatchDataset(train)`
+// (torch_dataset.h) creates a batch at once, like Batch(). `TorchDataset(&train).map(Normalize<>(...)).map(Stack<>())`
+// works as with torch::data::datasets::MNIST. It creates two small tensors and a copy for each image, which takes 12
+// times as long.
 //
 // Copies share the images and are cheap, also for the workers of a loader. Several threads may call everything except
 // assignment at once.
-class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
+class FashionMnist : public Dataset {
  public:
   enum class Split { kTrain, kTest };
 
@@ -56,37 +60,24 @@ class FashionMnist : public torch::data::datasets::Dataset<FashionMnist> {
   // The images and labels at `indices`, in that order: float32 [b, 1, 28, 28] in [0, 1], and int64 [b]. The images
   // equal the output of torchvision's ToTensor bit for bit (float(value) / 255). The tensors are new and on the CPU.
   // Throws c10::IndexError if an index is not in [0, n).
-  torch::data::Example<> Batch(at::ArrayRef<int64_t> indices) const;
+  Example Batch(at::ArrayRef<int64_t> indices) const;
 
-  // A view of this dataset for a loader. Its batches equal Batch()'s.
-  class StackedDataset;
-  StackedDataset Stacked() const;
+  int64_t size() const override { return labels_.size(0); }
 
-  // One image, float32 [1, 28, 28], and its label, int64 []. Otherwise like Batch().
-  torch::data::Example<> get(size_t index) override;
-  std::optional<size_t> size() const override;
+  // One image, float32 [1, 28, 28], and its label, int64 []. Otherwise like Batch(). Draws nothing from `random`.
+  // OutOfRange: index is not in [0, n).
+  absl::StatusOr<Example> Get(int64_t index, at::Generator& random) const override;
+  absl::Status GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const override;
 
  private:
   FashionMnist(at::Tensor images, at::Tensor labels) : images_(std::move(images)), labels_(std::move(labels)) {}
 
-  template <typename Index>
-  torch::data::Example<> Gather(at::ArrayRef<Index> indices) const;
+  absl::Status CheckIndex(int64_t index) const;
+  // Writes one image and its label. Requires: index is in [0, n).
+  void Write(int64_t index, float* data, int64_t* target) const;
 
   at::Tensor images_;
   at::Tensor labels_;
-};
-
-class FashionMnist::StackedDataset
-    : public torch::data::datasets::BatchDataset<FashionMnist::StackedDataset, torch::data::Example<>> {
- public:
-  torch::data::Example<> get_batch(at::ArrayRef<size_t> indices) override;
-  std::optional<size_t> size() const override { return dataset_.size(); }
-
- private:
-  friend class FashionMnist;
-  explicit StackedDataset(FashionMnist dataset) : dataset_(std::move(dataset)) {}
-
-  FashionMnist dataset_;
 };
 
 }  // namespace lockstep::data

@@ -12,12 +12,16 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/data/testing/idx_files.h"
+#include "lockstep/data/torch_dataset.h"
+#include "lockstep/sampler/evaluation_sampler.h"
 
 namespace lockstep::data {
 namespace {
@@ -65,7 +69,7 @@ TEST(FashionMnist, LoadsPlainAndGzipFilesOfEitherSplit) {
 
 TEST(FashionMnist, BatchIsBitEqualToToTensor) {
   const FashionMnist dataset = Small();
-  const torch::data::Example<> batch = dataset.Batch({3, 0, 0});
+  const Example batch = dataset.Batch({3, 0, 0});
   EXPECT_THAT(batch.data.sizes().vec(), ElementsAre(3, 1, 28, 28));
   EXPECT_EQ(batch.data.scalar_type(), at::kFloat);
   EXPECT_TRUE(batch.data.equal(ToTensor(dataset, at::tensor({3, 0, 0}, at::kLong))));
@@ -74,13 +78,13 @@ TEST(FashionMnist, BatchIsBitEqualToToTensor) {
 }
 
 TEST(FashionMnist, AnEmptyBatchHasItsShape) {
-  const torch::data::Example<> batch = Small().Batch({});
+  const Example batch = Small().Batch({});
   EXPECT_THAT(batch.data.sizes().vec(), ElementsAre(0, 1, 28, 28));
   EXPECT_THAT(batch.target.sizes().vec(), ElementsAre(0));
 }
 
 TEST(FashionMnist, BatchThrowsIndexErrorOutOfRange) {
-  FashionMnist dataset = Small();
+  const FashionMnist dataset = Small();
   const auto message = [](auto f) -> std::string {
     try {
       f();
@@ -91,17 +95,16 @@ TEST(FashionMnist, BatchThrowsIndexErrorOutOfRange) {
   };
   EXPECT_EQ(message([&] { dataset.Batch({0, 4}); }), "FashionMnist: expected an index in [0, 4), found 4");
   EXPECT_EQ(message([&] { dataset.Batch({-1}); }), "FashionMnist: expected an index in [0, 4), found -1");
-  EXPECT_EQ(message([&] { dataset.get(99); }), "FashionMnist: expected an index in [0, 4), found 99");
 }
 
 // The sizes of a loader's batches; checks that they are `expected`, in its order.
 template <typename Dataset>
-std::vector<int64_t> BatchSizes(const Dataset& dataset, size_t workers, const torch::data::Example<>& expected) {
+std::vector<int64_t> BatchSizes(const Dataset& dataset, size_t workers, const Example& expected) {
   auto loader = torch::data::make_data_loader(dataset, torch::data::samplers::SequentialSampler(*dataset.size()),
                                               torch::data::DataLoaderOptions().batch_size(3).workers(workers));
   std::vector<int64_t> sizes;
   int64_t done = 0;
-  for (const torch::data::Example<>& batch : *loader) {
+  for (const auto& batch : *loader) {
     sizes.push_back(batch.data.size(0));
     EXPECT_TRUE(batch.data.equal(expected.data.slice(0, done, done + sizes.back())));
     EXPECT_TRUE(batch.target.equal(expected.target.slice(0, done, done + sizes.back())));
@@ -110,27 +113,64 @@ std::vector<int64_t> BatchSizes(const Dataset& dataset, size_t workers, const to
   return sizes;
 }
 
-TEST(FashionMnist, StackedGivesALoaderWholeBatches) {
+TEST(FashionMnist, GivesLibTorchsLoaderWholeBatches) {
   const FashionMnist dataset = Small();
   for (const size_t workers : {0, 2}) {
-    EXPECT_THAT(BatchSizes(dataset.Stacked(), workers, dataset.Batch({0, 1, 2, 3})), ElementsAre(3, 1));
+    EXPECT_THAT(BatchSizes(TorchBatchDataset(dataset), workers, dataset.Batch({0, 1, 2, 3})), ElementsAre(3, 1));
   }
 }
 
 TEST(FashionMnist, TakesLibTorchsTransforms) {
-  FashionMnist dataset = Small();
-  torch::data::Example<> expected = dataset.Batch({0, 1, 2, 3});
+  const FashionMnist dataset = Small();
+  Example expected = dataset.Batch({0, 1, 2, 3});
   expected.data.sub_(0.5).div_(0.25);
-  auto mapped = dataset.map(torch::data::transforms::Normalize<>(0.5, 0.25)).map(torch::data::transforms::Stack<>());
+  auto mapped = TorchDataset(&dataset)
+                    .map(torch::data::transforms::Normalize<>(0.5, 0.25))
+                    .map(torch::data::transforms::Stack<>());
   EXPECT_THAT(BatchSizes(mapped, 0, expected), ElementsAre(3, 1));
 }
 
 TEST(FashionMnist, GetGivesOneImageAndItsLabel) {
-  FashionMnist dataset = Small();
-  const torch::data::Example<> example = dataset.get(2);
+  const FashionMnist dataset = Small();
+  at::Generator unused;
+  const Example example = dataset.Get(2, unused).value();
   EXPECT_TRUE(example.data.equal(dataset.Batch({2}).data[0]));
   EXPECT_EQ(example.target.dim(), 0);
   EXPECT_EQ(example.target.item<int64_t>(), 3);
+  EXPECT_EQ(dataset.Get(99, unused).status(),
+            absl::OutOfRangeError("FashionMnist: expected an index in [0, 4), found 99"));
+}
+
+TEST(FashionMnist, GivesALoaderTheSameBatches) {
+  const FashionMnist dataset = Small();
+  auto sampler = sampler::EvaluationSampler::Create(4, {}).value();
+  LoaderOptions options;
+  options.batch_size = 3;
+  const auto loader = Loader::Create(&dataset, &sampler, options).value();
+  ASSERT_EQ(loader->Start(/*epoch=*/0), absl::OkStatus());
+  for (const std::vector<int64_t>& indices : {std::vector<int64_t>{0, 1, 2}, std::vector<int64_t>{3}}) {
+    const std::optional<Example> batch = loader->Next().value();
+    ASSERT_TRUE(batch);
+    EXPECT_TRUE(batch->data.equal(dataset.Batch(indices).data));
+    EXPECT_TRUE(batch->target.equal(dataset.Batch(indices).target));
+  }
+  EXPECT_FALSE(loader->Next().value());
+}
+
+TEST(FashionMnist, GetIntoWritesToAnyMemoryOfItsShape) {
+  const FashionMnist dataset = Small();
+  at::Generator unused;
+  const Example expected = dataset.Get(2, unused).value();
+  at::Tensor target = at::empty({}, at::kLong);
+  at::Tensor rows = at::empty({1, 28, 28}), columns = at::empty({1, 28, 28}).transpose(1, 2), small = at::empty({1});
+  for (at::Tensor* data : {&rows, &columns}) {
+    ASSERT_EQ(dataset.GetInto(2, unused, *data, target), absl::OkStatus());
+    EXPECT_TRUE(data->equal(expected.data));
+    EXPECT_TRUE(target.equal(expected.target));
+  }
+  EXPECT_EQ(dataset.GetInto(2, unused, small, target).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(dataset.GetInto(4, unused, rows, target),
+            absl::OutOfRangeError("FashionMnist: expected an index in [0, 4), found 4"));
 }
 
 TEST(FashionMnist, SaysWhereMissingFilesComeFrom) {
@@ -204,7 +244,7 @@ TEST_F(TheRealOne, BatchesAreBitEqualToToTensorOverAWholeEpoch) {
   const FashionMnist dataset = Load(Split::kTest);
   const at::Tensor indices = at::arange(9999, -1, -1, at::kLong);
   for (const at::Tensor& part : indices.split(512)) {
-    const torch::data::Example<> batch = dataset.Batch({part.data_ptr<int64_t>(), static_cast<size_t>(part.numel())});
+    const Example batch = dataset.Batch({part.data_ptr<int64_t>(), static_cast<size_t>(part.numel())});
     ASSERT_TRUE(batch.data.equal(ToTensor(dataset, part)));
     ASSERT_TRUE(batch.target.equal(dataset.labels().index_select(0, part)));
   }

@@ -89,10 +89,10 @@ absl::Status ImageDataset::CheckIndex(int64_t index) const {
   return absl::OutOfRangeError(absl::StrCat("ImageDataset: expected an index in [0, ", size(), "), found ", index));
 }
 
-absl::StatusOr<torch::data::Example<>> ImageDataset::Get(int64_t index, at::Generator& random) const {
+absl::StatusOr<Example> ImageDataset::Get(int64_t index, at::Generator& random) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckIndex(index));
   LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor image, Image(index, random, {}));
-  return torch::data::Example<>(image, at::scalar_tensor(folder_.samples()[index].target, at::kLong));
+  return Example{image, at::scalar_tensor(folder_.samples()[index].target, at::kLong)};
 }
 
 absl::Status ImageDataset::GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const {

@@ -3,14 +3,13 @@
 #ifndef LOCKSTEP_DATA_IMAGE_DATASET_H_
 #define LOCKSTEP_DATA_IMAGE_DATASET_H_
 
-#include <torch/data/example.h>
-
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
 #include "lockstep/data/image_decoder.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/image_transform.h"
@@ -31,7 +30,7 @@ struct ImageDatasetOptions {
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(ImageFolder folder, ImageFolder::Create("imagenet/train"));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ImageDataset train, ImageDataset::Create(std::move(folder), transform));
-//   LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> first, train.Get(0, random));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Example first, train.Get(0, random));
 //
 // Only the part of an image that the drawn transform needs is decoded. Memory for files and pixels is kept for reuse,
 // once for each thread that has been in a call at the same time as others.
@@ -52,7 +51,7 @@ class ImageDataset : public Dataset {
   // Errors name the file: "imagenet/train/n01440764/x.JPEG: ...". NotFound, PermissionDenied, ...: the file cannot be
   // opened or read. ResourceExhausted: it has more than 1 GiB. OutOfRange: index is not in [0, size()). Other errors
   // come from ImageDecoder and ImageTransform.
-  absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override;
+  absl::StatusOr<Example> Get(int64_t index, at::Generator& random) const override;
 
   // Writes the same example into its place in a batch. InvalidArgument: the image has another size than its place.
   absl::Status GetInto(int64_t index, at::Generator& random, at::Tensor& data, at::Tensor& target) const override;

@@ -72,7 +72,7 @@ TEST_F(ImageDatasetTest, GivesEachImageAndItsClass) {
   ASSERT_EQ(dataset.size(), kImages);
   at::Generator random = Seeded(0);
   for (int64_t i = 0; i < kImages; ++i) {
-    const torch::data::Example<> example = dataset.Get(i, random).value();
+    const Example example = dataset.Get(i, random).value();
     EXPECT_EQ(example.data.sizes(), (std::vector<int64_t>{3, 30 + i, 60 - i}));
     EXPECT_TRUE(example.target.equal(at::scalar_tensor(i / 3, at::kLong)));
   }

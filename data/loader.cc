@@ -19,12 +19,14 @@
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/internal/batch.h"
+#include "lockstep/data/internal/seed.h"
 
 namespace lockstep::data {
 namespace {
 
 using internal::BatchInProgress;
-using Batch = torch::data::Example<>;
+using internal::SeedOf;
+using Batch = Example;
 
 absl::Status Check(const LoaderOptions& options) {
   const std::pair<const char*, int64_t> positive[] = {
@@ -53,18 +55,6 @@ absl::StatusOr<std::optional<internal::DeviceCopy>> MakeDeviceCopy(c10::Device d
   return *std::move(copy);
 }
 
-// The finalizer of MurmurHash3 (Appleby): every bit of `x` changes every bit of the result.
-uint64_t Mixed(uint64_t x) {
-  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd;
-  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53;
-  return x ^ (x >> 33);
-}
-
-// The seed of an example. LibTorch's generator for the CPU uses the lower 32 bits.
-uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index) {
-  return Mixed(Mixed(Mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) + static_cast<uint64_t>(index));
-}
-
 // The example at `index`. An exception of the dataset becomes a status.
 absl::StatusOr<Batch> Make(const Dataset& dataset, int64_t index, at::Generator& random) {
   absl::StatusOr<Batch> example;
@@ -89,7 +79,7 @@ struct Queued {
 
 class Loader::Impl {
  public:
-  Impl(const Dataset* dataset, torch::data::samplers::Sampler<>* sampler, const LoaderOptions& options,
+  Impl(const Dataset* dataset, sampler::Sampler* sampler, const LoaderOptions& options,
        std::optional<internal::DeviceCopy> device_copy)
       : dataset_(*dataset),
         sampler_(*sampler),
@@ -125,7 +115,7 @@ class Loader::Impl {
   }
 
   const Dataset& dataset_;
-  torch::data::samplers::Sampler<>& sampler_;
+  sampler::Sampler& sampler_;
   const LoaderOptions options_;
   const std::optional<internal::DeviceCopy> device_copy_;  // none if batches stay on the CPU
 
@@ -318,8 +308,7 @@ void Loader::Impl::Fill(Queued& queued, size_t place, at::Generator& random) {
 Loader::Loader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Loader::~Loader() = default;
 
-absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(const Dataset* dataset,
-                                                       torch::data::samplers::Sampler<>* sampler,
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(const Dataset* dataset, sampler::Sampler* sampler,
                                                        const LoaderOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
   LOCKSTEP_ASSIGN_OR_RETURN(auto device_copy, MakeDeviceCopy(options.device));

@@ -4,8 +4,6 @@
 #define LOCKSTEP_DATA_LOADER_H_
 
 #include <c10/core/Device.h>
-#include <torch/data/example.h>
-#include <torch/data/samplers/base.h>
 
 #include <cstdint>
 #include <memory>
@@ -16,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep::data {
 
@@ -44,7 +44,7 @@ struct LoaderOptions {
 //     sampler.set_epoch(epoch);
 //     LOCKSTEP_RETURN_IF_ERROR(loader->Start(epoch));
 //     while (true) {
-//       LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<torch::data::Example<>> batch, loader->Next());
+//       LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Example> batch, loader->Next());
 //       if (!batch) break;
 //       Train(batch->data, batch->target);
 //       if (time_to_save) Save(sampler.State(loader->consumed()));
@@ -67,8 +67,7 @@ class Loader {
   // `dataset` and `sampler` are borrowed and must outlive the loader. Only the loader may call the sampler's reset()
   // and next(). Starts the threads. InvalidArgument: an option is out of range, or pin_memory or a GPU as `device`
   // without a GPU.
-  static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset* dataset,
-                                                        torch::data::samplers::Sampler<>* sampler,
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(const Dataset* dataset, sampler::Sampler* sampler,
                                                         const LoaderOptions& options);
   ~Loader();
 
@@ -85,7 +84,7 @@ class Loader {
   // FailedPrecondition: Start() was not called, or not since the last error. InvalidArgument: the shape or dtype of an
   // example differs from the others. Other errors come from an example; if max_skipped is exhausted, the message says
   // so. An error ends the pass.
-  absl::StatusOr<std::optional<torch::data::Example<>>> Next();
+  absl::StatusOr<std::optional<Example>> Next();
 
   // The number of indices of this pass in the batches returned so far, including skipped ones: the argument for a
   // sampler's State().

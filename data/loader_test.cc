@@ -18,7 +18,7 @@
 namespace lockstep::data {
 namespace {
 
-using Batch = torch::data::Example<>;
+using Batch = Example;
 using ::lockstep::testing::ThreadBudget;
 using sampler::DistributedSampler;
 using ::testing::StartsWith;
@@ -32,7 +32,7 @@ class Numbers : public Dataset {
   absl::StatusOr<Batch> Get(int64_t index, at::Generator& random) const override {
     ++made;
     if (broken_.count(index) > 0) return absl::DataLossError(absl::StrCat(index, ".jpg: expected an image"));
-    return Batch(at::randint(0, 1'000'000, {3}, random, at::kLong), at::scalar_tensor(index, at::kLong));
+    return Batch{at::randint(0, 1'000'000, {3}, random, at::kLong), at::scalar_tensor(index, at::kLong)};
   }
 
   mutable std::atomic<int64_t> made{0};
@@ -52,8 +52,7 @@ LoaderOptions BatchesOf(int64_t batch_size, int num_workers = 2, int64_t prefetc
   return options;
 }
 
-std::unique_ptr<Loader> MakeLoader(const Dataset& dataset, torch::data::samplers::Sampler<>& sampler,
-                                   const LoaderOptions& options) {
+std::unique_ptr<Loader> MakeLoader(const Dataset& dataset, sampler::Sampler& sampler, const LoaderOptions& options) {
   return Loader::Create(&dataset, &sampler, options).value();
 }
 
@@ -201,7 +200,7 @@ class ChannelsLastImages : public Dataset {
  public:
   int64_t size() const override { return 4; }
   absl::StatusOr<Batch> Get(int64_t index, at::Generator&) const override {
-    return Batch(at::full({5, 6, 3}, index, at::kByte).permute({2, 0, 1}), at::scalar_tensor(index, at::kLong));
+    return Batch{at::full({5, 6, 3}, index, at::kByte).permute({2, 0, 1}), at::scalar_tensor(index, at::kLong)};
   }
 };
 
@@ -268,7 +267,7 @@ class Ragged : public Dataset {
  public:
   int64_t size() const override { return 4; }
   absl::StatusOr<Batch> Get(int64_t index, at::Generator&) const override {
-    return Batch(at::zeros({std::max<int64_t>(index, 2)}), at::scalar_tensor(index, at::kLong));
+    return Batch{at::zeros({std::max<int64_t>(index, 2)}), at::scalar_tensor(index, at::kLong)};
   }
 };
 

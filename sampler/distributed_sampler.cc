@@ -1,7 +1,6 @@
 #include "lockstep/sampler/distributed_sampler.h"
 
 #include <c10/util/Exception.h>
-#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,8 +18,6 @@ namespace lockstep::sampler {
 using internal::CheckInRange;
 using internal::CheckNumReplicas;
 using internal::CheckSame;
-using internal::ReadBool;
-using internal::ReadInt;
 using internal::ThrowValueErrorUnlessOk;
 
 // The state that copies of one sampler share.
@@ -162,31 +159,6 @@ std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
 IndexIterator DistributedSampler::begin() {
   reset();
   return IndexIterator(this);
-}
-
-void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  const SamplerState state = started_ ? StateAt(pass_, position_) : State(0);
-  archive.write("size", state.size);
-  archive.write("num_replicas", state.num_replicas);
-  archive.write("seed", state.seed);
-  archive.write("epoch", state.epoch);
-  archive.write("consumed", state.consumed);
-  archive.write("shuffle", state.shuffle);
-  archive.write("drop_last", state.drop_last);
-  archive.write("feistel", state.permutation == Permutation::kFeistel);
-}
-
-void DistributedSampler::load(torch::serialize::InputArchive& archive) {
-  SamplerState state;
-  state.size = ReadInt(archive, "size");
-  state.num_replicas = ReadInt(archive, "num_replicas");
-  state.seed = ReadInt(archive, "seed");
-  state.epoch = ReadInt(archive, "epoch");
-  state.consumed = ReadInt(archive, "consumed");
-  state.shuffle = ReadBool(archive, "shuffle");
-  state.drop_last = ReadBool(archive, "drop_last");
-  if (ReadBool(archive, "feistel")) state.permutation = Permutation::kFeistel;
-  ThrowValueErrorUnlessOk(Restore(state));
 }
 
 }  // namespace lockstep::sampler

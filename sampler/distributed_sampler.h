@@ -3,8 +3,6 @@
 #ifndef LOCKSTEP_SAMPLER_DISTRIBUTED_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_DISTRIBUTED_SAMPLER_H_
 
-#include <torch/data/samplers/base.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,9 +13,13 @@
 #include "absl/status/statusor.h"
 #include "lockstep/sampler/index_iterator.h"
 #include "lockstep/sampler/internal/order.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sampler_state.h"
 
 namespace lockstep::sampler {
+namespace internal {
+struct Archive;
+}
 
 struct DistributedSamplerOptions {
   int64_t num_replicas = 1;  // The number of ranks that share the dataset (the world size).
@@ -28,20 +30,21 @@ struct DistributedSamplerOptions {
   Permutation permutation = Permutation::kTorch;
 };
 
-// A torch::data sampler that divides a dataset's indices among `num_replicas` ranks. All ranks compute the same order
-// without communication, and rank r gets its places r, r + num_replicas, ... Every rank gets the same number of
-// indices: ceil(size / num_replicas), for which the order is repeated from its start as often as needed. With drop_last
-// it is floor(size / num_replicas), which is 0 if size < num_replicas. Sizes and, with Permutation::kTorch, orders are
-// the same as from torch.utils.data.distributed.DistributedSampler of PyTorch 2.11.
+// Divides a dataset's indices among `num_replicas` ranks. All ranks compute the same order without communication, and
+// rank r gets its places r, r + num_replicas, ... Every rank gets the same number of indices: ceil(size /
+// num_replicas), for which the order is repeated from its start as often as needed. With drop_last it is floor(size /
+// num_replicas), which is 0 if size < num_replicas. Sizes and, with Permutation::kTorch, orders are the same as from
+// torch.utils.data.distributed.DistributedSampler of PyTorch 2.11.
 //
 //   absl::StatusOr<DistributedSampler> sampler = DistributedSampler::Create(60000, {.num_replicas = 2, .rank = rank});
-//   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);
+//   auto loader = torch::data::make_data_loader(dataset, TorchSampler(*sampler), 64);  // torch_sampler.h
 //   for (int64_t epoch = 0; epoch < 10; ++epoch) {
 //     sampler->set_epoch(epoch);
 //     for (auto& batch : *loader) Train(batch);
 //   }
 //
-// Without a DataLoader, reset() and next() return batches of indices, and an iterator returns single indices:
+// data::Loader takes `&*sampler` itself. Without a loader, next() returns batches of indices, and an iterator returns
+// single indices:
 //
 //   for (const int64_t index : *sampler) Use(index);
 //
@@ -64,13 +67,13 @@ struct DistributedSamplerOptions {
 // copy has a separate position for next().
 //
 // Thread safety: set_epoch(), epoch(), State(), Indices() and the sizes may be called while another thread uses another
-// copy, such as the one in a DataLoader. For one copy, only one thread at a time may call reset(), next(), begin(),
-// Restore(), save() and load().
+// copy, such as the one in a DataLoader. For one copy, only one thread at a time may call reset(), next(), begin() and
+// Restore().
 //
-// LibTorch's interfaces cannot return a status, so the members that say so throw c10::ValueError, as LibTorch does for
-// a bad value. If memory runs out, Indices(), reset() and next() throw std::bad_alloc, or std::length_error if no
-// vector can be that long.
-class DistributedSampler : public torch::data::samplers::Sampler<> {
+// Sampler's interface cannot return a status, so the members that say so throw c10::ValueError, as LibTorch does for a
+// bad value. If memory runs out, Indices(), reset() and next() throw std::bad_alloc, or std::length_error if no vector
+// can be that long.
+class DistributedSampler : public Sampler {
  public:
   // Returns a sampler at the start of epoch 0. InvalidArgument: size is not in [1, 2^62], num_replicas is not positive,
   // or rank is not in [0, num_replicas). The memory allocated does not grow with size.
@@ -119,13 +122,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   IndexIterator begin();
   IndexIterator end() { return IndexIterator(); }
 
-  // save() writes the State() after the indices that next() has returned. load() continues from it like Restore().
-  // load() throws c10::ValueError if Restore() returns an error, and c10::Error if the archive lacks a field or a field
-  // has another type.
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
  private:
+  friend struct internal::Archive;  // TorchSampler's save() and load()
   struct Shared;
   // A pass over an epoch, or over the rest of one.
   struct Pass {

@@ -1,7 +1,5 @@
 #include "lockstep/sampler/evaluation_sampler.h"
 
-#include <torch/serialize/archive.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -34,24 +32,6 @@ std::optional<std::vector<size_t>> EvaluationSampler::next(size_t batch_size) {
   std::vector<size_t> batch(std::min<size_t>(batch_size, remaining));
   for (size_t& index : batch) index = options_.rank + position_++ * options_.num_replicas;
   return batch;
-}
-
-void EvaluationSampler::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("size", size_);
-  archive.write("num_replicas", options_.num_replicas);
-  archive.write("consumed", position_);
-}
-
-void EvaluationSampler::load(torch::serialize::InputArchive& archive) {
-  using internal::ReadInt;
-  using internal::ThrowValueErrorUnlessOk;
-  const int64_t consumed = ReadInt(archive, "consumed");
-  ThrowValueErrorUnlessOk(internal::CheckSame("EvaluationSampler::load: size", size_, ReadInt(archive, "size")));
-  ThrowValueErrorUnlessOk(internal::CheckSame("EvaluationSampler::load: num_replicas", options_.num_replicas,
-                                              ReadInt(archive, "num_replicas")));
-  ThrowValueErrorUnlessOk(internal::CheckInRange("EvaluationSampler::load: consumed", 0, num_samples(), consumed));
-  position_ = consumed;
-  restored_ = true;
 }
 
 }  // namespace lockstep::sampler

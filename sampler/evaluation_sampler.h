@@ -3,25 +3,27 @@
 #ifndef LOCKSTEP_SAMPLER_EVALUATION_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_EVALUATION_SAMPLER_H_
 
-#include <torch/data/samplers/base.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep::sampler {
+namespace internal {
+struct Archive;
+}
 
 struct EvaluationSamplerOptions {
   int64_t num_replicas = 1;  // The number of ranks that share the dataset (the world size).
   int64_t rank = 0;          // This rank, in [0, num_replicas).
 };
 
-// A torch::data sampler that divides a dataset's indices in ascending order: rank r gets r, r + num_replicas, ... No
-// index is repeated or left out, so sums over all ranks are exact. DistributedSampler repeats some samples to give
-// every rank equally many, and so counts these twice.
+// Divides a dataset's indices in ascending order: rank r gets r, r + num_replicas, ... No index is repeated or left
+// out, so sums over all ranks are exact. DistributedSampler repeats some samples to give every rank equally many, and
+// so counts these twice.
 //
 // The numbers of indices of two ranks may differ by one, and so may their numbers of batches. A collective in each
 // batch, as in DistributedDataParallel's forward and SyncBatchNorm, would then wait for a rank that does not call it.
@@ -30,15 +32,15 @@ struct EvaluationSamplerOptions {
 //
 //   absl::StatusOr<EvaluationSampler> sampler =
 //       EvaluationSampler::Create(10000, {.num_replicas = world_size, .rank = rank});
-//   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);
+//   auto loader = torch::data::make_data_loader(dataset, TorchSampler(*sampler), 64);  // torch_sampler.h
 //   torch::Tensor sums = torch::zeros({2}, torch::kInt64);  // correct, count
 //   for (auto& batch : *loader) sums += Evaluate(batch);
 //   group->AllReduce(sums);
 //
 // Memory does not depend on the size. Copies share nothing. Not thread-safe.
 //
-// LibTorch's interfaces cannot return a status, so the members that say so throw c10::ValueError.
-class EvaluationSampler : public torch::data::samplers::Sampler<> {
+// Sampler's interface cannot return a status, so the members that say so throw c10::ValueError.
+class EvaluationSampler : public Sampler {
  public:
   // InvalidArgument: size is not in [1, 2^62], num_replicas is not positive, or rank is not in [0, num_replicas).
   static absl::StatusOr<EvaluationSampler> Create(int64_t size, EvaluationSamplerOptions options);
@@ -49,26 +51,23 @@ class EvaluationSampler : public torch::data::samplers::Sampler<> {
   // The number of indices of all ranks: the dataset's size.
   int64_t total_size() const { return size_; }
 
-  // Starts again. After load() it continues from the loaded place, once. If the dataset has grown or shrunk, `new_size`
-  // sets its size and discards the loaded place. Throws c10::ValueError if new_size is not in [1, 2^62].
+  // Starts again. After TorchSampler::load() it continues from the loaded place, once. If the dataset has grown or
+  // shrunk, `new_size` sets its size and discards the loaded place. Throws c10::ValueError if new_size is not in [1,
+  // 2^62].
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices of this rank, fewer at the end, then nullopt until reset(). Throws c10::ValueError if
   // batch_size is 0.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  // save() writes how many indices next() has returned. After load() the next reset() or next() continues from there.
-  // Each rank saves and loads separately. load() throws c10::ValueError and changes nothing if size or num_replicas
-  // differ from this sampler's or this rank has fewer indices. It throws c10::Error if the archive lacks a field.
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
  private:
+  friend struct internal::Archive;  // TorchSampler's save() and load()
+
   EvaluationSampler(int64_t size, const EvaluationSamplerOptions& options) : size_(size), options_(options) {}
 
   int64_t size_;
   EvaluationSamplerOptions options_;
-  int64_t position_ = 0;   // this rank's indices that next() has returned or load() has skipped
+  int64_t position_ = 0;   // this rank's indices that next() has returned or TorchSampler::load() has skipped
   bool restored_ = false;  // the next reset() keeps position_
 };
 

@@ -144,7 +144,7 @@ TEST(EvaluationSampler, CreateNamesWhatIsWrong) {
             absl::InvalidArgumentError("EvaluationSampler: rank: expected a value in [0, 3], found -1"));
 }
 
-TEST(EvaluationSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
+TEST(EvaluationSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {
   EvaluationSampler sampler = Make(4);
   EXPECT_EQ(ValueErrorOf([&] { sampler.reset(0); }),
             "EvaluationSampler::reset: new_size: expected a value in [1, 4611686018427387904], found 0");

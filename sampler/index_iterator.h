@@ -1,15 +1,15 @@
-// Iterates over the indices of a torch::data sampler, one at a time.
+// Iterates over the indices of a sampler, one at a time.
 
 #ifndef LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
 #define LOCKSTEP_SAMPLER_INDEX_ITERATOR_H_
-
-#include <torch/data/samplers/base.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <optional>
 #include <vector>
+
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep::sampler {
 
@@ -23,7 +23,7 @@ class IndexIterator {
   using reference = int64_t;
 
   IndexIterator() = default;  // the end
-  explicit IndexIterator(torch::data::samplers::Sampler<>* sampler) : sampler_(sampler) { ++*this; }
+  explicit IndexIterator(Sampler* sampler) : sampler_(sampler) { ++*this; }
 
   int64_t operator*() const { return index_; }
   IndexIterator& operator++() {
@@ -44,7 +44,7 @@ class IndexIterator {
   friend bool operator!=(const IndexIterator& a, const IndexIterator& b) { return !(a == b); }
 
  private:
-  torch::data::samplers::Sampler<>* sampler_ = nullptr;
+  Sampler* sampler_ = nullptr;
   int64_t index_ = 0;
 };
 

@@ -4,11 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randperm.h>
-#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -96,33 +94,11 @@ std::optional<std::vector<size_t>> RandomSampler::next(size_t batch_size) {
   return batch;
 }
 
-void RandomSampler::save(torch::serialize::OutputArchive& archive) const {
-  at::Tensor state = start_state_;
-  if (!state.defined() && options_.generator.defined()) state = StateOf(options_.generator);
-  if (!state.defined()) state = at::empty({0}, at::kByte);  // a generator does not exist yet
-  archive.write("size", size_);
-  archive.write("num_samples", num_samples());
-  archive.write("replacement", options_.replacement);
-  archive.write("has_generator", options_.generator.defined());
-  archive.write("consumed", position_);
-  archive.write("start_state", state, /*is_buffer=*/true);
+at::Tensor RandomSampler::StartState() const {
+  return !start_state_.defined() && options_.generator.defined() ? StateOf(options_.generator) : start_state_;
 }
 
-void RandomSampler::load(torch::serialize::InputArchive& archive) {
-  const auto check = [&](const std::string& field, auto expected, auto found) {
-    internal::ThrowValueErrorUnlessOk(
-        internal::CheckSame(absl::StrCat("RandomSampler::load: ", field), expected, found));
-  };
-  check("size", size_, internal::ReadInt(archive, "size"));
-  check("num_samples", num_samples(), internal::ReadInt(archive, "num_samples"));
-  check("replacement", options_.replacement, internal::ReadBool(archive, "replacement"));
-  check("has_generator", options_.generator.defined(), internal::ReadBool(archive, "has_generator"));
-  const int64_t consumed = internal::ReadInt(archive, "consumed");
-  internal::ThrowValueErrorUnlessOk(
-      internal::CheckInRange("RandomSampler::load: consumed", 0, num_samples(), consumed));
-  at::Tensor state;
-  archive.read("start_state", state, /*is_buffer=*/true);
-
+void RandomSampler::GoTo(const at::Tensor& state, int64_t consumed) {
   const bool started = consumed > 0;
   at::Generator generator = options_.generator.defined() ? options_.generator : at::detail::createCPUGenerator();
   if (started || options_.generator.defined()) SetState(generator, state);

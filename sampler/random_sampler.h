@@ -5,7 +5,6 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
-#include <torch/data/samplers/base.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep::sampler {
+namespace internal {
+struct Archive;
+}
 
 struct RandomSamplerOptions {
   bool replacement = false;  // True: an index may repeat. False: an index repeats only after all others have come.
@@ -24,12 +27,12 @@ struct RandomSamplerOptions {
   at::Generator generator;
 };
 
-// A torch::data sampler for one process. With the same generator it returns the same indices as
-// torch.utils.data.RandomSampler of PyTorch 2.11, and leaves the generator in the same state.
+// For one process. With the same generator it returns the same indices as torch.utils.data.RandomSampler of PyTorch
+// 2.11, and leaves the generator in the same state.
 //
 //   torch::manual_seed(0);
 //   absl::StatusOr<RandomSampler> sampler = RandomSampler::Create(60000, {});
-//   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);
+//   auto loader = torch::data::make_data_loader(dataset, TorchSampler(*sampler), 64);  // torch_sampler.h
 //   for (auto& batch : *loader) Train(batch);
 //
 // Random numbers are drawn when next() needs them, as in Python's iterator. Without a generator, the seed of the epoch
@@ -45,9 +48,9 @@ struct RandomSamplerOptions {
 // Copies share the generator: copy a sampler between epochs, as a DataLoader does. While a thread uses a copy, no other
 // thread may call its methods. The generator has its own lock.
 //
-// LibTorch's interfaces cannot return a status, so the members that say so throw c10::ValueError, as LibTorch does for
-// a bad value. If memory runs out, next() and load() throw the exception of LibTorch or the C++ library.
-class RandomSampler : public torch::data::samplers::Sampler<> {
+// Sampler's interface cannot return a status, so the members that say so throw c10::ValueError, as LibTorch does for a
+// bad value. If memory runs out, next() throws the exception of LibTorch or the C++ library.
+class RandomSampler : public Sampler {
  public:
   // Draws nothing. InvalidArgument: size or num_samples is not in [1, 2^62], or the generator is not a CPU generator.
   static absl::StatusOr<RandomSampler> Create(int64_t size, RandomSamplerOptions options);
@@ -55,29 +58,18 @@ class RandomSampler : public torch::data::samplers::Sampler<> {
   // The number of indices in an epoch.
   int64_t num_samples() const { return options_.num_samples.value_or(size_); }
 
-  // Starts an epoch. After load() it continues from the loaded place, once. If the dataset has grown or shrunk,
-  // `new_size` sets its size and discards the loaded place. Throws c10::ValueError if new_size is not in [1, 2^62].
+  // Starts an epoch. After TorchSampler::load() it continues from the loaded place, once. If the dataset has grown or
+  // shrunk, `new_size` sets its size and discards the loaded place. Throws c10::ValueError if new_size is not in [1,
+  // 2^62].
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices, fewer at the end of the epoch, then nullopt until reset(). Throws c10::ValueError if
   // batch_size is 0.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  // save() writes the generator's state at the start of the epoch and how many indices next() has returned. load()
-  // restores the generator (the caller's too, if one was given) to its state after these indices, by drawing them
-  // again. The next reset() or next() continues from there.
-  //
-  // With a given generator, later epochs are the same too. Without one they depend on LibTorch's default generator,
-  // which is not saved here. If other code drew from the generator during that epoch, load() cannot detect it. Call
-  // load() before a DataLoader copies the sampler.
-  //
-  // Throws c10::ValueError and changes nothing if size, num_samples or replacement differ from this sampler's, or if
-  // only one of the two samplers was given a generator. Throws c10::Error if the archive lacks a field or the state is
-  // not a generator's.
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
  private:
+  friend struct internal::Archive;  // TorchSampler's save() and load()
+
   RandomSampler(int64_t size, const RandomSamplerOptions& options) : size_(size), options_(options) {}
 
   void StartEpoch();
@@ -86,6 +78,11 @@ class RandomSampler : public torch::data::samplers::Sampler<> {
   at::Tensor Draw();
   // Draws until drawn_ holds the index at `position`. If `position` is num_samples(), draws to the end of the epoch.
   void DrawUpTo(int64_t position);
+
+  // The generator's state at the start of the epoch. Undefined if a generator does not exist yet.
+  at::Tensor StartState() const;
+  // Continues after `consumed` indices of the epoch that began with `state`, for the next reset() too.
+  void GoTo(const at::Tensor& state, int64_t consumed);
 
   int64_t size_;
   RandomSamplerOptions options_;

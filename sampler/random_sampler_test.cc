@@ -291,7 +291,7 @@ TEST(RandomSampler, CreateNamesWhatIsWrong) {
             absl::InvalidArgumentError("RandomSampler: generator: expected one of cpu, found one of meta"));
 }
 
-TEST(RandomSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
+TEST(RandomSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {
   RandomSampler sampler = Make(4, WithGenerator(1));
   EXPECT_EQ(ValueErrorOf([&] { sampler.reset(0); }),
             "RandomSampler::reset: new_size: expected a value in [1, 4611686018427387904], found 0");

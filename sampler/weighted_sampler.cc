@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/tensor.h>
-#include <torch/serialize/archive.h>
 
 #include <algorithm>
 #include <cmath>
@@ -113,12 +112,6 @@ std::optional<std::vector<size_t>> WeightedSampler::next(size_t batch_size) {
   const int64_t* indices = static_cast<const int64_t*>(drawn_.const_data_ptr());
   for (size_t& index : *batch) index = indices[index];
   return batch;
-}
-
-void WeightedSampler::load(torch::serialize::InputArchive& archive) {
-  MutexLock lock(*epoch_is_fixed_);
-  places_.load(archive);
-  drawn_.reset();
 }
 
 }  // namespace lockstep::sampler

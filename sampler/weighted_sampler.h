@@ -4,7 +4,6 @@
 #define LOCKSTEP_SAMPLER_WEIGHTED_SAMPLER_H_
 
 #include <ATen/core/Tensor.h>
-#include <torch/data/samplers/base.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +15,13 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sampler_state.h"
 
 namespace lockstep::sampler {
+namespace internal {
+struct Archive;
+}
 
 struct WeightedSamplerOptions {
   int64_t num_replicas = 1;  // The number of ranks that share the drawn indices (the world size).
@@ -27,14 +30,14 @@ struct WeightedSamplerOptions {
   int64_t seed = 0;          // The same on every rank. May be negative, as in Python.
 };
 
-// A torch::data sampler that draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of
-// weights. The drawn indices are divided among `num_replicas` ranks as by DistributedSampler: rank r gets places r, r +
-// num_replicas, ..., and the order is repeated from its start so that every rank gets equally many. The draws are the
-// same as from torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch).
+// Draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of weights. The drawn indices
+// are divided among `num_replicas` ranks as by DistributedSampler: rank r gets places r, r + num_replicas, ..., and the
+// order is repeated from its start so that every rank gets equally many. The draws are the same as from
+// torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch).
 //
 //   absl::StatusOr<WeightedSampler> sampler =
 //       WeightedSampler::Create(weights, 60000, {.num_replicas = 2, .rank = rank});
-//   auto loader = torch::data::make_data_loader(dataset, *sampler, 64);
+//   auto loader = torch::data::make_data_loader(dataset, TorchSampler(*sampler), 64);  // torch_sampler.h
 //   for (int64_t epoch = 0; epoch < 10; ++epoch) {
 //     sampler->set_epoch(epoch);
 //     for (auto& batch : *loader) Train(batch);
@@ -46,9 +49,9 @@ struct WeightedSamplerOptions {
 // Thread safety is that of DistributedSampler: set_epoch(), epoch(), State() and the sizes may be called while another
 // thread uses another copy.
 //
-// LibTorch's interfaces cannot return a status, so the members that say so throw c10::ValueError. If memory runs out,
+// Sampler's interface cannot return a status, so the members that say so throw c10::ValueError. If memory runs out,
 // reset() and next() throw LibTorch's exception. To continue after that, call Restore() again.
-class WeightedSampler : public torch::data::samplers::Sampler<> {
+class WeightedSampler : public Sampler {
  public:
   // Returns a sampler at the start of epoch 0. Draws nothing. InvalidArgument:
   // - `weights` is empty, or has more than 2^24 elements, the limit of torch.multinomial;
@@ -78,11 +81,9 @@ class WeightedSampler : public torch::data::samplers::Sampler<> {
   // was never reset resets first. Throws c10::ValueError if batch_size is 0.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  // As in DistributedSampler.
-  void save(torch::serialize::OutputArchive& archive) const override { places_.save(archive); }
-  void load(torch::serialize::InputArchive& archive) override;
-
  private:
+  friend struct internal::Archive;  // TorchSampler's save() and load()
+
   WeightedSampler(const std::vector<double>& weights, int64_t num_drawn, const WeightedSamplerOptions& options,
                   DistributedSampler places);
 

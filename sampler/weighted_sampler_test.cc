@@ -244,7 +244,7 @@ TEST(WeightedSampler, TakesAsManyWeightsAsMultinomialDoes) {
   EXPECT_THAT(Drain(sampler), SizeIs(4));
 }
 
-TEST(WeightedSampler, ThrowsValueErrorsInsideLibTorchsInterfaces) {
+TEST(WeightedSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {
   WeightedSampler sampler = Make({1, 2, 3}, 10, Options());
   EXPECT_EQ(ValueErrorOf([&] { sampler.reset(4); }), "WeightedSampler::reset: new_size: expected 3, found 4");
   EXPECT_EQ(ValueErrorOf([&] { sampler.next(0); }),

@@ -44,7 +44,7 @@ at::Tensor BatchMemory::Kept(at::IntArrayRef sizes, const at::TensorOptions& opt
   return fresh;
 }
 
-void BatchInProgress::Allocate(const torch::data::Example<>& example, BatchMemory& memory) {
+void BatchInProgress::Allocate(const Example& example, BatchMemory& memory) {
   data_ = memory.Stack(example.data, size());
   target_ = memory.Stack(example.target, size());
 }
@@ -57,7 +57,7 @@ void BatchInProgress::Fill(size_t place, const Dataset& dataset, at::Generator& 
   if (!thrown.ok()) errors_[place] = thrown;
 }
 
-torch::data::Example<> BatchInProgress::Take() {
+Example BatchInProgress::Take() {
   if (!data_.defined()) return {at::Tensor(), at::Tensor()};
   std::vector<int64_t> good;
   for (size_t place = 0; place < size(); ++place)
@@ -70,10 +70,10 @@ torch::data::Example<> BatchInProgress::Take() {
 
 DeviceCopy::DeviceCopy(c10::Device device) : stream_(StreamOn(device)) {}
 
-torch::data::Example<> DeviceCopy::operator()(const torch::data::Example<>& batch) const {
+Example DeviceCopy::operator()(const Example& batch) const {
   const c10::Device device = stream_.device();
   const c10::Stream user = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  torch::data::Example<> copy;
+  Example copy;
   {
     const c10::StreamGuard guard(stream_);
     copy = {batch.data.to(device, /*non_blocking=*/true), batch.target.to(device, /*non_blocking=*/true)};

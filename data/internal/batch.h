@@ -8,7 +8,6 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
-#include <torch/data/example.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
 
 namespace lockstep::data::internal {
 
@@ -50,7 +50,7 @@ class BatchInProgress {
   int64_t index(size_t place) const { return static_cast<int64_t>(indices_[place]); }
 
   // Allocates memory for examples like `example`. Call it before anything is filled. Throws if memory runs out.
-  void Allocate(const torch::data::Example<>& example, BatchMemory& memory);
+  void Allocate(const Example& example, BatchMemory& memory);
 
   // Fills a place with its example from `dataset`. Does not throw.
   void Fill(size_t place, const Dataset& dataset, at::Generator& random);
@@ -60,7 +60,7 @@ class BatchInProgress {
 
   // Returns the filled examples in order. Call it once every place is filled or left out. Without any example the batch
   // has undefined tensors. Throws if memory runs out.
-  torch::data::Example<> Take();
+  Example Take();
 
  private:
   std::vector<size_t> indices_;
@@ -77,7 +77,7 @@ class DeviceCopy {
 
   // A copy of `batch` on the device, for work on the current stream, which waits for the copy. The calling thread does
   // not wait if `batch` is in page-locked memory. Throws c10::Error.
-  torch::data::Example<> operator()(const torch::data::Example<>& batch) const;
+  Example operator()(const Example& batch) const;
 
  private:
   const c10::Stream stream_;

@@ -52,7 +52,7 @@ absl::Status SaveFakeData(const std::string& to) {
   for (const std::array<int64_t, 3> image_size : {std::array<int64_t, 3>{3, 20, 17}, {1, 8, 8}}) {
     LOCKSTEP_ASSIGN_OR_RETURN(const FakeData fake, FakeData::Create({30, image_size, 1000, 12345}));
     for (int64_t i = 0; i < fake.size(); ++i) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> example, fake.Get(i, unused));
+      LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::data::Example example, fake.Get(i, unused));
       values.emplace_back(example.data);
       values.emplace_back(example.target);
     }

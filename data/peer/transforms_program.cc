@@ -10,7 +10,6 @@
 // CenterCrop:SIZE.
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/data/example.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -97,7 +96,7 @@ absl::Status Dataset(std::istream& line, Values& values) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageDataset dataset, ImageDataset::Create(std::move(folder), std::move(transform)));
   for (int64_t i = 0; i < dataset.size(); ++i) {
     at::Generator random = at::detail::createCPUGenerator(seed + i);
-    LOCKSTEP_ASSIGN_OR_RETURN(const torch::data::Example<> example, dataset.Get(i, random));
+    LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::data::Example example, dataset.Get(i, random));
     values.emplace_back(example.data.contiguous());
     values.emplace_back(example.target);
   }

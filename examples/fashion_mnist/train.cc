@@ -19,6 +19,7 @@
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/data/fashion_mnist.h"
+#include "lockstep/data/torch_dataset.h"
 #include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/fashion_mnist/net.h"
@@ -26,6 +27,7 @@
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
 #include "lockstep/sampler/sampler_state_value.h"
+#include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
@@ -44,9 +46,9 @@ using data::FashionMnist;
 // The share of the test images that `net` classifies correctly. Each image is on one rank, so it counts once.
 absl::StatusOr<double> TestAccuracy(Net& net, const FashionMnist& test, comm::ProcessGroup* group) {
   const torch::NoGradGuard no_grad;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto part,
-                            sampler::EvaluationSampler::Create(*test.size(), {group->size(), group->rank()}));
-  const auto loader = torch::data::make_data_loader(test.Stacked(), part, /*batch_size=*/1000);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto part, sampler::EvaluationSampler::Create(test.size(), {group->size(), group->rank()}));
+  const auto loader =
+      torch::data::make_data_loader(data::TorchBatchDataset(test), sampler::TorchSampler(part), /*batch_size=*/1000);
   at::Tensor correct = torch::zeros({1}, torch::kDouble);
   for (const auto& batch : *loader) correct += net(Normalized(batch.data)).argmax(1).eq(batch.target).sum();
   LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(correct));
@@ -59,7 +61,7 @@ absl::Status Train(comm::ProcessGroup* group) {
   if (FLAGS_batch_size % ranks) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", ranks));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
-  const int64_t images = *train.size(), epoch_steps = (images + FLAGS_batch_size - 1) / FLAGS_batch_size;
+  const int64_t images = train.size(), epoch_steps = (images + FLAGS_batch_size - 1) / FLAGS_batch_size;
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(images, {ranks, rank, true, FLAGS_seed}));
   torch::manual_seed(FLAGS_seed);
   LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(Net(), group));
@@ -99,7 +101,8 @@ absl::Status Train(comm::ProcessGroup* group) {
   out << (step < all_steps ? "epoch   train loss   test accuracy    images/s   seconds\n" : "this run is finished\n");
   while (step < all_steps) {
     const absl::Time start = absl::Now();
-    const auto loader = torch::data::make_data_loader(train.Stacked(), sampler, FLAGS_batch_size / ranks);
+    const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
+                                                      FLAGS_batch_size / ranks);
     at::Tensor losses = torch::zeros({2}, torch::kDouble);  // their sum and number
     for (const auto& batch : *loader) {
       LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {

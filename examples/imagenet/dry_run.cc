@@ -13,7 +13,7 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
-using Batch = torch::data::Example<>;
+using Batch = data::Example;
 
 absl::StatusOr<Batch> First(data::Loader& loader, absl::string_view which) {
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(/*epoch=*/0));

@@ -132,7 +132,7 @@ absl::Status Learner::StartAverage() {
   });
 }
 
-torch::data::Example<> Learner::OnDevice(const torch::data::Example<>& batch) const {
+data::Example Learner::OnDevice(const data::Example& batch) const {
   const auto format = config_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   const at::Tensor images = batch.data.to(device_, /*non_blocking=*/true).contiguous(format);
   return {config_.mkldnn ? images.to_mkldnn() : images, batch.target.to(device_, /*non_blocking=*/true)};
@@ -143,18 +143,18 @@ at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, dou
       logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
 }
 
-absl::StatusOr<BatchResult> Learner::Train(const torch::data::Example<>& batch, int64_t parts, bool last) {
+absl::StatusOr<BatchResult> Learner::Train(const data::Example& batch, int64_t parts, bool last) {
   LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, ForwardBackward(batch, parts, last));
   if (last) LOCKSTEP_RETURN_IF_ERROR(Step());
   return result;
 }
 
-absl::StatusOr<BatchResult> Learner::ForwardBackward(const torch::data::Example<>& batch, int64_t parts, bool last) {
+absl::StatusOr<BatchResult> Learner::ForwardBackward(const data::Example& batch, int64_t parts, bool last) {
   return TorchStatusOr("", [&] {
     net_->train();
     std::optional<ddp::NoSync> no_sync;
     if (ddp_ && !last) no_sync.emplace(*ddp_);
-    const torch::data::Example<> example = OnDevice(batch);
+    const data::Example example = OnDevice(batch);
     at::Tensor logits, loss;
     {
       const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
@@ -188,12 +188,12 @@ absl::Status Learner::BeginEvaluation() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BatchResult> Learner::Evaluate(const torch::data::Example<>& batch) {
+absl::StatusOr<BatchResult> Learner::Evaluate(const data::Example& batch) {
   return TorchStatusOr("", [&] {
     const at::NoGradGuard no_grad;
     models::ImageClassifier& net = average_ ? average_ : net_;
     net->eval();
-    const torch::data::Example<> example = OnDevice(batch);
+    const data::Example example = OnDevice(batch);
     const ddp::Autocast autocast(device_.type(), config_.amp == Amp::kHalf ? at::kHalf : at::kBFloat16,
                                  config_.amp != Amp::kNone);
     const at::Tensor logits = net(example.data);

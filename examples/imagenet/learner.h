@@ -4,7 +4,6 @@
 #define LOCKSTEP_EXAMPLES_IMAGENET_LEARNER_H_
 
 #include <c10/core/Device.h>
-#include <torch/data/example.h>
 #include <torch/optim/sgd.h>
 
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/data/example.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/imagenet/config.h"
@@ -58,14 +58,14 @@ class Learner {
 
   // Runs forward and backward of one of the `parts` batches of an optimizer step. With `last`, takes the step. If the
   // batches have equal sizes, the step is that of all their images together.
-  absl::StatusOr<BatchResult> Train(const torch::data::Example<>& batch, int64_t parts, bool last);
+  absl::StatusOr<BatchResult> Train(const data::Example& batch, int64_t parts, bool last);
 
   // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
   // different ones. Every rank must call it.
   absl::Status BeginEvaluation();
   // Evaluates the network, or the average of weights if there is one. The loss is without label smoothing. Not
   // collective.
-  absl::StatusOr<BatchResult> Evaluate(const torch::data::Example<>& batch);
+  absl::StatusOr<BatchResult> Evaluate(const data::Example& batch);
 
   // Sets the next epoch's learning rate.
   void EndEpoch() { scheduler_.Step(); }
@@ -90,9 +90,9 @@ class Learner {
           std::unique_ptr<torch::optim::SGD> optimizer, checkpoint::LRScheduler scheduler,
           std::optional<ddp::GradScaler> scaler);
 
-  torch::data::Example<> OnDevice(const torch::data::Example<>& batch) const;
+  data::Example OnDevice(const data::Example& batch) const;
   at::Tensor Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const;
-  absl::StatusOr<BatchResult> ForwardBackward(const torch::data::Example<>& batch, int64_t parts, bool last);
+  absl::StatusOr<BatchResult> ForwardBackward(const data::Example& batch, int64_t parts, bool last);
   absl::Status Step();
   absl::Status StartAverage();
 

@@ -17,7 +17,7 @@ namespace {
 
 using comm::ProcessGroup;
 using comm::testing::RunRanksOk;
-using torch::data::Example;
+using data::Example;
 
 constexpr int64_t kClasses = 5;
 
@@ -29,7 +29,7 @@ std::unique_ptr<Learner> Make(const TrainConfig& config, ProcessGroup* group = n
   return *std::move(learner);
 }
 
-Example<> Images(uint64_t seed) {
+Example Images(uint64_t seed) {
   torch::manual_seed(seed);
   return {at::randn({4, 3, 16, 16}), at::randint(0, kClasses, {4}, at::kLong)};
 }
@@ -41,7 +41,7 @@ std::vector<at::Tensor> Copy(Learner& learner) {
 }
 
 TEST(Learner, PartsOfAStepComeToTheMeanOfTheirGradientsWhenTheLastIsIn) {
-  const Example<> batch = Images(7);
+  const Example batch = Images(7);
   const auto whole = Make({}), parts = Make({});
   const std::vector<at::Tensor> before = Copy(*parts);
   EXPECT_TRUE(whole->Train(batch, 1, true).ok());
@@ -55,9 +55,9 @@ TEST(Learner, PartsOfAStepComeToTheMeanOfTheirGradientsWhenTheLastIsIn) {
 TEST(Learner, RanksAverageOnceAStepAndStayAlike) {
   TrainConfig config;
   config.ema_decay = 0.9;
-  const std::vector<Example<>> batches = {Images(0), Images(1), Images(2)};
+  const std::vector<Example> batches = {Images(0), Images(1), Images(2)};
   EXPECT_TRUE(RunRanksOk(2, [&](ProcessGroup& group) {
-                const Example<>& batch = batches[group.rank()];
+                const Example& batch = batches[group.rank()];
                 const std::unique_ptr<Learner> learner = Make(config, &group);
                 for (const bool last : {false, true}) EXPECT_TRUE(learner->Train(batch, 2, last).ok());
                 EXPECT_EQ(CheckAlike(learner->net()->parameters(), group), absl::OkStatus());

@@ -41,7 +41,7 @@ using checkpoint::CheckpointInfo;
 using checkpoint::Manager;
 using checkpoint::PreemptionNotice;
 using checkpoint::Value;
-using Batch = torch::data::Example<>;
+using Batch = data::Example;
 
 constexpr char kResumable[] = "stopped by a signal; go on with --resume=auto";
 

@@ -23,7 +23,7 @@ struct RandomBatch {
 // `size` samples of `features` normally distributed numbers. They depend only on the seed. A sample's label is the sum
 // of its features, so there is something to learn. For torch::data's loaders. Copies share memory.
 //
-//   auto loader = torch::data::make_data_loader(RandomDataset(100, 5, /*seed=*/0), sampler, /*batch_size=*/30);
+//   auto loader = torch::data::make_data_loader(RandomDataset(100, 5, /*seed=*/0), TorchSampler(sampler), 30);
 //   for (const RandomBatch& batch : *loader) Train(batch.inputs, batch.labels);
 class RandomDataset : public torch::data::datasets::BatchDataset<RandomDataset, RandomBatch> {
  public:

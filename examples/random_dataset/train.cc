@@ -54,6 +54,7 @@
 #include "lockstep/examples/ranks/finish.h"
 #include "lockstep/sampler/distributed_batch_sampler.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(local_rank, -1, "The rank among those of this machine, from launchers that say it so; else LOCAL_RANK.");
@@ -207,7 +208,7 @@ absl::Status Train(const comm::RankEnvironment& environment, c10::Device device,
   const RandomDataset dataset(FLAGS_size, kFeatures, /*seed=*/0);
   LOCKSTEP_ASSIGN_OR_RETURN(
       auto sampler, sampler::DistributedSampler::Create(FLAGS_size, SamplerOptions(group.rank(), group.size())));
-  auto loader = torch::data::make_data_loader(dataset, sampler, FLAGS_batch_size);
+  auto loader = torch::data::make_data_loader(dataset, sampler::TorchSampler(sampler), FLAGS_batch_size);
 
   torch::manual_seed(group.rank());
   torch::nn::Linear model(kFeatures, 1);  // initialised differently on each rank; Wrap gives all of them rank 0's

@@ -19,9 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/example.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/examples/recipes/recipe.h"
 #include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/weighted_sampler.h"
 
 namespace lockstep::examples {
@@ -34,15 +36,15 @@ constexpr int64_t kSize = 1000;
 class Numbers : public data::Dataset {
  public:
   int64_t size() const override { return kSize; }
-  absl::StatusOr<torch::data::Example<>> Get(int64_t index, at::Generator& random) const override {
+  absl::StatusOr<data::Example> Get(int64_t index, at::Generator& random) const override {
     if (index < 0 || index >= kSize) return absl::OutOfRangeError(absl::StrCat("example ", index, " does not exist"));
-    return torch::data::Example<>(index + at::randn({1}, random) / 100, at::full({}, Class(index), at::kLong));
+    return data::Example{index + at::randn({1}, random) / 100, at::full({}, Class(index), at::kLong)};
   }
   static int64_t Class(int64_t index) { return index % 10 == 0; }
 };
 
 // One epoch of this rank's examples, in order.
-absl::StatusOr<torch::data::Example<>> Epoch(torch::data::samplers::Sampler<>* sampler, int num_workers) {
+absl::StatusOr<data::Example> Epoch(sampler::Sampler* sampler, int num_workers) {
   const Numbers dataset;
   data::LoaderOptions options;
   options.batch_size = 64;
@@ -56,7 +58,7 @@ absl::StatusOr<torch::data::Example<>> Epoch(torch::data::samplers::Sampler<>* s
     data.push_back(batch->data);  // [64, 1]; the last batch is shorter
     target.push_back(batch->target);
   }
-  return torch::data::Example<>(at::cat(data), at::cat(target));
+  return data::Example{at::cat(data), at::cat(target)};
 }
 
 // How often all ranks together saw each example, and the share of the rare class.
@@ -65,7 +67,7 @@ struct Seen {
   double rare = 0;
 };
 
-absl::StatusOr<Seen> Count(comm::ProcessGroup& group, const torch::data::Example<>& epoch) {
+absl::StatusOr<Seen> Count(comm::ProcessGroup& group, const data::Example& epoch) {
   const at::Tensor indices = epoch.data.flatten().round().to(at::kLong);
   const at::Tensor counts = at::zeros({kSize}).index_add_(0, indices, at::ones(indices.sizes()));
   const at::Tensor rare = epoch.target.to(at::kFloat).mean();

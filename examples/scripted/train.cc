@@ -21,6 +21,7 @@
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/fashion_mnist.h"
+#include "lockstep/data/torch_dataset.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/finish.h"
@@ -28,6 +29,7 @@
 #include "lockstep/models/scripted/script_module.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
+#include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
@@ -47,9 +49,9 @@ using data::FashionMnist;
 absl::StatusOr<double> TestAccuracy(models::scripted::ScriptModule& net, const FashionMnist& test,
                                     comm::ProcessGroup* group) {
   const torch::NoGradGuard no_grad;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto part,
-                            sampler::EvaluationSampler::Create(*test.size(), {group->size(), group->rank()}));
-  const auto loader = torch::data::make_data_loader(test.Stacked(), part, /*batch_size=*/1000);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto part, sampler::EvaluationSampler::Create(test.size(), {group->size(), group->rank()}));
+  const auto loader =
+      torch::data::make_data_loader(data::TorchBatchDataset(test), sampler::TorchSampler(part), /*batch_size=*/1000);
   at::Tensor correct = torch::zeros({1}, torch::kDouble);
   net->eval();
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
@@ -69,7 +71,7 @@ absl::Status Train(comm::ProcessGroup* group) {
   if (FLAGS_batch_size % ranks) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", ranks));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(*train.size(), {ranks, rank}));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(train.size(), {ranks, rank}));
   LOCKSTEP_ASSIGN_OR_RETURN(models::scripted::ScriptModule net, models::scripted::Load(FLAGS_module));
   LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group));
   torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(FLAGS_lr).momentum(0.9));
@@ -80,7 +82,8 @@ absl::Status Train(comm::ProcessGroup* group) {
   double accuracy = 0;
   for (int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
     sampler.set_epoch(epoch);
-    const auto loader = torch::data::make_data_loader(train.Stacked(), sampler, FLAGS_batch_size / ranks);
+    const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
+                                                      FLAGS_batch_size / ranks);
     at::Tensor losses = torch::zeros({2}, torch::kDouble);  // their sum and number
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
       for (const auto& batch : *loader) {

@@ -1,8 +1,8 @@
 #include "lockstep/sampler/internal/checks.h"
 
-#include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
-#include <torch/serialize/archive.h>
+
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -49,29 +49,6 @@ int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size) {
 
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size) {
   TORCH_CHECK_VALUE(batch_size > 0, std::string(sampler), "::next: expected a batch_size of at least 1, found 0");
-}
-
-namespace {
-
-// None if the field does not exist.
-c10::IValue Read(torch::serialize::InputArchive& archive, const std::string& key) {
-  c10::IValue value;
-  archive.try_read(key, value);
-  return value;
-}
-
-}  // namespace
-
-int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key) {
-  const c10::IValue value = Read(archive, key);
-  TORCH_CHECK(value.isInt(), "a sampler's archive: ", key, ": expected Int, found ", value.tagKind());
-  return value.toInt();
-}
-
-bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key) {
-  const c10::IValue value = Read(archive, key);
-  TORCH_CHECK(value.isBool(), "a sampler's archive: ", key, ": expected Bool, found ", value.tagKind());
-  return value.toBool();
 }
 
 }  // namespace lockstep::sampler::internal

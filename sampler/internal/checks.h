@@ -5,14 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-
-namespace torch::serialize {
-class InputArchive;
-}
 
 namespace lockstep::sampler::internal {
 
@@ -32,10 +27,6 @@ absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t 
 void ThrowValueErrorUnlessOk(const absl::Status& status);
 int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
-
-// Throw c10::Error if the archive does not have the field, or it has another type.
-int64_t ReadInt(torch::serialize::InputArchive& archive, const std::string& key);
-bool ReadBool(torch::serialize::InputArchive& archive, const std::string& key);
 
 }  // namespace lockstep::sampler::internal
 

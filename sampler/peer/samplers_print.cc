@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/random_sampler.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/weighted_sampler.h"
 
 namespace {
@@ -31,7 +32,7 @@ void Print(const std::vector<size_t>& batch) {
   for (const size_t index : batch) std::cout << index << ' ';
 }
 
-void PrintEpoch(torch::data::samplers::Sampler<>& sampler) {
+void PrintEpoch(lockstep::sampler::Sampler& sampler) {
   while (std::optional<std::vector<size_t>> batch = sampler.next(7)) Print(*batch);
 }
 

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
-#include <torch/data/samplers/base.h>
 #include <torch/serialize/archive.h>
 
 #include <cstddef>
@@ -18,10 +17,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/torch_sampler.h"
+
 namespace lockstep::sampler::testing {
 
 // All indices of next() up to the end of the epoch.
-inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, size_t batch_size = 3) {
+inline std::vector<int64_t> Drain(Sampler& sampler, size_t batch_size = 3) {
   std::vector<int64_t> indices;
   while (std::optional<std::vector<size_t>> batch = sampler.next(batch_size)) {
     indices.insert(indices.end(), batch->begin(), batch->end());
@@ -30,7 +33,7 @@ inline std::vector<int64_t> Drain(torch::data::samplers::Sampler<>& sampler, siz
 }
 
 // The next `count` indices in one batch.
-inline std::vector<int64_t> First(torch::data::samplers::Sampler<>& sampler, size_t count) {
+inline std::vector<int64_t> First(Sampler& sampler, size_t count) {
   const std::vector<size_t> batch = sampler.next(count).value();
   return {batch.begin(), batch.end()};
 }
@@ -48,15 +51,18 @@ inline std::vector<int64_t> UpTo(int64_t size) {
   return values;
 }
 
-// Saves `from` and loads it into `to`.
-inline void Transfer(const torch::data::samplers::Sampler<>& from, torch::data::samplers::Sampler<>& to) {
+// Saves `from` and loads it into `to`, by way of TorchSampler. `to` is also what an error leaves.
+template <typename S>
+void Transfer(const S& from, S& to) {
   torch::serialize::OutputArchive out;
-  from.save(out);
+  TorchSampler<S>(from).save(out);
   std::stringstream stream;
   out.save_to(stream);
   torch::serialize::InputArchive in;
   in.load_from(stream);
-  to.load(in);
+  TorchSampler<S> loaded(to);
+  const auto assign = absl::MakeCleanup([&] { to = loaded.sampler(); });
+  loaded.load(in);
 }
 
 // The message of the c10::ValueError that f throws.
@@ -77,10 +83,11 @@ class Identity : public torch::data::datasets::BatchDataset<Identity, std::vecto
   std::optional<size_t> size() const override { return 103; }
 };
 
-template <typename Sampler>
-auto MakeLoader(const Sampler& sampler, size_t workers) {
+template <typename S>
+auto MakeLoader(const S& sampler, size_t workers) {
   return torch::data::make_data_loader(
-      Identity(), sampler, torch::data::DataLoaderOptions().batch_size(8).workers(workers).enforce_ordering(true));
+      Identity(), TorchSampler<S>(sampler),
+      torch::data::DataLoaderOptions().batch_size(8).workers(workers).enforce_ordering(true));
 }
 
 // The indices of one epoch of a loader.

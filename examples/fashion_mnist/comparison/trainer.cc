@@ -17,7 +17,9 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/data/example.h"
 #include "lockstep/data/fashion_mnist.h"
+#include "lockstep/data/torch_dataset.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/dp/data_parallel.h"
 #include "lockstep/examples/fashion_mnist/comparison/reporter.h"
@@ -26,6 +28,7 @@
 #include "lockstep/examples/program/pretrained.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
+#include "lockstep/sampler/torch_sampler.h"
 
 namespace lockstep::examples {
 namespace {
@@ -55,8 +58,8 @@ class Trainer {
   torch::Tensor Inputs(const torch::Tensor& images) const;
   absl::Status DryRun();
   absl::StatusOr<EpochReport> TrainEpoch();
-  torch::Tensor Backward(const torch::data::Example<>& batch);
-  absl::StatusOr<double> Step(const torch::data::Example<>& batch);
+  torch::Tensor Backward(const data::Example& batch);
+  absl::StatusOr<double> Step(const data::Example& batch);
   void SetLearningRate();
   absl::StatusOr<double> TestAccuracy();
   absl::StatusOr<double> OverRanks(double value, comm::ReduceOp op);
@@ -141,13 +144,14 @@ absl::Status Trainer::Run() {
 absl::StatusOr<EpochReport> Trainer::TrainEpoch() {
   net_->train();
   sampler_.set_epoch(epoch_);
-  auto loader = torch::data::make_data_loader(train_.Stacked(), sampler_, torch::data::DataLoaderOptions(rank_batch()));
+  auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train_), sampler::TorchSampler(sampler_),
+                                              torch::data::DataLoaderOptions(rank_batch()));
   double loss_sum = 0;
   int64_t images = 0;
   absl::Duration training_time;
   absl::Time start = absl::Now();
   step_ = 0;
-  for (const torch::data::Example<>& batch : *loader) {
+  for (const data::Example& batch : *loader) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double loss, Step(batch));
     ++step_;
     loss_sum += loss;
@@ -186,7 +190,7 @@ torch::Tensor Trainer::Logits(const torch::Tensor& images) {
 }
 
 // The loss over this rank's batch, and its gradients.
-torch::Tensor Trainer::Backward(const torch::data::Example<>& batch) {
+torch::Tensor Trainer::Backward(const data::Example& batch) {
   const torch::Tensor logits = Logits(batch.data);
   const torch::Tensor loss = torch::nn::functional::cross_entropy(logits, batch.target.to(logits.device()));
   loss.backward();  // under DDP the gradients are averaged over the ranks in here
@@ -194,7 +198,7 @@ torch::Tensor Trainer::Backward(const torch::data::Example<>& batch) {
 }
 
 // One step of training; the loss over the batches of all ranks.
-absl::StatusOr<double> Trainer::Step(const torch::data::Example<>& batch) {
+absl::StatusOr<double> Trainer::Step(const data::Example& batch) {
   torch::Tensor loss;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
     SetLearningRate();
@@ -229,7 +233,7 @@ absl::StatusOr<double> Trainer::TestAccuracy() {
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::EvaluationSampler::Create(size, options));
   int64_t correct = 0, seen = 0;
   while (const auto indices = sampler.next(1000)) {
-    const torch::data::Example<> batch = test_.Batch(std::vector<int64_t>(indices->begin(), indices->end()));
+    const data::Example batch = test_.Batch(std::vector<int64_t>(indices->begin(), indices->end()));
     // The module itself: under DDP each forward is collective, and ranks may have different numbers of batches here.
     const torch::Tensor logits = dp_ ? (*dp_)(Inputs(batch.data)) : net_(Inputs(batch.data));
     correct += logits.argmax(1).cpu().eq(batch.target).sum().item<int64_t>();
@@ -251,7 +255,7 @@ absl::StatusOr<double> Trainer::OverRanks(double value, comm::ReduceOp op) {
 absl::Status Trainer::DryRun() {
   std::vector<int64_t> indices = sampler_.Indices();
   indices.resize(std::min<int64_t>(rank_batch(), indices.size()));
-  const torch::data::Example<> batch = train_.Batch(indices);
+  const data::Example batch = train_.Batch(indices);
   torch::Tensor loss;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { loss = Backward(batch); }));
   LOCKSTEP_ASSIGN_OR_RETURN(const double mean, OverRanks(loss.item<float>(), comm::ReduceOp::kAvg));
