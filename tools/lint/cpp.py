@@ -1,5 +1,5 @@
-"""The rules of the house for C++ sources: namespaces, std::optional, LibTorch's symbols, conditions on pointers, and functions
-without a definition."""
+"""The rules of the house for C++ sources: namespaces, std::optional, LibTorch's symbols and slow headers, conditions on
+pointers, and functions without a definition."""
 
 import pathlib
 import re
@@ -93,6 +93,31 @@ def typed_const_data_ptr(path, code):
             f"{path}:{_line(code, match.start())}: clang 18 and newer give const_data_ptr<T> another symbol than LibTorch has: "
             "cast const_data_ptr(), or use data_ptr<T>()"
         )
+
+
+# A source that includes one of these compiles for seconds. headers_test.cc of each folder finds those that come by way of others.
+_SLOW_HEADER = re.compile(r'^\s*#\s*include\s*[<"](torch/(?:data/.*|types\.h|torch\.h|all\.h))[>"]', re.M)
+_LIGHT_FOLDERS = ("sampler", "data")
+_ADAPTERS = ("sampler/torch_sampler.h", "data/torch_dataset.h")
+
+
+def light_headers(path, text):
+    """The headers of samplers and datasets include nothing of torch/data, except those that are made for it."""
+    is_light = path.suffix == ".h" and path.parts[0] in _LIGHT_FOLDERS and "testing" not in path.parts
+    for match in _SLOW_HEADER.finditer(text) if is_light and str(path) not in _ADAPTERS else ():
+        yield f"{path}:{_line(text, match.start(1))}: includes {match.group(1)}, which takes seconds to compile: leave it to an adapter"
+
+
+def unlisted_headers(sources):
+    """Headers of samplers and datasets that their folder's headers_test.cc does not include, from {path: text} of all C++ files."""
+    problems = []
+    for folder in _LIGHT_FOLDERS:
+        test = f"{folder}/headers_test.cc"
+        for path in sorted(sources):
+            is_header = path.endswith(".h") and path.rpartition("/")[0] == folder and path not in _ADAPTERS
+            if is_header and f'#include "lockstep/{path}"' not in sources.get(test, ""):
+                problems.append(f"{test}: does not include lockstep/{path}: it finds slow headers behind it")
+    return problems
 
 
 def _closing(code, start, pair="()"):
@@ -212,4 +237,4 @@ def check(path, text):
     if path.suffix not in (".h", ".cc"):
         return []
     code = code_of(text)
-    return [problem for rule in RULES for problem in rule(path, code)]
+    return [problem for rule in RULES for problem in rule(path, code)] + list(light_headers(path, text))

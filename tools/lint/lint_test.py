@@ -87,6 +87,29 @@ class CppTest(unittest.TestCase):
         self.assertIn("a/x.cc:1: clang 18", cpp.check("a/x.cc", "t.const_data_ptr<float>();\n")[0])
         self.assertEqual(cpp.check("a/x.cc", "t.const_data_ptr(); t.data_ptr<float>();\n"), [])
 
+    def test_headers_of_samplers_and_datasets_leave_torch_data_to_the_adapters(self):
+        text = "#pragma once\n#include <torch/data/example.h>\n"
+        for path in ("sampler/x.h", "data/internal/x.h"):
+            self.assertIn(f"{path}:2: includes torch/data/example.h, which takes", cpp.check(path, text)[0])
+        for name in ("torch/types.h", "torch/torch.h"):
+            self.assertEqual(len(cpp.check("data/x.h", f"#include <{name}>\n")), 1, name)
+        for path in ("sampler/torch_sampler.h", "data/torch_dataset.h", "data/testing/x.h", "data/x.cc", "ddp/x.h"):
+            self.assertEqual(cpp.check(path, text), [], path)
+        self.assertEqual(cpp.check("data/x.h", "#include <torch/nn/module.h>\n// #include <torch/torch.h>\n"), [])
+
+    def test_headers_test_includes_every_header_of_its_folder(self):
+        sources = {
+            "data/headers_test.cc": '#include "lockstep/data/a.h"\n',
+            "data/a.h": "",
+            "data/b.h": "",
+            "data/internal/c.h": "",
+            "data/torch_dataset.h": "",
+        }
+        self.assertEqual(
+            cpp.unlisted_headers(sources),
+            ["data/headers_test.cc: does not include lockstep/data/b.h: it finds slow headers behind it"],
+        )
+
     def test_a_condition_does_not_compare_with_nullptr(self):
         for text in ("if (x != nullptr) {}", "while (f(y) &&\n nullptr == x) {}"):
             self.assertEqual(len(cpp.check("a/x.cc", text)), 1, text)
