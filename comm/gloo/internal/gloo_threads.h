@@ -10,8 +10,8 @@ namespace lockstep::comm::internal {
 
 // Runs `make`, returns its result, and lets its exceptions pass. Gloo starts threads in `make`. If an exception in such
 // a thread would end the process, as for a message longer than the receiver expects, only the thread ends, and `calls`
-// break with the exception's text. These threads are recognised by their name, "gloo-" and a number, which they inherit
-// from the thread on which `make` runs.
+// break with the exception's text. These threads are recognised by their timer slack, which they inherit from the
+// thread on which `make` runs.
 void StartGloo(const std::shared_ptr<GlooCalls>& calls, const std::function<void()>& make);
 
 }  // namespace lockstep::comm::internal
