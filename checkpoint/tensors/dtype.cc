@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/libtorch_version.h"
 
 namespace lockstep::checkpoint::tensors {
 namespace {
@@ -31,7 +32,12 @@ constexpr Dtype kDtypes[] = {
     {ScalarType::Float8_e5m2fnuz, "float8_e5m2fnuz", ""},
     {ScalarType::Float8_e4m3fnuz, "float8_e4m3fnuz", ""},
     {ScalarType::Float8_e8m0fnu, "float8_e8m0fnu", ""},
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
     {ScalarType::Float4_e2m1fn_x2, "float4_e2m1fn_x2", ""},
+#endif
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 15)
+    {ScalarType::BComplex32, "bcomplex32", ""},
+#endif
     {ScalarType::Bits8, "bits8", ""},
     {ScalarType::Bits16, "bits16", ""},
     {ScalarType::Bits1x8, "bits1x8", ""},

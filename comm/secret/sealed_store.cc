@@ -24,9 +24,11 @@ int64_t Number(const std::string& key, const std::string& text) {
 SealedStore::SealedStore(c10::intrusive_ptr<c10d::Store> store, JobSecret secret)
     : store_(std::move(store)), secret_(std::move(secret)) {}
 
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
 c10::intrusive_ptr<c10d::Store> SealedStore::clone() {
   return c10::make_intrusive<SealedStore>(store_->clone(), secret_);
 }
+#endif
 
 std::string SealedStore::Open(const std::string& key, const std::string& sealed) const {
   auto value = secret_.Open(key, sealed);

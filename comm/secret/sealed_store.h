@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/comm/secret/job_secret.h"
 
 namespace lockstep::comm {
@@ -30,7 +31,9 @@ class SealedStore : public c10d::Store {
 
   using Store::compareSet;
   using Store::set;
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
   c10::intrusive_ptr<c10d::Store> clone() override;
+#endif
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
   std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
                                   const std::vector<uint8_t>& desired) override;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/torch_status.h"
 
 namespace lockstep::comm {
@@ -93,7 +94,9 @@ TEST_F(SealedStoreTest, KeysAreAsTheyAre) {
   EXPECT_TRUE(own->check({"key"}));
   own->wait({"key"}, std::chrono::milliseconds(1));
   EXPECT_TRUE(open_->check({"key"}));
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
   EXPECT_EQ(own->clone()->get_to_str("key"), "x");
+#endif
   EXPECT_TRUE(own->deleteKey("key"));
   EXPECT_FALSE(open_->check({"key"}));
   own->setTimeout(std::chrono::milliseconds(7));

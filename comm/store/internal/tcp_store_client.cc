@@ -195,11 +195,13 @@ void TcpStoreClient::CountAsWorker() {
   exchange.Receive<int64_t>();
 }
 
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
 c10::intrusive_ptr<c10d::Store> TcpStoreClient::clone() {
   auto made = Connect(host_, port_, absl::FromChrono(timeout_));
   ThrowIfError(made.status());
   return *std::move(made);
 }
+#endif
 
 void TcpStoreClient::set(const std::string& key, const Bytes& value) {
   Exchange(*this).Send(Request(QueryType::SET).Text(Name(key)).Text(value));

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/comm/store/internal/tcp_connection.h"
 
 namespace lockstep::comm::internal {
@@ -47,7 +48,9 @@ class TcpStoreClient final : public c10d::Store {
   // Adds one to the workers that a c10d::TCPStore with `waitWorkers` waits for.
   void CountAsWorker();
 
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
   c10::intrusive_ptr<c10d::Store> clone() override;
+#endif
   using Store::compareSet;
   using Store::set;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
