@@ -13,6 +13,7 @@ import fcntl
 import glob
 import hashlib
 import importlib.util
+import mmap
 import os
 import pathlib
 import re
@@ -245,6 +246,22 @@ def check_abi(library):
         )
 
 
+def names(library, text):
+    with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(text) >= 0
+
+
+def link_gloo(torch):
+    """Debian's libtorch_cpu has Gloo as a library of its own; the wheels' contains it, and a second copy must not be linked."""
+    if names("lib/libtorch_cpu.so", b"\0libgloo.so"):
+        found = next((f for folder in library_folders(torch) if (f := folder / "libgloo.so").exists()), None)
+        if not found:
+            die(
+                f"{torch}/lib has no libgloo.so, which libtorch_cpu.so needs: install it (Debian: apt-get install libgloo-dev)"
+            )
+        os.symlink(found, "lib/libgloo.so")
+
+
 def link(torch, patterns, required):
     """`required`: what is missed, by pattern."""
     os.mkdir("include")
@@ -283,6 +300,7 @@ def main():
         torch = named_by_user() or (installed(version) or fetch_cpu(version)) / "torch"
         missed = "name the folder that holds include and lib"
         link(torch, CPU_LIBRARIES, {"libtorch_cpu.so": missed, "libc10.so": missed})
+        link_gloo(torch)
     elif kind == "cuda":
         torch = named_by_user() or (installed(version) or fetch_python_torch(version)) / "torch"
         missed = "it is LibTorch for CPUs only; name one with CUDA, or build without --config=cuda (--@lockstep//tools/flags:cuda)"
