@@ -10,14 +10,12 @@
 #include "lockstep/base/libtorch_tcp_store.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/store/internal/tcp_store_protocol.h"
 
 namespace lockstep::comm::internal {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
-using c10d::detail::CheckResponseType;
-using c10d::detail::QueryType;
-using c10d::detail::WaitResponseType;
 
 constexpr absl::Duration kLeastTimeout = absl::Seconds(1);
 constexpr absl::Duration kLeastAnswerTime = absl::Seconds(2);
@@ -72,8 +70,8 @@ absl::Duration Jittered(absl::Duration pause) {
 // Sends a client's first message, and checks whether a store answers.
 absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStoreClient::Waiting& waiting) {
   const uint32_t nonce = std::random_device()();
-  Request hello(QueryType::VALIDATE);
-  hello.Number(c10d::detail::validationMagicNumber).Number(QueryType::PING).Number(nonce);
+  Request hello(QueryType::kValidate);
+  hello.Number(kValidationMagicNumber).Number(QueryType::kPing).Number(nonce);
   LOCKSTEP_RETURN_IF_ERROR(connection.Send(hello.bytes(), deadline));
   // A socket that a launcher has bound accepts connections before rank 0 can answer.
   while (absl::Now() < deadline && !connection.AwaitInput(std::min(deadline, absl::Now() + kWaitingInterval))) {
@@ -109,7 +107,7 @@ class TcpStoreClient::Exchange {
     }
     ThrowIfError(client_.end_);
     while (client_.wait_is_cancelled_) {
-      client_.wait_is_cancelled_ = Receive<WaitResponseType>() != WaitResponseType::WAIT_CANCELED;
+      client_.wait_is_cancelled_ = Receive<WaitResponseType>() != WaitResponseType::kWaitCanceled;
     }
   }
 
@@ -132,9 +130,9 @@ class TcpStoreClient::Exchange {
 
   // Blocks until the server reports that every key exists.
   void Await(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-    Send(Request(QueryType::WAIT).Names(keys));
+    Send(Request(QueryType::kWait).Names(keys));
     if (!client_.connection_->AwaitInput(absl::Now() + absl::FromChrono(timeout))) {
-      Send(Request(QueryType::CANCEL_WAIT));
+      Send(Request(QueryType::kCancelWait));
       client_.wait_is_cancelled_ = true;
       ThrowIfError(absl::DeadlineExceededError(absl::StrCat(
           "timed out after ", absl::FormatDuration(absl::FromChrono(timeout)), ": not set: ", Quoted(keys))));
@@ -191,7 +189,7 @@ absl::Duration TcpStoreClient::AnswerTime() const { return std::max(absl::FromCh
 
 void TcpStoreClient::CountAsWorker() {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::ADD).Text(absl::string_view(kWorkersKey)).Number<int64_t>(1));
+  exchange.Send(Request(QueryType::kAdd).Text(absl::string_view(kWorkersKey)).Number<int64_t>(1));
   exchange.Receive<int64_t>();
 }
 
@@ -204,43 +202,43 @@ c10::intrusive_ptr<c10d::Store> TcpStoreClient::clone() {
 #endif
 
 void TcpStoreClient::set(const std::string& key, const Bytes& value) {
-  Exchange(*this).Send(Request(QueryType::SET).Text(Name(key)).Text(value));
+  Exchange(*this).Send(Request(QueryType::kSet).Text(Name(key)).Text(value));
 }
 
 Bytes TcpStoreClient::compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::COMPARE_SET).Text(Name(key)).Text(expected).Text(desired));
+  exchange.Send(Request(QueryType::kCompareSet).Text(Name(key)).Text(expected).Text(desired));
   return exchange.ReceiveBytes();
 }
 
 Bytes TcpStoreClient::get(const std::string& key) {
   Exchange exchange(*this);
   exchange.Await({key}, timeout_);
-  exchange.Send(Request(QueryType::GET).Text(Name(key)));
+  exchange.Send(Request(QueryType::kGet).Text(Name(key)));
   return exchange.ReceiveBytes();
 }
 
 int64_t TcpStoreClient::add(const std::string& key, int64_t amount) {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::ADD).Text(Name(key)).Number(amount));
+  exchange.Send(Request(QueryType::kAdd).Text(Name(key)).Number(amount));
   return exchange.Receive<int64_t>();
 }
 
 bool TcpStoreClient::deleteKey(const std::string& key) {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::DELETE_KEY).Text(Name(key)));
+  exchange.Send(Request(QueryType::kDeleteKey).Text(Name(key)));
   return exchange.Receive<int64_t>() == 1;
 }
 
 bool TcpStoreClient::check(const std::vector<std::string>& keys) {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::CHECK).Names(keys));
-  return exchange.Receive<CheckResponseType>() == CheckResponseType::READY;
+  exchange.Send(Request(QueryType::kCheck).Names(keys));
+  return exchange.Receive<CheckResponseType>() == CheckResponseType::kReady;
 }
 
 int64_t TcpStoreClient::getNumKeys() {
   Exchange exchange(*this);
-  exchange.Send(Request(QueryType::GETNUMKEYS));
+  exchange.Send(Request(QueryType::kGetNumKeys));
   return exchange.Receive<int64_t>();
 }
 
@@ -251,13 +249,13 @@ void TcpStoreClient::wait(const std::vector<std::string>& keys, const std::chron
 }
 
 void TcpStoreClient::append(const std::string& key, const Bytes& value) {
-  Exchange(*this).Send(Request(QueryType::APPEND).Text(Name(key)).Text(value));
+  Exchange(*this).Send(Request(QueryType::kAppend).Text(Name(key)).Text(value));
 }
 
 std::vector<Bytes> TcpStoreClient::multiGet(const std::vector<std::string>& keys) {
   Exchange exchange(*this);
   exchange.Await(keys, timeout_);
-  exchange.Send(Request(QueryType::MULTI_GET).Names(keys));
+  exchange.Send(Request(QueryType::kMultiGet).Names(keys));
   std::vector<Bytes> values;
   for (size_t i = 0; i < keys.size(); ++i) values.push_back(exchange.ReceiveBytes());
   return values;
@@ -268,7 +266,7 @@ void TcpStoreClient::multiSet(const std::vector<std::string>& keys, const std::v
     ThrowIfError(
         absl::InvalidArgumentError(absl::StrCat("multiSet: ", keys.size(), " keys, but ", values.size(), " values")));
   }
-  Request request(QueryType::MULTI_SET);
+  Request request(QueryType::kMultiSet);
   request.Number<int64_t>(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) request.Text(Name(keys[i])).Text(values[i]);
   Exchange(*this).Send(request);
