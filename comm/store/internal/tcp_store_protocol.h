@@ -3,8 +3,11 @@
 
 #include <cstdint>
 
-// Debian's LibTorch comes without this header.
-#if __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
+// LibTorch 2.15 has it in the folder store, and Debian's LibTorch lacks it.
+#if __has_include(<torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>)
+#include <torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>
+#define LOCKSTEP_HAS_TCP_STORE_BACKEND
+#elif __has_include(<torch/csrc/distributed/c10d/TCPStoreBackend.hpp>)
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 #define LOCKSTEP_HAS_TCP_STORE_BACKEND
 #endif
