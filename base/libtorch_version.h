@@ -1,5 +1,5 @@
-// The releases of LibTorch that Lockstep supports. What differs between them is in libtorch_compatibility.h,
-// or beside LOCKSTEP_LIBTORCH_AT_LEAST where only one source needs it.
+// The releases of LibTorch that Lockstep supports. libtorch_compatibility.h hides their differences. Where only one
+// source meets a difference, that source tests LOCKSTEP_LIBTORCH_AT_LEAST.
 
 #ifndef LOCKSTEP_BASE_LIBTORCH_VERSION_H_
 #define LOCKSTEP_BASE_LIBTORCH_VERSION_H_

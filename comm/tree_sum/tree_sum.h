@@ -63,7 +63,7 @@ class TreeSum {
   // not have one block for each rank of `group`, does not begin with 0, or a rank has no leaf.
   static absl::StatusOr<TreeSum> Create(ProcessGroup* group, std::vector<int> bounds);
 
-  // What this rank brings, in order.
+  // The partial sums that this rank brings, in order.
   const std::vector<PartialSum>& own_sums() const { return own_; }
 
   // Starts the sum of all leaves divided by `divisor`. All tensors have one shape and dtype, and are dense and contiguous.
