@@ -1,4 +1,4 @@
-// Lists, verifies, compares and converts checkpoints. See --help.
+// Lists, verifies, digests, compares and converts checkpoints. See --help.
 
 #include <cstddef>
 #include <iostream>
@@ -20,6 +20,7 @@
 #include "lockstep/checkpoint/file/byte_stream.h"
 #include "lockstep/checkpoint/file/path.h"
 #include "lockstep/checkpoint/inspect/difference.h"
+#include "lockstep/checkpoint/inspect/digest.h"
 #include "lockstep/checkpoint/inspect/leaves.h"
 #include "lockstep/checkpoint/inspect/listing.h"
 #include "lockstep/checkpoint/safetensors/safetensors.h"
@@ -36,6 +37,7 @@ constexpr char kDescription[] =
 
   inspect list FILE [--json]  lists each tensor's name, dtype, shape, bytes and saved device, and the other values in short
   inspect verify FILE         reads everything, and checks the checksums of a .pt file; names the damaged record
+  inspect digest FILE         prints the SHA-256 of each tensor's dtype, shape and elements, and last of these lines
   inspect diff A B            lists entries in one file only, other dtypes or shapes, and the number of different elements
   inspect convert IN OUT      writes OUT in the format of its name; for safetensors, dots join the keys of nested dicts
 
@@ -52,7 +54,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"list", 1, "FILE"}, {"verify", 1, "FILE"}, {"diff", 2, "A B"}, {"convert", 2, "IN OUT"}};
+    {"list", 1, "FILE"}, {"verify", 1, "FILE"}, {"digest", 1, "FILE"}, {"diff", 2, "A B"}, {"convert", 2, "IN OUT"}};
 
 bool IsSafetensors(const std::string& path) { return absl::EndsWith(path, ".safetensors"); }
 
@@ -95,6 +97,13 @@ absl::Status Verify(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string totals, Totals(file));
   std::cout << path << ": " << (IsSafetensors(path) ? "its header is sound, and the format has no checksums" : "sound")
             << "; " << totals << std::endl;
+  return absl::OkStatus();
+}
+
+absl::Status Digest(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const OpenedFile file, Open(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, DigestText(file.value));
+  std::cout << text;
   return absl::OkStatus();
 }
 
@@ -179,6 +188,7 @@ int Run(const std::vector<std::string>& arguments) {
   if (!command.ok()) return Fail(command.status(), 2);
   if (*command == "list") return Fail(List(arguments[1]), 1);
   if (*command == "verify") return Fail(Verify(arguments[1]), 1);
+  if (*command == "digest") return Fail(Digest(arguments[1]), 1);
   if (*command == "convert") return Fail(Convert(arguments[1], arguments[2]), 1);
   const absl::StatusOr<bool> same = Diff(arguments[1], arguments[2]);
   return same.ok() ? (*same ? 0 : 1) : Fail(same.status(), 2);
@@ -190,7 +200,7 @@ int Run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lockstep::ProgramUsage usage;
   usage.source = __FILE__;
-  usage.arguments = "list|verify|diff|convert FILE [FILE]";
+  usage.arguments = "list|verify|digest|diff|convert FILE [FILE]";
   usage.max_arguments = 3;
   usage.description = lockstep::checkpoint::inspect::kDescription;
   return lockstep::checkpoint::inspect::Run(lockstep::ParseCommandLine(argc, argv, usage));

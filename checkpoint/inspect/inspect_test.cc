@@ -74,6 +74,38 @@ metadata format = pt
 )");
 }
 
+// Compared with Python: hashlib.sha256(b"float32 [3]\n" + tensor.numpy().tobytes()).hexdigest()
+TEST(InspectDigest, IsTheSha256OfDtypeShapeAndElements) {
+  Value value = Value::Dict();
+  value.Set("b", Value(at::arange(3, at::kFloat)));
+  value.Set("a", Value(at::ones({2, 2}, at::kInt).t()));
+  value.Set("epoch", Value(int64_t{3}));
+  ASSERT_TRUE(Save(TestFile("a.pt"), value, {.sync = false}).ok());
+  const Outcome outcome = Inspect("digest " + TestFile("a.pt"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, R"(496fda1c2d1ad2ca471393d92fe28cf28dc7648be5d4840ecb4439fef4fd35d6  a
+38692c30146fbd1b2f8332fa832af001106b4497aae00755852f338e4b10cad8  b
+e6f6607a75bbbecb5be238e15079e3dc962a2de255a9dffb37765fe195baad20  all tensors
+)");
+  EXPECT_EQ(Inspect("digest " + TestFile("a.pt") + " --key=b").out.substr(0, 66), "38692c30146fbd1b2f8332fa832af001106b4497aae00755852f338e4b10cad8  ");
+}
+
+TEST(InspectDigest, CountsNothingElseOfTheFile) {
+  Value a = Value::Dict(), b = Value::Dict();
+  const at::Tensor base = at::arange(12.0);
+  a.Set("x", Value(base.slice(0, 2, 8)));
+  a.Set("y", Value(at::ones({2})));
+  b.Set("y", Value(at::ones({2})));
+  b.Set("x", Value(base.slice(0, 2, 8).clone()));
+  b.Set("note", Value("another"));
+  SaveBoth(a, b);
+  const std::string digest = Inspect("digest " + TestFile("a.pt")).out;
+  EXPECT_EQ(Inspect("digest " + TestFile("b.pt")).out, digest);
+  b.Set("y", Value(at::ones({2, 1})));
+  SaveBoth(a, b);
+  EXPECT_NE(Inspect("digest " + TestFile("b.pt")).out, digest) << "another shape";
+}
+
 TEST(InspectList, ShowsTheDeviceThatATensorWasSavedOn) {
   EXPECT_EQ(Inspect("list $T/cuda.pt").out, R"(model.weight  float32  [3]  12  cuda:0
 1 tensors with 12 bytes, in 1 storages of 12 bytes; 0 other values
@@ -263,10 +295,10 @@ TEST(Inspect, ExplainsItselfAndItsMistakes) {
     EXPECT_THAT(outcome.out, HasSubstr("inspect diff A B"));
   }
   for (const auto& [line, what] : std::vector<std::pair<std::string, std::string>>{
-           {"", "expected one of list, verify, diff, convert; --help shows how"},
+           {"", "expected one of list, verify, digest, diff, convert; --help shows how"},
            {"diff a", "expected diff A B, found 1 files; --help shows how"},
            {"verfy a", "unknown command \"verfy\"; did you mean verify? --help shows how"},
-           {"a.pt", "unknown command \"a.pt\"; expected one of list, verify, diff, convert; --help shows how"},
+           {"a.pt", "unknown command \"a.pt\"; expected one of list, verify, digest, diff, convert; --help shows how"},
            {"list --jsn a", "unknown flag --jsn; did you mean --json? --help lists the flags"}}) {
     const Outcome outcome = Inspect(line);
     EXPECT_EQ(outcome.exit_code, 2) << line;
