@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/safetensors/safetensors.h"
 #include "lockstep/checkpoint/zip/writer.h"
@@ -88,6 +89,7 @@ TEST(Golden, ParametersAndGradientFlagsComeBack) {
   EXPECT_TRUE(value.Find("leaf")->tensor().requires_grad());
 }
 
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)  // the file has a float4_e2m1fn_x2
 TEST(Golden, EveryDtypeComesBackToTheBit) {
   const Value value = LoadGolden("dtypes.pt");
   EXPECT_EQ(value.size(), 22);
@@ -101,6 +103,7 @@ TEST(Golden, EveryDtypeComesBackToTheBit) {
   EXPECT_EQ(GetTensor(value, "complex32")->scalar_type(), at::kComplexHalf);
   EXPECT_EQ(GetTensor(value, "uint64")->scalar_type(), at::kUInt64);
 }
+#endif
 
 TEST(Golden, ViewsShareOneStorageAndKeepTheirStrides) {
   const Value value = LoadGolden("views.pt");

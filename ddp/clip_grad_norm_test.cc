@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep::ddp {
@@ -76,6 +77,9 @@ void ExpectGolden(ProcessGroup& group, const std::vector<torch::Tensor>& paramet
 }
 
 TEST(ClipGradNorm, GivesTheBitsOfPythonsClipGradNorm) {
+#if !LOCKSTEP_LIBTORCH_AT_LEAST(2, 11)
+  GTEST_SKIP() << "the numbers are of PyTorch 2.11, and older releases add the squares in another order";
+#endif
   const std::map<std::string, std::vector<c10::ScalarType>> dtypes = {
       {"float", {torch::kFloat}},
       {"double", {torch::kDouble}},
