@@ -339,12 +339,13 @@ set(lockstep_inspect_program_sources
   base/internal/flag_parser.cc
   base/internal/usage_text.cc
   checkpoint/inspect/difference.cc
+  checkpoint/inspect/digest.cc
   checkpoint/inspect/inspect.cc
   checkpoint/inspect/leaves.cc
   checkpoint/inspect/listing.cc
 )
 set(lockstep_inspect_program_components base base_torch checkpoint)
-set(lockstep_inspect_program_third_party absl gflags nlohmann_json torch)
+set(lockstep_inspect_program_third_party absl gflags libcrypto nlohmann_json torch)
 
 # lockstep::sampler
 set(lockstep_sampler_sources
@@ -412,6 +413,7 @@ set(lockstep_ddp_sources
   ddp/internal/learned_graph.cc
   ddp/internal/non_finite.cc
   ddp/internal/parameter_check.cc
+  ddp/internal/partial_gradients.cc
   ddp/internal/parting_note.cc
   ddp/internal/reducer.cc
   ddp/internal/reductions.cc
@@ -455,6 +457,7 @@ set(lockstep_ddp_headers
   ddp/internal/learned_graph.h
   ddp/internal/non_finite.h
   ddp/internal/parameter_check.h
+  ddp/internal/partial_gradients.h
   ddp/internal/parting_note.h
   ddp/internal/reducer.h
   ddp/internal/reductions.h
@@ -636,7 +639,7 @@ set(lockstep_test_checkpoint_checkpoint_test_sources
   checkpoint/state_dict_test.cc
   checkpoint/value_test.cc
 )
-set(lockstep_test_checkpoint_checkpoint_test_components checkpoint)
+set(lockstep_test_checkpoint_checkpoint_test_components base_torch checkpoint)
 set(lockstep_test_checkpoint_checkpoint_test_third_party absl torch)
 
 # //comm:backend_test

@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 #define LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <tuple>
@@ -27,6 +28,44 @@ namespace lockstep::ddp {
 
 template <typename Net>
 class DistributedDataParallel;
+
+// The virtual ranks of one rank in one step, for a range-based for: see DistributedDataParallel::VirtualRanks().
+class VirtualRankRange {
+ public:
+  class Iterator {
+   public:
+    int operator*() const { return current_; }
+    Iterator& operator++() {
+      replica_->EndVirtualRank();
+      if (++current_ < replica_->virtual_end()) replica_->BeginVirtualRank(current_);
+      return *this;
+    }
+    friend bool operator!=(const Iterator& a, const Iterator& b) { return a.current_ != b.current_; }
+
+   private:
+    friend class VirtualRankRange;
+    Iterator(internal::Replica* replica, int current) : replica_(replica), current_(current) {}
+
+    internal::Replica* replica_;
+    int current_;
+  };
+
+  // Begins the step. Call it once.
+  Iterator begin() {
+    replica_->BeginVirtualStep(step_);
+    replica_->BeginVirtualRank(replica_->virtual_begin());
+    return Iterator(replica_, replica_->virtual_begin());
+  }
+  Iterator end() { return Iterator(replica_, replica_->virtual_end()); }
+
+ private:
+  template <typename Net>
+  friend class DistributedDataParallel;
+  VirtualRankRange(internal::Replica* replica, int64_t step) : replica_(replica), step_(step) {}
+
+  internal::Replica* replica_;
+  int64_t step_;
+};
 
 namespace internal {
 
@@ -76,6 +115,29 @@ class DistributedDataParallel {
   decltype(auto) operator()(Args&&... args) {
     return forward(std::forward<Args>(args)...);
   }
+
+  // With Options::virtual_ranks = V: the virtual ranks that this rank trains for in step number `step`, out of 0 to V -
+  // 1. A step then leaves the same bits on any number of ranks from 1 to V: gradients, parameters, buffers and the
+  // optimizer's state are those of V ranks with one virtual rank each.
+  //
+  //   for (const int virtual_rank : ddp.VirtualRanks(step)) {
+  //     const data::Example batch = ...;   // the share `virtual_rank` of V, as num_replicas = V and rank = virtual_rank give
+  //     loss(ddp(batch.data), batch.target).backward();
+  //   }
+  //   optimizer.step();
+  //
+  // Every virtual rank's forward starts from the buffers (such as BatchNorm's) that virtual rank 0 had after the last
+  // step. The default generators are seeded for each virtual rank from Options::virtual_seed, `step` and the virtual
+  // rank, so that dropout does not depend on the rank either. Gradients are added in the order of comm::SumTree and
+  // divided by V once. Their all-reduce overlaps with the last virtual rank's backward.
+  //
+  // Results also depend on the number of threads with which operators compute (at::set_num_threads), on the processor's
+  // instruction set, and on a GPU on its model and cuDNN's choice of algorithms. Keep these the same.
+  //
+  // A virtual rank may run several backward passes; all but its last must be under a NoSync. Do not leave the loop early,
+  // except by an exception: the next call begins a new step. Throws StatusError: FailedPrecondition without
+  // Options::virtual_ranks. All ranks must call it equally often.
+  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step); }
 
   // The wrapped module. Its state dict has no "module." prefix.
   Net& module() { return net_; }

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -82,6 +83,15 @@ struct Options {
 
   // Not in PyTorch: see NonFinite.
   NonFinite non_finite = NonFinite::kIgnore;
+
+  // Not in PyTorch. If positive, training gives the same bits on any number of ranks up to this one: see
+  // DistributedDataParallel::VirtualRanks(). Must be at least the number of ranks, and the same for all runs that are to
+  // agree. Not with communication hooks, sparse gradients, Join, non_finite, delayed parameters or without
+  // broadcast_buffers.
+  int virtual_ranks = 0;
+
+  // With virtual_ranks: the seed of random numbers in forward, such as dropout's. The same on every rank.
+  int64_t virtual_seed = 0;
 };
 
 }  // namespace lockstep::ddp

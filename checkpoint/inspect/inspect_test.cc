@@ -87,7 +87,8 @@ TEST(InspectDigest, IsTheSha256OfDtypeShapeAndElements) {
 38692c30146fbd1b2f8332fa832af001106b4497aae00755852f338e4b10cad8  b
 e6f6607a75bbbecb5be238e15079e3dc962a2de255a9dffb37765fe195baad20  all tensors
 )");
-  EXPECT_EQ(Inspect("digest " + TestFile("a.pt") + " --key=b").out.substr(0, 66), "38692c30146fbd1b2f8332fa832af001106b4497aae00755852f338e4b10cad8  ");
+  EXPECT_EQ(Inspect("digest " + TestFile("a.pt") + " --key=b").out.substr(0, 66),
+            "38692c30146fbd1b2f8332fa832af001106b4497aae00755852f338e4b10cad8  ");
 }
 
 TEST(InspectDigest, CountsNothingElseOfTheFile) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
@@ -95,14 +96,33 @@ absl::Status CheckMixedPrecision(const MixedPrecision& mixed) {
   return absl::OkStatus();
 }
 
+// What would make a step depend on the number of ranks.
+absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& module, int ranks) {
+  if (options.virtual_ranks == 0) return absl::OkStatus();
+  if (options.virtual_ranks < ranks)
+    return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected at least the number of ranks, ", ranks);
+  if (!options.broadcast_buffers && !module.buffers().empty())
+    return Invalid("virtual_ranks needs broadcast_buffers: each virtual rank would have buffers of its own");
+  if (options.non_finite != NonFinite::kIgnore) return Invalid("virtual_ranks does not support non_finite");
+  if (!options.delay_all_reduce_named_params.empty())
+    return Invalid("virtual_ranks does not support delay_all_reduce_named_params");
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (options.virtual_ranks != ranks && absl::StrContains(item.value()->name(), "SyncBatchNorm"))
+      return Invalid("module ", item.key(), " is a SyncBatchNorm: its forward needs all ranks at once, but ", ranks,
+                     " ranks run the forward passes of ", options.virtual_ranks, " virtual ranks one after another");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckOptions(const Options& options, const torch::nn::Module& module,
-                          const std::vector<NamedTensor>& trained) {
+                          const std::vector<NamedTensor>& trained, int ranks) {
   if (trained.empty()) return Invalid("no parameter of the module requires gradients: there is nothing to average");
   LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options));
   LOCKSTEP_RETURN_IF_ERROR(CheckDevices(options, trained));
   LOCKSTEP_RETURN_IF_ERROR(CheckNames(options, module, trained));
+  LOCKSTEP_RETURN_IF_ERROR(CheckVirtualRanks(options, module, ranks));
   if (options.skip_all_reduce_unused_params && !options.find_unused_parameters && !options.static_graph)
     return Invalid("skip_all_reduce_unused_params is set, but neither find_unused_parameters nor static_graph");
   return options.mixed_precision ? CheckMixedPrecision(*options.mixed_precision) : absl::OkStatus();
@@ -125,6 +145,7 @@ ReducerOptions ToReducerOptions(const Options& options) {
   reducer.skip_all_reduce_unused_params = options.skip_all_reduce_unused_params;
   reducer.gradient_as_bucket_view = options.gradient_as_bucket_view;
   reducer.non_finite = options.non_finite;
+  reducer.virtual_ranks = options.virtual_ranks;
   if (options.mixed_precision) {
     reducer.reduce_dtype = options.mixed_precision->reduce_dtype ? options.mixed_precision->reduce_dtype
                                                                  : options.mixed_precision->param_dtype;

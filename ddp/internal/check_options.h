@@ -15,9 +15,9 @@ class Module;
 namespace lockstep::ddp::internal {
 
 // InvalidArgument for options that are out of range, contradict each other, or do not fit the module. `trained`: the
-// parameters that are to be reduced.
+// parameters that are to be reduced. `ranks`: how many there are.
 absl::Status CheckOptions(const Options& options, const torch::nn::Module& module,
-                          const std::vector<NamedTensor>& trained);
+                          const std::vector<NamedTensor>& trained, int ranks);
 
 // PyTorch 2.11's limits for buckets, and the other options of the reducer. The caller sets delay_until.
 ReducerOptions ToReducerOptions(const Options& options);

@@ -95,7 +95,9 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
       plan_(MakePlan(parameters_, options_)),
       used_(MakeUsed(parameters_, options_)),
       buckets_(&parameters_, &used_, BucketsOptions(parameters_, group, options_)),
-      reductions_(group, &used_, &recorder_, options_.skip_all_reduce_unused_params),
+      partial_(options_.virtual_ranks > 0 ? std::make_unique<PartialGradients>(group, options_.virtual_ranks)
+                                          : nullptr),
+      reductions_(group, &used_, &recorder_, options_.skip_all_reduce_unused_params, partial_.get()),
       non_finite_(options_.non_finite, group, &parameters_, &buckets_, &recorder_),
       pass_(group->rank(), Names(parameters_)),
       note_(group),
@@ -151,6 +153,7 @@ void Reducer::RestoreLayout(const Layout& layout) {
 
 void Reducer::BuildBuckets() {
   buckets_.Build(plan_.layout());
+  if (partial_) partial_->Build(buckets_);
   reductions_.SetBuckets(buckets_);
   pass_.SetBuckets(plan_.layout(), plan_.ordered());
   std::vector<BucketStatistics> statistics;
@@ -162,6 +165,27 @@ void Reducer::BuildBuckets() {
     statistics.push_back(std::move(figures));
   }
   recorder_.SetBuckets(std::move(statistics));
+}
+
+// Virtual ranks.
+
+void Reducer::BeginVirtualStep() {
+  const c10::NoGradGuard no_grad;
+  partial_->BeginStep();
+  first_gradients_.clear();
+  for (const ReducedParameter& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    first_gradients_.push_back(gradient.defined() ? gradient.clone() : gradient);
+  }
+}
+
+void Reducer::TakeVirtualRank() {
+  partial_->TakeLeaf(parameters_, buckets_);
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    gradient = first_gradients_[i].defined() ? first_gradients_[i].clone() : at::Tensor();
+  }
 }
 
 // From autograd's hook for a gradient to the all_reduce of its bucket.
@@ -309,7 +333,7 @@ void Reducer::CompleteBackward() {
 // For the buckets that have not been delivered. Waits for all of them even if one fails, since the next step writes to
 // them.
 absl::StatusOr<std::vector<at::Tensor>> Reducer::WaitForResults() {
-  absl::Status status;
+  absl::Status status = reductions_.Advance();
   std::vector<at::Tensor> results;
   for (int i = pass_.next_delivery(); i < buckets_.size(); ++i) {
     absl::StatusOr<at::Tensor> result = reductions_.Wait(buckets_[i]);

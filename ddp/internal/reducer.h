@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "lockstep/ddp/internal/gradient_buckets.h"
 #include "lockstep/ddp/internal/learned_graph.h"
 #include "lockstep/ddp/internal/non_finite.h"
+#include "lockstep/ddp/internal/partial_gradients.h"
 #include "lockstep/ddp/internal/parting_note.h"
 #include "lockstep/ddp/internal/reductions.h"
 #include "lockstep/ddp/internal/step_recorder.h"
@@ -38,6 +40,7 @@ struct ReducerOptions {
   std::optional<c10::ScalarType> reduce_dtype;  // not set: the parameters' dtype
   int delay_until = -1;  // the parameter whose gradient starts the all_reduce of the delayed parameters
   NonFinite non_finite = NonFinite::kIgnore;
+  int virtual_ranks = 0;
 };
 
 // Owns the hooks on the parameters' gradient accumulators, and tells the parts what to do when a hook runs:
@@ -76,6 +79,15 @@ class Reducer {
 
   // Call it when a backward begins, in its thread, before its first gradient arrives. The first gradient calls it too.
   void BeginBackward();
+
+  // With virtual ranks: this rank's are [virtual_begin(), virtual_end()). A step begins with BeginVirtualStep(). Each
+  // virtual rank but the last ends with TakeVirtualRank(), after backward passes that were not averaged: adds its
+  // gradients to those before it, and gives the parameters the gradients that they had when the step began. The
+  // backward of the last one that is averaged averages all.
+  int virtual_begin() const { return partial_->begin(); }
+  int virtual_end() const { return partial_->end(); }
+  void BeginVirtualStep();
+  void TakeVirtualRank();
 
   // Replaces the all_reduce. Not during backward.
   void SetHook(CommunicationHook hook) { reductions_.SetHook(std::move(hook)); }
@@ -149,6 +161,8 @@ class Reducer {
   UsedParameters used_;
   std::optional<LearnedGraph> graph_;  // of Options::static_graph
   GradientBuckets buckets_;
+  const std::unique_ptr<PartialGradients> partial_;  // null without virtual ranks
+  std::vector<at::Tensor> first_gradients_;          // when the step began, of each parameter
   Reductions reductions_;
   NonFiniteCheck non_finite_;
   BackwardPass pass_;

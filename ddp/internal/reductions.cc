@@ -12,8 +12,9 @@
 
 namespace lockstep::ddp::internal {
 
-Reductions::Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused)
-    : group_(*group), used_(*used), recorder_(*recorder), skip_unused_(skip_unused) {}
+Reductions::Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused,
+                       PartialGradients* partial)
+    : group_(*group), used_(*used), recorder_(*recorder), skip_unused_(skip_unused), partial_(partial) {}
 
 void Reductions::SetBuckets(const GradientBuckets& buckets) {
   const bool shares_memory = group_.size() > 1 && comm::internal::GroupAccess::SharesMemory(group_);
@@ -34,6 +35,7 @@ bool Reductions::AllReduceDivides(const Bucket& bucket) const {
 }
 
 double Reductions::DivisorOnFill(const Bucket& bucket) const {
+  if (partial_) return 1;  // the sum divides
   if (bucket.sparse) return Divisor();
   return hook_ || AllReduceDivides(bucket) ? 1 : Divisor();
 }
@@ -45,7 +47,9 @@ void Reductions::Start(const Bucket& bucket) {
     return;
   }
   recorder_.BucketStarted(bucket.index);
-  if (bucket.sparse) {
+  if (partial_) {
+    under_way.sum = partial_->Start(bucket);
+  } else if (bucket.sparse) {
     StartSparse(bucket);
   } else if (hook_) {
     GradBucket for_hook = bucket.for_hook;
@@ -73,9 +77,21 @@ void Reductions::StartSparse(const Bucket& bucket) {
   under_way.future = Future([group = &group_, sum = bucket.buffer] { return SparseAllReduce(*group, sum); });
 }
 
+absl::Status Reductions::Advance() {
+  absl::Status status;
+  for (UnderWay& under_way : under_way_) {
+    if (under_way.sum) status.Update(under_way.sum->Advance());
+  }
+  return status;
+}
+
 absl::StatusOr<at::Tensor> Reductions::Wait(const Bucket& bucket) {
   UnderWay& under_way = under_way_[bucket.index];
   if (under_way.skipped) return bucket.buffer;
+  if (under_way.sum) {
+    LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return under_way.sum->Wait(); }));
+    return bucket.buffer;
+  }
   if (under_way.work) {
     LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return under_way.work->Wait(); }));
     return bucket.buffer;
@@ -96,7 +112,7 @@ absl::StatusOr<at::Tensor> Reductions::Wait(const Bucket& bucket) {
 absl::Status Reductions::WaitForStarted(const GradientBuckets& buckets) {
   absl::Status status;
   for (int i = 0; i < buckets.size(); ++i) {
-    if (under_way_[i].work || under_way_[i].future) status.Update(Wait(buckets[i]).status());
+    if (under_way_[i].work || under_way_[i].sum || under_way_[i].future) status.Update(Wait(buckets[i]).status());
   }
   return status;
 }

@@ -13,6 +13,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/gradient_buckets.h"
+#include "lockstep/ddp/internal/partial_gradients.h"
 #include "lockstep/ddp/internal/step_recorder.h"
 #include "lockstep/ddp/internal/used_parameters.h"
 
@@ -32,7 +33,9 @@ namespace lockstep::ddp::internal {
 class Reductions {
  public:
   // All pointers are borrowed. `skip_unused`: a bucket without a used parameter is not reduced.
-  Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused);
+  // `partial`: the sums are over virtual ranks; null: over ranks.
+  Reductions(comm::ProcessGroup* group, const UsedParameters* used, StepRecorder* recorder, bool skip_unused,
+             PartialGradients* partial);
 
   // Call it when the buckets have been built, and not while a reduction is in progress.
   void SetBuckets(const GradientBuckets& buckets);
@@ -52,8 +55,12 @@ class Reductions {
   // Whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
   bool Done(int bucket) const {
     const UnderWay& reduction = under_way_[static_cast<size_t>(bucket)];
+    if (reduction.sum) return reduction.sum->IsCompleted();
     return reduction.work && reduction.work->IsCompleted();
   }
+
+  // Lets the sums over virtual ranks that have started go on at the same time. Call it before Wait() for several buckets.
+  absl::Status Advance();
 
   // The result of a bucket that has started. It may be the bucket's buffer.
   absl::StatusOr<at::Tensor> Wait(const Bucket& bucket);
@@ -67,8 +74,9 @@ class Reductions {
  private:
   // At most one is set; none before the bucket starts.
   struct UnderWay {
-    std::optional<comm::Work> work;  // an all_reduce in place
-    std::optional<Future> future;    // anything else
+    std::optional<comm::Work> work;           // an all_reduce in place
+    std::optional<comm::PendingTreeSum> sum;  // over virtual ranks, in place
+    std::optional<Future> future;             // anything else
     bool skipped = false;
   };
 
@@ -80,6 +88,7 @@ class Reductions {
   const UsedParameters& used_;
   StepRecorder& recorder_;
   const bool skip_unused_;
+  PartialGradients* const partial_;
   CommunicationHook hook_;
   std::optional<int> divisor_;
   bool backend_sums_sparse_ = true;  // until it has refused

@@ -40,7 +40,7 @@ struct Buckets {
         used(std::move(used_parameters)),
         recorder(group.rank(), std::nullopt),
         buckets(&parameters, &used, PrivateMemory()),
-        reductions(&group, &used, &recorder, skip_unused) {
+        reductions(&group, &used, &recorder, skip_unused, /*partial=*/nullptr) {
     buckets.Build({{0}, {1}});
     reductions.SetBuckets(buckets);
     std::vector<BucketStatistics> statistics(2);

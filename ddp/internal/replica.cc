@@ -1,5 +1,6 @@
 #include "lockstep/ddp/internal/replica.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
@@ -32,6 +33,18 @@ std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module
   look_at(module);
   for (const auto& child : module.modules(/*include_self=*/false)) look_at(*child);
   return sparse;
+}
+
+// Well mixed, as neighbouring seeds give generators that are alike at first (splitmix64, by S. Vigna).
+uint64_t SeedOf(int64_t seed, int64_t step, int virtual_rank) {
+  uint64_t mixed = static_cast<uint64_t>(seed);
+  for (const uint64_t next : {static_cast<uint64_t>(step), static_cast<uint64_t>(virtual_rank)}) {
+    mixed += next + 0x9e3779b97f4a7c15;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    mixed ^= mixed >> 31;
+  }
+  return mixed;
 }
 
 }  // namespace
@@ -69,7 +82,7 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
   if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
     LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
-  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_, group_->size()));
   if (options_.init_sync) {
     if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
       LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
@@ -79,6 +92,9 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
     const std::set<const at::TensorImpl*> sparse = SparseParameters(module);
     const std::set<std::string> delayed(options_.delay_all_reduce_named_params.begin(),
                                         options_.delay_all_reduce_named_params.end());
+    if (options_.virtual_ranks > 0 && !sparse.empty()) {
+      ThrowIfError(absl::InvalidArgumentError("virtual_ranks does not support embeddings with sparse gradients"));
+    }
     std::vector<ReducedParameter> reduced;
     ReducerOptions reducer_options = ToReducerOptions(options_);
     for (const NamedTensor& parameter : trained_) {
@@ -118,6 +134,10 @@ absl::Status Replica::SynchronizeFrom(int rank) {
 absl::Status Replica::RegisterHook(CommunicationHook hook) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RegisterHook");
   if (!hook) return absl::InvalidArgumentError(absl::StrCat(who, ": the hook is empty"));
+  if (options_.virtual_ranks > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, ": with virtual_ranks the sum is over a tree, so no hook can take its place"));
+  }
   if (reducer_->has_hook()) return absl::FailedPreconditionError(absl::StrCat(who, ": there is a hook already"));
   if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is running"));
   reducer_->SetHook(std::move(hook));
@@ -156,7 +176,7 @@ void Replica::BeforeForward() {
 void Replica::PrepareForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (computes_gradients) {
-    reducer_->PrepareForward(sync_);
+    reducer_->PrepareForward(Syncs());
     reducer_->recorder().BeginForward();
   }
   if (casts_) casts_->Restore();
@@ -174,20 +194,78 @@ void Replica::ExchangeBeforeForward(bool computes_gradients) {
         "rank ", group_->rank(),
         ": a CUDA graph cannot hold this step: under Join the host must learn which ranks have inputs left")));
   }
+  if (options_.virtual_ranks > 0) {
+    CheckInVirtualRank();
+    if (virtual_step_.forwards++ > 0) return;
+  }
   if (join_ && join_->announce) AnnounceNotFinished();
   if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
   if (computes_gradients) reducer_->RebuildIfDue();
   if (BroadcastsBuffers()) BroadcastBuffers();
+  if (options_.virtual_ranks > 0) SaveBuffers(virtual_step_.first_buffers);
   if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
 }
 
 void Replica::AfterForward() {
-  broadcast_buffers_ = c10::GradMode::is_enabled() && sync_;
+  broadcast_buffers_ = (c10::GradMode::is_enabled() && sync_) || options_.virtual_ranks > 0;
   if (c10::GradMode::is_enabled()) {
     reducer_->recorder().EndForward();
   } else if (casts_) {
     casts_->Restore();
   }
+}
+
+// Virtual ranks.
+
+void Replica::CheckInVirtualRank() const {
+  if (virtual_step_.current < 0) {
+    ThrowIfError(absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(),
+                                                            ": with Options::virtual_ranks, call forward in the loop "
+                                                            "over VirtualRanks(), or use module() for evaluation")));
+  }
+  if (join_) {
+    ThrowIfError(
+        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(), ": virtual_ranks does not support Join")));
+  }
+}
+
+void Replica::BeginVirtualStep(int64_t step) {
+  if (options_.virtual_ranks == 0) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat("rank ", group_->rank(), ": VirtualRanks() needs Options::virtual_ranks")));
+  }
+  reducer_->BeginVirtualStep();
+  virtual_step_ = VirtualStep();
+  virtual_step_.number = step;
+}
+
+void Replica::BeginVirtualRank(int virtual_rank) {
+  virtual_step_.current = virtual_rank;
+  if (virtual_rank != virtual_begin()) RestoreBuffers(virtual_step_.first_buffers);
+  at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_rank));
+}
+
+void Replica::EndVirtualRank() {
+  const int ended = std::exchange(virtual_step_.current, -1);
+  if (ended == 0) SaveBuffers(virtual_step_.kept_buffers);
+  if (ended + 1 < virtual_end()) {
+    reducer_->TakeVirtualRank();
+  } else if (virtual_begin() == 0) {
+    RestoreBuffers(virtual_step_.kept_buffers);
+  }
+}
+
+// A rank with one virtual rank need not.
+void Replica::SaveBuffers(std::vector<at::Tensor>& saved) const {
+  if (virtual_end() - virtual_begin() == 1) return;
+  const c10::NoGradGuard no_grad;
+  saved.clear();
+  for (const at::Tensor& buffer : buffers_) saved.push_back(buffer.clone());
+}
+
+void Replica::RestoreBuffers(const std::vector<at::Tensor>& saved) {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < saved.size(); ++i) buffers_[i].copy_(saved[i]);
 }
 
 at::Tensor Replica::ChangeInput(const at::Tensor& input) const {

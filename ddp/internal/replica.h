@@ -61,6 +61,13 @@ class Replica {
   bool sync() const { return sync_; }
   void set_sync(bool sync) { sync_ = sync; }
 
+  // For virtual ranks: see DistributedDataParallel::VirtualRanks(). They throw StatusError.
+  int virtual_begin() const { return reducer_->virtual_begin(); }
+  int virtual_end() const { return reducer_->virtual_end(); }
+  void BeginVirtualStep(int64_t step);
+  void BeginVirtualRank(int virtual_rank);
+  void EndVirtualRank();
+
   // For Join. ShadowStep() takes part in the exchanges of another rank's forward and backward, on a rank that has no
   // inputs left.
   void SetJoinMode(std::optional<JoinMode> mode) { join_ = std::move(mode); }
@@ -88,11 +95,24 @@ class Replica {
   bool CastsParameters() const { return casts_.has_value(); }
 
  private:
+  struct VirtualStep {
+    int64_t number = 0;
+    int current = -1;                       // the virtual rank whose turn it is
+    int forwards = 0;                       // in this step
+    std::vector<at::Tensor> first_buffers;  // from which every virtual rank's forward starts
+    std::vector<at::Tensor> kept_buffers;   // virtual rank 0's, at its end
+  };
+
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
   absl::Status Build(const torch::nn::Module& module);
   void PrepareForward();
   void CastBuffers(c10::ScalarType dtype);
   void ExchangeBeforeForward(bool computes_gradients);
+  // Whether the backward passes of the next forward are averaged.
+  bool Syncs() const { return sync_ && (options_.virtual_ranks == 0 || virtual_step_.current + 1 == virtual_end()); }
+  void CheckInVirtualRank() const;
+  void SaveBuffers(std::vector<at::Tensor>& saved) const;
+  void RestoreBuffers(const std::vector<at::Tensor>& saved);
   void AnnounceNotFinished();
   void BroadcastBuffers();
   bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }
@@ -106,6 +126,7 @@ class Replica {
   std::shared_ptr<Reducer> reducer_;
   std::optional<CastParameters> casts_;
   std::optional<JoinMode> join_;
+  VirtualStep virtual_step_;
   bool sync_ = true;
   bool broadcast_buffers_ = true;  // false before the first forward after a NoSync
 };

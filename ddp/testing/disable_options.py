@@ -123,6 +123,8 @@ SHOWN = [
     of_mixed("reduce_dtype", "MixedPrecision.ReduceDtypeIsWhatGradientsAreAveragedIn"),
     of_mixed("buffer_dtype", "MixedPrecision.BufferDtypeHoldsFromWrappingOnForFloatingBuffers"),
     to_default("non_finite", "statistics_test", "NonFinite.ThrownIsTheSameErrorOnEveryRankAndTheNextStepIsRight"),
+    to_default("virtual_ranks", "virtual_ranks_test", "VirtualRanks.GiveTheSameBitsOnAnyNumberOfRanks"),
+    to_default("virtual_seed", "virtual_ranks_processes_test", "VirtualRanks.DropOutTheSameNumbersOnAnyNumberOfRanks"),
     Shown(
         "NoSync",
         "no_sync_test",
@@ -152,8 +154,8 @@ SHOWN = [
 EDITS = [
     (
         "ddp/internal/replica.cc",
-        "reducer_->PrepareForward(sync_);",
-        'reducer_->PrepareForward(sync_ || Disabled("NoSync"));',
+        "reducer_->PrepareForward(Syncs());",
+        'reducer_->PrepareForward(Syncs() || Disabled("NoSync"));',
     ),
     (
         "ddp/internal/replica.cc",
