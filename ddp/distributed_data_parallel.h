@@ -116,9 +116,9 @@ class DistributedDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // With Options::virtual_ranks = V: the virtual ranks that this rank trains for in step number `step`, out of 0 to V -
-  // 1. A step then leaves the same bits on any number of ranks from 1 to V: gradients, parameters, buffers and the
-  // optimizer's state are those of V ranks with one virtual rank each.
+  // With Options::virtual_ranks = V: the virtual ranks that this rank trains for in step number `step`. All ranks'
+  // together are 0 to V - 1. A step then leaves the same bits on any number of ranks from 1 to V, in gradients,
+  // parameters, buffers and the optimizer's state. They are the bits of V ranks with one virtual rank each.
   //
   //   for (const int virtual_rank : ddp.VirtualRanks(step)) {
   //     const data::Example batch = ...;   // the share `virtual_rank` of V, as num_replicas = V and rank = virtual_rank give

@@ -50,7 +50,8 @@ uint64_t Digest(const Net& net) {
   uint64_t digest = 0xcbf29ce484222325;
   const auto add = [&digest](const at::Tensor& tensor) {
     const at::Tensor bytes = tensor.detach().contiguous().flatten().view(at::kByte);
-    for (int64_t i = 0; i < bytes.numel(); ++i) digest = (digest ^ bytes.const_data_ptr<uint8_t>()[i]) * 0x100000001b3;
+    for (int64_t i = 0; i < bytes.numel(); ++i)
+      digest = (digest ^ static_cast<const uint8_t*>(bytes.const_data_ptr())[i]) * 0x100000001b3;
   };
   for (const at::Tensor& parameter : net->parameters()) add(parameter);
   for (const at::Tensor& buffer : net->buffers()) add(buffer);

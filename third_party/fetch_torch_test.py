@@ -20,7 +20,7 @@ class FetchTorch(unittest.TestCase):
         self.cwd = pathlib.Path(folder.name, "repository")
         self.cwd.mkdir()
 
-    def libtorch(self, version="2.11.0", libraries=("libtorch_cpu.so", "libc10.so"), c10=CXX11):
+    def libtorch(self, version="2.11.0", libraries=("libtorch_cpu.so", "libc10.so"), c10=CXX11, cpu=b"\x7fELF"):
         header = self.torch / "include/torch/csrc/api/include/torch/torch.h"
         header.parent.mkdir(parents=True)
         header.write_text("")
@@ -29,7 +29,7 @@ class FetchTorch(unittest.TestCase):
         (self.torch / "build-version").write_text(f"{version}\n")
         (self.torch / "lib").mkdir()
         for name in libraries:
-            (self.torch / "lib" / name).write_bytes(c10 if name == "libc10.so" else b"")
+            (self.torch / "lib" / name).write_bytes(c10 if name == "libc10.so" else cpu)
         return self.torch
 
     def fetch(self, kind, **variables):
@@ -74,6 +74,14 @@ class FetchTorch(unittest.TestCase):
         self.assertEqual(
             self.error("cpu", LOCKSTEP_LIBTORCH=str(self.libtorch(libraries=["libc10.so"]))),
             f"LibTorch: {self.torch}/lib has no libtorch_cpu.so: name the folder that holds include and lib\n",
+        )
+
+    def test_gloo_of_its_own(self):
+        self.libtorch(cpu=b"\x7fELF\0libgloo.so.0\0")
+        self.assertEqual(
+            self.error("cpu", LOCKSTEP_LIBTORCH=str(self.torch)),
+            f"LibTorch: {self.torch}/lib has no libgloo.so, which libtorch_cpu.so needs: install it (Debian: apt-get install "
+            "libgloo-dev)\n",
         )
 
     def test_cuda_asked_of_one_for_cpus(self):
