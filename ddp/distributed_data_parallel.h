@@ -135,8 +135,8 @@ class DistributedDataParallel {
   // instruction set, and on a GPU on its model and cuDNN's choice of algorithms. Keep these the same.
   //
   // A virtual rank may run several backward passes; all but its last must be under a NoSync. Do not leave the loop early,
-  // except by an exception: the next call begins a new step. Throws StatusError: FailedPrecondition without
-  // Options::virtual_ranks. All ranks must call it equally often.
+  // except by an exception: the next call begins a new step. Without Options::virtual_ranks the loop runs once, for this
+  // rank, and changes nothing; so one loop serves both. All ranks must call it equally often.
   VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step); }
 
   // The wrapped module. Its state dict has no "module." prefix.

@@ -248,6 +248,34 @@ TEST(VirtualRanks, OnTwoRanksEqualTwoRanksWithoutThem) {
   ExpectSame(virtual_two, plain, "two ranks");
 }
 
+// One loop serves both.
+TEST(VirtualRanks, OffAreTheRanks) {
+  EXPECT_EQ(comm::testing::RunRanksOk(2,
+                                      [&](comm::ProcessGroup& group) {
+                                        std::vector<State> states;
+                                        for (const bool in_loop : {false, true}) {
+                                          Net net;
+                                          auto ddp = testing::Wrapped(net, group);
+                                          torch::optim::SGD optimizer = Optimizer(ddp.parameters());
+                                          std::vector<int> ranks;
+                                          for (int step = 0; step < kSteps; ++step) {
+                                            if (in_loop) {
+                                              TrainStep(ddp, optimizer, step, Case());
+                                              for (const int rank : ddp.VirtualRanks(step)) ranks.push_back(rank);
+                                              continue;
+                                            }
+                                            optimizer.zero_grad();
+                                            Loss(ddp(Images(step, group.rank(), 0), 2)).backward();
+                                            optimizer.step();
+                                          }
+                                          if (in_loop) EXPECT_EQ(ranks, std::vector<int>(kSteps, group.rank()));
+                                          states.push_back(StateOf(net, optimizer));
+                                        }
+                                        ExpectSame(states[0], states[1], "with and without the loop");
+                                      }),
+            absl::OkStatus());
+}
+
 TEST(VirtualRanks, WhatCannotKeepThePromiseIsRefused) {
   EXPECT_EQ(comm::testing::RunRanksOk(
                 2,
@@ -270,8 +298,6 @@ TEST(VirtualRanks, WhatCannotKeepThePromiseIsRefused) {
                   EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks does not support non_finite"));
 
                   options = Options();
-                  auto plain = testing::Wrapped(Net(), group);
-                  EXPECT_THROW(plain.VirtualRanks(0).begin(), StatusError);
                   options.virtual_ranks = 4;
                   auto ddp = testing::Wrapped(Net(), group, options);
                   EXPECT_THAT(std::string(ddp.RegisterHook([](GradBucket&) { return Future(at::Tensor()); }).message()),

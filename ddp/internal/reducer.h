@@ -80,12 +80,12 @@ class Reducer {
   // Call it when a backward begins, in its thread, before its first gradient arrives. The first gradient calls it too.
   void BeginBackward();
 
-  // With virtual ranks: this rank's are [virtual_begin(), virtual_end()). A step begins with BeginVirtualStep(). Each
+  // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step begins with BeginVirtualStep(). Each
   // virtual rank but the last ends with TakeVirtualRank(), after backward passes that were not averaged: adds its
   // gradients to those before it, and gives the parameters the gradients that they had when the step began. The
   // backward of the last one that is averaged averages all.
-  int virtual_begin() const { return partial_->begin(); }
-  int virtual_end() const { return partial_->end(); }
+  int virtual_begin() const { return partial_ ? partial_->begin() : group_->rank(); }
+  int virtual_end() const { return partial_ ? partial_->end() : group_->rank() + 1; }
   void BeginVirtualStep();
   void TakeVirtualRank();
 

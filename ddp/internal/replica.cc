@@ -230,22 +230,21 @@ void Replica::CheckInVirtualRank() const {
 }
 
 void Replica::BeginVirtualStep(int64_t step) {
-  if (options_.virtual_ranks == 0) {
-    ThrowIfError(absl::FailedPreconditionError(
-        absl::StrCat("rank ", group_->rank(), ": VirtualRanks() needs Options::virtual_ranks")));
-  }
+  if (options_.virtual_ranks == 0) return;
   reducer_->BeginVirtualStep();
   virtual_step_ = VirtualStep();
   virtual_step_.number = step;
 }
 
 void Replica::BeginVirtualRank(int virtual_rank) {
+  if (options_.virtual_ranks == 0) return;
   virtual_step_.current = virtual_rank;
   if (virtual_rank != virtual_begin()) RestoreBuffers(virtual_step_.first_buffers);
   at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_rank));
 }
 
 void Replica::EndVirtualRank() {
+  if (options_.virtual_ranks == 0) return;
   const int ended = std::exchange(virtual_step_.current, -1);
   if (ended == 0) SaveBuffers(virtual_step_.kept_buffers);
   if (ended + 1 < virtual_end()) {
