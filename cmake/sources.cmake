@@ -39,6 +39,7 @@ set(lockstep_base_sources
   base/printable.cc
   base/progress.cc
   base/regular_file.cc
+  base/seed.cc
   base/status.cc
   base/thread.cc
 )
@@ -454,6 +455,7 @@ set(lockstep_ddp_headers
   ddp/internal/device_clock.h
   ddp/internal/forward.h
   ddp/internal/gradient_buckets.h
+  ddp/internal/known_hook.h
   ddp/internal/learned_graph.h
   ddp/internal/non_finite.h
   ddp/internal/parameter_check.h
@@ -545,7 +547,6 @@ set(lockstep_data_sources
   data/internal/resample_kernels.cc
   data/internal/resample_kernels_avx2.cc
   data/internal/resample_taps.cc
-  data/internal/seed.cc
   data/loader.cc
   data/torch_dataset.cc
   data/transforms.cc

@@ -15,17 +15,16 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/logging.h"
 #include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/data/internal/batch.h"
-#include "lockstep/data/internal/seed.h"
 
 namespace lockstep::data {
 namespace {
 
 using internal::BatchInProgress;
-using internal::SeedOf;
 using Batch = Example;
 
 absl::Status Check(const LoaderOptions& options) {

@@ -4,9 +4,11 @@
 #ifndef LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 #define LOCKSTEP_DDP_DISTRIBUTED_DATA_PARALLEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -34,37 +36,39 @@ class VirtualRankRange {
  public:
   class Iterator {
    public:
-    int operator*() const { return current_; }
+    int operator*() const { return replica_->virtual_ranks()[place_]; }
     Iterator& operator++() {
-      replica_->EndVirtualRank();
-      if (++current_ < replica_->virtual_end()) replica_->BeginVirtualRank(current_);
+      replica_->EndVirtualRank(place_);
+      if (++place_ < replica_->virtual_ranks().size()) replica_->BeginVirtualRank(place_);
       return *this;
     }
-    friend bool operator!=(const Iterator& a, const Iterator& b) { return a.current_ != b.current_; }
+    friend bool operator!=(const Iterator& a, const Iterator& b) { return a.place_ != b.place_; }
 
    private:
     friend class VirtualRankRange;
-    Iterator(internal::Replica* replica, int current) : replica_(replica), current_(current) {}
+    Iterator(internal::Replica* replica, size_t place) : replica_(replica), place_(place) {}
 
     internal::Replica* replica_;
-    int current_;
+    size_t place_;
   };
 
-  // Begins the step. Call it once.
+  // Begins the step. Call it once, before end().
   Iterator begin() {
-    replica_->BeginVirtualStep(step_);
-    replica_->BeginVirtualRank(replica_->virtual_begin());
-    return Iterator(replica_, replica_->virtual_begin());
+    replica_->BeginVirtualStep(step_, with_inputs_);
+    if (!replica_->virtual_ranks().empty()) replica_->BeginVirtualRank(0);
+    return Iterator(replica_, 0);
   }
-  Iterator end() { return Iterator(replica_, replica_->virtual_end()); }
+  Iterator end() { return Iterator(replica_, replica_->virtual_ranks().size()); }
 
  private:
   template <typename Net>
   friend class DistributedDataParallel;
-  VirtualRankRange(internal::Replica* replica, int64_t step) : replica_(replica), step_(step) {}
+  VirtualRankRange(internal::Replica* replica, int64_t step, std::optional<std::vector<int>> with_inputs)
+      : replica_(replica), step_(step), with_inputs_(std::move(with_inputs)) {}
 
   internal::Replica* replica_;
   int64_t step_;
+  std::optional<std::vector<int>> with_inputs_;  // not set: all
 };
 
 namespace internal {
@@ -137,7 +141,15 @@ class DistributedDataParallel {
   // A virtual rank may run several backward passes; all but its last must be under a NoSync. Do not leave the loop early,
   // except by an exception: the next call begins a new step. Without Options::virtual_ranks the loop runs once, for this
   // rank, and changes nothing; so one loop serves both. All ranks must call it equally often.
-  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step); }
+  VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step, std::nullopt); }
+
+  // Under a Join: only these of this rank's virtual ranks have inputs in this step; in ascending order. Call
+  // Join::Finish() when none has any. The gradients of the others count as zero. Buffers come from the highest virtual
+  // rank that has inputs. Throws StatusError: InvalidArgument if it is not some of this rank's virtual ranks,
+  // FailedPrecondition if some are missing outside of a Join.
+  VirtualRankRange VirtualRanks(int64_t step, std::vector<int> with_inputs) {
+    return VirtualRankRange(replica_.get(), step, std::move(with_inputs));
+  }
 
   // The wrapped module. Its state dict has no "module." prefix.
   Net& module() { return net_; }
@@ -151,7 +163,10 @@ class DistributedDataParallel {
   void zero_grad(bool set_to_none = true) { net_->zero_grad(set_to_none); }
 
   // Replaces the all_reduce of gradients from the next backward on. All ranks must call it with the same hook.
-  // FailedPrecondition: there is a hook already, or backward is running.
+  // FailedPrecondition: there is a hook already, or backward or the loop over VirtualRanks() is running.
+  //
+  // With Options::virtual_ranks only hooks that average each virtual rank's gradients keep the same bits on any number of
+  // ranks: hooks::AllReduce, Fp16Compress, Bf16Compress, and the wrappers of AllReduce. InvalidArgument for others.
   absl::Status RegisterHook(CommunicationHook hook) { return replica_->RegisterHook(std::move(hook)); }
 
   // The buckets of the next backward, for RestoreBucketLayout(). Empty before the end of the first backward, unless

@@ -61,15 +61,16 @@ absl::Status Join::KeepCompany() {
     if (active.item<float>() == 0) break;
     if (options_.throw_on_early_termination) {
       const bool named = comm::internal::GroupAccess::OnlyLockstepRanks(group);
-      const at::Tensor finished = Number(*replicas_.front(), named ? static_cast<float>(group.rank() + 1) : 1.0f);
+      const at::Tensor finished =
+          Number(*replicas_.front(), named ? static_cast<float>(replicas_.front()->virtual_end()) : 1.0f);
       LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
       return absl::OutOfRangeError(absl::StrCat("rank ", group.rank(), " has no inputs left; other ranks have"));
     }
+    progress_->active = static_cast<int>(active.item<float>());
     for (internal::Replica* replica : replicas_) replica->ShadowStep();
     was_last = false;
   }
-  for (internal::Replica* replica : replicas_)
-    LOCKSTEP_RETURN_IF_ERROR(replica->SynchronizeFrom(replica->AnyRank(was_last)));
+  for (internal::Replica* replica : replicas_) LOCKSTEP_RETURN_IF_ERROR(replica->SynchronizeAtEnd(was_last));
   return absl::OkStatus();
 }
 

@@ -48,6 +48,16 @@ class Joinable {
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(join.Finish());   // all ranks have the model of a rank that finished last
 //
+// With Options::virtual_ranks, a virtual rank that is done counts as zero. Tell VirtualRanks() which of this rank's virtual
+// ranks have inputs left, and call Finish() once none has:
+//
+//   for (int64_t step = 0; !(left = WithInputs()).empty(); ++step) {
+//     optimizer.zero_grad();
+//     for (const int virtual_rank : ddp.VirtualRanks(step, left)) loss(ddp(NextBatch(virtual_rank))).backward();
+//     optimizer.step();
+//   }
+//   LOCKSTEP_RETURN_IF_ERROR(join.Finish());
+//
 // Every rank must create it with the same modules, over one group, and with the same options. The modules are borrowed.
 // Each step costs two small all_reduces more. In each step, all modules must be used in the given order, and each one's
 // backward must come before the next one's forward. If a model's forward makes collectives, such as SyncBatchNorm's,

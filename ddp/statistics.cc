@@ -56,7 +56,9 @@ std::string Summary(const StepStatistics& step) {
       100 * step.HiddenShare());
   for (const NonFiniteGradient& found : step.non_finite) {
     absl::StrAppend(&summary, "; not finite: ", found.parameter,
-                    found.rank < 0 ? std::string(" in the sum") : absl::StrCat(" on rank ", found.rank));
+                    found.virtual_rank >= 0 ? absl::StrCat(" on virtual rank ", found.virtual_rank)
+                    : found.rank >= 0       ? absl::StrCat(" on rank ", found.rank)
+                                            : std::string(" in the sum"));
   }
   return summary;
 }

@@ -27,8 +27,9 @@ struct BucketStatistics {
 };
 
 struct NonFiniteGradient {
-  int rank = -1;  // -1: each rank's gradient was finite, but their sum was not
+  int rank = -1;  // -1: see virtual_rank
   std::string parameter;
+  int virtual_rank = -1;  // with Options::virtual_ranks. Both are -1: each gradient was finite, but their sum was not.
 };
 
 struct StepStatistics {

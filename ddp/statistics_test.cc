@@ -83,8 +83,9 @@ TEST(StepStatistics, SummaryIsALine) {
   EXPECT_EQ(
       Summary(step),
       "rank 3 step 12: 30.00 ms, forward 10.00, backward 8.00; 2 buckets, 2.0 MB reduced in 11.00 ms, 45 % hidden");
-  step.non_finite = {{1, "fc.weight"}, {-1, "fc.bias"}};
-  EXPECT_THAT(Summary(step), HasSubstr("hidden; not finite: fc.weight on rank 1; not finite: fc.bias in the sum"));
+  step.non_finite = {{1, "fc.weight"}, {-1, "fc.bias"}, {-1, "fc.bias", /*virtual_rank=*/5}};
+  EXPECT_THAT(Summary(step), HasSubstr("hidden; not finite: fc.weight on rank 1; not finite: fc.bias in the sum; "
+                                       "not finite: fc.bias on virtual rank 5"));
 }
 
 TEST(ChromeTrace, HasAProcessARankAndARowForComputingAndForEachBucket) {

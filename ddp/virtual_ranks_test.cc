@@ -1,160 +1,52 @@
 // Training gives the same bits on any number of ranks.
 
 #include <ATen/ATen.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
+#include <limits>
 #include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/comm/testing/init_ranks.h"
 #include "lockstep/comm/testing/run_ranks.h"
-#include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/hooks/default_hooks.h"
+#include "lockstep/ddp/hooks/post_local_sgd.h"
+#include "lockstep/ddp/hooks/power_sgd.h"
 #include "lockstep/ddp/join.h"
-#include "lockstep/ddp/no_sync.h"
 #include "lockstep/ddp/testing/training.h"
+#include "lockstep/ddp/testing/virtual_training.h"
 
 namespace lockstep::ddp {
 namespace {
 
+using testing::ExpectSame;
+using testing::ExpectSameOnAnyNumberOfRanks;
 using ::testing::HasSubstr;
-
-// Convolution, BatchNorm, and branches of which a virtual rank may use some.
-struct NetImpl : torch::nn::Module {
-  NetImpl()
-      : convolution(register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3)))),
-        norm(register_module("norm", torch::nn::BatchNorm2d(4))),
-        head(register_module("head", torch::nn::Linear(4 * 4 * 4, 3))),
-        even(register_module("even", torch::nn::Linear(3, 3))),
-        odd(register_module("odd", torch::nn::Linear(3, 3))) {
-    int seed = 0;
-    const at::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(at::arange(parameter.numel()).add(++seed).mul(12.9898).sin().mul(0.3).view_as(parameter));
-    }
-  }
-  at::Tensor forward(const at::Tensor& images, int branch) {
-    at::Tensor x = head(norm(convolution(images)).relu().flatten(1));
-    if (branch != 1) x = even(x);
-    if (branch != 0) x = odd(x);
-    return x;
-  }
-  torch::nn::Conv2d convolution;
-  torch::nn::BatchNorm2d norm;
-  torch::nn::Linear head, even, odd;
-};
-TORCH_MODULE(Net);
-
-constexpr int kSteps = 4;
-
-struct Case {
-  Options options;
-  bool branches = false;    // virtual ranks use different parameters
-  int parts = 1;            // backward passes of a virtual rank
-  bool set_to_none = true;  // zero_grad
-  std::string backend = "threads";
-};
-
-at::Tensor Images(int step, int virtual_rank, int part) {
-  return at::arange(3 * 2 * 6 * 6)
-      .add(1.7 * step + 3.1 * virtual_rank + 0.3 * part)
-      .mul(78.233)
-      .sin()
-      .view({3, 2, 6, 6});
-}
-
-// Of parameters, gradients, buffers and momenta.
-using State = std::vector<at::Tensor>;
-
-State StateOf(const Net& net, torch::optim::SGD& optimizer) {
-  State state;
-  for (const at::Tensor& parameter : net->parameters()) {
-    state.push_back(parameter.detach().clone());
-    state.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::zeros({0}));
-    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) continue;
-    const auto& momentum = static_cast<torch::optim::SGDParamState&>(*found->second).momentum_buffer();
-    if (momentum.defined()) state.push_back(momentum.clone());
-  }
-  for (const at::Tensor& buffer : net->buffers()) state.push_back(buffer.clone());
-  return state;
-}
-
-void ExpectSame(const State& a, const State& b, const std::string& what) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(a[i].sizes() == b[i].sizes() &&
-                at::equal(a[i].contiguous().flatten().view(at::kByte), b[i].contiguous().flatten().view(at::kByte)))
-        << what << ": tensor " << i;
-  }
-}
-
-at::Tensor Loss(const at::Tensor& output) { return output.to(at::kFloat).pow(2).mul(at::arange(3).add(1)).sum(); }
-
-torch::optim::SGD Optimizer(const std::vector<at::Tensor>& parameters) {
-  return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.01).momentum(0.9));
-}
-
-void TrainStep(DistributedDataParallel<Net>& ddp, torch::optim::SGD& optimizer, int step, const Case& c) {
-  optimizer.zero_grad(c.set_to_none);
-  for (const int virtual_rank : ddp.VirtualRanks(step)) {
-    const int branch = c.branches ? (virtual_rank + step) % 2 : 2;
-    for (int part = 0; part < c.parts; ++part) {
-      std::unique_ptr<NoSync> no_sync;
-      if (part + 1 < c.parts) no_sync = std::make_unique<NoSync>(ddp);
-      Loss(ddp(Images(step, virtual_rank, part), branch)).backward();
-    }
-  }
-  optimizer.step();
-}
-
-// Rank 0's state after the training, which is also the others', except for buffers between steps.
-State Train(int ranks, const Case& c) {
-  std::vector<State> states(ranks);
-  const auto body = [&](comm::ProcessGroup& group) {
-    return TorchStatus("", [&] {
-      Net net;
-      auto ddp = testing::Wrapped(net, group, c.options);
-      torch::optim::SGD optimizer = Optimizer(ddp.parameters());
-      for (int step = 0; step < kSteps; ++step) TrainStep(ddp, optimizer, step, c);
-      states[group.rank()] = StateOf(net, optimizer);
-    });
-  };
-  comm::InitOptions options;
-  options.backend = c.backend;
-  const auto results =
-      c.backend == "threads" ? comm::testing::RunRanks(ranks, body) : comm::testing::InitRanks(options, ranks, body);
-  for (const absl::Status& status : results) EXPECT_EQ(status, absl::OkStatus());
-  const size_t buffers = Net()->buffers().size();
-  for (const State& state : states) {
-    ExpectSame(State(state.begin(), state.end() - static_cast<int>(buffers)),
-               State(states[0].begin(), states[0].end() - static_cast<int>(buffers)), "the ranks differ");
-  }
-  return states[0];
-}
-
-void ExpectSameOnAnyNumberOfRanks(int virtual_ranks, Case c, const std::string& what) {
-  c.options.virtual_ranks = virtual_ranks;
-  const State expected = Train(virtual_ranks, c);
-  for (int ranks = 1; ranks < virtual_ranks; ++ranks) {
-    ExpectSame(Train(ranks, c), expected, absl::StrCat(what, ", ", virtual_ranks, " virtual ranks on ", ranks));
-  }
-}
+using testing::InputOf;
+using testing::LossOf;
+using testing::MomentumSgd;
+using ::testing::Not;
+using testing::State;
+using testing::StateOf;
+using testing::Train;
+using testing::TrainStep;
+using testing::VirtualCase;
+using testing::VirtualNet;
+using testing::Wrapped;
 
 // The definition: V networks, one a virtual rank, whose gradients are added by a tree.
 State Reference(int virtual_ranks) {
-  std::vector<Net> nets;
+  std::vector<VirtualNet> nets;
   for (int v = 0; v < virtual_ranks; ++v) nets.emplace_back();
-  torch::optim::SGD optimizer = Optimizer(nets[0]->parameters());
-  for (int step = 0; step < kSteps; ++step) {
+  torch::optim::SGD optimizer = MomentumSgd(nets[0]->parameters());
+  for (int step = 0; step < VirtualCase::kSteps; ++step) {
     for (int v = 0; v < virtual_ranks; ++v) {
       const at::NoGradGuard no_grad;
       for (size_t i = 0; v > 0 && i < nets[v]->parameters().size(); ++i) {
@@ -167,7 +59,7 @@ State Reference(int virtual_ranks) {
     for (const at::Tensor& buffer : buffers) before.push_back(buffer.clone());
     for (int v = 0; v < virtual_ranks; ++v) {
       for (size_t i = 0; i < before.size(); ++i) nets[v]->buffers()[i].copy_(before[i]);
-      Loss(nets[v](Images(step, v, 0), 2)).backward();
+      LossOf(nets[v], InputOf(VirtualCase(), step, v)).backward();
     }
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < nets[0]->parameters().size(); ++i) {
@@ -186,18 +78,18 @@ State Reference(int virtual_ranks) {
 
 TEST(VirtualRanks, GiveTheGradientsOfTheTree) {
   for (const int virtual_ranks : {1, 2, 3, 5, 8}) {
-    Case c;
+    VirtualCase c;
     c.options.virtual_ranks = virtual_ranks;
     ExpectSame(Train(1, c), Reference(virtual_ranks), absl::StrCat(virtual_ranks, " virtual ranks"));
   }
 }
 
 TEST(VirtualRanks, GiveTheSameBitsOnAnyNumberOfRanks) {
-  for (const int virtual_ranks : {2, 3, 4, 7}) ExpectSameOnAnyNumberOfRanks(virtual_ranks, Case(), "default");
+  for (const int virtual_ranks : {2, 3, 4, 7}) ExpectSameOnAnyNumberOfRanks(virtual_ranks, VirtualCase(), "default");
 }
 
 TEST(VirtualRanks, GiveTheSameBitsOverSharedMemoryAndGloo) {
-  Case c;
+  VirtualCase c;
   c.options.virtual_ranks = 5;
   const State expected = Train(2, c);
   for (const char* backend : {"shm", "gloo"}) {
@@ -206,9 +98,12 @@ TEST(VirtualRanks, GiveTheSameBitsOverSharedMemoryAndGloo) {
   }
 }
 
-TEST(VirtualRanks, GiveTheSameBitsWithDdpsOptions) {
-  std::map<std::string, Case> cases;
+// Each of DDP's options and parts that virtual ranks support.
+std::map<std::string, VirtualCase> Cases() {
+  std::map<std::string, VirtualCase> cases;
+  cases["default"] = VirtualCase();
   cases["small buckets"].options.bucket_cap_mb = 0.0001;
+  cases["a list of bucket sizes"].options.bucket_cap_mb_list = {0.0001, 0.001};
   cases["bucket views"].options.gradient_as_bucket_view = true;
   cases["unused parameters"].options.find_unused_parameters = true;
   cases["unused parameters"].branches = true;
@@ -219,69 +114,130 @@ TEST(VirtualRanks, GiveTheSameBitsWithDdpsOptions) {
   cases["gradients of zero"].set_to_none = false;
   cases["gradients of zero in views"] = cases["gradients of zero"];
   cases["gradients of zero in views"].options.gradient_as_bucket_view = true;
+  cases["non_finite"].options.non_finite = NonFinite::kThrow;
+  cases["delayed parameters"].options.delay_all_reduce_named_params = {"head.weight", "odd.bias"};
+  cases["delayed parameters"].options.param_to_hook_all_reduce = "convolution.weight";
+
   MixedPrecision mixed;
   mixed.param_dtype = at::kBFloat16;
   mixed.reduce_dtype = at::kFloat;
   mixed.buffer_dtype = at::kBFloat16;
   cases["mixed precision"].options.mixed_precision = mixed;
-  for (const auto& [name, c] : cases) ExpectSameOnAnyNumberOfRanks(3, c, name);
+  mixed = MixedPrecision();
+  mixed.reduce_dtype = at::kBFloat16;
+  cases["gradients reduced in 16 bits"].options.mixed_precision = mixed;
+
+  cases["sparse"].sparse = true;
+  cases["sparse, unused parameters"] = cases["unused parameters"];
+  cases["sparse, unused parameters"].sparse = true;
+  cases["sparse, gradients of zero"] = cases["gradients of zero"];
+  cases["sparse, gradients of zero"].sparse = true;
+
+  cases["AllReduce"].hook = hooks::AllReduce;
+  cases["Fp16Compress"].hook = hooks::Fp16Compress;
+  cases["Bf16Compress"].hook = hooks::Bf16Compress;
+  cases["Bf16CompressWrapper"].hook = [](comm::ProcessGroup* group) {
+    return hooks::Bf16CompressWrapper(hooks::AllReduce(group));
+  };
+  cases["Bf16Compress, sparse, small buckets"].hook = hooks::Bf16Compress;
+  cases["Bf16Compress, sparse, small buckets"].sparse = true;
+  cases["Bf16Compress, sparse, small buckets"].options.bucket_cap_mb = 0.0001;
+  return cases;
 }
 
+TEST(VirtualRanks, GiveTheSameBitsWithDdpsOptions) {
+  for (const auto& [name, c] : Cases()) ExpectSameOnAnyNumberOfRanks(3, c, name);
+}
+
+// Some numbers of ranks leave a rank without inputs, others with some; the last one that has inputs has it on each rank.
+TEST(VirtualRanks, GiveTheSameBitsUnderJoin) {
+  for (const std::vector<int>& counts :
+       {std::vector<int>{3, 1, 2, 2}, {0, 3, 1, 4}, {4, 4, 1, 0}, {0, 0, 2, 0}, {2, 2, 2, 2}, {1, 2, 3, 1, 0}}) {
+    std::map<std::string, VirtualCase> cases;
+    cases["Join"] = VirtualCase();
+    cases["Join, divided by those with inputs"].divide_by_initial_world_size = false;
+    cases["Join, unused parameters"].options.find_unused_parameters = true;
+    cases["Join, unused parameters"].branches = true;
+    cases["Join, sparse"].sparse = true;
+    cases["Join, sparse"].divide_by_initial_world_size = false;
+    cases["Join, Bf16Compress"].hook = hooks::Bf16Compress;
+    cases["Join over shared memory"].backend = "shm";
+    cases["Join over shared memory"].divide_by_initial_world_size = false;
+    for (auto& [name, c] : cases) {
+      c.counts = counts;
+      ExpectSameOnAnyNumberOfRanks(static_cast<int>(counts.size()), c,
+                                   absl::StrCat(name, " of ", absl::StrJoin(counts, ", ")));
+    }
+  }
+}
+
+// The sum of two numbers has one order. One loop serves both.
 TEST(VirtualRanks, OnTwoRanksEqualTwoRanksWithoutThem) {
-  Case c;
-  c.options.virtual_ranks = 2;
-  const State virtual_two = Train(2, c);
-  State plain;
-  EXPECT_EQ(comm::testing::RunRanksOk(2,
-                                      [&](comm::ProcessGroup& group) {
-                                        Net net;
-                                        auto ddp = testing::Wrapped(net, group);
-                                        torch::optim::SGD optimizer = Optimizer(ddp.parameters());
-                                        for (int step = 0; step < kSteps; ++step) {
-                                          optimizer.zero_grad();
-                                          Loss(ddp(Images(step, group.rank(), 0), 2)).backward();
-                                          optimizer.step();
-                                        }
-                                        if (group.rank() == 0) plain = StateOf(net, optimizer);
-                                      }),
-            absl::OkStatus());
-  ExpectSame(virtual_two, plain, "two ranks");
+  std::map<std::string, VirtualCase> cases = Cases();
+  for (const bool by_all : {false, true}) {
+    VirtualCase& c = cases[absl::StrCat("Join ", by_all)];
+    c.counts = {1, 4};
+    c.divide_by_initial_world_size = by_all;
+  }
+  cases["Join in which rank 1 is done first"].counts = {3, 0};
+  for (auto& [name, c] : cases) {
+    const State plain = Train(2, c);
+    c.options.virtual_ranks = 2;
+    ExpectSame(Train(2, c), plain, name);
+  }
 }
 
-// One loop serves both.
-TEST(VirtualRanks, OffAreTheRanks) {
-  EXPECT_EQ(comm::testing::RunRanksOk(2,
-                                      [&](comm::ProcessGroup& group) {
-                                        std::vector<State> states;
-                                        for (const bool in_loop : {false, true}) {
-                                          Net net;
-                                          auto ddp = testing::Wrapped(net, group);
-                                          torch::optim::SGD optimizer = Optimizer(ddp.parameters());
-                                          std::vector<int> ranks;
-                                          for (int step = 0; step < kSteps; ++step) {
-                                            if (in_loop) {
-                                              TrainStep(ddp, optimizer, step, Case());
-                                              for (const int rank : ddp.VirtualRanks(step)) ranks.push_back(rank);
-                                              continue;
-                                            }
-                                            optimizer.zero_grad();
-                                            Loss(ddp(Images(step, group.rank(), 0), 2)).backward();
-                                            optimizer.step();
-                                          }
-                                          if (in_loop) EXPECT_EQ(ranks, std::vector<int>(kSteps, group.rank()));
-                                          states.push_back(StateOf(net, optimizer));
-                                        }
-                                        ExpectSame(states[0], states[1], "with and without the loop");
+TEST(VirtualRanks, OffAreThisRank) {
+  EXPECT_EQ(comm::testing::RunRanksOk(3,
+                                      [](comm::ProcessGroup& group) {
+                                        auto ddp = Wrapped(VirtualNet(), group);
+                                        std::vector<int> ranks;
+                                        for (const int rank : ddp.VirtualRanks(/*step=*/0)) ranks.push_back(rank);
+                                        EXPECT_EQ(ranks, std::vector<int>{group.rank()});
                                       }),
             absl::OkStatus());
 }
+
+// Of every virtual rank, by its number, whichever rank it is on.
+TEST(VirtualRanks, NonFiniteGradientsAreNamedByVirtualRank) {
+  constexpr int kVirtualRanks = 4;
+  for (int ranks = 1; ranks <= kVirtualRanks; ++ranks) {
+    for (int bad = 0; bad < kVirtualRanks; ++bad) {
+      EXPECT_EQ(comm::testing::RunRanksOk(ranks,
+                                          [&](comm::ProcessGroup& group) {
+                                            Options options;
+                                            options.virtual_ranks = kVirtualRanks;
+                                            options.non_finite = NonFinite::kThrow;
+                                            VirtualNet net;
+                                            auto ddp = Wrapped(net, group, options);
+                                            torch::optim::SGD optimizer = MomentumSgd(ddp.parameters());
+                                            const absl::Status thrown = TorchStatus("", [&] {
+                                              for (const int v : ddp.VirtualRanks(0)) {
+                                                at::Tensor loss = LossOf(ddp, InputOf(VirtualCase(), 0, v));
+                                                if (v == bad)
+                                                  loss = loss * at::full({}, std::numeric_limits<float>::infinity());
+                                                loss.backward();
+                                              }
+                                            });
+                                            EXPECT_EQ(thrown.code(), absl::StatusCode::kDataLoss);
+                                            EXPECT_THAT(std::string(thrown.message()),
+                                                        HasSubstr(absl::StrCat("is not finite on virtual rank ", bad)));
+                                            EXPECT_THAT(std::string(thrown.message()), Not(HasSubstr("on rank")));
+                                            TrainStep(ddp, optimizer, 1, VirtualCase());  // the next step is right
+                                          }),
+                absl::OkStatus());
+    }
+  }
+}
+
+std::string Thrown(const std::function<void()>& call) { return std::string(TorchStatus("", call).message()); }
 
 TEST(VirtualRanks, WhatCannotKeepThePromiseIsRefused) {
   EXPECT_EQ(comm::testing::RunRanksOk(
                 2,
-                [&](comm::ProcessGroup& group) {
+                [](comm::ProcessGroup& group) {
                   const auto refusal = [&](const Options& options) {
-                    const absl::Status status = Wrap(Net(), &group, options).status();
+                    const absl::Status status = Wrap(VirtualNet(), &group, options).status();
                     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
                     return std::string(status.message());
                   };
@@ -292,28 +248,97 @@ TEST(VirtualRanks, WhatCannotKeepThePromiseIsRefused) {
                   options.virtual_ranks = 4;
                   options.broadcast_buffers = false;
                   EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks needs broadcast_buffers"));
-                  options = Options();
-                  options.virtual_ranks = 4;
-                  options.non_finite = NonFinite::kThrow;
-                  EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks does not support non_finite"));
-
-                  options = Options();
-                  options.virtual_ranks = 4;
-                  auto ddp = testing::Wrapped(Net(), group, options);
-                  EXPECT_THAT(std::string(ddp.RegisterHook([](GradBucket&) { return Future(at::Tensor()); }).message()),
-                              HasSubstr("so no hook can take its place"));
-                  const auto thrown = [&](const std::function<void()>& call) {
-                    return std::string(TorchStatus("", call).message());
-                  };
-                  EXPECT_THAT(thrown([&] { ddp(Images(0, 0, 0), 2); }),
-                              HasSubstr("call forward in the loop over VirtualRanks()"));
-                  Join join({ddp});
-                  EXPECT_THAT(thrown([&] {
-                                for (const int v : ddp.VirtualRanks(0)) ddp(Images(0, v, 0), 2);
-                              }),
-                              HasSubstr("virtual_ranks does not support Join"));
+                  options.broadcast_buffers = true;
+                  options.parameters_to_ignore = {"odd.weight"};
+                  EXPECT_THAT(refusal(options), HasSubstr("parameters_to_ignore names odd.weight, whose gradient"));
                 }),
             absl::OkStatus());
+}
+
+TEST(VirtualRanks, HooksThatCannotKeepThePromiseAreRefused) {
+  EXPECT_EQ(comm::testing::RunRanksOk(
+                2,
+                [](comm::ProcessGroup& group) {
+                  Options options;
+                  options.virtual_ranks = 4;
+                  auto ddp = Wrapped(VirtualNet(), group, options);
+                  const auto refusal = [&](CommunicationHook hook) {
+                    return std::string(ddp.RegisterHook(std::move(hook)).message());
+                  };
+                  EXPECT_THAT(refusal([](GradBucket& bucket) { return Future(bucket.buffer); }),
+                              HasSubstr("with a hook of the program, the result would depend on the number of ranks"));
+                  EXPECT_THAT(refusal(*hooks::PowerSgd(&group, {})), HasSubstr("with PowerSgd, the result would"));
+                  EXPECT_THAT(refusal(*hooks::PostLocalSgd(&group, &group, {})), HasSubstr("with PostLocalSgd, "));
+                  EXPECT_THAT(refusal(hooks::Noop()), HasSubstr("with Noop, "));
+                  EXPECT_THAT(refusal(hooks::Fp16CompressWrapper(*hooks::PowerSgd(&group, {}))),
+                              HasSubstr("with Fp16CompressWrapper of PowerSgd, "));
+                  EXPECT_THAT(refusal(hooks::Fp16CompressWrapper(hooks::Bf16Compress(&group))),
+                              HasSubstr("with Fp16CompressWrapper of Bf16Compress, "));
+                  EXPECT_THAT(Thrown([&] {
+                                for (const int v : ddp.VirtualRanks(0)) {
+                                  EXPECT_THAT(refusal(hooks::AllReduce(&group)), HasSubstr("a step is under way"));
+                                  LossOf(ddp, InputOf(VirtualCase(), 0, v)).backward();
+                                }
+                              }),
+                              "");
+                  EXPECT_EQ(ddp.RegisterHook(hooks::AllReduce(&group)), absl::OkStatus());
+                  EXPECT_THAT(refusal(hooks::AllReduce(&group)), HasSubstr("there is a hook already"));
+                }),
+            absl::OkStatus());
+}
+
+TEST(VirtualRanks, ForwardAndInputsOutOfPlaceAreRefused) {
+  EXPECT_EQ(comm::testing::RunRanksOk(
+                2,
+                [](comm::ProcessGroup& group) {
+                  Options options;
+                  options.virtual_ranks = 4;
+                  auto ddp = Wrapped(VirtualNet(), group, options);
+                  EXPECT_THAT(Thrown([&] { LossOf(ddp, InputOf(VirtualCase(), 0, 0)); }),
+                              HasSubstr("call forward in the loop over VirtualRanks()"));
+                  const int own = 2 * group.rank(), other = 2 - own;
+                  EXPECT_THAT(Thrown([&] { ddp.VirtualRanks(0, {own}).begin(); }),
+                              HasSubstr("1 of 2 virtual ranks have inputs: only under a Join"));
+                  for (const std::vector<int>& wrong :
+                       {std::vector<int>{other}, {own + 1, own}, {own, own}, {own, own + 2}}) {
+                    EXPECT_THAT(Thrown([&] { ddp.VirtualRanks(0, wrong).begin(); }),
+                                HasSubstr(absl::StrCat("expected some of the virtual ranks ", own, " to ", own + 1,
+                                                       " in ascending order, found ", absl::StrJoin(wrong, ", "))));
+                  }
+                }),
+            absl::OkStatus());
+}
+
+// Whether one of a rank's virtual ranks runs out, or all.
+TEST(VirtualRanks, UnderJoinAllStopOnceOneHasNoInputsIfAsked) {
+  for (const std::vector<int>& left : {std::vector<int>{0, 1, 3}, {0, 1}, {2}}) {
+    EXPECT_EQ(comm::testing::RunRanksOk(
+                  2,
+                  [&](comm::ProcessGroup& group) {
+                    Options options;
+                    options.virtual_ranks = 4;
+                    auto ddp = Wrapped(VirtualNet(), group, options);
+                    JoinOptions join_options;
+                    join_options.throw_on_early_termination = true;
+                    Join join({ddp}, join_options);
+                    std::vector<int> mine;
+                    for (const int v : left) {
+                      if (v / 2 == group.rank()) mine.push_back(v);
+                    }
+                    const std::string thrown = Thrown([&] {
+                      for (const int v : ddp.VirtualRanks(0, mine))
+                        LossOf(ddp, InputOf(VirtualCase(), 0, v)).backward();
+                    });
+                    const absl::Status finished = join.Finish();
+                    EXPECT_EQ(finished.code(), absl::StatusCode::kOutOfRange);
+                    if (mine.empty()) return;
+                    const int missing = left.size() == 3 ? 2 : 3;
+                    EXPECT_THAT(thrown, HasSubstr(absl::StrCat("rank ", group.rank(), " stops: virtual rank ", missing,
+                                                               " has no inputs left")));
+                    EXPECT_EQ(finished.message(), thrown);
+                  }),
+              absl::OkStatus());
+  }
 }
 
 }  // namespace

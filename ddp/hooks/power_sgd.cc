@@ -24,6 +24,7 @@
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/hooks/internal/orthogonalize.h"
 #include "lockstep/ddp/hooks/internal/same_part.h"
+#include "lockstep/ddp/internal/known_hook.h"
 
 namespace lockstep::ddp::hooks {
 namespace {
@@ -302,14 +303,15 @@ absl::Status CheckOptions(const PowerSgdOptions& options) {
 
 absl::StatusOr<CommunicationHook> Make(comm::ProcessGroup* group, const PowerSgdOptions& options, bool batched) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
-  return [compressor = std::make_shared<Compressor>(group, options, batched),
-          plain = AllReduce(group)](GradBucket& bucket) {
+  const auto call = [compressor = std::make_shared<Compressor>(group, options, batched),
+                     plain = AllReduce(group)](GradBucket& bucket) {
     if (!compressor->Compresses(bucket)) return plain(bucket);
     auto [step, work] = compressor->Begin(bucket);
     return Future(std::move(work), step->buffer).Then([compressor, step = step](const at::Tensor&) {
       return compressor->Finish(*step);
     });
   };
+  return ddp::internal::KnownHook{batched ? "BatchedPowerSgd" : "PowerSgd", std::nullopt, call};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ std::string Obstacle(const CapturedStep& step) {
   if (step.finds_unused)
     return "with Options::find_unused_parameters the host must learn in each step which parameters are used";
   if (step.looks_for_non_finite) return "with Options::non_finite the host reads the gradients";
+  if (step.virtual_ranks) return "with Options::virtual_ranks the host seeds the generators of each step";
   if (step.sparse_parameter.empty()) return "";
   return absl::StrCat("the gradient of parameter ", step.sparse_parameter, " is sparse, and the host counts its rows");
 }

@@ -15,6 +15,7 @@ struct CapturedStep {
   bool averaged = true;  // false under NoSync
   bool finds_unused = false;
   bool looks_for_non_finite = false;
+  bool virtual_ranks = false;
   std::string sparse_parameter;  // one whose gradient is sparse; empty: there is none
 };
 

@@ -16,6 +16,8 @@ TEST(CaptureCheck, NamesEachReasonAgainstIt) {
   step.sparse_parameter = "table.weight";
   EXPECT_EQ(CheckCapture(3, step),
             Refused("the gradient of parameter table.weight is sparse, and the host counts its rows"));
+  step.virtual_ranks = true;
+  EXPECT_EQ(CheckCapture(3, step), Refused("with Options::virtual_ranks the host seeds the generators of each step"));
   step.looks_for_non_finite = true;
   EXPECT_EQ(CheckCapture(3, step), Refused("with Options::non_finite the host reads the gradients"));
   step.finds_unused = true;

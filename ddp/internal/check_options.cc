@@ -103,9 +103,11 @@ absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& 
     return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected at least the number of ranks, ", ranks);
   if (!options.broadcast_buffers && !module.buffers().empty())
     return Invalid("virtual_ranks needs broadcast_buffers: each virtual rank would have buffers of its own");
-  if (options.non_finite != NonFinite::kIgnore) return Invalid("virtual_ranks does not support non_finite");
-  if (!options.delay_all_reduce_named_params.empty())
-    return Invalid("virtual_ranks does not support delay_all_reduce_named_params");
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().requires_grad() && options.parameters_to_ignore.count(item.key()))
+      return Invalid("parameters_to_ignore names ", item.key(),
+                     ", whose gradient is each rank's own: with virtual_ranks, freeze it or let it be reduced");
+  }
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     if (options.virtual_ranks != ranks && absl::StrContains(item.value()->name(), "SyncBatchNorm"))
       return Invalid("module ", item.key(), " is a SyncBatchNorm: its forward needs all ranks at once, but ", ranks,

@@ -32,15 +32,15 @@ bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
   return gradient.storage().use_count() == holders;
 }
 
-// The gradient of an embedding of which no row was used. Like the gradient of some rows it has one sparse dimension.
-at::Tensor EmptySparse(const at::Tensor& like) {
-  std::vector<int64_t> no_rows = like.sizes().vec();
-  no_rows[0] = 0;
-  const at::TensorOptions options = like.options().requires_grad(false);
-  return at::sparse_coo_tensor(at::empty({1, 0}, options.dtype(at::kLong)), at::empty(no_rows, options), like.sizes());
-}
-
 }  // namespace
+
+at::Tensor EmptySparse(const at::Tensor& parameter) {
+  std::vector<int64_t> no_rows = parameter.sizes().vec();
+  no_rows[0] = 0;
+  const at::TensorOptions options = parameter.options().requires_grad(false);
+  return at::sparse_coo_tensor(at::empty({1, 0}, options.dtype(at::kLong)), at::empty(no_rows, options),
+                               parameter.sizes());
+}
 
 GradientBuckets::GradientBuckets(const std::vector<ReducedParameter>* parameters, const UsedParameters* used,
                                  GradientBucketsOptions options)
@@ -148,8 +148,9 @@ void GradientBuckets::BeginBackward() {
 void GradientBuckets::Fill(int parameter, const at::Tensor& arriving, double divisor) {
   const c10::NoGradGuard no_grad;
   places_[parameter].filled = true;
-  if (buckets_[places_[parameter].bucket].sparse) {
-    FillSparse(parameter, divisor);
+  Bucket& bucket = buckets_[places_[parameter].bucket];
+  if (bucket.sparse) {
+    bucket.buffer = SparseGradient(parameter, divisor);
   } else {
     FillSlot(parameter, arriving, divisor);
   }
@@ -185,19 +186,16 @@ void GradientBuckets::FillSlot(int parameter, const at::Tensor& arriving, double
   }
 }
 
-void GradientBuckets::FillSparse(int parameter, double divisor) {
+at::Tensor GradientBuckets::SparseGradient(int parameter, double divisor) const {
   const at::Tensor& tensor = parameters_[parameter].tensor;
   const at::Tensor& gradient = tensor.grad();
-  at::Tensor& buffer = buckets_[places_[parameter].bucket].buffer;
-  if (!gradient.defined()) {
-    buffer = EmptySparse(tensor);
-  } else if (!gradient.is_sparse()) {
+  if (!gradient.defined()) return EmptySparse(tensor);
+  if (!gradient.is_sparse()) {
     ThrowIfError(absl::InvalidArgumentError(
         absl::StrCat("rank ", options_.rank, ": parameter ", parameters_[parameter].name,
                      " belongs to an embedding with sparse gradients, but its gradient is dense")));
-  } else {
-    buffer = gradient.detach().div(divisor);  // not coalesced yet, as in Python: the bits differ
   }
+  return gradient.detach().div(divisor);  // not coalesced yet, as in Python: the bits differ
 }
 
 // Offers the slots of gradients that are still to come, unless somebody holds the gradient that lives in one.

@@ -38,6 +38,9 @@ struct Bucket {
   GradBucket for_hook;  // for the communication hook; a sparse bucket has only the names
 };
 
+// The gradient of an embedding of which no row was used. Like the gradient of some rows it has one sparse dimension.
+at::Tensor EmptySparse(const at::Tensor& parameter);
+
 struct GradientBucketsOptions {
   int rank = 0;                                 // for errors
   std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: the parameters' dtype
@@ -78,6 +81,9 @@ class GradientBuckets {
   // InvalidArgument if a dense gradient came for a sparse bucket.
   void Fill(int parameter, const at::Tensor& arriving, double divisor);
 
+  // The gradient of a parameter of a sparse bucket, divided; without elements if it has none. InvalidArgument: as above.
+  at::Tensor SparseGradient(int parameter, double divisor) const;
+
   // Makes the slots the gradients of the bucket's parameters, except for gradients that somebody else holds.
   // `arriving`: as above.
   void ReplaceGradients(int bucket, const at::Tensor& arriving);
@@ -111,7 +117,6 @@ class GradientBuckets {
   std::vector<int> MoveGradientsOut();
   void MoveGradientsIn(const std::vector<int>& parameters);
   void FillSlot(int parameter, const at::Tensor& arriving, double divisor);
-  void FillSparse(int parameter, double divisor);
   void ExpectRequests(const std::vector<int>& parameters);
   bool ComputedInSlot(int parameter, const at::Tensor& arriving);
   void MoveToOtherMemory(Bucket& bucket);

@@ -1,6 +1,9 @@
 #include "lockstep/ddp/internal/non_finite.h"
 
+#include <utility>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -8,38 +11,46 @@
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/ddp/internal/gather_texts.h"
+#include "lockstep/ddp/internal/kernels.h"
 #include "lockstep/ddp/statistics.h"
 
 namespace lockstep::ddp::internal {
 namespace {
 
-std::vector<NonFiniteGradient> OnRank(int rank, const std::string& names) {
+// One line for each: "0 fc.weight".
+std::string ToText(const std::vector<NonFiniteGradient>& gradients, bool virtual_ranks) {
+  return absl::StrJoin(gradients, "\n", [virtual_ranks](std::string* out, const NonFiniteGradient& gradient) {
+    absl::StrAppend(out, virtual_ranks ? gradient.virtual_rank : gradient.rank, " ", gradient.parameter);
+  });
+}
+
+std::vector<NonFiniteGradient> FromText(const std::string& text, bool virtual_ranks) {
   std::vector<NonFiniteGradient> found;
-  for (const absl::string_view name : absl::StrSplit(names, '\n', absl::SkipEmpty()))
-    found.push_back({rank, std::string(name)});
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    NonFiniteGradient gradient;
+    int& rank = virtual_ranks ? gradient.virtual_rank : gradient.rank;
+    if (!absl::SimpleAtoi(parts.first, &rank)) continue;
+    gradient.parameter = std::string(parts.second);
+    found.push_back(std::move(gradient));
+  }
   return found;
 }
 
-// The ranks whose gradients made the averages of the parameters `in_sum` not finite. `mine`: the parameters whose
-// gradient was not finite on this rank. Goes through the group's store: every rank must call it. If Python ranks are in
-// the group, only this rank's part is available.
+// The non-finite gradients of all ranks. `mine`: this rank's. Goes through the group's store: every rank must call it.
+// If Python ranks are in the group, only this rank's part is available.
 absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup& group,
-                                                              const std::vector<std::string>& in_sum,
-                                                              const std::vector<std::string>& mine) {
-  const std::string names = absl::StrJoin(mine, "\n");
+                                                              const std::vector<NonFiniteGradient>& mine,
+                                                              bool virtual_ranks) {
+  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group)) return mine;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      GatherTexts(group, "ddp_non_finite", ToText(mine, virtual_ranks), "asking whose gradient is not finite"));
   std::vector<NonFiniteGradient> found;
-  if (!comm::internal::GroupAccess::OnlyLockstepRanks(group)) {
-    found = OnRank(group.rank(), names);
-  } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                              GatherTexts(group, "ddp_non_finite", names, "asking whose gradient is not finite"));
-    for (int rank = 0; rank < group.size(); ++rank) {
-      const auto theirs = OnRank(rank, all[rank]);
-      found.insert(found.end(), theirs.begin(), theirs.end());
-    }
+  for (const std::string& text : all) {
+    const auto theirs = FromText(text, virtual_ranks);
+    found.insert(found.end(), theirs.begin(), theirs.end());
   }
-  if (!found.empty()) return found;
-  for (const std::string& name : in_sum) found.push_back({-1, name});
   return found;
 }
 
@@ -47,43 +58,66 @@ absl::StatusOr<std::vector<NonFiniteGradient>> WhoseNonFinite(comm::ProcessGroup
 absl::Status NonFiniteError(const std::vector<NonFiniteGradient>& found) {
   return absl::DataLossError(absl::StrJoin(found, "; ", [](std::string* out, const NonFiniteGradient& gradient) {
     absl::StrAppend(out, "the gradient of ", gradient.parameter, " is not finite ",
-                    gradient.rank < 0 ? std::string("in the sum over the ranks, though it is finite on each")
-                                      : absl::StrCat("on rank ", gradient.rank));
+                    gradient.virtual_rank >= 0 ? absl::StrCat("on virtual rank ", gradient.virtual_rank)
+                    : gradient.rank >= 0       ? absl::StrCat("on rank ", gradient.rank)
+                                               : std::string("in the sum over the ranks, though it is finite on each"));
   }));
 }
 
 }  // namespace
 
-NonFiniteCheck::NonFiniteCheck(NonFinite reaction, comm::ProcessGroup* group,
+NonFiniteCheck::NonFiniteCheck(NonFinite reaction, bool virtual_ranks, comm::ProcessGroup* group,
                                const std::vector<ReducedParameter>* parameters, GradientBuckets* buckets,
                                StepRecorder* recorder)
-    : reaction_(reaction), group_(*group), parameters_(*parameters), buckets_(*buckets), recorder_(*recorder) {}
+    : reaction_(reaction),
+      virtual_ranks_(virtual_ranks),
+      group_(*group),
+      parameters_(*parameters),
+      buckets_(*buckets),
+      recorder_(*recorder) {}
 
-void NonFiniteCheck::LookAtOwn(int bucket) {
+void NonFiniteCheck::Add(int rank, int parameter) {
+  NonFiniteGradient gradient;
+  (virtual_ranks_ ? gradient.virtual_rank : gradient.rank) = rank;
+  gradient.parameter = parameters_[parameter].name;
+  own_.push_back(std::move(gradient));
+}
+
+void NonFiniteCheck::LookAtBucket(int bucket, int rank) {
   if (!looks()) return;
-  const std::vector<int> found = buckets_.NonFinite(bucket, buckets_[bucket].buffer);
-  own_.insert(own_.end(), found.begin(), found.end());
+  for (const int i : buckets_.NonFinite(bucket, buckets_[bucket].buffer)) Add(rank, i);
+}
+
+void NonFiniteCheck::LookAtGradients(int virtual_rank) {
+  if (!looks()) return;
+  for (int b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    for (const int i : bucket.parameters) {
+      const at::Tensor& gradient = parameters_[i].tensor.grad();
+      if (!gradient.defined()) continue;
+      // In a bucket of fewer bits it may be infinite.
+      if (HasNonFinite(bucket.sparse ? gradient._values() : gradient.to(bucket.buffer.scalar_type())))
+        Add(virtual_rank, i);
+    }
+  }
 }
 
 absl::Status NonFiniteCheck::LookAtResults(int first, const std::vector<at::Tensor>& results) {
   if (!looks()) return absl::OkStatus();
-  std::vector<int> in_sum;
+  std::vector<NonFiniteGradient> in_sum;
   for (size_t i = 0; i < results.size(); ++i) {
     const int bucket = first + static_cast<int>(i);
     buckets_.TakeResult(bucket, results[i]);
-    const std::vector<int> found = buckets_.NonFinite(bucket, results[i]);
-    in_sum.insert(in_sum.end(), found.begin(), found.end());
+    for (const int parameter : buckets_.NonFinite(bucket, results[i])) {
+      in_sum.emplace_back();
+      in_sum.back().parameter = parameters_[parameter].name;
+    }
   }
   if (in_sum.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<NonFiniteGradient> found, WhoseNonFinite(group_, Names(in_sum), Names(own_)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<NonFiniteGradient> found, WhoseNonFinite(group_, own_, virtual_ranks_));
+  if (found.empty()) found = std::move(in_sum);
   recorder_.SetNonFinite(found);
   return reaction_ == NonFinite::kReport ? absl::OkStatus() : NonFiniteError(found);
-}
-
-std::vector<std::string> NonFiniteCheck::Names(const std::vector<int>& parameters) const {
-  std::vector<std::string> names;
-  for (const int i : parameters) names.push_back(parameters_[i].name);
-  return names;
 }
 
 }  // namespace lockstep::ddp::internal

@@ -98,7 +98,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
       partial_(options_.virtual_ranks > 0 ? std::make_unique<PartialGradients>(group, options_.virtual_ranks)
                                           : nullptr),
       reductions_(group, &used_, &recorder_, options_.skip_all_reduce_unused_params, partial_.get()),
-      non_finite_(options_.non_finite, group, &parameters_, &buckets_, &recorder_),
+      non_finite_(options_.non_finite, options_.virtual_ranks > 0, group, &parameters_, &buckets_, &recorder_),
       pass_(group->rank(), Names(parameters_)),
       note_(group),
       hooks_(Tensors(parameters_), [this](int parameter) { return std::make_unique<Hook>(this, parameter); }) {
@@ -132,6 +132,7 @@ void Reducer::LookForCapture() {
   step.averaged = sync_;
   step.finds_unused = FindsUnused();
   step.looks_for_non_finite = non_finite_.looks();
+  step.virtual_ranks = partial_ != nullptr;
   if (sparse != parameters_.end()) step.sparse_parameter = sparse->name;
   ThrowIfError(CheckCapture(group_->rank(), step));
 }
@@ -172,7 +173,9 @@ void Reducer::BuildBuckets() {
 void Reducer::BeginVirtualStep() {
   const c10::NoGradGuard no_grad;
   partial_->BeginStep();
+  non_finite_.Forget();
   first_gradients_.clear();
+  if (virtual_end() - virtual_begin() == 1) return;
   for (const ReducedParameter& parameter : parameters_) {
     const at::Tensor& gradient = parameter.tensor.grad();
     first_gradients_.push_back(gradient.defined() ? gradient.clone() : gradient);
@@ -180,12 +183,18 @@ void Reducer::BeginVirtualStep() {
 }
 
 void Reducer::TakeVirtualRank() {
-  partial_->TakeLeaf(parameters_, buckets_);
+  non_finite_.LookAtGradients(partial_->next());
+  partial_->TakeLeaf(parameters_, buckets_, reductions_.Divisor());
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     gradient = first_gradients_[i].defined() ? first_gradients_[i].clone() : at::Tensor();
   }
+}
+
+void Reducer::SetHookAverage(const HookAverage& average) {
+  partial_->SetAverage(average);
+  has_average_ = true;
 }
 
 // From autograd's hook for a gradient to the all_reduce of its bucket.
@@ -280,7 +289,7 @@ void Reducer::StartDelayed(const at::Tensor& arriving) {
 }
 
 void Reducer::Start(int bucket, const at::Tensor& arriving) {
-  non_finite_.LookAtOwn(bucket);
+  non_finite_.LookAtBucket(bucket, partial_ ? partial_->next() : group_->rank());
   buckets_.ReplaceGradients(bucket, arriving);
   reductions_.Start(buckets_[bucket]);
   pass_.MarkStarted(bucket);
@@ -373,7 +382,7 @@ void Reducer::EndBackward(bool complete) {
   if (graph_) graph_->EndBackward();
   if (!complete) plan_.ForgetReadyOrder();  // an incomplete order does not determine a layout
   used_.EndStep();
-  non_finite_.End();
+  non_finite_.Forget();
   end_is_queued_ = false;
   if (on_end_) on_end_();
 }
@@ -381,6 +390,7 @@ void Reducer::EndBackward(bool complete) {
 void Reducer::ShadowBackward() {
   const c10::NoGradGuard no_grad;
   const bool learns_graph = graph_ && !used_.final();
+  if (partial_) BeginVirtualStep();
   const bool used_first = learns_graph || (FindsUnused() && options_.skip_all_reduce_unused_params);
   if (used_first) used_.StartExchange(*group_);
   if (used_first && !learns_graph) ThrowIfError(used_.WaitForAll());

@@ -18,6 +18,7 @@
 #include "lockstep/ddp/internal/backward_pass.h"
 #include "lockstep/ddp/internal/bucket_plan.h"
 #include "lockstep/ddp/internal/gradient_buckets.h"
+#include "lockstep/ddp/internal/known_hook.h"
 #include "lockstep/ddp/internal/learned_graph.h"
 #include "lockstep/ddp/internal/non_finite.h"
 #include "lockstep/ddp/internal/partial_gradients.h"
@@ -80,18 +81,22 @@ class Reducer {
   // Call it when a backward begins, in its thread, before its first gradient arrives. The first gradient calls it too.
   void BeginBackward();
 
-  // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step begins with BeginVirtualStep(). Each
-  // virtual rank but the last ends with TakeVirtualRank(), after backward passes that were not averaged: adds its
-  // gradients to those before it, and gives the parameters the gradients that they had when the step began. The
-  // backward of the last one that is averaged averages all.
+  // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step begins
+  // with BeginVirtualStep(). Each virtual rank but the last ends with TakeVirtualRank(), after backward passes that were
+  // not averaged: adds its gradients to those before it, and gives the parameters the gradients that they had when the
+  // step began. SkipVirtualRank() adds zeros instead. The backward of the last one that is averaged averages all; those
+  // behind it count as zero.
   int virtual_begin() const { return partial_ ? partial_->begin() : group_->rank(); }
   int virtual_end() const { return partial_ ? partial_->end() : group_->rank() + 1; }
   void BeginVirtualStep();
   void TakeVirtualRank();
+  void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
-  // Replaces the all_reduce. Not during backward.
+  // Replaces the all_reduce. Not during backward, and not with virtual ranks.
   void SetHook(CommunicationHook hook) { reductions_.SetHook(std::move(hook)); }
-  bool has_hook() const { return reductions_.has_hook(); }
+  // With virtual ranks: averages as this hook does.
+  void SetHookAverage(const HookAverage& average);
+  bool has_hook() const { return has_average_ || reductions_.has_hook(); }
 
   // Called with the parameters of each bucket, in order, as soon as its gradients are averaged.
   using BucketCallback = std::function<void(const std::vector<int>& parameters)>;
@@ -101,7 +106,7 @@ class Reducer {
   // Called when a backward has ended, averaged or not, and when one is given up.
   void SetEndCallback(std::function<void()> callback) { on_end_ = std::move(callback); }
 
-  // Gradients are divided by this instead of the number of ranks, until the end of the next backward.
+  // Gradients are divided by this instead of the number of ranks (or virtual ranks), until the end of the next backward.
   void SetDivisor(int divisor) { reductions_.SetDivisor(divisor); }
 
   // For a rank that has no inputs left: takes part, with gradients of zero, in the collectives of the other ranks' next
@@ -170,6 +175,7 @@ class Reducer {
   BucketCallback on_bucket_;
   std::function<void()> on_end_;
   bool sync_ = true;
+  bool has_average_ = false;  // of a hook
   bool captured_ = false;
   bool end_is_queued_ = false;  // in a backward that is not averaged
   AccumulatorHooks hooks_;      // last: they go first

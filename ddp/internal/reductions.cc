@@ -28,15 +28,17 @@ void Reductions::SetBuckets(const GradientBuckets& buckets) {
   under_way_.resize(buckets.size());
 }
 
+int Reductions::Divisor() const { return divisor_.value_or(partial_ ? partial_->virtual_ranks() : group_.size()); }
+
 // Only powers of two: for them PyTorch's two ways to divide, by the number and by its reciprocal, give the same bits.
 bool Reductions::AllReduceDivides(const Bucket& bucket) const {
   int exponent = 0;
-  return multiplies_[bucket.index] && !hook_ && std::frexp(Divisor(), &exponent) == 0.5;
+  return multiplies_[bucket.index] && !hook_ && std::frexp(static_cast<double>(Divisor()), &exponent) == 0.5;
 }
 
 double Reductions::DivisorOnFill(const Bucket& bucket) const {
-  if (partial_) return 1;  // the sum divides
   if (bucket.sparse) return Divisor();
+  if (partial_) return 1;  // the sum divides
   return hook_ || AllReduceDivides(bucket) ? 1 : Divisor();
 }
 
@@ -47,8 +49,10 @@ void Reductions::Start(const Bucket& bucket) {
     return;
   }
   recorder_.BucketStarted(bucket.index);
-  if (partial_) {
-    under_way.sum = partial_->Start(bucket);
+  if (partial_ && bucket.sparse) {
+    under_way.future = partial_->StartSparse(bucket);
+  } else if (partial_) {
+    under_way.sum = partial_->Start(bucket, Divisor());
   } else if (bucket.sparse) {
     StartSparse(bucket);
   } else if (hook_) {
@@ -74,13 +78,15 @@ void Reductions::StartSparse(const Bucket& bucket) {
       return;
     }
   }
-  under_way.future = Future([group = &group_, sum = bucket.buffer] { return SparseAllReduce(*group, sum); });
+  under_way.future = Future([group = &group_, sum = bucket.buffer] {
+    return SparseAllReduce(*group, {sum}, comm::EvenBounds(group->size(), group->size()));
+  });
 }
 
 absl::Status Reductions::Advance() {
   absl::Status status;
   for (UnderWay& under_way : under_way_) {
-    if (under_way.sum) status.Update(under_way.sum->Advance());
+    if (under_way.sum) status.Update(under_way.sum->pending.Advance());
   }
   return status;
 }
@@ -89,8 +95,8 @@ absl::StatusOr<at::Tensor> Reductions::Wait(const Bucket& bucket) {
   UnderWay& under_way = under_way_[bucket.index];
   if (under_way.skipped) return bucket.buffer;
   if (under_way.sum) {
-    LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return under_way.sum->Wait(); }));
-    return bucket.buffer;
+    LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return under_way.sum->pending.Wait(); }));
+    return under_way.sum->result;
   }
   if (under_way.work) {
     LOCKSTEP_RETURN_IF_ERROR(recorder_.WaitForBucket(bucket.index, [&] { return under_way.work->Wait(); }));

@@ -40,12 +40,13 @@ class Reductions {
   // Call it when the buckets have been built, and not while a reduction is in progress.
   void SetBuckets(const GradientBuckets& buckets);
 
-  // Replaces the all_reduce of dense buckets.
+  // Replaces the all_reduce of dense buckets. Over virtual ranks, use PartialGradients::SetAverage().
   void SetHook(CommunicationHook hook) { hook_ = std::move(hook); }
   bool has_hook() const { return hook_ != nullptr; }
 
-  // Gradients are divided by this instead of the number of ranks, until End().
+  // Gradients are divided by this instead of the number of ranks (or virtual ranks), until End().
   void SetDivisor(int divisor) { divisor_ = divisor; }
+  int Divisor() const;
 
   // The divisor of gradients before they are in the bucket: 1 if the all_reduce or the hook divides.
   double DivisorOnFill(const Bucket& bucket) const;
@@ -55,7 +56,7 @@ class Reductions {
   // Whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
   bool Done(int bucket) const {
     const UnderWay& reduction = under_way_[static_cast<size_t>(bucket)];
-    if (reduction.sum) return reduction.sum->IsCompleted();
+    if (reduction.sum) return reduction.sum->pending.IsCompleted();
     return reduction.work && reduction.work->IsCompleted();
   }
 
@@ -74,13 +75,12 @@ class Reductions {
  private:
   // At most one is set; none before the bucket starts.
   struct UnderWay {
-    std::optional<comm::Work> work;           // an all_reduce in place
-    std::optional<comm::PendingTreeSum> sum;  // over virtual ranks, in place
-    std::optional<Future> future;             // anything else
+    std::optional<comm::Work> work;            // an all_reduce in place
+    std::optional<PartialGradients::Sum> sum;  // over virtual ranks
+    std::optional<Future> future;              // anything else
     bool skipped = false;
   };
 
-  double Divisor() const { return divisor_.value_or(group_.size()); }
   bool AllReduceDivides(const Bucket& bucket) const;
   void StartSparse(const Bucket& bucket);
 

@@ -6,16 +6,23 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
+#include <functional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
 #include "lockstep/ddp/internal/check_options.h"
 #include "lockstep/ddp/internal/flat.h"
+#include "lockstep/ddp/internal/known_hook.h"
 #include "lockstep/ddp/internal/layout_agreement.h"
 
 namespace lockstep::ddp::internal {
@@ -33,18 +40,6 @@ std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module
   look_at(module);
   for (const auto& child : module.modules(/*include_self=*/false)) look_at(*child);
   return sparse;
-}
-
-// Well mixed, as neighbouring seeds give generators that are alike at first (splitmix64, by S. Vigna).
-uint64_t SeedOf(int64_t seed, int64_t step, int virtual_rank) {
-  uint64_t mixed = static_cast<uint64_t>(seed);
-  for (const uint64_t next : {static_cast<uint64_t>(step), static_cast<uint64_t>(virtual_rank)}) {
-    mixed += next + 0x9e3779b97f4a7c15;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-    mixed ^= mixed >> 31;
-  }
-  return mixed;
 }
 
 }  // namespace
@@ -83,6 +78,8 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
   if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
     LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_, group_->size()));
+  if (Virtual() && !comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
+    return absl::InvalidArgumentError("virtual_ranks needs a group without Python ranks, which do not know them");
   if (options_.init_sync) {
     if (!comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
       LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
@@ -92,9 +89,6 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
     const std::set<const at::TensorImpl*> sparse = SparseParameters(module);
     const std::set<std::string> delayed(options_.delay_all_reduce_named_params.begin(),
                                         options_.delay_all_reduce_named_params.end());
-    if (options_.virtual_ranks > 0 && !sparse.empty()) {
-      ThrowIfError(absl::InvalidArgumentError("virtual_ranks does not support embeddings with sparse gradients"));
-    }
     std::vector<ReducedParameter> reduced;
     ReducerOptions reducer_options = ToReducerOptions(options_);
     for (const NamedTensor& parameter : trained_) {
@@ -134,13 +128,34 @@ absl::Status Replica::SynchronizeFrom(int rank) {
 absl::Status Replica::RegisterHook(CommunicationHook hook) {
   const std::string who = absl::StrCat("rank ", group_->rank(), ": RegisterHook");
   if (!hook) return absl::InvalidArgumentError(absl::StrCat(who, ": the hook is empty"));
-  if (options_.virtual_ranks > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(who, ": with virtual_ranks the sum is over a tree, so no hook can take its place"));
-  }
   if (reducer_->has_hook()) return absl::FailedPreconditionError(absl::StrCat(who, ": there is a hook already"));
   if (reducer_->in_backward()) return absl::FailedPreconditionError(absl::StrCat(who, ": backward is running"));
-  reducer_->SetHook(std::move(hook));
+  if (!Virtual()) {
+    reducer_->SetHook(std::move(hook));
+    return absl::OkStatus();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckHook(hook), who));
+  reducer_->SetHookAverage(*hook.target<KnownHook>()->average);
+  return absl::OkStatus();
+}
+
+// With virtual ranks.
+absl::Status Replica::CheckHook(const CommunicationHook& hook) const {
+  if (virtual_step_.current >= 0)
+    return absl::FailedPreconditionError("a step is under way: call it outside of the loop over VirtualRanks()");
+  const auto* known = hook.target<KnownHook>();
+  if (!known || !known->average) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "with ", known ? known->name : "a hook of the program",
+        ", the result would depend on the number of ranks, but "
+        "virtual_ranks is set: expected AllReduce, Fp16Compress, Bf16Compress, or a wrapper of AllReduce"));
+  }
+  for (const NamedTensor& parameter : trained_) {
+    if (!known->average->dtype || !parameter.tensor.is_complex()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", parameter.name, " has dtype ", c10::toString(parameter.tensor.scalar_type()),
+                     ", which cannot be compressed to ", c10::toString(*known->average->dtype)));
+  }
   return absl::OkStatus();
 }
 
@@ -175,6 +190,7 @@ void Replica::BeforeForward() {
 // The exchanges here have PyTorch's order.
 void Replica::PrepareForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
+  if (Virtual()) CheckInVirtualRank();
   if (computes_gradients) {
     reducer_->PrepareForward(Syncs());
     reducer_->recorder().BeginForward();
@@ -194,20 +210,20 @@ void Replica::ExchangeBeforeForward(bool computes_gradients) {
         "rank ", group_->rank(),
         ": a CUDA graph cannot hold this step: under Join the host must learn which ranks have inputs left")));
   }
-  if (options_.virtual_ranks > 0) {
-    CheckInVirtualRank();
-    if (virtual_step_.forwards++ > 0) return;
-  }
+  if (Virtual() && virtual_step_.forwards++ > 0) return;
   if (join_ && join_->announce) AnnounceNotFinished();
   if (join_ && !join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
   if (computes_gradients) reducer_->RebuildIfDue();
-  if (BroadcastsBuffers()) BroadcastBuffers();
-  if (options_.virtual_ranks > 0) SaveBuffers(virtual_step_.first_buffers);
-  if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ ? 1.0f : 0.0f, at::device(device()))));
+  if (BroadcastsBuffers()) BroadcastBuffers(Virtual() ? virtual_step_.ranks.back() : group_->rank());
+  if (Virtual()) {
+    SaveBuffers(virtual_step_.first_buffers);
+    for (int skipped = virtual_begin(); skipped < virtual_step_.ranks.front(); ++skipped) reducer_->SkipVirtualRank();
+  }
+  if (join_) ThrowIfError(group_->AllReduce(at::full({1}, sync_ || Virtual() ? 1.0f : 0.0f, at::device(device()))));
 }
 
 void Replica::AfterForward() {
-  broadcast_buffers_ = (c10::GradMode::is_enabled() && sync_) || options_.virtual_ranks > 0;
+  broadcast_buffers_ = (c10::GradMode::is_enabled() && sync_) || Virtual();
   if (c10::GradMode::is_enabled()) {
     reducer_->recorder().EndForward();
   } else if (casts_) {
@@ -218,53 +234,80 @@ void Replica::AfterForward() {
 // Virtual ranks.
 
 void Replica::CheckInVirtualRank() const {
-  if (virtual_step_.current < 0) {
-    ThrowIfError(absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(),
-                                                            ": with Options::virtual_ranks, call forward in the loop "
-                                                            "over VirtualRanks(), or use module() for evaluation")));
+  if (virtual_step_.current >= 0) return;
+  ThrowIfError(absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(),
+                                                          ": with Options::virtual_ranks, call forward in the loop "
+                                                          "over VirtualRanks(), or use module() for evaluation")));
+}
+
+void Replica::CheckInputs(const std::vector<int>& with_inputs) const {
+  const bool ascending =
+      std::adjacent_find(with_inputs.begin(), with_inputs.end(), std::greater_equal<>()) == with_inputs.end();
+  const bool own =
+      with_inputs.empty() || (with_inputs.front() >= virtual_begin() && with_inputs.back() < virtual_end());
+  const std::string who = absl::StrCat("rank ", group_->rank(), ": VirtualRanks: ");
+  if (!ascending || !own) {
+    ThrowIfError(absl::InvalidArgumentError(absl::StrCat(who, "expected some of the virtual ranks ", virtual_begin(),
+                                                         " to ", virtual_end() - 1, " in ascending order, found ",
+                                                         absl::StrJoin(with_inputs, ", "))));
   }
-  if (join_) {
-    ThrowIfError(
-        absl::FailedPreconditionError(absl::StrCat("rank ", group_->rank(), ": virtual_ranks does not support Join")));
+  if (!join_ && static_cast<int>(with_inputs.size()) < virtual_end() - virtual_begin()) {
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat(who, with_inputs.size(), " of ", virtual_end() - virtual_begin(),
+                     " virtual ranks have inputs: only under a Join may some have none")));
   }
 }
 
-void Replica::BeginVirtualStep(int64_t step) {
-  if (options_.virtual_ranks == 0) return;
-  reducer_->BeginVirtualStep();
+void Replica::BeginVirtualStep(int64_t step, const std::optional<std::vector<int>>& with_inputs) {
+  if (with_inputs) CheckInputs(*with_inputs);
   virtual_step_ = VirtualStep();
   virtual_step_.number = step;
+  if (with_inputs) {
+    virtual_step_.ranks = *with_inputs;
+  } else {
+    for (int v = virtual_begin(); v < virtual_end(); ++v) virtual_step_.ranks.push_back(v);
+  }
+  if (!Virtual() || virtual_step_.ranks.empty()) return;
+  last_with_inputs_ = virtual_step_.ranks.back();
+  reducer_->BeginVirtualStep();
 }
 
-void Replica::BeginVirtualRank(int virtual_rank) {
-  if (options_.virtual_ranks == 0) return;
-  virtual_step_.current = virtual_rank;
-  if (virtual_rank != virtual_begin()) RestoreBuffers(virtual_step_.first_buffers);
-  at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_rank));
+void Replica::BeginVirtualRank(size_t place) {
+  if (!Virtual()) return;
+  virtual_step_.current = virtual_step_.ranks[place];
+  if (place > 0) RestoreBuffers(virtual_step_.first_buffers);
+  at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_step_.current));
 }
 
-void Replica::EndVirtualRank() {
-  if (options_.virtual_ranks == 0) return;
+void Replica::EndVirtualRank(size_t place) {
+  if (!Virtual()) return;
   const int ended = std::exchange(virtual_step_.current, -1);
-  if (ended == 0) SaveBuffers(virtual_step_.kept_buffers);
-  if (ended + 1 < virtual_end()) {
+  if (ended == 0 || join_) SaveBuffers(kept_buffers_[ended]);
+  if (place + 1 < virtual_step_.ranks.size()) {
     reducer_->TakeVirtualRank();
+    for (int skipped = ended + 1; skipped < virtual_step_.ranks[place + 1]; ++skipped) reducer_->SkipVirtualRank();
   } else if (virtual_begin() == 0) {
-    RestoreBuffers(virtual_step_.kept_buffers);
+    // Rank 0 has virtual rank 0's. Without inputs that has what all began with.
+    RestoreBuffers(virtual_step_.ranks.front() == 0 ? kept_buffers_[0] : virtual_step_.first_buffers);
   }
 }
 
 // A rank with one virtual rank need not.
-void Replica::SaveBuffers(std::vector<at::Tensor>& saved) const {
+void Replica::SaveBuffers(Buffers& saved) const {
   if (virtual_end() - virtual_begin() == 1) return;
   const c10::NoGradGuard no_grad;
   saved.clear();
   for (const at::Tensor& buffer : buffers_) saved.push_back(buffer.clone());
 }
 
-void Replica::RestoreBuffers(const std::vector<at::Tensor>& saved) {
+void Replica::RestoreBuffers(const Buffers& saved) {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < saved.size(); ++i) buffers_[i].copy_(saved[i]);
+}
+
+// Under Join, after a step.
+void Replica::RestoreBuffersOf(int virtual_rank) {
+  if (const auto kept = kept_buffers_.find(virtual_rank); kept != kept_buffers_.end()) RestoreBuffers(kept->second);
 }
 
 at::Tensor Replica::ChangeInput(const at::Tensor& input) const {
@@ -287,43 +330,72 @@ std::vector<at::Tensor> Replica::ChangeOutputs(std::vector<at::Tensor> outputs) 
   });
 }
 
-// Under Join: each rank that has inputs adds one.
+// Join.
+
+void Replica::SetJoinMode(std::optional<JoinMode> mode) {
+  join_ = std::move(mode);
+  kept_buffers_.clear();
+  last_with_inputs_.reset();
+}
+
+// Each rank that has inputs adds one, or the number of its virtual ranks that have.
 void Replica::AnnounceNotFinished() {
   ThrowIfError(join_->progress->stopped);
-  const at::Tensor active = at::full({1}, 1.0f, at::device(device()));
+  const std::vector<int>& ranks = virtual_step_.ranks;
+  const at::Tensor active = at::full({1}, Virtual() ? static_cast<float>(ranks.size()) : 1.0f, at::device(device()));
   ThrowIfError(group_->AllReduce(active));
   if (join_->stop_together) {
-    const at::Tensor finished = at::full({1}, 0.0f, at::device(device()));
+    int without_inputs = Virtual() ? virtual_end() - 1 : -1;  // the highest, or -1
+    while (Virtual() && without_inputs >= 0 && std::count(ranks.begin(), ranks.end(), without_inputs)) --without_inputs;
+    if (without_inputs < virtual_begin()) without_inputs = -1;
+    const at::Tensor finished = at::full({1}, static_cast<float>(without_inputs + 1), at::device(device()));
     const bool named = comm::internal::GroupAccess::OnlyLockstepRanks(*group_);
     ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
     const int rank = static_cast<int>(finished.item<float>()) - 1;
     if (rank >= 0) {
-      join_->progress->stopped = absl::OutOfRangeError(
-          absl::StrCat("rank ", group_->rank(), " stops: ", named ? absl::StrCat("rank ", rank) : "another rank",
-                       " has no inputs left"));
+      const std::string who = named ? absl::StrCat(Virtual() ? "virtual rank " : "rank ", rank) : "another rank";
+      join_->progress->stopped =
+          absl::OutOfRangeError(absl::StrCat("rank ", group_->rank(), " stops: ", who, " has no inputs left"));
       ThrowIfError(join_->progress->stopped);
     }
   }
   join_->progress->active = static_cast<int>(active.item<float>());
 }
 
-int Replica::AnyRank(bool candidate) {
-  const at::Tensor rank = at::full({1}, candidate ? group_->rank() : -1, at::device(device()).dtype(at::kLong));
-  ThrowIfError(group_->AllReduce(rank, comm::ReduceOp::kMax));
-  return static_cast<int>(rank.item<int64_t>());
+// The highest candidate of all ranks, a rank or virtual rank; -1 if a rank has none.
+int Replica::HighestRank(int candidate) {
+  const at::Tensor highest = at::full({1}, candidate, at::device(device()).dtype(at::kLong));
+  ThrowIfError(group_->AllReduce(highest, comm::ReduceOp::kMax));
+  return static_cast<int>(highest.item<int64_t>());
 }
 
-void Replica::BroadcastBuffers() {
-  ThrowIfError(BroadcastCoalesced(*group_, buffers_, join_ ? AnyRank(/*candidate=*/true) : 0));
+int Replica::RankOf(int virtual_rank) const {
+  if (!Virtual()) return virtual_rank;
+  const std::vector<int> bounds = comm::EvenBounds(options_.virtual_ranks, group_->size());
+  return static_cast<int>(std::upper_bound(bounds.begin(), bounds.end(), virtual_rank) - bounds.begin()) - 1;
+}
+
+void Replica::BroadcastBuffers(int candidate) {
+  const int source = join_ ? HighestRank(candidate) : 0;
+  if (join_) RestoreBuffersOf(source);
+  ThrowIfError(BroadcastCoalesced(*group_, buffers_, join_ ? RankOf(source) : 0));
 }
 
 void Replica::ShadowStep() {
+  if (!join_->divide_by_initial_world_size) reducer_->SetDivisor(join_->progress->active);
   reducer_->RebuildIfDue();
-  if (BroadcastsBuffers()) ThrowIfError(BroadcastCoalesced(*group_, buffers_, AnyRank(/*candidate=*/false)));
+  if (BroadcastsBuffers()) BroadcastBuffers(/*candidate=*/-1);
   const at::Tensor synced = at::full({1}, 0.0f, at::device(device()));
   ThrowIfError(group_->AllReduce(synced));
   broadcast_buffers_ = synced.item<float>() != 0;
   if (broadcast_buffers_) reducer_->ShadowBackward();
+}
+
+absl::Status Replica::SynchronizeAtEnd(bool last) {
+  const int own = last_with_inputs_.value_or(virtual_end() - 1);
+  const int source = HighestRank(last ? own : -1);
+  RestoreBuffersOf(source);
+  return SynchronizeFrom(RankOf(source));
 }
 
 }  // namespace lockstep::ddp::internal

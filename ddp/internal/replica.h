@@ -3,6 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,21 +64,21 @@ class Replica {
   bool sync() const { return sync_; }
   void set_sync(bool sync) { sync_ = sync; }
 
-  // For virtual ranks: see DistributedDataParallel::VirtualRanks(). They throw StatusError.
+  // For virtual ranks: see DistributedDataParallel::VirtualRanks(). Without Options::virtual_ranks a rank is its only
+  // virtual rank. A step is BeginVirtualStep(), and for each of virtual_ranks() BeginVirtualRank() and EndVirtualRank()
+  // with its place among them. They throw StatusError.
   int virtual_begin() const { return reducer_->virtual_begin(); }
   int virtual_end() const { return reducer_->virtual_end(); }
-  void BeginVirtualStep(int64_t step);
-  void BeginVirtualRank(int virtual_rank);
-  void EndVirtualRank();
+  void BeginVirtualStep(int64_t step, const std::optional<std::vector<int>>& with_inputs);
+  const std::vector<int>& virtual_ranks() const { return virtual_step_.ranks; }
+  void BeginVirtualRank(size_t place);
+  void EndVirtualRank(size_t place);
 
   // For Join. ShadowStep() takes part in the exchanges of another rank's forward and backward, on a rank that has no
-  // inputs left.
-  void SetJoinMode(std::optional<JoinMode> mode) { join_ = std::move(mode); }
+  // inputs left. SynchronizeAtEnd() gives all ranks the module of a rank that is `last`; at least one must be.
+  void SetJoinMode(std::optional<JoinMode> mode);
   void ShadowStep();
-  absl::Status SynchronizeFrom(int rank);
-
-  // The highest rank that is a candidate. All ranks must call it, and at least one must be a candidate.
-  int AnyRank(bool candidate);
+  absl::Status SynchronizeAtEnd(bool last);
 
   absl::Status RegisterHook(CommunicationHook hook);
 
@@ -95,12 +98,14 @@ class Replica {
   bool CastsParameters() const { return casts_.has_value(); }
 
  private:
+  using Buffers = std::vector<at::Tensor>;
+
   struct VirtualStep {
     int64_t number = 0;
-    int current = -1;                       // the virtual rank whose turn it is
-    int forwards = 0;                       // in this step
-    std::vector<at::Tensor> first_buffers;  // from which every virtual rank's forward starts
-    std::vector<at::Tensor> kept_buffers;   // virtual rank 0's, at its end
+    std::vector<int> ranks;  // this rank's virtual ranks that have inputs
+    int current = -1;        // the one whose turn it is
+    int forwards = 0;        // in this step
+    Buffers first_buffers;   // from which every virtual rank's forward starts
   };
 
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
@@ -108,13 +113,20 @@ class Replica {
   void PrepareForward();
   void CastBuffers(c10::ScalarType dtype);
   void ExchangeBeforeForward(bool computes_gradients);
+  absl::Status SynchronizeFrom(int rank);
+  absl::Status CheckHook(const CommunicationHook& hook) const;
+  bool Virtual() const { return options_.virtual_ranks > 0; }
   // Whether the backward passes of the next forward are averaged.
-  bool Syncs() const { return sync_ && (options_.virtual_ranks == 0 || virtual_step_.current + 1 == virtual_end()); }
+  bool Syncs() const { return sync_ && (!Virtual() || virtual_step_.current == virtual_step_.ranks.back()); }
   void CheckInVirtualRank() const;
-  void SaveBuffers(std::vector<at::Tensor>& saved) const;
-  void RestoreBuffers(const std::vector<at::Tensor>& saved);
+  void CheckInputs(const std::vector<int>& with_inputs) const;
+  void SaveBuffers(Buffers& saved) const;
+  void RestoreBuffers(const Buffers& saved);
+  void RestoreBuffersOf(int virtual_rank);
   void AnnounceNotFinished();
-  void BroadcastBuffers();
+  int HighestRank(int candidate);
+  int RankOf(int virtual_rank) const;
+  void BroadcastBuffers(int candidate);
   bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }
 
   comm::ProcessGroup* const group_;
@@ -127,6 +139,8 @@ class Replica {
   std::optional<CastParameters> casts_;
   std::optional<JoinMode> join_;
   VirtualStep virtual_step_;
+  std::map<int, Buffers> kept_buffers_;  // of virtual ranks, at their end: of 0, and under Join of each
+  std::optional<int> last_with_inputs_;  // under Join: the highest of the last step
   bool sync_ = true;
   bool broadcast_buffers_ = true;  // false before the first forward after a NoSync
 };

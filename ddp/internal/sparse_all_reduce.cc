@@ -1,8 +1,8 @@
 #include "lockstep/ddp/internal/sparse_all_reduce.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -13,44 +13,64 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// The ranks' parts of a tensor with at most `count` rows. Each rank contributes its first rows.
-absl::StatusOr<std::vector<at::Tensor>> GatherRows(comm::ProcessGroup& group, const at::Tensor& rows,
-                                                   const std::vector<int64_t>& counts, int64_t count) {
+// The ranks' parts of a tensor with at most `most` rows. Each rank contributes its first rows.
+absl::StatusOr<std::vector<at::Tensor>> GatherRows(comm::ProcessGroup& group, const at::Tensor& rows, int64_t most) {
   std::vector<int64_t> shape = rows.sizes().vec();
-  shape[0] = count;
+  shape[0] = most;
   const at::Tensor padded = at::zeros(shape, rows.options());
   padded.narrow(0, 0, rows.size(0)).copy_(rows);
   std::vector<at::Tensor> gathered;
   for (int r = 0; r < group.size(); ++r) gathered.push_back(at::empty(shape, rows.options()));
   LOCKSTEP_RETURN_IF_ERROR(group.AllGather(gathered, padded));
-  for (int r = 0; r < group.size(); ++r) gathered[r] = gathered[r].narrow(0, 0, counts[r]);
   return gathered;
 }
 
-absl::StatusOr<std::vector<int64_t>> GatherCounts(comm::ProcessGroup& group, int64_t count, c10::Device device) {
-  const at::Tensor mine = at::tensor({count}, at::kLong).to(device);
-  const at::Tensor all = at::empty({group.size()}, mine.options());
-  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, mine));
-  const at::Tensor host = all.cpu();
-  return std::vector<int64_t>(host.data_ptr<int64_t>(), host.data_ptr<int64_t>() + group.size());
+// The numbers of elements of all ranks' tensors: one row for each rank.
+absl::StatusOr<at::Tensor> GatherCounts(comm::ProcessGroup& group, const std::vector<at::Tensor>& own, int64_t most) {
+  const at::Tensor mine = at::zeros({most}, at::kLong);
+  for (size_t i = 0; i < own.size(); ++i) mine[static_cast<int64_t>(i)] = own[i]._nnz();
+  const at::Tensor sent = mine.to(own[0].device());
+  const at::Tensor all = at::empty({group.size(), most}, sent.options());
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, sent));
+  return all.cpu();
 }
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const at::Tensor& sparse) {
-  const at::Tensor mine = sparse.coalesce();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> counts, GatherCounts(group, mine._nnz(), mine.device()));
-  const int64_t most = *std::max_element(counts.begin(), counts.end());
-  if (most == 0) return mine;
+absl::StatusOr<at::Tensor> SparseAllReduce(comm::ProcessGroup& group, const std::vector<at::Tensor>& own,
+                                           const std::vector<int>& bounds) {
+  std::vector<at::Tensor> coalesced, own_indices, own_values;
+  for (const at::Tensor& tensor : own) {
+    coalesced.push_back(tensor.coalesce());
+    own_indices.push_back(coalesced.back().indices().t());
+    own_values.push_back(coalesced.back().values());
+  }
+  int64_t most_tensors = 0;
+  for (int rank = 0; rank < group.size(); ++rank)
+    most_tensors = std::max<int64_t>(most_tensors, bounds[rank + 1] - bounds[rank]);
+  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor counts, GatherCounts(group, coalesced, most_tensors));
+  const int64_t most = counts.sum(1).max().item<int64_t>();
+  if (most == 0) return coalesced[0];
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> indices,
-                            GatherRows(group, mine.indices().t().contiguous(), counts, most));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> values, GatherRows(group, mine.values(), counts, most));
+                            GatherRows(group, at::cat(own_indices).contiguous(), most));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<at::Tensor> values, GatherRows(group, at::cat(own_values), most));
   // Gloo's operations in Gloo's order: coalescing decides in which order equal indices are added.
-  const auto part = [&](int rank) {
-    return at::sparse_coo_tensor(indices[rank].t(), values[rank], mine.sizes(), mine.options());
-  };
-  at::Tensor sum = part(0);
-  for (int rank = 1; rank < group.size(); ++rank) sum += part(rank);
+  at::Tensor sum;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    int64_t first = 0;
+    for (int i = 0; i < bounds[rank + 1] - bounds[rank]; ++i) {
+      const int64_t count = counts[rank][i].item<int64_t>();
+      const at::Tensor part =
+          at::sparse_coo_tensor(indices[rank].narrow(0, first, count).t(), values[rank].narrow(0, first, count),
+                                own[0].sizes(), own[0].options());
+      first += count;
+      if (sum.defined()) {
+        sum += part;
+      } else {
+        sum = part.clone();  // it grows
+      }
+    }
+  }
   return sum.coalesce();
 }
 

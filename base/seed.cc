@@ -1,6 +1,6 @@
-#include "lockstep/data/internal/seed.h"
+#include "lockstep/base/seed.h"
 
-namespace lockstep::data::internal {
+namespace lockstep {
 namespace {
 
 // The finalizer of MurmurHash3 (Appleby): every bit of `x` changes every bit of the result.
@@ -16,4 +16,4 @@ uint64_t SeedOf(int64_t seed, int64_t epoch, int64_t index) {
   return Mixed(Mixed(Mixed(static_cast<uint64_t>(seed)) + static_cast<uint64_t>(epoch)) + static_cast<uint64_t>(index));
 }
 
-}  // namespace lockstep::data::internal
+}  // namespace lockstep
