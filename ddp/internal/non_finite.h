@@ -29,7 +29,7 @@ class NonFiniteCheck {
   // Looks at a bucket before it is reduced, which has the gradients of `rank`, or virtual rank.
   void LookAtBucket(int bucket, int rank);
 
-  // Looks at the parameters' gradients, which are those of a virtual rank that does not use the buckets.
+  // Looks at the gradients of a virtual rank that does not use the buckets.
   void LookAtGradients(int virtual_rank);
 
   // Call it on all ranks with the results of the buckets from `first` on. All ranks have the same results, so all find

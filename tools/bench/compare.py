@@ -7,6 +7,7 @@
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
+  ./bazelw run //tools/bench:compare -- virtual_ranks [--json=FILE] [--markdown=FILE] [--rounds=N]
 
 Each round runs every program once, one after the other; a figure is the median of the rounds' medians. A ratio above 1 says that
 Lockstep is faster. Open MPI, or a package of photographs, is installed (apt-get) if it is missing and the suite measures with it.
@@ -28,6 +29,7 @@ import suite_dp
 import suite_image_loader
 import suite_resnet
 import suite_sampler
+import suite_virtual_ranks
 
 SUITES = {
     "all_reduce": suite_all_reduce,
@@ -37,6 +39,7 @@ SUITES = {
     "image_loader": suite_image_loader,
     "resnet": suite_resnet,
     "sampler": suite_sampler,
+    "virtual_ranks": suite_virtual_ranks,
 }
 
 

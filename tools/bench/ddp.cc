@@ -3,12 +3,13 @@
 //   ./bazelw run //tools/bench:ddp -- --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
 //   ./bazelw run //tools/bench:ddp -- --overhead --case=mlp_4x64/b32
 //   ./bazelw run //tools/bench:ddp -- --overhead --world_size=1  # what wrapping costs a rank that is alone
+//   ./bazelw run //tools/bench:ddp -- --virtual_ranks=8  # beside one large batch a rank
 //   ./bazelw run --config=cuda //tools/bench:ddp -- --overhead --world_size=1 --device=cuda
 //
 // Prints a JSON line a case: the median time of a step (zero_grad, forward, backward, optimizer) of the slowest rank
 // after some steps to warm up, and rank 0's loss of the last of these, by which compare.py knows that all programs
 // train the same. With --overhead: by how many seconds, and to how much of its time, wrapping lengthens a step, and
-// both steps' times.
+// both steps' times. With --virtual_ranks: the medians with them and without, and of the ratios of blocks of steps.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -39,6 +40,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/ddp/chrome_trace.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
@@ -68,6 +70,9 @@ DEFINE_bool(
     overhead, false,
     "wrapped and unwrapped steps in turn. With --world_size=1 the case is mlp_4x64/b32, without and with bucket "
     "views, a hook and checks");
+DEFINE_int32(virtual_ranks, 0,
+             "steps with so many virtual ranks, each with the case's batch, in turn with steps without them, in which a "
+             "rank has its virtual ranks' batches as one. 0: without");
 DEFINE_string(
     device, "cpu",
     "of --overhead --world_size=1: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 "
@@ -97,6 +102,15 @@ struct Batch {
     inputs = at::randn(shape, generator);
     targets = at::randint(classes, {shape[0]}, generator, at::kLong);
   }
+  explicit Batch(const std::vector<Batch>& parts) {
+    std::vector<at::Tensor> all_inputs, all_targets;
+    for (const Batch& part : parts) {
+      all_inputs.push_back(part.inputs);
+      all_targets.push_back(part.targets);
+    }
+    inputs = at::cat(all_inputs);
+    targets = at::cat(all_targets);
+  }
   at::Tensor inputs, targets;
 };
 
@@ -113,6 +127,8 @@ torch::nn::Sequential Mlp4x64() { return Mlp({64, 64, 64, 64, 64}); }
 torch::nn::Sequential MlpOfImages() { return Mlp({784, 512, 512, 10}); }
 models::ResNet ResNet18() { return models::ResNet18(); }
 Batch BatchOf4x64(int rank) { return Batch({32, 64}, 64, rank); }
+Batch BatchOfDigits(int rank) { return Batch({64, 784}, 10, rank); }
+Batch BatchOfImages(int rank) { return Batch({8, 3, 64, 64}, 1000, rank); }
 
 // One step of training, of a module or of what wraps one.
 template <typename Model>
@@ -144,6 +160,39 @@ class Trainer {
   Model model_;
   torch::optim::SGD optimizer_;
   const Batch batch_;
+};
+
+// One step of a rank's virtual ranks.
+template <typename Net>
+class VirtualTrainer {
+ public:
+  // One batch for each of the rank's virtual ranks.
+  VirtualTrainer(ddp::DistributedDataParallel<Net> ddp, std::vector<Batch> batches)
+      : ddp_(std::move(ddp)),
+        optimizer_(ddp_.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)),
+        batches_(std::move(batches)) {}
+
+  void Step() {
+    optimizer_.zero_grad();
+    size_t next = 0;
+    for ([[maybe_unused]] const int virtual_rank : ddp_.VirtualRanks(step_++)) {
+      const Batch& batch = batches_[next++];
+      at::cross_entropy_loss(ddp_.forward(batch.inputs), batch.targets).backward();
+    }
+    optimizer_.step();
+  }
+
+  double TimedStep() {
+    const auto begin = Clock::now();
+    Step();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+ private:
+  ddp::DistributedDataParallel<Net> ddp_;
+  torch::optim::SGD optimizer_;
+  const std::vector<Batch> batches_;
+  int64_t step_ = 0;
 };
 
 // What has a module's forward as a member, as ddp::DistributedDataParallel has.
@@ -205,8 +254,8 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
 
 // One step's share of a block. On the CPU the median of the steps' times; a GPU runs behind the host, so there the mean
 // of all of them, of which the first starts when the GPU is idle and the last has ended.
-template <typename Model>
-double SecondsInBlock(Trainer<Model>& trainer, int steps) {
+template <typename AnyTrainer>
+double SecondsInBlock(AnyTrainer& trainer, int steps) {
   if (!OnGpu()) {
     std::vector<double> seconds;
     for (int step = 0; step < steps; ++step) seconds.push_back(trainer.TimedStep());
@@ -220,16 +269,40 @@ double SecondsInBlock(Trainer<Model>& trainer, int steps) {
 }
 
 // The ranks begin together; the slowest one's.
-template <typename Model>
-double SlowestInBlock(comm::ProcessGroup& group, Trainer<Model>& trainer, int steps) {
+template <typename AnyTrainer>
+double SlowestInBlock(comm::ProcessGroup& group, AnyTrainer& trainer, int steps) {
   ThrowIfError(group.Barrier());
   at::Tensor slowest = at::full({1}, SecondsInBlock(trainer, steps), at::kDouble);
   if (group.size() > 1) ThrowIfError(group.AllReduce(slowest, comm::ReduceOp::kMax));
   return slowest.item<double>();
 }
 
-// Wrapped and unwrapped steps in turn, in blocks, so that both see the same machine; the medians of the blocks'
-// differences and ratios.
+ddp::Options OptionsOfFlags() {
+  ddp::Options options;
+  options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
+  return options;
+}
+
+struct InTurn {
+  double difference, ratio, with, without;  // medians over the blocks
+};
+
+// Steps with and without something in turn, in blocks, so that both see the same machine.
+template <typename With, typename Without>
+InTurn MeasureInTurn(comm::ProcessGroup& group, Blocks blocks, With& with, Without& without) {
+  std::vector<double> withs, withouts, differences, ratios;
+  for (int i = 0; i <= blocks.count; ++i) {
+    const double seconds_without = SlowestInBlock(group, without, blocks.steps);
+    const double seconds_with = SlowestInBlock(group, with, blocks.steps);
+    if (i == 0) continue;  // to warm up
+    withouts.push_back(seconds_without);
+    withs.push_back(seconds_with);
+    differences.push_back(seconds_with - seconds_without);
+    ratios.push_back(seconds_with / seconds_without);
+  }
+  return {Median(differences), Median(ratios), Median(withs), Median(withouts)};
+}
+
 template <typename Net>
 absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, Blocks blocks, Net (*make)(),
                          const Batch& batch, const ddp::Options& options = {},
@@ -241,38 +314,55 @@ absl::Status RunOverhead(comm::ProcessGroup& group, const std::string& name, Blo
   const std::vector<at::Tensor> of_plain = plain->parameters(), of_ddp = ddp.parameters();
   Trainer<Unwrapped<Net>> unwrapped({plain}, of_plain, batch);
   Trainer<ddp::DistributedDataParallel<Net>> wrapped(std::move(ddp), of_ddp, batch);
-  std::vector<double> withouts, withs, differences, ratios;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
-    for (int i = 0; i <= blocks.count; ++i) {
-      const double without = SlowestInBlock(group, unwrapped, blocks.steps);
-      const double with = SlowestInBlock(group, wrapped, blocks.steps);
-      if (i == 0) continue;  // to warm up
-      withouts.push_back(without);
-      withs.push_back(with);
-      differences.push_back(with - without);
-      ratios.push_back(with / without);
-    }
-  }));
+  InTurn turns;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] { turns = MeasureInTurn(group, blocks, wrapped, unwrapped); }));
   if (group.rank() == 0) {
     std::cout << nlohmann::json({{"case", name},
-                                 {"seconds", Median(differences)},
-                                 {"ratio", Median(ratios)},
-                                 {"wrapped", Median(withs)},
-                                 {"local", Median(withouts)}})
+                                 {"seconds", turns.difference},
+                                 {"ratio", turns.ratio},
+                                 {"wrapped", turns.with},
+                                 {"local", turns.without}})
               << std::endl;
   }
   return absl::OkStatus();
 }
 
-ddp::Options OptionsOfFlags() {
-  ddp::Options options;
-  options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
-  return options;
+// Virtual ranks beside ranks that have the same samples in one batch.
+template <typename Net>
+absl::Status RunVirtualRanks(comm::ProcessGroup& group, const std::string& name, Blocks blocks, Net (*make)(),
+                             Batch (*make_batch)(int rank)) {
+  const std::vector<int> bounds = comm::EvenBounds(FLAGS_virtual_ranks, group.size());
+  std::vector<Batch> batches;
+  for (int v = bounds[group.rank()]; v < bounds[group.rank() + 1]; ++v) batches.push_back(make_batch(v));
+  torch::manual_seed(7);
+  ddp::Options options = OptionsOfFlags();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto plain, ddp::Wrap(make(), &group, options));
+  options.virtual_ranks = FLAGS_virtual_ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto of_virtual, ddp::Wrap(make(), &group, options));
+  const std::vector<at::Tensor> parameters = plain.parameters();
+  Trainer<ddp::DistributedDataParallel<Net>> without(std::move(plain), parameters, Batch(batches));
+  VirtualTrainer<Net> with(std::move(of_virtual), batches);
+  InTurn turns;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] { turns = MeasureInTurn(group, blocks, with, without); }));
+  if (group.rank() == 0) {
+    const int64_t samples = batches[0].targets.size(0) * FLAGS_virtual_ranks;
+    std::cout << nlohmann::json({{"case", name},
+                                 {"world_size", group.size()},
+                                 {"virtual_ranks", FLAGS_virtual_ranks},
+                                 {"samples", samples},
+                                 {"seconds", turns.with},
+                                 {"seconds_without", turns.without},
+                                 {"ratio", turns.ratio}})
+              << std::endl;
+  }
+  return absl::OkStatus();
 }
 
 template <typename Net>
 absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Blocks blocks, Net (*make)(),
-                    const Batch& batch) {
+                    Batch (*make_batch)(int rank)) {
+  if (FLAGS_virtual_ranks > 0) return RunVirtualRanks(group, name, blocks, make, make_batch);
+  const Batch batch = make_batch(group.rank());
   if (FLAGS_overhead) return RunOverhead(group, name, blocks, make, batch, OptionsOfFlags());
   if (FLAGS_steps > 0) lengths.steps = FLAGS_steps;
   const Net net = make();
@@ -288,12 +378,9 @@ absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths 
 
 absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
   torch::manual_seed(7);
-  const int rank = group.rank();
-  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 2500}, {31, 60}, Mlp4x64, BatchOf4x64(rank));
-  if (name == "mlp_784_512_512_10/b64") {
-    return RunNet(group, name, {10, 400}, {31, 20}, MlpOfImages, Batch({64, 784}, 10, rank));
-  }
-  return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, Batch({8, 3, 64, 64}, 1000, rank));
+  if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 2500}, {31, 60}, Mlp4x64, BatchOf4x64);
+  if (name == "mlp_784_512_512_10/b64") return RunNet(group, name, {10, 400}, {31, 20}, MlpOfImages, BatchOfDigits);
+  return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, BatchOfImages);
 }
 
 models::ResNet ResNet18OnGpu() {
@@ -355,6 +442,7 @@ absl::Status RunRank(const std::vector<std::string>& cases) {
 
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256},
+                                        {"virtual_ranks", static_cast<double>(FLAGS_virtual_ranks), 0, 4096},
                                         {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "local"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
@@ -363,6 +451,12 @@ absl::Status Run() {
     return FlagError("trace", FLAGS_trace, "no file with --overhead, --memory or --backend=local");
   }
   if (FLAGS_memory && FLAGS_overhead) return FlagError("memory", "true", "false with --overhead");
+  if (FLAGS_virtual_ranks > 0) {
+    if (FLAGS_virtual_ranks < FLAGS_world_size)
+      return FlagError("virtual_ranks", FLAGS_virtual_ranks, absl::StrCat("at least --world_size=", FLAGS_world_size));
+    if (FLAGS_overhead || FLAGS_memory || !FLAGS_trace.empty() || FLAGS_backend == "local")
+      return FlagError("virtual_ranks", FLAGS_virtual_ranks, "0 with --overhead, --memory, --trace or --backend=local");
+  }
   if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto cases, FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
@@ -382,6 +476,7 @@ JSON line a case.
   ddp --case=resnet18/b8/64px,mlp_4x64/b32 --backend=shm
   ddp --overhead --case=mlp_4x64/b32     wrapped and unwrapped steps in turn
   ddp --overhead --world_size=1          what wrapping costs a rank that is alone
+  ddp --virtual_ranks=8                  virtual ranks, and one large batch a rank
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();

@@ -40,6 +40,8 @@ REFUSED = {
         "--backend=mpi": "shm, gloo or local",
         "--device=tpu": "cpu or cuda",
         "--device=cuda": "cpu, except with --overhead --world_size=1",
+        "--virtual_ranks=-1": "0 or more",
+        "--virtual_ranks=1": "at least --world_size=2",
         "--case=mlp_4x64/b32,": "resnet18/b8/64px, mlp_784_512_512_10/b64 or mlp_4x64/b32, or several",
     },
     "dp": {
