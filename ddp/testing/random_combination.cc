@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,8 @@
 
 namespace lockstep::ddp::testing {
 namespace {
+
+constexpr int kWider = 10;
 
 // std's distributions differ between libraries. A seed must give the same combination everywhere.
 class Dice {
@@ -65,13 +69,13 @@ void RandomUse(Dice& dice, Combination& c) {
   c.options.static_graph = dice.OneIn(4);
   c.options.find_unused_parameters = dice.OneIn(3);
   const bool finds = c.options.static_graph || c.options.find_unused_parameters;
-  if (HasBranch(c) && finds) c.branches = c.options.static_graph ? Branches::kSomeNever : Branches::kByChance;
+  if (HasBranch(c) && finds) c.branches = c.options.static_graph ? BranchUse::kSomeNever : BranchUse::kByChance;
   c.options.skip_all_reduce_unused_params = finds && dice.OneIn(3);
 }
 
 // The parameters of the last layers, if all of them are first used after the first layer's weight.
 void RandomDelay(Dice& dice, Combination& c) {
-  if (c.branches != Branches::kAlways || c.layers.size() < 2 || !dice.OneIn(4)) return;
+  if (c.branches != BranchUse::kAlways || c.layers.size() < 2 || !dice.OneIn(4)) return;
   const int last = static_cast<int>(c.layers.size()) - 1;
   for (int i = dice.Between(1, last); i <= last; ++i) {
     if (c.layers[i].tied_to < 0 && !c.layers[i].frozen_weight)
@@ -84,7 +88,7 @@ void RandomDelay(Dice& dice, Combination& c) {
 void RandomJoin(Dice& dice, Combination& c) {
   c.steps_of_rank.assign(c.ranks, c.steps);
   // In a static graph, a branch that only a finished rank took is still used, with gradients of zero.
-  if (c.branches == Branches::kSomeNever || !dice.OneIn(4)) return;
+  if (c.branches == BranchUse::kSomeNever || !dice.OneIn(4)) return;
   c.join = true;
   for (int& steps : c.steps_of_rank) steps = dice.Between(0, c.steps);
   c.steps_of_rank[dice.Below(c.ranks)] = c.steps;
@@ -93,6 +97,14 @@ void RandomJoin(Dice& dice, Combination& c) {
   c.averaged = 1;
   c.twice = false;
   c.divide_by_initial_world_size = c.hook || dice.OneIn(2);
+}
+
+MixedPrecision RandomPrecision(Dice& dice, bool same_buffer_dtype) {
+  MixedPrecision mixed;
+  if (same_buffer_dtype || dice.OneIn(2)) mixed.param_dtype = c10::ScalarType::BFloat16;
+  if (dice.OneIn(2)) mixed.reduce_dtype = dice.OneIn(3) ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
+  if (same_buffer_dtype || dice.OneIn(2)) mixed.buffer_dtype = c10::ScalarType::BFloat16;
+  return mixed;
 }
 
 }  // namespace
@@ -132,6 +144,37 @@ Combination RandomCombination(int seed) {
   return c;
 }
 
+Combination RandomVirtualCombination(int seed) {
+  Combination c = RandomCombination(seed);
+  Dice dice(Mix({seed, 1}));
+  c.ranks = dice.OneIn(2) ? dice.Between(1, 5) : dice.Between(6, 16);
+  c.options.virtual_ranks = c.ranks;
+  c.options.virtual_seed = dice.Below(3);
+  c.steps = std::min(c.steps, 4);
+  c.steps_of_rank.assign(c.ranks, c.steps);
+  c.join = c.twice = false;  // one averaged backward
+  c.averaged = 1;
+  if (dice.OneIn(5)) {
+    for (size_t i = 0; i < c.layers.size(); ++i) {  // for the gradient allocator
+      if (i > 0) c.layers[i].in *= kWider;
+      c.layers[i].out *= kWider;
+    }
+  }
+  c.norm = dice.OneIn(3);
+  if (dice.OneIn(3)) c.dropout = 0.25;
+  if (dice.OneIn(2)) c.dtype = c10::ScalarType::Float;
+  if (dice.OneIn(3)) c.options.mixed_precision = RandomPrecision(dice, /*same_buffer_dtype=*/c.norm || c.buffer);
+  c.steps_between_zero_grad = dice.OneIn(3) ? dice.Between(2, 3) : 1;
+  const auto backend = [&] { return dice.OneIn(2) ? "threads" : "shm"; };
+  c.runs = {{1, "threads"}, {c.ranks, backend()}, {dice.Between(1, c.ranks), backend()}};
+  return c;
+}
+
+int FirstSeed() {
+  const char* const first = std::getenv("LOCKSTEP_RANDOM_FIRST");
+  return first ? std::atoi(first) : 0;
+}
+
 std::string Describe(const Combination& c) {
   std::vector<std::string> layers;
   for (const LayerSpec& l : c.layers) {
@@ -140,9 +183,14 @@ std::string Describe(const Combination& c) {
                                   l.times > 1 ? absl::StrCat(" x", l.times) : "",
                                   l.frozen_weight ? " weight frozen" : "", l.frozen_bias ? " bias frozen" : ""));
   }
+  std::vector<std::string> runs;
+  for (const VirtualRun& run : c.runs) runs.push_back(absl::StrCat(run.ranks, " over ", run.backend));
   const Options& o = c.options;
+  const auto dtype = [](std::optional<c10::ScalarType> type) { return type ? c10::toString(*type) : "none"; };
+  const MixedPrecision mixed = o.mixed_precision.value_or(MixedPrecision());
+  const char* const test = c.runs.empty() ? "random_test" : "virtual_ranks_random_test";
   return absl::StrCat(
-      "./bazelw test //ddp:random_test --test_env=LOCKSTEP_RANDOM_FIRST=", c.seed, " --test_filter='*/", c.seed, "'\n",
+      "./bazelw test //ddp:", test, " --test_env=LOCKSTEP_RANDOM_FIRST=", c.seed, " --test_filter='*/", c.seed, "'\n",
       c.ranks, " ranks, layers [", absl::StrJoin(layers, ", "), "], buffer ", c.buffer, ", branches ",
       static_cast<int>(c.branches), ", cap ", o.bucket_cap_mb ? absl::StrCat(*o.bucket_cap_mb) : "default", ", caps [",
       absl::StrJoin(o.bucket_cap_mb_list, ", "), "], view ", o.gradient_as_bucket_view, ", static ", o.static_graph,
@@ -151,7 +199,10 @@ std::string Describe(const Combination& c) {
       absl::StrJoin(o.delay_all_reduce_named_params, ", "), "] until ", o.param_to_hook_all_reduce, ", hook ", c.hook,
       ", set_to_none ", c.set_to_none, ", keep ", c.keep_old_gradients, ", unsynced ", c.unsynced, ", averaged ",
       c.averaged, ", twice ", c.twice, ", join ", c.join, ", divide_by_initial ", c.divide_by_initial_world_size,
-      ", steps [", absl::StrJoin(c.steps_of_rank, ", "), "]");
+      ", steps [", absl::StrJoin(c.steps_of_rank, ", "), "], ", dtype(c.dtype), ", mixed ",
+      o.mixed_precision.has_value(), " [", dtype(mixed.param_dtype), ", ", dtype(mixed.reduce_dtype), ", ",
+      dtype(mixed.buffer_dtype), "], norm ", c.norm, ", dropout ", c.dropout, ", zero_grad every ",
+      c.steps_between_zero_grad, ", virtual_ranks ", o.virtual_ranks, " on [", absl::StrJoin(runs, ", "), "]");
 }
 
 }  // namespace lockstep::ddp::testing

@@ -78,6 +78,22 @@ void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Te
   }
 }
 
+void ExpectSameBits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
+                    const std::string& what) {
+  const auto bytes = [](const at::Tensor& tensor) { return tensor.detach().contiguous().flatten().view(at::kByte); };
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(actual[i].defined(), expected[i].defined()) << what << ", tensor " << i;
+    if (!actual[i].defined()) continue;
+    ASSERT_EQ(actual[i].dtype(), expected[i].dtype()) << what << ", tensor " << i;
+    const at::Tensor differ = bytes(actual[i]).ne(bytes(expected[i])).nonzero();
+    if (differ.numel() == 0) continue;
+    const int64_t first = differ[0].item<int64_t>() / static_cast<int64_t>(actual[i].itemsize());
+    FAIL() << what << ", tensor " << i << ", element " << first << " of " << actual[i].numel() << ": "
+           << actual[i].flatten()[first].item<double>() << ", expected " << expected[i].flatten()[first].item<double>();
+  }
+}
+
 void ExpectTrainsAsOneProcess(int ranks, const Options& options, bool set_to_none, const Plan& plan, int steps) {
   const auto sgd = torch::optim::SGDOptions(0.1).momentum(0.9);
   Branches reference(kBranches);

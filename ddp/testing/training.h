@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,10 @@ std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& parameters);
 // Expects that each differs from its counterpart by at most `tolerance`, and that the same ones are undefined.
 void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
                  double tolerance = 1e-12);
+
+// Expects the same dtypes and bytes, so that NaNs are compared too, and that the same ones are undefined.
+void ExpectSameBits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
+                    const std::string& what);
 
 // The branches that a rank uses in a step.
 using Plan = std::function<Used(int rank, int step)>;
