@@ -1,6 +1,8 @@
 #include "lockstep/comm/tree_sum/sum_tree.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +101,18 @@ TEST(SumTree, ABlockHasFewSums) {
   const SumTree large(1000);
   for (int begin = 0; begin < 1000; begin += 7) {
     for (int end = begin + 1; end <= 1000; end += 13) EXPECT_LE(large.Cover(begin, end).size(), 18u);
+  }
+}
+
+// The numbers of README.md.
+TEST(SumTree, RanksThatDivideAPowerOfTwoHaveOneSumEach) {
+  struct Case {
+    int leaves, ranks, most, all;
+  };
+  for (const Case& c : {Case{16, 16, 1, 16}, Case{256, 16, 1, 16}, Case{256, 15, 5, 61}}) {
+    const std::vector<int> counts = OrderOf(SumTree(c.leaves), EvenBounds(c.leaves, c.ranks)).counts;
+    EXPECT_EQ(*std::max_element(counts.begin(), counts.end()), c.most) << c.leaves << " on " << c.ranks;
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), c.all) << c.leaves << " on " << c.ranks;
   }
 }
 

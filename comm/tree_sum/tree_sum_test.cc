@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,37 +25,43 @@ at::Tensor Leaf(int leaf, int64_t numel, at::ScalarType dtype) {
   return at::complex(numbers, numbers.flip(0)).to(dtype);
 }
 
+using LeafFunction = at::Tensor (*)(int leaf, int64_t numel, at::ScalarType dtype);
+
 // The definition, in ATen.
-at::Tensor Reference(int begin, int end, int64_t numel, at::ScalarType dtype) {
-  if (end - begin == 1) return Leaf(begin, numel, dtype);
+at::Tensor Reference(int begin, int end, int64_t numel, at::ScalarType dtype, LeafFunction leaf = Leaf) {
+  if (end - begin == 1) return leaf(begin, numel, dtype);
   int p = 1;
   while (2 * p < end - begin) p *= 2;
-  return Reference(begin, begin + p, numel, dtype) + Reference(begin + p, end, numel, dtype);
+  return Reference(begin, begin + p, numel, dtype, leaf) + Reference(begin + p, end, numel, dtype, leaf);
 }
 
 // This rank's partial sums.
-std::vector<at::Tensor> OwnSums(const TreeSum& sum, int64_t numel, at::ScalarType dtype) {
+std::vector<at::Tensor> OwnSums(const TreeSum& sum, int64_t numel, at::ScalarType dtype, LeafFunction leaf = Leaf) {
   std::vector<at::Tensor> sums;
-  for (const PartialSum own : sum.own_sums()) sums.push_back(Reference(own.begin, own.end, numel, dtype));
+  for (const PartialSum own : sum.own_sums()) sums.push_back(Reference(own.begin, own.end, numel, dtype, leaf));
   return sums;
 }
 
+// A NaN counts as the same as any other: its sign depends on the instructions that add.
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
-  return a.dtype() == b.dtype() && at::equal(a.contiguous().view(at::kByte), b.contiguous().view(at::kByte));
+  const auto bytes = [](const at::Tensor& tensor) {
+    return at::where(tensor.isnan(), at::zeros_like(tensor), tensor).contiguous().view(at::kByte);
+  };
+  return a.dtype() == b.dtype() && at::equal(a.isnan(), b.isnan()) && at::equal(bytes(a), bytes(b));
 }
 
 void ExpectTheTree(ProcessGroup& group, const std::vector<int>& bounds, int64_t numel, at::ScalarType dtype,
-                   bool shared) {
+                   bool shared, LeafFunction leaf = Leaf) {
   const absl::StatusOr<TreeSum> sum = TreeSum::Create(&group, bounds);
   ASSERT_EQ(sum.status(), absl::OkStatus());
-  std::vector<at::Tensor> sums = OwnSums(*sum, numel, dtype);
+  std::vector<at::Tensor> sums = OwnSums(*sum, numel, dtype, leaf);
   if (shared) {
     for (at::Tensor& own : sums) own = group.AllocateShared({numel}, dtype)->copy_(own);
   }
   const int leaves = bounds.back();
   const at::Tensor output = shared ? sums.back() : at::zeros({numel}, dtype);
   EXPECT_EQ(sum->Start(output, sums, leaves).Wait(), absl::OkStatus());
-  EXPECT_TRUE(SameBits(output, Reference(0, leaves, numel, dtype).div(leaves)))
+  EXPECT_TRUE(SameBits(output, Reference(0, leaves, numel, dtype, leaf).div(leaves)))
       << leaves << " leaves of " << numel << " " << c10::toString(dtype) << " on " << group.size() << " ranks, over "
       << shared;
 }
@@ -107,6 +114,43 @@ TEST_P(TreeSumTest, IsTheSumOfTheTreeForEveryDtypeAndSize) {
          {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kComplexFloat, at::kComplexDouble}) {
       for (const int64_t numel : {0, 1, 2, 1000, 70001}) {
         ExpectTheTree(group, EvenBounds(8, 3), numel, dtype, /*shared=*/dtype != at::kDouble);
+      }
+    }
+  });
+}
+
+// Element i of all leaves tries one case, and leaf j has the numbers of that case in turn.
+at::Tensor SpecialLeaf(int leaf, int64_t numel, at::ScalarType dtype) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  // Of the smallest dtype here; bfloat16's and float's least positive numbers are about the same.
+  const double most = dtype == at::kHalf ? 60000 : dtype == at::kDouble ? 1.7e308 : 3.3e38;
+  const double least = dtype == at::kHalf ? 1e-7 : dtype == at::kDouble ? 1e-320 : 1e-39;
+  const std::vector<std::vector<double>> cases = {
+      {-0.0},                         // stays -0
+      {-0.0, 0.0},                    // 0
+      {1, -1, -0.0},                  // 0
+      {kInfinity, 1},                 // infinity
+      {1, -kInfinity, 2},             // -infinity
+      {1, 2, kInfinity, -kInfinity},  // NaN
+      {std::numeric_limits<double>::quiet_NaN(), 1, 2},
+      {least, -2 * least, 3 * least},  // denormals
+      {least},
+      {most, most, -most},  // finite or infinite, by the order
+      {most, -most, least},
+  };
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < numel; ++i) {
+    const std::vector<double>& of_case = cases[i % cases.size()];
+    numbers.push_back(of_case[leaf % of_case.size()]);
+  }
+  return at::tensor(numbers, at::kDouble).to(dtype);
+}
+
+TEST_P(TreeSumTest, SpecialNumbersHaveTheBitsOfTheTree) {
+  OnRanks(3, [](ProcessGroup& group) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      for (const int leaves : {3, 4, 7, 16}) {
+        ExpectTheTree(group, EvenBounds(leaves, 3), 200, dtype, /*shared=*/leaves % 2 == 0, SpecialLeaf);
       }
     }
   });
