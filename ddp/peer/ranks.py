@@ -70,7 +70,7 @@ class Group:
         return [f"{self.folder}/{side}{rank}.pt" for rank in range(self.world_size)]
 
 
-def start_cpp(group, rank, init_method, output, backend):
+def start_cpp(group, rank, init_method, output, backend, **more_flags):
     flags = {
         "net": group.net,
         "rank": rank,
@@ -84,6 +84,7 @@ def start_cpp(group, rank, init_method, output, backend):
         "timeout": training.PATIENCE,
         "accumulate": group.accumulate,
         **group.options,
+        **more_flags,
     }
     command = [TRAINER] + [
         f"--{name}={str(value).lower() if value is True else value}" for name, value in flags.items()
@@ -129,6 +130,11 @@ def expect_same_bits(test, group, expected_path, found_path, where):
     expected, found = (torch.load(path, weights_only=True) for path in (expected_path, found_path))
     test.assertEqual(len(expected["losses"]), group.steps * group.accumulate)
     test.assertEqual([loss.hex() for loss in found["losses"]], [loss.hex() for loss in expected["losses"]], where)
+    expect_same_state(test, expected_path, found_path, where)
+
+
+def expect_same_state(test, expected_path, found_path, where):
+    expected, found = (torch.load(path, weights_only=True) for path in (expected_path, found_path))
     test.assertEqual(list(found["state_dict"]), list(expected["state_dict"]), where)
     for name, value in expected["state_dict"].items():
         test.assertEqual(found["state_dict"][name].dtype, value.dtype, f"{where}: {name}")

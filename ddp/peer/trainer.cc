@@ -43,6 +43,7 @@ DEFINE_double(bucket_cap_mb, 25, "as in ddp::Options, like those below");
 DEFINE_bool(gradient_as_bucket_view, false, "");
 DEFINE_bool(find_unused_parameters, false, "");
 DEFINE_bool(static_graph, false, "");
+DEFINE_int32(virtual_ranks, 0, "");
 
 namespace lockstep::ddp::peer {
 namespace {
@@ -55,6 +56,7 @@ Options OptionsFromFlags() {
   options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
   options.find_unused_parameters = FLAGS_find_unused_parameters;
   options.static_graph = FLAGS_static_graph;
+  options.virtual_ranks = FLAGS_virtual_ranks;
   return options;
 }
 
@@ -69,13 +71,15 @@ Value TrainSteps(Ddp& ddp, const Draw& draw, const Forward& forward) {
   std::vector<Value> losses;
   for (int step = 0; step < FLAGS_steps; ++step) {
     optimizer.zero_grad();
-    for (int part = 0; part < FLAGS_accumulate; ++part) {
-      std::optional<NoSync> no_sync;
-      if (part + 1 < FLAGS_accumulate) no_sync.emplace(ddp);
-      const Batch batch = draw(step * FLAGS_accumulate + part, FLAGS_rank);
-      const at::Tensor loss = at::cross_entropy_loss(forward(ddp, batch), batch.targets);
-      losses.emplace_back(loss.template item<double>());
-      loss.backward();
+    for (const int rank : ddp.VirtualRanks(step)) {
+      for (int part = 0; part < FLAGS_accumulate; ++part) {
+        std::optional<NoSync> no_sync;
+        if (part + 1 < FLAGS_accumulate) no_sync.emplace(ddp);
+        const Batch batch = draw(step * FLAGS_accumulate + part, rank);
+        const at::Tensor loss = at::cross_entropy_loss(forward(ddp, batch), batch.targets);
+        losses.emplace_back(loss.template item<double>());
+        loss.backward();
+      }
     }
     optimizer.step();
   }
