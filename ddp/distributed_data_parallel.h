@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -52,6 +53,10 @@ class VirtualRankRange {
     size_t place_;
   };
 
+  VirtualRankRange(const VirtualRankRange&) = delete;
+  VirtualRankRange& operator=(const VirtualRankRange&) = delete;
+  ~VirtualRankRange() { replica_->LeaveVirtualStep(/*thrown=*/std::uncaught_exceptions() > exceptions_); }
+
   // Begins the step. Call it once, before end().
   Iterator begin() {
     replica_->BeginVirtualStep(step_, with_inputs_);
@@ -69,6 +74,7 @@ class VirtualRankRange {
   internal::Replica* replica_;
   int64_t step_;
   std::optional<std::vector<int>> with_inputs_;  // not set: all
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 namespace internal {
@@ -138,8 +144,9 @@ class DistributedDataParallel {
   // Results also depend on the number of threads with which operators compute (at::set_num_threads), on the processor's
   // instruction set, and on a GPU on its model and cuDNN's choice of algorithms. Keep these the same.
   //
-  // A virtual rank may run several backward passes; all but its last must be under a NoSync. Do not leave the loop early,
-  // except by an exception: the next call begins a new step. Without Options::virtual_ranks the loop runs once, for this
+  // A virtual rank may run several backward passes; all but its last must be under a NoSync. If one has no other, or two,
+  // this throws FailedPrecondition that names it. So does the next step if the loop was left early, except by an
+  // exception: then the next call begins a new step. Without Options::virtual_ranks the loop runs once, for this
   // rank, and changes nothing; so one loop serves both. All ranks must call it equally often.
   VirtualRankRange VirtualRanks(int64_t step) { return VirtualRankRange(replica_.get(), step, std::nullopt); }
 

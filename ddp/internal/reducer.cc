@@ -108,7 +108,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
 
 // Before a forward.
 
-void Reducer::PrepareForward(bool sync) {
+void Reducer::PrepareForward(bool sync, bool outside_no_sync) {
   if (in_backward()) AbandonBackward();
   ThrowIfError(pass_.TakeError());
   ThrowIfError(group_->failure());
@@ -119,6 +119,8 @@ void Reducer::PrepareForward(bool sync) {
                                                    "be averaged: call module->to(...) before ddp::Wrap")));
   }
   sync_ = sync;
+  outside_no_sync_ = outside_no_sync;
+  in_pass_ = false;
   LookForCapture();
 }
 
@@ -192,6 +194,23 @@ void Reducer::TakeVirtualRank() {
   }
 }
 
+void Reducer::BeginVirtualRank(std::string name) {
+  virtual_rank_ = std::move(name);
+  passes_ = 0;
+}
+
+void Reducer::EndVirtualRank() {
+  if (passes_ > 0) return;
+  ThrowWithNote(absl::FailedPreconditionError(
+      absl::StrCat("rank ", group_->rank(), ": ", virtual_rank_,
+                   " ran no backward outside of NoSync, so the other ranks would wait: expected one")));
+}
+
+void Reducer::ThrowWithNote(const absl::Status& error) {
+  note_.Leave(std::string(error.message())).IgnoreError();  // `error` says more
+  ThrowIfError(error);
+}
+
 void Reducer::SetHookAverage(const HookAverage& average) {
   partial_->SetAverage(average);
   has_average_ = true;
@@ -203,6 +222,7 @@ void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
   // It may arrive undefined, from an output that the loss does not depend on.
   if (parameters_[parameter].tensor.grad().defined()) used_.Mark(parameter);
   if (!sync_) {
+    CountPass();
     CallEndCallbackLater();
     return;
   }
@@ -228,7 +248,18 @@ void Reducer::CallEndCallbackLater() {
   });
 }
 
+// Called several times in a backward.
+void Reducer::CountPass() {
+  if (!partial_ || !outside_no_sync_ || std::exchange(in_pass_, true)) return;
+  CallAtEndOfBackward([this] { in_pass_ = false; });
+  if (++passes_ == 1) return;
+  ThrowIfError(absl::FailedPreconditionError(
+      absl::StrCat("rank ", group_->rank(), ": ", virtual_rank_,
+                   " runs a second backward outside of NoSync: expected all but its last under a NoSync")));
+}
+
 void Reducer::BeginBackward() {
+  CountPass();
   if (in_backward() || !sync_) return;
   LookForCapture();
   pass_.Begin();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -66,11 +67,12 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Call it before every forward that computes gradients. `sync`: the backward passes that follow are averaged. Throws
+  // Call it before every forward that computes gradients. `sync`: the backward passes that follow are averaged.
+  // `outside_no_sync`: they are, or would be if this were the rank's last virtual rank. Throws
   // the error of the last backward: FailedPrecondition naming the parameters that got no gradient. Also throws
   // FailedPrecondition naming a parameter whose autograd node has been replaced (as by module->to(dtype) after
   // wrapping), and if a CUDA graph is being captured that cannot hold the step.
-  void PrepareForward(bool sync);
+  void PrepareForward(bool sync, bool outside_no_sync);
 
   // Whether the present step is captured in a CUDA graph: the host does not see its results then.
   bool captured() const { return captured_; }
@@ -90,6 +92,15 @@ class Reducer {
   int virtual_end() const { return partial_ ? partial_->end() : group_->rank() + 1; }
   void BeginVirtualStep();
   void TakeVirtualRank();
+
+  // Each virtual rank must run one backward outside of NoSync. `name` is for errors, as "virtual rank 3 of step 7".
+  // EndVirtualRank() throws FailedPrecondition if it ran none, and leaves a note for the ranks that wait. A second one
+  // throws FailedPrecondition.
+  void BeginVirtualRank(std::string name);
+  void EndVirtualRank();
+
+  // Throws `error`. If this rank ends because of it, the others have the reason in their error.
+  void ThrowWithNote(const absl::Status& error);
   void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
   // Replaces the all_reduce. Not during backward, and not with virtual ranks.
@@ -142,6 +153,7 @@ class Reducer {
   bool LearnsGraph() const { return graph_ && !graph_->known(); }
 
   void OnGradient(int parameter, const at::Tensor& arriving);
+  void CountPass();
   void CallEndCallbackLater();
   void DeliverFinished();
   void Take(int parameter, const at::Tensor& arriving);
@@ -174,7 +186,10 @@ class Reducer {
   PartingNote note_;
   BucketCallback on_bucket_;
   std::function<void()> on_end_;
-  bool sync_ = true;
+  bool sync_ = true, outside_no_sync_ = true;
+  std::string virtual_rank_;
+  int passes_ = 0;            // of the virtual rank, outside of NoSync
+  bool in_pass_ = false;      // one is counted already
   bool has_average_ = false;  // of a hook
   bool captured_ = false;
   bool end_is_queued_ = false;  // in a backward that is not averaged

@@ -192,7 +192,7 @@ void Replica::PrepareForward() {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (Virtual()) CheckInVirtualRank();
   if (computes_gradients) {
-    reducer_->PrepareForward(Syncs());
+    reducer_->PrepareForward(Syncs(), sync_);
     reducer_->recorder().BeginForward();
   }
   if (casts_) casts_->Restore();
@@ -259,6 +259,7 @@ void Replica::CheckInputs(const std::vector<int>& with_inputs) const {
 }
 
 void Replica::BeginVirtualStep(int64_t step, const std::optional<std::vector<int>>& with_inputs) {
+  if (!left_early_.ok()) reducer_->ThrowWithNote(std::exchange(left_early_, absl::OkStatus()));
   if (with_inputs) CheckInputs(*with_inputs);
   virtual_step_ = VirtualStep();
   virtual_step_.number = step;
@@ -275,6 +276,7 @@ void Replica::BeginVirtualStep(int64_t step, const std::optional<std::vector<int
 void Replica::BeginVirtualRank(size_t place) {
   if (!Virtual()) return;
   virtual_step_.current = virtual_step_.ranks[place];
+  reducer_->BeginVirtualRank(absl::StrCat("virtual rank ", virtual_step_.current, " of step ", virtual_step_.number));
   if (place > 0) RestoreBuffers(virtual_step_.first_buffers);
   at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_step_.current));
 }
@@ -282,14 +284,31 @@ void Replica::BeginVirtualRank(size_t place) {
 void Replica::EndVirtualRank(size_t place) {
   if (!Virtual()) return;
   const int ended = std::exchange(virtual_step_.current, -1);
+  reducer_->EndVirtualRank();
   if (ended == 0 || join_) SaveBuffers(kept_buffers_[ended]);
   if (place + 1 < virtual_step_.ranks.size()) {
     reducer_->TakeVirtualRank();
     for (int skipped = ended + 1; skipped < virtual_step_.ranks[place + 1]; ++skipped) reducer_->SkipVirtualRank();
-  } else if (virtual_begin() == 0) {
-    // Rank 0 has virtual rank 0's. Without inputs that has what all began with.
-    RestoreBuffers(virtual_step_.ranks.front() == 0 ? kept_buffers_[0] : virtual_step_.first_buffers);
+  } else {
+    RestoreBuffersOfRank0();
   }
+}
+
+void Replica::LeaveVirtualStep(bool thrown) {
+  if (!Virtual()) return;
+  const int left = std::exchange(virtual_step_.current, -1);
+  if (left < 0) return;
+  if (left > virtual_step_.ranks.front()) RestoreBuffersOfRank0();  // as if it had virtual rank 0 alone
+  if (thrown) return;
+  left_early_ = absl::FailedPreconditionError(
+      absl::StrCat("rank ", group_->rank(), ": the loop over VirtualRanks() of step ", virtual_step_.number,
+                   " was left at virtual rank ", left, ": expected all of it, or an exception"));
+}
+
+// Rank 0 has virtual rank 0's. Without inputs that has what all began with.
+void Replica::RestoreBuffersOfRank0() {
+  if (virtual_begin() != 0) return;
+  RestoreBuffers(virtual_step_.ranks.front() == 0 ? kept_buffers_[0] : virtual_step_.first_buffers);
 }
 
 // A rank with one virtual rank need not.

@@ -74,6 +74,10 @@ class Replica {
   void BeginVirtualRank(size_t place);
   void EndVirtualRank(size_t place);
 
+  // At the end of the loop over virtual_ranks(), and where it is left: by an exception if `thrown`. If not, the next
+  // step throws FailedPrecondition.
+  void LeaveVirtualStep(bool thrown);
+
   // For Join. ShadowStep() takes part in the exchanges of another rank's forward and backward, on a rank that has no
   // inputs left. SynchronizeAtEnd() gives all ranks the module of a rank that is `last`; at least one must be.
   void SetJoinMode(std::optional<JoinMode> mode);
@@ -123,6 +127,7 @@ class Replica {
   void SaveBuffers(Buffers& saved) const;
   void RestoreBuffers(const Buffers& saved);
   void RestoreBuffersOf(int virtual_rank);
+  void RestoreBuffersOfRank0();
   void AnnounceNotFinished();
   int HighestRank(int candidate);
   int RankOf(int virtual_rank) const;
@@ -139,6 +144,7 @@ class Replica {
   std::optional<CastParameters> casts_;
   std::optional<JoinMode> join_;
   VirtualStep virtual_step_;
+  absl::Status left_early_;              // the loop over the last step's virtual ranks
   std::map<int, Buffers> kept_buffers_;  // of virtual ranks, at their end: of 0, and under Join of each
   std::optional<int> last_with_inputs_;  // under Join: the highest of the last step
   bool sync_ = true;
