@@ -4,9 +4,10 @@
   ddp/testing/disable_options.py [--jobs=2] [--only=static_graph,Join]
 
 It copies the checkout into a temporary folder, gives the copy a switch for each field of ddp::Options, MixedPrecision
-and JoinOptions and for NoSync, Join and RegisterHook, which disables it when LOCKSTEP_DISABLED names it, and builds the
-tests of ddp once. With nothing disabled they must pass; with one thing disabled the test case that is said to show it
-must fail. ddp/testing/disabled_options.md is what came of it (not written with --only).
+and JoinOptions, for NoSync, Join and RegisterHook and for the parts of virtual ranks, which disables it when
+LOCKSTEP_DISABLED names it, and builds the tests of ddp once. With nothing disabled they must pass; with one thing
+disabled the test case that is said to show it must fail. ddp/testing/disabled_options.md is what came of it (not written
+with --only).
 """
 
 import argparse
@@ -126,6 +127,30 @@ SHOWN = [
     to_default("virtual_ranks", "virtual_ranks_test", "VirtualRanks.GiveTheSameBitsOnAnyNumberOfRanks"),
     to_default("virtual_seed", "virtual_ranks_processes_test", "VirtualRanks.DropOutTheSameNumbersOnAnyNumberOfRanks"),
     Shown(
+        "virtual_ranks (tree)",
+        "virtual_ranks_test",
+        "VirtualRanks.GiveTheGradientsOfTheTree",
+        does="a rank adds its leaves one after another, and then the ranks' sums are added so",
+    ),
+    Shown(
+        "virtual_ranks (TreeSum)",
+        "virtual_ranks_test",
+        "VirtualRanks.GiveTheSameBitsOnAnyNumberOfRanks",
+        does="the ranks' sums are added by the backend's all_reduce",
+    ),
+    Shown(
+        "virtual_ranks (buffers)",
+        "virtual_ranks_parts_test",
+        "VirtualRanksParts.EachVirtualRankStartsFromTheBuffersOfTheLastStep",
+        does="each virtual rank continues with the buffers of the one before it",
+    ),
+    Shown(
+        "virtual_ranks (generators)",
+        "virtual_ranks_processes_test",
+        "VirtualRanks.DropOutTheSameNumbersOnAnyNumberOfRanks",
+        does="all share one generator, which is not seeded for each",
+    ),
+    Shown(
         "NoSync",
         "no_sync_test",
         "NoSync.UnderItGradientsAreTheRanksOwnAndNothingIsReduced",
@@ -153,9 +178,35 @@ SHOWN = [
 # What else is changed in the copy: file, text, text instead.
 EDITS = [
     (
+        "comm/tree_sum/sum_tree.cc",
+        "  const int p = left.end - left.begin,",
+        '  if (Disabled("virtual_ranks (tree)")) return true;\n  const int p = left.end - left.begin,',
+    ),
+    (
+        "comm/tree_sum/tree_sum.cc",
+        "  if (GroupAccess::TreeSumBackendOf(*group_, output.device().type())) {",
+        '  if (Disabled("virtual_ranks (TreeSum)")) {\n'
+        "    for (size_t i = 1; i < sums.size(); ++i) sums[0].add_(sums[i]);\n"
+        "    if (!output.is_same(sums[0])) output.copy_(sums[0]);\n"
+        "    output.div_(divisor);\n"
+        "    return PendingTreeSum(group_->AllReduce(output));\n"
+        "  }\n"
+        "  if (GroupAccess::TreeSumBackendOf(*group_, output.device().type())) {",
+    ),
+    (
         "ddp/internal/replica.cc",
-        "reducer_->PrepareForward(Syncs());",
-        'reducer_->PrepareForward(Syncs() || Disabled("NoSync"));',
+        "if (place > 0) RestoreBuffers(",
+        'if (place > 0 && !Disabled("virtual_ranks (buffers)")) RestoreBuffers(',
+    ),
+    (
+        "ddp/internal/replica.cc",
+        "at::manual_seed(SeedOf(",
+        'if (!Disabled("virtual_ranks (generators)")) at::manual_seed(SeedOf(',
+    ),
+    (
+        "ddp/internal/replica.cc",
+        "reducer_->PrepareForward(Syncs(), sync_);",
+        'reducer_->PrepareForward(Syncs() || Disabled("NoSync"), sync_ || Disabled("NoSync"));',
     ),
     (
         "ddp/internal/replica.cc",
@@ -214,7 +265,7 @@ def add_switches(copy):
         replace_once(copy / path, old, new)
     for path in sorted({path for path, _, _ in EDITS}):
         text = (copy / path).read_text()
-        (copy / path).write_text(text.replace("\nnamespace lockstep::ddp", SWITCH + "namespace lockstep::ddp", 1))
+        (copy / path).write_text(text.replace("\nnamespace lockstep::", SWITCH + "namespace lockstep::", 1))
 
 
 def make_copy(copy):
@@ -269,8 +320,8 @@ def main():
                 code, red = run_tests(copy, [shown.test], shown.name, arguments.jobs)
                 as_said = code == 3 and shown.case in red
                 failures += not as_said
-                print(f"{'red' if as_said else 'STILL GREEN'}: {shown.name}: {shown.case}", flush=True)
                 others = len(red) - 1
+                print(f"{'red' if as_said else 'STILL GREEN'}: {shown.name}: {shown.case}, {others} others", flush=True)
                 rows.append(f"| {shown.name} | {shown.does} | {shown.case} | {others} |")
         finally:
             subprocess.run(["./bazelw", "clean", "--expunge"], cwd=copy, stderr=subprocess.DEVNULL)
