@@ -360,6 +360,7 @@ set(lockstep_sampler_sources
   sampler/random_sampler.cc
   sampler/sampler_state.cc
   sampler/torch_permutation.cc
+  sampler/virtual_rank_sampler.cc
   sampler/weighted_sampler.cc
 )
 set(lockstep_sampler_headers
@@ -375,6 +376,7 @@ set(lockstep_sampler_headers
   sampler/sampler_state.h
   sampler/torch_permutation.h
   sampler/torch_sampler.h
+  sampler/virtual_rank_sampler.h
   sampler/weighted_sampler.h
 )
 set(lockstep_sampler_components base)

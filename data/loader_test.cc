@@ -14,6 +14,7 @@
 #include "lockstep/base/testing/thread_budget.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
 
 namespace lockstep::data {
 namespace {
@@ -162,6 +163,41 @@ TEST(Loader, TakesEachRanksSampler) {
       for (int64_t i = 0; i < batch.target.size(0); ++i) seen.insert(batch.target[i].item<int64_t>());
   }
   EXPECT_EQ(seen, (std::multiset<int64_t>{0, 1, 2, 3, 4, 5, 6}));
+}
+
+// Each virtual rank's last batch is short, so short batches come in a row.
+TEST(Loader, GivesTheBatchesOfAllVirtualRanksOfARank) {
+  const Numbers numbers(28);
+  sampler::DistributedSamplerOptions four_in_order;
+  four_in_order.num_replicas = 4;
+  four_in_order.shuffle = false;
+  auto sampler = sampler::VirtualRankSampler::Create(28, four_in_order, 1, 4).value();
+  for (const int64_t prefetch : {1, 2, 9}) {
+    LoaderOptions options = BatchesOf(3, 2, prefetch);
+    const auto loader = MakeLoader(numbers, sampler, options);
+    const std::string whole = "1 5 9 | 2 6 10 | 3 7 11 | 13 17 21 | 14 18 22 | 15 19 23";
+    for (int64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Targets(Pass(*loader, epoch)), whole + " | 25 | 26 | 27");
+    EXPECT_EQ(loader->consumed(), 21);
+    EXPECT_EQ(sampler.State(loader->consumed()).consumed, 28);
+
+    options.drop_last = true;
+    const auto without_short = MakeLoader(numbers, sampler, options);
+    for (int64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Targets(Pass(*without_short, epoch)), whole);
+    EXPECT_EQ(sampler.State(without_short->consumed()).consumed, 24);
+  }
+}
+
+TEST(Loader, AugmentsAnExampleAlikeOnAnyNumberOfRanksWithVirtualRanks) {
+  const Numbers numbers(30);
+  sampler::DistributedSamplerOptions of_six;
+  of_six.num_replicas = 6;
+  auto one = sampler::VirtualRankSampler::Create(30, of_six, 0, 6).value();
+  auto half = sampler::VirtualRankSampler::Create(30, of_six, 3, 6).value();
+  const std::vector<Batch> whole = Pass(*MakeLoader(numbers, one, BatchesOf(2)), 5);
+  std::vector<Batch> second_half;
+  for (size_t i = 0; i < whole.size(); ++i)
+    if (i % 6 >= 3) second_half.push_back(whole[i]);
+  EXPECT_TRUE(Equal(Pass(*MakeLoader(numbers, half, BatchesOf(2)), 5), second_half));
 }
 
 TEST(Loader, MakesNoMoreAheadThanAsked) {

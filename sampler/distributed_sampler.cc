@@ -70,17 +70,24 @@ internal::Order DistributedSampler::OrderOf(int64_t epoch) const {
   return internal::Order::Shuffled(size_, options_.permutation, options_.seed, epoch);
 }
 
-void DistributedSampler::Fill(const Pass& pass, int64_t first, int64_t count, internal::Order& order,
+void DistributedSampler::Fill(const Pass& pass, int64_t rank, int64_t first, int64_t count, internal::Order& order,
                               int64_t* indices) const {
-  const uint64_t place = static_cast<uint64_t>(pass.start) + options_.rank + first * options_.num_replicas;
+  const uint64_t place = static_cast<uint64_t>(pass.start) + rank + first * options_.num_replicas;
   order.Fill(place, options_.num_replicas, count, indices);
+}
+
+std::vector<size_t> DistributedSampler::Batch(int64_t rank, int64_t first, int64_t count) {
+  std::vector<size_t> batch(count);
+  static_assert(std::is_same_v<std::make_signed_t<size_t>, int64_t>, "the two may alias");
+  Fill(pass_, rank, first, count, *order_, reinterpret_cast<int64_t*>(batch.data()));
+  return batch;
 }
 
 std::vector<int64_t> DistributedSampler::Indices() const {
   const Pass whole = {epoch(), 0};
   internal::Order order = OrderOf(whole.epoch);
   std::vector<int64_t> indices(num_samples());
-  Fill(whole, 0, static_cast<int64_t>(indices.size()), order, indices.data());
+  Fill(whole, options_.rank, 0, static_cast<int64_t>(indices.size()), order, indices.data());
   return indices;
 }
 
@@ -148,10 +155,8 @@ std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
     order_.reset();
     return std::nullopt;
   }
-  std::vector<size_t> batch(std::min<size_t>(batch_size, remaining));
-  static_assert(std::is_same_v<std::make_signed_t<size_t>, int64_t>, "the two may alias");
-  const int64_t count = static_cast<int64_t>(batch.size());
-  Fill(pass_, position_, count, *order_, reinterpret_cast<int64_t*>(batch.data()));
+  const auto count = static_cast<int64_t>(std::min<size_t>(batch_size, remaining));
+  std::vector<size_t> batch = Batch(options_.rank, position_, count);
   position_ += count;
   return batch;
 }

@@ -17,6 +17,7 @@
 #include "lockstep/sampler/sampler_state.h"
 
 namespace lockstep::sampler {
+class VirtualRankSampler;
 namespace internal {
 struct Archive;
 }
@@ -124,6 +125,7 @@ class DistributedSampler : public Sampler {
 
  private:
   friend struct internal::Archive;  // TorchSampler's save() and load()
+  friend class VirtualRankSampler;  // several ranks of one order
   struct Shared;
   // A pass over an epoch, or over the rest of one.
   struct Pass {
@@ -136,8 +138,11 @@ class DistributedSampler : public Sampler {
   Pass CurrentPass() const;
   int64_t NumSamplesFrom(int64_t start) const;
   internal::Order OrderOf(int64_t epoch) const;
-  // Writes `count` of this rank's indices in the pass, from number `first` on.
-  void Fill(const Pass& pass, int64_t first, int64_t count, internal::Order& order, int64_t* indices) const;
+  // Writes `count` of a rank's indices in the pass, from number `first` on.
+  void Fill(const Pass& pass, int64_t rank, int64_t first, int64_t count, internal::Order& order,
+            int64_t* indices) const;
+  // Returns them, in the pass that next() is in.
+  std::vector<size_t> Batch(int64_t rank, int64_t first, int64_t count);
   SamplerState StateAt(const Pass& pass, int64_t consumed) const;
 
   int64_t size_;

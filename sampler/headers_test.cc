@@ -14,6 +14,7 @@
 #include "lockstep/sampler/sampler_state.h"
 #include "lockstep/sampler/sampler_state_value.h"
 #include "lockstep/sampler/torch_permutation.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
 #include "lockstep/sampler/weighted_sampler.h"
 
 // torch/types.h declares torch::Dtype. Without it, this one is found.
