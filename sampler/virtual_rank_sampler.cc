@@ -11,7 +11,7 @@
 namespace lockstep::sampler {
 
 absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, DistributedSamplerOptions options,
-                                                              int64_t first, int64_t last) {
+                                                              int64_t first, int64_t last, int64_t batches_in_turn) {
   options.rank = 0;
   absl::StatusOr<DistributedSampler> places = DistributedSampler::Create(size, options);
   if (!places.ok()) return Annotate(places.status(), "VirtualRankSampler");
@@ -20,7 +20,11 @@ absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, Dist
         absl::StrCat("VirtualRankSampler: expected 0 <= first < last <= ", options.num_replicas,
                      ", the number of virtual ranks, found first = ", first, " and last = ", last));
   }
-  return VirtualRankSampler(*std::move(places), first, last);
+  if (batches_in_turn <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("VirtualRankSampler: batches_in_turn: expected a positive number, found ", batches_in_turn));
+  }
+  return VirtualRankSampler(*std::move(places), first, last, batches_in_turn);
 }
 
 SamplerState VirtualRankSampler::State(int64_t consumed) const {
@@ -39,22 +43,24 @@ void VirtualRankSampler::reset(std::optional<size_t> new_size) {
   places_.reset(new_size);
   std::fill(taken_.begin(), taken_.end(), 0);
   turn_ = 0;
+  batches_ = 0;
 }
 
 std::optional<std::vector<size_t>> VirtualRankSampler::next(size_t batch_size) {
   internal::ThrowIfEmptyBatch("VirtualRankSampler", batch_size);
   if (!places_.started_) reset();
   const int64_t all = places_.NumSamplesFrom(places_.pass_.start);
-  // A virtual rank has less left than another one only if the batch size has changed.
-  for (size_t i = 0; i < taken_.size(); ++i) {
-    const auto virtual_rank = first_ + static_cast<int64_t>(turn_);
+  for (size_t turns = 0; turns <= taken_.size(); ++turns) {
     int64_t& taken = taken_[turn_];
+    if (taken < all && batches_ < batches_in_turn_) {
+      const auto count = static_cast<int64_t>(std::min<size_t>(batch_size, all - taken));
+      std::vector<size_t> batch = places_.Batch(first_ + static_cast<int64_t>(turn_), taken, count);
+      taken += count;
+      ++batches_;
+      return batch;
+    }
     turn_ = (turn_ + 1) % taken_.size();
-    if (taken == all) continue;
-    const auto count = static_cast<int64_t>(std::min<size_t>(batch_size, all - taken));
-    std::vector<size_t> batch = places_.Batch(virtual_rank, taken, count);
-    taken += count;
-    return batch;
+    batches_ = 0;
   }
   places_.order_.reset();
   return std::nullopt;

@@ -28,6 +28,9 @@ namespace lockstep::sampler {
 //       VirtualRankSampler::Create(60000, {.num_replicas = 8}, bounds[rank], bounds[rank + 1]);
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto loader, data::Loader::Create(&dataset, &*sampler, {.batch_size = 32}));
 //
+// If a step accumulates the gradients of several batches, a virtual rank has its batches of the step one after another:
+// give their number as `batches_in_turn`.
+//
 // batch_size is the size of a virtual rank's batch. At the end of an epoch each virtual rank's last batch is equally
 // short. If a loader drops short batches, it drops these. With one virtual rank the sampler equals a DistributedSampler.
 //
@@ -37,9 +40,10 @@ namespace lockstep::sampler {
 class VirtualRankSampler : public Sampler {
  public:
   // As DistributedSampler::Create. options.num_replicas is the number of virtual ranks V, and options.rank is ignored.
-  // InvalidArgument: as there, or first and last do not bound at least one virtual rank of [0, V).
+  // InvalidArgument: as there, first and last do not bound at least one virtual rank of [0, V), or batches_in_turn is not
+  // positive.
   static absl::StatusOr<VirtualRankSampler> Create(int64_t size, DistributedSamplerOptions options, int64_t first,
-                                                   int64_t last);
+                                                   int64_t last, int64_t batches_in_turn = 1);
 
   // As in DistributedSampler. The indices of a rank are the indices of all its virtual ranks.
   void set_epoch(int64_t epoch) { places_.set_epoch(epoch); }
@@ -68,13 +72,15 @@ class VirtualRankSampler : public Sampler {
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
  private:
-  VirtualRankSampler(DistributedSampler places, int64_t first, int64_t last)
-      : places_(std::move(places)), first_(first), taken_(last - first) {}
+  VirtualRankSampler(DistributedSampler places, int64_t first, int64_t last, int64_t batches_in_turn)
+      : places_(std::move(places)), first_(first), batches_in_turn_(batches_in_turn), taken_(last - first) {}
 
-  DistributedSampler places_;   // has the epoch and its order; its own next() is not used
-  int64_t first_;               // virtual rank
+  DistributedSampler places_;  // has the epoch and its order; its own next() is not used
+  int64_t first_;              // virtual rank
+  int64_t batches_in_turn_;
   std::vector<int64_t> taken_;  // by virtual rank of this rank: indices of the pass that next() has returned
   size_t turn_ = 0;             // the place in taken_ of the virtual rank whose turn it is
+  int64_t batches_ = 0;         // of this turn
 };
 
 }  // namespace lockstep::sampler
