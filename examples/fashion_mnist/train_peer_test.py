@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-BATCH_SIZE, LR, MOMENTUM, SEED, RANKS = 1024, 0.15, 0.9, 5, 2
+BATCH_SIZE, LR, MOMENTUM, SEED, RANKS = 1024, 0.15, 0.9, 0, 2
 TRAIN, COMPARE, DATA = sys.argv[1:4]
 IMAGES = 60000
 
@@ -96,7 +96,7 @@ def write_first_checkpoint(folder):
 
 def run_under_torchrun(program, flags):
     torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--standalone", "--no-python"]
-    common = [f"--data_dir={DATA}", "--epochs=1", f"--seed={SEED}", f"--batch_size={BATCH_SIZE}"]
+    common = [f"--data_dir={DATA}", "--epochs=1", f"--batch_size={BATCH_SIZE}"]
     subprocess.run([sys.executable] + torchrun + [program] + common + flags, check=True)
 
 

@@ -155,10 +155,8 @@ TEST(Train, KilledInMidEpochItEndsNamingTheRankAndResumesToTheSameBits) {
               HasSubstr(absl::StrCat("rank 1 (local rank 1, pid ", ranks.at(1), ") was killed by signal 9 (SIGKILL)")));
   for (const auto& rank : ranks) EXPECT_NE(kill(rank.second, 0), 0) << "rank " << rank.first << " is left";
 
-  EXPECT_THAT(RunTrain(with(killed_dir, {"--seed=1"}), &code), HasSubstr("seed"));
-  EXPECT_EQ(code, 1);
   EXPECT_THAT(RunTrain(with(killed_dir, {"--batch_size=40"}), &code),
-              HasSubstr("--batch_size=40: expected the batch size of the checkpoint"));
+              HasSubstr("--batch_size=40: expected 20, as in the checkpoint"));
   EXPECT_EQ(code, 1);
   // One process takes up what two ranks left.
   const std::string alone_dir = NewFolder();
