@@ -52,7 +52,13 @@ void AddTraining(TrainConfig& config, FlagTable& flags) {
   flags.Group("Training");
   flags.Add("epochs", &config.epochs, "The number of passes over the training images.", {1});
   flags.Add("start-epoch", &config.start_epoch, "The first epoch. A resumed run continues at its own epoch.", {0});
-  flags.Add("batch-size", &config.batch_size, "Images in a batch of a node. Its ranks share them.", {1});
+  flags.Add(
+      "batch-size", &config.batch_size,
+      "Images in a batch of a node. Its ranks share them. With --virtual-ranks: in a batch of all nodes together.",
+      {1});
+  flags.Add("virtual-ranks", &config.virtual_ranks,
+            "Train to the same bits on any number of ranks up to this number, which divides --batch-size. 0: off.",
+            {0, 65536});
   flags.Add("accum-steps", &config.accum_steps, "Batches for each step of the optimizer.", {1});
   flags.Add("lr", &config.lr, "SGD's learning rate.", {0});
   flags.Add("momentum", &config.momentum, "SGD's momentum.", {0});
@@ -117,6 +123,12 @@ absl::Status CheckShares(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckVirtualRanks(const TrainConfig& config) {
+  if (config.virtual_ranks == 0 || config.batch_size % config.virtual_ranks == 0) return absl::OkStatus();
+  return FlagError("batch-size", config.batch_size,
+                   absl::StrCat("a multiple of --virtual-ranks=", config.virtual_ranks));
+}
+
 absl::Status CheckArch(const std::string& arch) {
   const std::vector<std::string> names = models::Names();
   if (std::find(names.begin(), names.end(), arch) != names.end()) return absl::OkStatus();
@@ -177,6 +189,7 @@ FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks) {
 
 absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckShares(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckVirtualRanks(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));

@@ -43,6 +43,7 @@ struct TrainConfig {
   int64_t epochs = 90;
   int64_t start_epoch = 0;
   int64_t batch_size = 256;
+  int32_t virtual_ranks = 0;
   int64_t accum_steps = 1;
   double lr = 0.1;
   double momentum = 0.9;

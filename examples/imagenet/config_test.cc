@@ -51,6 +51,19 @@ TEST(Config, ANumberOutOfItsRangeIsNamed) {
             "--warmup-epochs=90: expected less than --epochs=90");
 }
 
+TEST(Config, VirtualRanksDivideTheBatch) {
+  const auto error = [](int64_t batch_size, int32_t virtual_ranks) {
+    return ErrorOf([=](TrainConfig& c) {
+      c.batch_size = batch_size;
+      c.virtual_ranks = virtual_ranks;
+    });
+  };
+  EXPECT_EQ(error(24, 8), "");
+  EXPECT_EQ(error(23, 0), "");
+  EXPECT_EQ(error(23, 8), "--batch-size=23: expected a multiple of --virtual-ranks=8");
+  EXPECT_EQ(error(24, -1), "--virtual-ranks=-1: expected 0 or more");
+}
+
 TEST(Config, APathThatIsNotThereIsNamed) {
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.resume = "/no/such"; }),
             "--resume=/no/such: expected a file that can be read");

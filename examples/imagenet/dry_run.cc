@@ -15,8 +15,8 @@ namespace {
 
 using Batch = data::Example;
 
+// The loader's pass has started.
 absl::StatusOr<Batch> First(data::Loader& loader, absl::string_view which) {
-  LOCKSTEP_RETURN_IF_ERROR(loader.Start(/*epoch=*/0));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
   if (!batch) return absl::NotFoundError(absl::StrCat("this rank has no ", which, " images"));
   return *batch;
@@ -41,28 +41,49 @@ absl::Status CheckMemory(int64_t bytes, int local_ranks, c10::Device device) {
                                                    " here, but ", Megabytes(available), " of memory are left"));
 }
 
-absl::StatusOr<std::string> Measure(Input& input, Learner& learner, int ranks, int local_ranks) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Batch batch, First(input.train(), "training"));
+struct Batches {
+  Batch training, validation;
+};
+
+absl::StatusOr<Batches> Read(Input& input) {
+  Batches batches;
+  LOCKSTEP_RETURN_IF_ERROR(input.train().Start(/*epoch=*/0));
+  LOCKSTEP_ASSIGN_OR_RETURN(batches.training, First(input.train(), "training"));
+  LOCKSTEP_RETURN_IF_ERROR(input.StartValidation(input.share().first));
+  LOCKSTEP_ASSIGN_OR_RETURN(batches.validation, First(input.validation(), "validation"));
+  return batches;
+}
+
+absl::StatusOr<std::string> Measure(const Batches& batches, const Input& input, Learner& learner, int ranks,
+                                    int local_ranks) {
   const PeakMemory peak;
-  LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner.Train(batch, /*parts=*/1, /*last=*/false));
+  std::optional<double> loss;
+  LOCKSTEP_RETURN_IF_ERROR(learner.ForEachVirtualRank(/*step=*/0, [&](int) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner.Train(batches.training, /*parts=*/1, /*last=*/false));
+    if (!loss) loss = result.loss;
+    return absl::OkStatus();
+  }));
   const int64_t bytes = learner.StateBytes() + peak.bytes();
-  LOCKSTEP_ASSIGN_OR_RETURN(const Batch validation, First(input.validation(), "validation"));
-  LOCKSTEP_RETURN_IF_ERROR(learner.Evaluate(validation).status());
+  LOCKSTEP_RETURN_IF_ERROR(learner.Evaluate(batches.validation).status());
   LOCKSTEP_RETURN_IF_ERROR(CheckMemory(bytes, local_ranks, learner.device()));
   return absl::StrFormat(
       "dry run: %d %s on %s, %d training and %d validation images of %d classes, %d batches of %d x %d an epoch; "
       "loss of the first batch %.4f; a rank needs %s for weights, gradients and activations",
       ranks, ranks == 1 ? "rank" : "ranks", learner.device().is_cpu() ? "the CPU" : "GPUs", input.train_images(),
-      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), ranks, input.batch_size(), result.loss,
-      Megabytes(bytes));
+      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), input.share().all, input.batch_size(),
+      *loss, Megabytes(bytes));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks) {
   const int ranks = group ? group->size() : 1;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> summaries,
-                            comm::GatherAgreed(group, "the dry run", Measure(input, learner, ranks, local_ranks)));
+  // Agreed on, since with virtual ranks a forward is collective.
+  const absl::StatusOr<Batches> batches = Read(input);
+  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "the dry run's images", batches.status()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> summaries,
+      comm::GatherAgreed(group, "the dry run", Measure(*batches, input, learner, ranks, local_ranks)));
   return summaries[0];
 }
 

@@ -12,7 +12,8 @@
 
 namespace lockstep::examples::imagenet {
 
-// Reads the first batch of training and validation images and computes on both, without a step of the optimizer.
+// Reads the first batch of training and validation images and computes on both, without a step of the optimizer. With
+// several virtual ranks, each of them computes on that batch.
 // Describes the run: ranks, batches, the first loss, and the memory that a rank needs. On the CPU this memory is
 // compared to the machine's free memory. ResourceExhausted: all `local_ranks` together need more. Every rank must call
 // it.

@@ -17,6 +17,7 @@
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/image_transform.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/sampler/distributed_sampler.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
@@ -92,30 +93,32 @@ absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config, const Place& place) {
-  const int64_t batch_size = config.batch_size / place.local_ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(const VirtualShare share, ShareOf(config.virtual_ranks, place.rank, place.ranks));
+  const int64_t batch_size = config.batch_size / (config.virtual_ranks > 0 ? share.all : place.local_ranks);
   if (batch_size == 0) {
     return FlagError("batch-size", config.batch_size,
                      absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Data data, config.dummy ? Fake(config) : Folders(config));
   sampler::DistributedSamplerOptions options;
-  options.num_replicas = place.ranks;
-  options.rank = place.rank;
+  options.num_replicas = share.all;
   options.seed = config.seed.value_or(0);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::DistributedSampler::Create(data.train->size(), options));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(data.train->size(), options, share.first,
+                                                                              share.last, config.accum_steps));
   LOCKSTEP_ASSIGN_OR_RETURN(auto validation_sampler,
-                            sampler::EvaluationSampler::Create(data.validation->size(), {place.ranks, place.rank}));
+                            sampler::EvaluationSampler::Create(data.validation->size(), {share.all, share.first}));
   std::unique_ptr<Input> input(
-      new Input(std::move(data), batch_size, std::move(sampler), std::move(validation_sampler)));
+      new Input(std::move(data), share, batch_size, std::move(sampler), std::move(validation_sampler)));
   LOCKSTEP_RETURN_IF_ERROR(input->MakeLoaders(config, place));
   return input;
 }
 
-Input::Input(Data data, int64_t batch_size, sampler::DistributedSampler sampler,
+Input::Input(Data data, const VirtualShare& share, int64_t batch_size, sampler::VirtualRankSampler sampler,
              sampler::EvaluationSampler validation_sampler)
     : train_(std::move(data.train)),
       validation_(std::move(data.validation)),
       num_classes_(data.num_classes),
+      share_(share),
       batch_size_(batch_size),
       sampler_(std::move(sampler)),
       validation_sampler_(std::move(validation_sampler)) {}
@@ -130,6 +133,20 @@ absl::Status Input::MakeLoaders(const TrainConfig& config, const Place& place) {
   LOCKSTEP_ASSIGN_OR_RETURN(train_loader_, data::Loader::Create(train_.get(), &sampler_, options));
   LOCKSTEP_ASSIGN_OR_RETURN(validation_loader_, data::Loader::Create(validation_.get(), &validation_sampler_, options));
   return absl::OkStatus();
+}
+
+absl::Status Input::StartValidation(int virtual_rank) {
+  LOCKSTEP_ASSIGN_OR_RETURN(validation_sampler_,
+                            sampler::EvaluationSampler::Create(validation_->size(), {share_.all, virtual_rank}));
+  return validation_loader_->Start(/*epoch=*/0);
+}
+
+int64_t Input::ValidationBatches() const {
+  int64_t batches = 0;
+  for (int v = share_.first; v < share_.last; ++v) {
+    batches += Batches((validation_->size() - v + share_.all - 1) / share_.all);
+  }
+  return batches;
 }
 
 }  // namespace lockstep::examples::imagenet

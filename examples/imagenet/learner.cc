@@ -115,7 +115,10 @@ Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageCla
 // The average begins here, at weights that are read or rank 0's.
 absl::Status Learner::Distribute(comm::ProcessGroup* group) {
   if (group) {
-    LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group));
+    ddp::Options options;
+    options.virtual_ranks = config_.virtual_ranks;
+    options.virtual_seed = config_.seed.value_or(0);
+    LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group, options));
     group_ = group;
     if (buckets_) {
       LOCKSTEP_ASSIGN_OR_RETURN(const ddp::BucketLayout layout, ddp::ToBucketLayout(*buckets_, group->size()));
@@ -143,13 +146,19 @@ at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, dou
       logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
 }
 
-absl::StatusOr<BatchResult> Learner::Train(const data::Example& batch, int64_t parts, bool last) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, ForwardBackward(batch, parts, last));
-  if (last) LOCKSTEP_RETURN_IF_ERROR(Step());
-  return result;
+absl::Status Learner::Step(int64_t step, const std::function<absl::Status(int virtual_rank)>& train) {
+  LOCKSTEP_RETURN_IF_ERROR(ForEachVirtualRank(step, train));
+  return StepOptimizer();
 }
 
-absl::StatusOr<BatchResult> Learner::ForwardBackward(const data::Example& batch, int64_t parts, bool last) {
+absl::Status Learner::ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train) {
+  if (!ddp_) return train(0);
+  return TorchStatus("", [&] {
+    for (const int virtual_rank : ddp_->VirtualRanks(step)) ThrowIfError(train(virtual_rank));
+  });
+}
+
+absl::StatusOr<BatchResult> Learner::Train(const data::Example& batch, int64_t parts, bool last) {
   return TorchStatusOr("", [&] {
     net_->train();
     std::optional<ddp::NoSync> no_sync;
@@ -163,12 +172,12 @@ absl::StatusOr<BatchResult> Learner::ForwardBackward(const data::Example& batch,
       loss = Loss(logits, example.target, config_.label_smoothing);
     }
     const at::Tensor part = parts == 1 ? loss : loss / parts;
-    (scaler_ ? scaler_->Scale(part) : part).backward();  // under DDP gradients are averaged over the ranks in here
+    (scaler_ ? scaler_->Scale(part) : part).backward();  // under DDP gradients are averaged in here
     return ResultOf(loss.detach(), logits.detach(), example.target);
   });
 }
 
-absl::Status Learner::Step() {
+absl::Status Learner::StepOptimizer() {
   if (scaler_) {
     LOCKSTEP_RETURN_IF_ERROR(scaler_->Step(*optimizer_).status());
     LOCKSTEP_RETURN_IF_ERROR(scaler_->Update());

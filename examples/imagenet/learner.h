@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,7 +39,10 @@ struct BatchResult {
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto learner, Learner::Create(config, num_classes, device));
 //   LOCKSTEP_RETURN_IF_ERROR(learner->Distribute(group));
 //   for (epochs) {
-//     for (batches) LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner->Train(batch, /*parts=*/1, true));
+//     for (steps) {
+//       const auto train = [&](int virtual_rank) { return learner->Train(batch, /*parts=*/1, true).status(); };
+//       LOCKSTEP_RETURN_IF_ERROR(learner->Step(step, train));
+//     }
 //     learner->EndEpoch();
 //   }
 //
@@ -52,12 +56,19 @@ class Learner {
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // From here on the ranks train together, starting from rank 0's weights. Every rank must call it, and then call
-  // Train() equally often. Without a group (nullptr) it does nothing.
+  // From here on the ranks train together, starting from rank 0's weights. Every rank must call it, and then call Step()
+  // equally often. Without a group (nullptr) it does nothing.
   absl::Status Distribute(comm::ProcessGroup* group);
 
-  // Runs forward and backward of one of the `parts` batches of an optimizer step. With `last`, takes the step. If the
-  // batches have equal sizes, the step is that of all their images together.
+  // Takes step number `step` of the optimizer, after `train` has been called for each virtual rank of this rank, in
+  // order. Without --virtual-ranks that is once. `train` calls Train(). Returns its error, and then takes no step.
+  absl::Status Step(int64_t step, const std::function<absl::Status(int virtual_rank)>& train);
+
+  // The same without the step of the optimizer.
+  absl::Status ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train);
+
+  // Runs forward and backward of one of the `parts` batches of a virtual rank in a step. With `last`, the gradients are
+  // averaged over the virtual ranks. If the batches have equal sizes, the step is that of all their images together.
   absl::StatusOr<BatchResult> Train(const data::Example& batch, int64_t parts, bool last);
 
   // Gives every rank rank 0's BatchNorm statistics, which are also those in a checkpoint; after a step each rank has
@@ -92,8 +103,7 @@ class Learner {
 
   data::Example OnDevice(const data::Example& batch) const;
   at::Tensor Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const;
-  absl::StatusOr<BatchResult> ForwardBackward(const data::Example& batch, int64_t parts, bool last);
-  absl::Status Step();
+  absl::Status StepOptimizer();
   absl::Status StartAverage();
 
   const TrainConfig config_;

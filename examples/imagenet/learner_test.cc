@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/examples/ranks/alike.h"
 
@@ -34,6 +35,20 @@ Example Images(uint64_t seed) {
   return {at::randn({4, 3, 16, 16}), at::randint(0, kClasses, {4}, at::kLong)};
 }
 
+// A step over `batches`, and the result of the last.
+absl::StatusOr<BatchResult> Step(Learner& learner, const std::vector<Example>& batches) {
+  absl::StatusOr<BatchResult> result;
+  const auto parts = static_cast<int64_t>(batches.size());
+  LOCKSTEP_RETURN_IF_ERROR(learner.Step(/*step=*/0, [&](int) {
+    for (int64_t part = 0; part < parts; ++part) {
+      result = learner.Train(batches[part], parts, part + 1 == parts);
+      if (!result.ok()) break;
+    }
+    return result.status();
+  }));
+  return result;
+}
+
 std::vector<at::Tensor> Copy(Learner& learner) {
   std::vector<at::Tensor> copies;
   for (const at::Tensor& parameter : learner.net()->parameters()) copies.push_back(parameter.detach().clone());
@@ -44,10 +59,11 @@ TEST(Learner, PartsOfAStepComeToTheMeanOfTheirGradientsWhenTheLastIsIn) {
   const Example batch = Images(7);
   const auto whole = Make({}), parts = Make({});
   const std::vector<at::Tensor> before = Copy(*parts);
-  EXPECT_TRUE(whole->Train(batch, 1, true).ok());
+  EXPECT_TRUE(Step(*whole, {batch}).ok());
   EXPECT_TRUE(parts->Train(batch, 2, false).ok());
-  EXPECT_EQ(MaxDifference(Copy(*parts), before), 0) << "stepped too early";
   EXPECT_TRUE(parts->Train(batch, 2, true).ok());
+  EXPECT_EQ(MaxDifference(Copy(*parts), before), 0) << "stepped too early";
+  EXPECT_TRUE(parts->Step(0, [](int) { return absl::OkStatus(); }).ok());
   EXPECT_GT(MaxDifference(Copy(*whole), before), 1e-3);
   EXPECT_LT(MaxDifference(Copy(*whole), Copy(*parts)), 1e-5);
 }
@@ -59,7 +75,7 @@ TEST(Learner, RanksAverageOnceAStepAndStayAlike) {
   EXPECT_TRUE(RunRanksOk(2, [&](ProcessGroup& group) {
                 const Example& batch = batches[group.rank()];
                 const std::unique_ptr<Learner> learner = Make(config, &group);
-                for (const bool last : {false, true}) EXPECT_TRUE(learner->Train(batch, 2, last).ok());
+                EXPECT_TRUE(Step(*learner, {batch, batch}).ok());
                 EXPECT_EQ(CheckAlike(learner->net()->parameters(), group), absl::OkStatus());
                 EXPECT_NE(CheckAlike(learner->net()->buffers(), group), absl::OkStatus()) << "each has its statistics";
                 EXPECT_EQ(learner->BeginEvaluation(), absl::OkStatus());
@@ -68,19 +84,48 @@ TEST(Learner, RanksAverageOnceAStepAndStayAlike) {
               }).ok());
 }
 
+TEST(Learner, VirtualRanksStepToTheSameBitsOnAnyNumberOfRanks) {
+  TrainConfig config;
+  config.ema_decay = 0.9;
+  config.virtual_ranks = 2;
+  std::vector<std::vector<Example>> batches;  // two of each virtual rank
+  for (int v = 0; v < 2; ++v) batches.push_back({Images(2 * v), Images(2 * v + 1)});
+  std::vector<at::Tensor> expected;
+  for (const int ranks : {1, 2}) {
+    std::vector<std::unique_ptr<Learner>> learners;  // made here, as the ranks share one generator
+    for (int rank = 0; rank < ranks; ++rank) learners.push_back(Make(config));
+    EXPECT_TRUE(RunRanksOk(ranks, [&](ProcessGroup& group) {
+                  const std::unique_ptr<Learner>& learner = learners[group.rank()];
+                  EXPECT_EQ(learner->Distribute(&group), absl::OkStatus());
+                  for (int step = 0; step < 2; ++step) {
+                    EXPECT_EQ(learner->Step(step,
+                                            [&](int virtual_rank) -> absl::Status {
+                                              const std::vector<Example>& own = batches[virtual_rank];
+                                              LOCKSTEP_RETURN_IF_ERROR(learner->Train(own[0], 2, false).status());
+                                              return learner->Train(own[1], 2, true).status();
+                                            }),
+                              absl::OkStatus());
+                  }
+                  if (group.rank() != 0) return;
+                  if (ranks == 1) expected = Copy(*learner);
+                  EXPECT_EQ(MaxDifference(Copy(*learner), expected), 0) << ranks << " ranks";
+                }).ok());
+  }
+}
+
 TEST(Learner, StateGoesOnToTheSameBits) {
   TrainConfig config;
   config.ema_decay = 0.9;
   config.warmup_epochs = 2;
   const auto first = Make(config);
-  EXPECT_TRUE(first->Train(Images(1), 1, true).ok());
+  EXPECT_TRUE(Step(*first, {Images(1)}).ok());
   first->EndEpoch();
   const auto state = first->State();
   ASSERT_TRUE(state.ok());
   const auto second = Make(config);
   EXPECT_TRUE(second->Restore(checkpoint::Value::Dict(*state)).ok());
   EXPECT_EQ(second->lr(), first->lr());
-  for (Learner* learner : {first.get(), second.get()}) EXPECT_TRUE(learner->Train(Images(2), 1, true).ok());
+  for (Learner* learner : {first.get(), second.get()}) EXPECT_TRUE(Step(*learner, {Images(2)}).ok());
   EXPECT_EQ(MaxDifference(Copy(*first), Copy(*second)), 0);
   EXPECT_EQ(first->Evaluate(Images(3))->loss, second->Evaluate(Images(3))->loss);
 }
@@ -90,11 +135,11 @@ TEST(Learner, TheAverageIsWhatIsEvaluated) {
   config.ema_decay = 0.999999;
   const auto learner = Make(config);
   const double before = learner->Evaluate(Images(3))->loss;
-  EXPECT_TRUE(learner->Train(Images(1), 1, true).ok());
+  EXPECT_TRUE(Step(*learner, {Images(1)}).ok());
   EXPECT_NEAR(learner->Evaluate(Images(3))->loss, before, 1e-3);
   TrainConfig without;
   const auto plain = Make(without);
-  EXPECT_TRUE(plain->Train(Images(1), 1, true).ok());
+  EXPECT_TRUE(Step(*plain, {Images(1)}).ok());
   EXPECT_GT(std::abs(plain->Evaluate(Images(3))->loss - before), 1e-2);
 }
 
@@ -122,7 +167,7 @@ TEST(Learner, OneDnnsLayoutHasTheSameLossesInOtherBits) {
   const auto blocked = Make(config);
   for (const bool trains : {false, true}) {
     const auto loss = [&](Learner& learner) {
-      return (trains ? learner.Train(Images(1), 1, true) : learner.Evaluate(Images(1)))->loss;
+      return (trains ? Step(learner, {Images(1)}) : learner.Evaluate(Images(1)))->loss;
     };
     const double expected = loss(*plain);
     EXPECT_NEAR(loss(*blocked), expected, 1e-4 * expected) << trains;

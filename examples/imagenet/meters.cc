@@ -1,12 +1,9 @@
 #include "lockstep/examples/imagenet/meters.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "lockstep/base/status.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
@@ -31,16 +28,9 @@ void AverageMeter::Update(double value, int64_t count) {
   count_ += count;
 }
 
-absl::Status AverageMeter::AllReduce(comm::ProcessGroup* group) {
-  if (!group) return absl::OkStatus();
-  const at::Tensor sums = at::empty({2}, at::kDouble);
-  double* const data = sums.data_ptr<double>();
-  data[0] = sum_;
-  data[1] = static_cast<double>(count_);
-  LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(sums));
-  sum_ = data[0];
-  count_ = static_cast<int64_t>(data[1]);
-  return absl::OkStatus();
+void AverageMeter::Reset(double sum, int64_t count) {
+  sum_ = sum;
+  count_ = count;
 }
 
 std::string AverageMeter::ToString() const {

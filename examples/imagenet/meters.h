@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/comm/process_group.h"
 
 namespace lockstep::examples::imagenet {
 
@@ -24,9 +22,8 @@ class AverageMeter {
 
   void Update(double value, int64_t count = 1);
 
-  // Sums the sums and counts over all ranks, so that the average is that of all ranks. `group` may be null. Every rank
-  // must call it, even without values.
-  absl::Status AllReduce(comm::ProcessGroup* group);
+  // Replaces the sum of the weighted values, and of their weights. The last value stays.
+  void Reset(double sum, int64_t count);
 
   double value() const { return value_; }
   // 0 if there was no value.

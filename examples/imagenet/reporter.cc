@@ -13,27 +13,9 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
-  const absl::Time now = absl::Now();
-  time.Update(absl::ToDoubleSeconds(now - last_end_));
-  data.Update(absl::ToDoubleSeconds(waited - waited_));
-  last_end_ = now;
-  waited_ = waited;
-  const double percent = 100 / static_cast<double>(result.images);
-  loss.Update(result.loss, result.images);
-  top1.Update(percent * static_cast<double>(result.in_top1), result.images);
-  top5.Update(percent * static_cast<double>(result.in_top5), result.images);
-}
-
-absl::Status PassMeters::AllReduce(comm::ProcessGroup* group) {
-  LOCKSTEP_RETURN_IF_ERROR(loss.AllReduce(group));
-  LOCKSTEP_RETURN_IF_ERROR(top1.AllReduce(group));
-  return top5.AllReduce(group);
-}
-
 double StepReport::ImagesPerSecond(const PassMeters& meters) const {
   if (meters.time.sum() == 0) return 0;
-  return static_cast<double>(meters.loss.count() * ranks) / meters.time.sum();
+  return static_cast<double>(meters.loss.count() * shares) / meters.time.sum();
 }
 
 double StepReport::DataShare(const PassMeters& meters) {

@@ -15,43 +15,22 @@
 #include "absl/time/time.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/event_file.h"
-#include "lockstep/examples/imagenet/learner.h"
-#include "lockstep/examples/imagenet/meters.h"
+#include "lockstep/examples/imagenet/pass_meters.h"
 #include "lockstep/examples/program/display.h"
 #include "lockstep/examples/program/json_lines.h"
 
 namespace lockstep::examples::imagenet {
 
-// Meters of a pass over images on this rank, since its construction.
-class PassMeters {
- public:
-  AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // time of a batch
-  AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // part of it spent waiting for images
-  AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
-  AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
-  AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
-
-  // Ends a batch. `waited` is the total time that the pass has waited for images so far.
-  void Update(const BatchResult& result, absl::Duration waited);
-
-  // Makes the last three cover all ranks' images. See AverageMeter.
-  absl::Status AllReduce(comm::ProcessGroup* group);
-
- private:
-  absl::Time last_end_ = absl::Now();
-  absl::Duration waited_;
-};
-
 struct StepReport {
   int64_t epoch = 0;  // from 0, as in Python's example
   int64_t batch = 0;  // of this epoch, from 1
   int64_t batches = 0;
-  int64_t step = 0;  // number of batches in the whole run so far
-  int64_t ranks = 1;
+  int64_t step = 0;    // number of batches in the whole run so far
+  int64_t shares = 1;  // that the ranks have of the images, equally fast; the meters show one
   double lr = 0;
 
-  // Figures of this pass: images per second over all ranks (all ranks have the same speed), the share of the time spent
-  // waiting for images, and the remaining time.
+  // Figures of this pass: images per second over all ranks, the share of the time spent waiting for images, and the
+  // remaining time.
   double ImagesPerSecond(const PassMeters& meters) const;
   static double DataShare(const PassMeters& meters);
   absl::Duration Eta(const PassMeters& meters) const;

@@ -2,10 +2,12 @@
 
 #include <ATen/ops/full.h>
 
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/examples/program/saved_flag.h"
 #include "lockstep/sampler/sampler_state_value.h"
 
 namespace lockstep::examples::imagenet {
@@ -21,7 +23,7 @@ absl::StatusOr<double> BestTop1(const Value& file) {
   return checkpoint::GetDouble(file, "best_acc1");
 }
 
-absl::Status RestoreSampler(const Value& file, sampler::DistributedSampler& sampler) {
+absl::Status RestoreSampler(const Value& file, sampler::VirtualRankSampler& sampler) {
   if (!file.Find("sampler")) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const Value value, checkpoint::GetDict(file, "sampler"));
   LOCKSTEP_ASSIGN_OR_RETURN(const sampler::SamplerState state, sampler::ToSamplerState(value));
@@ -30,23 +32,24 @@ absl::Status RestoreSampler(const Value& file, sampler::DistributedSampler& samp
 
 }  // namespace
 
-absl::StatusOr<Value> Snapshot(const std::string& arch, const Position& position, const Learner& learner,
+absl::StatusOr<Value> Snapshot(const TrainConfig& config, const Position& position, const Learner& learner,
                                const sampler::SamplerState& sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value::Entry> learned, learner.State());
   std::vector<Value::Entry> entries = {{"epoch", position.epoch},
-                                       {"arch", arch},
+                                       {"arch", config.arch},
                                        {"best_acc1", at::full({}, position.best_acc1, at::kDouble)},
-                                       {"sampler", sampler::ToValue(sampler)}};
+                                       {"sampler", sampler::ToValue(sampler)},
+                                       {"virtual_ranks", config.virtual_ranks}};
   entries.insert(entries.end(), learned.begin(), learned.end());
   return Value::Dict(entries);
 }
 
-absl::StatusOr<Position> Restore(const Value& snapshot, const std::string& arch, Learner& learner,
-                                 sampler::DistributedSampler* sampler) {
+absl::StatusOr<Position> Restore(const Value& snapshot, const TrainConfig& config, Learner& learner,
+                                 sampler::VirtualRankSampler* sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string found, checkpoint::GetString(snapshot, "arch"));
-  if (found != arch) {
+  if (found != config.arch) {
     return absl::InvalidArgumentError(
-        absl::StrCat("it is of another model: expected arch \"", arch, "\", found \"", found, "\""));
+        absl::StrCat("it is of another model: expected arch \"", config.arch, "\", found \"", found, "\""));
   }
   Position position;
   LOCKSTEP_ASSIGN_OR_RETURN(position.epoch, checkpoint::GetInt(snapshot, "epoch"));
@@ -55,6 +58,7 @@ absl::StatusOr<Position> Restore(const Value& snapshot, const std::string& arch,
     LOCKSTEP_RETURN_IF_ERROR(learner.RestoreWeights(snapshot));
     return position;
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(snapshot, "virtual-ranks", config.virtual_ranks));
   LOCKSTEP_RETURN_IF_ERROR(RestoreSampler(snapshot, *sampler));
   LOCKSTEP_RETURN_IF_ERROR(learner.Restore(snapshot));
   return position;

@@ -4,12 +4,13 @@
 #define LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/learner.h"
-#include "lockstep/sampler/distributed_sampler.h"
+#include "lockstep/sampler/sampler_state.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
 
 namespace lockstep::examples::imagenet {
 
@@ -20,16 +21,17 @@ struct Position {
 };
 
 // The contents of a checkpoint. Its keys are the keys of Python's example (epoch, arch, state_dict, best_acc1,
-// optimizer, scheduler; parameter names have no "module." prefix), "sampler" (the position in the epoch), and the other
-// entries of Learner::State(), whose memory they share.
-absl::StatusOr<checkpoint::Value> Snapshot(const std::string& arch, const Position& position, const Learner& learner,
+// optimizer, scheduler; parameter names have no "module." prefix), "sampler" (the position in the epoch),
+// "virtual_ranks" (the flag's value), and the other entries of Learner::State(), whose memory they share.
+absl::StatusOr<checkpoint::Value> Snapshot(const TrainConfig& config, const Position& position, const Learner& learner,
                                            const sampler::SamplerState& sampler);
 
 // Restores `learner` and `sampler` from such contents. Without a sampler (nullptr) it restores only the weights, for
 // evaluation. A checkpoint of Python's example has no "sampler", so its epoch starts from the beginning.
-// InvalidArgument, naming the difference: it is from another arch, dataset or seed. The number of ranks may differ.
-absl::StatusOr<Position> Restore(const checkpoint::Value& snapshot, const std::string& arch, Learner& learner,
-                                 sampler::DistributedSampler* sampler);
+// InvalidArgument, naming the difference: it is from another arch, dataset or seed, or, with a sampler, from another
+// number of virtual ranks. The number of ranks may differ.
+absl::StatusOr<Position> Restore(const checkpoint::Value& snapshot, const TrainConfig& config, Learner& learner,
+                                 sampler::VirtualRankSampler* sampler);
 
 }  // namespace lockstep::examples::imagenet
 

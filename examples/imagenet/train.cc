@@ -33,6 +33,7 @@
 #include "lockstep/examples/program/flag_table.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
+#include "lockstep/examples/ranks/temporary_path.h"
 #include "lockstep/tools/launch/report.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -83,6 +84,20 @@ absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
   options.timeout = absl::Seconds(ranks.dist_timeout);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
   return FinishRank(group.get(), Train(config, group.get(), environment.local_world_size, device));
+}
+
+// In one process. Virtual ranks need DistributedDataParallel, and so a group, which has this rank only.
+absl::Status TrainAlone(const TrainConfig& config, const RankConfig& ranks, c10::Device device) {
+  if (config.virtual_ranks == 0) return Train(config, /*group=*/nullptr, /*local_ranks=*/1, device);
+  const TemporaryPath store("lockstep_imagenet");
+  comm::InitOptions options;
+  options.backend = ranks.dist_backend;
+  options.init_method = absl::StrCat("file://", store.path());
+  options.rank = 0;
+  options.world_size = 1;
+  options.timeout = absl::Seconds(ranks.dist_timeout);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
+  return FinishRank(group.get(), Train(config, group.get(), /*local_ranks=*/1, device));
 }
 
 // --world-size and --rank count nodes here, and --dist-url says where node 0 is.
@@ -139,7 +154,7 @@ absl::Status Run(const TrainConfig& config, const RankConfig& ranks) {
   if (environment.rank.value_or(0) == 0) WarnAboutFlags(config, ranks);
   if (environment.rank) return TrainAsRank(config, ranks);
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
-  return Train(config, /*group=*/nullptr, /*local_ranks=*/1, device);
+  return TrainAlone(config, ranks, device);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
-#include "lockstep/data/testing/jpeg_files.h"
+#include "lockstep/examples/imagenet/testing/striped_images.h"
 #include "lockstep/examples/program/testing/program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -34,6 +34,7 @@ using ::testing::Not;
 using testing::Program;
 using testing::RunProgram;
 using ::testing::UnorderedElementsAre;
+using testing::WriteStripedImages;
 using Words = std::vector<std::string>;
 
 Words operator+(Words a, const Words& b) {
@@ -254,26 +255,10 @@ TEST(Train, OptionsTrainTogether) {
   EXPECT_TRUE(trace.is_array() && trace.size() > 100);
 }
 
-// Two classes of `images` JPEGs each: stripes that lie, and stripes that stand.
-void WriteImages(const std::string& folder, const std::string& split, int images) {
-  for (int i = 0; i < 2 * images; ++i) {
-    const std::string directory = absl::StrCat(folder, split, i % 2 == 0 ? "/cat/" : "/dog/");
-    std::filesystem::create_directories(directory);
-    data::testing::JpegOptions options;
-    options.size = {30 + i % 5, 40};
-    options.colors = data::testing::JpegColors::kGrey;
-    for (int y = 0; y < options.size.height; ++y) {
-      for (int x = 0; x < options.size.width; ++x)
-        options.pixels.push_back((i % 2 == 0 ? y : x) / 5 % 2 == 0 ? 20 : 230);
-    }
-    std::ofstream(absl::StrCat(directory, i, ".jpg"), std::ios::binary) << data::testing::Jpeg(options);
-  }
-}
-
 TEST(Train, LearnsToTellTheImagesOfTwoFoldersApartAndNamesOneThatIsDamaged) {
   const std::string data = NewFolder(), folder = NewFolder();
-  WriteImages(data, "train", 24);
-  WriteImages(data, "val", 5);
+  WriteStripedImages(data + "train", 24);
+  WriteStripedImages(data + "val", 5);
   const Words flags = {data,
                        "--image-size=24",
                        "-b16",
@@ -395,7 +380,8 @@ TEST(Train, ACheckpointOfAnotherModelOrSeedIsRefused) {
   const Words resume = Small(NewFolder()) + Words{"--resume=" + CheckpointOf(WholeRun(), 20)};
   ExpectError(resume + Words{"-a", "resnet34"},
               "step_00000020.pt: it is of another model: expected arch \"resnet34\", found \"resnet18\"");
-  ExpectError(resume + Words{"--seed=4"}, "step_00000020.pt: DistributedSampler::Restore: seed: expected 4, found 3");
+  ExpectError(resume + Words{"--seed=4"},
+              "step_00000020.pt: VirtualRankSampler: DistributedSampler::Restore: seed: expected 4, found 3");
   ExpectError(resume + Words{"--num-classes=8"}, "fc.weight");
 }
 

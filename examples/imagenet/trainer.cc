@@ -1,11 +1,13 @@
 #include "lockstep/examples/imagenet/trainer.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <signal.h>
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -71,13 +73,15 @@ class Trainer {
   absl::Status ResumeFile();
   absl::Status Resume(const std::string& path, const Value& snapshot);
   absl::Status CheckFolderIsFree();
-  absl::Status CheckLoss(const BatchResult& result);
+  absl::Status CheckLoss(const BatchResult& result, int64_t batch);
   absl::Status TrainAll();
   absl::Status TrainEpoch();
-  absl::StatusOr<BatchResult> TrainBatch(const Batch& batch);
-  absl::Status AfterBatch();
+  absl::Status TrainStep(PassMeters& meters);
+  absl::StatusOr<BatchResult> TrainBatch(int64_t parts, bool last);
+  absl::Status EndBatch(const BatchResult& shown, PassMeters& meters);
+  absl::Status AfterStep();
   StepReport Report() const;
-  absl::Status ReportEpoch(const StepReport& last, PassMeters& meters);
+  absl::Status ReportEpoch(PassMeters& meters);
   absl::StatusOr<double> Validate();
   absl::StatusOr<double> Validated(PassMeters& meters);
   absl::Status EndEpoch(double acc1);
@@ -97,7 +101,8 @@ class Trainer {
   std::unique_ptr<Manager> manager_;  // null if this run neither saves nor looks for the newest checkpoint
   bool is_resumed_ = false;
   Position position_;
-  // Of this rank: batches of the epoch that were done before this pass over it, that the pass has, and that are done.
+  // Of each virtual rank: batches of the epoch that were done before this pass over it, that the pass has, and that are
+  // done.
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
   int64_t run_steps_ = 0;      // of this process
   int64_t resumed_steps_ = 0;  // of the run before this process
@@ -218,8 +223,8 @@ absl::Status Trainer::ResumeFile() {
 
 absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
   if (reporter_) reporter_->Begin(absl::StrCat("=> loading checkpoint '", path, "'"));
-  sampler::DistributedSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
-  absl::StatusOr<Position> position = Restore(snapshot, config_.arch, *learner_, sampler);
+  sampler::VirtualRankSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
+  absl::StatusOr<Position> position = Restore(snapshot, config_, *learner_, sampler);
   if (!position.ok()) return Annotate(position.status(), path);
   position_ = *position;
   input_->sampler().set_epoch(position_.epoch);
@@ -261,25 +266,51 @@ absl::Status Trainer::TrainEpoch() {
   pass_batches_ = input_->BatchesRemaining();
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(position_.epoch));
   if (reporter_) reporter_->BeginEpoch(position_.epoch, first_batch_, first_batch_ + pass_batches_);
-  PassMeters meters;
-  StepReport report;
-  for (batches_ = 0; batches_ < pass_batches_;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
-    if (!batch) return absl::DataLossError("all images of a batch were left out, and ranks need equally many batches");
-    ++batches_;
-    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(*batch));
-    meters.Update(result, loader.waited());
-    LOCKSTEP_RETURN_IF_ERROR(CheckLoss(result));
-    report = Report();
-    if (reporter_) LOCKSTEP_RETURN_IF_ERROR(reporter_->Step(report, meters));
-    LOCKSTEP_RETURN_IF_ERROR(AfterBatch());
-  }
+  PassMeters meters(input_->share());
+  for (batches_ = 0; batches_ < pass_batches_;) LOCKSTEP_RETURN_IF_ERROR(TrainStep(meters));
   SayWhatIsSkipped(loader);
-  return ReportEpoch(report, meters);
+  return ReportEpoch(meters);
 }
 
-absl::Status Trainer::CheckLoss(const BatchResult& result) {
-  const std::string where = absl::StrCat("epoch ", position_.epoch, ", batch ", first_batch_ + batches_);
+// A step of the optimizer. It has at most --accum-steps batches of each virtual rank. A batch ends when it has ended on
+// this rank's last virtual rank. Then the figures of the first virtual rank are shown: on rank 0 it is always the same.
+absl::Status Trainer::TrainStep(PassMeters& meters) {
+  const VirtualShare& share = input_->share();
+  const int64_t before = batches_, parts = std::min(config_.accum_steps, pass_batches_ - before);
+  std::vector<BatchResult> shown;
+  LOCKSTEP_RETURN_IF_ERROR(learner_->Step(resumed_steps_ + run_steps_, [&](int virtual_rank) -> absl::Status {
+    for (int64_t part = 0; part < parts; ++part) {
+      const bool last = part + 1 == parts;
+      LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(parts, last));
+      meters.Count(virtual_rank, result);
+      if (virtual_rank == share.first) shown.push_back(result);
+      LOCKSTEP_RETURN_IF_ERROR(CheckLoss(result, before + part + 1));
+      if (!last && virtual_rank + 1 == share.last) LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown[part], meters));
+    }
+    return absl::OkStatus();
+  }));
+  LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown.back(), meters));  // its time includes the step of the optimizer
+  return AfterStep();
+}
+
+absl::StatusOr<BatchResult> Trainer::TrainBatch(int64_t parts, bool last) {
+  data::Loader& loader = input_->train();
+  const int64_t consumed = loader.consumed();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
+  if (!batch || loader.consumed() - consumed > input_->batch_size()) {
+    return absl::DataLossError("all images of a batch were left out, and ranks need equally many batches");
+  }
+  return learner_->Train(*batch, parts, last);
+}
+
+absl::Status Trainer::EndBatch(const BatchResult& shown, PassMeters& meters) {
+  ++batches_;
+  meters.Update(shown, input_->train().waited());
+  return reporter_ ? reporter_->Step(Report(), meters) : absl::OkStatus();
+}
+
+absl::Status Trainer::CheckLoss(const BatchResult& result, int64_t batch) {
+  const std::string where = absl::StrCat("epoch ", position_.epoch, ", batch ", first_batch_ + batch);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_.Check(result.loss, where));
   if (warning.empty()) return absl::OkStatus();
   if (reporter_) {
@@ -296,20 +327,13 @@ StepReport Trainer::Report() const {
   report.batch = first_batch_ + batches_;
   report.batches = first_batch_ + pass_batches_;
   report.step = position_.epoch * input_->BatchesPerEpoch() + report.batch;
-  report.ranks = ranks();
+  report.shares = input_->share().all;
   report.lr = learner_->lr();
   return report;
 }
 
-absl::StatusOr<BatchResult> Trainer::TrainBatch(const Batch& batch) {
-  const int64_t before = (batches_ - 1) / config_.accum_steps * config_.accum_steps;  // batches of earlier steps
-  const int64_t parts = std::min(config_.accum_steps, pass_batches_ - before);
-  return learner_->Train(batch, parts, batches_ == before + parts);
-}
-
-// Between two steps of the optimizer: what a checkpoint holds is whole.
-absl::Status Trainer::AfterBatch() {
-  if (batches_ % config_.accum_steps != 0 && batches_ != pass_batches_) return absl::OkStatus();
+// What a checkpoint holds here is whole.
+absl::Status Trainer::AfterStep() {
   ++run_steps_;
   if (trace_) LOCKSTEP_RETURN_IF_ERROR(trace_->AfterStep(run_steps_));
   LOCKSTEP_ASSIGN_OR_RETURN(const bool stop, notice_->ReceivedByAnyRank(group_));
@@ -322,10 +346,11 @@ absl::Status Trainer::AfterBatch() {
   return absl::CancelledError(kResumable);
 }
 
-absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {
+absl::Status Trainer::ReportEpoch(PassMeters& meters) {
+  const StepReport last = Report();
   const double images_per_second = last.ImagesPerSecond(meters);
   LOCKSTEP_RETURN_IF_ERROR(meters.AllReduce(group_));
-  if (!reporter_ || last.batch == 0) return absl::OkStatus();
+  if (!reporter_ || batches_ == 0) return absl::OkStatus();
   EpochReport report;
   report.epoch = last.epoch;
   report.step = last.step;
@@ -338,25 +363,31 @@ absl::Status Trainer::ReportEpoch(const StepReport& last, PassMeters& meters) {
   return reporter_->Epoch(report);
 }
 
-// Top-1 over all validation images, each of which counts once, in percent.
+// Top-1 over all validation images, each of which counts once, in percent. Each virtual rank has its own batches, so that
+// they do not depend on the number of ranks.
 absl::StatusOr<double> Trainer::Validate() {
   data::Loader& loader = input_->validation();
-  LOCKSTEP_RETURN_IF_ERROR(loader.Start(/*epoch=*/0));
   LOCKSTEP_RETURN_IF_ERROR(learner_->BeginEvaluation());
-  PassMeters meters;
+  PassMeters meters(input_->share());
   StepReport report;
   report.batches = input_->ValidationBatches();
-  report.ranks = ranks();
+  report.shares = ranks();
   if (reporter_) reporter_->BeginTest(report.batches);
-  while (true) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
-    if (!batch) break;
-    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Evaluate(*batch));
-    meters.Update(result, loader.waited());
-    ++report.batch;
-    if (reporter_) reporter_->Test(report, meters);
+  absl::Duration waited;
+  for (int virtual_rank = input_->share().first; virtual_rank < input_->share().last; ++virtual_rank) {
+    LOCKSTEP_RETURN_IF_ERROR(input_->StartValidation(virtual_rank));
+    while (true) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
+      if (!batch) break;
+      LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Evaluate(*batch));
+      meters.Count(virtual_rank, result);
+      meters.Update(result, waited + loader.waited());
+      ++report.batch;
+      if (reporter_) reporter_->Test(report, meters);
+    }
+    waited += loader.waited();
+    SayWhatIsSkipped(loader);
   }
-  SayWhatIsSkipped(loader);
   return Validated(meters);
 }
 
@@ -392,16 +423,18 @@ absl::Status Trainer::EndEpoch(double acc1) {
 absl::Status Trainer::Save(int64_t consumed, std::map<std::string, double> metrics) {
   Value snapshot = Value::Dict();
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(snapshot,
-                              Snapshot(config_.arch, position_, *learner_, input_->sampler().State(consumed)));
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, position_, *learner_, input_->sampler().State(consumed)));
   }
   return manager_->Save(resumed_steps_ + run_steps_, snapshot, {std::move(metrics)});
 }
 
-// A seed makes runs repeatable, for which cuDNN must not choose its algorithms by their speed.
+// A seed makes runs repeatable, for which cuDNN must not choose its algorithms by their speed. With virtual ranks a rank
+// must not have more threads because it is alone on its node, since their number affects rounding.
 void SetUpDevice(const TrainConfig& config, c10::Device device) {
-  at::globalContext().setBenchmarkCuDNN(!config.seed);
-  at::globalContext().setDeterministicCuDNN(config.seed.has_value());
+  const bool repeatable = config.seed.has_value() || config.virtual_ranks > 0;
+  at::globalContext().setBenchmarkCuDNN(!repeatable);
+  at::globalContext().setDeterministicCuDNN(repeatable);
+  if (config.virtual_ranks > 0 && !std::getenv("OMP_NUM_THREADS")) at::set_num_threads(1);
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
 

@@ -1,0 +1,55 @@
+#include "lockstep/examples/imagenet/pass_meters.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <cstdint>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+constexpr int64_t kColumns = 4;
+
+// The share of `count` images in percent.
+double Percent(int64_t count, const BatchResult& result) {
+  return 100 / static_cast<double>(result.images) * static_cast<double>(count);
+}
+
+}  // namespace
+
+PassMeters::PassMeters(const VirtualShare& share) : sums_(at::zeros({share.all, kColumns}, at::kDouble)) {}
+
+void PassMeters::Count(int virtual_rank, const BatchResult& result) {
+  double* const row = sums_.data_ptr<double>() + virtual_rank * kColumns;
+  const auto images = static_cast<double>(result.images);
+  row[0] += images;
+  row[1] += result.loss * images;
+  row[2] += Percent(result.in_top1, result) * images;
+  row[3] += Percent(result.in_top5, result) * images;
+}
+
+void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
+  const absl::Time now = absl::Now();
+  time.Update(absl::ToDoubleSeconds(now - last_end_));
+  data.Update(absl::ToDoubleSeconds(waited - waited_));
+  last_end_ = now;
+  waited_ = waited;
+  loss.Update(result.loss, result.images);
+  top1.Update(Percent(result.in_top1, result), result.images);
+  top5.Update(Percent(result.in_top5, result), result.images);
+}
+
+absl::Status PassMeters::AllReduce(comm::ProcessGroup* group) {
+  if (group) LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(sums_));
+  double totals[kColumns] = {};
+  const auto* const sums = static_cast<const double*>(sums_.const_data_ptr());
+  for (int64_t i = 0; i < sums_.numel(); ++i) totals[i % kColumns] += sums[i];
+  const auto images = static_cast<int64_t>(totals[0]);
+  loss.Reset(totals[1], images);
+  top1.Reset(totals[2], images);
+  top5.Reset(totals[3], images);
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::examples::imagenet

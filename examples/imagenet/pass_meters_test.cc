@@ -1,0 +1,86 @@
+#include "lockstep/examples/imagenet/pass_meters.h"
+
+#include <cmath>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using comm::ProcessGroup;
+using comm::testing::RunRanksOk;
+
+BatchResult Result(double loss, int64_t images, int64_t in_top1, int64_t in_top5) {
+  BatchResult result;
+  result.loss = loss;
+  result.images = images;
+  result.in_top1 = in_top1;
+  result.in_top5 = in_top5;
+  return result;
+}
+
+TEST(PassMeters, ShowTheBatchesOfUpdateUntilTheyCoverWhatAllRanksCounted) {
+  EXPECT_TRUE(RunRanksOk(3, [](ProcessGroup& group) {
+                PassMeters meters({3, group.rank(), group.rank() + 1});
+                if (group.rank() < 2) {  // the third has no images
+                  const BatchResult result = group.rank() == 0 ? Result(4, 1, 1, 1) : Result(8, 3, 0, 3);
+                  meters.Count(group.rank(), result);
+                  meters.Update(result, absl::Seconds(1));
+                }
+                EXPECT_EQ(meters.loss.average(), group.rank() == 0 ? 4 : group.rank() == 1 ? 8 : 0);
+                EXPECT_EQ(meters.loss.count(), group.rank() == 0 ? 1 : group.rank() == 1 ? 3 : 0);
+                EXPECT_TRUE(meters.AllReduce(&group).ok());
+                EXPECT_EQ(meters.loss.average(), 7);
+                EXPECT_EQ(meters.loss.count(), 4);
+                EXPECT_EQ(meters.top1.average(), 25);
+                EXPECT_EQ(meters.top5.average(), 100);
+              }).ok());
+}
+
+TEST(PassMeters, HaveTheSameBitsOnAnyNumberOfRanks) {
+  constexpr int kVirtualRanks = 7;
+  std::mutex mutex;
+  std::set<double> losses, top1;
+  for (int ranks = 1; ranks <= kVirtualRanks; ++ranks) {
+    EXPECT_TRUE(RunRanksOk(ranks, [&](ProcessGroup& group) {
+                  const VirtualShare share = ShareOf(kVirtualRanks, group.rank(), ranks).value();
+                  PassMeters meters(share);
+                  for (int batch = 0; batch < 5; ++batch) {
+                    for (int v = share.first; v < share.last; ++v) {
+                      meters.Count(v, Result(std::exp(std::sin(100. * v + batch)), 3 + v % 4, v % 3, 3));
+                    }
+                  }
+                  EXPECT_TRUE(meters.AllReduce(&group).ok());
+                  const std::lock_guard<std::mutex> lock(mutex);
+                  losses.insert(meters.loss.average());
+                  top1.insert(meters.top1.average());
+                }).ok());
+  }
+  EXPECT_EQ(losses.size(), 1);
+  EXPECT_EQ(top1.size(), 1);
+}
+
+TEST(ShareOf, DividesVirtualRanksIntoBlocks) {
+  int next = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const VirtualShare share = ShareOf(8, rank, 3).value();
+    EXPECT_EQ(share.all, 8);
+    EXPECT_EQ(share.first, next);
+    EXPECT_GE(share.last - share.first, 2);
+    next = share.last;
+  }
+  EXPECT_EQ(next, 8);
+  const VirtualShare without = ShareOf(0, 2, 3).value();
+  EXPECT_EQ(without.all, 3);
+  EXPECT_EQ(without.first, 2);
+  EXPECT_EQ(without.last, 3);
+  EXPECT_EQ(ShareOf(2, 0, 3).status().message(), "--virtual-ranks=2: expected 0, or at least the 3 ranks");
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet
