@@ -70,9 +70,10 @@ DEFINE_bool(
     overhead, false,
     "wrapped and unwrapped steps in turn. With --world_size=1 the case is mlp_4x64/b32, without and with bucket "
     "views, a hook and checks");
-DEFINE_int32(virtual_ranks, 0,
-             "steps with so many virtual ranks, each with the case's batch, in turn with steps without them, in which a "
-             "rank has its virtual ranks' batches as one. 0: without");
+DEFINE_int32(
+    virtual_ranks, 0,
+    "steps with so many virtual ranks, each with the case's batch, in turn with steps without them, in which a "
+    "rank has its virtual ranks' batches as one. 0: without");
 DEFINE_string(
     device, "cpu",
     "of --overhead --world_size=1: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 "
