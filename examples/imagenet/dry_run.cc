@@ -59,7 +59,7 @@ absl::StatusOr<std::string> Measure(const Batches& batches, const Input& input, 
   const PeakMemory peak;
   std::optional<double> loss;
   LOCKSTEP_RETURN_IF_ERROR(learner.ForEachVirtualRank(/*step=*/0, [&](int) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner.Train(batches.training, /*parts=*/1, /*last=*/false));
+    LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner.Train(batches.training, /*parts=*/1, /*last=*/true));
     if (!loss) loss = result.loss;
     return absl::OkStatus();
   }));
@@ -78,7 +78,7 @@ absl::StatusOr<std::string> Measure(const Batches& batches, const Input& input, 
 
 absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks) {
   const int ranks = group ? group->size() : 1;
-  // Agreed on, since with virtual ranks a forward is collective.
+  // Agreed on, since training on them is collective.
   const absl::StatusOr<Batches> batches = Read(input);
   LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "the dry run's images", batches.status()));
   LOCKSTEP_ASSIGN_OR_RETURN(
