@@ -92,6 +92,7 @@ class Reducer {
   int virtual_end() const { return partial_ ? partial_->end() : group_->rank() + 1; }
   void BeginVirtualStep();
   void TakeVirtualRank();
+  void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
   // Each virtual rank must run one backward outside of NoSync. `name` is for errors, as "virtual rank 3 of step 7".
   // EndVirtualRank() throws FailedPrecondition if it ran none, and leaves a note for the ranks that wait. A second one
@@ -101,7 +102,6 @@ class Reducer {
 
   // Throws `error`. If this rank ends because of it, the others have the reason in their error.
   void ThrowWithNote(const absl::Status& error);
-  void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
   // Replaces the all_reduce. Not during backward, and not with virtual ranks.
   void SetHook(CommunicationHook hook) { reductions_.SetHook(std::move(hook)); }
