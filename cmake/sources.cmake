@@ -114,8 +114,11 @@ set(lockstep_comm_sources
   comm/process_group_store.cc
   comm/process_group_subgroups.cc
   comm/reduce_op.cc
+  comm/rendezvous/board.cc
+  comm/rendezvous/collector.cc
   comm/rendezvous/meeting.cc
   comm/rendezvous/rendezvous.cc
+  comm/rendezvous/roster.cc
   comm/rendezvous/waiting_notice.cc
   comm/secret/crypto.cc
   comm/secret/job_secret.cc

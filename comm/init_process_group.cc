@@ -52,6 +52,7 @@ UnavailableBackends Unavailable(const Met& met) {
   for (const std::string& name : LinkedBackends()) {
     if (!met.all_lockstep && name != "gloo" && name != "nccl") unavailable[name] = "a rank runs Python PyTorch";
     for (size_t rank = 0; rank < met.facts.size(); ++rank) {
+      if (rank > 0 && met.facts[rank] == met.facts[rank - 1]) continue;
       const std::vector<std::string> theirs = absl::StrSplit(met.facts[rank], ',');
       if (std::find(theirs.begin(), theirs.end(), name) != theirs.end()) continue;
       unavailable.emplace(name, absl::StrCat("rank ", rank, " has not linked it"));

@@ -83,6 +83,10 @@ bool OnOneHost(const RankIdentity& a, const RankIdentity& b) {
   return !a.boot_id.empty() && a.boot_id == b.boot_id && a.network_namespace == b.network_namespace;
 }
 
+bool SeeTheSameProcesses(const RankIdentity& a, const RankIdentity& b) {
+  return !a.boot_id.empty() && a.boot_id == b.boot_id && a.pid_namespace == b.pid_namespace;
+}
+
 std::string EncodeIdentity(const RankIdentity& identity) {
   // A host's name never contains a bar.
   return absl::StrJoin(std::make_tuple(identity.rank, identity.host, identity.pid, identity.start_time,
@@ -118,12 +122,13 @@ bool IsVisible(const RankIdentity& identity) {
          identity.boot_id == FirstLine("/proc/sys/kernel/random/boot_id");
 }
 
-std::string FateOf(const RankIdentity& identity) {
-  if (!IsVisible(identity)) return "";
+std::string FateOfVisible(const RankIdentity& identity) {
   const auto stat = ReadProcessStat(absl::StrCat(identity.pid));
   if (!stat || stat->start_time != identity.start_time) return "died";
   return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(stat->wait_status) : "";
 }
+
+std::string FateOf(const RankIdentity& identity) { return IsVisible(identity) ? FateOfVisible(identity) : ""; }
 
 bool IsStopped(const RankIdentity& identity) {
   if (!IsVisible(identity)) return false;

@@ -32,6 +32,9 @@ std::string NameOf(const RankIdentity& identity);
 // socket.
 bool OnOneHost(const RankIdentity& a, const RankIdentity& b);
 
+// Whether both run on one kernel and in one pid namespace, so that each can see whether the other lives.
+bool SeeTheSameProcesses(const RankIdentity& a, const RankIdentity& b);
+
 // Converts to and from one line of text. InvalidArgument: EncodeIdentity() did not write the text.
 std::string EncodeIdentity(const RankIdentity& identity);
 absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
@@ -39,6 +42,9 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
 // How the process of `identity` ended: "died: signal 9 (Killed)", "exited with code 3", or "died" if the reason is no
 // longer available. Empty if it still runs, or if this process cannot see it (another machine or pid namespace).
 std::string FateOf(const RankIdentity& identity);
+
+// The same, for a process that this one can see: reads one file instead of three.
+std::string FateOfVisible(const RankIdentity& identity);
 
 // The same from the status of waitpid(); "died" without one.
 std::string DescribeEnd(std::optional<int> wait_status);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +15,9 @@
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/rendezvous/board.h"
+#include "lockstep/comm/rendezvous/collector.h"
+#include "lockstep/comm/rendezvous/roster.h"
 #include "lockstep/comm/secret/job_secret.h"
 #include "lockstep/comm/store/internal/bounded_call.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
@@ -26,151 +29,103 @@ namespace {
 using internal::C10dStore;
 
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+// Strangers may write to the store all the time, so that it never looks quiet.
+constexpr absl::Duration kLongestTimeWithoutLook = absl::Seconds(2);
+// How long a rank waits for the outcome before it checks whether the collector still lives.
+constexpr absl::Duration kFirstPatience = absl::Milliseconds(250);
+constexpr absl::Duration kMostPatience = absl::Seconds(1);
+// The collector names the missing ranks at the deadline, so the others wait a little longer for that.
+constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
 
-// No rank writes more than this. A stranger may, if the store is not sealed.
-constexpr size_t kMostMemberBytes = size_t{64} << 10;
 constexpr size_t kMostMessageBytes = 4096;
-constexpr size_t kMostExcerptBytes = 100;
+constexpr int kMostOtherSecrets = 8;  // that a message names
 
 // Without a free descriptor, LibTorch's store drops a connection silently, and a rank cannot read its own identity. A
 // group needs more than this many.
 constexpr int kNeededDescriptors = 4;
 
-constexpr char kWorldKey[] = "lockstep/world";        // "<size>|rank 1 (host a, pid 1)" of the first rank to arrive
-constexpr char kArrivedKey[] = "lockstep/arrived";    // the number of ranks that have written their member key
-constexpr char kFailureKey[] = "lockstep/failure";    // "<code>|<message>" of the first to fail
-constexpr char kMemberPrefix[] = "lockstep/member/";  // "<token>\n<identity>\n<facts>"
-
-// The key under which a rank of PyTorch 2.11's init_process_group writes the address of its Gloo connections, before it
-// waits for the others. A Lockstep rank writes it too, but after its member key.
-std::string PythonKey(int rank) { return absl::StrCat("default_pg/0//cpu//0/", rank); }
-
-std::string MemberKey(int rank) { return absl::StrCat(kMemberPrefix, rank); }
-
-// Distinguishes processes with the same identity: threads of one process that each act as a rank.
-std::string Token() {
+std::string RandomToken() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
-}
-
-struct Member {
-  std::string token;
-  RankIdentity identity;
-  std::string facts;
-};
-
-// For messages: the store may hold any bytes.
-std::string Excerpt(absl::string_view text) {
-  const std::string start = absl::CHexEscape(text.substr(0, kMostExcerptBytes));
-  if (text.size() <= kMostExcerptBytes) return absl::StrCat("\"", start, "\"");
-  return absl::StrCat("\"", start, "...\" (", text.size(), " bytes)");
-}
-
-absl::StatusOr<Member> ParseMember(int rank, absl::string_view text) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, absl::MaxSplits('\n', 2));
-  const auto identity =
-      parts.size() == 3 && text.size() <= kMostMemberBytes ? DecodeIdentity(parts[1]) : absl::InvalidArgumentError("");
-  if (identity.ok()) return Member{std::string(parts[0]), *identity, std::string(parts[2])};
-  return absl::InternalError(
-      absl::StrCat("\"", MemberKey(rank), "\" does not hold a rank's announcement, but ", Excerpt(text)));
 }
 
 std::string Process(const RankIdentity& identity) {
   return absl::StrCat("host ", identity.host, ", pid ", identity.pid);
 }
 
+absl::Status NotJoined(const std::vector<int>& missing) {
+  return absl::DeadlineExceededError(absl::StrCat("these ranks have not joined: ", absl::StrJoin(missing, ", ")));
+}
+
+// Every rank announces itself. The first one to arrive is the collector: it reads the announcements and publishes one
+// outcome, the roster of all ranks. The others wait for that. A rank that fails publishes its failure as the outcome.
 class Meeting {
  public:
   Meeting(C10dStore store, int rank, int world_size, std::string facts, std::shared_ptr<WaitingNotice> waiting)
-      : store_(std::move(store)),
-        place_(internal::Describe(store_)),
-        rank_(rank),
+      : board_(std::move(store)),
         world_size_(world_size),
-        me_(IdentityOfThisProcess(rank)),
-        facts_(std::move(facts)),
-        waiting_(std::move(waiting)),
-        members_(world_size),
-        is_python_(world_size, false) {}
+        me_{RandomToken(), IdentityOfThisProcess(rank), std::move(facts)},
+        waiting_(std::move(waiting)) {}
 
   absl::StatusOr<Met> Hold(absl::Time deadline);
 
  private:
+  int rank() const { return me_.identity.rank; }
   absl::Status CheckDescriptors() const;
   absl::Status Join();
   absl::Status CheckWorldSize();
   absl::StatusOr<std::string> Announce();
   absl::Status NumberTaken(const std::string& holder) const;
-  absl::Status AwaitOthers(absl::Time deadline);
-  bool CountsAll(int64_t amount);
-  absl::StatusOr<bool> AllLockstepArrived();
-  absl::Status LookForEach();
-  absl::Status LookFor(int rank);
-  absl::Status ReadMember(int rank);
-  absl::Status CheckAlive(const RankIdentity& identity) const;
-  bool Has(int rank) const { return members_[rank] != nullptr || is_python_[rank]; }
-  std::vector<int> Missing() const;
-  void SayWhoIsMissing() const;
+  absl::StatusOr<Roster> Collect(absl::Time deadline);
+  absl::StatusOr<Roster> Publish(const Roster& roster);
+  absl::StatusOr<Roster> AwaitOutcome(absl::Time deadline);
+  absl::Status NoOutcome();
+  absl::StatusOr<std::optional<Roster>> ReadOutcome();
+  absl::StatusOr<std::optional<Roster>> Judge(const std::string& outcome);
+  void Ignore(absl::string_view why);
+  void SayWhoIsMissing(const std::vector<int>& missing) const;
   void Tell(const absl::Status& failure);
-  absl::Status OtherFailure();
-  absl::StatusOr<std::string> Read(const std::string& key);
-  absl::StatusOr<std::string> PutFirst(const std::string& key, const std::string& value);
   std::string OtherSecrets();
   absl::Status ExplainSecrets(const absl::Status& error);
-  absl::StatusOr<Met> Result() const;
 
-  const C10dStore store_;
-  const std::string place_;
-  const int rank_;
+  Board board_;
   const int world_size_;
-  const RankIdentity me_;
-  const std::string facts_;
+  const Member me_;
   const std::shared_ptr<WaitingNotice> waiting_;
-  std::vector<std::unique_ptr<Member>> members_;
-  std::vector<bool> is_python_;
-  bool warned_ = false;  // about a failure that no rank of this job reported
+  bool is_collector_ = false;
+  RankIdentity collector_;
+  bool warned_ = false;  // about an outcome that no rank of this job wrote
 };
 
 absl::Status Meeting::CheckDescriptors() const {
   const absl::Status status = CheckFreeDescriptors(kNeededDescriptors);
-  return status.ok() ? status : Annotate(status, NameOf(me_));
+  return status.ok() ? status : Annotate(status, NameOf(me_.identity));
 }
 
-// A sealed store refuses values that this job's ranks did not write. A store that is not sealed shows the sealed values
-// of ranks with a secret. Any other error ends the exchange with the store, so it is thrown.
-absl::StatusOr<std::string> CheckNotSealed(const std::string& key, absl::StatusOr<std::string> value) {
-  if (!value.ok() && !absl::IsPermissionDenied(value.status())) ThrowIfError(value.status());
-  if (!value.ok() || !IsSealed(*value)) return value;
-  return absl::PermissionDeniedError(
-      absl::StrCat("\"", key, "\" was written by a rank with a job secret, and this rank has none"));
-}
-
-absl::StatusOr<std::string> Meeting::Read(const std::string& key) {
-  return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->get_to_str(key); }));
-}
-
-// Sets the key to `value` if it does not exist, and returns its value.
-absl::StatusOr<std::string> Meeting::PutFirst(const std::string& key, const std::string& value) {
-  return CheckNotSealed(key, TorchStatusOr("", [&] { return store_->compareSet(key, "", value); }));
-}
-
+// The first rank to arrive sets the world size, and is the collector.
 absl::Status Meeting::CheckWorldSize() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, PutFirst(kWorldKey, absl::StrCat(world_size_, "|", NameOf(me_))));
-  const std::vector<std::string> first = absl::StrSplit(text, absl::MaxSplits('|', 1));
+  const std::string own = absl::StrCat(world_size_, "|", EncodeMember({me_.token, me_.identity, ""}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, board_.PutFirst(kWorldKey, own));
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('|', 1));
   int size = 0;
-  if (first.size() != 2 || text.size() > kMostMessageBytes || !absl::SimpleAtoi(first[0], &size)) {
+  const absl::StatusOr<Member> first =
+      text.size() <= kMostMessageBytes ? DecodeMember(parts.back()) : absl::InvalidArgumentError("too long");
+  if (!first.ok() || !absl::SimpleAtoi(parts[0], &size)) {
     return absl::InternalError(absl::StrCat("\"", kWorldKey, "\" does not hold a world size, but ", Excerpt(text)));
   }
+  is_collector_ = text == own;
+  collector_ = first->identity;
   if (size == world_size_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(NameOf(me_), " was given world size ", world_size_, ", but ",
-                                                 first.back(), " world size ", first[0]));
+  return absl::InvalidArgumentError(absl::StrCat(NameOf(me_.identity), " was given world size ", world_size_, ", but ",
+                                                 NameOf(collector_), " world size ", size));
 }
 
-// The ranks whose announcement cannot be read with this rank's secret, or without one.
+// Ranks whose announcement cannot be read with this rank's secret, or without one.
 std::string Meeting::OtherSecrets() {
   std::vector<std::string> others;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (rank == rank_ || !store_->check({MemberKey(rank)})) continue;
-    if (absl::IsPermissionDenied(Read(MemberKey(rank)).status())) others.push_back(absl::StrCat("rank ", rank));
+  for (int other = 0; other < world_size_ && others.size() < kMostOtherSecrets; ++other) {
+    if (other == rank() || !board_.Has({MemberKey(other)})) continue;
+    if (absl::IsPermissionDenied(board_.ReadMember(other).status())) others.push_back(absl::StrCat("rank ", other));
   }
   return absl::StrJoin(others, ", ");
 }
@@ -184,29 +139,33 @@ absl::Status Meeting::ExplainSecrets(const absl::Status& error) {
     others = OtherSecrets();
   }
   return absl::PermissionDeniedError(absl::StrCat(
-      NameOf(me_), ": ", error.message(), "; ",
+      NameOf(me_.identity), ": ", error.message(), "; ",
       others.empty() ? "a rank has another job secret" : absl::StrCat("this rank has another job secret than ", others),
       ", or a stranger has reached the store: ", kJobSecretVariable,
       " must be the same on every rank, or set on none"));
 }
 
 absl::Status Meeting::NumberTaken(const std::string& holder) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member other, ParseMember(rank_, holder));
-  const std::string fate = FateOf(other.identity);
+  const absl::StatusOr<Member> other = DecodeMember(holder);
+  if (!other.ok()) {
+    return absl::InternalError(
+        absl::StrCat("\"", MemberKey(rank()), "\" does not hold a rank's announcement, but ", Excerpt(holder)));
+  }
+  const std::string fate = FateOf(other->identity);
   if (!fate.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("the ", place_, " still holds ", NameOf(other.identity),
+    return absl::FailedPreconditionError(absl::StrCat("the ", board_.place(), " still holds ", NameOf(other->identity),
                                                       " of an earlier run, which ", fate,
                                                       ": each run needs a new one"));
   }
-  return absl::AlreadyExistsError(absl::StrCat(
-      "rank ", rank_, ": two processes were given this rank: ", Process(other.identity), " and ", Process(me_)));
+  return absl::AlreadyExistsError(absl::StrCat("rank ", rank(), ": two processes were given this rank: ",
+                                               Process(other->identity), " and ", Process(me_.identity)));
 }
 
-// Writes this rank's member key. If another process has written it, returns that value.
+// Writes this rank's announcement. If another process has written one for this rank, returns that.
 absl::StatusOr<std::string> Meeting::Announce() {
-  const std::string member = absl::StrCat(Token(), "\n", EncodeIdentity(me_), "\n", facts_);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, PutFirst(MemberKey(rank_), member));
-  return holder == member ? "" : holder;
+  const std::string own = EncodeMember(me_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, board_.PutFirst(MemberKey(rank()), own));
+  return holder == own ? "" : holder;
 }
 
 absl::Status Meeting::Join() {
@@ -219,151 +178,148 @@ absl::Status Meeting::Join() {
   }
   LOCKSTEP_RETURN_IF_ERROR(world);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string holder, Announce());
-  if (!holder.empty()) return NumberTaken(holder);
-  CountsAll(1);
-  return absl::OkStatus();
+  return holder.empty() ? absl::OkStatus() : NumberTaken(holder);
 }
 
-absl::Status Meeting::CheckAlive(const RankIdentity& identity) const {
-  const std::string fate = FateOf(identity);
-  if (fate.empty()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(NameOf(identity), " ", fate,
-                                             " while the ranks met, or is of an earlier run "
-                                             "whose keys the ",
-                                             place_, " still holds"));
-}
-
-absl::Status Meeting::ReadMember(int rank) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, Read(MemberKey(rank)));
-  LOCKSTEP_ASSIGN_OR_RETURN(Member member, ParseMember(rank, text));
-  members_[rank] = std::make_unique<Member>(std::move(member));
-  return absl::OkStatus();
-}
-
-// Whether the counter has reached the world size. A stranger may raise the counter, so this only says when to check.
-bool Meeting::CountsAll(int64_t amount) {
-  int64_t count = 0;
-  const absl::Status status = TorchStatus("", [&] { count = store_->add(kArrivedKey, amount); });
-  if (!status.ok() && !absl::IsPermissionDenied(status) && !absl::IsInvalidArgument(status)) ThrowIfError(status);
-  return status.ok() && count >= world_size_;
-}
-
-absl::StatusOr<bool> Meeting::AllLockstepArrived() {
-  if (!CountsAll(0)) return false;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (members_[rank]) continue;
-    if (!store_->check({MemberKey(rank)})) return false;
-    LOCKSTEP_RETURN_IF_ERROR(ReadMember(rank));
-  }
-  return true;
-}
-
-// Checks the Python key first: a rank that has written it before a member key is not a Lockstep rank.
-absl::Status Meeting::LookFor(int rank) {
-  const bool has_python_key = store_->check({PythonKey(rank)});
-  if (store_->check({MemberKey(rank)})) return ReadMember(rank);
-  is_python_[rank] = has_python_key;
-  return absl::OkStatus();
-}
-
-absl::Status Meeting::LookForEach() {
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (!Has(rank)) LOCKSTEP_RETURN_IF_ERROR(LookFor(rank));
-    if (members_[rank]) LOCKSTEP_RETURN_IF_ERROR(CheckAlive(members_[rank]->identity));
-  }
-  return absl::OkStatus();
-}
-
-std::vector<int> Meeting::Missing() const {
-  std::vector<int> missing;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (!Has(rank)) missing.push_back(rank);
-  }
-  return missing;
-}
-
-void Meeting::SayWhoIsMissing() const {
+void Meeting::SayWhoIsMissing(const std::vector<int>& missing) const {
   if (!waiting_) return;
-  const auto who = [&]() -> std::string {
-    const auto has_come = [](const auto& member) { return member != nullptr; };
-    const bool other_writes = std::any_of(members_.begin(), members_.begin() + rank_, has_come);
-    if (other_writes) return "";
-    return absl::StrCat(DescribeRanks(Missing(), world_size_), " to come to the ", place_);
+  const auto who = [&] {
+    return absl::StrCat(DescribeRanks(missing, world_size_), " to come to the ", board_.place());
   };
   waiting_->Tick(who, ": have they started, with the same address and world size?");
 }
 
-// In a group of Lockstep ranks, each rank makes two requests a round, whatever the world size. Looking for individual
-// ranks, to find Python ranks and missing ones, takes two requests for each rank, so it gets a tenth of the time.
-absl::Status Meeting::AwaitOthers(absl::Time deadline) {
-  absl::Duration pause = absl::Milliseconds(1);
+// If all ranks are Lockstep ranks and come soon, this takes three requests for each 128 ranks. Looking for individual
+// ranks takes one or two requests for each that is missing. So this rank does it only when nobody comes, and for at most
+// a tenth of the time.
+absl::StatusOr<Roster> Meeting::Collect(absl::Time deadline) {
+  Collector collector(&board_, me_.identity, world_size_);
   absl::Time next_look = absl::Now() + kLongestPause;
-  while (true) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool all, AllLockstepArrived());
-    if (store_->check({kFailureKey})) LOCKSTEP_RETURN_IF_ERROR(OtherFailure());
-    if (all) return LookForEach();
+  absl::Time latest_look = absl::Now() + kLongestTimeWithoutLook;
+  while (!collector.complete()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool came, collector.AwaitMore(std::min(kLongestPause, deadline - absl::Now())));
+    if (came) continue;
+    if (board_.Has({kOutcomeKey})) LOCKSTEP_RETURN_IF_ERROR(ReadOutcome().status());
     const absl::Time now = absl::Now();
-    if (now >= next_look || now >= deadline) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
-      LOCKSTEP_RETURN_IF_ERROR(LookForEach());
-      if (Missing().empty()) return absl::OkStatus();
-      SayWhoIsMissing();
-      next_look = absl::Now() + std::max(kLongestPause, 10 * (absl::Now() - now));
-    }
-    if (now >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("these ranks have not joined: ", absl::StrJoin(Missing(), ", ")));
-    }
-    absl::SleepFor(std::min(pause, deadline - now));
-    pause = std::min(2 * pause, kLongestPause);
+    const bool someone_comes = !collector.IsQuiet() && now < latest_look;
+    if (now < deadline && (now < next_look || someone_comes)) continue;
+    LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
+    LOCKSTEP_RETURN_IF_ERROR(collector.Look());
+    if (collector.complete()) break;
+    if (now >= deadline) return NotJoined(collector.missing());
+    SayWhoIsMissing(collector.missing());
+    next_look = absl::Now() + std::max(kLongestPause, 10 * (absl::Now() - now));
+    latest_look = std::max(next_look, absl::Now() + kLongestTimeWithoutLook);
   }
+  LOCKSTEP_RETURN_IF_ERROR(collector.CheckAlive());
+  return Publish(collector.roster());
+}
+
+// Takes the place of an outcome that no rank of this meeting wrote, but not of another rank's failure.
+absl::StatusOr<Roster> Meeting::Publish(const Roster& roster) {
+  const std::string outcome = absl::StrCat(static_cast<int>(absl::StatusCode::kOk), "|", EncodeRoster(roster));
+  const absl::StatusOr<std::string> first = board_.PutFirst(kOutcomeKey, outcome);
+  if (first.ok() && *first != outcome) LOCKSTEP_RETURN_IF_ERROR(Judge(*first).status());
+  if (!first.ok() || *first != outcome) board_.Put(kOutcomeKey, outcome);
+  return roster;
+}
+
+absl::StatusOr<Roster> Meeting::AwaitOutcome(absl::Time deadline) {
+  const absl::Time end = deadline + kVerdictPatience;
+  absl::Duration patience = kFirstPatience;
+  while (true) {
+    // After a wait that timed out, another request finds a server that is stopped.
+    if (board_.Await({kOutcomeKey}, std::min(patience, end - absl::Now())) || board_.Has({kOutcomeKey})) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Roster> roster, ReadOutcome());
+      if (roster) return *roster;
+      absl::SleepFor(kLongestPause);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
+    LOCKSTEP_RETURN_IF_ERROR(CheckLives(collector_, me_.identity, board_.place()));
+    if (absl::Now() >= end) return NoOutcome();
+    patience = std::min(2 * patience, kMostPatience);
+  }
+}
+
+// The error at the deadline of a rank that is not the collector, whose deadline is later, or which is lost.
+absl::Status Meeting::NoOutcome() {
+  Collector collector(&board_, me_.identity, world_size_);
+  LOCKSTEP_RETURN_IF_ERROR(collector.Look());
+  if (!collector.complete()) LOCKSTEP_RETURN_IF_ERROR(collector.Look());
+  if (!collector.complete()) return NotJoined(collector.missing());
+  return absl::DeadlineExceededError(
+      absl::StrCat("all ranks have joined, but ", NameOf(collector_), " has not published their list"));
+}
+
+void Meeting::Ignore(absl::string_view why) {
+  LOG_IF(WARNING, !warned_) << NameOf(me_.identity) << ": ignored while the ranks meet: " << why;
+  warned_ = true;
 }
 
 void Meeting::Tell(const absl::Status& failure) {
   const std::string text =
       absl::StrCat(static_cast<int>(failure.code()), "|", failure.message().substr(0, kMostMessageBytes));
-  if (absl::IsPermissionDenied(PutFirst(kFailureKey, text).status())) store_->set(kFailureKey, text);
+  if (absl::IsPermissionDenied(board_.PutFirst(kOutcomeKey, text).status())) board_.Put(kOutcomeKey, text);
+}
+
+// nullopt if no rank of this job wrote the outcome.
+absl::StatusOr<std::optional<Roster>> Meeting::ReadOutcome() {
+  const absl::StatusOr<std::string> outcome = board_.Read(kOutcomeKey);
+  if (outcome.ok()) return Judge(*outcome);
+  if (!absl::IsPermissionDenied(outcome.status())) return outcome.status();
+  Ignore(outcome.status().message());
+  return std::nullopt;
 }
 
 // If another rank reports missing ranks, this rank returns the same error as if the deadline had passed here first. Any
-// other failure is returned as the other rank's. OK if no rank of this job reported a failure: then the announcements
-// of the ranks show the reason.
-absl::Status Meeting::OtherFailure() {
-  absl::StatusOr<std::string> told = Read(kFailureKey);
-  if (absl::IsPermissionDenied(told.status())) {
-    LOG_IF(WARNING, !warned_) << NameOf(me_) << ": ignored while the ranks meet: " << told.status().message();
-    warned_ = true;
-    return absl::OkStatus();
+// other failure is returned as the other rank's.
+absl::StatusOr<std::optional<Roster>> Meeting::Judge(const std::string& outcome) {
+  const std::pair<absl::string_view, absl::string_view> code_and_text =
+      absl::StrSplit(outcome, absl::MaxSplits('|', 1));
+  int code = -1;
+  if (absl::SimpleAtoi(code_and_text.first, &code) && code == static_cast<int>(absl::StatusCode::kOk)) {
+    absl::StatusOr<Roster> roster = DecodeRoster(code_and_text.second);
+    if (!roster.ok()) {
+      return absl::InternalError(
+          absl::StrCat("\"", kOutcomeKey, "\" does not hold the ranks' list, but ", Excerpt(outcome)));
+    }
+    const bool names_me =
+        static_cast<int>(roster->size()) == world_size_ && (*roster)[rank()] && (*roster)[rank()]->token == me_.token;
+    if (names_me) return *std::move(roster);
+    Ignore(absl::StrCat("\"", kOutcomeKey, "\" is of an earlier run"));
+    return std::nullopt;
   }
-  LOCKSTEP_RETURN_IF_ERROR(told.status());
-  const std::string text = told->substr(0, kMostMessageBytes);
-  const std::pair<std::string, std::string> code_and_message = absl::StrSplit(text, absl::MaxSplits('|', 1));
-  const bool late = code_and_message.first == absl::StrCat(static_cast<int>(absl::StatusCode::kDeadlineExceeded));
-  if (late) return absl::DeadlineExceededError(code_and_message.second);
-  const absl::Status failure = absl::AbortedError(code_and_message.second);
+  const absl::string_view message = code_and_text.second.substr(0, kMostMessageBytes);
+  if (code == static_cast<int>(absl::StatusCode::kDeadlineExceeded)) return absl::DeadlineExceededError(message);
+  const absl::Status failure = absl::AbortedError(message);
   launch::NoteErrorOfAnotherRank(failure);
   return failure;
 }
 
-absl::StatusOr<Met> Meeting::Result() const {
+Met ToMet(const Roster& roster) {
   Met met;
-  for (int rank = 0; rank < world_size_; ++rank) met.all_lockstep &= !is_python_[rank];
-  for (int rank = 0; met.all_lockstep && rank < world_size_; ++rank) {
-    absl::StrAppend(&met.occasion, members_[rank]->token, ",");
-    met.ranks.push_back(members_[rank]->identity);
-    met.facts.push_back(members_[rank]->facts);
+  met.all_lockstep = std::all_of(roster.begin(), roster.end(), [](const auto& member) { return member.has_value(); });
+  for (size_t rank = 0; met.all_lockstep && rank < roster.size(); ++rank) {
+    absl::StrAppend(&met.occasion, roster[rank]->token, ",");
+    met.ranks.push_back(roster[rank]->identity);
+    met.facts.push_back(roster[rank]->facts);
   }
   return met;
 }
 
 absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
+  absl::StatusOr<Roster> roster = absl::UnknownError("not met");
   absl::Status status = Join();
-  if (status.ok()) status = AwaitOthers(deadline);
-  if (status.ok()) return Result();
+  if (status.ok()) {
+    roster = is_collector_ ? Collect(deadline) : AwaitOutcome(deadline);
+    status = roster.status();
+  }
+  if (status.ok()) return ToMet(*roster);
   if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
   // Reported to the others before this rank fails. The store ends with rank 0, which serves it, so the others get time
   // to read the reason there.
   Tell(status);
-  if (rank_ == 0) absl::SleepFor(3 * kLongestPause);
+  if (rank() == 0) absl::SleepFor(3 * kLongestPause);
   return status;
 }
 

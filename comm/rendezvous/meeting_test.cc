@@ -130,7 +130,11 @@ TEST(MeetAllRanks, ADuplicateRankFailsEveryRankNamingBothProcesses) {
 
 TEST(MeetAllRanks, AnotherWorldSizeFailsEveryRankNamingBoth) {
   const C10dStore store = NewStore();
-  store->set("lockstep/world", "2|rank 1 (host a, pid 7)");
+  RankIdentity first;
+  first.rank = 1;
+  first.host = "a";
+  first.pid = 7;
+  store->set("lockstep/world", absl::StrCat("2|token\n", EncodeIdentity(first), "\n"));
   for (const auto& rank : MeetAll(store, {{0, 3}, {2, 3}})) {
     EXPECT_THAT(Text(rank),
                 MatchesRegex("rank [02] \\(host .+, pid [0-9]+\\) was given world size 3, but rank 1 \\(host "
@@ -174,7 +178,7 @@ TEST(MeetAllRanks, AFailureThatAnotherRankToldIsNotedForTheLauncherAsThatRanks) 
   const std::string path = absl::StrCat(getenv("TEST_TMPDIR"), "/report");
   setenv("LOCKSTEP_ERROR_FILE", path.c_str(), /*overwrite=*/1);
   const C10dStore store = NewStore();
-  store->set("lockstep/failure", "14|rank 2 (host a, pid 7) exited with code 0");
+  store->set("lockstep/outcome", "14|rank 2 (host a, pid 7) exited with code 0");
   EXPECT_EQ(MeetAll(store, {{0, 3}})[0].status(), absl::AbortedError("rank 2 (host a, pid 7) exited with code 0"));
   unsetenv("LOCKSTEP_ERROR_FILE");
   std::stringstream noted;
@@ -203,25 +207,13 @@ TEST(MeetAllRanks, AMemberThatIsNoneOfOursIsRefusedWithAShortExcerpt) {
 }
 
 TEST(MeetAllRanks, AWorldSizeOrFailureOfManyMegabytesGivesAShortError) {
-  for (const char* key : {"lockstep/world", "lockstep/failure"}) {
+  for (const char* key : {"lockstep/world", "lockstep/outcome"}) {
     const C10dStore store = NewStore();
     store->set(key, "13|" + std::string(8 << 20, 'x'));
     const std::string text = Text(MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Seconds(20)));
     EXPECT_THAT(text, HasSubstr("xxxx"));
     EXPECT_LT(text.size(), 5000) << key;
   }
-}
-
-TEST(MeetAllRanks, ACounterThatAStrangerRaisedOrLoweredIsNotBelieved) {
-  for (const int64_t forged : {100, -100}) {
-    const C10dStore store = NewStore();
-    store->add("lockstep/arrived", forged);
-    for (const auto& rank : MeetAll(store, {{0, 2}, {1, 2}})) EXPECT_TRUE(rank.ok()) << rank.status();
-  }
-  const C10dStore store = NewStore();
-  store->add("lockstep/arrived", 100);
-  EXPECT_EQ(Text(MeetAllRanks(store, 0, 2, "", absl::Now() + absl::Milliseconds(300))),
-            "these ranks have not joined: 1");
 }
 
 TEST(MeetAllRanks, EachTimeIsAnotherOccasion) {
@@ -257,7 +249,7 @@ std::vector<absl::Status> MeetWith(const C10dStore& store, const std::vector<std
 TEST(MeetAllRanksWithASecret, ShowsTheRanksToEachOtherAndNothingToAStranger) {
   const C10dStore store = NewStore();
   for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}, {2, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
-  for (const char* key : {"lockstep/world", "lockstep/member/0", "lockstep/arrived"}) {
+  for (const char* key : {"lockstep/world", "lockstep/member/0", "lockstep/outcome"}) {
     EXPECT_THAT(store->get_to_str(key), ::testing::Not(HasSubstr(IdentityOfThisProcess(0).host)));
     EXPECT_TRUE(IsSealed(store->get_to_str(key))) << key;
   }
@@ -282,13 +274,13 @@ TEST(MeetAllRanksWithASecret, RanksOfUnequalSecretsFailAtOnceAndNameEachOther) {
 
 TEST(MeetAllRanksWithASecret, AForgedFailureIsIgnored) {
   const C10dStore store = NewStore();
-  store->set("lockstep/failure", "13|the disk is on fire");
+  store->set("lockstep/outcome", "13|the disk is on fire");
   for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST(MeetAllRanksWithASecret, AForgedFailureDoesNotHideTheTrueOne) {
   const C10dStore store = NewStore();
-  store->set("lockstep/failure", "13|the disk is on fire");
+  store->set("lockstep/outcome", "13|the disk is on fire");
   std::thread patient([&] {
     const absl::Status status = MeetAllRanks(As(store, kOwn), 0, 3, "", absl::Now() + absl::Minutes(5)).status();
     EXPECT_EQ(status, absl::DeadlineExceededError("these ranks have not joined: 2"));
@@ -299,7 +291,7 @@ TEST(MeetAllRanksWithASecret, AForgedFailureDoesNotHideTheTrueOne) {
   patient.join();
 }
 
-TEST(MeetAllRanksWithASecret, AForgedMemberWorldSizeOrCounterJoinsNobody) {
+TEST(MeetAllRanksWithASecret, AForgedMemberOrWorldSizeJoinsNobody) {
   for (const char* key : {"lockstep/member/1", "lockstep/world"}) {
     const C10dStore store = NewStore();
     store->set(key, absl::StrCat("2|\n", EncodeIdentity(IdentityOfThisProcess(1)), "\n"));
@@ -309,30 +301,56 @@ TEST(MeetAllRanksWithASecret, AForgedMemberWorldSizeOrCounterJoinsNobody) {
     EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("\"", key, "\" was not written by a rank of this job")));
     EXPECT_LT(absl::Now() - start, absl::Seconds(2));
   }
-  const C10dStore store = NewStore();
-  store->add("lockstep/arrived", 2);
-  for (const auto& status : MeetWith(store, {{0, kOwn}, {1, kOwn}})) EXPECT_EQ(status, absl::OkStatus());
 }
 
-TEST(MeetAllRanks, TheLowestRankThatHasComeSaysWhichHaveNot) {
+TEST(MeetAllRanks, TheFirstRankThatHasComeSaysWhichHaveNot) {
   const C10dStore store = NewStore();
   std::vector<std::vector<std::string>> lines(5);
   std::vector<std::thread> threads;
-  for (const int rank : {1, 3}) {
+  for (const int rank : {3, 1}) {
     threads.emplace_back([&, rank] {
       const auto write = [&lines, rank](const std::string& line) { lines[rank].push_back(line); };
       const auto waiting = std::make_shared<WaitingNotice>(
           WaitingNoticeOptions{absl::StrCat("rank ", rank), absl::Seconds(20), absl::Milliseconds(150), write});
       EXPECT_FALSE(MeetAllRanks(store, rank, 5, "", absl::Now() + absl::Milliseconds(400), waiting).ok());
     });
+    store->wait({absl::StrCat("lockstep/member/", rank)});
   }
   for (std::thread& thread : threads) thread.join();
-  ASSERT_GE(lines[1].size(), 1);
+  ASSERT_GE(lines[3].size(), 1);
   EXPECT_THAT(
-      lines[1][0],
-      MatchesRegex("rank 1: waiting for ranks 0, 2, 4 \\(3 of 5\\) to come to the in-process store \\([0-9]+ms of "
+      lines[3].back(),
+      MatchesRegex("rank 3: waiting for ranks 0, 2, 4 \\(3 of 5\\) to come to the in-process store \\([0-9]+ms of "
                    "20 s\\): have they started, with the same address and world size\\?"));
-  EXPECT_THAT(lines[3], ::testing::IsEmpty());
+  EXPECT_THAT(lines[1], ::testing::IsEmpty());
+}
+
+TEST(MeetAllRanks, AListOfAnEarlierMeetingIsNotTakenForThisOne) {
+  const C10dStore earlier = NewStore(), store = NewStore();
+  for (const auto& rank : MeetAll(earlier, {{0, 2}, {1, 2}})) ASSERT_TRUE(rank.ok()) << rank.status();
+  store->set("lockstep/outcome", earlier->get("lockstep/outcome"));
+  const auto met = MeetAll(store, {{0, 2}, {1, 2}});
+  for (const auto& rank : met) EXPECT_TRUE(rank.ok()) << rank.status();
+  EXPECT_EQ(met[0]->occasion, met[1]->occasion);
+}
+
+TEST(MeetAllRanks, ACollectorThatDiedIsNamedAtOnce) {
+  const C10dStore store = NewStore();
+  store->set("lockstep/world", absl::StrCat("3|token\n", EncodeIdentity(DeadProcess(1)), "\n"));
+  const absl::Time start = absl::Now();
+  const absl::Status status = MeetAllRanks(store, 0, 3, "", absl::Now() + absl::Minutes(5)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr(absl::StrCat(NameOf(DeadProcess(1)), " died while the ranks met")));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(MeetAllRanks, ACollectorThatPublishesNothingIsNamedAtTheDeadline) {
+  const C10dStore store = NewStore();
+  RankIdentity collector = IdentityOfThisProcess(1);
+  store->set("lockstep/world", absl::StrCat("2|token\n", EncodeIdentity(collector), "\n"));
+  PutMember(store, collector);
+  EXPECT_EQ(Text(MeetAllRanks(store, 0, 2, "", absl::Now() + absl::Milliseconds(300))),
+            absl::StrCat("all ranks have joined, but ", NameOf(collector), " has not published their list"));
 }
 
 }  // namespace

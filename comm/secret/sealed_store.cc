@@ -42,6 +42,12 @@ void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value)
 
 std::vector<uint8_t> SealedStore::get(const std::string& key) { return Bytes(Open(key, store_->get_to_str(key))); }
 
+std::vector<std::vector<uint8_t>> SealedStore::multiGet(const std::vector<std::string>& keys) {
+  std::vector<std::vector<uint8_t>> values = store_->multiGet(keys);
+  for (size_t i = 0; i < keys.size(); ++i) values[i] = Bytes(Open(keys[i], Text(values[i])));
+  return values;
+}
+
 // Sealing a value twice gives different bytes, so the store cannot compare values. It compares the sealed value that
 // was read here.
 std::string SealedStore::CompareSet(const std::string& key, const std::string& expected, const std::string& desired) {

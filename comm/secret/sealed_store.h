@@ -16,7 +16,7 @@
 namespace lockstep::comm {
 
 // A view of a store that anyone can reach, for the ranks of one job. Every value is sealed with the job's secret,
-// including the counters of add(). get(), compareSet() and add() throw StatusError with PermissionDenied, naming the
+// including the counters of add(). get(), multiGet(), compareSet() and add() throw StatusError with PermissionDenied, naming the
 // key, if a stranger wrote the value. Keys are not changed, and check(), wait() and deleteKey() work as in a plain
 // store.
 //
@@ -42,6 +42,7 @@ class SealedStore : public c10d::Store {
   bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
   bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
   int64_t getNumKeys() override { return store_->getNumKeys(); }
+  std::vector<std::vector<uint8_t>> multiGet(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys) override { store_->wait(keys); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
     store_->wait(keys, timeout);

@@ -62,6 +62,22 @@ TEST_F(SealedStoreTest, ComparesTheValuesThemselves) {
   EXPECT_EQ(Own()->compareSet("none", "expected", "desired"), open_->compareSet("none", "expected", "desired"));
 }
 
+TEST_F(SealedStoreTest, GetsSeveralValuesAtOnceUnlessAStrangerSetOne) {
+  Own()->set("a", "first");
+  Own()->set("b", "second");
+  const auto values = Own()->multiGet({"b", "a"});
+  ASSERT_EQ(values.size(), 2);
+  EXPECT_EQ(std::string(values[0].begin(), values[0].end()), "second");
+  EXPECT_EQ(std::string(values[1].begin(), values[1].end()), "first");
+  open_->set("b", "forged");
+  EXPECT_EQ(TorchStatus("",
+                        [&] {
+                          Own()->multiGet({"a", "b"});
+                        }),
+            absl::PermissionDeniedError("\"b\" was not written by a rank of this job: it is not sealed with a job "
+                                        "secret"));
+}
+
 TEST_F(SealedStoreTest, CountsInValuesThatAreSealedToo) {
   Own()->set("n", "40");
   EXPECT_EQ(Own()->add("n", 1), 41);

@@ -25,8 +25,10 @@ using internal::Spoke;
 
 constexpr char kEndpointKey[] = "watch";
 constexpr auto kLatecomerPatience = std::chrono::seconds(1);
-// How often a rank that waits for rank 0's endpoint checks whether rank 0 still lives.
-constexpr absl::Duration kStoreInterval = absl::Milliseconds(250);
+// How often a rank that waits for rank 0's endpoint checks whether rank 0 still lives. Each time is another request to
+// the store, so it does so less often later.
+constexpr absl::Duration kFirstStoreInterval = absl::Milliseconds(250);
+constexpr absl::Duration kMostStoreInterval = absl::Seconds(1);
 
 Clock::time_point ToClock(absl::Time deadline) {
   return Clock::now() + absl::ToChronoMicroseconds(std::min(deadline - absl::Now(), absl::Hours(24 * 365)));
@@ -52,8 +54,10 @@ absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoi
 }
 
 absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const internal::ProcessHandle& hub) {
+  absl::Duration interval = kFirstStoreInterval;
   while (true) {
-    const absl::Time until = std::min(options.deadline, absl::Now() + kStoreInterval);
+    const absl::Time until = std::min(options.deadline, absl::Now() + interval);
+    interval = std::min(2 * interval, kMostStoreInterval);
     const absl::StatusOr<std::string> text = options.get(kEndpointKey, until);
     if (text.ok() || !absl::IsDeadlineExceeded(text.status())) return text;
     const std::string fate = hub.Fate();
@@ -63,7 +67,7 @@ absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const int
 }
 
 absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Participant* participant) {
-  internal::ProcessHandle hub(options.ranks[0]);
+  internal::ProcessHandle hub(options.ranks[0], options.ranks[options.rank]);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline));

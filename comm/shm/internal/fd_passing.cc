@@ -25,7 +25,9 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kRequestBytes = kTokenBytes + sizeof(int32_t);
-constexpr size_t kMostStrangers = 64;  // connections that have not shown the token yet
+// Connections that have not shown the token yet, besides one for each rank that is still to come: on a busy machine many
+// ranks connect before they get to send it.
+constexpr size_t kMostStrangers = 64;
 constexpr absl::Duration kStrangerPatience = absl::Seconds(2);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
@@ -137,8 +139,8 @@ class Strangers {
   void Drop(int connection) { strangers_.erase(Find(connection)); }
   void DropOldest() { strangers_.pop_front(); }
 
-  void DropTooManyOrTooOld() {
-    while (strangers_.size() > kMostStrangers) DropOldest();
+  void DropTooManyOrTooOld(size_t most) {
+    while (strangers_.size() > most) DropOldest();
     while (!empty() && absl::Now() >= strangers_.front().since + kStrangerPatience) DropOldest();
   }
 
@@ -162,7 +164,7 @@ class Handout {
   const std::vector<int>& missing() const { return missing_; }
 
   absl::Status Step(int timeout_ms) {
-    strangers_.DropTooManyOrTooOld();
+    strangers_.DropTooManyOrTooOld(kMostStrangers + missing_.size());
     std::vector<pollfd> polled = strangers_.Polled(listener_);
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return SystemError("polling for ranks");
     for (size_t i = 1; i < polled.size(); ++i) {

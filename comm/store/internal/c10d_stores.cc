@@ -65,6 +65,15 @@ absl::Status CheckPath(const std::string& path) {
   return absl::NotFoundError(absl::StrCat("file store ", path, ": folder ", folder, " does not exist"));
 }
 
+C10dStore WithoutPrefixesAndSeals(C10dStore store) {
+  while (true) {
+    auto* const prefix = dynamic_cast<c10d::PrefixStore*>(store.get());
+    const auto* const sealed = dynamic_cast<const SealedStore*>(store.get());
+    if (!prefix && !sealed) return store;
+    store = prefix ? prefix->getUnderlyingStore() : sealed->underlying();
+  }
+}
+
 }  // namespace
 
 std::string ToString(const Address& address) {
@@ -113,23 +122,22 @@ absl::StatusOr<C10dStore> OpenFileStore(const std::string& path, int users, absl
 }
 
 std::string Describe(const C10dStore& store) {
-  c10d::Store* inner = store.get();
-  C10dStore held;
-  while (true) {
-    auto* const prefix = dynamic_cast<c10d::PrefixStore*>(inner);
-    const auto* const sealed = dynamic_cast<const SealedStore*>(inner);
-    if (!prefix && !sealed) break;
-    held = prefix ? prefix->getUnderlyingStore() : sealed->underlying();
-    inner = held.get();
-  }
-  if (const auto* client = dynamic_cast<TcpStoreClient*>(inner)) {
+  const C10dStore inner = WithoutPrefixesAndSeals(store);
+  if (const auto* client = dynamic_cast<TcpStoreClient*>(inner.get())) {
     return absl::StrCat("store at ", ToString({client->host(), client->port()}));
   }
-  if (const auto* tcp = dynamic_cast<c10d::TCPStore*>(inner)) {
+  if (const auto* tcp = dynamic_cast<c10d::TCPStore*>(inner.get())) {
     return absl::StrCat("store at ", ToString({tcp->getHost(), tcp->getPort()}));
   }
-  if (const auto* file = dynamic_cast<c10d::FileStore*>(inner)) return absl::StrCat("file store ", file->getPath());
+  if (const auto* file = dynamic_cast<c10d::FileStore*>(inner.get()))
+    return absl::StrCat("file store ", file->getPath());
   return "in-process store";
+}
+
+int64_t RequestsSent(const C10dStore& store) {
+  const C10dStore inner = WithoutPrefixesAndSeals(store);
+  const auto* client = dynamic_cast<const TcpStoreClient*>(inner.get());
+  return client ? client->requests_sent() : 0;
 }
 
 }  // namespace lockstep::comm::internal

@@ -6,6 +6,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -42,6 +43,10 @@ absl::StatusOr<C10dStore> OpenFileStore(const std::string& path, int users, absl
 
 // For messages: "store at host:port", "file store /path" or "in-process store". Ignores prefixes and seals.
 std::string Describe(const C10dStore& store);
+
+// The number of requests that `store`'s client has sent to its server. 0 for a store that is not from
+// ConnectTcpStore(). Ignores prefixes and seals.
+int64_t RequestsSent(const C10dStore& store);
 
 }  // namespace lockstep::comm::internal
 

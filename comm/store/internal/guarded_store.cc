@@ -9,7 +9,9 @@
 namespace lockstep::comm::internal {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice(250);
+// Each piece of a wait is another request to the store, so later pieces are longer.
+constexpr std::chrono::milliseconds kFirstPiece(250);
+constexpr std::chrono::milliseconds kLongestPiece(1000);
 
 }  // namespace
 
@@ -31,12 +33,12 @@ void GuardedStore::wait(const std::vector<std::string>& keys) { wait(keys, getTi
 
 void GuardedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (true) {
+  for (auto piece = kFirstPiece;; piece = std::min(2 * piece, kLongestPiece)) {
     ThrowIfError(failure_());
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left <= kSlice) return PrefixStore::wait(keys, std::max(left, std::chrono::milliseconds(1)));
-    const absl::Status waited = TorchStatus("", [&] { PrefixStore::wait(keys, kSlice); });
+    if (left <= piece) return PrefixStore::wait(keys, std::max(left, std::chrono::milliseconds(1)));
+    const absl::Status waited = TorchStatus("", [&] { PrefixStore::wait(keys, piece); });
     if (waited.ok()) return;
     if (!absl::IsDeadlineExceeded(waited)) ThrowIfError(waited);
   }

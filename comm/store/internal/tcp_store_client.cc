@@ -110,7 +110,10 @@ class TcpStoreClient::Exchange {
     }
   }
 
-  void Send(const Request& request) { Check(client_.connection_->Send(request.bytes(), deadline_)); }
+  void Send(const Request& request) {
+    ++client_.requests_sent_;
+    Check(client_.connection_->Send(request.bytes(), deadline_));
+  }
 
   template <typename T>
   T Receive() {

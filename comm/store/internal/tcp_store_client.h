@@ -3,6 +3,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -45,6 +46,9 @@ class TcpStoreClient final : public c10d::Store {
   const std::string& host() const { return host_; }
   int port() const { return port_; }
 
+  // The number of requests sent so far, by all threads. Keys that get() and multiGet() wait for are one more request.
+  int64_t requests_sent() const { return requests_sent_; }
+
   // Adds one to the workers that a c10d::TCPStore with `waitWorkers` waits for.
   void CountAsWorker();
 
@@ -74,6 +78,7 @@ class TcpStoreClient final : public c10d::Store {
 
   const std::string host_;
   const int port_;
+  std::atomic<int64_t> requests_sent_{0};
   std::timed_mutex mutex_;                     // held for a whole exchange; guards the members below
   std::unique_ptr<TcpConnection> connection_;  // null once it has ended
   absl::Status end_;                           // reason of the end

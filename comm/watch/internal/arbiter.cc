@@ -12,10 +12,6 @@ namespace {
 constexpr auto kFateInterval = std::chrono::milliseconds(5);
 constexpr auto kMissingInterval = std::chrono::milliseconds(100);
 
-bool SeeTheSameProcesses(const RankIdentity& a, const RankIdentity& b) {
-  return !a.boot_id.empty() && a.boot_id == b.boot_id && a.pid_namespace == b.pid_namespace;
-}
-
 }  // namespace
 
 Arbiter::Arbiter(std::vector<RankIdentity> ranks, Clock::time_point joining_deadline,
@@ -204,10 +200,16 @@ std::string Arbiter::FateOfMissing() const {
   return "";
 }
 
-Clock::time_point Arbiter::TickJoining(Clock::time_point now) {
-  if (complete()) return Clock::time_point::max();
+// At intervals only: it reads a file for each of them, and each rank that joins causes a tick.
+void Arbiter::LookForDeadAmongMissing(Clock::time_point now) {
   const std::string dead = FateOfMissing();
   if (!dead.empty()) Decide(absl::StatusCode::kUnavailable, dead);
+  next_look_ = now + kMissingInterval;
+}
+
+Clock::time_point Arbiter::TickJoining(Clock::time_point now) {
+  if (complete()) return Clock::time_point::max();
+  if (now >= next_look_) LookForDeadAmongMissing(now);
   if (now >= joining_deadline_) {
     std::vector<RankIdentity> missing;
     for (const Member& member : members_) {
@@ -215,7 +217,7 @@ Clock::time_point Arbiter::TickJoining(Clock::time_point now) {
     }
     Decide(absl::StatusCode::kDeadlineExceeded, MissingText(missing));
   }
-  return std::min(now + kMissingInterval, joining_deadline_);
+  return std::min(next_look_, joining_deadline_);
 }
 
 std::string Arbiter::FateOfLost(const Member& member) {

@@ -82,6 +82,7 @@ class Arbiter {
 
   std::string FateOfLost(const Member& member);
   std::string FateOfMissing() const;
+  void LookForDeadAmongMissing(Clock::time_point now);
   void ConcludeInquiry();
   void ConcludeMismatch(int64_t sequence, const Agreement& agreement);
   // The first rank that left before call `sequence`, or nullptr.
@@ -92,7 +93,8 @@ class Arbiter {
   const std::function<void(int, const Frame&)> send_;
   const std::function<std::string(const RankIdentity&)> fate_of_;
   size_t joined_ = 0;
-  size_t lost_ = 0;  // members whose end is still to be explained
+  Clock::time_point next_look_;  // for dead processes among the ranks that have not joined
+  size_t lost_ = 0;              // members whose end is still to be explained
   std::optional<Frame> cause_;
   std::optional<Frame> trouble_;
   Clock::time_point trouble_due_;

@@ -33,7 +33,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
 std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks) {
   std::vector<ProcessHandle> handles;
-  for (const RankIdentity& identity : ranks) handles.emplace_back(identity);
+  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[0]);
   return handles;
 }
 

@@ -36,22 +36,23 @@ std::optional<int> ReapedStatus(int pidfd) {
 
 }  // namespace
 
-ProcessHandle::ProcessHandle(RankIdentity identity) : identity_(std::move(identity)) {
-  if (!IsVisible(identity_)) return;
+ProcessHandle::ProcessHandle(RankIdentity identity, const RankIdentity& me)
+    : identity_(std::move(identity)), is_visible_(SeeTheSameProcesses(identity_, me)) {
+  if (!is_visible_) return;
   pidfd_ = static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0));
   // The pidfd is open and the same process still runs, so its pid was not reused before.
-  if (pidfd_ >= 0 && !FateOf(identity_).empty()) close(std::exchange(pidfd_, -1));
+  if (pidfd_ >= 0 && !FateOfVisible(identity_).empty()) close(std::exchange(pidfd_, -1));
 }
 
 ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
-    : identity_(std::move(other.identity_)), pidfd_(std::exchange(other.pidfd_, -1)) {}
+    : identity_(std::move(other.identity_)), is_visible_(other.is_visible_), pidfd_(std::exchange(other.pidfd_, -1)) {}
 
 ProcessHandle::~ProcessHandle() {
   if (pidfd_ >= 0) close(pidfd_);
 }
 
 std::string ProcessHandle::Fate() const {
-  const std::string fate = FateOf(identity_);
+  const std::string fate = is_visible_ ? FateOfVisible(identity_) : "";
   if (fate != DescribeEnd(std::nullopt)) return fate;
   return DescribeEnd(ReapedStatus(pidfd_));
 }

@@ -11,7 +11,8 @@ namespace lockstep::comm::internal {
 // later). Not copyable. Thread-safe.
 class ProcessHandle {
  public:
-  explicit ProcessHandle(RankIdentity identity);
+  // `me` is IdentityOfThisProcess().
+  ProcessHandle(RankIdentity identity, const RankIdentity& me);
   ~ProcessHandle();
   ProcessHandle(ProcessHandle&& other) noexcept;
   ProcessHandle& operator=(ProcessHandle&&) = delete;
@@ -23,6 +24,7 @@ class ProcessHandle {
 
  private:
   RankIdentity identity_;
+  bool is_visible_;
   int pidfd_ = -1;
 };
 

@@ -22,7 +22,9 @@ Process Sleeper() {
   });
 }
 
-ProcessHandle HandleOf(Process& process) { return ProcessHandle(DecodeIdentity(process.AwaitLine("")->text).value()); }
+ProcessHandle HandleOf(const RankIdentity& identity) { return ProcessHandle(identity, IdentityOfThisProcess(0)); }
+
+ProcessHandle HandleOf(Process& process) { return HandleOf(DecodeIdentity(process.AwaitLine("")->text).value()); }
 
 TEST(ProcessHandle, TellsHowAReapedProcessEnded) {
   Process process = Sleeper();
@@ -39,13 +41,13 @@ TEST(ProcessHandle, KnowsNothingOfAProcessThatWasGoneBefore) {
   const RankIdentity identity = DecodeIdentity(process.AwaitLine("")->text).value();
   process.Signal(SIGKILL);
   process.Wait();
-  EXPECT_EQ(ProcessHandle(identity).Fate(), "died");
+  EXPECT_EQ(HandleOf(identity).Fate(), "died");
 }
 
 TEST(ProcessHandle, SaysNothingOfAProcessElsewhere) {
   RankIdentity identity = IdentityOfThisProcess(1);
   identity.boot_id = "another";
-  EXPECT_EQ(ProcessHandle(identity).Fate(), "");
+  EXPECT_EQ(HandleOf(identity).Fate(), "");
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+// What it costs many ranks to form a group: time, requests to the store, and descriptors.
+
+#ifndef LOCKSTEP_COMM_TESTING_FORMING_H_
+#define LOCKSTEP_COMM_TESTING_FORMING_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace lockstep::comm::testing {
+
+// One rank's share.
+struct FormingCost {
+  int64_t requests = 0;     // sent to the store
+  int64_t descriptors = 0;  // that the group keeps open
+};
+
+struct Forming {
+  absl::Duration forming;  // from the first call of InitProcessGroup() to the last return
+  absl::Duration cpu;      // processor time of all ranks together, up to then
+  absl::Duration leaving;  // as `forming`, for the groups' destructors
+  FormingCost rank0;
+  FormingCost others;  // the most of any other rank
+};
+
+// Forks `world_size` processes, which form a group over `backend` and destroy it again. Their store is rank 0's, at a
+// port of the loopback interface. Like Process, it requires that the calling process has only one thread. Returns the
+// first error of a rank, or DeadlineExceeded if a rank says nothing within `patience`.
+absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend,
+                                   absl::Duration patience = absl::Minutes(5));
+
+}  // namespace lockstep::comm::testing
+
+#endif  // LOCKSTEP_COMM_TESTING_FORMING_H_
