@@ -1,8 +1,11 @@
 #include "lockstep/base/descriptors.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -37,6 +40,34 @@ TEST(Descriptors, ThoseThatAreFreeAreCountedAndStayFree) {
   EXPECT_EQ(CheckFreeDescriptors(3), absl::OkStatus());
   EXPECT_THAT(std::string(CheckFreeDescriptors(4).message()),
               HasSubstr("opening 4 descriptors, of which 3 are free: Too many open files"));
+}
+
+rlimit Limit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit;
+}
+
+TEST(Descriptors, TheSoftLimitIsRaisedToTheHardOneOnlyIfItLeavesNoRoom) {
+  const FewDescriptors few(3);
+  const rlim_t low = Limit().rlim_cur;
+  MakeRoomForDescriptors(3);
+  EXPECT_EQ(Limit().rlim_cur, low);
+  EXPECT_EQ(CheckFreeDescriptors(4).code(), absl::StatusCode::kResourceExhausted);
+  MakeRoomForDescriptors(4);
+  EXPECT_EQ(Limit().rlim_cur, Limit().rlim_max);
+  EXPECT_EQ(CheckFreeDescriptors(4), absl::OkStatus());
+}
+
+TEST(DescriptorsDeathTest, TheErrorSaysIfTheHardLimitIsTheSame) {
+  const auto exhaust = [] {
+    const rlimit both = {64, 64};
+    setrlimit(RLIMIT_NOFILE, &both);
+    std::fprintf(stderr, "%s\n", std::string(DescriptorError("x", EMFILE).message()).c_str());
+    _exit(0);
+  };
+  EXPECT_EXIT(exhaust(), ::testing::ExitedWithCode(0),
+              "x: Too many open files .the soft and the hard limit of open files are 64 .RLIMIT_NOFILE");
 }
 
 }  // namespace

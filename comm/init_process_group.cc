@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/backend.h"
@@ -104,6 +105,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   return factory->Make(std::move(world));
 }
 
+// About as many as the group keeps open: at rank 0 for each rank a connection of the store, one of the watch, a handle on
+// its process, and one of Gloo; at other ranks only the last.
+int DescriptorsOf(int rank, int world_size) {
+  constexpr int kForItself = 64;
+  return (rank == 0 ? 4 : 1) * world_size + kForItself;
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, const RendezvousOptions& rendezvous) {
   if (rendezvous.rank >= rendezvous.world_size) {
     return absl::InvalidArgumentError("the rank is not below the world size");
@@ -112,6 +120,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, c
     return absl::InvalidArgumentError(absl::StrCat("timeout is ", absl::FormatDuration(options.timeout)));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const Debug debug, ResolveDebug(options.debug));
+  MakeRoomForDescriptors(DescriptorsOf(rendezvous.rank, rendezvous.world_size));
   auto factory = std::make_shared<internal::GroupFactory>();
   LOCKSTEP_ASSIGN_OR_RETURN(factory->candidates, ParseBackendSpec(options.backend));
   factory->timeout = options.timeout;

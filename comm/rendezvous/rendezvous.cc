@@ -60,16 +60,16 @@ absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
   return inherited;
 }
 
-// Without these LibTorch's server fails with an error that does not name the reason.
-absl::Status CheckResources() {
+// Without these LibTorch's server fails with an error that does not name the reason, or drops connections.
+absl::Status CheckResources(int world_size) {
   constexpr int kDescriptors = 16;  // its listener, its event loop, and both ends of rank 0's own connection
   constexpr int kThreads = 2;       // the server's, and the one of the call that creates it
-  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptors));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptors + world_size));
   return CheckThreadsStart("the store's threads", kThreads);
 }
 
 absl::StatusOr<internal::C10dStore> Serve(const Address& address, const RendezvousOptions& options) {
-  const absl::Status resources = CheckResources();
+  const absl::Status resources = CheckResources(options.world_size);
   if (!resources.ok()) return Annotate(resources, absl::StrCat("serving the store at ", ToString(address)));
   const bool inherits = options.init_method == "env://";
   LOCKSTEP_ASSIGN_OR_RETURN(const int fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));

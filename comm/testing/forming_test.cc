@@ -3,9 +3,12 @@
 #include <stdlib.h>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
 
 namespace lockstep::comm::testing {
 namespace {
+
+using ::lockstep::testing::FewDescriptors;
 
 constexpr int kFew = 4, kMany = 32;
 // A wait in the store is cut into pieces, and on a busy machine there are more of them.
@@ -24,10 +27,24 @@ void ExpectTheSameForEachRank() {
 
 TEST(FormAGroup, TakesTheSameRequestsAndDescriptorsOfEachRankWhateverTheWorldSize) { ExpectTheSameForEachRank(); }
 
+TEST(FormAGroup, WritesNothingToStandardError) {
+  for (const char* backend : {"gloo", "shm"}) {
+    ::testing::internal::CaptureStderr();
+    const absl::Status status = FormAGroup(8, backend).status();
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << backend;
+    EXPECT_EQ(status, absl::OkStatus()) << backend;
+  }
+}
+
 TEST(FormAGroup, TakesTheSameWithAJobSecret) {
   setenv("LOCKSTEP_JOB_SECRET", "the secret of this job", /*overwrite=*/1);
   ExpectTheSameForEachRank();
   unsetenv("LOCKSTEP_JOB_SECRET");
+}
+
+TEST(FormAGroup, RaisesTheSoftLimitOfOpenFilesIfItIsTooLowForTheWorld) {
+  const FewDescriptors few(45);  // of which rank 0 has about 36, and needs 60
+  EXPECT_EQ(FormAGroup(16, "shm").status(), absl::OkStatus());
 }
 
 }  // namespace
