@@ -22,9 +22,9 @@ bool IsOutOfDescriptors(int error);
 absl::Status DescriptorError(absl::string_view doing, int error,
                              absl::StatusCode otherwise = absl::StatusCode::kUnavailable);
 
-// Raises this process's soft limit of open files to the hard one if it leaves no room for `count` more descriptors. Does
-// nothing otherwise, because select() cannot take a descriptor above 1023. If the hard limit leaves no room either, the
-// call that meets it returns the error.
+// Raises this process's soft limit of open files to the hard one if it leaves no room for `count` more descriptors.
+// Does nothing otherwise, because select() cannot take a descriptor above 1023. If the hard limit leaves no room
+// either, the call that meets it returns the error.
 void MakeRoomForDescriptors(int count);
 
 // ResourceExhausted, as above, if this process cannot open `count` more descriptors. Use it before code that hangs or

@@ -81,7 +81,7 @@ c10::intrusive_ptr<c10d::Store> StoreOf(const Met& met, const c10::intrusive_ptr
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions& options,
-                                                        std::shared_ptr<internal::GroupFactory> factory,
+                                                        const std::shared_ptr<internal::GroupFactory>& factory,
                                                         bool announce) {
   const absl::Time deadline = absl::Now() + options.timeout;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<JobSecret> secret, ReadJobSecret());
@@ -105,8 +105,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   return factory->Make(std::move(world));
 }
 
-// About as many as the group keeps open: at rank 0 for each rank a connection of the store, one of the watch, a handle on
-// its process, and one of Gloo; at other ranks only the last.
+// About as many as the group keeps open: at rank 0 for each rank a connection of the store, one of the watch, a handle
+// on its process, and one of Gloo; at other ranks only the last.
 int DescriptorsOf(int rank, int world_size) {
   constexpr int kForItself = 64;
   return (rank == 0 ? 4 : 1) * world_size + kForItself;
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, c
   factory->info = debug == Debug::kInfo || debug == Debug::kDetail;
   factory->detail = debug == Debug::kDetail;
   factory->report_uncaught_exceptions = options.report_uncaught_exceptions;
-  return MakeWorld(rendezvous, std::move(factory), /*announce=*/debug == Debug::kFromEnvironment);
+  return MakeWorld(rendezvous, factory, /*announce=*/debug == Debug::kFromEnvironment);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ std::string PythonKey(int rank);
 std::string Excerpt(absl::string_view text);
 
 // The store, for one rank that meets the others. Its calls return PermissionDenied, naming the key, for a value that
-// the ranks of this job did not write: a sealed store refuses it, and a store that is not sealed shows the sealed values
-// of ranks with a secret. Any other error ends the exchange with the store, so it is thrown as StatusError.
+// the ranks of this job did not write: a sealed store refuses it, and a store that is not sealed shows the sealed
+// values of ranks with a secret. Any other error ends the exchange with the store, so it is thrown as StatusError.
 class Board {
  public:
   explicit Board(c10::intrusive_ptr<c10d::Store> store);

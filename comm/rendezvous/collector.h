@@ -14,8 +14,8 @@
 
 namespace lockstep::comm {
 
-// Reads the announcements of all ranks, and finds the Python ranks. One rank does this for all. Its errors are those of
-// Board, and Unavailable for a rank of this machine that has died.
+// Reads the announcements of all ranks, and finds the Python ranks. One rank does this for all. Returns Board's errors,
+// and Unavailable for a rank of this machine that has died.
 class Collector {
  public:
   // `board` is borrowed. `me` is this process.

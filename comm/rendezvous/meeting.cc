@@ -190,8 +190,8 @@ void Meeting::SayWhoIsMissing(const std::vector<int>& missing) const {
 }
 
 // If all ranks are Lockstep ranks and come soon, this takes three requests for each 128 ranks. Looking for individual
-// ranks takes one or two requests for each that is missing. So this rank does it only when nobody comes, and for at most
-// a tenth of the time.
+// ranks takes one or two requests for each that is missing. So this rank does it only when nobody comes, and for at
+// most a tenth of the time.
 absl::StatusOr<Roster> Meeting::Collect(absl::Time deadline) {
   Collector collector(&board_, me_.identity, world_size_);
   absl::Time next_look = absl::Now() + kLongestPause;

@@ -44,8 +44,8 @@ struct Met {
 //
 // The first rank to arrive is the collector: it reads all ranks' announcements, finds Python ranks, and publishes the
 // list of all ranks, or the first failure. It sends three requests for each 128 ranks, and four for each 100 ms that it
-// waits; if nobody comes meanwhile, one or two for each missing rank. It also reports the missing ranks to `waiting`, if
-// that is not null. Every other rank sends five requests, whatever the world size, and three for each second that it
+// waits; if nobody comes meanwhile, one or two for each missing rank. It also reports the missing ranks to `waiting`,
+// if that is not null. Every other rank sends five requests, whatever the world size, and three for each second that it
 // waits.
 //
 // Rank 0 returns an error 300 ms late: the store often ends with it, and the others need the store to read the reason.

@@ -16,9 +16,9 @@
 namespace lockstep::comm {
 
 // A view of a store that anyone can reach, for the ranks of one job. Every value is sealed with the job's secret,
-// including the counters of add(). get(), multiGet(), compareSet() and add() throw StatusError with PermissionDenied, naming the
-// key, if a stranger wrote the value. Keys are not changed, and check(), wait() and deleteKey() work as in a plain
-// store.
+// including the counters of add(). get(), multiGet(), compareSet() and add() throw StatusError with PermissionDenied,
+// naming the key, if a stranger wrote the value. Keys are not changed, and check(), wait() and deleteKey() work as in a
+// plain store.
 //
 // A stranger can still write a key first, delete a key, and restore an earlier value of a key. Calls then fail or wait,
 // but every value they return was written by a rank of this job under this key. Thread-safe if `store` is. Queues and

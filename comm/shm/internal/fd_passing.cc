@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kRequestBytes = kTokenBytes + sizeof(int32_t);
-// Connections that have not shown the token yet, besides one for each rank that is still to come: on a busy machine many
-// ranks connect before they get to send it.
+// Connections that have not shown the token yet, besides one for each rank that is still to come: on a busy machine
+// many ranks connect before they get to send it.
 constexpr size_t kMostStrangers = 64;
 constexpr absl::Duration kStrangerPatience = absl::Seconds(2);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
