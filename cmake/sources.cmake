@@ -485,7 +485,7 @@ set(lockstep_ddp_headers
   ddp/zero/internal/shards.h
   ddp/zero/zero_redundancy_optimizer.h
 )
-set(lockstep_ddp_components base base_torch comm)
+set(lockstep_ddp_components base base_torch base_logging comm)
 set(lockstep_ddp_third_party absl nlohmann_json torch)
 set(lockstep_ddp_cuda_third_party torch_cuda)
 lockstep_source_options("-O3"

@@ -138,7 +138,8 @@ class DistributedDataParallel {
   //
   // Every virtual rank's forward starts from the buffers (such as BatchNorm's) that virtual rank 0 had after the last
   // step. The default generators are seeded for each virtual rank from Options::virtual_seed, `step` and the virtual
-  // rank, so that dropout does not depend on the rank either. Gradients are added in the order of comm::SumTree and
+  // rank, so that dropout does not depend on the rank either, and are not restored. So `step` counts over all epochs, and
+  // goes on where a checkpoint was saved: a number that repeats repeats its dropout. Gradients are added in the order of comm::SumTree and
   // divided by V once. Their all-reduce overlaps with the last virtual rank's backward.
   //
   // Results also depend on the number of threads with which operators compute (at::set_num_threads), on the processor's

@@ -233,26 +233,35 @@ TEST(VirtualRanks, NonFiniteGradientsAreNamedByVirtualRank) {
 std::string Thrown(const std::function<void()>& call) { return std::string(TorchStatus("", call).message()); }
 
 TEST(VirtualRanks, WhatCannotKeepThePromiseIsRefused) {
-  EXPECT_EQ(comm::testing::RunRanksOk(
-                2,
-                [](comm::ProcessGroup& group) {
-                  const auto refusal = [&](const Options& options) {
-                    const absl::Status status = Wrap(VirtualNet(), &group, options).status();
-                    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-                    return std::string(status.message());
-                  };
-                  Options options;
-                  options.virtual_ranks = 1;
-                  EXPECT_THAT(refusal(options),
-                              HasSubstr("virtual_ranks is 1, expected at least the number of ranks, 2"));
-                  options.virtual_ranks = 4;
-                  options.broadcast_buffers = false;
-                  EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks needs broadcast_buffers"));
-                  options.broadcast_buffers = true;
-                  options.parameters_to_ignore = {"odd.weight"};
-                  EXPECT_THAT(refusal(options), HasSubstr("parameters_to_ignore names odd.weight, whose gradient"));
-                }),
-            absl::OkStatus());
+  EXPECT_EQ(
+      comm::testing::RunRanksOk(
+          2,
+          [](comm::ProcessGroup& group) {
+            const auto refusal = [&](const Options& options) {
+              const absl::Status status = Wrap(VirtualNet(), &group, options).status();
+              EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+              return std::string(status.message());
+            };
+            Options options;
+            options.virtual_ranks = 1;
+            EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks is 1, expected at least the number of ranks, 2"));
+            options.virtual_ranks = -1;
+            EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks is -1, expected 0 or more"));
+            options.virtual_ranks = 4 + group.rank();
+            options.virtual_seed = 7;
+            EXPECT_THAT(refusal(options), HasSubstr("the ranks' options differ: rank 0 has virtual_ranks 4 and "
+                                                    "virtual_seed 7, rank 1 has virtual_ranks 5 and "));
+            options.virtual_ranks = 4;
+            options.virtual_seed = group.rank();
+            EXPECT_THAT(refusal(options), HasSubstr("virtual_seed 0, rank 1 has virtual_ranks 4 and virtual_seed 1"));
+            options.virtual_seed = 0;
+            options.broadcast_buffers = false;
+            EXPECT_THAT(refusal(options), HasSubstr("virtual_ranks needs broadcast_buffers"));
+            options.broadcast_buffers = true;
+            options.parameters_to_ignore = {"odd.weight"};
+            EXPECT_THAT(refusal(options), HasSubstr("parameters_to_ignore names odd.weight, whose gradient"));
+          }),
+      absl::OkStatus());
 }
 
 TEST(VirtualRanks, HooksThatCannotKeepThePromiseAreRefused) {

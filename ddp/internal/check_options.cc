@@ -99,6 +99,7 @@ absl::Status CheckMixedPrecision(const MixedPrecision& mixed) {
 // What would make a step depend on the number of ranks.
 absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& module, int ranks) {
   if (options.virtual_ranks == 0) return absl::OkStatus();
+  if (options.virtual_ranks < 0) return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected 0 or more");
   if (options.virtual_ranks < ranks)
     return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected at least the number of ranks, ", ranks);
   if (!options.broadcast_buffers && !module.buffers().empty())
@@ -111,7 +112,8 @@ absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& 
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     if (options.virtual_ranks != ranks && absl::StrContains(item.value()->name(), "SyncBatchNorm"))
       return Invalid("module ", item.key(), " is a SyncBatchNorm: its forward needs all ranks at once, but ", ranks,
-                     " ranks run the forward passes of ", options.virtual_ranks, " virtual ranks one after another");
+                     " ranks run the forward passes of ", options.virtual_ranks,
+                     " virtual ranks one after another. Use as many ranks, or BatchNorm");
   }
   return absl::OkStatus();
 }

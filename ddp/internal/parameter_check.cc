@@ -26,7 +26,7 @@ std::string Signature(const std::vector<NamedTensor>& parameters) {
                        [](std::string* out, const NamedTensor& p) { absl::StrAppend(out, Describe(p)); });
 }
 
-// The first line that differs.
+// The first line that differs. Line 0 has the options.
 absl::Status Difference(int rank, const std::string& theirs, const std::string& rank_0s) {
   const std::vector<std::string> a = absl::StrSplit(rank_0s, '\n'), b = absl::StrSplit(theirs, '\n');
   size_t i = 0;
@@ -34,16 +34,18 @@ absl::Status Difference(int rank, const std::string& theirs, const std::string& 
   const auto side = [i](const std::vector<std::string>& lines) {
     return i < lines.size() ? lines[i] : std::string("nothing");
   };
-  return absl::InvalidArgumentError(absl::StrCat("the ranks' models differ at parameter ", i, ": rank 0 has ", side(a),
-                                                 ", rank ", rank, " has ", side(b)));
+  const std::string where =
+      i == 0 ? "the ranks' options differ" : absl::StrCat("the ranks' models differ at parameter ", i - 1);
+  return absl::InvalidArgumentError(absl::StrCat(where, ": rank 0 has ", side(a), ", rank ", rank, " has ", side(b)));
 }
 
 }  // namespace
 
-absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters) {
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      GatherTexts(group, "ddp_parameters", Signature(parameters), "comparing the ranks' parameters"));
+absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::string& options,
+                                 const std::vector<NamedTensor>& parameters) {
+  const std::string mine = absl::StrCat(options, "\n", Signature(parameters));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            GatherTexts(group, "ddp_parameters", mine, "comparing the ranks' parameters"));
   for (int rank = 1; rank < group.size(); ++rank) {
     if (all[rank] != all[0]) return Difference(rank, all[rank], all[0]);
   }

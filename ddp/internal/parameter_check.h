@@ -16,10 +16,12 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-// Compares names, shapes, dtypes, strides and requires_grad of `parameters` over the ranks, through the group's store:
-// no collective. InvalidArgument on every rank if any two differ, naming a rank that differs from rank 0 and the first
-// parameter with both sides. All ranks must be Lockstep ranks: GroupAccess::OnlyLockstepRanks().
-absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters);
+// Compares `options`, a line for errors, and names, shapes, dtypes, strides and requires_grad of `parameters` over the
+// ranks, through the group's store: no collective. InvalidArgument on every rank if any two differ, naming a rank that
+// differs from rank 0 and the options or the first parameter with both sides. All ranks must be Lockstep ranks:
+// GroupAccess::OnlyLockstepRanks().
+absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::string& options,
+                                 const std::vector<NamedTensor>& parameters);
 
 // Compares shapes and strides of the `trained` parameters as Python's DistributedDataParallel does, for a group that
 // may have Python ranks: an all_gather of their number, and a broadcast of rank 0's shapes and strides. InvalidArgument

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/logging.h"
 #include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -75,8 +76,11 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(const torch::nn::Module
 
 absl::Status Replica::Build(const torch::nn::Module& module) {
   // The ranks compare first, so that a rank whose own check fails does not leave the others waiting.
-  if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
-    LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_));
+  if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_)) {
+    const std::string options =
+        absl::StrCat("virtual_ranks ", options_.virtual_ranks, " and virtual_seed ", options_.virtual_seed);
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, options, named_parameters_));
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_, group_->size()));
   if (Virtual() && !comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
     return absl::InvalidArgumentError("virtual_ranks needs a group without Python ranks, which do not know them");
@@ -303,6 +307,7 @@ void Replica::LeaveVirtualStep(bool thrown) {
   left_early_ = absl::FailedPreconditionError(
       absl::StrCat("rank ", group_->rank(), ": the loop over VirtualRanks() of step ", virtual_step_.number,
                    " was left at virtual rank ", left, ": expected all of it, or an exception"));
+  LOG(ERROR) << left_early_.message();  // there may be no next step
 }
 
 // Rank 0 has virtual rank 0's. Without inputs that has what all began with.

@@ -35,7 +35,7 @@ DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this 
 DEFINE_string(backend, "auto", "The ranks' backend: auto, shm, gloo or hierarchical.");
 DEFINE_int64(epochs, 5, "The number of passes over the training images.");
 DEFINE_int64(batch_size, 1024, "Images per step, over all ranks.");
-DEFINE_int32(virtual_ranks, 0, "Train to the same bits on any number of ranks up to this number. 0: off.");
+DEFINE_int32(virtual_ranks, 0, "Train to the same bits on up to so many ranks. Must divide --batch_size. 0: off.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of the four IDX files.");
 DEFINE_string(checkpoint_dir, "", "The folder of the run's checkpoints; the newest one is resumed. Empty: none.");
 DEFINE_int64(checkpoint_every, 20, "Save a checkpoint every so many steps, and after each epoch.");
