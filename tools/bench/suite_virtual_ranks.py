@@ -51,7 +51,7 @@ def comparisons(measured):
 
 
 def markdown(measured, rounds):
-    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} rounds.", ""]
+    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} round{'s' if rounds > 1 else ''}.", ""]
     out += ["| virtual ranks | ranks | step | with them | without | times | samples/s with | without |"]
     out += ["|---|---|---|---|---|---|---|---|"]
     for (virtual_ranks, ranks, case), line in measured.items():
