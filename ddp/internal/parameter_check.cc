@@ -41,8 +41,8 @@ absl::Status Difference(int rank, const std::string& theirs, const std::string& 
 
 }  // namespace
 
-absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::string& options,
-                                 const std::vector<NamedTensor>& parameters) {
+absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+                                 const std::string& options) {
   const std::string mine = absl::StrCat(options, "\n", Signature(parameters));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             GatherTexts(group, "ddp_parameters", mine, "comparing the ranks' parameters"));

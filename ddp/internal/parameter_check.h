@@ -20,8 +20,8 @@ struct NamedTensor {
 // ranks, through the group's store: no collective. InvalidArgument on every rank if any two differ, naming a rank that
 // differs from rank 0 and the options or the first parameter with both sides. All ranks must be Lockstep ranks:
 // GroupAccess::OnlyLockstepRanks().
-absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::string& options,
-                                 const std::vector<NamedTensor>& parameters);
+absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+                                 const std::string& options = "");
 
 // Compares shapes and strides of the `trained` parameters as Python's DistributedDataParallel does, for a group that
 // may have Python ranks: an all_gather of their number, and a broadcast of rank 0's shapes and strides. InvalidArgument

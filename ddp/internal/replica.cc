@@ -79,7 +79,7 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
   if (comm::internal::GroupAccess::OnlyLockstepRanks(*group_)) {
     const std::string options =
         absl::StrCat("virtual_ranks ", options_.virtual_ranks, " and virtual_seed ", options_.virtual_seed);
-    LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, options, named_parameters_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameParameters(*group_, named_parameters_, options));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options_, module, trained_, group_->size()));
   if (Virtual() && !comm::internal::GroupAccess::OnlyLockstepRanks(*group_))
