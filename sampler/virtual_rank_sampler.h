@@ -73,7 +73,10 @@ class VirtualRankSampler : public Sampler {
 
  private:
   VirtualRankSampler(DistributedSampler places, int64_t first, int64_t last, int64_t batches_in_turn)
-      : places_(std::move(places)), first_(first), batches_in_turn_(batches_in_turn), taken_(last - first) {}
+      : places_(std::move(places)),
+        first_(first),
+        batches_in_turn_(batches_in_turn),
+        taken_(static_cast<size_t>(last - first)) {}
 
   DistributedSampler places_;  // has the epoch and its order; its own next() is not used
   int64_t first_;              // virtual rank

@@ -42,22 +42,22 @@ DEFINE_int64(checkpoint_every, 20, "Save a checkpoint every so many steps, and a
 
 namespace lockstep::examples {
 namespace {
-using data::FashionMnist;
 
-// Trains as one rank of `group`.
 absl::Status Train(comm::ProcessGroup* group) {
   const int rank = group->rank(), ranks = group->size(), parts = FLAGS_virtual_ranks ? FLAGS_virtual_ranks : ranks;
   if (parts < ranks) return FlagError("virtual_ranks", parts, absl::StrCat("0, or at least the ", ranks, " ranks"));
   if (FLAGS_batch_size % parts) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", parts));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto train, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTrain));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto test, FashionMnist::Load(FLAGS_data_dir, FashionMnist::Split::kTest));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
   const int64_t epoch_steps = (train.size() - 1) / FLAGS_batch_size + 1, all_steps = FLAGS_epochs * epoch_steps;
   const auto bounds = comm::EvenBounds(parts, ranks);  // of each rank's parts; without virtual ranks it has one
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = parts},
                                                                               bounds[rank], bounds[rank + 1]));
   if (FLAGS_virtual_ranks && !getenv("OMP_NUM_THREADS")) torch::set_num_threads(1);  // their number affects rounding
   torch::manual_seed(0);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(Net(), group, {.virtual_ranks = FLAGS_virtual_ranks}));
+  ddp::Options options;
+  options.virtual_ranks = FLAGS_virtual_ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(Net(), group, options));
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
   int64_t step = 0, consumed = 0;  // steps of the run, and this rank's images since it began or resumed the epoch
   std::unique_ptr<checkpoint::Manager> manager;
