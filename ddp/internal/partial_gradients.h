@@ -54,6 +54,7 @@ class PartialGradients {
 
   // Dense gradients are averaged as a hook does. Not within a step.
   void SetAverage(const HookAverage& average);
+  bool has_average() const { return average_.has_value(); }
 
   // Releases the copies of previous buckets. Not within a step.
   void Build(const GradientBuckets& buckets);

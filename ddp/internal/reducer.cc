@@ -194,26 +194,25 @@ void Reducer::TakeVirtualRank() {
   }
 }
 
-void Reducer::BeginVirtualRank(std::string name) {
-  virtual_rank_ = std::move(name);
+void Reducer::BeginVirtualRank(int virtual_rank, int64_t step) {
+  virtual_rank_ = virtual_rank;
+  step_ = step;
   passes_ = 0;
+}
+
+std::string Reducer::TurnInWords() const {
+  return absl::StrCat("rank ", group_->rank(), ": virtual rank ", virtual_rank_, " of step ", step_);
 }
 
 void Reducer::EndVirtualRank() {
   if (passes_ > 0) return;
   ThrowWithNote(absl::FailedPreconditionError(
-      absl::StrCat("rank ", group_->rank(), ": ", virtual_rank_,
-                   " ran no backward outside of NoSync, so the other ranks would wait: expected one")));
+      absl::StrCat(TurnInWords(), " ran no backward outside of NoSync, so the other ranks would wait: expected one")));
 }
 
 void Reducer::ThrowWithNote(const absl::Status& error) {
   note_.Leave(std::string(error.message())).IgnoreError();  // `error` says more
   ThrowIfError(error);
-}
-
-void Reducer::SetHookAverage(const HookAverage& average) {
-  partial_->SetAverage(average);
-  has_average_ = true;
 }
 
 // From autograd's hook for a gradient to the all_reduce of its bucket.
@@ -253,9 +252,8 @@ void Reducer::CountPass() {
   if (!partial_ || !outside_no_sync_ || std::exchange(in_pass_, true)) return;
   CallAtEndOfBackward([this] { in_pass_ = false; });
   if (++passes_ == 1) return;
-  ThrowIfError(absl::FailedPreconditionError(
-      absl::StrCat("rank ", group_->rank(), ": ", virtual_rank_,
-                   " runs a second backward outside of NoSync: expected all but its last under a NoSync")));
+  ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
+      TurnInWords(), " runs a second backward outside of NoSync: expected all but its last under a NoSync")));
 }
 
 void Reducer::BeginBackward() {

@@ -94,10 +94,9 @@ class Reducer {
   void TakeVirtualRank();
   void SkipVirtualRank() { partial_->TakeEmptyLeaf(buckets_); }
 
-  // Each virtual rank must run one backward outside of NoSync. `name` is for errors, as "virtual rank 3 of step 7".
-  // EndVirtualRank() throws FailedPrecondition if it ran none, and leaves a note for the ranks that wait. A second one
-  // throws FailedPrecondition.
-  void BeginVirtualRank(std::string name);
+  // Each virtual rank must run one backward outside of NoSync. EndVirtualRank() throws FailedPrecondition if it ran none,
+  // and leaves a note for the ranks that wait. A second one throws FailedPrecondition. `step` is for errors.
+  void BeginVirtualRank(int virtual_rank, int64_t step);
   void EndVirtualRank();
 
   // Throws `error`. If this rank ends because of it, the others have the reason in their error.
@@ -106,8 +105,8 @@ class Reducer {
   // Replaces the all_reduce. Not during backward, and not with virtual ranks.
   void SetHook(CommunicationHook hook) { reductions_.SetHook(std::move(hook)); }
   // With virtual ranks: averages as this hook does.
-  void SetHookAverage(const HookAverage& average);
-  bool has_hook() const { return has_average_ || reductions_.has_hook(); }
+  void SetHookAverage(const HookAverage& average) { partial_->SetAverage(average); }
+  bool has_hook() const { return reductions_.has_hook() || (partial_ && partial_->has_average()); }
 
   // Called with the parameters of each bucket, in order, as soon as its gradients are averaged.
   using BucketCallback = std::function<void(const std::vector<int>& parameters)>;
@@ -154,6 +153,7 @@ class Reducer {
 
   void OnGradient(int parameter, const at::Tensor& arriving);
   void CountPass();
+  std::string TurnInWords() const;
   void CallEndCallbackLater();
   void DeliverFinished();
   void Take(int parameter, const at::Tensor& arriving);
@@ -187,10 +187,10 @@ class Reducer {
   BucketCallback on_bucket_;
   std::function<void()> on_end_;
   bool sync_ = true, outside_no_sync_ = true;
-  std::string virtual_rank_;
-  int passes_ = 0;            // of the virtual rank, outside of NoSync
-  bool in_pass_ = false;      // one is counted already
-  bool has_average_ = false;  // of a hook
+  int virtual_rank_ = 0;  // whose turn it is
+  int64_t step_ = 0;
+  int passes_ = 0;        // of the virtual rank, outside of NoSync
+  bool in_pass_ = false;  // one is counted already
   bool captured_ = false;
   bool end_is_queued_ = false;  // in a backward that is not averaged
   AccumulatorHooks hooks_;      // last: they go first

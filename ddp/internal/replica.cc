@@ -280,7 +280,7 @@ void Replica::BeginVirtualStep(int64_t step, const std::optional<std::vector<int
 void Replica::BeginVirtualRank(size_t place) {
   if (!Virtual()) return;
   virtual_step_.current = virtual_step_.ranks[place];
-  reducer_->BeginVirtualRank(absl::StrCat("virtual rank ", virtual_step_.current, " of step ", virtual_step_.number));
+  reducer_->BeginVirtualRank(virtual_step_.current, virtual_step_.number);
   if (place > 0) RestoreBuffers(virtual_step_.first_buffers);
   at::manual_seed(SeedOf(options_.virtual_seed, virtual_step_.number, virtual_step_.current));
 }
@@ -369,10 +369,11 @@ void Replica::AnnounceNotFinished() {
   const at::Tensor active = at::full({1}, Virtual() ? static_cast<float>(ranks.size()) : 1.0f, at::device(device()));
   ThrowIfError(group_->AllReduce(active));
   if (join_->stop_together) {
-    int without_inputs = Virtual() ? virtual_end() - 1 : -1;  // the highest, or -1
-    while (Virtual() && without_inputs >= 0 && std::count(ranks.begin(), ranks.end(), without_inputs)) --without_inputs;
-    if (without_inputs < virtual_begin()) without_inputs = -1;
-    const at::Tensor finished = at::full({1}, static_cast<float>(without_inputs + 1), at::device(device()));
+    int highest = -1;  // of this rank's virtual ranks without inputs
+    for (int v = virtual_begin(); Virtual() && v < virtual_end(); ++v) {
+      if (!std::binary_search(ranks.begin(), ranks.end(), v)) highest = v;
+    }
+    const at::Tensor finished = at::full({1}, static_cast<float>(highest + 1), at::device(device()));
     const bool named = comm::internal::GroupAccess::OnlyLockstepRanks(*group_);
     ThrowIfError(group_->AllReduce(finished, named ? comm::ReduceOp::kMax : comm::ReduceOp::kSum));
     const int rank = static_cast<int>(finished.item<float>()) - 1;
