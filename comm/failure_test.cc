@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/comm/init_process_group.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/internal/uncaught.h"
@@ -161,6 +162,29 @@ TEST_F(LaunchedFailure, IsNotedWhereNobodyKnowsWhyAConnectionBroke) {
   rank.hub.Leave(1, "it is gone");
   EXPECT_FALSE(rank.group->Barrier().ok());
   EXPECT_THAT(Told(), HasSubstr("LOCKSTEP1 told "));
+}
+
+// A group of this process alone.
+absl::Status FormAnotherGroup() {
+  static int groups = 0;
+  InitOptions options;
+  options.init_method = absl::StrCat("file://", getenv("TEST_TMPDIR"), "/store", ++groups);
+  options.backend = "gloo";
+  options.rank = 0;
+  options.world_size = 1;
+  return InitProcessGroup(options).status();
+}
+
+TEST_F(LaunchedFailure, IsForgottenByAProcessThatOutlivesItsGroup) {
+  {
+    Lonely rank;
+    rank.hub.Leave(1, "it is gone");
+    EXPECT_FALSE(rank.group->Barrier().ok());
+    EXPECT_EQ(FormAnotherGroup(), absl::OkStatus());
+    EXPECT_THAT(Told(), HasSubstr("LOCKSTEP1 told ")) << "the failed group may still end this process";
+  }
+  EXPECT_EQ(FormAnotherGroup(), absl::OkStatus());
+  EXPECT_EQ(Told(), "");
 }
 
 TEST_F(LaunchedFailure, IsNotNotedWhereThisRankGaveUp) {

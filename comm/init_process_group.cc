@@ -18,9 +18,11 @@
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/comm/internal/group_factory.h"
+#include "lockstep/comm/internal/group_state.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/secret/sealed_store.h"
+#include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm {
 namespace {
@@ -142,6 +144,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
       std::make_shared<WaitingNotice>(WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
   auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting});
   if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
+  if (!internal::GroupState::AnyFailed()) launch::ForgetFailuresOfOtherRanks();
   return group;
 }
 

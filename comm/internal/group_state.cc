@@ -12,10 +12,19 @@
 #include "lockstep/tools/launch/report.h"
 
 namespace lockstep::comm::internal {
+namespace {
+
+std::atomic<int> failed_groups{0};  // of this process, not destroyed yet
+
+}  // namespace
 
 GroupState::GroupState(Options options) : options_(std::move(options)) {}
 
-GroupState::~GroupState() = default;
+GroupState::~GroupState() {
+  if (failed()) failed_groups.fetch_sub(1);
+}
+
+bool GroupState::AnyFailed() { return failed_groups.load() > 0; }
 
 void GroupState::SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> backends) {
   {
@@ -52,6 +61,7 @@ void GroupState::FailAs(const absl::Status& cause, bool may_be_of_another_rank) 
     if (!first_.ok()) return;
     if (may_be_of_another_rank && IsOfAnotherRankLocked(cause)) launch::NoteFailureOfAnotherRank();
     first_ = cause;
+    failed_groups.fetch_add(1);
     failed_.store(true, std::memory_order_release);
   }
   VLOG(1) << "rank " << rank() << ": group \"" << name() << "\" failed: " << cause;

@@ -66,6 +66,9 @@ class GroupState {
   void SetWatch(std::shared_ptr<GroupWatch> watch) { watch_ = std::move(watch); }
   const std::shared_ptr<GroupWatch>& watch() const { return watch_; }
 
+  // Whether this process has a failed group that is not destroyed yet.
+  static bool AnyFailed();
+
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // The first failure, or OK.

@@ -10,4 +10,6 @@ void NoteFailureOfAnotherRank() { internal::WriteTold(); }
 
 void NoteErrorOfAnotherRank(const absl::Status& status) { internal::WriteHeard(status.message()); }
 
+void ForgetFailuresOfOtherRanks() { internal::EraseNotes(); }
+
 }  // namespace lockstep::launch

@@ -32,6 +32,11 @@ void NoteFailureOfAnotherRank();
 // error whose message contains that of `status`, the launcher attributes it to another rank.
 void NoteErrorOfAnotherRank(const absl::Status& status);
 
+// Takes back both kinds of notes: this process has outlived the failures of other ranks, so its later errors are its
+// own. comm::InitProcessGroup calls it once a new group has formed and no failed one is left. Does nothing after
+// ReportError(). Thread-safe.
+void ForgetFailuresOfOtherRanks();
+
 }  // namespace lockstep::launch
 
 #endif  // LOCKSTEP_TOOLS_LAUNCH_REPORT_H_

@@ -221,6 +221,15 @@ bool WriteReport(const absl::Status& status) {
 
 void WriteTold() { WriteNote(absl::StrCat(kTold, MonotonicNanos())); }
 
+void EraseNotes() {
+  const char* path = getenv(kErrorFileVariable);
+  if (!path) return;
+  const UniqueFd fd = OpenToAppend(path);
+  if (fd.valid() && WithoutNotes(ReadAll(fd)).empty() && ftruncate(fd.get(), 0) != 0) {
+    // The notes stay, and the launcher may attribute an error of this rank to another one.
+  }
+}
+
 void WriteHeard(absl::string_view message) { WriteNote(absl::StrCat(kHeard, OneLine(message).substr(0, kMaxHeard))); }
 
 std::string OneLine(absl::string_view text, size_t limit) {

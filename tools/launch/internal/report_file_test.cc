@@ -120,6 +120,22 @@ TEST_F(ReportTest, AnErrorOfItsOwnStaysItsOwnThoughItHeardOfAnother) {
   EXPECT_EQ(ReadReport(file_)->message, "record 8");
 }
 
+TEST_F(ReportTest, AProcessThatContinuesFailsForItself) {
+  NoteFailureOfAnotherRank();
+  NoteErrorOfAnotherRank(absl::DataLossError("record 7"));
+  ForgetFailuresOfOtherRanks();
+  EXPECT_FALSE(WasTold(file_));
+  EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
+  EXPECT_FALSE(ReadReport(file_)->consequence);
+}
+
+TEST_F(ReportTest, WhatAProcessHasReportedStays) {
+  NoteFailureOfAnotherRank();
+  EXPECT_TRUE(ReportError(absl::DataLossError("record 7")));
+  ForgetFailuresOfOtherRanks();
+  EXPECT_TRUE(ReadReport(file_)->consequence);
+}
+
 TEST(OneLine, JoinsLinesAndEscapesWhatATerminalWouldObey) {
   EXPECT_EQ(OneLine("  first\r\n\n\tsecond\x1b[2Jthird\n"), "first second\\x1b[2Jthird");
 }
