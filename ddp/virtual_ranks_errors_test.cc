@@ -168,14 +168,14 @@ TEST(VirtualRanksErrors, AfterAnExceptionTheStepCanBeRepeated) {
         if (group.rank() == 0) states.push_back(testing::StateOf(net, optimizer));
       };
       EXPECT_EQ(comm::testing::RunRanksOk(ranks, body), absl::OkStatus());
-      testing::ExpectSame(states.back(), states.front(), absl::StrCat(ranks, " ranks"));
+      testing::ExpectSameBits(states.back(), states.front(), absl::StrCat(ranks, " ranks"));
     }
     VirtualCase without;
     without.options = FourVirtualRanks();
     const testing::State undisturbed = testing::Train(1, without);
     // Without the statistics of BatchNorm, which the forward passes of the repeated step have changed too.
     const auto statistics = static_cast<int64_t>(VirtualNet()->buffers().size());
-    testing::ExpectSame({states[0].begin(), states[0].end() - statistics},
+    testing::ExpectSameBits({states[0].begin(), states[0].end() - statistics},
                         {undisturbed.begin(), undisturbed.end() - statistics}, "without exceptions");
   }
 }

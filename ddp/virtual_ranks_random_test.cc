@@ -28,6 +28,7 @@
 #include "lockstep/ddp/testing/random_combination.h"
 #include "lockstep/ddp/testing/random_net.h"
 #include "lockstep/ddp/testing/training.h"
+#include "lockstep/ddp/testing/virtual_training.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -42,6 +43,7 @@ using testing::Once;
 using testing::Optimizer;
 using testing::RandomNet;
 using testing::RandomVirtualCombination;
+using testing::SumInTree;
 using testing::VirtualRun;
 
 constexpr int kSeeds = 100;
@@ -132,14 +134,6 @@ State TrainRanks(const Combination& c, const VirtualRun& run, Generators& genera
   return states[0];
 }
 
-// The sum of the leaves [begin, end) by its definition.
-at::Tensor Tree(const std::vector<at::Tensor>& leaves, size_t begin, size_t end) {
-  if (end - begin == 1) return leaves[begin];
-  size_t p = 1;
-  while (2 * p < end - begin) p *= 2;
-  return Tree(leaves, begin, begin + p) + Tree(leaves, begin + p, end);
-}
-
 void Assign(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(values[i]);
@@ -197,7 +191,7 @@ class Alone {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       at::Tensor& gradient = parameters_[i].mutable_grad();
       // A parameter that no virtual rank used keeps its gradient.
-      gradient = used_[i] ? Tree(leaves[i], 0, leaves[i].size()) / (c_.hook ? 1 : c_.ranks) : first_gradients[i];
+      gradient = used_[i] ? SumInTree(leaves[i]) / (c_.hook ? 1 : c_.ranks) : first_gradients[i];
     }
   }
 

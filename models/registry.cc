@@ -16,12 +16,14 @@ namespace {
 
 struct Entry {
   absl::string_view name;
-  ImageClassifier (*make)(int64_t num_classes, NormFactory norm);
+  ImageClassifier (*make)(int64_t num_classes, NormFactory norm, double dropout);
 };
 
 template <auto make>
-ImageClassifier As(int64_t num_classes, NormFactory norm) {
-  return ImageClassifier(torch::nn::AnyModule(make(num_classes, std::move(norm))));
+ImageClassifier As(int64_t num_classes, NormFactory norm, double dropout) {
+  auto network = make(num_classes, std::move(norm));
+  network->set_dropout(dropout);
+  return ImageClassifier(torch::nn::AnyModule(network));
 }
 
 constexpr Entry kEntries[] = {
@@ -45,7 +47,7 @@ std::vector<std::string> Names() {
   return names;
 }
 
-absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes, NormFactory norm) {
+absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes, NormFactory norm, double dropout) {
   const Entry* entry =
       std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& e) { return e.name == arch; });
   if (entry == std::end(kEntries)) {
@@ -56,7 +58,8 @@ absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes
     return absl::InvalidArgumentError(
         absl::StrCat("models: ", arch, ": expected at least 1 class, found ", num_classes));
   }
-  return TorchStatusOr(absl::StrCat("models: ", arch), [&] { return entry->make(num_classes, std::move(norm)); });
+  return TorchStatusOr(absl::StrCat("models: ", arch),
+                       [&] { return entry->make(num_classes, std::move(norm), dropout); });
 }
 
 }  // namespace lockstep::models

@@ -21,9 +21,12 @@ std::vector<std::string> Names();
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, models::Make(FLAGS_arch, dataset.classes().size()));
 //
-// InvalidArgument: the name is unknown (the message lists the known names), or num_classes < 1. Exceptions of LibTorch
-// or `norm` are converted by TorchStatus() (base/torch_status.h).
-absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes = 1000, NormFactory norm = BatchNorm);
+// In training, `dropout` is the probability with which each feature is zeroed before the last layer.
+//
+// InvalidArgument: the name is unknown (the message lists the known names), num_classes < 1, or dropout is not in
+// [0, 1). Exceptions of LibTorch or `norm` are converted by TorchStatus() (base/torch_status.h).
+absl::StatusOr<ImageClassifier> Make(absl::string_view arch, int64_t num_classes = 1000, NormFactory norm = BatchNorm,
+                                     double dropout = 0);
 
 }  // namespace lockstep::models
 

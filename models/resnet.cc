@@ -1,6 +1,7 @@
 #include "lockstep/models/resnet.h"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/max_pool2d.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/init.h>
@@ -148,7 +149,14 @@ at::Tensor ResNetImpl::forward(const at::Tensor& images) {
   x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
   for (torch::nn::Sequential& layer : layers_) x = layer->forward(x);
   x = at::adaptive_avg_pool2d(x, {1, 1});
-  return fc_((x.is_mkldnn() ? x.to_dense() : x).flatten(1));
+  x = (x.is_mkldnn() ? x.to_dense() : x).flatten(1);
+  if (dropout_ > 0) x = at::dropout(x, dropout_, is_training());
+  return fc_(x);
+}
+
+void ResNetImpl::set_dropout(double rate) {
+  TORCH_CHECK_VALUE(rate >= 0 && rate < 1, "expected a dropout rate of at least 0 and less than 1, found ", rate);
+  dropout_ = rate;
 }
 
 ResNet ResNet18(int64_t num_classes, NormFactory norm) {

@@ -118,12 +118,18 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   // Parameters, gradients and logits keep the usual layout.
   at::Tensor forward(const at::Tensor& images);
 
+  // In training, each feature of an image is zeroed before the last layer with this probability, and the others are
+  // scaled by 1 / (1 - rate) (Srivastava et al., Dropout, JMLR 2014). At first 0, as in torchvision. Throws
+  // c10::ValueError unless 0 <= rate < 1.
+  void set_dropout(double rate);
+
  private:
   torch::nn::Sequential MakeLayer(size_t layer);
   torch::nn::AnyModule MakeBlock(int64_t channels, int64_t stride, int64_t dilation);
   void InitializeConvolutions();
 
   ResNetOptions options_;
+  double dropout_ = 0;
   int64_t in_channels_ = 64, dilation_ = 1;  // of the next block to be created
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::AnyModule bn1_;

@@ -187,6 +187,18 @@ TEST(ResNet, CloneIsEqualAndApart) {
   EXPECT_TRUE(torch::equal(copy(images), torch::zeros({2, 10})));
 }
 
+TEST(ResNet, DropsFeaturesInTrainingOnly) {
+  ResNet net = ResNet18(10);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor images = torch::randn({4, 3, 32, 32});
+  EXPECT_TRUE(torch::equal(net(images), net(images)));
+  net->set_dropout(0.5);
+  ResNet copy(std::dynamic_pointer_cast<ResNetImpl>(net->clone()));
+  for (ResNet& dropping : std::vector<ResNet>{net, copy}) EXPECT_FALSE(torch::equal(dropping(images), dropping(images)));
+  net->eval();
+  EXPECT_TRUE(torch::equal(net(images), net(images)));
+}
+
 TEST(Registry, ListsTheNamesOfTorchvision) {
   EXPECT_THAT(Names(), ElementsAre("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
                                    "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2"));
@@ -223,6 +235,11 @@ TEST(Registry, SaysWhichNamesThereAre) {
 TEST(Registry, RefusesToMakeWhatCannotBeMade) {
   EXPECT_EQ(Make("resnet50", 0).status(),
             absl::InvalidArgumentError("models: resnet50: expected at least 1 class, found 0"));
+  for (const double dropout : {1.0, -0.1}) {
+    EXPECT_EQ(Make("resnet18", 10, BatchNorm, dropout).status(),
+              absl::InvalidArgumentError(absl::StrCat(
+                  "models: resnet18: expected a dropout rate of at least 0 and less than 1, found ", dropout)));
+  }
   const auto broken = [](int64_t channels) -> torch::nn::AnyModule { C10_THROW_ERROR(ValueError, "no such layer"); };
   EXPECT_EQ(Make("resnet18", 10, broken).status(), absl::InvalidArgumentError("models: resnet18: no such layer"));
 }

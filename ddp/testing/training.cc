@@ -80,17 +80,21 @@ void ExpectClose(const std::vector<at::Tensor>& actual, const std::vector<at::Te
 
 void ExpectSameBits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
                     const std::string& what) {
-  const auto bytes = [](const at::Tensor& tensor) { return tensor.detach().contiguous().flatten().view(at::kByte); };
+  const auto dense = [](const at::Tensor& tensor) {
+    return (tensor.is_sparse() ? tensor.to_dense() : tensor).detach().contiguous().flatten();
+  };
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (size_t i = 0; i < actual.size(); ++i) {
     ASSERT_EQ(actual[i].defined(), expected[i].defined()) << what << ", tensor " << i;
     if (!actual[i].defined()) continue;
     ASSERT_EQ(actual[i].dtype(), expected[i].dtype()) << what << ", tensor " << i;
-    const at::Tensor differ = bytes(actual[i]).ne(bytes(expected[i])).nonzero();
+    ASSERT_EQ(actual[i].sizes(), expected[i].sizes()) << what << ", tensor " << i;
+    const at::Tensor found = dense(actual[i]), wanted = dense(expected[i]);
+    const at::Tensor differ = found.view(at::kByte).ne(wanted.view(at::kByte)).nonzero();
     if (differ.numel() == 0) continue;
-    const int64_t first = differ[0].item<int64_t>() / static_cast<int64_t>(actual[i].itemsize());
-    FAIL() << what << ", tensor " << i << ", element " << first << " of " << actual[i].numel() << ": "
-           << actual[i].flatten()[first].item<double>() << ", expected " << expected[i].flatten()[first].item<double>();
+    const int64_t first = differ[0].item<int64_t>() / static_cast<int64_t>(found.itemsize());
+    FAIL() << what << ", tensor " << i << ", element " << first << " of " << found.numel() << ": "
+           << found[first].item<double>() << ", expected " << wanted[first].item<double>();
   }
 }
 

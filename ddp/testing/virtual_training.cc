@@ -38,6 +38,13 @@ absl::Status TrainJoined(DistributedDataParallel<VirtualNet>& ddp, torch::optim:
   }
 }
 
+at::Tensor SumInTreeOf(const std::vector<at::Tensor>& leaves, size_t begin, size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  size_t p = 1;
+  while (2 * p < end - begin) p *= 2;
+  return SumInTreeOf(leaves, begin, begin + p) + SumInTreeOf(leaves, begin + p, end);
+}
+
 }  // namespace
 
 VirtualNetImpl::VirtualNetImpl(bool sparse)
@@ -92,15 +99,7 @@ State StateOf(const VirtualNet& net, torch::optim::SGD& optimizer) {
   return state;
 }
 
-void ExpectSame(const State& a, const State& b, const std::string& what) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  const auto bytes = [](const at::Tensor& tensor) {
-    return (tensor.is_sparse() ? tensor.to_dense() : tensor).contiguous().flatten().view(at::kByte);
-  };
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_TRUE(a[i].sizes() == b[i].sizes() && at::equal(bytes(a[i]), bytes(b[i]))) << what << ": tensor " << i;
-  }
-}
+at::Tensor SumInTree(const std::vector<at::Tensor>& leaves) { return SumInTreeOf(leaves, 0, leaves.size()); }
 
 void TrainStep(DistributedDataParallel<VirtualNet>& ddp, torch::optim::SGD& optimizer, int step, const VirtualCase& c) {
   optimizer.zero_grad(c.set_to_none);
@@ -142,7 +141,7 @@ State Train(int ranks, const VirtualCase& c) {
   const auto compared = [buffers](const State& state) { return State(state.begin(), state.end() - buffers); };
   for (const State& state : states) {
     if (static_cast<int>(state.size()) < buffers) return {};  // it failed
-    ExpectSame(compared(state), compared(states[0]), "the ranks differ");
+    ExpectSameBits(compared(state), compared(states[0]), "the ranks differ");
   }
   return states[0];
 }
@@ -151,7 +150,7 @@ void ExpectSameOnAnyNumberOfRanks(int virtual_ranks, VirtualCase c, const std::s
   c.options.virtual_ranks = virtual_ranks;
   const State expected = Train(virtual_ranks, c);
   for (int ranks = 1; ranks < virtual_ranks; ++ranks) {
-    ExpectSame(Train(ranks, c), expected, absl::StrCat(what, ", ", virtual_ranks, " virtual ranks on ", ranks));
+    ExpectSameBits(Train(ranks, c), expected, absl::StrCat(what, ", ", virtual_ranks, " virtual ranks on ", ranks));
   }
 }
 

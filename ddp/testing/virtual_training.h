@@ -68,7 +68,9 @@ torch::optim::SGD MomentumSgd(const std::vector<at::Tensor>& parameters);
 // Of parameters, gradients, momenta and buffers.
 using State = std::vector<at::Tensor>;
 State StateOf(const VirtualNet& net, torch::optim::SGD& optimizer);
-void ExpectSame(const State& a, const State& b, const std::string& what);
+
+// The sum of the leaves, of which there is one at least, by the definition of comm::SumTree.
+at::Tensor SumInTree(const std::vector<at::Tensor>& leaves);
 
 // A step of this rank's virtual ranks.
 void TrainStep(DistributedDataParallel<VirtualNet>& ddp, torch::optim::SGD& optimizer, int step, const VirtualCase& c);

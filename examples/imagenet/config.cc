@@ -44,6 +44,7 @@ void AddNetwork(TrainConfig& config, FlagTable& flags) {
             "Keep activations in oneDNN's blocked layout (CPU, float32). This is faster for large images.");
   flags.AddChoice("amp", &config.amp, {{"", Amp::kNone}, {"bf16", Amp::kBFloat16}, {"fp16", Amp::kHalf}},
                   "bf16 or fp16: compute in this type where that is safe. fp16 needs a GPU.");
+  flags.Add("dropout", &config.dropout, "The probability with which a feature is zeroed before the last layer.");
   flags.Add("ema-decay", &config.ema_decay,
             "Validate an average of the weights that moves by 1 - this in each step. 0: validate the weights.");
 }
@@ -113,6 +114,9 @@ void AddRanks(RankConfig& ranks, FlagTable& flags) {
 absl::Status CheckShares(const TrainConfig& config) {
   if (!(config.ema_decay >= 0 && config.ema_decay < 1)) {
     return FlagError("ema-decay", config.ema_decay, "0 or more and less than 1");
+  }
+  if (!(config.dropout >= 0 && config.dropout < 1)) {
+    return FlagError("dropout", config.dropout, "0 or more and less than 1");
   }
   if (!(config.label_smoothing >= 0 && config.label_smoothing <= 1)) {
     return FlagError("label-smoothing", config.label_smoothing, "a share from 0 to 1");

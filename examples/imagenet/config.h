@@ -39,6 +39,7 @@ struct TrainConfig {
   bool mkldnn = false;
   Amp amp = Amp::kNone;
   double ema_decay = 0;
+  double dropout = 0;
 
   int64_t epochs = 90;
   int64_t start_epoch = 0;

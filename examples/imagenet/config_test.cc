@@ -44,6 +44,7 @@ TEST(Config, ANumberOutOfItsRangeIsNamed) {
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.lr = INFINITY; }), "--lr=inf: expected at most 1000000000");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.momentum = INFINITY; }), "--momentum=inf: expected at most 1000000000");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.batch_size = -1; }), "--batch-size=-1: expected 1 or more");
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.dropout = 1; }), "--dropout=1: expected 0 or more and less than 1");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.ema_decay = 1; }), "--ema-decay=1: expected 0 or more and less than 1");
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.label_smoothing = 2; }),
             "--label-smoothing=2: expected a share from 0 to 1");

@@ -1,4 +1,4 @@
-// The trainer with --virtual-ranks: the same bits on any number of ranks, with BatchNorm and augmentation.
+// The trainer with --virtual-ranks: the same bits on any number of ranks, with BatchNorm, dropout and augmentation.
 
 #include <stdlib.h>
 
@@ -56,7 +56,8 @@ Words Train(const std::string& folder, const Words& more = {}) {
                "--virtual-ranks=4",
                "-b12",
                "--accum-steps=2",
-               "--image-size=16",
+               "--image-size=40",
+               "--dropout=0.2",
                "--ema-decay=0.9",
                "--lr=0.001",
                "--seed=3",
@@ -140,7 +141,7 @@ TEST(VirtualRanks, TrainToTheSameBitsOnTwoHosts) {
 
 // A batch takes a second on processors without instructions for this type.
 TEST(VirtualRanks, ComputeInBFloat16ToTheSameBits) {
-  const Words small = {"--amp=bf16", "--dummy",   "--dummy-train-images=8", "--dummy-val-images=2", "--virtual-ranks=2",
+  const Words small = {"--amp=bf16", "--dummy",   "--dummy-train-images=8", "--dummy-val-images=2", "--image-size=16", "--virtual-ranks=2",
                        "-b4",        "--epochs=1"};
   std::set<std::string> results;
   for (const int ranks : {1, 2}) {
