@@ -176,7 +176,7 @@ TEST(VirtualRanksErrors, AfterAnExceptionTheStepCanBeRepeated) {
     // Without the statistics of BatchNorm, which the forward passes of the repeated step have changed too.
     const auto statistics = static_cast<int64_t>(VirtualNet()->buffers().size());
     testing::ExpectSameBits({states[0].begin(), states[0].end() - statistics},
-                        {undisturbed.begin(), undisturbed.end() - statistics}, "without exceptions");
+                            {undisturbed.begin(), undisturbed.end() - statistics}, "without exceptions");
   }
 }
 

@@ -194,7 +194,8 @@ TEST(ResNet, DropsFeaturesInTrainingOnly) {
   EXPECT_TRUE(torch::equal(net(images), net(images)));
   net->set_dropout(0.5);
   ResNet copy(std::dynamic_pointer_cast<ResNetImpl>(net->clone()));
-  for (ResNet& dropping : std::vector<ResNet>{net, copy}) EXPECT_FALSE(torch::equal(dropping(images), dropping(images)));
+  for (ResNet& dropping : std::vector<ResNet>{net, copy})
+    EXPECT_FALSE(torch::equal(dropping(images), dropping(images)));
   net->eval();
   EXPECT_TRUE(torch::equal(net(images), net(images)));
 }

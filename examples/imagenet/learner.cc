@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<ddp::GradScaler>> MakeScaler(Amp amp, c10::Device d
 }
 
 absl::StatusOr<models::ImageClassifier> MakeNet(const TrainConfig& config, int64_t num_classes, c10::Device device) {
-  LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net, 
+  LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net,
                             models::Make(config.arch, num_classes, models::BatchNorm, config.dropout));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(config.arch, [&] {
     net->to(device);

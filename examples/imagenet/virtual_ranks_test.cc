@@ -141,8 +141,14 @@ TEST(VirtualRanks, TrainToTheSameBitsOnTwoHosts) {
 
 // A batch takes a second on processors without instructions for this type.
 TEST(VirtualRanks, ComputeInBFloat16ToTheSameBits) {
-  const Words small = {"--amp=bf16", "--dummy",   "--dummy-train-images=8", "--dummy-val-images=2", "--image-size=16", "--virtual-ranks=2",
-                       "-b4",        "--epochs=1"};
+  const Words small = {"--amp=bf16",
+                       "--dummy",
+                       "--dummy-train-images=8",
+                       "--dummy-val-images=2",
+                       "--image-size=16",
+                       "--virtual-ranks=2",
+                       "-b4",
+                       "--epochs=1"};
   std::set<std::string> results;
   for (const int ranks : {1, 2}) {
     const std::string folder = NewFolder();
