@@ -17,7 +17,10 @@ class Group {
       : arbiter_(
             Identities(size), now_ + std::chrono::seconds(10),
             [this](int rank, const Frame& frame) { sent_.emplace_back(rank, frame); },
-            [this](const RankIdentity& identity) { return fates_[identity.rank]; }) {
+            [this](const RankIdentity& identity) {
+              ++looks_;
+              return fates_[identity.rank];
+            }) {
     for (int rank = 0; rank < (joined < 0 ? size : joined); ++rank) EXPECT_TRUE(arbiter_.Join(rank));
     if (joined < 0) sent_.clear();
   }
@@ -66,10 +69,13 @@ class Group {
     return "";
   }
   bool Join(int rank) { return arbiter_.Join(rank); }
+  size_t frames_sent() const { return sent_.size(); }
+  int looks() const { return looks_; }  // at a rank's process
 
  private:
   Clock::time_point now_ = Clock::now();
   std::map<int, std::string> fates_;
+  int looks_ = 0;
   std::vector<std::pair<int, Frame>> sent_;
   Arbiter arbiter_;
 };
@@ -104,6 +110,15 @@ TEST(Arbiter, SeesThatOneDiedBeforeItJoined) {
   group.Know(2, "exited with code 1");
   group.After(milliseconds(0));
   EXPECT_EQ(group.CauseAt(1, absl::StatusCode::kUnavailable), "rank 2 (host h2, pid 102) exited with code 1");
+}
+
+TEST(Arbiter, LooksAtAProcessOfAThousandThatAreMissingLessThanThreeThousandTimesASecond) {
+  Group group(1001, 1);
+  for (int i = 0; i < 10; ++i) group.After(milliseconds(100));
+  EXPECT_LT(group.looks(), 3001);
+  group.Know(1000, "exited with code 1");
+  group.After(milliseconds(400));
+  EXPECT_EQ(group.CauseAt(0, absl::StatusCode::kUnavailable), "rank 1000 (host h1000, pid 1100) exited with code 1");
 }
 
 TEST(Arbiter, TellsALossWithTheFateOnceItShows) {
@@ -182,6 +197,25 @@ TEST(Arbiter, AnErrorAfterAFarewellIsTheLeavers) {
   group.After(milliseconds(0));
   EXPECT_EQ(group.CauseAt(2, absl::StatusCode::kUnavailable),
             "rank 1 (host h1, pid 101) left the group after all_reduce #3");
+}
+
+TEST(Arbiter, TellsEachRankTwoFarewellsIfManyLeaveAfterTheSameCall) {
+  constexpr int kRanks = 300;
+  Group group(kRanks);
+  for (int rank = kRanks - 1; rank >= 0; --rank) group.Say(rank, Frame::Type::kFarewell, 7, "barrier");
+  EXPECT_LE(group.frames_sent(), size_t{2 * kRanks});
+}
+
+TEST(Arbiter, TellsTheFarewellsWithTheEarliestLastCallAndRank0s) {
+  Group group(6);
+  group.Say(1, Frame::Type::kFarewell, 7, "first");
+  group.Say(2, Frame::Type::kFarewell, 8, "later");
+  group.Say(3, Frame::Type::kFarewell, 7, "the same");
+  group.Say(4, Frame::Type::kFarewell, 6, "earlier");
+  group.Say(0, Frame::Type::kFarewell, 9, "rank 0's");
+  EXPECT_EQ(group.SentTo(5), absl::StrCat(Sent(Frame::Type::kFarewell, "first"), "\n",
+                                          Sent(Frame::Type::kFarewell, "earlier"), "\n",
+                                          Sent(Frame::Type::kFarewell, "rank 0's")));
 }
 
 TEST(Arbiter, AnInquiryNamesWhoIsLateAndWhoIsSilent) {
