@@ -18,28 +18,39 @@ std::string Message::Name() const {
                       ", ", buffer_.bytes, " bytes");
 }
 
-Mail::Mail(Port& port)
-    : port_(port), outgoing_(port.size), next_sent_(port.size), incoming_(port.size), kept_(port.size) {}
+Mail::Mail(Port& port) : port_(port), peers_(port.size) {}
+
+Mail::Peer& Mail::PeerOf(int rank) {
+  std::unique_ptr<Peer>& peer = peers_[rank];
+  if (!peer) peer = std::make_unique<Peer>();
+  return *peer;
+}
 
 void Mail::Send(std::shared_ptr<Message> message) {
   ++pending_sends_;
-  outgoing_[message->peer_].push_back(std::move(message));
+  Peer& peer = PeerOf(message->peer_);
+  peer.outgoing.push_back(std::move(message));
 }
 
 void Mail::Receive(std::shared_ptr<Message> message) {
+  ++(message->peer_ == kAnySource ? receives_of_any_ : PeerOf(message->peer_).receives);
   receives_.push_back(std::move(message));
   look_in_kept_ = true;
 }
 
 absl::StatusOr<bool> Mail::Step() {
   bool moved = false;
-  for (int to = 0; to < port_.size && pending_sends_ > 0; ++to) moved |= StepOutgoing(to);
+  for (int to = 0; to < port_.size && pending_sends_ > 0; ++to) {
+    if (peers_[to]) moved |= StepOutgoing(to);
+  }
   if (look_in_kept_) {
     look_in_kept_ = false;
     LOCKSTEP_ASSIGN_OR_RETURN(const bool found, StepKept());
     moved |= found;
   }
   for (int from = 0; from < port_.size && AwaitsMessages(); ++from) {
+    // The mailbox of a rank from which nothing is awaited is not read: the first read of it would take a page of memory.
+    if (!SomeoneWaitsFor(from) && !(peers_[from] && peers_[from]->incoming.under_way)) continue;
     LOCKSTEP_ASSIGN_OR_RETURN(const bool read, StepIncoming(from));
     moved |= read;
   }
@@ -48,10 +59,11 @@ absl::StatusOr<bool> Mail::Step() {
 
 bool Mail::StepOutgoing(int to) {
   bool moved = false;
+  Peer& peer = *peers_[to];
   Mailbox& mailbox = port_.layout.mailbox(port_.rank, to);
-  while (!outgoing_[to].empty()) {
-    Message& message = *outgoing_[to].front();
-    const uint64_t piece = next_sent_[to];
+  while (!peer.outgoing.empty()) {
+    Message& message = *peer.outgoing.front();
+    const uint64_t piece = peer.next_sent;
     if (piece >= mailbox.taken.load(std::memory_order_acquire) + kMailSlots) break;
     MailSlot& slot = mailbox.slots[piece % kMailSlots];
     slot.message_bytes = message.buffer_.bytes;
@@ -60,12 +72,12 @@ bool Mail::StepOutgoing(int to) {
     if (bytes != 0) memcpy(slot.data, message.buffer_.data + message.moved_, bytes);
     message.moved_ += bytes;
     slot.published.store(piece + 1, std::memory_order_release);
-    ++next_sent_[to];
+    ++peer.next_sent;
     port_.NoteNews();
     moved = true;
     if (message.moved_ < message.buffer_.bytes) continue;
     message.End(absl::OkStatus());
-    outgoing_[to].pop_front();
+    peer.outgoing.pop_front();
     --pending_sends_;
   }
   return moved;
@@ -73,7 +85,7 @@ bool Mail::StepOutgoing(int to) {
 
 absl::StatusOr<bool> Mail::StepIncoming(int from) {
   bool moved = false;
-  Incoming& incoming = incoming_[from];
+  Incoming& incoming = PeerOf(from).incoming;
   Mailbox& mailbox = port_.layout.mailbox(from, port_.rank);
   while (true) {
     const MailSlot& slot = mailbox.slots[incoming.next_piece % kMailSlots];
@@ -96,7 +108,7 @@ absl::StatusOr<bool> Mail::StepIncoming(int from) {
 
 // Whether to read the message: a receive matches it, or matches one behind it.
 absl::StatusOr<bool> Mail::BeginIncoming(int from, const MailSlot& slot) {
-  Incoming& incoming = incoming_[from];
+  Incoming& incoming = peers_[from]->incoming;
   std::shared_ptr<Message> receive = TakeReceive(from, slot.tag);
   if (receive) {
     LOCKSTEP_RETURN_IF_ERROR(CheckSize(*receive, from, slot.message_bytes));
@@ -113,10 +125,10 @@ absl::StatusOr<bool> Mail::BeginIncoming(int from, const MailSlot& slot) {
 }
 
 void Mail::FinishIncoming(int from) {
-  Incoming& incoming = incoming_[from];
+  Incoming& incoming = peers_[from]->incoming;
   incoming.under_way = false;
   if (!incoming.receive) {
-    kept_[from].push_back({incoming.tag, std::move(incoming.kept)});
+    peers_[from]->kept.push_back({incoming.tag, std::move(incoming.kept)});
     incoming.kept.clear();
     look_in_kept_ = true;
     return;
@@ -133,6 +145,7 @@ std::shared_ptr<Message> Mail::TakeReceive(int from, int64_t tag) {
     if (message.tag_ != tag || (message.peer_ != from && message.peer_ != kAnySource)) continue;
     std::shared_ptr<Message> taken = std::move(*receive);
     receives_.erase(receive);
+    --(taken->peer_ == kAnySource ? receives_of_any_ : peers_[from]->receives);
     ++matched_receives_;
     return taken;
   }
@@ -140,10 +153,7 @@ std::shared_ptr<Message> Mail::TakeReceive(int from, int64_t tag) {
 }
 
 bool Mail::SomeoneWaitsFor(int from) const {
-  for (const auto& receive : receives_) {
-    if (receive->peer_ == from || receive->peer_ == kAnySource) return true;
-  }
-  return false;
+  return receives_of_any_ > 0 || (peers_[from] && peers_[from]->receives > 0);
 }
 
 absl::Status Mail::CheckSize(Message& receive, int from, size_t bytes) {
@@ -159,7 +169,9 @@ absl::Status Mail::CheckSize(Message& receive, int from, size_t bytes) {
 absl::StatusOr<bool> Mail::StepKept() {
   bool moved = false;
   for (int from = 0; from < port_.size; ++from) {
-    for (auto kept = kept_[from].begin(); kept != kept_[from].end();) {
+    if (!peers_[from]) continue;
+    std::list<Kept>& messages = peers_[from]->kept;
+    for (auto kept = messages.begin(); kept != messages.end();) {
       const std::shared_ptr<Message> receive = TakeReceive(from, kept->tag);
       if (!receive) {
         ++kept;
@@ -170,7 +182,7 @@ absl::StatusOr<bool> Mail::StepKept() {
       if (!kept->bytes.empty()) memcpy(receive->buffer_.data, kept->bytes.data(), kept->bytes.size());
       receive->source_ = from;
       receive->End(absl::OkStatus());
-      kept = kept_[from].erase(kept);
+      kept = messages.erase(kept);
       moved = true;
     }
   }
@@ -178,15 +190,16 @@ absl::StatusOr<bool> Mail::StepKept() {
 }
 
 void Mail::Fail(const absl::Status& status) {
-  for (auto& queue : outgoing_) {
-    for (const auto& message : queue) message->End(status);
-    queue.clear();
-  }
   for (const auto& receive : receives_) receive->End(status);
   receives_.clear();
-  for (Incoming& incoming : incoming_) {
-    if (incoming.receive) incoming.receive->End(status);
-    incoming.receive.reset();
+  receives_of_any_ = 0;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    for (const auto& message : peer->outgoing) message->End(status);
+    peer->outgoing.clear();
+    peer->receives = 0;
+    if (peer->incoming.receive) peer->incoming.receive->End(status);
+    peer->incoming.receive.reset();
   }
   pending_sends_ = 0;
   matched_receives_ = 0;
@@ -195,7 +208,7 @@ void Mail::Fail(const absl::Status& status) {
 std::string Mail::WaitsFor() const {
   std::set<int> ranks;
   for (int r = 0; r < port_.size; ++r) {
-    if (!outgoing_[r].empty() || incoming_[r].receive) ranks.insert(r);
+    if (peers_[r] && (!peers_[r]->outgoing.empty() || peers_[r]->incoming.receive)) ranks.insert(r);
   }
   for (const auto& receive : receives_) {
     if (receive->peer_ != kAnySource) ranks.insert(receive->peer_);

@@ -73,8 +73,17 @@ class Mail {
     int64_t tag;
     std::string bytes;
   };
+  // The messages with one other rank.
+  struct Peer {
+    std::deque<std::shared_ptr<Message>> outgoing;
+    uint64_t next_sent = 0;  // piece
+    Incoming incoming;
+    std::list<Kept> kept;  // in order
+    int receives = 0;      // of `receives_`, those that name this rank
+  };
 
   bool AwaitsMessages() const { return !receives_.empty() || matched_receives_ > 0; }
+  Peer& PeerOf(int rank);
   bool StepOutgoing(int to);
   absl::StatusOr<bool> StepIncoming(int from);
   absl::StatusOr<bool> BeginIncoming(int from, const MailSlot& slot);
@@ -87,12 +96,12 @@ class Mail {
 
   Port& port_;
   int pending_sends_ = 0;
-  int matched_receives_ = 0;                                    // whose message is coming in
-  std::vector<std::deque<std::shared_ptr<Message>>> outgoing_;  // by rank
-  std::vector<uint64_t> next_sent_;                             // pieces, by rank
-  std::vector<Incoming> incoming_;                              // by rank
-  std::vector<std::list<Kept>> kept_;                           // by rank, in order
-  std::list<std::shared_ptr<Message>> receives_;                // without a message yet, in order
+  int matched_receives_ = 0;  // whose message is coming in
+  // By rank. Null before the first message or receive, since a Peer has 800 bytes and a rank of a large group exchanges
+  // messages with few others.
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::list<std::shared_ptr<Message>> receives_;  // without a message yet, in order
+  int receives_of_any_ = 0;                       // of these, the ones from any rank
   bool look_in_kept_ = false;
 };
 
