@@ -89,13 +89,13 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<JobSecret> secret, ReadJobSecret());
   LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous rendezvous, OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Met met, MeetAllRanks(Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
+      Met met, MeetAllRanks(Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
                                   options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
   factory->store = StoreOf(met, rendezvous.store, secret, options.rank);
   factory->server = rendezvous.server;
   factory->master_addr = rendezvous.master_addr;
   factory->unavailable = Unavailable(met);
-  factory->ranks = met.ranks;
+  factory->ranks = std::move(met.ranks);
   internal::NewGroupOptions world;
   world.name = "world";
   world.rank = options.rank;

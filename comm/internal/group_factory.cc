@@ -28,6 +28,7 @@ BackendContext ContextOf(const GroupFactory& factory, const NewGroupOptions& opt
   context.timeout = factory.timeout;
   context.master_addr = factory.master_addr;
   context.group = options.name;
+  if (!factory.ranks.empty()) context.ranks.reserve(options.world_ranks.size());
   for (size_t i = 0; i < options.world_ranks.size() && !factory.ranks.empty(); ++i) {
     context.ranks.push_back(factory.ranks[options.world_ranks[i]]);
     context.ranks.back().rank = static_cast<int>(i);
@@ -86,7 +87,7 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const GroupFactory& factor
   watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
     if (const auto group = weak.lock()) group->LearnFailure(cause);
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(watch));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(std::move(watch)));
   return std::make_shared<WatchOfGroup>(std::move(made));
 }
 
@@ -100,8 +101,9 @@ GroupState::Options StateOptions(const GroupFactory& factory, const BackendConte
   return options;
 }
 
-absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendChoice>& choices, BackendContext context,
-                                        const c10::intrusive_ptr<c10d::Store>& store,
+// Sets the store of `context` for each backend.
+absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendChoice>& choices,
+                                        BackendContext& context, const c10::intrusive_ptr<c10d::Store>& store,
                                         const std::shared_ptr<GroupState>& state) {
   BackendMap backends;
   // Ends with this function: a group's failure does not disturb what its backends do with their stores later.
@@ -135,7 +137,7 @@ c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& 
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> GroupFactory::Make(NewGroupOptions options) const {
-  const BackendContext context = ContextOf(*this, options);
+  BackendContext context = ContextOf(*this, options);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto choices, ChooseBackends(candidates, unavailable, context));
   const auto state = std::make_shared<GroupState>(StateOptions(*this, context));
   // Before the backends, so that the error names a rank that dies while they are created.

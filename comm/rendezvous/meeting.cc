@@ -230,8 +230,8 @@ absl::StatusOr<Roster> Meeting::AwaitOutcome(absl::Time deadline) {
   while (true) {
     // After a wait that timed out, another request finds a server that is stopped.
     if (board_.Await({kOutcomeKey}, std::min(patience, end - absl::Now())) || board_.Has({kOutcomeKey})) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Roster> roster, ReadOutcome());
-      if (roster) return *roster;
+      LOCKSTEP_ASSIGN_OR_RETURN(std::optional<Roster> roster, ReadOutcome());
+      if (roster) return *std::move(roster);
       absl::SleepFor(kLongestPause);
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors());
@@ -296,13 +296,13 @@ absl::StatusOr<std::optional<Roster>> Meeting::Judge(const std::string& outcome)
   return failure;
 }
 
-Met ToMet(const Roster& roster) {
+Met ToMet(Roster roster) {
   Met met;
   met.all_lockstep = std::all_of(roster.begin(), roster.end(), [](const auto& member) { return member.has_value(); });
   for (size_t rank = 0; met.all_lockstep && rank < roster.size(); ++rank) {
     absl::StrAppend(&met.occasion, roster[rank]->token, ",");
-    met.ranks.push_back(roster[rank]->identity);
-    met.facts.push_back(roster[rank]->facts);
+    met.ranks.push_back(std::move(roster[rank]->identity));
+    met.facts.push_back(std::move(roster[rank]->facts));
   }
   return met;
 }
@@ -314,7 +314,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
     roster = is_collector_ ? Collect(deadline) : AwaitOutcome(deadline);
     status = roster.status();
   }
-  if (status.ok()) return ToMet(*roster);
+  if (status.ok()) return ToMet(*std::move(roster));
   if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
   // Reported to the others before this rank fails. The store ends with rank 0, which serves it, so the others get time
   // to read the reason there.
@@ -347,7 +347,7 @@ absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, i
       // Time for a meeting that fails at the deadline to build its error.
       std::max(deadline, absl::Now()) + absl::Seconds(1));
   if (!spoken.ok()) return ExplainStore(spoken, store);
-  return *result;
+  return std::move(*result);
 }
 
 }  // namespace lockstep::comm

@@ -36,7 +36,8 @@ bool ConsumeUntil(char end, absl::string_view& text, absl::string_view& taken) {
   return true;
 }
 
-bool ConsumeNumber(char end, absl::string_view& text, size_t& number) {
+template <typename Number>
+bool ConsumeNumber(char end, absl::string_view& text, Number& number) {
   absl::string_view digits;
   return ConsumeUntil(end, text, digits) && absl::SimpleAtoi(digits, &number);
 }
@@ -76,16 +77,16 @@ bool DecodePlaces(const std::vector<std::string>& texts, Places& places) {
 bool DecodeLine(absl::string_view line, int rank, const Places& places, const std::vector<std::string>& facts,
                 std::optional<Member>& member) {
   if (line.empty()) return true;
-  const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ');
+  absl::string_view token;
   int pid = 0;
   uint64_t start_time = 0;
   size_t place = 0, fact = 0;
-  if (fields.size() != 5 || !absl::SimpleAtoi(fields[1], &pid) || !absl::SimpleAtoi(fields[2], &start_time) ||
-      !absl::SimpleAtoi(fields[3], &place) || !absl::SimpleAtoi(fields[4], &fact) || place >= places.size() ||
+  if (!ConsumeUntil(' ', line, token) || !ConsumeNumber(' ', line, pid) || !ConsumeNumber(' ', line, start_time) ||
+      !ConsumeNumber(' ', line, place) || !absl::SimpleAtoi(line, &fact) || place >= places.size() ||
       fact >= facts.size()) {
     return false;
   }
-  member = Member{std::string(fields[0]), places[place], facts[fact]};
+  member = Member{std::string(token), places[place], facts[fact]};
   member->identity.rank = rank;
   member->identity.pid = pid;
   member->identity.start_time = start_time;
@@ -100,6 +101,7 @@ bool Decode(absl::string_view text, Roster& roster) {
       !ConsumeNumber('\n', text, ranks) || ranks > text.size()) {
     return false;
   }
+  roster.reserve(ranks);  // at most the length of the text
   for (size_t rank = 0; rank < ranks; ++rank) {
     absl::string_view line;
     std::optional<Member> member;

@@ -41,13 +41,14 @@ bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
 // Listens at `endpoint`, which it fills in.
 absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoint& endpoint,
                                              Participant* participant) {
-  internal::HubOptions hub{options.ranks, -1, internal::RandomToken(), ToClock(options.deadline)};
+  const std::vector<RankIdentity>& ranks = participant->ranks();
+  internal::HubOptions hub{ranks, -1, internal::RandomToken(), ToClock(options.deadline)};
   endpoint.token = hub.token;
-  if (options.ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
-  if (AllOnOneHost(options.ranks)) {
+  if (ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
+  if (AllOnOneHost(ranks)) {
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
   } else {
-    const std::string& host = options.host.empty() ? options.ranks[0].host : options.host;
+    const std::string& host = options.host.empty() ? ranks[0].host : options.host;
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnNetwork(host, endpoint));
   }
   return std::make_unique<Hub>(std::move(hub), participant);
@@ -62,12 +63,12 @@ absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const int
     if (text.ok() || !absl::IsDeadlineExceeded(text.status())) return text;
     const std::string fate = hub.Fate();
     if (!fate.empty()) return absl::UnavailableError(internal::LostText(hub.identity(), fate, ""));
-    if (absl::Now() >= options.deadline) return absl::DeadlineExceededError(internal::MissingText({options.ranks[0]}));
+    if (absl::Now() >= options.deadline) return absl::DeadlineExceededError(internal::MissingText({hub.identity()}));
   }
 }
 
 absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Participant* participant) {
-  internal::ProcessHandle hub(options.ranks[0], options.ranks[options.rank]);
+  internal::ProcessHandle hub(participant->ranks()[0], participant->ranks()[options.rank]);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline));
@@ -78,7 +79,9 @@ absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Pa
 
 class Watch::Impl {
  public:
-  explicit Impl(const WatchOptions& options) : participant(options.rank, options.ranks, options.on_failure) {}
+  // Takes `options.ranks`: a copy for each of many ranks is dear.
+  explicit Impl(WatchOptions& options)
+      : participant(options.rank, std::move(options.ranks), std::move(options.on_failure)) {}
 
   absl::Status Connect(const WatchOptions& options) {
     LOCKSTEP_RETURN_IF_ERROR(options.rank == 0 ? StartHub(options) : StartSpoke(options));
@@ -92,10 +95,11 @@ class Watch::Impl {
   absl::Status StartHub(const WatchOptions& options) {
     Endpoint endpoint;
     const absl::Status started = RunHub(options, endpoint);
-    if (options.ranks.size() == 1) return started;
-    const absl::Status told = options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
-                                                                     : internal::EncodeNoEndpoint(internal::FailedText(
-                                                                           options.ranks[0], started.message())));
+    if (participant.ranks().size() == 1) return started;
+    const absl::Status told =
+        options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
+                                               : internal::EncodeNoEndpoint(internal::FailedText(
+                                                     participant.ranks()[0], started.message())));
     return started.ok() ? told : started;
   }
 
@@ -122,7 +126,7 @@ class Watch::Impl {
 Watch::Watch(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Watch::~Watch() = default;
 
-absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(const WatchOptions& options) {
+absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(WatchOptions options) {
   const int size = static_cast<int>(options.ranks.size());
   if (options.rank < 0 || options.rank >= size) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is not a rank of a group of ", size));

@@ -45,7 +45,7 @@ class Watch {
  public:
   // Connects. All ranks of the group must call it. DeadlineExceeded: ranks did not come; the message names them.
   // Unavailable: rank 0 cannot be reached.
-  static absl::StatusOr<std::unique_ptr<Watch>> Create(const WatchOptions& options);
+  static absl::StatusOr<std::unique_ptr<Watch>> Create(WatchOptions options);
 
   // Announces departure, so that ranks that also leave do not report a death. Takes at most 200 ms. If another rank
   // still waits in a call, or begins one later, it fails with "rank 1 (...) left the group after all_reduce #12".

@@ -27,6 +27,8 @@ class Participant {
  public:
   Participant(int rank, std::vector<RankIdentity> ranks, std::function<void(const absl::Status&)> on_failure);
 
+  const std::vector<RankIdentity>& ranks() const { return ranks_; }
+
   // Before any other method. `send` must not block, and must wake the watch's thread, so that it calls Tick().
   void set_send(std::function<void(const Frame&)> send) { send_ = std::move(send); }
 
