@@ -1,12 +1,14 @@
 #include "lockstep/comm/environment/rank_identity.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -18,11 +20,16 @@
 namespace lockstep::comm {
 namespace {
 
+// A line of at most 4 KiB. Empty, with errno, if the file cannot be read.
 std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  char text[4096];
+  const ssize_t size = read(fd, text, sizeof(text));
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return size <= 0 ? "" : std::string(text, std::find(text, text + size, '\n'));
 }
 
 std::string LinkTarget(const char* path) {
@@ -123,7 +130,10 @@ bool IsVisible(const RankIdentity& identity) {
 }
 
 std::string FateOfVisible(const RankIdentity& identity) {
+  errno = 0;
   const auto stat = ReadProcessStat(absl::StrCat(identity.pid));
+  // Without a free descriptor or memory this process sees nothing.
+  if (!stat && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) return "";
   if (!stat || stat->start_time != identity.start_time) return "died";
   return stat->state == 'Z' || stat->state == 'X' ? DescribeEnd(stat->wait_status) : "";
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/testing/process.h"
 
 namespace lockstep::comm {
@@ -110,6 +111,12 @@ TEST(FateOf, NamesTheSignal) {
 TEST(FateOf, NamesTheExitCode) {
   EXPECT_EQ(Child([] { return 3; }).Fate(), "exited with code 3");
   EXPECT_EQ(Child([] { return 0; }).Fate(), "exited with code 0");
+}
+
+TEST(FateOf, IsEmptyIfThisProcessHasNoDescriptorToLook) {
+  const Child child(Pause);
+  const lockstep::testing::FewDescriptors none(0);
+  EXPECT_EQ(FateOfVisible(child.identity), "");
 }
 
 TEST(FateOf, KnowsOnlyTheDeathOfAReapedProcess) {
