@@ -171,6 +171,7 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   if (!peer.connection.ended()) return;
   if (peer.rank >= 0) {
     by_rank_[peer.rank] = nullptr;
+    processes_[peer.rank].TakeFrom(peer.connection.fd());
     arbiter_.Lose(peer.rank, peer.connection.end(), now);
   }
   peers_.erase(found);
@@ -231,6 +232,7 @@ bool Hub::Admit(Peer& peer, const Frame& hello) {
   by_rank_[rank] = &peer;
   peer.rank = rank;
   peer.connection.set_max_text(kMaxFrameText);
+  processes_[rank].LeaveTo(peer.connection.fd());
   if (arbiter_.Join(rank)) return true;
   by_rank_[rank] = nullptr;
   return false;

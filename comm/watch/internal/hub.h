@@ -77,11 +77,11 @@ class Hub {
 
   const HubOptions options_;
   Participant* const participant_;
-  const std::vector<ProcessHandle> processes_;  // by rank
   int epoll_ = -1;
   Waker waker_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                      // guards what follows
+  std::vector<ProcessHandle> processes_;  // by rank
   Arbiter arbiter_;
   int listener_;
   int spare_ = -1;                  // closed when the process has run out of descriptors

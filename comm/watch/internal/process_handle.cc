@@ -1,8 +1,11 @@
 #include "lockstep/comm/watch/internal/process_handle.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -13,6 +16,24 @@ namespace lockstep::comm::internal {
 namespace {
 
 constexpr int kPidfdOpen = 434;  // the same on every architecture
+
+#ifdef SO_PEERPIDFD
+constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+constexpr int kPeerPidfd = 77;  // of asm-generic/socket.h, which Debian 12's kernel headers do not have yet
+#endif
+
+// Whether a Unix socket gives a handle on the process at its other end even after that was reaped. Before Linux 6.16 it
+// only does until then, and no call tells the difference.
+bool SocketsKeepHandles() {
+  static const bool keep = [] {
+    utsname system = {};
+    int major = 0, minor = 0;
+    return uname(&system) == 0 && sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 16));
+  }();
+  return keep;
+}
 
 // struct pidfd_info of linux/pidfd.h, which Debian 12's kernel headers do not have yet.
 struct PidfdInfo {
@@ -47,8 +68,33 @@ ProcessHandle::ProcessHandle(RankIdentity identity, const RankIdentity& me)
 ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
     : identity_(std::move(other.identity_)), is_visible_(other.is_visible_), pidfd_(std::exchange(other.pidfd_, -1)) {}
 
-ProcessHandle::~ProcessHandle() {
-  if (pidfd_ >= 0) close(pidfd_);
+ProcessHandle::~ProcessHandle() { Close(); }
+
+void ProcessHandle::Close() {
+  if (pidfd_ >= 0) close(std::exchange(pidfd_, -1));
+}
+
+// -1 if the socket has none, or one of another process.
+int ProcessHandle::PidfdOf(int connection) const {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid != identity_.pid) return -1;
+  int pidfd = -1;
+  size = sizeof(pidfd);
+  return getsockopt(connection, SOL_SOCKET, kPeerPidfd, &pidfd, &size) == 0 ? pidfd : -1;
+}
+
+void ProcessHandle::LeaveTo(int connection) {
+  if (pidfd_ < 0 || !SocketsKeepHandles()) return;
+  // The connection's own must be a handle on the same process, and the kernel must not refuse to give it.
+  const int pidfd = PidfdOf(connection);
+  if (pidfd < 0) return;
+  close(pidfd);
+  Close();
+}
+
+void ProcessHandle::TakeFrom(int connection) {
+  if (pidfd_ < 0 && is_visible_ && SocketsKeepHandles()) pidfd_ = PidfdOf(connection);
 }
 
 std::string ProcessHandle::Fate() const {

@@ -8,7 +8,7 @@
 namespace lockstep::comm::internal {
 
 // Keeps a handle on a rank's process, so that FateOf() works even after its parent has reaped it (Linux 6.15 and
-// later). Not copyable. Thread-safe.
+// later). Not copyable. Const methods are thread-safe.
 class ProcessHandle {
  public:
   // `me` is IdentityOfThisProcess().
@@ -22,7 +22,15 @@ class ProcessHandle {
   // As FateOf().
   std::string Fate() const;
 
+  // Saves a descriptor while `connection` is open, if that is a Unix socket to the process: the kernel keeps a handle on
+  // the process with the socket (Linux 6.16 and later). Call TakeFrom() before the socket is closed.
+  void LeaveTo(int connection);
+  void TakeFrom(int connection);
+
  private:
+  int PidfdOf(int connection) const;
+  void Close();
+
   RankIdentity identity_;
   bool is_visible_;
   int pidfd_ = -1;

@@ -1,13 +1,18 @@
 #include "lockstep/comm/watch/internal/process_handle.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <iterator>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/comm/testing/process.h"
+#include "lockstep/comm/watch/internal/endpoint.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -34,6 +39,47 @@ TEST(ProcessHandle, TellsHowAReapedProcessEnded) {
   process.Wait();
   // Kernels before 6.15 do not say.
   EXPECT_THAT(handle.Fate(), AnyOf("died: signal 9 (Killed)", "died"));
+}
+
+int64_t OpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd"), end;
+  return std::distance(all, end);
+}
+
+TEST(ProcessHandle, TellsTheSameIfItWasLeftToAConnection) {
+  Endpoint endpoint;
+  const int listener = ListenOnThisHost(endpoint).value();
+  Process process([&](const Process::Say& say) {
+    const int connection = Connect(endpoint, absl::Now() + absl::Seconds(20)).value();
+    say(EncodeIdentity(IdentityOfThisProcess(1)));
+    pause();
+    return connection;
+  });
+  const RankIdentity identity = DecodeIdentity(process.AwaitLine("")->text).value();
+  const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  const ProcessHandle kept = HandleOf(identity);
+  const int64_t before = OpenDescriptors();
+  ProcessHandle left = HandleOf(identity);
+  left.LeaveTo(connection);
+  EXPECT_THAT(OpenDescriptors() - before, AnyOf(0, 1));  // before Linux 6.16 it keeps its own
+  EXPECT_EQ(left.Fate(), "");
+  process.Signal(SIGKILL);
+  process.Wait();
+  left.TakeFrom(connection);
+  EXPECT_EQ(left.Fate(), kept.Fate());
+  close(connection);
+  close(listener);
+}
+
+TEST(ProcessHandle, KeepsItsOwnIfTheConnectionIsToAnotherProcess) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  Process process = Sleeper();
+  ProcessHandle handle = HandleOf(process);
+  const int64_t before = OpenDescriptors();
+  handle.LeaveTo(ends[0]);
+  EXPECT_EQ(OpenDescriptors(), before);
+  for (const int end : ends) close(end);
 }
 
 TEST(ProcessHandle, KnowsNothingOfAProcessThatWasGoneBefore) {
