@@ -1,24 +1,22 @@
 #include "lockstep/comm/testing/forming.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
-#include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
-#include "lockstep/comm/store/internal/listen_socket.h"
+#include "lockstep/comm/testing/forked_ranks.h"
 #include "lockstep/comm/testing/process.h"
 
 namespace lockstep::comm::testing {
@@ -35,39 +33,8 @@ absl::Duration ProcessorTime() {
   return absl::DurationFromTimespec(used);
 }
 
-// Holds back the processes that were forked after it until the process that made it opens it.
-class Gate {
- public:
-  Gate() {
-    if (pipe2(ends_, O_CLOEXEC) != 0) abort();
-  }
-  ~Gate() {
-    Open();
-    close(ends_[0]);
-  }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
-  // Closes this process's end. Each forked process must do so as well, since it has a copy.
-  void Open() {
-    if (ends_[1] >= 0) close(std::exchange(ends_[1], -1));
-  }
-  void AwaitOpen() const {
-    char byte;
-    while (read(ends_[0], &byte, 1) > 0) continue;
-  }
-
- private:
-  int ends_[2];
-};
-
 struct Gates {
-  Gate form, leave;
-};
-
-struct Master {
-  int listener = -1;
-  int port = 0;
+  Gate form, use, leave;
 };
 
 InitOptions OptionsOf(int rank, int world_size, const std::string& backend, const Master& master) {
@@ -86,74 +53,80 @@ InitOptions OptionsOf(int rank, int world_size, const std::string& backend, cons
   return options;
 }
 
-void RunRank(const InitOptions& options, Gates& gates, const Process::Say& say) {
-  gates.form.Open();
-  gates.leave.Open();
+absl::Status RunRank(const InitOptions& options, Gates& gates, const Process::Say& say) {
+  for (Gate* const gate : {&gates.form, &gates.use, &gates.leave}) gate->Open();
   const int64_t before = OpenDescriptors();
   say("ready");
   gates.form.AwaitOpen();
   const absl::Duration start = ProcessorTime();
-  auto group = InitProcessGroup(options);
-  if (!group.ok()) return say(group.status().ToString());
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, InitProcessGroup(options));
   const absl::Duration used = ProcessorTime() - start;
-  say(absl::StrCat("formed ", internal::RequestsSent((*group)->store()), " ", OpenDescriptors() - before, " ",
-                   absl::ToInt64Microseconds(used)));
+  const int64_t forming = internal::RequestsSent(group->store());
+  say(absl::StrCat("formed ", forming, " ", OpenDescriptors() - before, " ", absl::ToInt64Microseconds(used)));
+  gates.use.AwaitOpen();
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> subgroup, group->NewGroupByHost());
+  const int64_t subgrouping = internal::RequestsSent(group->store());
+  LOCKSTEP_RETURN_IF_ERROR(group->MonitoredBarrier(group->timeout()));
+  say(absl::StrCat("used ", internal::RequestsSent(group->store()) - subgrouping, " ", subgrouping - forming));
+  subgroup.reset();
   gates.leave.AwaitOpen();
-  group->reset();
+  group.reset();
   say("left");
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Process::Line> Await(Process& process, const std::string& prefix, int rank, absl::Duration patience) {
-  const std::optional<Process::Line> line = process.AwaitLine("", patience);
-  if (!line) return absl::DeadlineExceededError(absl::StrCat("rank ", rank, " did not say \"", prefix, "\""));
-  if (line->text.compare(0, prefix.size(), prefix) == 0) return *line;
-  return absl::InternalError(absl::StrCat("rank ", rank, " said \"", line->text, "\" and not \"", prefix, "\""));
+// The numbers of what a rank said after `prefix`. Not absl::StrSplit(): this file is not optimized, and the program would
+// get its templates from here.
+std::vector<int64_t> NumbersOf(const Process::Line& line, const std::string& prefix) {
+  std::istringstream text(line.text.substr(prefix.size()));
+  return {std::istream_iterator<int64_t>(text), std::istream_iterator<int64_t>()};
 }
 
-void Add(const Process::Line& formed, FormingCost& most, absl::Duration& cpu) {
-  const std::vector<std::string> words = absl::StrSplit(formed.text, ' ');
-  FormingCost cost;
-  int64_t microseconds = 0;
-  if (words.size() != 4 || !absl::SimpleAtoi(words[1], &cost.requests) ||
-      !absl::SimpleAtoi(words[2], &cost.descriptors) || !absl::SimpleAtoi(words[3], &microseconds)) {
-    abort();
-  }
-  most = {std::max(most.requests, cost.requests), std::max(most.descriptors, cost.descriptors)};
-  cpu += absl::Microseconds(microseconds);
-}
+void Raise(int64_t& most, int64_t value) { most = std::max(most, value); }
 
 }  // namespace
 
 absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, absl::Duration patience) {
-  Master master;
-  LOCKSTEP_ASSIGN_OR_RETURN(master.listener, internal::BindListenSocket("127.0.0.1", 0));
-  LOCKSTEP_ASSIGN_OR_RETURN(master.port, internal::BoundPort(master.listener));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
   Gates gates;
   std::vector<Process> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
     ranks.emplace_back([&, rank](const Process::Say& say) -> int {
-      RunRank(OptionsOf(rank, world_size, backend, master), gates, say);
+      const absl::Status status = RunRank(OptionsOf(rank, world_size, backend, master), gates, say);
+      if (!status.ok()) say(status.ToString());
       // Half a second of a processor goes into LibTorch's destructors of static objects, which exit() calls.
       _exit(0);
     });
   }
   close(master.listener);
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_RETURN_IF_ERROR(Await(ranks[rank], "ready", rank, patience).status());
+    LOCKSTEP_RETURN_IF_ERROR(AwaitLineOf(rank, ranks[rank], "ready", patience).status());
   }
   Forming forming;
   absl::Duration start = Process::Now(), last = start;
   gates.form.Open();
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line formed, Await(ranks[rank], "formed", rank, patience));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line formed, AwaitLineOf(rank, ranks[rank], "formed", patience));
     last = std::max(last, formed.time);
-    Add(formed, rank == 0 ? forming.rank0 : forming.others, forming.cpu);
+    const std::vector<int64_t> numbers = NumbersOf(formed, "formed");
+    FormingCost& cost = rank == 0 ? forming.rank0 : forming.others;
+    Raise(cost.requests, numbers.at(0));
+    Raise(cost.descriptors, numbers.at(1));
+    forming.cpu += absl::Microseconds(numbers.at(2));
   }
   forming.forming = last - start;
+  gates.use.Open();
+  for (int rank = 0; rank < world_size; ++rank) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line used, AwaitLineOf(rank, ranks[rank], "used", patience));
+    const std::vector<int64_t> numbers = NumbersOf(used, "used");
+    FormingCost& cost = rank == 0 ? forming.rank0 : forming.others;
+    Raise(cost.barrier_requests, numbers.at(0));
+    Raise(cost.subgroup_requests, numbers.at(1));
+  }
   start = last = Process::Now();
   gates.leave.Open();
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line left, Await(ranks[rank], "left", rank, patience));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line left, AwaitLineOf(rank, ranks[rank], "left", patience));
     last = std::max(last, left.time);
   }
   forming.leaving = last - start;

@@ -13,8 +13,10 @@ namespace lockstep::comm::testing {
 
 // One rank's share.
 struct FormingCost {
-  int64_t requests = 0;     // sent to the store
-  int64_t descriptors = 0;  // that the group keeps open
+  int64_t requests = 0;           // sent to the store while the group is formed
+  int64_t descriptors = 0;        // that the group keeps open
+  int64_t barrier_requests = 0;   // sent for a monitored barrier
+  int64_t subgroup_requests = 0;  // sent for a sub-group of all ranks
 };
 
 struct Forming {
@@ -25,7 +27,8 @@ struct Forming {
   FormingCost others;  // the most of any other rank
 };
 
-// Forks `world_size` processes, which form a group over `backend` and destroy it again. Their store is rank 0's, at a
+// Forks `world_size` processes, which form a group over `backend` and a sub-group, call MonitoredBarrier(), and destroy
+// both groups again. Their store is rank 0's, at a
 // port of the loopback interface. Like Process, it requires that the calling process has only one thread. Returns the
 // first error of a rank, or DeadlineExceeded if a rank says nothing within `patience`.
 absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend,
