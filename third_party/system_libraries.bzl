@@ -40,6 +40,8 @@ SYSTEM_LIBRARIES = {
         "package": "libgoogle-glog-dev",
         "headers": ["glog/logging.h"],
         "libraries": ["glog"],
+        # From 0.7 on, without which its headers do not compile.
+        "defines": {"GLOG_USE_GLOG_EXPORT": "glog/types.h"},
     },
     # Headers only: the code of Gloo is inside libtorch_cpu, and a second copy must not be linked.
     "lockstep_gloo_headers": {

@@ -14,6 +14,7 @@ load("@lockstep_rules//:cc.bzl", "cc_library")
 
 cc_library(
     name = "lib",
+    defines = {defines},
     linkopts = {linkopts},
     visibility = ["//visibility:public"],
 )
@@ -92,9 +93,13 @@ def _libraries_of_modules(ctx, named):
     return libraries
 
 
+def _is_here(ctx, header):
+    return bool([p for p in _PREFIXES if ctx.path(p + "/" + header).exists])
+
+
 def _system_library_impl(ctx):
     for header in ctx.attr.headers:
-        if not [p for p in _PREFIXES if ctx.path(p + "/" + header).exists]:
+        if not _is_here(ctx, header):
             fail(
                 "%s: %s is in none of %s. Install it (Debian: apt-get install %s; ./bazelw does so), or declare a repository of your own named %s with a target //:lib before calling lockstep_repositories()."
                 % (ctx.name, header, ", ".join(_PREFIXES), ctx.attr.package, ctx.name)
@@ -102,7 +107,8 @@ def _system_library_impl(ctx):
     libraries = [_name_here(ctx, library.split("|")) for library in ctx.attr.libraries]
     libraries += _libraries_of_modules(ctx, ctx.attr.modules)
     linkopts = ["-l" + library for library in libraries] + ctx.attr.linkopts
-    ctx.file("BUILD", _BUILD.format(linkopts = repr(linkopts)))
+    defines = [macro for macro, header in ctx.attr.defines.items() if _is_here(ctx, header)]
+    ctx.file("BUILD", _BUILD.format(defines = repr(defines), linkopts = repr(linkopts)))
 
 
 system_library = repository_rule(
@@ -116,6 +122,9 @@ system_library = repository_rule(
             doc = "Names as the linker's -l takes them, users before what they use. `lept|leptonica`: either."
         ),
         "linkopts": attr.string_list(),
+        "defines": attr.string_dict(
+            doc = "Macros for what includes its headers, each with a header of the releases that want it."
+        ),
         "modules": attr.string_list(
             doc = "Names of pkg-config files: their libraries are linked, and those of all that they require."
         ),
