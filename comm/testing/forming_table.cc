@@ -2,6 +2,7 @@
 //
 //   ./bazelw run //comm/testing:forming_table -- [--ranks=16,64,128,256,1000] [--backend=shm] [--idle_seconds=10]
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -67,7 +68,7 @@ absl::Status PrintWatching(const std::vector<int64_t>& sizes) {
     std::printf("| %" PRId64 " | %.0f ms, %.0f ms | %.0f ms, %.0f ms | %.1f ms, %.0f |\n", size,
                 absl::ToDoubleMilliseconds(last.median), absl::ToDoubleMilliseconds(last.last),
                 absl::ToDoubleMilliseconds(first.median), absl::ToDoubleMilliseconds(first.last),
-                absl::ToDoubleMilliseconds(last.idle_cpu) * (absl::Minutes(1) / idle),
+                std::max(0.0, absl::ToDoubleMilliseconds(last.idle_cpu)) * (absl::Minutes(1) / idle),
                 static_cast<double>(last.idle_wakeups) * (absl::Minutes(1) / idle));
     std::fflush(stdout);
   }
