@@ -1,144 +1,69 @@
-// The "hierarchical" backend: shared memory within a host, Gloo between hosts.
+// The "hierarchical" backend: all_reduce over shared memory within a host and TCP between hosts, all else over Gloo.
 
-#include <deque>
-#include <mutex>
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/hierarchical/internal/all_reduce.h"
+#include "lockstep/comm/hierarchical/internal/address.h"
+#include "lockstep/comm/hierarchical/internal/links.h"
+#include "lockstep/comm/hierarchical/internal/pipeline.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
 
 namespace lockstep::comm::hierarchical {
 namespace {
 
-using internal::AllReducePhases;
+using internal::AddressForOtherHosts;
 using internal::Levels;
+using internal::Links;
+using internal::LinksOptions;
+using internal::Pipeline;
 using internal::Topology;
 using internal::TopologyOf;
 
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// The calls under way, oldest first. Every rank takes their phases in the order of the calls, whichever call it waits
-// for.
-class Queue {
- public:
-  explicit Queue(std::chrono::milliseconds timeout) : timeout_(timeout) {}
-
-  struct Entry {
-    std::vector<std::unique_ptr<AllReducePhases>> parts;
-    bool done = false;
-    std::exception_ptr error;
-  };
-
-  void Push(const std::shared_ptr<Entry>& entry) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    entries_.push_back(entry);
-    TestLocked();
-  }
-
-  bool Test(const Entry& entry) {
-    const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // another thread advances it
-    TestLocked();
-    return entry.done;
-  }
-
-  void Finish(const Entry& entry, std::chrono::milliseconds timeout) {
-    const auto deadline = std::chrono::steady_clock::now() + (timeout.count() > 0 ? timeout : timeout_);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    while (!entry.done) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      Take(*entries_.front(), [&](AllReducePhases& part) {
-        part.Finish(std::max(left, std::chrono::milliseconds(1)));
-        return true;
-      });
-      entries_.pop_front();
-    }
-    if (entry.error) std::rethrow_exception(entry.error);
-  }
-
-  void FinishAll() {
-    std::shared_ptr<Entry> last;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (entries_.empty()) return;
-      last = entries_.back();
-    }
-    Finish(*last, timeout_);
-  }
-
- private:
-  void TestLocked() {
-    while (!entries_.empty() && Take(*entries_.front(), [](AllReducePhases& part) { return part.Test(); })) {
-      entries_.pop_front();
-    }
-  }
-
-  // Whether the entry is done, with success or with an error, which is kept.
-  template <typename Function>
-  static bool Take(Entry& entry, const Function& take) {
-    try {
-      for (const auto& part : entry.parts) {
-        if (!take(*part)) return false;
-      }
-    } catch (...) {
-      entry.error = std::current_exception();
-    }
-    entry.parts.clear();
-    entry.done = true;
-    return true;
-  }
-
-  const std::chrono::milliseconds timeout_;
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Entry>> entries_;
-};
-
 class HierarchicalWork final : public c10d::Work {
  public:
-  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Queue> queue, std::shared_ptr<Queue::Entry> entry,
+  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Pipeline> pipeline, std::shared_ptr<Pipeline::Call> call,
                    std::vector<at::Tensor> tensors)
-      : Work(rank, type), queue_(std::move(queue)), entry_(std::move(entry)), tensors_(std::move(tensors)) {}
+      : Work(rank, type), pipeline_(std::move(pipeline)), call_(std::move(call)), tensors_(std::move(tensors)) {}
 
-  bool isCompleted() override { return queue_->Test(*entry_); }
+  bool isCompleted() override { return pipeline_->Test(*call_); }
   std::vector<at::Tensor> result() override { return tensors_; }
   void synchronize() override {}
   bool wait(std::chrono::milliseconds timeout) override {
-    queue_->Finish(*entry_, timeout);
+    pipeline_->Finish(*call_, timeout);
     return true;
   }
 
  private:
-  const std::shared_ptr<Queue> queue_;
-  const std::shared_ptr<Queue::Entry> entry_;
+  const std::shared_ptr<Pipeline> pipeline_;
+  const std::shared_ptr<Pipeline::Call> call_;
   const std::vector<at::Tensor> tensors_;
 };
 
 class HierarchicalBackend final : public c10d::Backend {
  public:
-  HierarchicalBackend(int rank, Levels levels, BackendPtr flat, std::chrono::milliseconds timeout)
-      : Backend(rank, levels.size),
-        levels_(std::move(levels)),
-        flat_(std::move(flat)),
-        queue_(std::make_shared<Queue>(timeout)) {}
+  HierarchicalBackend(int rank, int size, std::shared_ptr<Pipeline> pipeline, BackendPtr flat)
+      : Backend(rank, size), pipeline_(std::move(pipeline)), flat_(std::move(flat)) {}
+  ~HierarchicalBackend() override { pipeline_->Stop(); }
 
   const std::string getBackendName() const override { return "hierarchical"; }
 
   void abort() override {
-    for (const BackendPtr& backend : {levels_.inward, levels_.across, levels_.outward, flat_}) {
-      if (backend) backend->abort();
-    }
+    pipeline_->Abort();
+    flat_->abort();
   }
   void shutdown() override { abort(); }
-  void waitForPendingWorks() override { queue_->FinishAll(); }
+  void waitForPendingWorks() override { pipeline_->FinishAll(); }
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     return AllReduce(c10d::OpType::ALLREDUCE, tensors, options.reduceOp);
@@ -148,7 +73,7 @@ class HierarchicalBackend final : public c10d::Backend {
     return AllReduce(c10d::OpType::ALLREDUCE_COALESCED, tensors, options.reduceOp);
   }
 
-  // The other collectives use the hosts' network, whichever ranks they join.
+  // The other collectives use Gloo, whichever ranks they join.
   WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
     return flat_->broadcast(tensors, options);
   }
@@ -195,17 +120,11 @@ class HierarchicalBackend final : public c10d::Backend {
 
  private:
   WorkPtr AllReduce(c10d::OpType type, const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
-    auto entry = std::make_shared<Queue::Entry>();
-    for (const at::Tensor& tensor : tensors) {
-      entry->parts.push_back(std::make_unique<AllReducePhases>(levels_, tensor, op));
-    }
-    queue_->Push(entry);
-    return c10::make_intrusive<HierarchicalWork>(getRank(), type, queue_, std::move(entry), tensors);
+    return c10::make_intrusive<HierarchicalWork>(getRank(), type, pipeline_, pipeline_->Push(tensors, op), tensors);
   }
 
-  const Levels levels_;
+  const std::shared_ptr<Pipeline> pipeline_;
   const BackendPtr flat_;
-  const std::shared_ptr<Queue> queue_;
 };
 
 absl::Status UsableOnSeveralHosts(const BackendContext& context) {
@@ -237,6 +156,34 @@ absl::StatusOr<BackendPtr> MakeAmong(const std::vector<int>& ranks, const std::s
   return backend;
 }
 
+// The connections of this rank's column.
+absl::StatusOr<std::unique_ptr<Links>> MakeLinks(const std::vector<int>& column, const BackendContext& context) {
+  LinksOptions options;
+  options.size = static_cast<int>(column.size());
+  for (int i = 0; i < options.size; ++i) {
+    if (column[i] == context.rank) options.rank = i;
+  }
+  options.names = column;
+  options.lanes = options.size == 2 ? 1 : 2;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.address, AddressForOtherHosts(context.master_addr));
+  // Columns have no rank in common, so the number of the first rank distinguishes them.
+  const auto store =
+      c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("across/", column[0], "/"), context.store);
+  options.publish = [store](const std::string& key, const std::string& value) {
+    return TorchStatus("publishing an address for the other hosts", [&] { store->set(key, value); });
+  };
+  options.read = [store](const std::string& key, absl::Time deadline) {
+    return TorchStatusOr("waiting for the address of another host's rank", [&] {
+      store->wait({key}, absl::ToChronoMilliseconds(std::max(deadline - absl::Now(), absl::Milliseconds(1))));
+      return store->get_to_str(key);
+    });
+  };
+  // The group's store throws once the group has failed.
+  options.check = [store] { return TorchStatus("connecting the hosts", [&] { store->check({"0"}); }); };
+  options.deadline = absl::Now() + context.timeout;
+  return Links::Create(options);
+}
+
 absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   const Topology topology = TopologyOf(context.ranks, context.rank);
   Levels levels;
@@ -245,13 +192,17 @@ absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   LOCKSTEP_ASSIGN_OR_RETURN(levels.inward, MakeAmong(topology.local_ranks(), "shm", "inward", context));
   LOCKSTEP_ASSIGN_OR_RETURN(levels.outward, MakeAmong(topology.local_ranks(), "shm", "outward", context));
   if (levels.even || topology.local_rank == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(levels.across, MakeAmong(topology.column(), "gloo", "across", context));
+    auto links = MakeLinks(topology.column(), context);
+    if (!links.ok()) return Annotate(links.status(), "making the hierarchical backend");
+    levels.links = *std::move(links);
   }
   std::vector<int> all(context.size);
   for (int r = 0; r < context.size; ++r) all[r] = r;
   LOCKSTEP_ASSIGN_OR_RETURN(BackendPtr flat, MakeAmong(all, "gloo", "flat", context));
-  return BackendPtr(c10::make_intrusive<HierarchicalBackend>(context.rank, std::move(levels), std::move(flat),
-                                                             absl::ToChronoMilliseconds(context.timeout)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Pipeline> pipeline,
+                            Pipeline::Create(std::move(levels), absl::ToChronoMilliseconds(context.timeout)));
+  return BackendPtr(c10::make_intrusive<HierarchicalBackend>(context.rank, context.size, std::move(pipeline),
+                                                             std::move(flat)));
 }
 
 [[maybe_unused]] const bool registered =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
@@ -47,9 +48,11 @@ BackendContext ContextOf(const std::vector<int>& hosts, int rank) {
 
 BackendInfo Hierarchical() { return *FindBackend("hierarchical"); }
 
-absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d::Backend&)>& body) {
+absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d::Backend&)>& body,
+                   bool meet_at_the_end = true) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<absl::Status> results(hosts.size());
+  std::vector<BackendPtr> backends(hosts.size());  // they outlive the bodies: a connection closes at the end only
   std::vector<std::thread> threads;
   for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
     threads.emplace_back([&, rank] {
@@ -58,8 +61,9 @@ absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d:
         context.store = store;
         const absl::StatusOr<BackendPtr> backend = Hierarchical().create(context);
         ThrowIfError(backend.status());
+        backends[rank] = *backend;
         body(**backend);
-        (*backend)->barrier()->wait();
+        if (meet_at_the_end) (*backend)->barrier()->wait();
       });
     });
   }
@@ -77,21 +81,25 @@ c10::intrusive_ptr<c10d::Work> AllReduce(c10d::Backend& backend, at::Tensor& ten
   return backend.allreduce(tensors, options);
 }
 
-const std::vector<std::vector<int>> kLayouts = {{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 1, 1}};
+const std::vector<std::vector<int>> kLayouts = {{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1},
+                                                {0, 1, 1},    {0, 0, 1, 2}, {0, 0, 1, 1, 2, 2}};
+
+// Where the work is divided: into two or three parts, into pieces, and into small tensors and others.
+const std::vector<int64_t> kCounts = {0, 1, 2, 3, 5, 7, 2047, 2048, 2049, 65535, 65536, 65537, 131073, 262145, 700001};
 
 TEST(Hierarchical, SumsOverEveryLayout) {
   for (const std::vector<int>& hosts : kLayouts) {
     const auto size = static_cast<int64_t>(hosts.size());
     EXPECT_EQ(RunOn(hosts,
                     [&](c10d::Backend& backend) {
-                      for (const int64_t count : {0, 1, 7, 1000, 200003}) {
+                      for (const int64_t count : kCounts) {
                         const at::Tensor base = at::arange(count, at::kFloat);
                         at::Tensor sum = base + backend.getRank(), average = sum.clone(), largest = sum.clone();
                         AllReduce(backend, sum, c10d::ReduceOp::SUM)->wait();
                         AllReduce(backend, average, c10d::ReduceOp::AVG)->wait();
                         AllReduce(backend, largest, c10d::ReduceOp::MAX)->wait();
                         EXPECT_TRUE(at::equal(sum, base * size + size * (size - 1) / 2)) << count;
-                        EXPECT_TRUE(at::equal(average, sum / size)) << count;
+                        EXPECT_TRUE(at::equal(average, (base * size + size * (size - 1) / 2) / size)) << count;
                         EXPECT_TRUE(at::equal(largest, base + (size - 1))) << count;
                       }
                     }),
@@ -100,16 +108,110 @@ TEST(Hierarchical, SumsOverEveryLayout) {
 }
 
 TEST(Hierarchical, EveryRankHasTheSameBits) {
-  std::vector<at::Tensor> sums(4);
+  for (const std::vector<int>& hosts : kLayouts) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const int64_t count : {1001, 300001}) {
+        std::vector<at::Tensor> sums(hosts.size());
+        EXPECT_EQ(RunOn(hosts,
+                        [&](c10d::Backend& backend) {
+                          at::Tensor x =
+                              (at::arange(count, at::kDouble) + backend.getRank() + 1).reciprocal().to(dtype);
+                          AllReduce(backend, x, c10d::ReduceOp::SUM)->wait();
+                          sums[backend.getRank()] = x;
+                        }),
+                  absl::OkStatus());
+        for (const at::Tensor& sum : sums) EXPECT_TRUE(at::equal(sum, sums[0])) << dtype << " " << count;
+      }
+    }
+  }
+}
+
+TEST(Hierarchical, ManyCallsOfMixedSizesMoveAtOnce) {
+  for (const std::vector<int>& hosts : kLayouts) {
+    const auto size = static_cast<int64_t>(hosts.size());
+    EXPECT_EQ(RunOn(hosts,
+                    [&](c10d::Backend& backend) {
+                      std::vector<at::Tensor> tensors;
+                      std::vector<c10::intrusive_ptr<c10d::Work>> works;
+                      for (int64_t i = 0; i < 60; ++i) {
+                        tensors.push_back(at::full({kCounts[i * 7 % kCounts.size()]}, i, i % 2 ? at::kFloat : at::kInt));
+                        works.push_back(AllReduce(backend, tensors.back(), c10d::ReduceOp::SUM));
+                      }
+                      for (const auto& work : works) work->wait();
+                      for (int64_t i = 0; i < 60; ++i) {
+                        EXPECT_TRUE(at::equal(tensors[i], at::full_like(tensors[i], i * size))) << i;
+                      }
+                    }),
+              absl::OkStatus());
+  }
+}
+
+TEST(Hierarchical, CallsMoveWhileNobodyWaits) {
+  absl::BlockingCounter others(3);
   EXPECT_EQ(RunOn(kLayouts[0],
                   [&](c10d::Backend& backend) {
-                    at::Tensor x =
-                        (at::arange(100001, at::kDouble) + backend.getRank() + 1).reciprocal().to(at::kFloat);
-                    AllReduce(backend, x, c10d::ReduceOp::SUM)->wait();
-                    sums[backend.getRank()] = x;
+                    at::Tensor first = at::ones({300000}), second = at::ones({3});
+                    const auto a = AllReduce(backend, first, c10d::ReduceOp::SUM);
+                    const auto b = AllReduce(backend, second, c10d::ReduceOp::SUM);
+                    if (backend.getRank() == 1) others.Wait();  // makes no call meanwhile
+                    a->wait(std::chrono::seconds(10));
+                    b->wait(std::chrono::seconds(10));
+                    if (backend.getRank() != 1) others.DecrementCount();
+                    EXPECT_TRUE(at::equal(first, at::full({300000}, 4.0F)));
+                    EXPECT_TRUE(at::equal(second, at::full({3}, 4.0F)));
                   }),
             absl::OkStatus());
-  for (const at::Tensor& sum : sums) EXPECT_TRUE(at::equal(sum, sums[0]));
+}
+
+TEST(Hierarchical, AbortEndsCallsUnderWayAtOnce) {
+  EXPECT_EQ(RunOn(kLayouts[0],
+                  [](c10d::Backend& backend) {
+                    if (backend.getRank() == 3) return;
+                    at::Tensor large = at::ones({5000000}), small = at::ones({1});
+                    const auto a = AllReduce(backend, large, c10d::ReduceOp::SUM);
+                    const auto b = AllReduce(backend, small, c10d::ReduceOp::SUM);
+                    // In the middle: the ranks of host 0 have sent pieces that rank 3's host does not reduce.
+                    std::thread aborter([&] {
+                      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                      backend.abort();
+                    });
+                    const auto begin = std::chrono::steady_clock::now();
+                    for (const auto& work : {a, b}) {
+                      const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+                    }
+                    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+                    aborter.join();
+                    const auto late = AllReduce(backend, small, c10d::ReduceOp::SUM);
+                    EXPECT_FALSE(TorchStatus("", [&] { late->wait(); }).ok());
+                  },
+                  /*meet_at_the_end=*/false),
+            absl::OkStatus());
+}
+
+TEST(Hierarchical, ATensorOfAnotherSizeOnAnotherHostIsAnError) {
+  EXPECT_EQ(RunOn(kLayouts[0],
+                  [](c10d::Backend& backend) {
+                    at::Tensor x = at::ones({backend.getRank() < 2 ? 100 : 101});
+                    const auto work = AllReduce(backend, x, c10d::ReduceOp::SUM);
+                    const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+                  },
+                  /*meet_at_the_end=*/false),
+            absl::OkStatus());
+}
+
+TEST(Hierarchical, AReductionThatTheDtypeLacksIsRefusedBeforeAnythingIsSent) {
+  EXPECT_EQ(RunOn(kLayouts[0],
+                  [](c10d::Backend& backend) {
+                    at::Tensor x = at::ones({10}, at::kInt);
+                    const absl::Status status =
+                        TorchStatus("", [&] { AllReduce(backend, x, c10d::ReduceOp::AVG)->wait(); });
+                    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+                    AllReduce(backend, x, c10d::ReduceOp::SUM)->wait();
+                    EXPECT_TRUE(at::equal(x, at::full({10}, 4, at::kInt)));
+                  }),
+            absl::OkStatus());
 }
 
 TEST(Hierarchical, CallsUnderWayMayBeWaitedForInAnyOrder) {

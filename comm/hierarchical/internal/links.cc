@@ -1,0 +1,155 @@
+#include "lockstep/comm/hierarchical/internal/links.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/descriptors.h"
+#include "lockstep/base/status.h"
+#include "lockstep/comm/hierarchical/internal/meeting.h"
+#include "lockstep/comm/shm/dtype.h"
+
+namespace lockstep::comm::hierarchical::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The header and the data that are still to be moved, for one system call.
+class Rest {
+ public:
+  Rest(void* header, size_t header_bytes, void* data, size_t data_bytes)
+      : parts_{{header, header_bytes}, {data, data_bytes}} {}
+
+  bool empty() const { return parts_[0].iov_len + parts_[1].iov_len == 0; }
+  msghdr Message() {
+    msghdr message = {};
+    message.msg_iov = parts_;
+    message.msg_iovlen = 2;
+    return message;
+  }
+  void Moved(size_t bytes) {
+    for (iovec& part : parts_) {
+      const size_t here = std::min(bytes, part.iov_len);
+      part.iov_base = static_cast<char*>(part.iov_base) + here;
+      part.iov_len -= here;
+      bytes -= here;
+    }
+  }
+
+ private:
+  iovec parts_[2];
+};
+
+}  // namespace
+
+std::string Describe(const PieceHeader& header) {
+  return absl::StrCat("piece ", header.piece, " of all_reduce #", header.call, " (", header.bytes, " bytes; ",
+                      shm::NameOf(static_cast<shm::DType>(header.dtype)), " [", header.elements, "], ",
+                      shm::NameOf(static_cast<shm::Op>(header.op)), ")");
+}
+
+absl::StatusOr<std::unique_ptr<Links>> Links::Create(const LinksOptions& options) {
+  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake < 0) return DescriptorError("eventfd", errno);
+  std::unique_ptr<Links> links(new Links(options, wake));
+  LOCKSTEP_ASSIGN_OR_RETURN(links->fds_, Meet(options));
+  return links;
+}
+
+Links::Links(const LinksOptions& options, int wake)
+    : rank_(options.rank), size_(options.size), lanes_(options.lanes), names_(options.names), wake_(wake) {}
+
+Links::~Links() {
+  for (const int fd : fds_) {
+    if (fd >= 0) close(fd);
+  }
+  close(wake_);
+}
+
+void Links::Abort() {
+  aborted_ = true;
+  const uint64_t one = 1;
+  // Fails only if the counter is full, and then it is readable too.
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+}
+
+absl::Status Links::Broken(const char* doing, int peer, int error) const {
+  return absl::UnavailableError(absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], ": ",
+                                             error == 0 ? "the connection was closed" : strerror(error)));
+}
+
+absl::Status Links::Wait(int fd, short events, Clock::time_point deadline, const char* doing, int peer) {
+  while (true) {
+    if (aborted_) return absl::AbortedError("the group was aborted");
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], " timed out"));
+    }
+    pollfd polled[] = {{fd, events, 0}, {wake_, POLLIN, 0}};
+    const int milliseconds = static_cast<int>(std::min<int64_t>(left.count(), 60'000));
+    const int ready = poll(polled, 2, milliseconds);
+    if (ready < 0 && errno != EINTR) return Broken(doing, peer, errno);
+    if (ready > 0 && polled[0].revents != 0) return absl::OkStatus();
+  }
+}
+
+absl::Status Links::Send(int peer, int lane, const PieceHeader& header, const void* data,
+                         std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  PieceHeader copy = header;
+  Rest rest(&copy, sizeof(copy), const_cast<void*>(data), header.bytes);
+  const int fd = Fd(peer, lane);
+  while (!rest.empty()) {
+    if (aborted_) return absl::AbortedError("the group was aborted");
+    const msghdr message = rest.Message();
+    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) {
+      rest.Moved(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      LOCKSTEP_RETURN_IF_ERROR(Wait(fd, POLLOUT, deadline, "sending to", peer));
+    } else if (errno != EINTR) {
+      return Broken("sending to", peer, errno);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Links::Receive(int peer, int lane, const PieceHeader& header, void* data,
+                            std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  PieceHeader found;
+  Rest rest(&found, sizeof(found), data, header.bytes);
+  const int fd = Fd(peer, lane);
+  size_t arrived = 0;
+  while (!rest.empty()) {
+    if (aborted_) return absl::AbortedError("the group was aborted");
+    msghdr message = rest.Message();
+    const ssize_t received = recvmsg(fd, &message, MSG_DONTWAIT);
+    if (received > 0) {
+      rest.Moved(received);
+      arrived += received;
+      if (arrived >= sizeof(found) && !(found == header)) {
+        return absl::InvalidArgumentError(absl::StrCat("rank ", names_[rank_], ": rank ", names_[peer], " sent ",
+                                                       Describe(found), "; expected ", Describe(header)));
+      }
+    } else if (received == 0) {
+      return Broken("receiving from", peer, 0);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      LOCKSTEP_RETURN_IF_ERROR(Wait(fd, POLLIN, deadline, "receiving from", peer));
+    } else if (errno != EINTR) {
+      return Broken("receiving from", peer, errno);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::comm::hierarchical::internal

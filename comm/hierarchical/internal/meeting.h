@@ -1,0 +1,17 @@
+#ifndef LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_MEETING_H_
+#define LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_MEETING_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/comm/hierarchical/internal/links.h"
+
+namespace lockstep::comm::hierarchical::internal {
+
+// Connects the ranks: each listens for the ranks after it, and connects to those before it. Returns a non-blocking
+// socket for each rank and lane, peer by peer; -1 for this rank. The caller closes them.
+absl::StatusOr<std::vector<int>> Meet(const LinksOptions& options);
+
+}  // namespace lockstep::comm::hierarchical::internal
+
+#endif  // LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_MEETING_H_

@@ -1,0 +1,367 @@
+#include "lockstep/comm/hierarchical/internal/pipeline.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
+#include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/comm/hierarchical/internal/pieces.h"
+#include "lockstep/comm/shm/internal/tensors.h"
+#include "lockstep/comm/shm/reduce.h"
+
+namespace lockstep::comm::hierarchical::internal {
+namespace {
+
+// So many elements at a time are divided without LibTorch's threads, which would compete with the program's.
+constexpr int64_t kDividedAtOnce = 32 << 10;
+
+template <typename Options>
+Options With(const c10d::ReduceOp& op) {
+  Options options;
+  options.reduceOp = op;
+  return options;
+}
+
+bool IsSmall(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes; }
+
+void Divide(const at::Tensor& flat, int64_t divisor) {
+  for (int64_t begin = 0; begin < flat.numel(); begin += kDividedAtOnce) {
+    flat.narrow(0, begin, std::min(kDividedAtOnce, flat.numel() - begin)).div_(divisor);
+  }
+}
+
+std::exception_ptr Aborted() {
+  return std::make_exception_ptr(StatusError(absl::AbortedError("the group was aborted")));
+}
+
+}  // namespace
+
+struct Pipeline::Call {
+  std::vector<at::Tensor> tensors;  // flat
+  c10d::ReduceOp op;                // never AVG
+  bool average = false;
+  uint64_t number = 0;
+  bool done = false;  // guarded by the pipeline's mutex
+};
+
+struct Pipeline::Piece {
+  // Which elements this rank exchanges with its column, and how they reach the other ranks of the host.
+  enum class Way {
+    kWhole,      // every rank has the sum of its host, and exchanges all of it
+    kParts,      // each rank has a part
+    kFirstRank,  // the host's first rank has the sum
+  };
+
+  std::shared_ptr<Call> call;
+  Way way = Way::kWhole;
+  at::Tensor data;  // flat
+  at::Tensor rest;  // the tensor's elements of which `data` is a padded copy; usually undefined
+  at::Tensor part;  // what this rank exchanges
+  bool direct = true;  // each host sends all of `part` to each; otherwise each host reduces a share of it
+  bool ends_call = false;
+  PieceHeader header;  // without bytes
+  shm::ReduceFunction reduce = nullptr;
+
+  char* At(int64_t element) const {
+    return static_cast<char*>(part.data_ptr()) + element * static_cast<int64_t>(part.element_size());
+  }
+  // The elements that rank `index` of the column reduces.
+  Range Share(int index, int shares) const {
+    return direct ? Range{0, part.numel()} : ShareOf(part.numel(), index, shares);
+  }
+  PieceHeader HeaderFor(Range range) const {
+    PieceHeader with_bytes = header;
+    with_bytes.bytes = range.count * part.element_size();
+    return with_bytes;
+  }
+};
+
+absl::StatusOr<std::shared_ptr<Pipeline>> Pipeline::Create(Levels levels, std::chrono::milliseconds timeout) {
+  std::shared_ptr<Pipeline> pipeline(new Pipeline(std::move(levels), timeout));
+  LOCKSTEP_RETURN_IF_ERROR(pipeline->StartThreads());
+  return pipeline;
+}
+
+Pipeline::Pipeline(Levels levels, std::chrono::milliseconds timeout) : levels_(std::move(levels)), timeout_(timeout) {}
+
+Pipeline::~Pipeline() { Stop(); }
+
+absl::Status Pipeline::StartThreads() {
+  const bool two_hosts = !levels_.links || levels_.links->lanes() == 1;
+  const auto start = [this](const char* name, std::function<void()> run) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(threads_.emplace_back(), StartThread(name, std::move(run)));
+    return absl::OkStatus();
+  };
+  LOCKSTEP_RETURN_IF_ERROR(start("the hierarchical backend's inward thread", [this] { RunInward(); }));
+  LOCKSTEP_RETURN_IF_ERROR(start("the hierarchical backend's across thread", [this, two_hosts] {
+    RunThread(kAcross, [this, two_hosts](Piece& piece) {
+      Across(piece);
+      if (two_hosts) {
+        Outward(piece);
+      } else {
+        PassOn(kOutward, std::move(piece));
+      }
+    });
+  }));
+  if (two_hosts) return absl::OkStatus();
+  return start("the hierarchical backend's outward thread",
+               [this] { RunThread(kOutward, [this](Piece& piece) { Outward(piece); }); });
+}
+
+void Pipeline::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  Abort();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void Pipeline::Abort() {
+  Fail(Aborted());
+  levels_.inward->abort();
+  levels_.outward->abort();
+  if (levels_.links) levels_.links->Abort();
+}
+
+void Pipeline::Fail(std::exception_ptr error) {
+  MutexLock lock(mutex_);
+  if (!failure_) failure_ = std::move(error);
+  calls_.clear();
+  for (auto& pieces : pieces_) pieces.clear();
+}
+
+std::shared_ptr<Pipeline::Call> Pipeline::Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
+  auto call = std::make_shared<Call>();
+  call->average = op == c10d::ReduceOp::AVG;
+  call->op = call->average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : op;
+  for (const at::Tensor& tensor : tensors) {
+    shm::internal::BufferOf("all_reduce", tensor);
+    shm::internal::OpFor("all_reduce", op, tensor);
+    TORCH_CHECK_NOT_IMPLEMENTED(op != c10d::ReduceOp::PREMUL_SUM, "hierarchical: all_reduce has no premul_sum");
+    call->tensors.push_back(tensor.detach().view({-1}));
+  }
+  MutexLock lock(mutex_);
+  call->number = next_number_++;
+  if (failure_) return call;
+  last_ = call;
+  calls_.push_back(call);
+  return call;
+}
+
+bool Pipeline::Test(const Call& call) {
+  MutexLock lock(mutex_);
+  return call.done || failure_;
+}
+
+void Pipeline::Finish(const Call& call, std::chrono::milliseconds timeout) {
+  const auto limit = timeout.count() > 0 ? std::min(timeout, timeout_) : timeout_;
+  const auto ended = [this, &call] {
+    mutex_.AssertHeld();
+    return call.done || failure_ != nullptr;
+  };
+  MutexLock lock(mutex_);
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&ended), absl::FromChrono(limit));
+  TORCH_CHECK_WITH(DistBackendError, in_time, "timed out after ", limit.count(), " ms");
+  if (!call.done) std::rethrow_exception(failure_);
+}
+
+void Pipeline::FinishAll() {
+  std::shared_ptr<Call> last;
+  {
+    MutexLock lock(mutex_);
+    last = last_;
+  }
+  if (last) Finish(*last, timeout_);
+}
+
+bool Pipeline::NextCall(std::shared_ptr<Call>& call) {
+  const auto ready = [this] {
+    mutex_.AssertHeld();
+    return IsStoppedLocked() || !calls_.empty();
+  };
+  MutexLock lock(mutex_);
+  mutex_.Await(absl::Condition(&ready));
+  if (IsStoppedLocked()) return false;
+  call = std::move(calls_.front());
+  calls_.pop_front();
+  return true;
+}
+
+bool Pipeline::NextPiece(Phase phase, Piece& piece) {
+  const auto ready = [this, phase] {
+    mutex_.AssertHeld();
+    return IsStoppedLocked() || !pieces_[phase].empty();
+  };
+  MutexLock lock(mutex_);
+  mutex_.Await(absl::Condition(&ready));
+  if (IsStoppedLocked()) return false;
+  piece = std::move(pieces_[phase].front());
+  pieces_[phase].pop_front();
+  return true;
+}
+
+void Pipeline::PassOn(Phase phase, Piece piece) {
+  MutexLock lock(mutex_);
+  if (!IsStoppedLocked()) pieces_[phase].push_back(std::move(piece));
+}
+
+void Pipeline::RunInward() {
+  const at::NoGradGuard no_grad;
+  try {
+    std::shared_ptr<Call> call;
+    while (NextCall(call)) {
+      uint32_t number = 0;
+      for (const at::Tensor& tensor : call->tensors) {
+        const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
+        for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts)) {
+          Piece piece = MakePiece(call, tensor, range.begin, range.count);
+          piece.header.piece = number++;
+          Inward(piece);
+          PassOn(kAcross, std::move(piece));
+        }
+      }
+      Piece end;
+      end.call = std::move(call);
+      end.ends_call = true;
+      PassOn(kAcross, std::move(end));
+    }
+  } catch (...) {
+    Fail(std::current_exception());
+  }
+}
+
+void Pipeline::RunThread(Phase phase, const std::function<void(Piece&)>& take) {
+  const at::NoGradGuard no_grad;
+  try {
+    while (true) {
+      Piece piece;
+      if (!NextPiece(phase, piece)) return;
+      take(piece);
+    }
+  } catch (...) {
+    Fail(std::current_exception());
+  }
+}
+
+Pipeline::Piece Pipeline::MakePiece(const std::shared_ptr<Call>& call, const at::Tensor& tensor, int64_t begin,
+                                    int64_t count) const {
+  Piece piece;
+  piece.call = call;
+  piece.data = tensor.narrow(0, begin, count);
+  const int64_t parts = levels_.inward->getSize();
+  const bool small = IsSmall(tensor);
+  if (!levels_.even) {
+    piece.way = Piece::Way::kFirstRank;
+  } else if (small) {
+    piece.way = Piece::Way::kWhole;
+  } else {
+    piece.way = Piece::Way::kParts;
+    if (count % parts != 0) {
+      piece.rest = piece.data;
+      piece.data = at::zeros({(count + parts - 1) / parts * parts}, tensor.options());
+      piece.data.narrow(0, 0, count).copy_(piece.rest);
+    }
+  }
+  piece.part = piece.data;
+  if (piece.way == Piece::Way::kParts) {
+    piece.part = piece.data.view({parts, -1})[levels_.inward->getRank()];
+  }
+  piece.direct = !levels_.links || levels_.links->size() == 2 || small;
+  const shm::DType dtype = shm::internal::DTypeOf(tensor);
+  const shm::Op op = shm::internal::OpFor("all_reduce", call->op, tensor);
+  piece.reduce = shm::ReduceFunctionFor(dtype, op);
+  piece.header.call = call->number;
+  piece.header.elements = tensor.numel();
+  piece.header.dtype = static_cast<uint16_t>(dtype);
+  piece.header.op = static_cast<uint16_t>(op);
+  return piece;
+}
+
+void Pipeline::Inward(Piece& piece) {
+  const c10d::ReduceOp& op = piece.call->op;
+  c10::intrusive_ptr<c10d::Work> work;
+  std::vector<at::Tensor> tensors = {piece.data};
+  switch (piece.way) {
+    case Piece::Way::kWhole:
+      work = levels_.inward->allreduce(tensors, With<c10d::AllreduceOptions>(op));
+      break;
+    case Piece::Way::kParts:
+      // In place: a rank's own part is not staged for the others.
+      work = levels_.inward->_reduce_scatter_base(piece.part, piece.data, With<c10d::ReduceScatterOptions>(op));
+      break;
+    case Piece::Way::kFirstRank:
+      work = levels_.inward->reduce(tensors, With<c10d::ReduceOptions>(op));
+      break;
+  }
+  work->wait(timeout_);
+  if (!levels_.links) return;
+  const int size = levels_.links->size(), rank = levels_.links->rank();
+  for (int distance = 1; distance < size; ++distance) {
+    const int peer = (rank + distance) % size;
+    const Range share = piece.Share(peer, size);
+    ThrowIfError(levels_.links->Send(peer, 0, piece.HeaderFor(share), piece.At(share.begin), timeout_));
+  }
+}
+
+// The ranks that send at a distance of 1 are heard first, as they send first, so no ranks wait for each other in a
+// circle.
+void Pipeline::Across(Piece& piece) {
+  if (piece.ends_call || !levels_.links) return;
+  Links& links = *levels_.links;
+  const int size = links.size(), rank = links.rank();
+  const Range share = piece.Share(rank, size);
+  const PieceHeader header = piece.HeaderFor(share);
+  if (scratch_.size() < header.bytes * (size - 1)) scratch_.resize(header.bytes * (size - 1));
+  absl::InlinedVector<const char*, 8> inputs(size);
+  for (int distance = 1; distance < size; ++distance) {
+    const int peer = (rank - distance + size) % size;
+    char* const to = scratch_.data() + header.bytes * (distance - 1);
+    ThrowIfError(links.Receive(peer, 0, header, to, timeout_));
+    inputs[peer] = to;
+  }
+  char* const own = piece.At(share.begin);
+  inputs[rank] = own;
+  piece.reduce(&own, 1, inputs.data(), size, share.count, nullptr);
+  if (piece.call->average) Divide(piece.part.narrow(0, share.begin, share.count), levels_.size);
+  if (piece.direct) return;
+  for (int distance = 1; distance < size; ++distance) {
+    ThrowIfError(links.Send((rank + distance) % size, 1, header, own, timeout_));
+  }
+}
+
+void Pipeline::Outward(Piece& piece) {
+  if (piece.ends_call) {
+    piece.call->tensors.clear();
+    MutexLock lock(mutex_);
+    piece.call->done = true;
+    return;
+  }
+  if (levels_.links && !piece.direct) {
+    Links& links = *levels_.links;
+    const int size = links.size(), rank = links.rank();
+    for (int distance = 1; distance < size; ++distance) {
+      const int peer = (rank - distance + size) % size;
+      const Range share = piece.Share(peer, size);
+      ThrowIfError(links.Receive(peer, 1, piece.HeaderFor(share), piece.At(share.begin), timeout_));
+    }
+  }
+  std::vector<at::Tensor> tensors = {piece.data};
+  if (piece.way == Piece::Way::kParts) {
+    levels_.outward->_allgather_base(piece.data, piece.part)->wait(timeout_);
+  } else if (piece.way == Piece::Way::kFirstRank) {
+    levels_.outward->broadcast(tensors)->wait(timeout_);
+  }
+  if (piece.rest.defined()) piece.rest.copy_(piece.data.narrow(0, 0, piece.rest.numel()));
+}
+
+}  // namespace lockstep::comm::hierarchical::internal

@@ -1,0 +1,103 @@
+#ifndef LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_PIPELINE_H_
+#define LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_PIPELINE_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/comm/hierarchical/internal/links.h"
+
+namespace lockstep::comm::hierarchical::internal {
+
+// What one rank needs for an all_reduce over several hosts. Two backends within the host, since one piece of a tensor
+// may be in the last phase where another is in the first.
+struct Levels {
+  c10::intrusive_ptr<c10d::Backend> inward;   // among the ranks of the host, for the first phase
+  c10::intrusive_ptr<c10d::Backend> outward;  // among the ranks of the host, for the last phase
+  std::unique_ptr<Links> links;               // among the column; null on a rank that is in none
+  bool even = true;                           // every host has as many ranks
+  int size = 1;                               // of the whole group
+};
+
+// The all_reduces of one rank, in pieces that go through the phases one behind the other. Each phase has a thread, so
+// calls progress whether or not a thread waits for them:
+//
+//   inward   reduces within the host and sends to the other hosts
+//   across   receives from the other hosts and reduces; with more than two hosts it sends the results
+//   outward  with more than two hosts receives the results; passes the piece on within the host
+//
+// With two hosts the across thread does the outward phase too. Every rank takes calls and pieces in the same order.
+// Hosts are added in order, so every rank gets the same bits.
+//
+// After the first error the pipeline has failed: calls under way and later ones end with that error. Thread-safe.
+class Pipeline {
+ public:
+  struct Call;
+
+  // ResourceExhausted: the threads cannot start.
+  static absl::StatusOr<std::shared_ptr<Pipeline>> Create(Levels levels, std::chrono::milliseconds timeout);
+  ~Pipeline();
+
+  // Starts an all_reduce. Throws c10::NotImplementedError if a tensor's dtype does not have the reduction.
+  std::shared_ptr<Call> Push(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op);
+  bool Test(const Call& call);
+  // Throws the call's error, or a DistBackendError after the time-out; 0 means the pipeline's own.
+  void Finish(const Call& call, std::chrono::milliseconds timeout);
+  // Waits for all calls.
+  void FinishAll();
+
+  // Ends all calls under way, and later ones. Does not wait.
+  void Abort();
+  // Aborts, and waits for the threads.
+  void Stop();
+
+ private:
+  struct Piece;
+  enum Phase { kAcross, kOutward, kQueues };  // those that a queue leads to
+
+  Pipeline(Levels levels, std::chrono::milliseconds timeout);
+  absl::Status StartThreads();
+  void RunInward();
+  void RunThread(Phase phase, const std::function<void(Piece&)>& take);
+  bool NextCall(std::shared_ptr<Call>& call);
+  bool NextPiece(Phase phase, Piece& piece);
+  void PassOn(Phase phase, Piece piece);
+  void Fail(std::exception_ptr error);
+  bool IsStoppedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || failure_; }
+
+  Piece MakePiece(const std::shared_ptr<Call>& call, const at::Tensor& tensor, int64_t begin, int64_t count) const;
+  void Inward(Piece& piece);
+  void Across(Piece& piece);
+  void Outward(Piece& piece);
+
+  Levels levels_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<std::thread> threads_;
+  std::vector<char> scratch_;  // of the across thread
+
+  absl::Mutex mutex_;
+  std::deque<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // not begun
+  std::list<Piece> pieces_[kQueues] ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Call> last_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::exception_ptr failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::comm::hierarchical::internal
+
+#endif  // LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_PIPELINE_H_
