@@ -35,6 +35,11 @@
 DEFINE_int32(ranks, 2, "processes");
 DEFINE_string(cases, "in_place/4096/float32", "placement/bytes/dtype, separated by commas");
 DEFINE_string(backend, "shm", "as in InitOptions::backend");
+DEFINE_int32(batches, 0, "how many batches of a case are timed, after a third as many; 0: as the size has it");
+DEFINE_int32(nnodes, 1, "hosts; start this program on each, with --ranks of them there");
+DEFINE_int32(node_rank, 0, "which of the hosts this is");
+DEFINE_string(master_addr, "", "with --nnodes: the address of the first host");
+DEFINE_int32(master_port, 0, "with --nnodes: a free port there");
 
 namespace lockstep {
 namespace {
@@ -47,8 +52,10 @@ struct Case {
 
   int64_t batch() const { return std::min<int64_t>(64, std::max<int64_t>(1, (int64_t{4} << 20) / bytes)); }
   int64_t batches() const {
+    if (FLAGS_batches > 0) return FLAGS_batches;
     return std::min<int64_t>(100, std::max<int64_t>(5, (int64_t{512} << 20) / (bytes * batch())));
   }
+  int64_t warm_up() const { return FLAGS_batches > 0 ? (FLAGS_batches + 2) / 3 : std::min<int64_t>(batches(), 5); }
 };
 
 // A rank has seven tensors' bytes at a time, for large ones.
@@ -92,7 +99,7 @@ absl::Status RunCase(comm::ProcessGroup& group, const Case& spec) {
     if (!shared.ok()) return shared.status();
     tensors.push_back(spec.in_place ? *shared : at::empty({count}, spec.dtype));
   }
-  const int64_t warm_up = std::min<int64_t>(spec.batches(), 5);
+  const int64_t warm_up = spec.warm_up();
   at::Tensor seconds = at::zeros({spec.batches()}, at::kDouble), cpu = at::zeros({1}, at::kDouble);
   for (int64_t batch = -warm_up; batch < spec.batches(); ++batch) {
     for (at::Tensor& tensor : tensors) tensor.copy_(base).add_(Offset(batch + warm_up, group.rank()));
@@ -169,9 +176,17 @@ absl::Status RunRank(const std::vector<Case>& cases) {
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, 256}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"ranks", static_cast<double>(FLAGS_ranks), 1, 256},
+                                        {"batches", static_cast<double>(FLAGS_batches), 0, 1000000},
+                                        {"nnodes", static_cast<double>(FLAGS_nnodes), 1, 256}}));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Case> cases, Cases());
-  return launch::Spawn(FLAGS_ranks, [&](int) { return RunRank(cases); });
+  launch::SpawnOptions hosts;
+  hosts.nnodes = FLAGS_nnodes;
+  hosts.node_rank = FLAGS_node_rank;
+  hosts.master_addr = FLAGS_master_addr;
+  hosts.master_port = FLAGS_master_port;
+  return launch::Spawn(
+      FLAGS_ranks, [&](int) { return RunRank(cases); }, hosts);
 }
 
 }  // namespace

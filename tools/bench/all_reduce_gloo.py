@@ -1,4 +1,8 @@
-"""PyTorch's Gloo, timed as all_reduce.cc times ours: `all_reduce_gloo.py RANKS CASE,CASE,...` prints the same lines."""
+"""PyTorch's Gloo, timed as all_reduce.cc times ours: `all_reduce_gloo.py RANKS CASE,CASE,...` prints the same lines.
+
+On one of several hosts of this machine: `all_reduce_gloo.py RANKS CASE,CASE,... BATCHES STORE HOST HOSTS`, with RANKS of each host, and
+a file STORE where the ranks meet.
+"""
 
 import json
 import os
@@ -16,15 +20,15 @@ import torch
 import torch.distributed as dist
 
 
-def run_case(name, rank, ranks):
+def run_case(name, rank, ranks, batches_wanted):
     _, size, dtype_name = name.split("/")
     size, dtype = int(size), getattr(torch, dtype_name)
     count = size // dtype.itemsize
     batch = min(64, max(1, (4 << 20) // size))
-    batches = min(100, max(5, (512 << 20) // (size * batch)))
+    batches = batches_wanted or min(100, max(5, (512 << 20) // (size * batch)))
     base = torch.arange(count).remainder(13).to(dtype)
     tensors = [torch.empty(count, dtype=dtype) for _ in range(batch)]
-    warm_up = min(batches, 5)
+    warm_up = (batches_wanted + 2) // 3 if batches_wanted else min(batches, 5)
     seconds, cpu = [], 0.0
     for step in range(-warm_up, batches):
         offset = (step + warm_up) % 5
@@ -56,19 +60,27 @@ def run_case(name, rank, ranks):
         print(json.dumps(line), flush=True)
 
 
-def run_rank(rank, ranks, cases, store):
+def run_rank(local_rank, first_rank, ranks, cases, batches, store):
+    rank = first_rank + local_rank
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    if rank == 0 and batches:
+        print(json.dumps({"case": "ready"}), flush=True)
     for case in cases:
-        run_case(case, rank, ranks)
+        run_case(case, rank, ranks, batches)
     dist.destroy_process_group()
 
 
 def main():
     ranks, cases = int(sys.argv[1]), sys.argv[2].split(",")
+    if len(sys.argv) > 3:
+        batches, store, host, hosts = int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), int(sys.argv[6])
+        arguments = (host * ranks, hosts * ranks, cases, batches, store)
+        torch.multiprocessing.spawn(run_rank, arguments, nprocs=ranks)
+        return
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run_rank, (ranks, cases, os.path.join(folder, "store")), nprocs=ranks)
+        torch.multiprocessing.spawn(run_rank, (0, ranks, cases, 0, os.path.join(folder, "store")), nprocs=ranks)
 
 
 if __name__ == "__main__":

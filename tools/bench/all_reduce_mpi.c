@@ -1,4 +1,4 @@
-/* MPI_Allreduce, timed as all_reduce.cc times ours: `mpirun -n RANKS all_reduce_mpi CASE,CASE,...` prints the same lines. */
+/* MPI_Allreduce, timed as all_reduce.cc times ours: `mpirun -n RANKS all_reduce_mpi CASE,CASE,... [BATCHES]` prints the same lines. */
 
 #include <mpi.h>
 #include <stdint.h>
@@ -55,7 +55,7 @@ static int CompareDoubles(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static void RunCase(const char* name, int rank, int ranks, MPI_Op sum_brains) {
+static void RunCase(const char* name, int rank, int ranks, long batches_wanted, MPI_Op sum_brains) {
   const long bytes = atol(strchr(name, '/') + 1);
   const int brain = strstr(name, "bfloat16") != NULL;
   const long count = bytes / (brain ? 2 : 4);
@@ -65,7 +65,8 @@ static void RunCase(const char* name, int rank, int ranks, MPI_Op sum_brains) {
   batches = (512L << 20) / (bytes * batch);
   if (batches < 5) batches = 5;
   if (batches > 100) batches = 100;
-  const long warm_up = batches < 5 ? batches : 5;
+  if (batches_wanted > 0) batches = batches_wanted;
+  const long warm_up = batches_wanted > 0 ? (batches + 2) / 3 : batches < 5 ? batches : 5;
   char** const data = malloc((size_t)batch * sizeof(char*));
   for (long i = 0; i < batch; ++i) data[i] = malloc((size_t)bytes);
   double* const seconds = calloc((size_t)batches, sizeof(double));
@@ -110,7 +111,15 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   MPI_Op_create(SumBrains, 1, &sum_brains);
-  for (char* name = strtok(argv[1], ","); name; name = strtok(NULL, ",")) RunCase(name, rank, ranks, sum_brains);
+  const long batches = argc > 2 ? atol(argv[2]) : 0;
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0 && batches > 0) {
+    printf("{\"case\": \"ready\"}\n");
+    fflush(stdout);
+  }
+  for (char* name = strtok(argv[1], ","); name; name = strtok(NULL, ",")) {
+    RunCase(name, rank, ranks, batches, sum_brains);
+  }
   MPI_Op_free(&sum_brains);
   MPI_Finalize();
   return 0;

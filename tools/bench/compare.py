@@ -5,6 +5,7 @@
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
+  ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
   ./bazelw run //tools/bench:compare -- virtual_ranks [--json=FILE] [--markdown=FILE] [--rounds=N]
@@ -27,6 +28,7 @@ import suite_checkpoint
 import suite_ddp
 import suite_dp
 import suite_image_loader
+import suite_network
 import suite_resnet
 import suite_sampler
 import suite_virtual_ranks
@@ -37,6 +39,7 @@ SUITES = {
     "ddp": suite_ddp,
     "dp": suite_dp,
     "image_loader": suite_image_loader,
+    "network": suite_network,
     "resnet": suite_resnet,
     "sampler": suite_sampler,
     "virtual_ranks": suite_virtual_ranks,

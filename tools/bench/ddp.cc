@@ -46,14 +46,20 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_allocator.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
+#include "lockstep/ddp/hooks/power_sgd.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/bench/peak_pss.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(case, "mlp_4x64/b32",
-              "of resnet18/b8/64px, mlp_784_512_512_10/b64 and mlp_4x64/b32, separated by commas");
-DEFINE_int32(world_size, 2, "processes");
-DEFINE_string(backend, "shm", "shm or gloo; local: not wrapped, so that the ranks train apart, at the same time");
+              "of resnet18/b8/64px, mlp_26mb/b8, mlp_784_512_512_10/b64 and mlp_4x64/b32, separated by commas");
+DEFINE_int32(world_size, 2, "processes, of this host if there are several");
+DEFINE_int32(nnodes, 1, "hosts; start this program on each");
+DEFINE_int32(node_rank, 0, "which of the hosts this is");
+DEFINE_string(master_addr, "", "with --nnodes: the address of the first host");
+DEFINE_int32(master_port, 0, "with --nnodes: a free port there");
+DEFINE_string(hook, "none", "a communication hook: fp16; power_sgd of rank 4 from the second step on; none");
+DEFINE_string(backend, "shm", "shm, gloo or auto; local: not wrapped, so that the ranks train apart, at the same time");
 DEFINE_int32(steps, 0, "how many are timed; 0: as the case has it");
 DEFINE_bool(gradient_as_bucket_view, false, "as in ddp::Options");
 DEFINE_bool(
@@ -125,9 +131,11 @@ torch::nn::Sequential Mlp(const std::vector<int64_t>& widths) {
 }
 
 torch::nn::Sequential Mlp4x64() { return Mlp({64, 64, 64, 64, 64}); }
+torch::nn::Sequential Mlp26MB() { return Mlp({1024, 2048, 2048, 100}); }
 torch::nn::Sequential MlpOfImages() { return Mlp({784, 512, 512, 10}); }
 models::ResNet ResNet18() { return models::ResNet18(); }
 Batch BatchOf4x64(int rank) { return Batch({32, 64}, 64, rank); }
+Batch BatchOf26MB(int rank) { return Batch({8, 1024}, 100, rank); }
 Batch BatchOfDigits(int rank) { return Batch({64, 784}, 10, rank); }
 Batch BatchOfImages(int rank) { return Batch({8, 3, 64, 64}, 1000, rank); }
 
@@ -246,6 +254,8 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
     for (int step = 0; step < lengths.warm_up; ++step) loss = trainer.Step().template item<double>();
   }));
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+  // For suite network, which counts the bytes from here on.
+  if (FLAGS_nnodes > 1 && group.rank() == 0) std::cout << nlohmann::json({{"case", "ready"}}) << std::endl;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
     for (int step = 0; step < lengths.steps; ++step) seconds.push_back(trainer.TimedStep());
   }));
@@ -282,6 +292,15 @@ ddp::Options OptionsOfFlags() {
   ddp::Options options;
   options.gradient_as_bucket_view = FLAGS_gradient_as_bucket_view;
   return options;
+}
+
+absl::StatusOr<ddp::CommunicationHook> HookOfFlags(comm::ProcessGroup& group) {
+  if (FLAGS_hook == "fp16") return ddp::hooks::Fp16Compress(&group);
+  if (FLAGS_hook == "none") return ddp::CommunicationHook();
+  ddp::hooks::PowerSgdOptions options;
+  options.matrix_approximation_rank = 4;
+  options.start_power_sgd_iter = 2;
+  return ddp::hooks::PowerSgd(&group, options);
 }
 
 struct InTurn {
@@ -372,6 +391,8 @@ absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths 
     return RunTrainer(group, name, lengths, Trainer<Unwrapped<Net>>({net}, parameters, batch));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(net, &group, OptionsOfFlags()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::CommunicationHook hook, HookOfFlags(group));
+  if (hook) LOCKSTEP_RETURN_IF_ERROR(wrapped.RegisterHook(hook));
   const std::vector<at::Tensor> parameters = wrapped.parameters();
   return RunTrainer(group, name, lengths,
                     Trainer<ddp::DistributedDataParallel<Net>>(std::move(wrapped), parameters, batch));
@@ -381,6 +402,7 @@ absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
   torch::manual_seed(7);
   if (name == "mlp_4x64/b32") return RunNet(group, name, {50, 2500}, {31, 60}, Mlp4x64, BatchOf4x64);
   if (name == "mlp_784_512_512_10/b64") return RunNet(group, name, {10, 400}, {31, 20}, MlpOfImages, BatchOfDigits);
+  if (name == "mlp_26mb/b8") return RunNet(group, name, {5, 40}, {11, 10}, Mlp26MB, BatchOf26MB);
   return RunNet(group, name, {3, 16}, {11, 4}, ResNet18, BatchOfImages);
 }
 
@@ -445,7 +467,8 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256},
                                         {"virtual_ranks", static_cast<double>(FLAGS_virtual_ranks), 0, 4096},
                                         {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "local"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "auto", "local"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, {"none", "fp16", "power_sgd"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
   if (OnGpu() && !Alone()) return FlagError("device", FLAGS_device, "cpu, except with --overhead --world_size=1");
   if (!FLAGS_trace.empty() && (FLAGS_overhead || FLAGS_memory || FLAGS_backend == "local")) {
@@ -460,8 +483,14 @@ absl::Status Run() {
   }
   if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto cases, FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
-  return launch::Spawn(FLAGS_world_size, [&](int) { return RunRank(cases); });
+      const auto cases, FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_26mb/b8", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
+  launch::SpawnOptions hosts;
+  hosts.nnodes = FLAGS_nnodes;
+  hosts.node_rank = FLAGS_node_rank;
+  hosts.master_addr = FLAGS_master_addr;
+  hosts.master_port = FLAGS_master_port;
+  return launch::Spawn(
+      FLAGS_world_size, [&](int) { return RunRank(cases); }, hosts);
 }
 
 }  // namespace

@@ -6,10 +6,13 @@ import multiprocessing
 import os
 import pathlib
 import platform
+import queue
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 # What --tuned_allocator is for a program that has no flag for it: the same mallopt settings.
@@ -92,14 +95,69 @@ def lines_of(command, environment=None):
     return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
 
-def run_ranks(function, ranks, *arguments):
-    """function(rank, ranks, store, *arguments) in a process for each rank; `store` is a file where they can meet. Ends this one if one fails."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def lines_of_hosts(commands, on_line, environment=None):
+    """Runs the programs of several hosts at a time and calls on_line with each JSON line that one prints, as it comes. Ends this
+    program where one fails, and the others with it."""
+    began = time.monotonic()
+    arrived, errors = queue.Queue(), []
+    processes = []
+
+    def read(process):
+        for line in process.stdout:
+            arrived.put(line)
+        arrived.put(None)
+
+    try:
+        for command in commands:
+            # Each in its own process group, so that all of its ranks can be ended.
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=(error := tempfile.TemporaryFile("w+")),
+                text=True,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+            processes.append(process)
+            errors.append(error)
+            threading.Thread(target=read, args=(process,), daemon=True).start()
+        open_pipes = len(processes)
+        while open_pipes:
+            PROGRESS.say(commands[0], time.monotonic() - began)
+            try:
+                line = arrived.get(timeout=HEARTBEAT)
+            except queue.Empty:
+                continue
+            if line is None:
+                open_pipes -= 1
+            elif line.startswith("{"):
+                on_line(json.loads(line))
+        PROGRESS.end_line()
+        for command, process, error in zip(commands, processes, errors):
+            if process.wait():
+                error.seek(0)
+                sys.exit(f"compare: {' '.join(map(str, command))} ended with {process.returncode}:\n{error.read()}")
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def run_ranks(function, ranks, *arguments, first_rank=0, world_size=None, store=None):
+    """function(rank, world size, store, *arguments) in a process for each rank; `store` is a file where they can meet. Ends this one if
+    one fails. One host of several has `ranks` ranks from `first_rank` on, and needs a store that all of them see."""
     # Forked, so that torch is imported once.
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        processes = [fork.Process(target=function, args=(rank, ranks, store, *arguments)) for rank in range(ranks)]
+        if not store:
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+            store = os.path.join(folder, "store")
+        processes = [
+            fork.Process(target=function, args=(first_rank + rank, world_size or ranks, store, *arguments))
+            for rank in range(ranks)
+        ]
         for process in processes:
             process.start()
         for process in processes:
