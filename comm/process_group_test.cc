@@ -216,6 +216,22 @@ TEST(ProcessGroup, AMonitoredBarrierNamesTheRanksThatDidNotArrive) {
   EXPECT_EQ(results[2].code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST(ProcessGroup, AMonitoredBarrierNamesRank0Too) {
+  const auto results = testing::RunRanks(3, [](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      group.store()->wait({"named by 1", "named by 2"});
+      return absl::OkStatus();
+    }
+    const absl::Status status = group.MonitoredBarrier(absl::Milliseconds(200));
+    group.store()->set(absl::StrCat("named by ", group.rank()), "");
+    return status;
+  });
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(results[rank], absl::DeadlineExceededError(absl::StrCat(
+                                 "rank ", rank, ": monitored_barrier #0: these ranks did not arrive within 200ms: 0")));
+  }
+}
+
 TEST(ProcessGroup, BackendsMadeElsewhereMustFitTogether) {
   testing::ThreadHub hub(2, absl::Seconds(1));
   EXPECT_EQ(ProcessGroup::FromC10d({}, nullptr).status(),

@@ -12,9 +12,9 @@ namespace lockstep::comm::testing {
 
 struct WatchingOptions {
   int world_size = 2;
-  int victim = 1;                                   // the rank that is killed
-  absl::Duration idle = absl::Seconds(1);           // how long the ranks do nothing before that
-  absl::Duration patience = absl::Minutes(5);       // for each line that a rank says
+  int victim = 1;                              // the rank that is killed
+  absl::Duration idle = absl::Seconds(1);      // how long the ranks do nothing before that
+  absl::Duration patience = absl::Minutes(5);  // for each line that a rank says
 };
 
 struct Watching {

@@ -79,7 +79,7 @@ class Mail {
     uint64_t next_sent = 0;  // piece
     Incoming incoming;
     std::list<Kept> kept;  // in order
-    int receives = 0;      // of `receives_`, those that name this rank
+    int receives = 0;      // the number of `receives_` that name this rank
   };
 
   bool AwaitsMessages() const { return !receives_.empty() || matched_receives_ > 0; }

@@ -93,8 +93,8 @@ class Arbiter {
   const std::function<void(int, const Frame&)> send_;
   const std::function<std::string(const RankIdentity&)> fate_of_;
   size_t joined_ = 0;
-  Clock::time_point next_look_;  // for dead processes among the ranks that have not joined
-  size_t lost_ = 0;              // members whose end is still to be explained
+  Clock::time_point next_look_;         // for dead processes among the ranks that have not joined
+  size_t lost_ = 0;                     // members whose end is still to be explained
   std::optional<int> earliest_leaver_;  // of the ranks that have left, the first of those with the earliest last call
   std::optional<Frame> cause_;
   std::optional<Frame> trouble_;

@@ -213,9 +213,9 @@ TEST(Arbiter, TellsTheFarewellsWithTheEarliestLastCallAndRank0s) {
   group.Say(3, Frame::Type::kFarewell, 7, "the same");
   group.Say(4, Frame::Type::kFarewell, 6, "earlier");
   group.Say(0, Frame::Type::kFarewell, 9, "rank 0's");
-  EXPECT_EQ(group.SentTo(5), absl::StrCat(Sent(Frame::Type::kFarewell, "first"), "\n",
-                                          Sent(Frame::Type::kFarewell, "earlier"), "\n",
-                                          Sent(Frame::Type::kFarewell, "rank 0's")));
+  EXPECT_EQ(group.SentTo(5),
+            absl::StrCat(Sent(Frame::Type::kFarewell, "first"), "\n", Sent(Frame::Type::kFarewell, "earlier"), "\n",
+                         Sent(Frame::Type::kFarewell, "rank 0's")));
 }
 
 TEST(Arbiter, AnInquiryNamesWhoIsLateAndWhoIsSilent) {

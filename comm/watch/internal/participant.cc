@@ -122,7 +122,8 @@ Clock::time_point Participant::Tick(Clock::time_point now) {
       FallBackAt(lock, {now + kAbortPatience, *decided});
     }
     if (FallBackIfDue(lock, now)) decided = cause_;
-    if (!cause_ && leaver_) next = now + std::max<Clock::duration>(kLeaverInterval, ranks_.size() * kLeaverIntervalOfRank);
+    if (!cause_ && leaver_)
+      next = now + std::max<Clock::duration>(kLeaverInterval, ranks_.size() * kLeaverIntervalOfRank);
     if (!cause_ && fallback_) next = std::min(next, fallback_->due);
   }
   // Reports it to the hub too, even if the hub is stopped and reads it late.
