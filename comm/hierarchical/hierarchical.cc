@@ -32,8 +32,8 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 class HierarchicalWork final : public c10d::Work {
  public:
-  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Pipeline> pipeline, std::shared_ptr<Pipeline::Call> call,
-                   std::vector<at::Tensor> tensors)
+  HierarchicalWork(int rank, c10d::OpType type, std::shared_ptr<Pipeline> pipeline,
+                   std::shared_ptr<Pipeline::Call> call, std::vector<at::Tensor> tensors)
       : Work(rank, type), pipeline_(std::move(pipeline)), call_(std::move(call)), tensors_(std::move(tensors)) {}
 
   bool isCompleted() override { return pipeline_->Test(*call_); }
@@ -167,8 +167,7 @@ absl::StatusOr<std::unique_ptr<Links>> MakeLinks(const std::vector<int>& column,
   options.lanes = options.size == 2 ? 1 : 2;
   LOCKSTEP_ASSIGN_OR_RETURN(options.address, AddressForOtherHosts(context.master_addr));
   // Columns have no rank in common, so the number of the first rank distinguishes them.
-  const auto store =
-      c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("across/", column[0], "/"), context.store);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("across/", column[0], "/"), context.store);
   options.publish = [store](const std::string& key, const std::string& value) {
     return TorchStatus("publishing an address for the other hosts", [&] { store->set(key, value); });
   };
@@ -201,8 +200,8 @@ absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   LOCKSTEP_ASSIGN_OR_RETURN(BackendPtr flat, MakeAmong(all, "gloo", "flat", context));
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Pipeline> pipeline,
                             Pipeline::Create(std::move(levels), absl::ToChronoMilliseconds(context.timeout)));
-  return BackendPtr(c10::make_intrusive<HierarchicalBackend>(context.rank, context.size, std::move(pipeline),
-                                                             std::move(flat)));
+  return BackendPtr(
+      c10::make_intrusive<HierarchicalBackend>(context.rank, context.size, std::move(pipeline), std::move(flat)));
 }
 
 [[maybe_unused]] const bool registered =

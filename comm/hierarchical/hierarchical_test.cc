@@ -129,20 +129,21 @@ TEST(Hierarchical, EveryRankHasTheSameBits) {
 TEST(Hierarchical, ManyCallsOfMixedSizesMoveAtOnce) {
   for (const std::vector<int>& hosts : kLayouts) {
     const auto size = static_cast<int64_t>(hosts.size());
-    EXPECT_EQ(RunOn(hosts,
-                    [&](c10d::Backend& backend) {
-                      std::vector<at::Tensor> tensors;
-                      std::vector<c10::intrusive_ptr<c10d::Work>> works;
-                      for (int64_t i = 0; i < 60; ++i) {
-                        tensors.push_back(at::full({kCounts[i * 7 % kCounts.size()]}, i, i % 2 ? at::kFloat : at::kInt));
-                        works.push_back(AllReduce(backend, tensors.back(), c10d::ReduceOp::SUM));
-                      }
-                      for (const auto& work : works) work->wait();
-                      for (int64_t i = 0; i < 60; ++i) {
-                        EXPECT_TRUE(at::equal(tensors[i], at::full_like(tensors[i], i * size))) << i;
-                      }
-                    }),
-              absl::OkStatus());
+    EXPECT_EQ(
+        RunOn(hosts,
+              [&](c10d::Backend& backend) {
+                std::vector<at::Tensor> tensors;
+                std::vector<c10::intrusive_ptr<c10d::Work>> works;
+                for (int64_t i = 0; i < 60; ++i) {
+                  tensors.push_back(at::full({kCounts[i * 7 % kCounts.size()]}, i, i % 2 ? at::kFloat : at::kInt));
+                  works.push_back(AllReduce(backend, tensors.back(), c10d::ReduceOp::SUM));
+                }
+                for (const auto& work : works) work->wait();
+                for (int64_t i = 0; i < 60; ++i) {
+                  EXPECT_TRUE(at::equal(tensors[i], at::full_like(tensors[i], i * size))) << i;
+                }
+              }),
+        absl::OkStatus());
   }
 }
 
@@ -164,40 +165,42 @@ TEST(Hierarchical, CallsMoveWhileNobodyWaits) {
 }
 
 TEST(Hierarchical, AbortEndsCallsUnderWayAtOnce) {
-  EXPECT_EQ(RunOn(kLayouts[0],
-                  [](c10d::Backend& backend) {
-                    if (backend.getRank() == 3) return;
-                    at::Tensor large = at::ones({5000000}), small = at::ones({1});
-                    const auto a = AllReduce(backend, large, c10d::ReduceOp::SUM);
-                    const auto b = AllReduce(backend, small, c10d::ReduceOp::SUM);
-                    // In the middle: the ranks of host 0 have sent pieces that rank 3's host does not reduce.
-                    std::thread aborter([&] {
-                      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                      backend.abort();
-                    });
-                    const auto begin = std::chrono::steady_clock::now();
-                    for (const auto& work : {a, b}) {
-                      const absl::Status status = TorchStatus("", [&] { work->wait(); });
-                      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
-                    }
-                    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
-                    aborter.join();
-                    const auto late = AllReduce(backend, small, c10d::ReduceOp::SUM);
-                    EXPECT_FALSE(TorchStatus("", [&] { late->wait(); }).ok());
-                  },
-                  /*meet_at_the_end=*/false),
+  EXPECT_EQ(RunOn(
+                kLayouts[0],
+                [](c10d::Backend& backend) {
+                  if (backend.getRank() == 3) return;
+                  at::Tensor large = at::ones({5000000}), small = at::ones({1});
+                  const auto a = AllReduce(backend, large, c10d::ReduceOp::SUM);
+                  const auto b = AllReduce(backend, small, c10d::ReduceOp::SUM);
+                  // In the middle: the ranks of host 0 have sent pieces that rank 3's host does not reduce.
+                  std::thread aborter([&] {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                    backend.abort();
+                  });
+                  const auto begin = std::chrono::steady_clock::now();
+                  for (const auto& work : {a, b}) {
+                    const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+                  }
+                  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+                  aborter.join();
+                  const auto late = AllReduce(backend, small, c10d::ReduceOp::SUM);
+                  EXPECT_FALSE(TorchStatus("", [&] { late->wait(); }).ok());
+                },
+                /*meet_at_the_end=*/false),
             absl::OkStatus());
 }
 
 TEST(Hierarchical, ATensorOfAnotherSizeOnAnotherHostIsAnError) {
-  EXPECT_EQ(RunOn(kLayouts[0],
-                  [](c10d::Backend& backend) {
-                    at::Tensor x = at::ones({backend.getRank() < 2 ? 100 : 101});
-                    const auto work = AllReduce(backend, x, c10d::ReduceOp::SUM);
-                    const absl::Status status = TorchStatus("", [&] { work->wait(); });
-                    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-                  },
-                  /*meet_at_the_end=*/false),
+  EXPECT_EQ(RunOn(
+                kLayouts[0],
+                [](c10d::Backend& backend) {
+                  at::Tensor x = at::ones({backend.getRank() < 2 ? 100 : 101});
+                  const auto work = AllReduce(backend, x, c10d::ReduceOp::SUM);
+                  const absl::Status status = TorchStatus("", [&] { work->wait(); });
+                  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+                },
+                /*meet_at_the_end=*/false),
             absl::OkStatus());
 }
 

@@ -35,8 +35,8 @@ TEST(Pieces, DivideIntoPartsExceptTheLast) {
 TEST(Pieces, AreSeveralForALargeTensorAndNoneForAnEmptyOne) {
   EXPECT_TRUE(CutIntoPieces(0, 4, 2).empty());
   EXPECT_EQ(CutIntoPieces(1, 4, 2), (std::vector<Range>{{0, 1}}));
-  EXPECT_EQ(CutIntoPieces(1 << 18, 4, 2).size(), 4);        // 1 MiB
-  EXPECT_EQ(CutIntoPieces(25 << 18, 4, 2).size(), 25);      // 25 MiB
+  EXPECT_EQ(CutIntoPieces(1 << 18, 4, 2).size(), 4);    // 1 MiB
+  EXPECT_EQ(CutIntoPieces(25 << 18, 4, 2).size(), 25);  // 25 MiB
   EXPECT_EQ(CutIntoPieces((25 << 18) + 1, 4, 2).size(), 26);
 }
 

@@ -483,7 +483,8 @@ absl::Status Run() {
   }
   if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto cases, FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_26mb/b8", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
+      const auto cases,
+      FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_26mb/b8", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
   launch::SpawnOptions hosts;
   hosts.nnodes = FLAGS_nnodes;
   hosts.node_rank = FLAGS_node_rank;

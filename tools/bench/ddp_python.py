@@ -1,7 +1,7 @@
 """Python's side of suite ddp, timed as ddp.cc times ours: `ddp_python.py VARIANT CASE,CASE,...` prints the same lines.
 
-VARIANT: local, ddp, ddp_bucket_view, ddp_noop_hook (the gradients of each rank stay its own), ddp_fp16, ddp_power_sgd, all with two
-ranks over Gloo; overhead.
+VARIANT: local, ddp, ddp_bucket_view, ddp_noop_hook (the gradients of each rank stay its own), ddp_fp16, all with two ranks over
+Gloo; overhead.
 
 On one of several hosts of this machine: `ddp_python.py VARIANT CASE,CASE,... STEPS STORE HOST HOSTS RANKS`, with RANKS of each host, and
 a file STORE where the ranks meet.
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torchvision
 from measuring import run_ranks
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 RANKS = 2
 
@@ -60,9 +60,6 @@ def wrap(net, variant):
         ddp.register_comm_hook(None, noop_hook)
     if variant == "ddp_fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    if variant == "ddp_power_sgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
-        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return ddp
 
 

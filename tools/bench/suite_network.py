@@ -6,6 +6,7 @@ a user namespace, and Debian's package iproute2.
 
 import itertools
 import os
+import pathlib
 import statistics
 import subprocess
 
@@ -23,7 +24,8 @@ KINDS = ("all_reduce", "ddp")
 MODELS = {"resnet18": "resnet18/b8/64px", "mlp_26mb": "mlp_26mb/b8"}
 # {program of a training step: our hook, or the variant of ddp_python.py}
 OUR_STEPS = {"ours": "none", "ours_fp16": "fp16", "ours_power_sgd": "power_sgd"}
-PYTHON_STEPS = {"python_gloo": "ddp", "python_gloo_fp16": "ddp_fp16", "python_gloo_power_sgd": "ddp_power_sgd"}
+PYTHON_STEPS = {"python_gloo": "ddp", "python_gloo_fp16": "ddp_fp16"}
+STEP_PAIRS = (("ours", "python_gloo"), ("ours_fp16", "python_gloo_fp16"), ("ours_power_sgd", "python_gloo"))
 STEPS = 10
 MARKS = ("<!-- measured network: begin -->", "<!-- measured network: end -->")
 # A full frame of Ethernet and the bytes of a TCP connection in it: the rest are headers.
@@ -43,7 +45,15 @@ def add_arguments(parser):
 
 
 def check_arguments(arguments, parser):
-    for flag, known in (("cases", KINDS), ("models", MODELS), ("ddp_hosts", SHAPES), ("hosts", SHAPES), ("links", RATES), ("sizes", SIZES), ("programs", PROGRAMS)):
+    for flag, known in (
+        ("cases", KINDS),
+        ("models", MODELS),
+        ("ddp_hosts", SHAPES),
+        ("hosts", SHAPES),
+        ("links", RATES),
+        ("sizes", SIZES),
+        ("programs", PROGRAMS),
+    ):
         values = getattr(arguments, flag).split(",")
         for value in values:
             if value not in known:
@@ -141,7 +151,11 @@ class Programs:
         if name in OUR_STEPS:
             common = [self._programs["ddp"], f"--world_size={ranks}", f"--case={case}", f"--steps={STEPS}"]
             common += ["--backend=auto", f"--hook={OUR_STEPS[name]}", f"--nnodes={count}"]
-            common += [f"--master_addr={hosts.address(0)}", f"--master_port={next(self._ports)}", "--gradient_allocator"]
+            common += [
+                f"--master_addr={hosts.address(0)}",
+                f"--master_port={next(self._ports)}",
+                "--gradient_allocator",
+            ]
             each = [[*common, f"--node_rank={h}"] for h in range(count)]
         else:
             store = os.path.join(self._folder, f"store{next(self._runs)}")
@@ -157,7 +171,9 @@ class Programs:
         if not self._mpi:
             install_open_mpi()
             self._mpi = os.path.join(self._folder, "network_mpi")
-            subprocess.run(["mpicc", "-O3", "-march=native", self._programs["all_reduce_mpi"], "-o", self._mpi], check=True)
+            subprocess.run(
+                ["mpicc", "-O3", "-march=native", self._programs["all_reduce_mpi"], "-o", self._mpi], check=True
+            )
         agent = os.path.join(self._folder, "agent")
         with open(agent, "w") as script:
             script.write("#!/bin/sh\ncase $1 in\n")
@@ -171,6 +187,8 @@ class Programs:
             "btl_tcp_if_include": "eth0",
             "oob_tcp_if_include": "eth0",
             "btl_vader_single_copy_mechanism": "none",
+            # The ranks of all hosts share this machine's processors.
+            "mpi_yield_when_idle": "1",
         }
         everywhere = ",".join(f"{hosts.address(h)}:{ranks}" for h in range(len(hosts.hosts)))
         command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--host", everywhere]
@@ -217,7 +235,7 @@ def pairs(case):
     """Our programs and their peers."""
     if case[0] in SIZES:
         return [("ours", peer) for peer in PEERS]
-    return list(zip(OUR_STEPS, PYTHON_STEPS))
+    return list(STEP_PAIRS)
 
 
 def comparisons(figures):
@@ -244,7 +262,8 @@ def mebibytes(count):
 
 def markdown(figures, rounds):
     """The tables of the figures."""
-    out = [f"{machine()}; PyTorch 2.11.0. Medians of {rounds} round{'s' if rounds > 1 else ''}."]
+    control = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    out = [f"{machine()}; TCP's congestion control {control}; PyTorch 2.11.0. Medians of {rounds} round{'s' if rounds > 1 else ''}."]
     reduced = [case for case in cases_of(figures) if case[0] in SIZES]
     if reduced:
         out += ["", *reduce_table(figures, reduced)]
@@ -276,7 +295,7 @@ def reduce_table(figures, cases):
 
 
 def step_table(figures, cases):
-    yield "| step | hook | ours | Python's DDP over Gloo | times Python | MiB sent: ours | Python |"
+    yield "| step | our hook | ours | Python's DDP over Gloo | times Python | MiB sent: ours | Python |"
     yield "|---|---|---|---|---|---|---|"
     for case in cases:
         for name, peer in pairs(case):

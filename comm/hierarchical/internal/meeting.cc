@@ -45,7 +45,6 @@ struct Address {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-
 // 128 random bits.
 std::string RandomHex() {
   std::random_device device;
@@ -139,7 +138,8 @@ class Meeting {
                                               "\"; expected an address, a port and a key"));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(Address address, Resolve(fields[0], fields[1]));
-    for (int lane = 0; lane < options_.lanes; ++lane) LOCKSTEP_RETURN_IF_ERROR(CallLane(peer, lane, address, fields[2]));
+    for (int lane = 0; lane < options_.lanes; ++lane)
+      LOCKSTEP_RETURN_IF_ERROR(CallLane(peer, lane, address, fields[2]));
     return absl::OkStatus();
   }
 

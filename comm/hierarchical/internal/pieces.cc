@@ -18,7 +18,8 @@ std::vector<Range> CutIntoPieces(int64_t count, int64_t element_bytes, int64_t p
   const int64_t in_piece = std::max<int64_t>(1, bytes / element_bytes / parts) * parts;
   const int64_t whole = count / parts * parts;
   std::vector<Range> pieces;
-  for (int64_t begin = 0; begin < whole; begin += in_piece) pieces.push_back({begin, std::min(in_piece, whole - begin)});
+  for (int64_t begin = 0; begin < whole; begin += in_piece)
+    pieces.push_back({begin, std::min(in_piece, whole - begin)});
   if (whole != count) pieces.push_back({whole, count - whole});
   return pieces;
 }

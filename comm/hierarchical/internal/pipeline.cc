@@ -61,9 +61,9 @@ struct Pipeline::Piece {
 
   std::shared_ptr<Call> call;
   Way way = Way::kWhole;
-  at::Tensor data;  // flat
-  at::Tensor rest;  // the tensor's elements of which `data` is a padded copy; usually undefined
-  at::Tensor part;  // what this rank exchanges
+  at::Tensor data;     // flat
+  at::Tensor rest;     // the tensor's elements of which `data` is a padded copy; usually undefined
+  at::Tensor part;     // what this rank exchanges
   bool direct = true;  // each host sends all of `part` to each; otherwise each host reduces a share of it
   bool ends_call = false;
   PieceHeader header;  // without bytes
