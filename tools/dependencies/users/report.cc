@@ -1,0 +1,3 @@
+#include "lockstep/tools/launch/report.h"
+
+int main() { return lockstep::launch::ReportError(absl::InternalError("the disk is full")) ? 1 : 0; }

@@ -1,0 +1,5 @@
+#include "lockstep/tools/launch/spawn.h"
+
+int main() {
+  return lockstep::launch::Spawn(/*nprocs=*/2, [](int) { return absl::OkStatus(); }).ok() ? 0 : 1;
+}

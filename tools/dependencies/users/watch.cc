@@ -1,0 +1,3 @@
+#include "lockstep/comm/watch/watch.h"
+
+int main() { return lockstep::comm::Watch::Create({}).ok() ? 0 : 1; }
