@@ -208,7 +208,11 @@ lockstep_source_options("-O3;-ffp-contract=off"
 # lockstep::comm_hierarchical
 set(lockstep_comm_hierarchical_sources
   comm/hierarchical/hierarchical.cc
-  comm/hierarchical/internal/all_reduce.cc
+  comm/hierarchical/internal/address.cc
+  comm/hierarchical/internal/links.cc
+  comm/hierarchical/internal/meeting.cc
+  comm/hierarchical/internal/pieces.cc
+  comm/hierarchical/internal/pipeline.cc
   comm/hierarchical/internal/topology.cc
 )
 set(lockstep_comm_hierarchical_components base base_torch comm comm_gloo comm_shm)
@@ -659,6 +663,7 @@ set(lockstep_test_comm_shm_communicator_test_program communicator_test)
 set(lockstep_test_comm_shm_communicator_test_sources
   comm/shm/communicator_test.cc
   comm/shm/heap_test.cc
+  comm/shm/internal/mail_test.cc
   comm/shm/reduce_test.cc
   comm/shm/testing/local_ranks.cc
   comm/shm/testing/random_calls.cc
