@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous rendezvous, OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
       Met met, MeetAllRanks(Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
-                                  options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
+                            options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
   factory->store = StoreOf(met, rendezvous.store, secret, options.rank);
   factory->server = rendezvous.server;
   factory->master_addr = rendezvous.master_addr;

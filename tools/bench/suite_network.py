@@ -263,7 +263,9 @@ def mebibytes(count):
 def markdown(figures, rounds):
     """The tables of the figures."""
     control = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    out = [f"{machine()}; TCP's congestion control {control}; PyTorch 2.11.0. Medians of {rounds} round{'s' if rounds > 1 else ''}."]
+    out = [
+        f"{machine()}; TCP's congestion control {control}; PyTorch 2.11.0.\nMedians of {rounds} round{'s' if rounds > 1 else ''}."
+    ]
     reduced = [case for case in cases_of(figures) if case[0] in SIZES]
     if reduced:
         out += ["", *reduce_table(figures, reduced)]

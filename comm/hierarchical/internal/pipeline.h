@@ -67,7 +67,7 @@ class Pipeline {
 
  private:
   struct Piece;
-  enum Phase { kAcross, kOutward, kQueues };  // those that a queue leads to
+  enum Phase { kAcross, kOutward, kQueues };  // the phases that a queue leads to
 
   Pipeline(Levels levels, std::chrono::milliseconds timeout);
   absl::Status StartThreads();
