@@ -84,7 +84,8 @@ def batches(size, hosts, link):
 
 
 class Programs:
-    """Each measures all-reduce for some sizes on hosts that share a link: {size: (seconds of a call, bytes sent by a host for a call)}."""
+    """Each measures all-reduce for some sizes on hosts that share a link: {size: (seconds of a call, bytes sent by a host for a call,
+    processor seconds of a rank for a call)}."""
 
     def __init__(self, programs, folder):
         self._programs, self._folder = programs, folder
@@ -105,19 +106,21 @@ class Programs:
 
     def _run(self, program, hosts, ranks, sizes, count):
         cases = ",".join(f"ordinary/{SIZES[size]}/float32" for size in sizes)
-        seconds, sent = [], []
+        lines, sent = [], []
 
         def on_line(line):
             sent.append(statistics.mean(hosts.sent()))
             if line["case"].startswith("ordinary"):
-                seconds.append(line["seconds"])
+                lines.append(line)
 
         program(hosts, ranks, cases, count, on_line)
         sent = sent[-len(sizes) - 1 :]
         result = {}
-        for size, took, before, after in zip(sizes, seconds, sent, sent[1:]):
+        all_ranks = ranks * len(hosts.hosts)
+        for size, line, before, after in zip(sizes, lines, sent, sent[1:]):
             calls = calls_in_batch(SIZES[size]) * (count + (count + 2) // 3)
-            result[size] = (took, (after - before) / calls)
+            processor = line["cpu_ns_per_byte"] * 1e-9 * SIZES[size] / all_ranks
+            result[size] = (line["seconds"], (after - before) / calls, processor)
         return result
 
     def ours(self, hosts, ranks, cases, count, on_line):
@@ -200,7 +203,7 @@ class Programs:
 
 
 def measure(arguments, programs):
-    """{(program, size or model, link, shape): (seconds, bytes)}: medians over the rounds."""
+    """{(program, size or model, link, shape): (seconds, bytes, and for all_reduce processor seconds)}: medians over the rounds."""
     figures = {}
     reduced = arguments.hosts if "all_reduce" in arguments.cases else []
     trained = arguments.ddp_hosts if "ddp" in arguments.cases else []
@@ -244,7 +247,9 @@ def comparisons(figures):
             ours, theirs = figures.get((name, *case)), figures.get((peer, *case))
             if not (ours and theirs):
                 continue
-            for suite, column, unit in (("network", 0, "s"), ("network_bytes", 1, "bytes")):
+            for suite, column, unit in (("network", 0, "s"), ("network_bytes", 1, "bytes"), ("network_processor", 2, "s")):
+                if column == len(ours):
+                    continue  # training steps have no processor time
                 yield {
                     "suite": suite,
                     "case": name_of(case) + name[len("ours") :].replace("_", "/", 1),
@@ -282,9 +287,9 @@ def ratio(theirs, ours):
 def reduce_table(figures, cases):
     yield (
         "| case | ours | Python's Gloo | Open MPI | times Gloo | times Open MPI | of the link"
-        " | MiB sent: ours | Gloo | Open MPI |"
+        " | MiB sent: ours | Gloo | Open MPI | processor time of a rank: ours | Gloo |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for case in cases:
         size, link, shape = case
         ours, *peers = by_program = [figures.get((name, *case)) for name in PROGRAMS]
@@ -293,6 +298,7 @@ def reduce_table(figures, cases):
         cells += [ratio(figure, ours) for figure in peers]
         cells.append(f"{least / ours[0]:.0%}" if least and ours else "")
         cells += [mebibytes(figure[1]) if figure else "" for figure in by_program]
+        cells += [in_words(figure[2]) if figure else "" for figure in by_program[:2]]
         yield f"| {name_of(case)} | {' | '.join(cells)} |"
 
 
