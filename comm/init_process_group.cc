@@ -107,11 +107,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   return factory->Make(std::move(world));
 }
 
-// About as many as the group keeps open: at rank 0 for each rank a connection of the store, one of the watch, one of
-// Gloo, and before Linux 6.16 a handle on its process; at other ranks only Gloo's.
+// About as many as the group keeps open besides its watch: at rank 0 for each rank a connection of the store and one of
+// Gloo; at other ranks only Gloo's.
 int DescriptorsOf(int rank, int world_size) {
   constexpr int kForItself = 64;
-  return (rank == 0 ? 4 : 1) * world_size + kForItself;
+  return (rank == 0 ? 2 : 1) * world_size + kForItself;
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, const RendezvousOptions& rendezvous) {

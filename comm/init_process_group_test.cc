@@ -15,6 +15,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/environment/rank_identity.h"
+#include "lockstep/comm/internal/group_factory.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/secret/job_secret.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
@@ -35,6 +37,21 @@ int FreePort() {
 }
 
 std::string TcpUrl() { return absl::StrCat("tcp://127.0.0.1:", FreePort()); }
+
+// `size` ranks, `first_host` of them on the host of the first.
+std::vector<RankIdentity> RanksOnHosts(int size, int first_host) {
+  std::vector<RankIdentity> ranks(size);
+  for (int rank = 0; rank < size; ++rank) ranks[rank].boot_id = rank < first_host ? "one" : "another";
+  return ranks;
+}
+
+TEST(WatchHub, IsAnotherRankOfTheFirstHostInALargeGroup) {
+  EXPECT_EQ(internal::WatchHub(RanksOnHosts(8, 8), 0), 0);
+  EXPECT_EQ(internal::WatchHub(RanksOnHosts(1000, 1000), 0), 1);
+  EXPECT_EQ(internal::WatchHub(RanksOnHosts(1000, 1000), 2), 3) << "each group has another one";
+  EXPECT_EQ(internal::WatchHub(RanksOnHosts(1000, 3), 5), 2);
+  EXPECT_EQ(internal::WatchHub(RanksOnHosts(1000, 1), 5), 0) << "the first rank is alone on its host";
+}
 
 // InitProcessGroup on one thread for each of `options`.
 std::vector<Group> InitAll(const std::vector<InitOptions>& options) {

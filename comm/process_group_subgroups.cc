@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::NewGroup(std::vector
   if (own == ranks.end()) return nullptr;
   internal::NewGroupOptions options;
   options.name = std::move(name);
+  options.number = number + 1;  // 0: the world's own
   options.rank = static_cast<int>(own - ranks.begin());
   for (const int rank : ranks) options.world_ranks.push_back(world_ranks_[rank]);
   // The key contains the first rank, because disjoint sets of ranks may create groups with the same number, as

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -61,7 +62,11 @@ absl::StatusOr<std::string> Get(c10d::Store& store, const std::string& key, absl
   });
 }
 
-// The address of the group's first rank. The master's address is the address of world rank 0.
+// At so many ranks the process of the first rank needs another one to share its descriptors with.
+constexpr size_t kLargeGroup = 32;
+
+// The address of the group's first rank, and of the others on its host. The master's address is the address of world
+// rank 0.
 std::string WatchHost(const GroupFactory& factory, const NewGroupOptions& options) {
   if (options.world_ranks[0] == 0 && !factory.master_addr.empty()) return factory.master_addr;
   const std::string own = factory.master_addr.empty() ? "" : LocalAddressTowards(factory.master_addr);
@@ -76,6 +81,9 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const GroupFactory& factor
   const auto store = Prefixed(options.store, "watch");
   WatchOptions watch;
   watch.rank = options.rank;
+  watch.hub = WatchHub(ranks, options.number);
+  // For each rank a connection, before Linux 6.16 a handle on its process, and later a connection of Gloo.
+  if (options.rank == watch.hub) MakeRoomForDescriptors(3 * static_cast<int>(ranks.size()));
   watch.ranks = std::move(ranks);
   watch.host = WatchHost(factory, options);
   watch.set = [store](const std::string& key, const std::string& value) {
@@ -131,6 +139,15 @@ void Inform(const GroupFactory& factory, const BackendContext& context,
 }
 
 }  // namespace
+
+int WatchHub(const std::vector<RankIdentity>& ranks, int64_t number) {
+  if (ranks.size() < kLargeGroup) return 0;
+  std::vector<int> beside;
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (OnOneHost(ranks[0], ranks[rank])) beside.push_back(static_cast<int>(rank));
+  }
+  return beside.empty() ? 0 : beside[number % beside.size()];
+}
 
 c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix) {
   return c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store);

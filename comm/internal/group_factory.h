@@ -1,6 +1,7 @@
 #ifndef LOCKSTEP_COMM_INTERNAL_GROUP_FACTORY_H_
 #define LOCKSTEP_COMM_INTERNAL_GROUP_FACTORY_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -21,6 +22,7 @@ struct NewGroupOptions {
   int rank = 0;                                   // this rank's number in the new group
   c10::intrusive_ptr<c10d::Store> store;          // for the group's users
   c10::intrusive_ptr<c10d::Store> backend_store;  // for its backends
+  int64_t number = 0;                             // counts the groups of these ranks
   bool announce = false;                          // rank 0 of the group prints its backends
 };
 
@@ -52,6 +54,10 @@ struct GroupParts {
   std::shared_ptr<const GroupFactory> factory;  // null: sub-groups are not supported
   std::vector<int> world_ranks;                 // of the group's ranks
 };
+
+// The rank that serves the watch of group `number` of `ranks`, with a connection for each rank. In a large group it is
+// not the first rank, which may serve the store with as many, but another one on its host, if there is one.
+int WatchHub(const std::vector<RankIdentity>& ranks, int64_t number);
 
 c10::intrusive_ptr<c10d::Store> Prefixed(const c10::intrusive_ptr<c10d::Store>& store, absl::string_view prefix);
 

@@ -1,6 +1,7 @@
 #include "lockstep/comm/testing/forming.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,17 @@ namespace {
 int64_t OpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd"), end;
   return std::distance(all, end);
+}
+
+// Sets the hard limit too, so that nobody can raise the soft one.
+void LimitOpenFiles(int count) {
+  if (count == 0) return;
+  constexpr int kOfAnyProcess = 3;               // standard input, output and error: inherited, but anybody's
+  const int lowest_free = dup(STDERR_FILENO);
+  close(lowest_free);
+  rlimit limit = {};
+  limit.rlim_cur = limit.rlim_max = lowest_free + count - kOfAnyProcess;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 absl::Duration ProcessorTime() {
@@ -53,9 +65,14 @@ InitOptions OptionsOf(int rank, int world_size, const std::string& backend, cons
   return options;
 }
 
-absl::Status RunRank(const InitOptions& options, Gates& gates, const Process::Say& say) {
+FormingCost& CostOf(int rank, Forming& forming) {
+  return rank == 0 ? forming.rank0 : rank == 1 ? forming.rank1 : forming.others;
+}
+
+absl::Status RunRank(const InitOptions& options, int open_files, Gates& gates, const Process::Say& say) {
   for (Gate* const gate : {&gates.form, &gates.use, &gates.leave}) gate->Open();
   const int64_t before = OpenDescriptors();
+  LimitOpenFiles(open_files);
   say("ready");
   gates.form.AwaitOpen();
   const absl::Duration start = ProcessorTime();
@@ -86,13 +103,14 @@ void Raise(int64_t& most, int64_t value) { most = std::max(most, value); }
 
 }  // namespace
 
-absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, absl::Duration patience) {
+absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, int open_files) {
+  constexpr absl::Duration patience = absl::Minutes(5);
   LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
   Gates gates;
   std::vector<Process> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
     ranks.emplace_back([&, rank](const Process::Say& say) -> int {
-      const absl::Status status = RunRank(OptionsOf(rank, world_size, backend, master), gates, say);
+      const absl::Status status = RunRank(OptionsOf(rank, world_size, backend, master), open_files, gates, say);
       if (!status.ok()) say(status.ToString());
       // Half a second of a processor goes into LibTorch's destructors of static objects, which exit() calls.
       _exit(0);
@@ -109,7 +127,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, a
     LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line formed, AwaitLineOf(rank, ranks[rank], "formed", patience));
     last = std::max(last, formed.time);
     const std::vector<int64_t> numbers = NumbersOf(formed, "formed");
-    FormingCost& cost = rank == 0 ? forming.rank0 : forming.others;
+    FormingCost& cost = CostOf(rank, forming);
     Raise(cost.requests, numbers.at(0));
     Raise(cost.descriptors, numbers.at(1));
     forming.cpu += absl::Microseconds(numbers.at(2));
@@ -119,7 +137,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, a
   for (int rank = 0; rank < world_size; ++rank) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line used, AwaitLineOf(rank, ranks[rank], "used", patience));
     const std::vector<int64_t> numbers = NumbersOf(used, "used");
-    FormingCost& cost = rank == 0 ? forming.rank0 : forming.others;
+    FormingCost& cost = CostOf(rank, forming);
     Raise(cost.barrier_requests, numbers.at(0));
     Raise(cost.subgroup_requests, numbers.at(1));
   }

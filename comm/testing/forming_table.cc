@@ -1,6 +1,6 @@
 // Prints the tables of comm/README.md: what it costs ranks to form a group, and to watch each other.
 //
-//   ./bazelw run //comm/testing:forming_table -- [--ranks=16,64,128,256,1000] [--backend=shm] [--idle_seconds=10]
+//   ./bazelw run //comm/testing:forming_table -- [--ranks=16,64,128,256,1000] [--backend=shm] [--open_files=1024] [--idle_seconds=10]
 
 #include <algorithm>
 #include <cinttypes>
@@ -22,6 +22,7 @@
 
 DEFINE_string(ranks, "16,64,128,256,1000", "world sizes");
 DEFINE_string(backend, "shm", "the groups' backend");
+DEFINE_int32(open_files, 0, "hard limit of a rank's descriptors while it forms a group; 0: the limit of this process");
 DEFINE_int32(idle_seconds, 10, "how long the ranks of the second table do nothing");
 
 namespace lockstep::comm::testing {
@@ -30,17 +31,17 @@ namespace {
 absl::Status PrintForming(const std::vector<int64_t>& sizes) {
   std::printf(
       "| ranks | formed in | processor time of a rank | left in | requests: rank 0, others | of a monitored "
-      "barrier | of a sub-group | descriptors: rank 0, others |\n");
+      "barrier | of a sub-group | descriptors: rank 0, rank 1, others |\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");
   for (const int64_t size : sizes) {
-    const absl::StatusOr<Forming> forming = FormAGroup(static_cast<int>(size), FLAGS_backend);
+    const absl::StatusOr<Forming> forming = FormAGroup(static_cast<int>(size), FLAGS_backend, FLAGS_open_files);
     if (!forming.ok()) return Annotate(forming.status(), absl::StrCat(size, " ranks"));
     std::printf("| %" PRId64 " | %.2f s | %.1f ms | %.2f s | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64
-                " | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64 " |\n",
+                " | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64 ", %" PRId64 " |\n",
                 size, absl::ToDoubleSeconds(forming->forming), absl::ToDoubleMilliseconds(forming->cpu) / size,
                 absl::ToDoubleSeconds(forming->leaving), forming->rank0.requests, forming->others.requests,
                 forming->rank0.barrier_requests, forming->others.barrier_requests, forming->rank0.subgroup_requests,
-                forming->others.subgroup_requests, forming->rank0.descriptors, forming->others.descriptors);
+                forming->others.subgroup_requests, forming->rank0.descriptors, forming->rank1.descriptors, forming->others.descriptors);
     std::fflush(stdout);
   }
   return absl::OkStatus();
@@ -77,7 +78,8 @@ absl::Status PrintWatching(const std::vector<int64_t>& sizes) {
 
 absl::Status Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, FlagNumbers("ranks", FLAGS_ranks, 2, 10000));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"idle_seconds", static_cast<double>(FLAGS_idle_seconds), 1}}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"idle_seconds", static_cast<double>(FLAGS_idle_seconds), 1},
+                                        {"open_files", static_cast<double>(FLAGS_open_files), 0}}));
   LOCKSTEP_RETURN_IF_ERROR(PrintForming(sizes));
   return PrintWatching(sizes);
 }
@@ -94,7 +96,7 @@ left it, and each rank's requests to the store and descriptors that the group ke
 each other, and prints the time until all others know that the last rank, or rank 0, was killed, and what the watches of
 all ranks together cost while nothing happens.
 
-  forming_table --ranks=16,64 --backend=shm --idle_seconds=10
+  forming_table --ranks=16,64 --backend=shm --open_files=1024 --idle_seconds=10
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::comm::testing::Run();

@@ -25,7 +25,7 @@ using internal::Spoke;
 
 constexpr char kEndpointKey[] = "watch";
 constexpr auto kLatecomerPatience = std::chrono::seconds(1);
-// How often a rank that waits for rank 0's endpoint checks whether rank 0 still lives. Each time is another request to
+// How often a rank that waits for the hub's endpoint checks whether the hub still lives. Each time is another request to
 // the store, so it does so less often later.
 constexpr absl::Duration kFirstStoreInterval = absl::Milliseconds(250);
 constexpr absl::Duration kMostStoreInterval = absl::Seconds(1);
@@ -42,13 +42,13 @@ bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
 absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoint& endpoint,
                                              Participant* participant) {
   const std::vector<RankIdentity>& ranks = participant->ranks();
-  internal::HubOptions hub{ranks, -1, internal::RandomToken(), ToClock(options.deadline)};
+  internal::HubOptions hub{ranks, options.hub, -1, internal::RandomToken(), ToClock(options.deadline)};
   endpoint.token = hub.token;
   if (ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
   if (AllOnOneHost(ranks)) {
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
   } else {
-    const std::string& host = options.host.empty() ? ranks[0].host : options.host;
+    const std::string& host = options.host.empty() ? ranks[options.hub].host : options.host;
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnNetwork(host, endpoint));
   }
   return std::make_unique<Hub>(std::move(hub), participant);
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const int
 }
 
 absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Participant* participant) {
-  internal::ProcessHandle hub(participant->ranks()[0], participant->ranks()[options.rank]);
+  internal::ProcessHandle hub(participant->ranks()[options.hub], participant->ranks()[options.rank]);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
   LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline));
@@ -81,10 +81,10 @@ class Watch::Impl {
  public:
   // Takes `options.ranks`: a copy for each of many ranks is dear.
   explicit Impl(WatchOptions& options)
-      : participant(options.rank, std::move(options.ranks), std::move(options.on_failure)) {}
+      : participant(options.rank, std::move(options.ranks), options.hub, std::move(options.on_failure)) {}
 
   absl::Status Connect(const WatchOptions& options) {
-    LOCKSTEP_RETURN_IF_ERROR(options.rank == 0 ? StartHub(options) : StartSpoke(options));
+    LOCKSTEP_RETURN_IF_ERROR(options.rank == options.hub ? StartHub(options) : StartSpoke(options));
     const absl::Status welcome = participant.AwaitWelcome();
     // At the deadline the other ranks find this out themselves.
     if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
@@ -98,7 +98,7 @@ class Watch::Impl {
     if (participant.ranks().size() == 1) return started;
     const absl::Status told = options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
                                                                      : internal::EncodeNoEndpoint(internal::FailedText(
-                                                                           participant.ranks()[0], started.message())));
+                                                                           participant.ranks()[options.hub], started.message())));
     return started.ok() ? told : started;
   }
 
@@ -129,6 +129,9 @@ absl::StatusOr<std::unique_ptr<Watch>> Watch::Create(WatchOptions options) {
   const int size = static_cast<int>(options.ranks.size());
   if (options.rank < 0 || options.rank >= size) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " is not a rank of a group of ", size));
+  }
+  if (options.hub < 0 || options.hub >= size) {
+    return absl::InvalidArgumentError(absl::StrCat("the hub ", options.hub, " is not a rank of a group of ", size));
   }
   auto impl = std::make_shared<Impl>(options);
   LOCKSTEP_RETURN_IF_ERROR(impl->Connect(options));

@@ -20,7 +20,8 @@ namespace lockstep::comm {
 struct WatchOptions {
   int rank = 0;
   std::vector<RankIdentity> ranks;  // every rank of the group, by rank
-  std::string host;                 // address or name at which rank 0 listens if the ranks do not all share a host
+  int hub = 0;                      // the rank that the others connect to; the same on every rank
+  std::string host;                 // address or name at which the hub listens if the ranks do not all share a host
 
   // A store shared by all ranks, with keys for this watch only. `get` blocks until the key exists, or returns
   // DeadlineExceeded. It is called repeatedly, with short deadlines.
@@ -33,18 +34,18 @@ struct WatchOptions {
   std::function<void(const absl::Status&)> on_failure;
 };
 
-// Rank 0 is the hub, and every other rank keeps one connection to it: an abstract Unix socket if all ranks share a
+// One rank is the hub, and every other rank keeps one connection to it: an abstract Unix socket if all ranks share a
 // host, and otherwise TCP on the interface of `host`. Both sides prove that they know a random token from the store,
 // without sending it. Connections of strangers are closed and have no effect. If a connection closes without a
-// farewell, the rank has died. Rank 0 tells all other ranks within milliseconds, and they all see rank 0's own death at
-// once.
+// farewell, the rank has died. The hub tells all other ranks within milliseconds, and they all see the hub's own death
+// at once.
 //
 // All methods may be called from any thread. Each watch has one thread, which reads the connections. Calls do not wait
 // for it unless their comments say so.
 class Watch {
  public:
   // Connects. All ranks of the group must call it. DeadlineExceeded: ranks did not come; the message names them.
-  // Unavailable: rank 0 cannot be reached.
+  // Unavailable: the hub cannot be reached.
   static absl::StatusOr<std::unique_ptr<Watch>> Create(WatchOptions options);
 
   // Announces departure, so that ranks that also leave do not report a death. Takes at most 200 ms. If another rank

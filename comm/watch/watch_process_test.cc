@@ -27,19 +27,24 @@ namespace {
 using ::lockstep::testing::FewDescriptors;
 using ::lockstep::testing::ThreadBudget;
 using testing::FolderStore;
+using testing::Layout;
 using testing::OptionsOver;
 using testing::Process;
 using testing::TemporaryFolder;
 
-std::vector<RankIdentity> Meet(FolderStore& store, int rank, int size, bool several_hosts) {
+// Options for `rank` once it has met the others. Unless they are on one host, it is as if the last rank's network were
+// another one, so that they take TCP.
+WatchOptions Meet(FolderStore& store, int rank, int size, const Layout& layout) {
   const auto key = [](int of) { return absl::StrCat("identity", of); };
   EXPECT_TRUE(store.Set(key(rank), EncodeIdentity(IdentityOfThisProcess(rank))).ok());
   std::vector<RankIdentity> ranks;
   for (int of = 0; of < size; ++of) {
     ranks.push_back(DecodeIdentity(store.Get(key(of), absl::Now() + absl::Seconds(20)).value()).value());
   }
-  if (several_hosts) ranks.back().network_namespace = "net:[another]";
-  return ranks;
+  if (!layout.one_host) ranks.back().network_namespace = "net:[another]";
+  WatchOptions options = OptionsOver(&store, rank, std::move(ranks));
+  options.hub = layout.hub;
+  return options;
 }
 
 // Processes that are ranks of one watch.
@@ -47,15 +52,14 @@ class Ranks {
  public:
   using Body = std::function<void(int rank, Watch& watch, const Process::Say& say)>;
 
-  // Each says who it is, meets the others and then does `body`. `several_hosts`: as if the last rank's network were
-  // another one, so that they take TCP.
-  Ranks(int size, bool several_hosts, const Body& body) {
+  // Each says who it is, meets the others and then does `body`.
+  Ranks(int size, const Layout& layout, const Body& body) {
     for (int rank = 0; rank < size; ++rank) {
       processes_.emplace_back([&, rank](const Process::Say& say) {
         FolderStore store(folder_.path());
-        std::vector<RankIdentity> ranks = Meet(store, rank, size, several_hosts);
-        say(NameOf(ranks[rank]));
-        body(rank, *Watch::Create(OptionsOver(&store, rank, std::move(ranks))).value(), say);
+        WatchOptions options = Meet(store, rank, size, layout);
+        say(NameOf(options.ranks[rank]));
+        body(rank, *Watch::Create(std::move(options)).value(), say);
         return 0;
       });
     }
@@ -91,9 +95,9 @@ void WaitInACall(int rank, Watch& watch, const Process::Say& say) {
   pause();
 }
 
-class WatchAmongProcesses : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, WatchAmongProcesses, ::testing::Bool(),
-                         [](const auto& param) { return param.param ? "SeveralHosts" : "OneHost"; });
+class WatchAmongProcesses : public ::testing::TestWithParam<Layout> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, WatchAmongProcesses, ::testing::ValuesIn(testing::kLayouts),
+                         [](const auto& param) { return testing::NameOf(param.param); });
 
 TEST_P(WatchAmongProcesses, AKilledRankIsNamedWithItsSignalAtOnce) {
   for (const int victim : {0, 1}) {
@@ -170,9 +174,10 @@ TEST_P(WatchAmongProcesses, AStoppedRankIsNamedAtTheTimeout) {
   }
 }
 
-TEST_P(WatchAmongProcesses, AStoppedRank0DoesNotHoldAnErrorOrAFarewellUp) {
-  Ranks ranks(2, GetParam(), [](int rank, Watch& watch, const Process::Say& say) {
-    if (rank == 0) {
+TEST_P(WatchAmongProcesses, AStoppedHubDoesNotHoldAnErrorOrAFarewellUp) {
+  const int hub = GetParam().hub, other = 1 - hub;
+  Ranks ranks(2, GetParam(), [hub](int rank, Watch& watch, const Process::Say& say) {
+    if (rank == hub) {
       raise(SIGSTOP);
       pause();
     }
@@ -181,29 +186,28 @@ TEST_P(WatchAmongProcesses, AStoppedRank0DoesNotHoldAnErrorOrAFarewellUp) {
     say(absl::StrCat("failed ", cause.ToString()));
   });
   int status = 0;
-  ASSERT_EQ(waitpid(ranks[0].pid(), &status, WUNTRACED), ranks[0].pid());
-  const auto here = ranks[1].AwaitLine("here");
-  const auto failed = ranks[1].AwaitLine("failed ");
+  ASSERT_EQ(waitpid(ranks[hub].pid(), &status, WUNTRACED), ranks[hub].pid());
+  const auto here = ranks[other].AwaitLine("here");
+  const auto failed = ranks[other].AwaitLine("failed ");
   ASSERT_TRUE(here && failed);
-  EXPECT_TRUE(absl::StartsWith(failed->text, absl::StrCat("failed UNAVAILABLE: ", ranks.name(0), " "))) << failed->text;
-  EXPECT_TRUE(absl::EndsWith(failed->text, absl::StrCat("; ", ranks.name(1), " failed: odd"))) << failed->text;
+  EXPECT_TRUE(absl::StartsWith(failed->text, absl::StrCat("failed UNAVAILABLE: ", ranks.name(hub), " "))) << failed->text;
+  EXPECT_TRUE(absl::EndsWith(failed->text, absl::StrCat("; ", ranks.name(other), " failed: odd"))) << failed->text;
   EXPECT_LT(failed->time - here->time, absl::Seconds(2));
-  EXPECT_EQ(ranks[1].Wait(), 0);
-  EXPECT_LT(ranks[1].end_time() - failed->time, absl::Seconds(1));
+  EXPECT_EQ(ranks[other].Wait(), 0);
+  EXPECT_LT(ranks[other].end_time() - failed->time, absl::Seconds(1));
 }
 
 TEST_P(WatchAmongProcesses, ARankThatDiesBeforeItConnectsIsNamedLongBeforeTheDeadline) {
   for (const int victim : {0, 2}) {
     const TemporaryFolder folder;
-    const bool several_hosts = GetParam();
     std::vector<Process> processes;
     for (int rank = 0; rank < 3; ++rank) {
       processes.emplace_back([&, rank](const Process::Say& say) {
         FolderStore store(folder.path());
-        std::vector<RankIdentity> ranks = Meet(store, rank, 3, several_hosts);
-        say(NameOf(ranks[rank]));
+        WatchOptions options = Meet(store, rank, 3, GetParam());
+        say(NameOf(options.ranks[rank]));
         if (rank == victim) _exit(4);
-        say(absl::StrCat("failed ", Watch::Create(OptionsOver(&store, rank, std::move(ranks))).status().ToString()));
+        say(absl::StrCat("failed ", Watch::Create(std::move(options)).status().ToString()));
         return 0;
       });
     }
@@ -227,15 +231,14 @@ struct Created {
   std::string status;
   absl::Duration took, processor_time;
 };
-std::vector<Created> CreateAmongFour(bool several_hosts, const Hinder& hinder) {
+std::vector<Created> CreateAmongFour(const Layout& layout, const Hinder& hinder) {
   const TemporaryFolder folder;
   std::vector<Process> processes;
   for (int rank = 0; rank < 4; ++rank) {
     processes.emplace_back([&, rank](const Process::Say& say) {
       FolderStore store(folder.path());
-      std::vector<RankIdentity> ranks = Meet(store, rank, 4, several_hosts);
-      say(NameOf(ranks[rank]));
-      WatchOptions options = OptionsOver(&store, rank, std::move(ranks));
+      WatchOptions options = Meet(store, rank, 4, layout);
+      say(NameOf(options.ranks[rank]));
       std::shared_ptr<void> hindrance = hinder(rank);
       // A store of the network needs no descriptor for it.
       options.set = [&](const std::string& key, const std::string& value) {
@@ -270,7 +273,7 @@ std::vector<Created> CreateAmongFour(bool several_hosts, const Hinder& hinder) {
   return created;
 }
 
-// Rank 0's own status is `own`, which `text` is part of; the others get it with rank 0's name.
+// The culprit's own status contains `text`; the others get it with the culprit's name.
 void ExpectFailureEverywhere(const std::vector<Created>& created, int culprit, const std::string& text) {
   for (int rank = 0; rank < 4; ++rank) {
     const Created& of = created[rank];
@@ -284,15 +287,16 @@ void ExpectFailureEverywhere(const std::vector<Created>& created, int culprit, c
 }
 
 // With more descriptors it gets further, and in the end through.
-TEST_P(WatchAmongProcesses, WhoseRank0IsOutOfDescriptorsAllFailAtOnceNamingIt) {
+TEST_P(WatchAmongProcesses, WhoseHubIsOutOfDescriptorsAllFailAtOnceNamingIt) {
+  const int hub = GetParam().hub;
   int failed = 0;
   for (int free = 0;; ++free) {
     ASSERT_LT(free, 40);
     const std::vector<Created> created = CreateAmongFour(GetParam(), [&](int rank) -> std::shared_ptr<void> {
-      return rank == 0 ? std::make_shared<FewDescriptors>(free) : nullptr;
+      return rank == hub ? std::make_shared<FewDescriptors>(free) : nullptr;
     });
-    if (created[0].status == "OK") break;
-    ExpectFailureEverywhere(created, 0, absl::StrCat(": Too many open files (the soft limit of open files is "));
+    if (created[hub].status == "OK") break;
+    ExpectFailureEverywhere(created, hub, absl::StrCat(": Too many open files (the soft limit of open files is "));
     ++failed;
   }
   EXPECT_GE(failed, 6) << "the socket, the event, epoll, and three connections";

@@ -49,12 +49,12 @@ absl::Status AwaitFailure(const Watch& watch) {
 }
 
 // On one host they meet at a Unix socket, on several by TCP.
-class WatchAmongThreads : public ::testing::TestWithParam<bool> {
+class WatchAmongThreads : public ::testing::TestWithParam<testing::Layout> {
  protected:
   Watches Connect(int size) const { return ConnectThreads(size, GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, WatchAmongThreads, ::testing::Bool(),
-                         [](const auto& param) { return param.param ? "OneHost" : "SeveralHosts"; });
+INSTANTIATE_TEST_SUITE_P(Layouts, WatchAmongThreads, ::testing::ValuesIn(testing::kLayouts),
+                         [](const auto& param) { return testing::NameOf(param.param); });
 
 TEST_P(WatchAmongThreads, ManyRanksConnectAgreeAndLeave) {
   const Watches watches = Connect(64);
@@ -167,7 +167,8 @@ TEST_P(WatchAmongThreads, OnFailureIsCalledOnceOnEveryRankAlsoOnTheOneThatFailed
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      WatchOptions options = OptionsOver(&store, rank, ThreadRanks(3, GetParam()));
+      WatchOptions options = OptionsOver(&store, rank, ThreadRanks(3, GetParam().one_host));
+      options.hub = GetParam().hub;
       std::atomic<int> own_calls{0};
       options.on_failure = [&](const absl::Status& cause) {
         own_calls += cause.ok() ? 100 : 1;
@@ -215,6 +216,14 @@ TEST(Watch, ARankOutsideTheGroupIsRefused) {
   MapStore store;
   EXPECT_EQ(Watch::Create(OptionsOver(&store, 2, ThreadRanks(2))).status(),
             absl::InvalidArgumentError("rank 2 is not a rank of a group of 2"));
+}
+
+TEST(Watch, AHubOutsideTheGroupIsRefused) {
+  MapStore store;
+  WatchOptions options = OptionsOver(&store, 1, ThreadRanks(2));
+  options.hub = 2;
+  EXPECT_EQ(Watch::Create(std::move(options)).status(),
+            absl::InvalidArgumentError("the hub 2 is not a rank of a group of 2"));
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ PROGRAMS = (
     "ddp",
     "ddp_python.py",
     "dp",
+    "hook_accuracy",
     "image_loader",
     "image_loader_python.py",
     "photographs.py",

@@ -46,8 +46,8 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_allocator.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
-#include "lockstep/ddp/hooks/power_sgd.h"
 #include "lockstep/models/resnet.h"
+#include "lockstep/tools/bench/hook_named.h"
 #include "lockstep/tools/bench/peak_pss.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -294,15 +294,6 @@ ddp::Options OptionsOfFlags() {
   return options;
 }
 
-absl::StatusOr<ddp::CommunicationHook> HookOfFlags(comm::ProcessGroup& group) {
-  if (FLAGS_hook == "fp16") return ddp::hooks::Fp16Compress(&group);
-  if (FLAGS_hook == "none") return ddp::CommunicationHook();
-  ddp::hooks::PowerSgdOptions options;
-  options.matrix_approximation_rank = 4;
-  options.start_power_sgd_iter = 2;
-  return ddp::hooks::PowerSgd(&group, options);
-}
-
 struct InTurn {
   double difference, ratio, with, without;  // medians over the blocks
 };
@@ -391,7 +382,7 @@ absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths 
     return RunTrainer(group, name, lengths, Trainer<Unwrapped<Net>>({net}, parameters, batch));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(auto wrapped, ddp::Wrap(net, &group, OptionsOfFlags()));
-  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::CommunicationHook hook, HookOfFlags(group));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::CommunicationHook hook, HookNamed(FLAGS_hook, group));
   if (hook) LOCKSTEP_RETURN_IF_ERROR(wrapped.RegisterHook(hook));
   const std::vector<at::Tensor> parameters = wrapped.parameters();
   return RunTrainer(group, name, lengths,
@@ -468,7 +459,7 @@ absl::Status Run() {
                                         {"virtual_ranks", static_cast<double>(FLAGS_virtual_ranks), 0, 4096},
                                         {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "auto", "local"}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, {"none", "fp16", "power_sgd"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, kHookNames));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
   if (OnGpu() && !Alone()) return FlagError("device", FLAGS_device, "cpu, except with --overhead --world_size=1");
   if (!FLAGS_trace.empty() && (FLAGS_overhead || FLAGS_memory || FLAGS_backend == "local")) {

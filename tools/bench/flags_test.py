@@ -57,6 +57,12 @@ REFUSED = {
         "--steps=2000000000": "at most 1000000",
         "--case=": "mlp_784_512_512_10/b64 or resnet18/b8/64px, or several",
     },
+    "hook_accuracy": {
+        "--world_size=0": "1 or more",
+        "--hook=int8": "none, fp16 or power_sgd",
+        "--epochs=0": "1 or more",
+        "--batch_size=1": "at least --world_size=2",
+    },
     "image_loader": {
         "--workers=-1": "0 or more",
         "--workers=100000": "at most 4096",

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 
 import network_links
-from measuring import PROGRESS, in_words, lines_of_hosts, machine
+from measuring import PROGRESS, in_words, lines_of, lines_of_hosts, machine
 from suite_all_reduce import install_open_mpi
 
 SIZES = {"4KiB": 4 << 10, "1MiB": 1 << 20, "25MiB": 25 << 20, "100MiB": 100 << 20}
@@ -19,7 +19,7 @@ RATES = {"100Mbit": 100e6 / 8, "1Gbit": 1e9 / 8, "unlimited": None}
 SHAPES = ("2x2", "2x4", "4x2", "4x4")
 PEERS = ("python_gloo", "openmpi")
 PROGRAMS = ("ours", *PEERS)
-KINDS = ("all_reduce", "ddp")
+KINDS = ("all_reduce", "ddp", "accuracy")
 # Training steps: the case of ddp.cc and of ddp_python.py.
 MODELS = {"resnet18": "resnet18/b8/64px", "mlp_26mb": "mlp_26mb/b8"}
 # {program of a training step: our hook, or the variant of ddp_python.py}
@@ -314,8 +314,20 @@ def step_table(figures, cases):
             yield f"| {name_of(case)} | {OUR_STEPS[name]} | {' | '.join(cells)} |"
 
 
+def accuracy_table(program):
+    """What compression costs. Training does not depend on links, so it runs without them, once."""
+    yield "| our hook | test accuracy on Fashion-MNIST after one epoch |"
+    yield "|---|---|"
+    for hook in OUR_STEPS.values():
+        (line,) = lines_of([program, f"--hook={hook}"])
+        yield f"| {hook} | {line['accuracy']:.2%} |"
+
+
 def run(arguments, programs, folder):
     """The comparisons, and the table of them."""
     network_links.as_root()
     figures = measure(arguments, Programs(programs, folder))
-    return list(comparisons(figures)), markdown(figures, arguments.rounds)
+    text = [markdown(figures, arguments.rounds)]
+    if "accuracy" in arguments.cases:
+        text += ["", *accuracy_table(programs["hook_accuracy"])]
+    return list(comparisons(figures)), "\n".join(text)

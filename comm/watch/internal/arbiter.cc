@@ -16,9 +16,9 @@ constexpr auto kMissingIntervalOfRank = std::chrono::microseconds(400);
 
 }  // namespace
 
-Arbiter::Arbiter(std::vector<RankIdentity> ranks, Clock::time_point joining_deadline,
+Arbiter::Arbiter(std::vector<RankIdentity> ranks, int hub, Clock::time_point joining_deadline,
                  std::function<void(int, const Frame&)> send, std::function<std::string(const RankIdentity&)> fate_of)
-    : joining_deadline_(joining_deadline), send_(std::move(send)), fate_of_(std::move(fate_of)) {
+    : hub_(hub), joining_deadline_(joining_deadline), send_(std::move(send)), fate_of_(std::move(fate_of)) {
   for (RankIdentity& identity : ranks) {
     members_.emplace_back();
     members_.back().identity = std::move(identity);
@@ -77,10 +77,10 @@ void Arbiter::Leave(int rank, const Frame& farewell) {
   told.rank = rank;
   members_[rank].farewell = told;
   // Only the farewell with the earliest last call can explain an error, so a rank needs no other. If all ranks leave
-  // after the same call, each of them gets one farewell and rank 0's, not one from every other rank.
+  // after the same call, each of them gets one farewell and the hub's, not one from every other rank.
   const bool is_earliest = !earliest_leaver_ || told.sequence < members_[*earliest_leaver_].farewell->sequence;
   if (is_earliest) earliest_leaver_ = rank;
-  if (is_earliest || rank == 0) SendAll(told);
+  if (is_earliest || rank == hub_) SendAll(told);
 }
 
 void Arbiter::Lose(int rank, const std::string& how, Clock::time_point now) {
@@ -227,7 +227,7 @@ Clock::time_point Arbiter::TickJoining(Clock::time_point now) {
 }
 
 std::string Arbiter::FateOfLost(const Member& member) {
-  const RankIdentity& hub = members_[0].identity;
+  const RankIdentity& hub = members_[hub_].identity;
   if (SeeTheSameProcesses(hub, member.identity)) return fate_of_(member.identity);
   // A rank on the same host sees more than the hub does. It answers with kFate.
   for (const Member& other : members_) {

@@ -26,13 +26,13 @@ constexpr auto kInquiryPatience = std::chrono::milliseconds(1000);
 // How long a mismatch waits for the fingerprints of the ranks that have not said theirs.
 constexpr auto kMismatchPatience = std::chrono::milliseconds(200);
 
-// Rank 0's decisions: receives the reports of all ranks, and determines which of their problems is the group's first
+// The hub's decisions: receives the reports of all ranks, and determines which of their problems is the group's first
 // cause. It has no socket, clock or thread: its caller passes events with their times, and it passes frames for the
 // ranks to `send`. Not thread-safe.
 class Arbiter {
  public:
-  // `send` gives a frame to a rank that has joined, 0 among them; `fate_of` is FateOf().
-  Arbiter(std::vector<RankIdentity> ranks, Clock::time_point joining_deadline,
+  // `send` gives a frame to a rank that has joined, `hub` among them; `fate_of` is FateOf() on the hub.
+  Arbiter(std::vector<RankIdentity> ranks, int hub, Clock::time_point joining_deadline,
           std::function<void(int rank, const Frame&)> send, std::function<std::string(const RankIdentity&)> fate_of);
 
   // False if that rank has joined already, or there is none of that number.
@@ -88,6 +88,7 @@ class Arbiter {
   // The first rank that left before call `sequence`, or nullptr.
   const Member* LeaverBefore(int64_t sequence) const;
 
+  const int hub_;
   std::vector<Member> members_;
   const Clock::time_point joining_deadline_;
   const std::function<void(int, const Frame&)> send_;

@@ -13,9 +13,9 @@ using std::chrono::milliseconds;
 // An arbiter of ranks on hosts "h0", "h1", ..., with a clock that the test turns.
 class Group {
  public:
-  explicit Group(int size, int joined = -1)
+  explicit Group(int size, int joined = -1, int hub = 0)
       : arbiter_(
-            Identities(size), now_ + std::chrono::seconds(10),
+            Identities(size), hub, now_ + std::chrono::seconds(10),
             [this](int rank, const Frame& frame) { sent_.emplace_back(rank, frame); },
             [this](const RankIdentity& identity) {
               ++looks_;
@@ -206,16 +206,27 @@ TEST(Arbiter, TellsEachRankTwoFarewellsIfManyLeaveAfterTheSameCall) {
   EXPECT_LE(group.frames_sent(), size_t{2 * kRanks});
 }
 
-TEST(Arbiter, TellsTheFarewellsWithTheEarliestLastCallAndRank0s) {
-  Group group(6);
-  group.Say(1, Frame::Type::kFarewell, 7, "first");
-  group.Say(2, Frame::Type::kFarewell, 8, "later");
-  group.Say(3, Frame::Type::kFarewell, 7, "the same");
-  group.Say(4, Frame::Type::kFarewell, 6, "earlier");
-  group.Say(0, Frame::Type::kFarewell, 9, "rank 0's");
-  EXPECT_EQ(group.SentTo(5),
-            absl::StrCat(Sent(Frame::Type::kFarewell, "first"), "\n", Sent(Frame::Type::kFarewell, "earlier"), "\n",
-                         Sent(Frame::Type::kFarewell, "rank 0's")));
+TEST(Arbiter, TellsTheFarewellsWithTheEarliestLastCallAndTheHubs) {
+  for (const int hub : {0, 4}) {
+    Group group(6, -1, hub);
+    group.Say(1, Frame::Type::kFarewell, 7, "first");
+    group.Say(2, Frame::Type::kFarewell, 8, "later");
+    group.Say(3, Frame::Type::kFarewell, 7, "the same");
+    group.Say(4 - hub, Frame::Type::kFarewell, 6, "earlier");
+    group.Say(hub, Frame::Type::kFarewell, 9, "the hub's");
+    EXPECT_EQ(group.SentTo(5),
+              absl::StrCat(Sent(Frame::Type::kFarewell, "first"), "\n", Sent(Frame::Type::kFarewell, "earlier"), "\n",
+                           Sent(Frame::Type::kFarewell, "the hub's")));
+  }
+}
+
+TEST(Arbiter, AHubOnAnotherHostAsksRank0sNeighbourAboutRank0) {
+  Group group(6, -1, /*hub=*/4);
+  group.Lose(0);
+  group.After(milliseconds(5));
+  EXPECT_EQ(group.SentTo(1), Sent(Frame::Type::kAskFate));
+  group.SayFate(1, 0, "exited with code 3");
+  EXPECT_EQ(group.CauseAt(5, absl::StatusCode::kUnavailable), "rank 0 (host h0, pid 100) exited with code 3");
 }
 
 TEST(Arbiter, AnInquiryNamesWhoIsLateAndWhoIsSilent) {

@@ -31,9 +31,9 @@ constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
-std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks) {
+std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks, int hub) {
   std::vector<ProcessHandle> handles;
-  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[0]);
+  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[hub]);
   return handles;
 }
 
@@ -42,12 +42,12 @@ std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks) {
 Hub::Hub(HubOptions options, Participant* participant)
     : options_(std::move(options)),
       participant_(participant),
-      processes_(Handles(options_.ranks)),
+      processes_(Handles(options_.ranks, options_.rank)),
       arbiter_(
-          options_.ranks, options_.joining_deadline,
+          options_.ranks, options_.rank, options_.joining_deadline,
           [this](int rank, const Frame& frame) {
-            if (rank == 0) {
-              to_rank0_.push_back(frame);
+            if (rank == options_.rank) {
+              to_own_rank_.push_back(frame);
             } else if (by_rank_[rank]) {
               by_rank_[rank]->connection.Send(frame);
             }
@@ -56,7 +56,7 @@ Hub::Hub(HubOptions options, Participant* participant)
       listener_(options_.listener),
       next_id_(kFirstPeerId),
       by_rank_(options_.ranks.size()) {
-  arbiter_.Join(0);
+  arbiter_.Join(options_.rank);
   if (arbiter_.complete()) CloseListener();
 }
 
@@ -97,7 +97,7 @@ void Hub::CloseListener() {
 void Hub::Send(const Frame& frame) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    arbiter_.Receive(0, frame, Clock::now());
+    arbiter_.Receive(options_.rank, frame, Clock::now());
   }
   waker_.Wake();
 }
@@ -116,7 +116,7 @@ void Hub::AwaitLatecomers(Clock::duration patience) {
 void Hub::Leave(const Frame& farewell) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    arbiter_.Receive(0, farewell, Clock::now());
+    arbiter_.Receive(options_.rank, farewell, Clock::now());
     for (auto& entry : peers_) entry.second->connection.FinishSending();
     leaving_ = true;
     leaving_due_ = Clock::now() + kFarewellPatience;
@@ -143,7 +143,7 @@ void Hub::Run() {
       for (int i = 0; i < ready; ++i) Handle(events[i].data.u64, now);
       due = std::min(arbiter_.Tick(now), TickStrangers(now));
       if (leaving_) due = std::min(due, leaving_due_);
-      frames.swap(to_rank0_);
+      frames.swap(to_own_rank_);
       std::swap(trouble, trouble_);
       if (Done(now)) return;
     }
@@ -224,8 +224,8 @@ void Hub::RunOutOfDescriptors(int error) {
 
 bool Hub::Admit(Peer& peer, const Frame& hello) {
   const int rank = hello.rank;
-  const bool belongs = hello.type == Frame::Type::kHello && rank > 0 && rank < static_cast<int>(by_rank_.size()) &&
-                       !by_rank_[rank] && IsHello(hello.text, options_.token, peer.challenge, rank);
+  const bool belongs = hello.type == Frame::Type::kHello && rank >= 0 && rank < static_cast<int>(by_rank_.size()) &&
+                       rank != options_.rank && !by_rank_[rank] && IsHello(hello.text, options_.token, peer.challenge, rank);
   if (!belongs) return false;
   peer.connection.Send(
       {Frame::Type::kProof, -1, 0, -1, 0, ProofText(options_.token, peer.challenge, hello.text, rank)});

@@ -23,35 +23,36 @@ namespace lockstep::comm::internal {
 
 struct HubOptions {
   std::vector<RankIdentity> ranks;
+  int rank = 0;       // the hub's
   int listener = -1;  // owned by the hub; -1 in a group of one rank
   std::string token;  // proves that a connection is a rank's
   Clock::time_point joining_deadline;
 };
 
-// Rank 0's connections to all other ranks, and the arbiter that receives their frames, on a separate thread.
+// The hub's connections to all other ranks, and the arbiter that receives their frames, on a separate thread.
 //
 // Before the group is complete, anyone may connect. A connection is closed if it has not proved within 5 s that it
 // knows the token, or if it sends anything else. If there are too many connections, or the process is out of
 // descriptors, the oldest unproved one is closed. Once the group is complete, nothing listens. If the process is out of
-// descriptors and has no unproved connection to close, rank 0 ends the group, and keeps one descriptor to report that
+// descriptors and has no unproved connection to close, the hub ends the group, and keeps one descriptor to report that
 // to the ranks that have not come yet.
 class Hub {
  public:
-  // `participant` is rank 0's, borrowed; it gets its frames on the hub's thread.
+  // `participant` is the hub's, borrowed; it gets its frames on the hub's thread.
   Hub(HubOptions options, Participant* participant);
   ~Hub();
 
   // Starts the thread. Call it once, before any Send(). ResourceExhausted: no descriptor or thread is available.
   absl::Status Start();
 
-  // A frame of rank 0's own. Any thread; does not block.
+  // A frame of the hub's own. Any thread; does not block.
   void Send(const Frame& frame);
 
   // For a group that failed while it was created: blocks until the missing ranks have come and been told the cause, or
   // for `patience`.
   void AwaitLatecomers(Clock::duration patience);
 
-  // Sends rank 0's farewell to all others, in at most 150 ms, and ends the thread.
+  // Sends the hub's farewell to all others, in at most 150 ms, and ends the thread.
   void Leave(const Frame& farewell);
 
  private:
@@ -90,8 +91,8 @@ class Hub {
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back
   std::vector<Peer*> by_rank_;
   std::deque<uint64_t> strangers_;  // in order of arrival; includes peers that have proved themselves since
-  std::vector<Frame> to_rank0_;     // delivered by the thread
-  absl::Status trouble_;            // rank 0's own; the thread sends it to the others
+  std::vector<Frame> to_own_rank_;  // delivered by the thread
+  absl::Status trouble_;            // the hub's own; the thread sends it to the others
   bool leaving_ = false;
   Clock::time_point leaving_due_;
 

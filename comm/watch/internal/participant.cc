@@ -31,8 +31,9 @@ absl::StatusCode ErrorCode(int code) {
 
 }  // namespace
 
-Participant::Participant(int rank, std::vector<RankIdentity> ranks, std::function<void(const absl::Status&)> on_failure)
-    : rank_(rank), ranks_(std::move(ranks)), on_failure_(std::move(on_failure)) {}
+Participant::Participant(int rank, std::vector<RankIdentity> ranks, int hub,
+                         std::function<void(const absl::Status&)> on_failure)
+    : rank_(rank), ranks_(std::move(ranks)), hub_(hub), on_failure_(std::move(on_failure)) {}
 
 void Participant::SetCause(const Lock&, Cause cause) {
   if (cause_) return;
@@ -64,7 +65,7 @@ bool Participant::FallBackIfDue(const Lock& lock, Clock::time_point now) {
 void Participant::NoteFarewell(const Lock& lock, const Frame& frame) {
   if (frame.rank < 0 || frame.rank >= static_cast<int>(ranks_.size())) return;
   if (!leaver_ || frame.sequence < leaver_->sequence) leaver_ = frame;
-  if (frame.rank != 0) return;
+  if (frame.rank != hub_) return;
   hub_left_ = true;
   if (fallback_) FallBackWithoutHub(lock);
   changed_.notify_all();
@@ -171,13 +172,13 @@ absl::Status Participant::Explain(const absl::Status& error) {
   Frame trouble = Farewell();
   trouble.type = Frame::Type::kTrouble;
   trouble.text = message;
-  const std::string silent = absl::StrCat(SilentText(ranks_[0]), "; ", FailedText(ranks_[rank_], message));
+  const std::string silent = absl::StrCat(SilentText(ranks_[hub_]), "; ", FailedText(ranks_[rank_], message));
   return Inquire(trouble, kExplainPatience, {absl::StatusCode::kUnavailable, silent}, &error);
 }
 
 absl::Status Participant::ExplainTimeout(int64_t sequence, const char* operation, absl::Duration timeout) {
   const Frame question{Frame::Type::kTimeout, rank_, 0, sequence, absl::ToInt64Milliseconds(timeout), operation};
-  const std::string silent = TimeoutText(sequence, operation, timeout, {SilentText(ranks_[0])});
+  const std::string silent = TimeoutText(sequence, operation, timeout, {SilentText(ranks_[hub_])});
   return Inquire(question, kTimeoutPatience, {absl::StatusCode::kDeadlineExceeded, silent}, nullptr);
 }
 

@@ -25,7 +25,7 @@ namespace lockstep::comm::internal {
 // Its locks are the C++ library's, not Abseil's, so that ThreadSanitizer sees them.
 class Participant {
  public:
-  Participant(int rank, std::vector<RankIdentity> ranks, std::function<void(const absl::Status&)> on_failure);
+  Participant(int rank, std::vector<RankIdentity> ranks, int hub, std::function<void(const absl::Status&)> on_failure);
 
   const std::vector<RankIdentity>& ranks() const { return ranks_; }
 
@@ -87,6 +87,7 @@ class Participant {
 
   const int rank_;
   const std::vector<RankIdentity> ranks_;
+  const int hub_;
   const std::function<void(const absl::Status&)> on_failure_;
   std::function<void(const Frame&)> send_;
 

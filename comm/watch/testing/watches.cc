@@ -56,6 +56,10 @@ absl::StatusOr<std::string> FolderStore::Get(const std::string& key, absl::Time 
   });
 }
 
+std::string NameOf(const Layout& layout) {
+  return absl::StrCat(layout.one_host ? "OneHost" : "SeveralHosts", "Hub", layout.hub);
+}
+
 std::vector<RankIdentity> ThreadRanks(int size, bool one_host) {
   std::vector<RankIdentity> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(IdentityOfThisProcess(rank));
@@ -63,13 +67,16 @@ std::vector<RankIdentity> ThreadRanks(int size, bool one_host) {
   return ranks;
 }
 
-std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, bool one_host) {
+std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout) {
   MapStore store;
   std::vector<std::unique_ptr<Watch>> watches(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back(
-        [&, rank] { watches[rank] = Watch::Create(OptionsOver(&store, rank, ThreadRanks(size, one_host))).value(); });
+    threads.emplace_back([&, rank] {
+      WatchOptions options = OptionsOver(&store, rank, ThreadRanks(size, layout.one_host));
+      options.hub = layout.hub;
+      watches[rank] = Watch::Create(std::move(options)).value();
+    });
   }
   for (std::thread& thread : threads) thread.join();
   return watches;

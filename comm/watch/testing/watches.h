@@ -38,6 +38,15 @@ class FolderStore {
   std::string folder_;
 };
 
+// Where the ranks of a test are, and which of them the others connect to.
+struct Layout {
+  bool one_host = true;
+  int hub = 0;
+};
+inline constexpr Layout kLayouts[] = {{true, 0}, {false, 0}, {true, 1}};
+// For the names of parametrized tests.
+std::string NameOf(const Layout& layout);
+
 // This process as each of `size` ranks. With `one_host` false the last rank has another network namespace, so that the
 // watch uses TCP.
 std::vector<RankIdentity> ThreadRanks(int size, bool one_host = true);
@@ -57,7 +66,7 @@ WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks
 }
 
 // Connected watches of threads of this process, one for each rank. Ends the process if they do not connect.
-std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, bool one_host = true);
+std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout = {});
 
 }  // namespace lockstep::comm::testing
 
