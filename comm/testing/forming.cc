@@ -23,6 +23,7 @@
 namespace lockstep::comm::testing {
 namespace {
 
+// Counts its own, too.
 int64_t OpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd"), end;
   return std::distance(all, end);
@@ -31,11 +32,9 @@ int64_t OpenDescriptors() {
 // Sets the hard limit too, so that nobody can raise the soft one.
 void LimitOpenFiles(int count) {
   if (count == 0) return;
-  constexpr int kOfAnyProcess = 3;               // standard input, output and error: inherited, but anybody's
-  const int lowest_free = dup(STDERR_FILENO);
-  close(lowest_free);
+  constexpr int kOfAnyProcess = 3;  // standard input, output and error: inherited, but not the test's
   rlimit limit = {};
-  limit.rlim_cur = limit.rlim_max = lowest_free + count - kOfAnyProcess;
+  limit.rlim_cur = limit.rlim_max = OpenDescriptors() - 1 - kOfAnyProcess + count;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 

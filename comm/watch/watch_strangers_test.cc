@@ -74,7 +74,7 @@ class Strangers : public ::testing::TestWithParam<bool> {
   }
 
   int Connect() {
-    const int fd = internal::Connect(endpoint_, absl::Now() + absl::Seconds(20)).value();
+    const int fd = internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value();
     fds_.push_back(fd);
     return fd;
   }
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, Strangers, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OneHost" : "SeveralHosts"; });
 
 TEST_P(Strangers, APortScanDisturbsNobody) {
-  for (int i = 0; i < 50; ++i) close(internal::Connect(endpoint_, absl::Now() + absl::Seconds(20)).value());
+  for (int i = 0; i < 50; ++i) close(internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value());
 }
 
 TEST_P(Strangers, GarbageIsDroppedAtOnce) {
@@ -175,7 +175,7 @@ TEST_P(Strangers, NobodyListensOnceTheGroupIsComplete) {
   const int silent = Connect();
   Complete();
   EXPECT_TRUE(IsDropped(silent));
-  EXPECT_EQ(internal::Connect(endpoint_, absl::Now() + absl::Seconds(20)).status().code(),
+  EXPECT_EQ(internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).status().code(),
             absl::StatusCode::kUnavailable);
 }
 

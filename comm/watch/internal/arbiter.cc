@@ -14,6 +14,13 @@ constexpr auto kMissingInterval = std::chrono::milliseconds(100);
 // Ten times as long as it takes to read a process's file (40 us on 2 cores that many processes share).
 constexpr auto kMissingIntervalOfRank = std::chrono::microseconds(400);
 
+// Whether a rank's error says that another process did not answer. Such an error may follow from another rank's, and
+// arrive earlier.
+bool IsAboutAnother(const Frame& trouble) {
+  const auto code = static_cast<absl::StatusCode>(trouble.code);
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+}
+
 }  // namespace
 
 Arbiter::Arbiter(std::vector<RankIdentity> ranks, int hub, Clock::time_point joining_deadline,
@@ -99,9 +106,11 @@ const Arbiter::Member* Arbiter::LeaverBefore(int64_t sequence) const {
 }
 
 void Arbiter::NoteTrouble(int rank, const Frame& frame, Clock::time_point now) {
-  if (trouble_) return;
+  if (trouble_ && (IsAboutAnother(frame) || !IsAboutAnother(*trouble_))) return;
+  const bool is_first = !trouble_;
   trouble_ = frame;
   trouble_->rank = rank;
+  if (!is_first) return;
   const bool certain = members_.size() == 1 || LeaverBefore(frame.sequence);
   trouble_due_ = certain ? now : now + kTroublePatience;
 }

@@ -40,6 +40,9 @@ class Group {
   void Say(int rank, Frame::Type type, int64_t sequence = -1, const std::string& text = "", int64_t value = 0) {
     arbiter_.Receive(rank, {type, rank, 0, sequence, value, text}, now_);
   }
+  void Trouble(int rank, absl::StatusCode code, const std::string& text) {
+    arbiter_.Receive(rank, {Frame::Type::kTrouble, rank, static_cast<int32_t>(code), 7, 0, text}, now_);
+  }
   void SayFate(int rank, int of, const std::string& fate) {
     arbiter_.Receive(rank, {Frame::Type::kFate, of, 0, -1, 0, fate}, now_);
   }
@@ -227,6 +230,16 @@ TEST(Arbiter, AHubOnAnotherHostAsksRank0sNeighbourAboutRank0) {
   EXPECT_EQ(group.SentTo(1), Sent(Frame::Type::kAskFate));
   group.SayFate(1, 0, "exited with code 3");
   EXPECT_EQ(group.CauseAt(5, absl::StatusCode::kUnavailable), "rank 0 (host h0, pid 100) exited with code 3");
+}
+
+TEST(Arbiter, AnErrorAboutAnotherProcessGivesWayToTheErrorThatItFollowedFrom) {
+  Group group(4);
+  group.Trouble(2, absl::StatusCode::kUnavailable, "asking rank 0: Connection refused");
+  group.Trouble(0, absl::StatusCode::kResourceExhausted, "Too many open files");
+  group.Trouble(1, absl::StatusCode::kInternal, "later");
+  group.Trouble(3, absl::StatusCode::kUnavailable, "asking rank 0: Connection refused");
+  group.After(milliseconds(600));
+  EXPECT_EQ(group.CauseAt(1, absl::StatusCode::kAborted), "rank 0 (host h0, pid 100) failed: Too many open files");
 }
 
 TEST(Arbiter, AnInquiryNamesWhoIsLateAndWhoIsSilent) {

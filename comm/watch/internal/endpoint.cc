@@ -134,7 +134,7 @@ absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text) {
   if (absl::ConsumePrefix(&text, kNoEndpoint)) return absl::AbortedError(text.substr(0, kMostReasonBytes));
   const std::vector<std::string> fields = absl::StrSplit(text, '|');
   if (fields.size() != 3 || fields[1].empty() || fields[2].size() != 32) {
-    return absl::InvalidArgumentError(absl::StrCat("expected where rank 0 listens, found \"",
+    return absl::InvalidArgumentError(absl::StrCat("expected where the hub listens, found \"",
                                                    absl::CHexEscape(text.substr(0, kMostExcerptBytes)), "\""));
   }
   return Endpoint{fields[0], fields[1], fields[2]};
@@ -174,7 +174,7 @@ absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint)
   return fd;
 }
 
-absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline) {
+absl::StatusOr<int> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline) {
   int fd = -1;
   if (endpoint.host.empty()) {
     fd = ConnectToAbstract(endpoint.name, deadline);
@@ -187,7 +187,7 @@ absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline) {
   }
   const int error = errno;
   const std::string where = endpoint.host.empty() ? "" : absl::StrCat(" at ", endpoint.host, ":", endpoint.name);
-  const absl::Status status = DescriptorError(absl::StrCat("cannot connect to rank 0", where), error);
+  const absl::Status status = DescriptorError(absl::StrCat("cannot connect to ", whom, where), error);
   return absl::Now() < deadline ? status : absl::DeadlineExceededError(status.message());
 }
 

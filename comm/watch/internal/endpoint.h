@@ -17,9 +17,9 @@ struct Endpoint {
 };
 
 std::string EncodeEndpoint(const Endpoint& endpoint);
-// Rank 0 sends this instead of its endpoint if it cannot listen.
+// The hub publishes this instead of its endpoint if it cannot listen.
 std::string EncodeNoEndpoint(absl::string_view reason);
-// Aborted with the reason if rank 0 gave one.
+// Aborted with the reason if the hub gave one.
 absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text);
 
 // 128 bits from the kernel, in hexadecimal.
@@ -34,8 +34,8 @@ absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint);
 absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
 
 // Unavailable: nothing listens there. DeadlineExceeded. NotFound: the host is unknown. ResourceExhausted: the process
-// is out of descriptors.
-absl::StatusOr<int> Connect(const Endpoint& endpoint, absl::Time deadline);
+// is out of descriptors. `whom` is for the message: "cannot connect to rank 0 (...) at 10.0.0.1:4711: ...".
+absl::StatusOr<int> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline);
 
 }  // namespace lockstep::comm::internal
 

@@ -16,7 +16,7 @@ struct Frame {
   enum class Type : uint8_t {
     // From a rank to the hub.
     kHello = 1,  // rank, text: see handshake.h. The first of a connection
-    kTrouble,    // sequence, text: an error of the rank's own, perhaps the sign of another's death
+    kTrouble,    // sequence, code, text: an error of the rank's own, perhaps the sign of another's death
     kTimeout,    // sequence, text: the operation, value: the timeout in milliseconds
     kHere,       // value: which inquiry, sequence and text: the last call begun, code: 1 while it is in it
     kAgree,      // sequence, text: the fingerprint

@@ -25,6 +25,7 @@ constexpr uint64_t kFirstPeerId = 2;
 
 constexpr size_t kMaxHelloText = kNonceText + kProofText;
 constexpr size_t kMostStrangers = 64;  // besides one for each rank
+constexpr size_t kMostHandles = 256;   // on processes that have not connected
 constexpr auto kStrangerPatience = std::chrono::seconds(5);
 constexpr auto kHandshakePatience = std::chrono::milliseconds(100);  // before another connection gets its descriptor
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
@@ -32,8 +33,11 @@ constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
 std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks, int hub) {
+  // Until the ranks have connected, handles on many of them would double the descriptors that the hub needs.
+  const bool few = ranks.size() <= kMostHandles || !ProcessHandle::SocketsKeepHandles();
+  const auto at_first = few ? ProcessHandle::AtFirst::kOpen : ProcessHandle::AtFirst::kNone;
   std::vector<ProcessHandle> handles;
-  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[hub]);
+  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[hub], at_first);
   return handles;
 }
 

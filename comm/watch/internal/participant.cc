@@ -171,6 +171,7 @@ absl::Status Participant::Explain(const absl::Status& error) {
   const std::string message(error.message());
   Frame trouble = Farewell();
   trouble.type = Frame::Type::kTrouble;
+  trouble.code = static_cast<int32_t>(error.code());
   trouble.text = message;
   const std::string silent = absl::StrCat(SilentText(ranks_[hub_]), "; ", FailedText(ranks_[rank_], message));
   return Inquire(trouble, kExplainPatience, {absl::StatusCode::kUnavailable, silent}, &error);

@@ -23,18 +23,6 @@ constexpr int kPeerPidfd = SO_PEERPIDFD;
 constexpr int kPeerPidfd = 77;  // of asm-generic/socket.h, which Debian 12's kernel headers do not have yet
 #endif
 
-// Whether a Unix socket gives a handle on the process at its other end even after that was reaped. Before Linux 6.16 it
-// only does until then, and no call tells the difference.
-bool SocketsKeepHandles() {
-  static const bool keep = [] {
-    utsname system = {};
-    int major = 0, minor = 0;
-    return uname(&system) == 0 && sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
-           (major > 6 || (major == 6 && minor >= 16));
-  }();
-  return keep;
-}
-
 // struct pidfd_info of linux/pidfd.h, which Debian 12's kernel headers do not have yet.
 struct PidfdInfo {
   uint64_t mask;
@@ -57,8 +45,24 @@ std::optional<int> ReapedStatus(int pidfd) {
 
 }  // namespace
 
-ProcessHandle::ProcessHandle(RankIdentity identity, const RankIdentity& me)
+// Before Linux 6.16 a Unix socket gives a handle on the process at its other end only until that is reaped, and no call
+// tells the difference.
+bool ProcessHandle::SocketsKeepHandles() {
+  static const bool keep = [] {
+    utsname system = {};
+    int major = 0, minor = 0;
+    return uname(&system) == 0 && sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 16));
+  }();
+  return keep;
+}
+
+ProcessHandle::ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFirst at_first)
     : identity_(std::move(identity)), is_visible_(SeeTheSameProcesses(identity_, me)) {
+  if (at_first == AtFirst::kOpen) Open();
+}
+
+void ProcessHandle::Open() {
   if (!is_visible_) return;
   pidfd_ = static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0));
   // The pidfd is open and the same process still runs, so its pid was not reused before.
@@ -86,11 +90,15 @@ int ProcessHandle::PidfdOf(int connection) const {
 
 void ProcessHandle::LeaveTo(int connection) {
   if (pidfd_ < 0 || !SocketsKeepHandles()) return;
+  // First, since the process may have no other free descriptor.
+  Close();
   // The connection's own must be a handle on the same process, and the kernel must not refuse to give it.
   const int pidfd = PidfdOf(connection);
-  if (pidfd < 0) return;
-  close(pidfd);
-  Close();
+  if (pidfd >= 0) {
+    close(pidfd);
+  } else {
+    Open();
+  }
 }
 
 void ProcessHandle::TakeFrom(int connection) {

@@ -11,8 +11,10 @@ namespace lockstep::comm::internal {
 // later). Not copyable. Const methods are thread-safe.
 class ProcessHandle {
  public:
-  // `me` is IdentityOfThisProcess().
-  ProcessHandle(RankIdentity identity, const RankIdentity& me);
+  // `me` is IdentityOfThisProcess(). Opens a descriptor unless `at_first` is kNone; then Fate() may lack the reason of a
+  // death before LeaveTo().
+  enum class AtFirst { kOpen, kNone };
+  ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFirst at_first = AtFirst::kOpen);
   ~ProcessHandle();
   ProcessHandle(ProcessHandle&& other) noexcept;
   ProcessHandle& operator=(ProcessHandle&&) = delete;
@@ -24,10 +26,12 @@ class ProcessHandle {
 
   // Saves a descriptor while `connection` is open, if that is a Unix socket to the process: the kernel keeps a handle on
   // the process with the socket (Linux 6.16 and later). Call TakeFrom() before the socket is closed.
+  static bool SocketsKeepHandles();
   void LeaveTo(int connection);
   void TakeFrom(int connection);
 
  private:
+  void Open();
   int PidfdOf(int connection) const;
   void Close();
 

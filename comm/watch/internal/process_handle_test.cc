@@ -50,7 +50,7 @@ TEST(ProcessHandle, TellsTheSameIfItWasLeftToAConnection) {
   Endpoint endpoint;
   const int listener = ListenOnThisHost(endpoint).value();
   Process process([&](const Process::Say& say) {
-    const int connection = Connect(endpoint, absl::Now() + absl::Seconds(20)).value();
+    const int connection = Connect("rank 0", endpoint, absl::Now() + absl::Seconds(20)).value();
     say(EncodeIdentity(IdentityOfThisProcess(1)));
     pause();
     return connection;

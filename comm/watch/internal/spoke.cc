@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const En
 
 absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline) {
   while (true) {
-    const absl::StatusOr<int> fd = Connect(endpoint, deadline);
+    const absl::StatusOr<int> fd = Connect(NameOf(hub.identity()), endpoint, deadline);
     if (!fd.ok()) {
       const std::string fate = absl::IsUnavailable(fd.status()) ? AwaitFate(hub) : "";
       return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
