@@ -187,6 +187,7 @@ absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   const Topology topology = TopologyOf(context.ranks, context.rank);
   Levels levels;
   levels.even = topology.even();
+  levels.hosts = static_cast<int>(topology.hosts.size());
   levels.size = context.size;
   LOCKSTEP_ASSIGN_OR_RETURN(levels.inward, MakeAmong(topology.local_ranks(), "shm", "inward", context));
   LOCKSTEP_ASSIGN_OR_RETURN(levels.outward, MakeAmong(topology.local_ranks(), "shm", "outward", context));

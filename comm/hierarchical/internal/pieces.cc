@@ -10,11 +10,15 @@ namespace {
 constexpr int64_t kLeastBytes = 256 << 10;
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr int64_t kWantedPieces = 8;
+// With many ranks and hosts a piece is larger: below this size a message takes longer than its bytes.
+constexpr int64_t kLeastMessageBytes = 32 << 10;
 
 }  // namespace
 
-std::vector<Range> CutIntoPieces(int64_t count, int64_t element_bytes, int64_t parts) {
-  const int64_t bytes = std::clamp(count * element_bytes / kWantedPieces, kLeastBytes, kMostBytes);
+std::vector<Range> CutIntoPieces(int64_t count, int64_t element_bytes, int64_t parts, int64_t shares) {
+  const int64_t of_messages = kLeastMessageBytes * parts * shares;
+  const int64_t bytes = std::clamp(count * element_bytes / kWantedPieces, std::max(kLeastBytes, of_messages),
+                                   std::max(kMostBytes, of_messages));
   const int64_t in_piece = std::max<int64_t>(1, bytes / element_bytes / parts) * parts;
   const int64_t whole = count / parts * parts;
   std::vector<Range> pieces;

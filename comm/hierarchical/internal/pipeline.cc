@@ -253,7 +253,9 @@ void Pipeline::ForEachPiece(const std::shared_ptr<Call>& call, const std::functi
   uint32_t number = 0;
   for (const at::Tensor& tensor : call->tensors) {
     const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
-    for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts)) {
+    // Two hosts exchange whole parts, and need no shares.
+    const int64_t shares = levels_.hosts == 2 ? 1 : levels_.hosts;
+    for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts, shares)) {
       Piece piece = MakePiece(call, tensor, range.begin, range.count);
       piece.header.piece = number++;
       take(std::move(piece));

@@ -30,6 +30,7 @@ struct Levels {
   c10::intrusive_ptr<c10d::Backend> outward;  // among the ranks of the host, for the last phase
   std::unique_ptr<Links> links;               // among the column; null on a rank that is in none
   bool even = true;                           // every host has as many ranks
+  int hosts = 1;
   int size = 1;                               // of the whole group
 };
 
