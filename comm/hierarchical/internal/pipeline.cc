@@ -169,9 +169,6 @@ void Pipeline::Finish(const Call& call, std::chrono::milliseconds timeout) {
     mutex_.AssertHeld();
     return call.done || failure_ != nullptr;
   };
-  if (limit == timeout_) {
-    if (const std::shared_ptr<Call> own = TakeOver(call)) return DoAllPhases(own);
-  }
   MutexLock lock(mutex_);
   const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&ended), absl::FromChrono(limit));
   TORCH_CHECK_WITH(DistBackendError, in_time, "timed out after ", limit.count(), " ms");
@@ -190,45 +187,14 @@ void Pipeline::FinishAll() {
 bool Pipeline::NextCall(std::shared_ptr<Call>& call) {
   const auto ready = [this] {
     mutex_.AssertHeld();
-    return IsStoppedLocked() || (!calls_.empty() && !taken_over_);
+    return IsStoppedLocked() || !calls_.empty();
   };
   MutexLock lock(mutex_);
   mutex_.Await(absl::Condition(&ready));
   if (IsStoppedLocked()) return false;
   call = std::move(calls_.front());
   calls_.pop_front();
-  ++under_way_;
   return true;
-}
-
-std::shared_ptr<Pipeline::Call> Pipeline::TakeOver(const Call& call) {
-  MutexLock lock(mutex_);
-  if (IsStoppedLocked() || under_way_ > 0 || calls_.empty() || calls_.front().get() != &call) return nullptr;
-  if (!std::all_of(call.tensors.begin(), call.tensors.end(), IsSmall)) return nullptr;
-  std::shared_ptr<Call> taken = std::move(calls_.front());
-  calls_.pop_front();
-  under_way_ = 1;
-  taken_over_ = true;
-  return taken;
-}
-
-void Pipeline::DoAllPhases(const std::shared_ptr<Call>& call) {
-  const at::NoGradGuard no_grad;
-  try {
-    ForEachPiece(call, [this](Piece piece) {
-      Inward(piece);
-      Across(piece);
-      Outward(piece);
-    });
-  } catch (...) {
-    Fail(std::current_exception());
-    throw;
-  }
-  call->tensors.clear();
-  MutexLock lock(mutex_);
-  call->done = true;
-  under_way_ = 0;
-  taken_over_ = false;
 }
 
 bool Pipeline::NextPiece(Phase phase, Piece& piece) {
@@ -249,29 +215,23 @@ void Pipeline::PassOn(Phase phase, Piece piece) {
   if (!IsStoppedLocked()) pieces_[phase].push_back(std::move(piece));
 }
 
-void Pipeline::ForEachPiece(const std::shared_ptr<Call>& call, const std::function<void(Piece)>& take) {
-  uint32_t number = 0;
-  for (const at::Tensor& tensor : call->tensors) {
-    const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
-    // Two hosts exchange whole parts, and need no shares.
-    const int64_t shares = levels_.hosts == 2 ? 1 : levels_.hosts;
-    for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts, shares)) {
-      Piece piece = MakePiece(call, tensor, range.begin, range.count);
-      piece.header.piece = number++;
-      take(std::move(piece));
-    }
-  }
-}
-
 void Pipeline::RunInward() {
   const at::NoGradGuard no_grad;
   try {
     std::shared_ptr<Call> call;
     while (NextCall(call)) {
-      ForEachPiece(call, [this](Piece piece) {
-        Inward(piece);
-        PassOn(kAcross, std::move(piece));
-      });
+      uint32_t number = 0;
+      for (const at::Tensor& tensor : call->tensors) {
+        const int64_t parts = levels_.even && !IsSmall(tensor) ? levels_.inward->getSize() : 1;
+        // Two hosts exchange whole parts, and need no shares.
+        const int64_t shares = levels_.hosts == 2 ? 1 : levels_.hosts;
+        for (const Range& range : CutIntoPieces(tensor.numel(), tensor.element_size(), parts, shares)) {
+          Piece piece = MakePiece(call, tensor, range.begin, range.count);
+          piece.header.piece = number++;
+          Inward(piece);
+          PassOn(kAcross, std::move(piece));
+        }
+      }
       Piece end;
       end.call = std::move(call);
       end.ends_call = true;
@@ -386,7 +346,6 @@ void Pipeline::Outward(Piece& piece) {
     piece.call->tensors.clear();
     MutexLock lock(mutex_);
     piece.call->done = true;
-    --under_way_;
     return;
   }
   if (levels_.links && !piece.direct) {

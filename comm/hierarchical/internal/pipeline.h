@@ -41,8 +41,7 @@ struct Levels {
 //   across   receives from the other hosts and reduces; with more than two hosts it sends the results
 //   outward  with more than two hosts receives the results; passes the piece on within the host
 //
-// With two hosts the across thread does the outward phase too. If a thread waits for a small call and nothing else is
-// under way, it does all phases itself, as each change of threads takes as long as the call. Every rank takes calls and pieces in the same order.
+// With two hosts the across thread does the outward phase too. Every rank takes calls and pieces in the same order.
 // Hosts are added in order, so every rank gets the same bits.
 //
 // After the first error the pipeline has failed: calls under way and later ones end with that error. Thread-safe.
@@ -76,10 +75,6 @@ class Pipeline {
   void RunInward();
   void RunThread(Phase phase, const std::function<void(Piece&)>& take);
   bool NextCall(std::shared_ptr<Call>& call);
-  // `call`, for the thread that waits for it, if that may do all phases. Null otherwise.
-  std::shared_ptr<Call> TakeOver(const Call& call);
-  void DoAllPhases(const std::shared_ptr<Call>& call);
-  void ForEachPiece(const std::shared_ptr<Call>& call, const std::function<void(Piece)>& take);
   bool NextPiece(Phase phase, Piece& piece);
   void PassOn(Phase phase, Piece piece);
   void Fail(std::exception_ptr error);
@@ -93,13 +88,11 @@ class Pipeline {
   Levels levels_;
   const std::chrono::milliseconds timeout_;
   std::vector<std::thread> threads_;
-  std::vector<char> scratch_;  // of the across phase
+  std::vector<char> scratch_;  // of the across thread
 
   absl::Mutex mutex_;
   std::deque<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // not begun
   std::list<Piece> pieces_[kQueues] ABSL_GUARDED_BY(mutex_);
-  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;                        // calls that have begun
-  bool taken_over_ ABSL_GUARDED_BY(mutex_) = false;                  // the one that has is a waiting thread's
   std::shared_ptr<Call> last_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
