@@ -11,6 +11,11 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MARKED = re.compile(r"<!-- measured ?(\w*): begin -->\n(.*?)\n<!-- measured ?\w*: end -->", re.S)
 
 _ALL_REDUCE = {"ours": "ours", "Gloo": "gloo", "Open MPI": "openmpi"}
+# A suite, and the programs of its columns, in the table of suite network.
+_NETWORK = {
+    "network": {"ours": "ours", "Python's Gloo": "python_gloo", "Open MPI": "openmpi"},
+    "network_processor": {"processor time of a rank: ours": "ours", "processor time of a rank: Gloo": "python_gloo"},
+}
 _DDP = {
     "ours": "ours",
     "without its gradient allocator": "ours_without_gradient_allocator",
@@ -22,17 +27,31 @@ _DDP = {
 }
 
 
+class Missing(ValueError):
+    """A page lacks measurements, or a place for them."""
+
+
 def value_of(text):
     """521.01 us in seconds; a number without a unit as it is."""
     number, _, unit = text.partition(" ")
     return float(number) * _UNITS[unit] if unit else float(number)
 
 
-def _tables(text):
+def tables(text):
     """Each table as a list of {column: cell}."""
     for block in re.findall(r"(?:^\|.*\n?)+", text, re.M):
         lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
-        yield [dict(zip(lines[0], cells)) for cells in lines[2:]]
+        columns = _distinct(lines[0])
+        yield [dict(zip(columns, cells)) for cells in lines[2:]]
+
+
+def _distinct(columns):
+    """The second "Gloo" of | Gloo | MiB sent: ours | Gloo | is "MiB sent: Gloo"."""
+    group, names = "", []
+    for column in columns:
+        group = column.partition(":")[0] if ": " in column else group
+        names.append(f"{group}: {column}" if group and column in names else column)
+    return names
 
 
 def _of_columns(row, names, times):
@@ -47,12 +66,27 @@ def _with_peer(row):
     return values
 
 
+def _of_network(row):
+    """An all_reduce and its processor time, or a training step, whose case ends with our hook if it has one."""
+    case, suites = row.get("case"), _NETWORK
+    if "step" in row:
+        hook = row["our hook"].replace("none", "")
+        case = "/".join(filter(None, (row["step"], hook)))
+        peer = "python_gloo_fp16" if hook == "fp16" else "python_gloo"
+        suites = {"network": {"ours": "ours", "Python's DDP over Gloo": peer}}
+    for suite, programs in suites.items() if case else ():
+        if values := {name: value_of(row[column]) for column, name in programs.items() if row.get(column)}:
+            yield suite, case, values
+
+
 def _read_suite(suite, text):
     """(suite, case, {program: value}) of the tables of one suite."""
-    for table in _tables(text):
+    for table in tables(text):
         for row in table:
             if suite == "all_reduce":
                 yield suite, row["case"], _of_columns(row, _ALL_REDUCE, ("Gloo", "Open MPI"))
+            elif suite == "network":
+                yield from _of_network(row)
             elif suite == "ddp" and "allocator" in row:
                 name = "ddp_tuned" if row["allocator"] == "tuned" else "ddp"
                 yield name, row["step"], _of_columns(row, _DDP, ("Python DDP",))

@@ -337,18 +337,51 @@ def draw(plot, machine=""):
     for line in _wrapped(machine, _WIDTH - 2 * _MARGIN, 11.5) if machine else []:
         out.append(_text(_MARGIN, y, line, 11.5, _SOFT))
         y += 15
-    height = y + 4
+    return _sheet(plot.title, y + 4, out)
+
+
+def _sheet(title, height, content):
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}"'
             f' height="{height:.0f}" font-family="{_FONT}">',
-            f"<title>{html.escape(plot.title)}</title>",
+            f"<title>{html.escape(title)}</title>",
             f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1:.0f}" rx="10" fill="{_SHEET}" stroke="{_LINE}"/>',
-            *out,
+            *content,
             "</svg>",
             "",
         ]
     )
+
+
+def curves(title, note, names, ticks, panels):
+    """The SVG of shares (0 to 1) over counts that are powers of two: panels of two columns, each (heading, {name: {count: share}})."""
+    colours = dict(zip(names, (_OURS, "#c2641a", "#2f8f5b")))
+    out = [_text(_MARGIN, 34, title, 17, weight="bold"), _text(_MARGIN, 54, note, 12.5, _SOFT)]
+    left = _MARGIN
+    for name, colour in colours.items():
+        out += [_curve([(left, 72), (left + 26, 72)], colour), _text(left + 34, 76, name, 12.5)]
+        left += 34 + _width(name, 12.5) + 20
+    width, height, row = 400, 150, 220
+    for index, (heading, shares) in enumerate(panels):
+        left, top = _MARGIN + 42 + index % 2 * 490, 124 + index // 2 * row
+        counts = list(next(iter(shares.values())))
+        x = lambda count: left + width * math.log(count / counts[0], counts[-1] / counts[0])
+        y = lambda share: top + height * (1 - share)
+        out.append(_text(left - 36, top - 14, heading, 13.5, weight="bold"))
+        for share in (0, 0.25, 0.5, 0.75, 1):
+            out.append(f'<path d="M{left} {y(share):.1f} h{width}" stroke="{_LINE}"/>')
+            out.append(_text(left - 6, y(share) + 4, f"{share:.0%}", 11.5, _SOFT, "end"))
+        for count in ticks:
+            out.append(_text(x(count), y(0) + 17, f"{count:,}", 11.5, _SOFT, "middle"))
+        for name in reversed(names):
+            out.append(_curve([(x(count), y(share)) for count, share in shares[name].items()], colours[name]))
+    return _sheet(title, 90 + -(-len(panels) // 2) * row, out)
+
+
+def _curve(points, colour):
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.2" stroke-linejoin="round"/>'
 
 
 def of_page(text):

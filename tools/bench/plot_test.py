@@ -114,6 +114,36 @@ class PlotTest(unittest.TestCase):
         for ratio, words in ((1.054, "1.05 ×"), (8.38, "8.4 ×"), (13.9, "14 ×"), (877.7, "878 ×")):
             self.assertEqual(plot.ratio_in_words(ratio), words)
 
+    def test_json_lines_and_tables_of_suite_network_have_the_same_cases(self):
+        case, step = "all_reduce/4KiB/1Gbit/2x2ranks", "ddp/resnet18/1Gbit/2x2ranks"
+        lines = [
+            line("network", case, 1e-3, "python_gloo", 5e-3),
+            line("network_processor", case, 2e-4, "python_gloo", 3e-3),
+            line("network", case, 1e-3, "openmpi", 4e-4),
+            line("network", step, 0.3, "python_gloo", 0.6),
+            line("network", f"{step}/fp16", 0.2, "python_gloo_fp16", 0.5),
+            line("network", f"{step}/power_sgd", 0.1, "python_gloo", 0.6),
+        ]
+        table = (
+            "| case | ours | Python's Gloo | Open MPI | times Gloo | times Open MPI | of the link"
+            " | MiB sent: ours | Gloo | Open MPI | processor time of a rank: ours | Gloo |\n|---|\n"
+            f"| {case} | 1.00 ms | 5.00 ms | 400.00 us | 5.00 | 0.40 | 7% | 0.0081 | 0.0104 | 0.0081 | 200.00 us | 3.00 ms |\n\n"
+            "| step | our hook | ours | Python's DDP over Gloo | times Python | MiB sent: ours | Python |\n|---|\n"
+            f"| {step} | none | 300.00 ms | 600.00 ms | 2.00 | 44.7 | 67.0 |\n"
+            f"| {step} | fp16 | 200.00 ms | 500.00 ms | 2.50 | 22.3 | 33.5 |\n"
+            f"| {step} | power_sgd | 100.00 ms | 600.00 ms | 6.00 | 1.0 | 67.0 |\n\n"
+            "| our hook | test accuracy |\n|---|\n| fp16 | 80.00% |\n"
+        )
+        values = lambda of: {
+            (suite, case, name): f"{value:.6f}"
+            for suite, cases in of.items()
+            for case, programs in cases.items()
+            for name, value in programs.items()
+            if isinstance(name, str)
+        }
+        of_page, _ = figures.of_page(page_of("network", table))
+        self.assertEqual(values(of_page), values(figures.of_json(lines)))
+
     def test_a_page_without_marks_has_no_plots(self):
         self.assertEqual(plot.of_page("| case | ours |\n|---|---|\n| a | 1 us |\n"), {})
 

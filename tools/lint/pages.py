@@ -12,7 +12,9 @@ import terminal
 from targets import rules_of
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+import figures
 import plot
+import scaling
 
 HEADERS_PAGE = "docs/headers.md"
 PERFORMANCE_PAGE = "docs/performance.md"
@@ -108,6 +110,7 @@ def wanted(root, files):
     }
     readme_text = (root / README).read_text()
     plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
+    model = scaling.of_root(root) if (root / scaling.PAGE).is_file() else {}
     run = (
         {terminal.PICTURE: terminal.picture((root / terminal.TEXT).read_text())}
         if (root / terminal.TEXT).is_file()
@@ -121,6 +124,7 @@ def wanted(root, files):
     return {
         **run,
         **sources,
+        **model,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),
         README: readme(readme_text, (root / BAZELRC).read_text()),
@@ -132,7 +136,7 @@ def check(root, files, fix):
     """The pages and pictures that are out of date, unless `fix`, which writes them."""
     try:
         pages = wanted(root, files)
-    except (cmake_sources.CannotWrite, rooms.CannotDraw) as error:
+    except (cmake_sources.CannotWrite, rooms.CannotDraw, figures.Missing) as error:
         return [str(error)]
     problems = [] if _BAZELRC_BLOCK.search(pages[README]) else [f"{README}: has no block ```bazelrc"]
     problems += plan.missing_folders(files, (root / plan.PAGE).read_text())
