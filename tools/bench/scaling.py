@@ -10,6 +10,7 @@ It needs Python's standard library alone. Lint and //tools/lint:documents_test f
 import argparse
 import collections
 import copy
+import functools
 import itertools
 import math
 import pathlib
@@ -49,19 +50,22 @@ def number(text):
     return int(digits) * UNITS[unit] if digits else None
 
 
-def pieces(size):
-    """How many pieces comm/hierarchical/internal/pieces.cc cuts a tensor into."""
-    return math.ceil(size / min(max(size / 8, 256 << 10), 1 << 20)) if size > SMALL else 1
+def pieces(size, ranks, shares):
+    """How many pieces comm/hierarchical/internal/pieces.cc cuts a tensor into, if each is divided among the `ranks` of a host, and each
+    part into `shares` messages.
+    """
+    of_messages = (32 << 10) * ranks * shares
+    return math.ceil(size / min(max(size / 8, 256 << 10, of_messages), max(1 << 20, of_messages))) if size > SMALL else 1
 
 
 # The ways between hosts: (steps, one after the other; messages that a rank sends, and receives).
 
 
-def direct(size, hosts):
+def direct(size, hosts, ranks=RANKS):
     """Each rank exchanges with the ranks at its place on all other hosts."""
     if size <= SMALL or hosts == 2:
-        return 1, pieces(size) * (hosts - 1)
-    return 2, pieces(size) * 2 * (hosts - 1)
+        return 1, pieces(size, ranks, 1) * (hosts - 1)
+    return 2, pieces(size, ranks, hosts) * 2 * (hosts - 1)
 
 
 def rows_and_columns(size, hosts):
@@ -69,7 +73,8 @@ def rows_and_columns(size, hosts):
     if hosts == 2:
         return direct(size, hosts)
     rows = 1 << (hosts.bit_length() - 1) // 2
-    return 4, pieces(size) * 2 * (rows - 1 + hosts // rows - 1)
+    columns = hosts // rows
+    return 4, pieces(size, RANKS, columns) * 2 * (rows - 1 + columns - 1)
 
 
 def ring(size, hosts):
@@ -127,7 +132,7 @@ class Fit:
         self.message = median(self.messages, what)
         self.fixed = median([two - self.message for two, _ in pairs], what)
         large = [(case, seconds) for case, seconds in processor.items() if not case.link and case.size >= BUCKET]
-        rest = lambda case: self.fixed + direct(case.size, case.hosts)[1] * self.message
+        rest = lambda case: self.fixed + direct(case.size, case.hosts, case.ranks)[1] * self.message
         of_bytes = [(seconds - rest(case)) / case.size for case, seconds in large]
         self.byte = median(of_bytes, "the processor time of an all_reduce of 25MiB on a link without limit")
 
@@ -153,12 +158,13 @@ class Fit:
     def check(self, case, others):
         """Seconds that the model gives for a measured case."""
         where = (case.hosts, case.link, 0, others)
+        way = functools.partial(direct, ranks=case.ranks)
         if case.what == "all_reduce":
-            return self.all_reduce(direct, case.size, *where)[0]
+            return self.all_reduce(way, case.size, *where)[0]
         # Computation is the step on a link without limit, less the calls: both take the processors that the ranks share.
         unlimited = case._replace(link=None)
-        compute = self.seconds[unlimited] - self.step(direct, case.size, 0, case.hosts, None, 0, others)
-        return self.step(direct, case.size, compute, *where)
+        compute = self.seconds[unlimited] - self.step(way, case.size, 0, case.hosts, None, 0, others)
+        return self.step(way, case.size, compute, *where)
 
 
 # The page.

@@ -21,7 +21,7 @@ def measured():
     for size, link, hosts, ranks in itertools.product(*parts):
         name = f"all_reduce/{size}/{link}/{hosts}x{ranks}ranks"
         case = scaling.case_of(name)
-        used = FIXED + scaling.direct(case.size, hosts)[1] * MESSAGE
+        used = FIXED + scaling.direct(case.size, hosts, ranks)[1] * MESSAGE
         used += case.size * BYTE if case.size > scaling.SMALL else 0
         wire = scaling.wire_seconds(case.size, hosts, case.link * SHARE) if case.link else 0
         of["network"][name], of["network_processor"][name] = {"ours": max(wire, used)}, {"ours": used}
@@ -77,16 +77,19 @@ class WaysTest(unittest.TestCase):
             (25 << 20, 25),
             ((25 << 20) + 4, 26),
         ):
-            self.assertEqual(scaling.pieces(size), count)
+            self.assertEqual(scaling.pieces(size, 2, 1), count)
+        self.assertEqual(scaling.pieces(25 << 20, 4, 64), 4)
+        self.assertEqual(scaling.pieces(25 << 20, 4, 4096), 1)
 
     def test_messages_and_steps(self):
         bucket = 25 << 20
         self.assertEqual(scaling.direct(4 << 10, 8), (1, 7))
         self.assertEqual(scaling.direct(bucket, 2), (1, 25))
         self.assertEqual(scaling.direct(bucket, 8), (2, 25 * 14))
+        self.assertEqual(scaling.direct(bucket, 64), (2, 4 * 126))
         self.assertEqual(scaling.rows_and_columns(bucket, 2), scaling.direct(bucket, 2))
         self.assertEqual(scaling.rows_and_columns(bucket, 8), (4, 25 * 2 * (1 + 3)))
-        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 25 * 2 * (63 + 63)))
+        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 4 * 2 * (63 + 63)))
         self.assertEqual(scaling.ring(bucket, 8), (14, 14))
         self.assertEqual(scaling.ring(bucket, 2), (2, 2 * 4))  # 3.125 MiB of a rank, a MiB at a time
 
@@ -105,7 +108,7 @@ class WaysTest(unittest.TestCase):
         self.assertAlmostEqual(seconds, FIXED + 0.5 + (25 << 20) * BYTE + 25 * MESSAGE)
         seconds, limit = fit.all_reduce(scaling.direct, 25 << 20, 1001, fast, 0)
         self.assertEqual(limit, "processor, mostly messages")
-        self.assertAlmostEqual(seconds, FIXED + (25 << 20) * BYTE + 25 * 2000 * MESSAGE)
+        self.assertAlmostEqual(seconds, FIXED + (25 << 20) * BYTE + 2000 * MESSAGE)
 
     def test_ranks_that_share_a_processor_take_longer_unless_the_wire_is_slower(self):
         fit = scaling.Fit(measured())
