@@ -78,18 +78,18 @@ class WaysTest(unittest.TestCase):
             ((25 << 20) + 4, 26),
         ):
             self.assertEqual(scaling.pieces(size, 2, 1), count)
-        self.assertEqual(scaling.pieces(25 << 20, 4, 64), 4)
+        self.assertEqual(scaling.pieces(25 << 20, 4, 64), 2)
         self.assertEqual(scaling.pieces(25 << 20, 4, 4096), 1)
 
     def test_messages_and_steps(self):
         bucket = 25 << 20
         self.assertEqual(scaling.direct(4 << 10, 8), (1, 7))
         self.assertEqual(scaling.direct(bucket, 2), (1, 25))
-        self.assertEqual(scaling.direct(bucket, 8), (2, 25 * 14))
-        self.assertEqual(scaling.direct(bucket, 64), (2, 4 * 126))
+        self.assertEqual(scaling.direct(bucket, 8), (2, 13 * 14))
+        self.assertEqual(scaling.direct(bucket, 64), (2, 2 * 126))
         self.assertEqual(scaling.rows_and_columns(bucket, 2), scaling.direct(bucket, 2))
         self.assertEqual(scaling.rows_and_columns(bucket, 8), (4, 25 * 2 * (1 + 3)))
-        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 4 * 2 * (63 + 63)))
+        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 2 * 2 * (63 + 63)))
         self.assertEqual(scaling.ring(bucket, 8), (14, 14))
         self.assertEqual(scaling.ring(bucket, 2), (2, 2 * 4))  # 3.125 MiB of a rank, a MiB at a time
 
