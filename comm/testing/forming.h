@@ -23,9 +23,9 @@ struct Forming {
   absl::Duration forming;  // from the first call of InitProcessGroup() to the last return
   absl::Duration cpu;      // processor time of all ranks together, up to then
   absl::Duration leaving;  // as `forming`, for the groups' destructors
-  FormingCost rank0;   // serves the store
-  FormingCost rank1;   // serves the watch of a large group
-  FormingCost others;  // the most of any other rank
+  FormingCost rank0;       // serves the store
+  FormingCost rank1;       // serves the watch of a large group
+  FormingCost others;      // the most of any other rank
 };
 
 // Forks `world_size` processes, which form a group over `backend` and a sub-group, call MonitoredBarrier(), and destroy

@@ -41,7 +41,8 @@ absl::Status PrintForming(const std::vector<int64_t>& sizes) {
                 size, absl::ToDoubleSeconds(forming->forming), absl::ToDoubleMilliseconds(forming->cpu) / size,
                 absl::ToDoubleSeconds(forming->leaving), forming->rank0.requests, forming->others.requests,
                 forming->rank0.barrier_requests, forming->others.barrier_requests, forming->rank0.subgroup_requests,
-                forming->others.subgroup_requests, forming->rank0.descriptors, forming->rank1.descriptors, forming->others.descriptors);
+                forming->others.subgroup_requests, forming->rank0.descriptors, forming->rank1.descriptors,
+                forming->others.descriptors);
     std::fflush(stdout);
   }
   return absl::OkStatus();

@@ -96,9 +96,10 @@ class Watch::Impl {
     Endpoint endpoint;
     const absl::Status started = RunHub(options, endpoint);
     if (participant.ranks().size() == 1) return started;
-    const absl::Status told = options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
-                                                                     : internal::EncodeNoEndpoint(internal::FailedText(
-                                                                           participant.ranks()[options.hub], started.message())));
+    const absl::Status told =
+        options.set(kEndpointKey, started.ok() ? EncodeEndpoint(endpoint)
+                                               : internal::EncodeNoEndpoint(internal::FailedText(
+                                                     participant.ranks()[options.hub], started.message())));
     return started.ok() ? told : started;
   }
 

@@ -190,7 +190,8 @@ TEST_P(WatchAmongProcesses, AStoppedHubDoesNotHoldAnErrorOrAFarewellUp) {
   const auto here = ranks[other].AwaitLine("here");
   const auto failed = ranks[other].AwaitLine("failed ");
   ASSERT_TRUE(here && failed);
-  EXPECT_TRUE(absl::StartsWith(failed->text, absl::StrCat("failed UNAVAILABLE: ", ranks.name(hub), " "))) << failed->text;
+  EXPECT_TRUE(absl::StartsWith(failed->text, absl::StrCat("failed UNAVAILABLE: ", ranks.name(hub), " ")))
+      << failed->text;
   EXPECT_TRUE(absl::EndsWith(failed->text, absl::StrCat("; ", ranks.name(other), " failed: odd"))) << failed->text;
   EXPECT_LT(failed->time - here->time, absl::Seconds(2));
   EXPECT_EQ(ranks[other].Wait(), 0);

@@ -56,8 +56,8 @@ absl::Status Train(comm::ProcessGroup& group) {
   int64_t step = 0;
   for (int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
     sampler.set_epoch(epoch);
-    const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
-                                                      own_batch);
+    const auto loader =
+        torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler), own_batch);
     for (const auto& batch : *loader) {
       optimizer.param_groups()[0].options().set_lr(examples::kLearningRate * examples::ScheduledShare(step++, steps));
       optimizer.zero_grad();
@@ -65,8 +65,7 @@ absl::Status Train(comm::ProcessGroup& group) {
       optimizer.step();
     }
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy,
-                            examples::TestAccuracy(net.module(), test, group.size(), &group));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, examples::TestAccuracy(net.module(), test, group.size(), &group));
   if (group.rank() == 0) {
     std::cout << nlohmann::json({{"case", FLAGS_hook}, {"epochs", FLAGS_epochs}, {"accuracy", accuracy}}) << std::endl;
   }

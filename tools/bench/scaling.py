@@ -55,7 +55,9 @@ def pieces(size, ranks, shares):
     part into `shares` messages.
     """
     of_messages = (64 << 10) * ranks * shares
-    return math.ceil(size / min(max(size / 8, 256 << 10, of_messages), max(1 << 20, of_messages))) if size > SMALL else 1
+    return (
+        math.ceil(size / min(max(size / 8, 256 << 10, of_messages), max(1 << 20, of_messages))) if size > SMALL else 1
+    )
 
 
 # The ways between hosts: (steps, one after the other; messages that a rank sends, and receives).

@@ -247,7 +247,11 @@ def comparisons(figures):
             ours, theirs = figures.get((name, *case)), figures.get((peer, *case))
             if not (ours and theirs):
                 continue
-            for suite, column, unit in (("network", 0, "s"), ("network_bytes", 1, "bytes"), ("network_processor", 2, "s")):
+            for suite, column, unit in (
+                ("network", 0, "s"),
+                ("network_bytes", 1, "bytes"),
+                ("network_processor", 2, "s"),
+            ):
                 if column == len(ours):
                     continue  # training steps have no processor time
                 yield {

@@ -31,7 +31,7 @@ struct Levels {
   std::unique_ptr<Links> links;               // among the column; null on a rank that is in none
   bool even = true;                           // every host has as many ranks
   int hosts = 1;
-  int size = 1;                               // of the whole group
+  int size = 1;  // of the whole group
 };
 
 // The all_reduces of one rank, in pieces that go through the phases one behind the other. Each phase has a thread, so

@@ -229,7 +229,8 @@ void Hub::RunOutOfDescriptors(int error) {
 bool Hub::Admit(Peer& peer, const Frame& hello) {
   const int rank = hello.rank;
   const bool belongs = hello.type == Frame::Type::kHello && rank >= 0 && rank < static_cast<int>(by_rank_.size()) &&
-                       rank != options_.rank && !by_rank_[rank] && IsHello(hello.text, options_.token, peer.challenge, rank);
+                       rank != options_.rank && !by_rank_[rank] &&
+                       IsHello(hello.text, options_.token, peer.challenge, rank);
   if (!belongs) return false;
   peer.connection.Send(
       {Frame::Type::kProof, -1, 0, -1, 0, ProofText(options_.token, peer.challenge, hello.text, rank)});
