@@ -16,6 +16,10 @@ namespace {
 
 constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kFateInterval = std::chrono::milliseconds(5);
+// All ranks look at the hub's process when its connection ends. Many of them together look less often and for longer,
+// or the process would get no processor to end on.
+constexpr auto kFateIntervalOfRank = std::chrono::microseconds(50);
+constexpr auto kFatePatienceOfRank = std::chrono::microseconds(100);
 // The hub names the missing ranks at the deadline, so a rank waits a little longer for that.
 constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
@@ -154,7 +158,7 @@ std::vector<Frame> Spoke::Receive() {
   std::vector<Frame> frames = connection_->Receive();
   if (connection_->ended()) {
     lost_ = connection_->end();
-    lost_due_ = Clock::now() + kFatePatience;
+    lost_due_ = Clock::now() + kFatePatience + participant_->ranks().size() * kFatePatienceOfRank;
     connection_.reset();
   }
   return frames;
@@ -163,7 +167,9 @@ std::vector<Frame> Spoke::Receive() {
 Clock::time_point Spoke::TickLost(Clock::time_point now) {
   if (lost_.empty() || participant_->hub_left()) return Clock::time_point::max();
   const std::string fate = hub_.Fate();
-  if (fate.empty() && now < lost_due_) return now + kFateInterval;
+  if (fate.empty() && now < lost_due_) {
+    return now + std::max<Clock::duration>(kFateInterval, participant_->ranks().size() * kFateIntervalOfRank);
+  }
   const absl::Status cause = LostStatus(hub_.identity(), fate, lost_);
   participant_->Deliver(
       {Frame::Type::kCause, -1, static_cast<int32_t>(cause.code()), -1, 0, std::string(cause.message())});
