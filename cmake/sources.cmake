@@ -69,18 +69,33 @@ set(lockstep_base_jemalloc_whole_archive TRUE)
 # lockstep::launch
 set(lockstep_launch_sources
   tools/launch/failure.cc
+  tools/launch/internal/attempt.cc
+  tools/launch/internal/check_options.cc
+  tools/launch/internal/console.cc
   tools/launch/internal/group_members.cc
+  tools/launch/internal/last_lines.cc
+  tools/launch/internal/line_prefixer.cc
+  tools/launch/internal/log_folder.cc
   tools/launch/internal/master_socket.cc
   tools/launch/internal/outcome.cc
+  tools/launch/internal/output.cc
   tools/launch/internal/process.cc
+  tools/launch/internal/rank_starter.cc
   tools/launch/internal/rank_variables.cc
   tools/launch/internal/report_file.cc
+  tools/launch/internal/restart_policy.cc
   tools/launch/internal/signal_relay.cc
   tools/launch/report.cc
   tools/launch/spawn.cc
   tools/launch/supervisor.cc
 )
-set(lockstep_launch_headers tools/launch/failure.h tools/launch/report.h tools/launch/spawn.h tools/launch/supervisor.h)
+set(lockstep_launch_headers
+  tools/launch/failure.h
+  tools/launch/report.h
+  tools/launch/spawn.h
+  tools/launch/streams.h
+  tools/launch/supervisor.h
+)
 set(lockstep_launch_components base)
 set(lockstep_launch_third_party absl)
 

@@ -32,6 +32,11 @@ std::optional<RankFailure> FirstFailure(const absl::Status& status) {
     return std::nullopt;
   }
   f.message = fields[5];
+  if (const auto log = status.GetPayload(internal::kStderrPayload)) {
+    f.stderr_lines = absl::StrSplit(std::string(*log), '\n');
+    f.stderr_file = f.stderr_lines.front();
+    f.stderr_lines.erase(f.stderr_lines.begin());
+  }
   return f;
 }
 

@@ -13,6 +13,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -25,6 +26,11 @@ struct RankFailure {
   int exit_code = -1;   // -1 if a signal ended it
   int signal = 0;       // 0 if it exited
   std::string message;  // the rank's report, in one line; may be empty
+
+  // If the rank's stderr was redirected or teed: the file, and its last lines, at most 10 and at most 2 KiB, with
+  // control characters escaped.
+  std::string stderr_file;
+  std::vector<std::string> stderr_lines;
 };
 
 // The rank that caused the failure, or nullopt if `status` is OK or no rank caused it.

@@ -11,12 +11,14 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/failure.h"  // IWYU pragma: export
+#include "lockstep/tools/launch/streams.h"  // IWYU pragma: export
 
 namespace lockstep::launch {
 
@@ -27,12 +29,28 @@ struct LaunchOptions {
   std::string master_addr;  // rank 0's address; may be empty with one node: 127.0.0.1
   int master_port = 0;      // port of rank 0's store; may be 0 with one node: a free port is chosen
   std::string run_id = "none";
+  std::string role = "default";     // ROLE_NAME of the ranks, and a part of the prefix of lines that `tee` shows
+  bool virtual_local_rank = false;  // LOCAL_RANK is 0, and CUDA_VISIBLE_DEVICES has the device of the local rank alone
   absl::Duration grace = absl::Seconds(2);              // time from SIGTERM to SIGKILL
   absl::Duration stopped_patience = absl::Seconds(10);  // how long ranks may be stopped after the others have ended
   std::optional<absl::Duration> failure_grace;          // the same after a rank has failed; default: `grace`
   std::map<std::string, std::string> environment;       // set in every rank; overrides the launcher's variables
 
-  // Called once, on the calling thread, if a rank has failed and the others have not ended one second after SIGTERM.
+  // Streams that go to files instead of this process's output, and streams that go to both. Both kinds of files are
+  // <log_dir>/<run_id>_<8 random characters>/attempt_<restarts so far>/<local rank>/stdout.log and stderr.log. If
+  // log_dir is empty, it is a new folder in $TMPDIR or /tmp, and on_notice gets its name.
+  RankStreams redirects, tee;
+  std::string log_dir;
+  std::set<int> shown_local_ranks;  // if not empty, the output of other ranks goes to files only, or is discarded
+
+  int max_restarts = 0;                                      // how often failed ranks are started again; one node only
+  absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older than this no longer counts
+
+  // Called on the calling thread with one line about the folder of the files, about a file that cannot be written, and
+  // about each restart.
+  std::function<void(const std::string&)> on_notice;
+
+  // Called once for each start, on the calling thread, if a rank has failed and the others have not ended one second after SIGTERM.
   // Its argument is a status like the one that Launch will return. The message says for which ranks it waits, and how
   // long.
   std::function<void(const absl::Status&)> on_failure;
@@ -51,7 +69,8 @@ struct LaunchOptions {
 // Starts nproc_per_node copies of `argv`, blocks until all have ended, and returns OK if all exited with 0.
 //
 // The ranks of one node get a new LOCKSTEP_JOB_SECRET, which protects the values in their store (docs/security.md),
-// unless this process or `environment` has one. Several nodes need the same secret: set it on each.
+// unless this process or `environment` has one. Several nodes need the same secret: set it on each. Ranks that are
+// started again get a new one.
 //
 // Each rank has torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...; rank = node_rank *
 // nproc_per_node + local rank), this process's working directory, stdout and stderr, and no stdin. Each is in a new
@@ -66,6 +85,21 @@ struct LaunchOptions {
 // ranks still run. After success too, processes left in a rank's group are ended. So nothing is left running, except
 // for processes that moved to another session.
 //
+// Ranks whose output is neither redirected nor teed have this process's stdout and stderr, and nothing is between. A
+// teed stream is a pipe. Its bytes go to the file as they are. Its lines go to this process's stdout or stderr, each
+// with the prefix "[<role><local rank>]:", and never in parts: a line without an end follows when the stream ends, and a
+// line of more than 64 KiB becomes several. The prefix has the rank's colour if the output is a terminal, unless
+// $NO_COLOR is set. If nobody reads this process's output, teed ranks wait as soon as their pipes are full; the memory
+// that Launch needs stays bounded. If this process's output is closed, the files go on. If a file cannot be written, as
+// on a full disk, on_notice says so once for the file, and the lines go on. When all ranks have ended, Launch reads
+// what their pipes hold and does not wait for processes that keep them open. A status that names a rank with such a file
+// carries its last lines (RankFailure::stderr_lines).
+//
+// With max_restarts, a rank's failure ends all ranks as above, and then all start again: with TORCHELASTIC_RESTART_COUNT
+// one higher, and a new MASTER_PORT unless master_port is set. They do not start again if a rank could not execute its
+// program (exit codes 126 and 127 of a rank included), after a signal to this process, or if the last `restart_window`
+// has had max_restarts restarts. The message then ends with "; after 3 restarts".
+//
 // If every rank that still runs has been stopped (as by SIGSTOP) for `stopped_patience`, and another rank has ended,
 // these ranks have failed. A rank that a debugger holds is not stopped in this sense. While all ranks run, their groups
 // detect a stopped rank.
@@ -78,7 +112,8 @@ struct LaunchOptions {
 //
 // Thread-safe. The process may have other threads and children, but must not ignore SIGCHLD or reap the ranks. Errors:
 // InvalidArgument for bad options. NotFound or PermissionDenied if the program cannot be executed (no rank is left
-// running). ResourceExhausted without free processes, descriptors or ports. Cancelled after a signal to this process,
+// running). FailedPrecondition if log_dir cannot be written. ResourceExhausted without free processes, descriptors or
+// ports. Cancelled after a signal to this process,
 // with the report of the lowest rank that wrote one. Aborted for a rank killed by a signal. For a rank that exited with
 // an error, the code in its report (report.h), or Unknown. See also failure.h.
 absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options = {});

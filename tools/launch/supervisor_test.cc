@@ -25,6 +25,7 @@ namespace {
 using testing::AwaitPid;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using testing::Gone;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -417,6 +418,36 @@ TEST_F(LaunchTest, NoRankRunsOnWhenTheLastCannotBeStarted) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(status), HasSubstr("Too many open files"));
   EXPECT_LT(took_, absl::Seconds(2));
+}
+
+TEST_F(LaunchTest, ASignalBetweenTwoStartsEndsTheLaunch) {
+  options_.max_restarts = 3;
+  options_.on_notice = [](const std::string&) { kill(getpid(), SIGTERM); };
+  const absl::Status status = Run("echo >> $D/starts; exit 3");
+  EXPECT_EQ(status.message(), "the launcher received signal 15 (SIGTERM)");
+  EXPECT_EQ(ExitCode(status), 143);
+  EXPECT_EQ(ReadFile(folder_ + "starts"), "\n");
+}
+
+TEST_F(LaunchTest, SigUsr1BetweenTwoStartsIsForNobody) {
+  options_.max_restarts = 3;
+  std::vector<std::string> notices;
+  options_.on_notice = [&](const std::string& notice) {
+    notices.push_back(notice);
+    kill(getpid(), SIGUSR1);
+  };
+  EXPECT_EQ(Run("[ $TORCHELASTIC_RESTART_COUNT = 1 ]"), absl::OkStatus());
+  EXPECT_THAT(notices, ElementsAre(MatchesRegex("rank 0 .* exited with code 1; restart 1 of 3")));
+}
+
+TEST_F(LaunchTest, AStatusHasTheEndOfTheRanksStderr) {
+  options_.redirects.every_rank = Streams::kBoth;
+  options_.log_dir = folder_;
+  const absl::Status status = Run("echo first >&2; echo last >&2; exit 3");
+  const std::optional<RankFailure> failure = FirstFailure(status);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_THAT(failure->stderr_file, MatchesRegex(folder_ + "/none_[a-z0-9]{8}/attempt_0/0/stderr\\.log"));
+  EXPECT_THAT(failure->stderr_lines, ElementsAre("first", "last"));
 }
 
 TEST_F(LaunchTest, BadOptionsAreRefused) {

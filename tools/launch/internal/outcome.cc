@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/printable.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -201,6 +202,17 @@ absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, abs
                                         StoppedAndOutlived(counts), LastWords(outcomes)));
   status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
   return status;
+}
+
+void AddStderr(const std::string& file, const std::vector<std::string>& lines, absl::Status* status) {
+  status->SetPayload(kStderrPayload,
+                     absl::Cord(absl::StrCat(Printable(file), lines.empty() ? "" : "\n", absl::StrJoin(lines, "\n"))));
+}
+
+absl::Status WithEnding(const absl::Status& status, absl::string_view text) {
+  absl::Status longer(status.code(), absl::StrCat(status.message(), text));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { longer.SetPayload(url, payload); });
+  return longer;
 }
 
 absl::Status MarkNotExecuted(absl::Status status) {

@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/failure.h"
 
 namespace lockstep::launch::internal {
 
-// Payloads of a launch's status: an encoded RankFailure, a signal's number, and the exit code of a program that could
-// not be executed.
+// Payloads of a launch's status: an encoded RankFailure, the lines of its stderr after the name of their file, a
+// signal's number, and the exit code of a program that could not be executed.
 inline constexpr char kFailurePayload[] = "lockstep.launch/rank_failure";
+inline constexpr char kStderrPayload[] = "lockstep.launch/stderr";
 inline constexpr char kSignalPayload[] = "lockstep.launch/signal";
 inline constexpr char kNotExecutedPayload[] = "lockstep.launch/not_executed";
 
@@ -62,6 +64,12 @@ absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, abs
 // Marks `status`, NotFound or PermissionDenied: a program could not be executed. The mark lets ExitCode() distinguish
 // it from a rank's own status of that code.
 absl::Status MarkNotExecuted(absl::Status status);
+
+// Adds the last lines of the failed rank's stderr, and the file that has them, to the status about it.
+void AddStderr(const std::string& file, const std::vector<std::string>& lines, absl::Status* status);
+
+// The same status, with `text` at the end of its message.
+absl::Status WithEnding(const absl::Status& status, absl::string_view text);
 
 // "SIGKILL", or "signal 40" if the signal has no name.
 std::string SignalName(int signal);

@@ -147,6 +147,25 @@ TEST(FailureStatus, CarriesTheFailure) {
   EXPECT_EQ(failure->message, "two words");
 }
 
+TEST(FailureStatus, CarriesTheEndOfStderr) {
+  const Outcome cause = Ended(1, 3, 0, 1);
+  absl::Status status = FailureStatus(cause, {cause}, absl::Seconds(2));
+  EXPECT_EQ(FirstFailure(status)->stderr_file, "");
+  AddStderr("/logs/a\nb", {"one", "", "three"}, &status);
+  EXPECT_EQ(FirstFailure(status)->stderr_file, "/logs/a\\nb");
+  EXPECT_EQ(FirstFailure(status)->stderr_lines, (std::vector<std::string>{"one", "", "three"}));
+  AddStderr("/logs/a", {}, &status);
+  EXPECT_EQ(FirstFailure(status)->stderr_file, "/logs/a");
+  EXPECT_EQ(FirstFailure(status)->stderr_lines, std::vector<std::string>());
+}
+
+TEST(WithEnding, KeepsWhatTheStatusCarries) {
+  const std::vector<Outcome> outcomes = {Ended(0, 3, 0, 1)};
+  const absl::Status status = WithEnding(FailureStatus(outcomes[0], outcomes, absl::Seconds(2)), "; after 3 restarts");
+  EXPECT_EQ(status.message(), "rank 0 (local rank 0, pid 4700) exited with code 3; after 3 restarts");
+  EXPECT_EQ(ExitCode(status), 3);
+}
+
 TEST(ExitCode, IsTheRanksOwnOrAShells) {
   const auto code = [](const Outcome& cause) { return ExitCode(FailureStatus(cause, {cause}, absl::Seconds(2))); };
   EXPECT_EQ(ExitCode(absl::OkStatus()), 0);

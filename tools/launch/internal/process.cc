@@ -29,6 +29,8 @@ struct ChildPlan {
   char* const* environment;
   int inherited_fd;
   int null_fd;
+  int stdout_fd;
+  int stderr_fd;
   int error_fd;
   pid_t parent;
   sigset_t mask;
@@ -53,6 +55,8 @@ void ForgetSignalHandlers() {
   if (getppid() != plan.parent) _exit(127);  // the parent died before prctl, so the kernel would not end this child
   ForgetSignalHandlers();
   const bool ready = dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
+                     (plan.stdout_fd < 0 || dup2(plan.stdout_fd, STDOUT_FILENO) >= 0) &&
+                     (plan.stderr_fd < 0 || dup2(plan.stderr_fd, STDERR_FILENO) >= 0) &&
                      (plan.inherited_fd < 0 || fcntl(plan.inherited_fd, F_SETFD, 0) == 0) &&
                      sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
   if (ready) execve(plan.path, plan.argv, plan.environment);
@@ -111,8 +115,8 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
 
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> environment = Pointers(spec.environment);
-  ChildPlan plan = {spec.path.c_str(), argv.data(),     environment.data(), spec.inherited_fd,
-                    null_fd.get(),     write_end.get(), getpid(),           {}};
+  ChildPlan plan = {spec.path.c_str(), argv.data(),    environment.data(), spec.inherited_fd, null_fd.get(),
+                    spec.stdout_fd,    spec.stderr_fd, write_end.get(),    getpid(),          {}};
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &plan.mask);

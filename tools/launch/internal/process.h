@@ -19,6 +19,8 @@ struct ProcessSpec {
   std::vector<std::string> argv;         // argv[0] included
   std::vector<std::string> environment;  // "NAME=value"; the whole environment
   int inherited_fd = -1;                 // kept open in the child under the same number; -1: none
+  int stdout_fd = -1;                    // above 2; the child's stdout; -1: this process's
+  int stderr_fd = -1;                    // the same for stderr
 };
 
 struct Process {

@@ -4,8 +4,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::internal {
@@ -15,23 +18,32 @@ std::map<std::string, std::string> RankVariables(const RankPlace& place, bool om
   const std::string world_size = absl::StrCat(place.nnodes * place.nproc_per_node);
   std::map<std::string, std::string> variables = {
       {"RANK", rank},
-      {"LOCAL_RANK", absl::StrCat(place.local_rank)},
+      {"LOCAL_RANK", absl::StrCat(place.virtual_local_rank ? 0 : place.local_rank)},
       {"WORLD_SIZE", world_size},
       {"LOCAL_WORLD_SIZE", absl::StrCat(place.nproc_per_node)},
       {"GROUP_RANK", absl::StrCat(place.node_rank)},
       {"GROUP_WORLD_SIZE", absl::StrCat(place.nnodes)},
       {"ROLE_RANK", rank},
       {"ROLE_WORLD_SIZE", world_size},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", place.role},
       {"MASTER_ADDR", place.master_addr},
       {"MASTER_PORT", absl::StrCat(place.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RESTART_COUNT", absl::StrCat(place.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", absl::StrCat(place.max_restarts)},
       {"TORCHELASTIC_RUN_ID", place.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
   if (place.nproc_per_node > 1 && !omp_num_threads_is_set) variables["OMP_NUM_THREADS"] = "1";
   return variables;
+}
+
+absl::StatusOr<std::string> DeviceOf(int local_rank, const char* visible) {
+  if (!visible) return absl::StrCat(local_rank);
+  const std::vector<std::string> devices = absl::StrSplit(visible, ',', absl::SkipWhitespace());
+  if (local_rank < devices.size()) return std::string(absl::StripAsciiWhitespace(devices[local_rank]));
+  return absl::InvalidArgumentError(absl::StrCat("local rank ", local_rank,
+                                                 " needs a device, but CUDA_VISIBLE_DEVICES=", Printable(visible),
+                                                 " has ", devices.size()));
 }
 
 std::string NewJobSecret(int nnodes, const std::map<std::string, std::string>& environment) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep::launch::internal {
@@ -31,11 +32,19 @@ struct RankPlace {
   std::string master_addr;
   int master_port = 0;
   std::string run_id;
+  std::string role = "default";
+  int restart_count = 0;
+  int max_restarts = 0;
+  bool virtual_local_rank = false;  // LOCAL_RANK is 0
 };
 
 // The variables that torchrun sets for this rank. They include OMP_NUM_THREADS=1 if several ranks are on the node and
 // `omp_num_threads_is_set` is false: otherwise every rank would start a thread for each core.
 std::map<std::string, std::string> RankVariables(const RankPlace& place, bool omp_num_threads_is_set);
+
+// The value of CUDA_VISIBLE_DEVICES that leaves a rank the device of its local rank alone. `visible` is the variable's
+// value now, or null if it is not set: then the devices are 0, 1, 2 and so on. InvalidArgument if it has fewer devices.
+absl::StatusOr<std::string> DeviceOf(int local_rank, const char* visible);
 
 // A secret for the ranks of one job, from the kernel, in hexadecimal; see docs/security.md. Empty if `environment`,
 // which the ranks get, or this process's environment has one, and with several nodes, which all need the same secret.

@@ -36,6 +36,36 @@ TEST(RankVariables, AreTorchruns) {
                           Pair("TORCHELASTIC_USE_AGENT_STORE", "False"), Pair("WORLD_SIZE", "4")));
 }
 
+TEST(RankVariables, HaveTheRoleAndTheRestarts) {
+  RankPlace place = ThirdRankOfTwoNodes();
+  place.role = "trainer";
+  place.restart_count = 2;
+  place.max_restarts = 3;
+  const std::map<std::string, std::string> variables = RankVariables(place, false);
+  EXPECT_THAT(variables, Contains(Pair("ROLE_NAME", "trainer")));
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_RESTART_COUNT", "2")));
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_MAX_RESTARTS", "3")));
+}
+
+TEST(RankVariables, AVirtualLocalRankIsZero) {
+  RankPlace place = ThirdRankOfTwoNodes();
+  place.virtual_local_rank = true;
+  const std::map<std::string, std::string> variables = RankVariables(place, false);
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "0")));
+  EXPECT_THAT(variables, Contains(Pair("RANK", "3")));
+}
+
+TEST(DeviceOf, IsTheLocalRanksOwn) {
+  EXPECT_EQ(*DeviceOf(3, nullptr), "3");
+  EXPECT_EQ(*DeviceOf(0, "4, 6"), "4");
+  EXPECT_EQ(*DeviceOf(1, "4, 6"), "6");
+  EXPECT_EQ(*DeviceOf(1, "GPU-a,GPU-b"), "GPU-b");
+  EXPECT_EQ(DeviceOf(2, "4,6").status(),
+            absl::InvalidArgumentError("local rank 2 needs a device, but CUDA_VISIBLE_DEVICES=4,6 has 2"));
+  EXPECT_EQ(DeviceOf(0, "").status(),
+            absl::InvalidArgumentError("local rank 0 needs a device, but CUDA_VISIBLE_DEVICES= has 0"));
+}
+
 TEST(RankVariables, LeaveThreadsAloneWhereSomebodyHasDecided) {
   RankPlace place = ThirdRankOfTwoNodes();
   EXPECT_THAT(RankVariables(place, true), Not(Contains(Pair("OMP_NUM_THREADS", "1"))));

@@ -75,7 +75,10 @@ absl::StatusOr<std::unique_ptr<SignalRelay>> SignalRelay::Create() {
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("launch: no pipe for signals: ", strerror(errno)));
   }
-  UniqueFd read_end(ends[0]), write_end(ends[1]);
+  UniqueFd read_end = AboveStdio(UniqueFd(ends[0])), write_end = AboveStdio(UniqueFd(ends[1]));
+  if (!read_end.valid() || !write_end.valid()) {
+    return absl::ResourceExhaustedError(absl::StrCat("launch: no pipe for signals: ", strerror(errno)));
+  }
   const std::lock_guard<std::mutex> lock(mutex);
   const int slot = TakeFreeSlotLocked(write_end.get());
   if (slot < 0)

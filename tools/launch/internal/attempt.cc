@@ -1,0 +1,318 @@
+#include "lockstep/tools/launch/internal/attempt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/group_members.h"
+#include "lockstep/tools/launch/internal/last_lines.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+constexpr int64_t kMillisecond = 1000000;
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+// How long the real cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
+constexpr absl::Duration kSettle = absl::Milliseconds(100);
+// The same if every failure so far is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
+constexpr absl::Duration kTruerCauseWait = absl::Seconds(5);
+// Most ranks end within this time after the signal. Then one line at the end is enough.
+constexpr absl::Duration kQuietEnd = absl::Seconds(1);
+// How often a rank is looked at during LaunchOptions::stopped_patience.
+constexpr int kStoppedLooks = 10;
+// How long a reader may take for the rest of the output after a signal has ended the launch.
+constexpr absl::Duration kLastWords = absl::Seconds(1);
+// A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
+constexpr absl::Duration kKillWait = absl::Seconds(10);
+
+int64_t After(absl::Duration duration) {
+  const int64_t now = MonotonicNanos();
+  return duration < absl::Nanoseconds(kNever - now) ? now + absl::ToInt64Nanoseconds(duration) : kNever;
+}
+
+int PollTimeout(int64_t deadline) {
+  if (deadline == kNever) return -1;
+  const int64_t left = (deadline - MonotonicNanos() + kMillisecond - 1) / kMillisecond;
+  return static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
+}
+
+// Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
+bool IsAboutOthers(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+}
+
+}  // namespace
+
+bool Attempt::MayLearnMore(int64_t deadline) const {
+  return Running() && stop_signal_ == 0 && MonotonicNanos() < deadline;
+}
+
+// Returns when all ranks have ended, when one has failed and the real cause has had time to show, or when a signal
+// arrived.
+void Attempt::WaitForVerdict() {
+  while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
+    // No event tells that a rank has been stopped.
+    const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
+    WaitForEvent(look);
+    if (MonotonicNanos() >= look) LookForStopped();
+  }
+  if (!FirstCause(outcomes_)) return;
+  const int64_t settled = After(kSettle), last = After(kTruerCauseWait);
+  while (MayLearnMore(settled)) WaitForEvent(settled);
+  while (MayLearnMore(last) && TruerCauseMayCome(outcomes_)) WaitForEvent(last);
+}
+
+AttemptResult Attempt::Run(int earlier_port) {
+  const absl::Status started = StartAll(earlier_port);
+  if (started.ok()) WaitForVerdict();
+  const Outcome* cause = FirstCause(outcomes_);
+  // A scheduler that ends a job signals both launcher and ranks.
+  const bool stopped = stop_signal_ != 0 && (!cause || cause->end.signal == stop_signal_);
+  if (stopped) {
+    EndGroups(stop_signal_, options_.grace, nullptr);
+  } else {
+    EndGroups(SIGTERM, options_.failure_grace.value_or(options_.grace), cause);
+  }
+  FinishOutput();
+  Reap();
+  AttemptResult result;
+  result.master_port = master_port_;
+  result.status = started.ok() ? Verdict(stopped) : started;
+  result.end = End(result.status, started.ok());
+  return result;
+}
+
+absl::Status Attempt::Verdict(bool stopped) const {
+  if (stopped) return StoppedStatus(stop_signal_, outcomes_, patience_);
+  // A rank may have reported its own error, but not have ended when the launcher's signal came.
+  const Outcome* cause = FirstCause(outcomes_);
+  if (!cause) return absl::OkStatus();
+  absl::Status status = FailureStatus(*cause, outcomes_, patience_);
+  const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
+  if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
+  return status;
+}
+
+AttemptEnd Attempt::End(const absl::Status& status, bool started) const {
+  if (stop_signal_ != 0) return AttemptEnd::kSignalled;
+  const std::optional<RankFailure> failure = FirstFailure(status);
+  const bool executed = !failure || (failure->exit_code != kNotExecutable && failure->exit_code != kNotFound);
+  return started && executed ? AttemptEnd::kFailed : AttemptEnd::kNotStarted;
+}
+
+absl::Status Attempt::StartAll(int earlier_port) {
+  ends_ = AboveStdio(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
+  if (!ends_.valid()) return absl::ResourceExhaustedError(absl::StrCat("launch: no epoll: ", strerror(errno)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankStarter starter, RankStarter::Create(argv_, options_, number_, earlier_port));
+  master_port_ = starter.master_port();
+  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
+    LOCKSTEP_RETURN_IF_ERROR(StartRank(starter, local_rank));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
+  Rank rank;
+  LOCKSTEP_ASSIGN_OR_RETURN(rank.report, CreateReportFile());
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(number_, local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter.Start(local_rank, rank.report, output));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = ranks_.size();
+  epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
+  Outcome outcome;
+  outcome.end.local_rank = local_rank;
+  outcome.end.rank = options_.node_rank * options_.nproc_per_node + local_rank;
+  outcome.end.pid = rank.process.pid;
+  outcomes_.push_back(std::move(outcome));
+  ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+bool Attempt::HasEndedRank() const {
+  return std::any_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return o.ended; });
+}
+
+// Counts looks instead of time, since this process may have been stopped too.
+void Attempt::LookForStopped() {
+  const bool all_stopped =
+      std::all_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return o.ended || IsStopped(o.end.pid); });
+  stopped_looks_ = all_stopped ? stopped_looks_ + 1 : 0;
+  if (stopped_looks_ < kStoppedLooks) return;
+  for (Outcome& outcome : outcomes_) {
+    if (outcome.ended) continue;
+    outcome.failed = outcome.reported_before = true;
+    outcome.time_ns = MonotonicNanos();
+    outcome.code = absl::StatusCode::kDeadlineExceeded;
+    outcome.end.message =
+        absl::StrCat("it was stopped, as by SIGSTOP, for ", absl::FormatDuration(options_.stopped_patience),
+                     " after the other ranks had ended");
+  }
+}
+
+bool Attempt::Running() const {
+  return std::any_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return !o.ended; });
+}
+
+// Returns when a rank or a stray has ended, a signal has come, or at the deadline. Meanwhile it serves the output.
+void Attempt::WaitForEvent(int64_t deadline) {
+  std::vector<pollfd> fds;
+  do {
+    fds = {{relay_.fd(), POLLIN, 0}, {ends_.get(), POLLIN, 0}};
+    for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
+    const size_t others = fds.size();
+    output_.AppendTo(&fds);
+    if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
+    output_.Serve(fds.data() + others);
+    fds.resize(others);
+  } while (MonotonicNanos() < deadline &&
+           std::all_of(fds.begin(), fds.end(), [](const pollfd& fd) { return fd.revents == 0; }));
+  TakeSignals();
+  NoteEnds();
+  strays_.erase(std::remove_if(strays_.begin(), strays_.end(), HasEnded), strays_.end());
+}
+
+void Attempt::TakeSignals() {
+  while (const int signal = relay_.Take()) NoteSignal(signal);
+}
+
+// The ranks have ended. A signal ends the wait for a reader that does not read.
+void Attempt::FinishOutput() {
+  output_.StopAtWhatIsThere();
+  const int64_t deadline = stop_signal_ != 0 ? After(kLastWords) : kNever;
+  const int signals_seen = signals_seen_;
+  for (;;) {
+    if (signals_seen_ > signals_seen || MonotonicNanos() >= deadline) output_.DiscardConsoles();
+    if (output_.idle()) return;
+    std::vector<pollfd> fds = {{relay_.fd(), POLLIN, 0}};
+    output_.AppendTo(&fds);
+    if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) continue;
+    output_.Serve(fds.data() + 1);
+    TakeSignals();
+  }
+}
+
+// An epoll lists descriptors in the order in which they became ready. So if several ranks ended before this process
+// checked, the one that ended first is noted first.
+void Attempt::NoteEnds() {
+  std::vector<epoll_event> events(ranks_.size());
+  const int ready = events.empty() ? 0 : epoll_wait(ends_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < ready; ++i) {
+    const int rank = static_cast<int>(events[i].data.u64);
+    epoll_ctl(ends_.get(), EPOLL_CTL_DEL, ranks_[rank].process.pidfd.get(), nullptr);
+    NoteEnd(rank);
+  }
+}
+
+void Attempt::NoteSignal(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    SignalGroups(signal);
+  } else if (signals_seen_++ == 0) {
+    stop_signal_ = signal;
+  }
+}
+
+// Does not reap the process: until it is reaped, the number of the rank's process group cannot be reused.
+void Attempt::NoteEnd(int i) {
+  Outcome& outcome = outcomes_[i];
+  outcome.ended = true;
+  outcome.time_ns = MonotonicNanos();
+  siginfo_t info = {};
+  if (waitid(P_PID, outcome.end.pid, &info, WEXITED | WNOWAIT | WNOHANG) != 0) {
+    outcome.end.message = "other code in the launching process took its exit code";
+  } else if (info.si_code == CLD_EXITED) {
+    outcome.end.exit_code = info.si_status;
+  } else {
+    outcome.end.signal = info.si_status;
+  }
+  outcome.failed = outcome.end.exit_code != 0;
+  NoteReport(i);
+}
+
+void Attempt::NoteReport(int i) {
+  Outcome& outcome = outcomes_[i];
+  const std::optional<Report> report = ReadReport(ranks_[i].report);
+  if (!report && !outcome.failed && options_.require_report) {
+    outcome.failed = true;
+    outcome.end.message = "it ended before its work did";
+  }
+  outcome.consequence = outcome.failed && WasTold(ranks_[i].report);
+  if (!report || !outcome.failed || report->code == absl::StatusCode::kOk) return;
+  outcome.code = report->code;
+  outcome.end.message = report->message;
+  const int64_t said_ns = report->time_ns > 0 ? report->time_ns : outcome.time_ns;
+  outcome.consequence = report->consequence || IsAboutOthers(report->code);
+  outcome.reported_before = outcome.told_to_end && !outcome.consequence && said_ns < told_to_end_ns_;
+  outcome.time_ns = std::min(outcome.time_ns, said_ns);
+}
+
+void Attempt::SignalGroups(int signal) {
+  for (const Rank& rank : ranks_) kill(-rank.process.pid, signal);
+}
+
+void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) {
+  NoteEnds();
+  for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
+  told_to_end_ns_ = MonotonicNanos();
+  const int64_t deadline = After(grace);
+  const int signals_seen = signals_seen_;
+  SignalGroups(signal);
+  KillStopped();
+  const bool announces = cause && options_.on_failure && grace > kQuietEnd;
+  if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
+  if (announces) {
+    if (Running() && signals_seen_ == signals_seen) options_.on_failure(EarlyFailureStatus(*cause, outcomes_, grace));
+    if (WaitUntilGone(deadline, signals_seen)) return;
+  }
+  patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - told_to_end_ns_), absl::Milliseconds(10));
+  for (Outcome& outcome : outcomes_) outcome.needed_kill |= !outcome.ended;
+  SignalGroups(SIGKILL);
+  if (WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) return;
+  for (Outcome& outcome : outcomes_) outcome.outlived_kill = !outcome.ended;
+}
+
+// A stopped process would handle its signal only after a SIGCONT.
+void Attempt::KillStopped() {
+  for (const pid_t pid : StoppedMembers(Groups())) {
+    for (Outcome& outcome : outcomes_) {
+      if (outcome.end.pid == pid) outcome.stopped = outcome.needed_kill = true;
+    }
+    kill(pid, SIGKILL);
+  }
+}
+
+std::vector<pid_t> Attempt::Groups() const {
+  std::vector<pid_t> groups;
+  for (const Rank& rank : ranks_) groups.push_back(rank.process.pid);
+  return groups;
+}
+
+// Whether every rank and all they have started ended before the deadline and before more than `signals_allowed` signals
+// came.
+bool Attempt::WaitUntilGone(int64_t deadline, int signals_allowed) {
+  do {
+    while (Running() || !strays_.empty()) {
+      if (MonotonicNanos() >= deadline || signals_seen_ > signals_allowed) return false;
+      WaitForEvent(deadline);
+    }
+    strays_ = LiveMembers(Groups());
+  } while (!strays_.empty());
+  return true;
+}
+
+void Attempt::Reap() {
+  for (const Outcome& outcome : outcomes_) waitpid(outcome.end.pid, nullptr, WNOHANG);
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,93 @@
+// One start of the ranks of a node, until the last of them has ended.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ATTEMPT_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ATTEMPT_H_
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/output.h"
+#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/tools/launch/internal/rank_starter.h"
+#include "lockstep/tools/launch/internal/restart_policy.h"
+#include "lockstep/tools/launch/internal/signal_relay.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+struct AttemptResult {
+  absl::Status status;
+  AttemptEnd end = AttemptEnd::kFailed;  // means nothing if the status is OK
+  int master_port = 0;
+};
+
+class Attempt {
+ public:
+  // `number` is the number of earlier attempts. Everything else must outlive the object.
+  Attempt(int number, const std::vector<std::string>& argv, const LaunchOptions& options, SignalRelay* relay,
+          Output* output)
+      : number_(number), argv_(argv), options_(options), relay_(*relay), output_(*output) {}
+
+  // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
+  AttemptResult Run(int earlier_port);
+
+ private:
+  // The process side of outcomes_[local rank].
+  struct Rank {
+    Process process;
+    UniqueFd report;
+  };
+
+  absl::Status StartAll(int earlier_port);
+  absl::Status StartRank(const RankStarter& starter, int local_rank);
+
+  bool Running() const;
+  bool HasEndedRank() const;
+  bool MayLearnMore(int64_t deadline) const;
+  void WaitForEvent(int64_t deadline);
+  void TakeSignals();
+  void NoteEnds();
+  void NoteSignal(int signal);
+  void NoteEnd(int i);
+  void NoteReport(int i);
+  void WaitForVerdict();
+  void LookForStopped();
+
+  void EndGroups(int signal, absl::Duration grace, const Outcome* cause);
+  void KillStopped();
+  std::vector<pid_t> Groups() const;
+  void SignalGroups(int signal);
+  bool WaitUntilGone(int64_t deadline, int signals_allowed);
+  void FinishOutput();
+  void Reap();
+
+  absl::Status Verdict(bool stopped) const;
+  AttemptEnd End(const absl::Status& status, bool started) const;
+
+  const int number_;
+  const std::vector<std::string>& argv_;
+  const LaunchOptions& options_;
+  SignalRelay& relay_;
+  Output& output_;
+  int master_port_ = 0;
+  std::vector<Rank> ranks_;
+  std::vector<Outcome> outcomes_;  // one for each of ranks_
+  std::vector<UniqueFd> strays_;   // processes that the ranks started and left behind
+  UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
+  int64_t told_to_end_ns_ = 0;
+  int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
+  int stop_signal_ = 0;    // the first signal that this process got
+  int signals_seen_ = 0;
+  absl::Duration patience_;  // how long the ranks had before SIGKILL
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ATTEMPT_H_

@@ -1,0 +1,47 @@
+#include "lockstep/tools/launch/internal/line_prefixer.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+std::string Lines(const std::vector<std::string>& pieces, size_t longest = 64 << 10) {
+  LinePrefixer prefixer("[default0]:", longest);
+  std::string out;
+  for (const std::string& piece : pieces) prefixer.Feed(piece, &out);
+  out += "|";
+  prefixer.Finish(&out);
+  return out;
+}
+
+TEST(LinePrefixer, WritesALineWhenItHasEnded) {
+  EXPECT_EQ(Lines({"one\ntwo\n"}), "[default0]:one\n[default0]:two\n|");
+  EXPECT_EQ(Lines({"o", "ne", "\n", "\n"}), "[default0]:one\n[default0]:\n|");
+  EXPECT_EQ(Lines({}), "|");
+}
+
+TEST(LinePrefixer, WritesALineWithoutAnEndLast) {
+  EXPECT_EQ(Lines({"one\ntw", "o"}), "[default0]:one\n|[default0]:two\n");
+}
+
+TEST(LinePrefixer, TakesTheStatesOfAProgressBarForLines) {
+  EXPECT_EQ(Lines({"10%\r20%\r", "\n30%\r\n\r", "x\r\r\n"}),
+            "[default0]:10%\n[default0]:20%\n[default0]:30%\n[default0]:\n[default0]:x\n[default0]:\n|");
+}
+
+TEST(LinePrefixer, CutsALineThatIsTooLong) {
+  EXPECT_EQ(Lines({"abcd\n"}, 4), "[default0]:abcd\n|");
+  EXPECT_EQ(Lines({"abcde\n"}, 4), "[default0]:abcd\n[default0]:e\n|");
+  EXPECT_EQ(Lines({"ab", "cdefgh", "ij"}, 4), "[default0]:abcd\n[default0]:efgh\n|[default0]:ij\n");
+}
+
+TEST(LinePrefixer, KeepsEveryOtherByte) {
+  const std::string bytes("\0\x1b[2J\xff\t", 7);
+  EXPECT_EQ(Lines({bytes + "\n"}), "[default0]:" + bytes + "\n|");
+}
+
+}  // namespace
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,102 @@
+#include "lockstep/tools/launch/internal/rank_starter.h"
+
+#include <stdlib.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+constexpr char kDevicesVariable[] = "CUDA_VISIBLE_DEVICES";
+
+absl::StatusOr<MasterSocket> ChooseMaster(const LaunchOptions& options) {
+  MasterSocket master;
+  master.port = options.master_port;
+  if (master.port != 0) return master;
+  if (options.pass_master_socket) return ListenOnLoopback();
+  LOCKSTEP_ASSIGN_OR_RETURN(master.port, FreePort());
+  return master;
+}
+
+// Processes of the attempt before that are still there must not find this one's store.
+absl::StatusOr<MasterSocket> ChooseNewMaster(const LaunchOptions& options, int earlier_port) {
+  for (;;) {
+    LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseMaster(options));
+    if (options.master_port != 0 || master.port != earlier_port) return master;
+  }
+}
+
+RankPlace PlaceOf(const LaunchOptions& options, int attempt, int master_port) {
+  RankPlace place;
+  place.nproc_per_node = options.nproc_per_node;
+  place.node_rank = options.node_rank;
+  place.nnodes = options.nnodes;
+  place.master_addr = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
+  place.master_port = master_port;
+  place.run_id = options.run_id;
+  place.role = options.role;
+  place.restart_count = attempt;
+  place.max_restarts = options.max_restarts;
+  place.virtual_local_rank = options.virtual_local_rank;
+  return place;
+}
+
+}  // namespace
+
+absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& argv, const LaunchOptions& options,
+                                                int attempt, int earlier_port) {
+  RankStarter starter(options);
+  starter.program_.path = options.executable;
+  starter.program_.argv = argv;
+  if (starter.program_.path.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(starter.program_.path, FindProgram(argv[0]));
+  }
+  if (options.virtual_local_rank) {
+    LOCKSTEP_RETURN_IF_ERROR(starter.Device(options.nproc_per_node - 1).status());
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, earlier_port));
+  starter.place_ = PlaceOf(options, attempt, master.port);
+  starter.master_socket_ = std::move(master.fd);
+  starter.job_secret_ = NewJobSecret(options.nnodes, options.environment);
+  return starter;
+}
+
+absl::StatusOr<std::string> RankStarter::Device(int local_rank) const {
+  const auto given = options_->environment.find(kDevicesVariable);
+  return DeviceOf(local_rank, given != options_->environment.end() ? given->second.c_str() : getenv(kDevicesVariable));
+}
+
+absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int local_rank,
+                                                                          const UniqueFd& report) const {
+  RankPlace place = place_;
+  place.local_rank = local_rank;
+  std::map<std::string, std::string> variables = RankVariables(place, getenv("OMP_NUM_THREADS") != nullptr);
+  variables[kErrorFileVariable] = ReportPath(report);
+  variables[kTorchErrorFileVariable] = ReportPath(report);
+  if (!job_secret_.empty()) variables[kJobSecretVariable] = job_secret_;
+  for (const auto& [name, value] : options_->environment) variables[name] = value;
+  if (options_->virtual_local_rank) {
+    LOCKSTEP_ASSIGN_OR_RETURN(variables[kDevicesVariable], Device(local_rank));
+  }
+  return variables;
+}
+
+absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& report, const RankOutput& output) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(auto variables, Variables(local_rank, report));
+  ProcessSpec spec = program_;
+  if (local_rank == 0 && master_socket_.valid()) {
+    spec.inherited_fd = master_socket_.get();
+    variables.emplace(kMasterSocketVariable, absl::StrCat(master_socket_.get()));
+  }
+  spec.environment = ChangedEnvironment(variables);
+  spec.stdout_fd = output.out.get();
+  spec.stderr_fd = output.err.get();
+  return StartProcess(spec);
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,45 @@
+// Starts the ranks of one attempt: the same program in processes that differ in their environment.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/internal/output.h"
+#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+class RankStarter {
+ public:
+  // Finds the program and chooses the port and the secret of the attempt, which is `attempt`, from 0. If it chooses the
+  // port, it is not `earlier_port`, the one of the attempt before. `options` must outlive the object.
+  static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
+                                            int attempt, int earlier_port);
+
+  // Starts one rank, which reports its end to `report`.
+  absl::StatusOr<Process> Start(int local_rank, const UniqueFd& report, const RankOutput& output) const;
+
+  int master_port() const { return place_.master_port; }
+
+ private:
+  explicit RankStarter(const LaunchOptions& options) : options_(&options) {}
+  absl::StatusOr<std::map<std::string, std::string>> Variables(int local_rank, const UniqueFd& report) const;
+  absl::StatusOr<std::string> Device(int local_rank) const;
+
+  const LaunchOptions* options_;
+  ProcessSpec program_;     // without environment and descriptors
+  RankPlace place_;         // with any local rank
+  UniqueFd master_socket_;  // rank 0 inherits it, if it is valid
+  std::string job_secret_;  // empty: the ranks get none from here
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
