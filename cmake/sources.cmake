@@ -101,7 +101,14 @@ set(lockstep_launch_third_party absl)
 
 # lockstep::launch_program
 set(lockstep_launch_program_program launch)
-set(lockstep_launch_program_sources tools/launch/internal/command_line.cc tools/launch/launch.cc)
+set(lockstep_launch_program_sources
+  tools/launch/internal/command_line.cc
+  tools/launch/internal/devices.cc
+  tools/launch/internal/flag_names.cc
+  tools/launch/internal/flag_values.cc
+  tools/launch/internal/python_program.cc
+  tools/launch/launch.cc
+)
 set(lockstep_launch_program_components base launch)
 set(lockstep_launch_program_third_party absl)
 

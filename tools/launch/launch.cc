@@ -4,6 +4,7 @@
 //
 // Its flags come first; what follows the program's name belongs to the program. See --help.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -28,26 +29,66 @@ constexpr char kUsage[] =
 Starts the ranks of one node, watches over them and says which one failed first.
 
   launch --nproc_per_node=2 ./train --epochs=1
-  launch --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --master_port=29500 ./train   (on node 0)
-  launch --nproc_per_node=8 --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=29500 ./train   (on node 1)
+  launch --nproc_per_node=gpu --tee=3 --log_dir=logs --max_restarts=3 train.py
+  launch --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --master_port=29500 A
+  launch --nproc_per_node=8 --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=29500 A
 
-Flags come before the program; --nproc_per_node=2, --nproc_per_node 2 and --nproc-per-node=2 are the same:
-  --nproc_per_node  ranks to start on this node, or cpu for one a core; 1 unless given
-  --nnodes          nodes that take part; 1 unless given
-  --node_rank       which of the nodes this is, from 0; 0 unless given
-  --master_addr     address of node 0; 127.0.0.1 unless given, needed with several nodes
-  --master_port     port on node 0 where rank 0 listens; a free one unless given, needed with several nodes
-  --grace           seconds that ranks have after SIGTERM, before SIGKILL; 2 unless given
-  --help, -h        this text
+Flags come before the program. --log_dir=x, --log-dir=x and --log_dir x are the same, and so is the
+variable PET_LOG_DIR=x if the flag is not given.
 
-Of torchrun's other flags these are taken: --standalone, --no_python, --rdzv_endpoint=HOST:PORT (the master's address and
-port), --rdzv_id, --rdzv_backend=static and --max_restarts=0. The others are errors, which say what to do instead. So it is
-with its variables: PET_NNODES=2 is --nnodes=2 where that is not given.
+Ranks
+  --nproc_per_node=N          ranks to start on this node; 1 unless given. cpu: one a core. gpu: one
+                              for each NVIDIA device. auto: gpu if there is a device, else cpu
+  --role=NAME                 ROLE_NAME of the ranks; default unless given
+  --virtual_local_rank        LOCAL_RANK is 0 in every rank, and CUDA_VISIBLE_DEVICES has only the
+                              rank's device
 
-Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's variables in its environment.
-When a rank fails the others get SIGTERM and, --grace seconds later, SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks.
-The exit code is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127 for a program that
-cannot be executed, and 1 where a rank itself exited with one of these two.
+Nodes
+  --nnodes=N                  nodes that take part; 1 unless given
+  --node_rank=N               which of the nodes this is, from 0; 0 unless given
+  --master_addr=HOST          address of node 0; 127.0.0.1 unless given, needed with several nodes
+  --master_port=PORT          port on node 0 where rank 0 listens; a free one unless given, needed
+                              with several nodes
+  --rdzv_endpoint=HOST:PORT   both
+  --rdzv_id=NAME              TORCHELASTIC_RUN_ID of the ranks; none unless given
+  --rdzv_backend=static       taken
+  --standalone                taken; refuses several nodes
+
+Output of the ranks: this program's own, unless one of these is given
+  -r, --redirects=N           streams that go to files instead: 0 none, 1 stdout, 2 stderr, 3 both;
+                              0:3,1:2 means 3 for local rank 0 and 2 for local rank 1
+  -t, --tee=N                 streams that go to files and, line by line, here: "[default0]:text" is
+                              a line of local rank 0 with the role "default"
+  --log_dir=FOLDER            where the files are; a new folder in $TMPDIR or /tmp unless given. The
+                              files are ID_xxxxxxxx/attempt_0/LOCAL_RANK/stdout.log and stderr.log,
+                              where ID is the --rdzv_id
+  --local_ranks_filter=0,1    shows the output of these local ranks only; the files have it all
+
+Failures
+  --max_restarts=N            how often the ranks start again after a failure; 0 unless given
+  --restart_window=SECONDS    counts only restarts of this time; of the whole job unless given
+  --grace=SECONDS             time that ranks have after SIGTERM, before SIGKILL; 2 unless given
+  --shutdown_timeout=SECONDS  the same
+  --signals_to_handle=NAMES   taken: SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 are always passed on
+  --monitor_interval=SECONDS  taken: the end of a rank is seen at once
+
+Program: Python (with -u) starts a file that ends in .py, unless it is executable and begins with #!
+  -m, --module                PROGRAM is the name of a Python module
+  --run_path                  PROGRAM is a Python script, whatever its name
+  --no_python                 PROGRAM is started as it is
+  --use_env                   taken: the local rank is in LOCAL_RANK
+  PYTHON_EXEC=FILE            variable: the Python that starts all files that end in .py; python3
+                              unless set
+
+  --help, -h                  this text
+
+torchrun's other flags and variables are errors, which say what to do instead.
+
+Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's
+variables in its environment. If a rank fails, the others get SIGTERM and, --grace seconds later,
+SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit code is the failed rank's, or
+128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127 for a program that cannot
+be executed, and 1 if a rank itself exited with one of these two.
 )";
 
 std::map<std::string, std::string> Environment() {
@@ -64,24 +105,53 @@ void Print(const absl::Status& status) {
   std::cerr << "launch: " << absl::StripPrefix(status.message(), "launch: ") << std::endl;
 }
 
-int Fail(const absl::Status& status, int exit_code) {
-  Print(status);
-  return exit_code;
+void PrintNotice(const std::string& notice) { std::cerr << "launch: " << notice << std::endl; }
+
+// What the rank that failed wrote last, if that is in a file.
+void PrintStderrOf(const absl::Status& status) {
+  const auto failure = launch::FirstFailure(status);
+  if (!failure || failure->stderr_lines.empty()) return;
+  std::cerr << "launch: the last lines of " << failure->stderr_file << ":\n";
+  for (const std::string& line : failure->stderr_lines) std::cerr << "  " << line << "\n";
+  std::cerr << std::flush;
+}
+
+// Otherwise a descriptor of the launcher would be the stdout of its ranks.
+void OpenClosedStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest free number, which is `fd`
+  }
+}
+
+// A reader of stderr that is gone does not end this program, nor its ranks. The handler, which exec removes, does not
+// change what the signal does to the ranks.
+void SurviveClosedOutput() {
+  struct sigaction action;
+  sigaction(SIGPIPE, nullptr, &action);
+  if (action.sa_handler == SIG_DFL) signal(SIGPIPE, [](int) {});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenClosedStreams();
   absl::StatusOr<launch::internal::CommandLine> line =
       launch::internal::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc), Environment());
-  if (!line.ok()) return Fail(line.status(), 2);
+  if (!line.ok()) {
+    Print(line.status());
+    return 2;
+  }
   if (line->help) {
     std::cout << kUsage;
     return 0;
   }
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
+  SurviveClosedOutput();
   line->options.on_failure = Print;
+  line->options.on_notice = PrintNotice;
   const absl::Status status = launch::Launch(line->program, line->options);
   if (status.ok()) return 0;
-  return Fail(status, absl::IsInvalidArgument(status) && !launch::FirstFailure(status) ? 2 : launch::ExitCode(status));
+  Print(status);
+  PrintStderrOf(status);
+  return absl::IsInvalidArgument(status) && !launch::FirstFailure(status) ? 2 : launch::ExitCode(status);
 }

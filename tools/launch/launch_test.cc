@@ -11,47 +11,25 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
+#include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
 
 using testing::AwaitPid;
+using ::testing::ContainsRegex;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using testing::NewFolder;
 using testing::ReadFile;
 
-class LaunchBinaryTest : public ::testing::Test {
- protected:
-  // Starts `launch args...`; its output goes to files. $D is the test's folder.
-  pid_t Start(const std::vector<std::string>& args) {
-    internal::ProcessSpec spec;
-    spec.path = "/bin/sh";
-    spec.argv = {"sh", "-c", "exec \"$@\" > $D/out 2> $D/err", "sh", getenv("LAUNCH")};
-    spec.argv.insert(spec.argv.end(), args.begin(), args.end());
-    spec.environment = internal::ChangedEnvironment({{"D", folder_}});
-    return internal::StartProcess(spec)->pid;
-  }
-  // Its exit code, or minus the signal.
-  int Wait(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  int Run(const std::vector<std::string>& args) { return Wait(Start(args)); }
-  std::string Out() { return ReadFile(folder_ + "out"); }
-  std::string Err() { return ReadFile(folder_ + "err"); }
-
-  const std::string folder_ = NewFolder();
-};
+using LaunchBinaryTest = testing::LaunchProgramTest;
 
 TEST_F(LaunchBinaryTest, PassesTheProgramsArgumentsOn) {
   EXPECT_EQ(Run({"--nproc_per_node=1", "echo", "--nproc_per_node=7", "--help", "a b"}), 0);
@@ -92,8 +70,9 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
   EXPECT_EQ(error({"--flagfile=x", "true"}), "launch: unknown flag --flagfile; --help lists the flags\n");
   EXPECT_EQ(error({"--a\nb\x1b[2J", "true"}), "launch: unknown flag --a\\nb\\x1b[2J; --help lists the flags\n");
   EXPECT_EQ(error({"--nproc_per_node"}), "launch: --nproc_per_node needs a value\n");
-  EXPECT_EQ(error({"--nproc-per-node=two", "true"}),
-            "launch: --nproc-per-node=two: expected a whole number, or cpu for one a core\n");
+  EXPECT_EQ(
+      error({"--nproc-per-node=two", "true"}),
+      "launch: --nproc-per-node=two: expected a whole number, cpu for one a core, gpu for one a device, or auto\n");
   EXPECT_EQ(error({"--node_rank=", "true"}), "launch: --node_rank=: expected a whole number\n");
   for (const std::string grace : {"soon", "-1", "nan", "inf", "1e300"}) {
     EXPECT_EQ(error({"--grace=" + grace, "true"}),
@@ -109,13 +88,48 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
   EXPECT_EQ(error({"--master_port=70000", "true"}), "launch: master_port must be from 0 to 65535, but is 70000\n");
 }
 
+TEST_F(LaunchBinaryTest, AnswersMistakesInTheFlagsOfOutputAndRestarts) {
+  const auto error = [&](const std::vector<std::string>& args) {
+    EXPECT_EQ(Run(args), 2);
+    EXPECT_EQ(Out(), "");
+    return Err();
+  };
+  for (const std::string streams : {"4", "", "both", "0:1,", "0:4", "0:1:1", "a:1"}) {
+    EXPECT_EQ(error({"-r", streams, "true"}),
+              "launch: -r=" + streams +
+                  ": expected 0 for none, 1 for stdout, 2 for stderr or 3 for both, or such a number for each local "
+                  "rank, as in 0:3,1:2\n");
+  }
+  EXPECT_EQ(error({"-t1:3", "true"}), "launch: tee names local rank 1, but nproc_per_node is 1\n");
+  EXPECT_EQ(error({"--redirects=0:1,7:3", "true"}), "launch: redirects names local rank 7, but nproc_per_node is 1\n");
+  EXPECT_EQ(error({"--local-ranks-filter=0,x", "true"}),
+            "launch: --local-ranks-filter=0,x: expected local ranks, such as 0,1\n");
+  EXPECT_EQ(error({"--local-ranks-filter=0,2", "true"}),
+            "launch: local_ranks_filter names local rank 2, but nproc_per_node is 1\n");
+  EXPECT_EQ(error({"--max-restarts=many", "true"}), "launch: --max-restarts=many: expected a whole number\n");
+  EXPECT_EQ(error({"--max-restarts=-1", "true"}), "launch: max_restarts must be at least 0, but is -1\n");
+  EXPECT_EQ(error({"--max-restarts=1", "--nnodes=2", "--master_addr=a", "--master_port=1", "true"}),
+            "launch: max_restarts = 1 needs nnodes = 1: no node tells the others that it starts its ranks again\n");
+  EXPECT_EQ(error({"--max-restarts=1", "--restart-window=0", "true"}),
+            "launch: --restart-window=0: expected more than 0 seconds\n");
+  EXPECT_EQ(error({"--restart-window=60", "true"}), "launch: --restart-window needs --max_restarts, which is 0\n");
+  EXPECT_EQ(error({"--monitor-interval=often", "true"}),
+            "launch: --monitor-interval=often: expected seconds, 0 or more, such as 0.5\n");
+  EXPECT_EQ(error({"--signals-to-handle=SIGTERM,SIGQUIT", "true"}),
+            "launch: --signals-to-handle=SIGTERM,SIGQUIT: \"SIGQUIT\" is not one of the signals that are passed on: "
+            "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2\n");
+  EXPECT_EQ(error({"-m", "--no-python", "train"}), "launch: -m needs Python, but --no-python is given too\n");
+  EXPECT_EQ(error({"--use-env=1", "train"}), "launch: --use-env takes no value\n");
+}
+
 TEST_F(LaunchBinaryTest, TakesAGraceOfHalfASecond) {
-  const pid_t pid = Start({"--grace=0.5", "sh", "-c", "trap '' TERM; echo $$ > $D/0; while :; do sleep 0.1; done"});
+  const pid_t pid =
+      Start({"--shutdown-timeout=0.5", "sh", "-c", "trap '' TERM; echo $$ > $D/0; while :; do sleep 0.1; done"});
   AwaitPid(folder_ + "0");
   kill(pid, SIGTERM);
   EXPECT_EQ(Wait(pid), 143);
   EXPECT_THAT(Err(), MatchesRegex("launch: the launcher received signal 15 \\(SIGTERM\\); 1 rank was ended by SIGKILL "
-                                  "after (5|6)[0-9]0ms\n"));
+                                  "after [5-9][0-9]0ms\n"));
 }
 
 TEST_F(LaunchBinaryTest, TakesWhatOfTorchrunNeedsNothing) {
@@ -126,7 +140,52 @@ TEST_F(LaunchBinaryTest, TakesWhatOfTorchrunNeedsNothing) {
   EXPECT_EQ(Out(), "2 7\n2 7\n");
   EXPECT_EQ(Run({"--rdzv_endpoint=10.0.0.1:29500", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}), 0);
   EXPECT_EQ(Out(), "10.0.0.1 29500\n");
+  EXPECT_EQ(Run({"--use_env", "--monitor_interval=5", "--signals_to_handle=SIGTERM, SIGUSR1", "--role=trainer", "sh",
+                 "-c", "echo $ROLE_NAME"}),
+            0)
+      << Err();
+  EXPECT_EQ(Out(), "trainer\n");
   EXPECT_EQ(Run({"--nproc_per_node=cpu", "sh", "-c", "[ $WORLD_SIZE = $(getconf _NPROCESSORS_ONLN) ]"}), 0) << Err();
+}
+
+TEST_F(LaunchBinaryTest, StartsARankForEachDevice) {
+  EXPECT_EQ(RunScript(R"(shopt -s nullglob; devices=(/dev/nvidia[0-9]*); n=${#devices[@]}; unset CUDA_VISIBLE_DEVICES
+      [ $n != 0 ] || n=$(getconf _NPROCESSORS_ONLN)
+      $LAUNCH --nproc-per-node=auto sh -c "[ \$WORLD_SIZE = $n ] || exit 3")"),
+            0)
+      << Err();
+  EXPECT_EQ(RunScript("CUDA_VISIBLE_DEVICES= $LAUNCH --nproc-per-node=gpu true"), 2);
+  EXPECT_EQ(Err(), "launch: --nproc-per-node=gpu: there is no NVIDIA device, or none is visible\n");
+}
+
+TEST_F(LaunchBinaryTest, GivesEachRankADeviceOfItsOwn) {
+  const std::string show = "sh -c 'echo $RANK $LOCAL_RANK $CUDA_VISIBLE_DEVICES > $D/$RANK'";
+  EXPECT_EQ(RunScript("unset CUDA_VISIBLE_DEVICES; $LAUNCH --virtual-local-rank --nproc_per_node=2 " + show), 0);
+  EXPECT_EQ(ReadFile(folder_ + "0") + ReadFile(folder_ + "1"), "0 0 0\n1 0 1\n");
+  EXPECT_EQ(RunScript("CUDA_VISIBLE_DEVICES=5,7 PET_VIRTUAL_LOCAL_RANK=1 $LAUNCH --nproc_per_node=2 " + show), 0);
+  EXPECT_EQ(ReadFile(folder_ + "0") + ReadFile(folder_ + "1"), "0 0 5\n1 0 7\n");
+  EXPECT_EQ(RunScript("CUDA_VISIBLE_DEVICES=5,7 $LAUNCH --virtual_local_rank --nproc_per_node=3 " + show), 2);
+  EXPECT_EQ(Err(), "launch: local rank 2 needs a device, but CUDA_VISIBLE_DEVICES=5,7 has 2\n");
+}
+
+TEST_F(LaunchBinaryTest, StartsPythonPrograms) {
+  // The interpreter is a script that shows how it is started.
+  const std::string prepare =
+      "cd $D; printf '#!/bin/sh\\necho python \"$@\"\\n' > python3; chmod +x python3; "
+      "touch train.py; export PATH=$D:$PATH; L=$(readlink -f $OLDPWD/$LAUNCH); ";
+  const auto out = [&](const std::string& command) {
+    EXPECT_EQ(RunScript(prepare + command), 0) << Err();
+    return Out();
+  };
+  EXPECT_EQ(out("$L train.py --epochs=1"), "python -u train.py --epochs=1\n");
+  EXPECT_EQ(out("$L -m package.train 1"), "python -u -m package.train 1\n");
+  EXPECT_EQ(out("PET_MODULE=1 $L package.train"), "python -u -m package.train\n");
+  EXPECT_EQ(out("$L --run-path /abs/script 1"), "python -u /abs/script 1\n");
+  EXPECT_EQ(out("PYTHON_EXEC=/bin/echo $L train.py"), "-u train.py\n");
+  EXPECT_EQ(out("printf '#!/bin/sh\\necho itself\\n' > train.py; chmod +x train.py; $L ./train.py"), "itself\n");
+  EXPECT_EQ(RunScript(prepare + "rm train.py; $L train.py"), 127);
+  EXPECT_EQ(Err(), "launch: program \"train.py\" not found in PATH\n");
+  EXPECT_EQ(RunScript(prepare + "touch other.py; $L --no-python ./other.py"), 126);
 }
 
 TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
@@ -136,27 +195,9 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
     return Err();
   };
   // Every other flag of torch.distributed.run 2.11.
-  for (const char* flag : {"--rdzv-conf=a=b",
-                           "--monitor-interval=1",
-                           "--start-method=fork",
-                           "--event-log-handler=null",
-                           "--role=trainer",
-                           "-m",
-                           "--module",
-                           "--run-path",
-                           "--log-dir=/tmp",
-                           "-r",
-                           "--redirects=3",
-                           "-t",
-                           "--tee=3",
-                           "--local-ranks-filter=0",
-                           "--duplicate-stdout-filters=a",
-                           "--duplicate-stderr-filters=a",
-                           "--local-addr=a",
-                           "--logs-specs=default",
-                           "--numa-binding=node",
-                           "--signals-to-handle=SIGTERM",
-                           "--virtual-local-rank"}) {
+  for (const char* flag :
+       {"--rdzv-conf=a=b", "--start-method=fork", "--event-log-handler=null", "--duplicate-stdout-filters=a",
+        "--duplicate-stderr-filters=a", "--local-addr=a", "--logs-specs=default", "--numa-binding=node"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
     EXPECT_THAT(error({flag, "true"}), MatchesRegex("launch: " + name + " is not supported: .+\n"));
   }
@@ -165,8 +206,6 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
       "launch: --nnodes=1:4: expected a whole number; how many nodes there are does not change while a job runs\n");
   EXPECT_EQ(error({"--rdzv-backend=c10d", "true"}),
             "launch: --rdzv-backend=c10d: expected static; nodes get --node_rank, --master_addr and --master_port\n");
-  EXPECT_EQ(error({"--max-restarts=3", "true"}),
-            "launch: --max-restarts=3: expected 0; nothing is restarted, so start launch again when it fails\n");
   EXPECT_EQ(error({"--standalone", "--nnodes=2", "true"}), "launch: --standalone is for one node, but nnodes is 2\n");
   EXPECT_EQ(error({"--standalone=1", "true"}), "launch: --standalone takes no value\n");
   EXPECT_EQ(error({"--rdzv_endpoint=host", "true"}), "launch: --rdzv_endpoint=host: expected host:port\n");
@@ -194,9 +233,15 @@ TEST_F(LaunchVariablesTest, AreRefusedByName) {
     EXPECT_EQ(RunWith(variables), 2);
     return Out().substr(0, Out().find('\n'));
   };
-  EXPECT_EQ(error("PET_NPROC_PER_NODE=two"),
-            "launch: PET_NPROC_PER_NODE=two: expected a whole number, or cpu for one a core");
-  EXPECT_THAT(error("PET_TEE=3"), MatchesRegex("launch: environment variable PET_TEE is not supported: .+"));
+  EXPECT_EQ(
+      error("PET_NPROC_PER_NODE=two"),
+      "launch: PET_NPROC_PER_NODE=two: expected a whole number, cpu for one a core, gpu for one a device, or auto");
+  EXPECT_THAT(error("PET_RDZV_CONF=3"),
+              MatchesRegex("launch: environment variable PET_RDZV_CONF is not supported: .+"));
+  EXPECT_EQ(
+      error("PET_TEE=4"),
+      "launch: PET_TEE=4: expected 0 for none, 1 for stdout, 2 for stderr or 3 for both, or such a number for each "
+      "local rank, as in 0:3,1:2");
   EXPECT_EQ(error("PET_NPROC_PER_NOD=3"),
             "launch: unknown environment variable PET_NPROC_PER_NOD; did you mean PET_NPROC_PER_NODE? unset it");
 }
@@ -206,6 +251,34 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
   EXPECT_THAT(Out(), HasSubstr("usage: launch "));
   EXPECT_EQ(Run({"--help"}), 0);
   EXPECT_THAT(Out(), HasSubstr("launch --nproc_per_node=2 ./train --epochs=1\n"));
+  for (const char* flag : {"nproc_per_node",
+                           "role",
+                           "virtual_local_rank",
+                           "nnodes",
+                           "node_rank",
+                           "master_addr",
+                           "master_port",
+                           "rdzv_endpoint",
+                           "rdzv_id",
+                           "rdzv_backend",
+                           "standalone",
+                           "redirects",
+                           "tee",
+                           "log_dir",
+                           "local_ranks_filter",
+                           "max_restarts",
+                           "restart_window",
+                           "grace",
+                           "shutdown_timeout",
+                           "signals_to_handle",
+                           "monitor_interval",
+                           "module",
+                           "run_path",
+                           "no_python",
+                           "use_env"}) {
+    EXPECT_THAT(Out(), ContainsRegex(absl::StrCat("\n  (-[a-z], )?--", flag, "[= ]")));
+  }
+  for (const absl::string_view line : absl::StrSplit(Out(), '\n')) EXPECT_LE(line.size(), 100) << line;
   EXPECT_EQ(Err(), "");
 }
 

@@ -1,4 +1,4 @@
-// The command line of the launch program: torchrun's flags and variables, as far as they are supported, and --grace.
+// The command line of the launch program: torchrun's flags and variables, as far as they are supported, and a few more.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
@@ -15,7 +15,7 @@ namespace lockstep::launch::internal {
 struct CommandLine {
   bool help = false;
   LaunchOptions options;
-  std::vector<std::string> program;  // with its arguments
+  std::vector<std::string> program;  // with its arguments, and with Python in front if Python starts it
 };
 
 // `args` without launch's own name: flags up to the first argument that is not one, which is the program. As with

@@ -1,0 +1,112 @@
+// --max_restarts through the launch program.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/testing/launch_program.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::AwaitPid;
+using ::testing::MatchesRegex;
+using testing::ReadFile;
+
+constexpr char kFailure[] =
+    "launch: rank 1 \\(local rank 1, pid [0-9]+\\) exited with code 3; the other rank was ended";
+
+// $N is the number of restarts so far.
+using LaunchRestartTest = testing::LaunchProgramTest;
+
+TEST_F(LaunchRestartTest, StartsAllRanksAgain) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=3 --nproc_per_node=2 bash -c '
+      echo $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT $LOCKSTEP_JOB_SECRET $$ >> $D/$RANK
+      [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
+      [ $RANK = 0 ] && exec sleep 60
+      until [ $(wc -l < $D/0) -gt $TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit 3')"),
+            0);
+  EXPECT_THAT(Err(), MatchesRegex(absl::StrCat(kFailure, "; restart 1 of 3\n", kFailure, "; restart 2 of 3\n")));
+  const std::vector<std::string> lines = absl::StrSplit(ReadFile(folder_ + "0"), '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3);
+  std::set<std::string> ports, secrets;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<std::string> words = absl::StrSplit(lines[i], ' ');
+    ASSERT_EQ(words.size(), 5);
+    EXPECT_EQ(words[0], absl::StrCat(i));
+    EXPECT_EQ(words[1], "3");
+    ports.insert(words[2]);
+    secrets.insert(words[3]);
+  }
+  EXPECT_GE(ports.size(), 2) << "a port differs from the one before";
+  EXPECT_EQ(secrets.size(), 3);
+}
+
+TEST_F(LaunchRestartTest, KeepsAPortThatWasGiven) {
+  EXPECT_EQ(RunScript(R"(PET_MAX_RESTARTS=1 $LAUNCH --master-port=29511 sh -c '
+      echo $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]')"),
+            0);
+  EXPECT_EQ(Out(), "29511\n29511\n");
+}
+
+TEST_F(LaunchRestartTest, EndsAfterTheLastRestart) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=2 bash -c 'exit $((5 + TORCHELASTIC_RESTART_COUNT))')"), 7);
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 5; restart 1 of 2\n"
+                                  "launch: rank 0 .* exited with code 6; restart 2 of 2\n"
+                                  "launch: rank 0 .* exited with code 7; after 2 restarts\n"));
+}
+
+TEST_F(LaunchRestartTest, DoesNotRepeatAFailedStart) {
+  EXPECT_EQ(Run({"--max-restarts=3", "no-such-program"}), 127);
+  EXPECT_EQ(Err(), "launch: program \"no-such-program\" not found in PATH; a failed start-up is not retried\n");
+  EXPECT_EQ(Run({"--max-restarts=3", "/etc/passwd"}), 126);
+  EXPECT_EQ(Err(), "launch: program \"/etc/passwd\" is not an executable file; a failed start-up is not retried\n");
+  EXPECT_EQ(Run({"--max-restarts=3", "sh", "-c", "exec no-such-program 2> /dev/null"}), 1);
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 127; a failed start-up is not retried\n"));
+}
+
+TEST_F(LaunchRestartTest, EndsWithASignal) {
+  const pid_t pid = Start({"--max-restarts=3", "bash", "-c",
+                           "exec 2> /dev/null; trap 'exit 3' TERM; echo $$ > $D/0; while :; do sleep 0.01; done"});
+  AwaitPid(folder_ + "0");
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 143);
+  EXPECT_EQ(Err(), "launch: the launcher received signal 15 (SIGTERM); 1 rank was ended\n");
+}
+
+TEST_F(LaunchRestartTest, GivesEachAttemptItsOwnFiles) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=1 --redirects=3 --log-dir=$D/logs sh -c '
+      echo attempt $TORCHELASTIC_RESTART_COUNT >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ]'; rc=$?
+      cd $D/logs/none_* && grep . */*/*; exit $rc)"),
+            0);
+  EXPECT_EQ(Out(), "attempt_0/0/stderr.log:attempt 0\nattempt_1/0/stderr.log:attempt 1\n");
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 1; restart 1 of 1\n"));
+}
+
+TEST_F(LaunchRestartTest, ForgetsTheReportsOfAnAttempt) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=1 bash -c '
+      [ $TORCHELASTIC_RESTART_COUNT = 1 ] || printf "LOCKSTEP1 9 1 200\nno data" > $LOCKSTEP_ERROR_FILE; exit 1')"),
+            1);
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 1: no data; restart 1 of 1\n"
+                                  "launch: rank 0 .* exited with code 1; after 1 restart\n"));
+}
+
+TEST_F(LaunchRestartTest, CountsTheRestartsOfTheWindow) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=1 --restart-window=0.3 bash -c '
+      [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && sleep 0.4; exit 1')"),
+            0);
+  EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=1 --restart-window=60 bash -c '
+      [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit; exit 1')"),
+            1);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
