@@ -49,10 +49,10 @@ Nodes
   --master_addr=HOST          address of node 0; 127.0.0.1 unless given, needed with several nodes
   --master_port=PORT          port on node 0 where rank 0 listens; a free one unless given, needed
                               with several nodes
-  --rdzv_endpoint=HOST:PORT   both
+  --rdzv_endpoint=HOST:PORT   both; overrides them
   --rdzv_id=NAME              TORCHELASTIC_RUN_ID of the ranks; none unless given
-  --rdzv_backend=static       taken
-  --standalone                taken; refuses several nodes
+  --rdzv_backend=static       accepted, without effect
+  --standalone                refuses several nodes
 
 Output of the ranks: this program's own, unless one of these is given
   -r, --redirects=N           streams that go to files instead: 0 none, 1 stdout, 2 stderr, 3 both;
@@ -62,21 +62,23 @@ Output of the ranks: this program's own, unless one of these is given
   --log_dir=FOLDER            where the files are; a new folder in $TMPDIR or /tmp unless given. The
                               files are ID_xxxxxxxx/attempt_0/LOCAL_RANK/stdout.log and stderr.log,
                               where ID is the --rdzv_id
-  --local_ranks_filter=0,1    shows the output of these local ranks only; the files have it all
+  --local_ranks_filter=0,1    shows the output of these local ranks only; of the others it is lost,
+                              unless it goes to a file
 
 Failures
   --max_restarts=N            how often the ranks start again after a failure; 0 unless given
   --restart_window=SECONDS    counts only restarts of this time; of the whole job unless given
   --grace=SECONDS             time that ranks have after SIGTERM, before SIGKILL; 2 unless given
-  --shutdown_timeout=SECONDS  the same
-  --signals_to_handle=NAMES   taken: SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 are always passed on
-  --monitor_interval=SECONDS  taken: the end of a rank is seen at once
+  --shutdown_timeout=SECONDS  another name of --grace; the last one counts
+  --signals_to_handle=NAMES   accepted, without effect: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
+                              and SIGUSR2 are always passed on
+  --monitor_interval=SECONDS  accepted, without effect: the end of a rank is seen at once
 
 Program: Python (with -u) starts a file that ends in .py, unless it is executable and begins with #!
   -m, --module                PROGRAM is the name of a Python module
   --run_path                  PROGRAM is a Python script, whatever its name
   --no_python                 PROGRAM is started as it is
-  --use_env                   taken: the local rank is in LOCAL_RANK
+  --use_env                   accepted, without effect: the local rank is in LOCAL_RANK
   PYTHON_EXEC=FILE            variable: the Python that starts all files that end in .py; python3
                               unless set
 
@@ -85,10 +87,10 @@ Program: Python (with -u) starts a file that ends in .py, unless it is executabl
 torchrun's other flags and variables are errors, which say what to do instead.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's
-variables in its environment. If a rank fails, the others get SIGTERM and, --grace seconds later,
-SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit code is the failed rank's, or
-128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127 for a program that cannot
-be executed, and 1 if a rank itself exited with one of these two.
+variables in its environment. Its stdin is empty. If a rank fails, the others get SIGTERM and,
+--grace seconds later, SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit code
+is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127
+for a program that cannot be executed, and 1 if a rank itself exited with one of these two.
 )";
 
 std::map<std::string, std::string> Environment() {

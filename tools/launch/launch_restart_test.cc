@@ -69,8 +69,25 @@ TEST_F(LaunchRestartTest, DoesNotRepeatAFailedStart) {
   EXPECT_EQ(Err(), "launch: program \"no-such-program\" not found in PATH; a failed start-up is not retried\n");
   EXPECT_EQ(Run({"--max-restarts=3", "/etc/passwd"}), 126);
   EXPECT_EQ(Err(), "launch: program \"/etc/passwd\" is not an executable file; a failed start-up is not retried\n");
-  EXPECT_EQ(Run({"--max-restarts=3", "sh", "-c", "exec no-such-program 2> /dev/null"}), 1);
-  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 127; a failed start-up is not retried\n"));
+}
+
+TEST_F(LaunchRestartTest, RepeatsWhatARankCouldNotExecuteItself) {
+  EXPECT_EQ(Run({"--max-restarts=1", "sh", "-c", "exec no-such-program 2> /dev/null"}), 1);
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 127; restart 1 of 1\n"
+                                  "launch: rank 0 .* exited with code 127; after 1 restart\n"));
+}
+
+TEST_F(LaunchRestartTest, ASignalWhileRanksEndLeavesThemTheirGrace) {
+  const pid_t pid = Start({"--max-restarts=3", "--nproc_per_node=2", "--grace=10", "bash", "-c",
+                           R"(exec 2> /dev/null; [ $RANK = 1 ] && { until [ -s $D/ready ]; do sleep 0.01; done; exit 5; }
+                              trap 'echo 1 > $D/ending; sleep 0.3; echo saved > $D/saved; exit 0' TERM
+                              echo 1 > $D/ready; while :; do sleep 0.01; done)"});
+  AwaitPid(folder_ + "ending");
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 5);
+  EXPECT_EQ(ReadFile(folder_ + "saved"), "saved\n");
+  EXPECT_THAT(Err(), MatchesRegex("launch: rank 1 .* exited with code 5; the other rank was ended; then the launcher "
+                                  "received signal 15 \\(SIGTERM\\)\n"));
 }
 
 TEST_F(LaunchRestartTest, EndsWithASignal) {

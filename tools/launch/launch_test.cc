@@ -115,9 +115,9 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInTheFlagsOfOutputAndRestarts) {
   EXPECT_EQ(error({"--restart-window=60", "true"}), "launch: --restart-window needs --max_restarts, which is 0\n");
   EXPECT_EQ(error({"--monitor-interval=often", "true"}),
             "launch: --monitor-interval=often: expected seconds, 0 or more, such as 0.5\n");
-  EXPECT_EQ(error({"--signals-to-handle=SIGTERM,SIGQUIT", "true"}),
-            "launch: --signals-to-handle=SIGTERM,SIGQUIT: \"SIGQUIT\" is not one of the signals that are passed on: "
-            "SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2\n");
+  EXPECT_EQ(error({"--signals-to-handle=SIGTERM,SIGPIPE", "true"}),
+            "launch: --signals-to-handle=SIGTERM,SIGPIPE: \"SIGPIPE\" is not one of the signals that are passed on: "
+            "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2\n");
   EXPECT_EQ(error({"-m", "--no-python", "train"}), "launch: -m needs Python, but --no-python is given too\n");
   EXPECT_EQ(error({"--use-env=1", "train"}), "launch: --use-env takes no value\n");
 }
@@ -138,6 +138,8 @@ TEST_F(LaunchBinaryTest, TakesWhatOfTorchrunNeedsNothing) {
             0)
       << Err();
   EXPECT_EQ(Out(), "2 7\n2 7\n");
+  EXPECT_EQ(Run({"--rdzv_endpoint=[::1]:29500", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}), 0);
+  EXPECT_EQ(Out(), "::1 29500\n");
   EXPECT_EQ(Run({"--rdzv_endpoint=10.0.0.1:29500", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}), 0);
   EXPECT_EQ(Out(), "10.0.0.1 29500\n");
   EXPECT_EQ(Run({"--use_env", "--monitor_interval=5", "--signals_to_handle=SIGTERM, SIGUSR1", "--role=trainer", "sh",
@@ -208,6 +210,10 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
             "launch: --rdzv-backend=c10d: expected static; nodes get --node_rank, --master_addr and --master_port\n");
   EXPECT_EQ(error({"--standalone", "--nnodes=2", "true"}), "launch: --standalone is for one node, but nnodes is 2\n");
   EXPECT_EQ(error({"--standalone=1", "true"}), "launch: --standalone takes no value\n");
+  EXPECT_EQ(error({"--help=1", "true"}), "launch: --help takes no value\n");
+  EXPECT_EQ(error({"--log-dir", "--tee=3", "true"}), "launch: --log-dir needs a value\n");
+  EXPECT_EQ(error({"--nnodes=1073741824", "--nproc_per_node=2", "--master_addr=a", "--master_port=1", "true"}),
+            "launch: nnodes = 1073741824 with 2 ranks each are more than 2147483647 ranks\n");
   EXPECT_EQ(error({"--rdzv_endpoint=host", "true"}), "launch: --rdzv_endpoint=host: expected host:port\n");
 }
 

@@ -96,19 +96,19 @@ struct LaunchOptions {
 // carries its last lines (RankFailure::stderr_lines).
 //
 // With max_restarts, a rank's failure ends all ranks as above, and then all start again: with TORCHELASTIC_RESTART_COUNT
-// one higher, and a new MASTER_PORT unless master_port is set. They do not start again if a rank could not execute its
-// program (exit codes 126 and 127 of a rank included), after a signal to this process, or if the last `restart_window`
-// has had max_restarts restarts. The message then ends with "; after 3 restarts".
+// one higher, and a new MASTER_PORT unless master_port is set. They do not start again if a program cannot be executed,
+// after a signal to this process, or if the last `restart_window` has had max_restarts restarts. The message then ends
+// with "; after 3 restarts".
 //
 // If every rank that still runs has been stopped (as by SIGSTOP) for `stopped_patience`, and another rank has ended,
 // these ranks have failed. A rank that a debugger holds is not stopped in this sense. While all ranks run, their groups
 // detect a stopped rank.
 //
-// SIGINT, SIGTERM and SIGHUP to this process are forwarded to the ranks, unless this process ignores them. SIGKILL
-// follows after `grace`, or at once after a second signal. SIGUSR1 and SIGUSR2, with which schedulers ask a program to
-// save, are forwarded too, and have no effect on Launch itself. Launch restores the handlers of these five signals
-// before it returns. If the calling thread dies, however it dies, the ranks are killed (but not the processes that they
-// started).
+// SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process are forwarded to the ranks, unless this process ignores them.
+// SIGKILL follows after `grace`, or at once after a second signal. SIGUSR1 and SIGUSR2, with which schedulers ask a
+// program to save, are forwarded too, and have no effect on Launch itself. Launch restores the handlers of these six
+// signals before it returns. If the calling thread dies, however it dies, the ranks are killed (but not the processes
+// that they started).
 //
 // Thread-safe. The process may have other threads and children, but must not ignore SIGCHLD or reap the ranks. Errors:
 // InvalidArgument for bad options. NotFound or PermissionDenied if the program cannot be executed (no rank is left

@@ -302,6 +302,9 @@ TEST_F(LaunchTest, AProgramThatCannotBeExecutedIsNamed) {
   const std::string text = folder_ + "text";
   ASSERT_EQ(Run("echo hello > $D/text; chmod +x $D/text"), absl::OkStatus());
   expect(text, absl::StrCat("program \"", text, "\" cannot be started: Exec format error"), kDenied, 126);
+  ASSERT_EQ(Run("echo '#!/no-such-interpreter' > $D/text"), absl::OkStatus());
+  expect(text, absl::StrCat("program \"", text, "\" cannot be started: there is no such interpreter as it names"),
+         kNotFound, 127);
 }
 
 TEST_F(LaunchTest, ARanksOwnCode127IsNoMissingProgram) {
@@ -417,6 +420,7 @@ TEST_F(LaunchTest, NoRankRunsOnWhenTheLastCannotBeStarted) {
   setrlimit(RLIMIT_NOFILE, &files);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(status), HasSubstr("Too many open files"));
+  EXPECT_EQ(ReadFile(folder_ + "0"), "") << "no rank started";
   EXPECT_LT(took_, absl::Seconds(2));
 }
 

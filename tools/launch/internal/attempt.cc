@@ -89,7 +89,13 @@ AttemptResult Attempt::Run(int earlier_port) {
   AttemptResult result;
   result.master_port = master_port_;
   result.status = started.ok() ? Verdict(stopped) : started;
-  result.end = End(result.status, started.ok());
+  if (stop_signal_ != 0 && !stopped && options_.max_restarts > 0) {
+    result.status = WithEnding(result.status, absl::StrCat("; then the launcher received signal ", stop_signal_, " (",
+                                                           SignalName(stop_signal_), ")"));
+  }
+  result.end = stop_signal_ != 0 ? AttemptEnd::kSignalled
+               : started.ok()    ? AttemptEnd::kFailed
+                                 : AttemptEnd::kNotStarted;
   return result;
 }
 
@@ -102,13 +108,6 @@ absl::Status Attempt::Verdict(bool stopped) const {
   const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
   if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
   return status;
-}
-
-AttemptEnd Attempt::End(const absl::Status& status, bool started) const {
-  if (stop_signal_ != 0) return AttemptEnd::kSignalled;
-  const std::optional<RankFailure> failure = FirstFailure(status);
-  const bool executed = !failure || (failure->exit_code != kNotExecutable && failure->exit_code != kNotFound);
-  return started && executed ? AttemptEnd::kFailed : AttemptEnd::kNotStarted;
 }
 
 absl::Status Attempt::StartAll(int earlier_port) {
@@ -266,13 +265,14 @@ void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) 
   for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
   told_to_end_ns_ = MonotonicNanos();
   const int64_t deadline = After(grace);
-  const int signals_seen = signals_seen_;
+  // The first signal says what the ranks have been told already. A second one means that there is no time.
+  const int signals_seen = std::max(signals_seen_, 1);
   SignalGroups(signal);
   KillStopped();
   const bool announces = cause && options_.on_failure && grace > kQuietEnd;
   if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
   if (announces) {
-    if (Running() && signals_seen_ == signals_seen) options_.on_failure(EarlyFailureStatus(*cause, outcomes_, grace));
+    if (Running() && signals_seen_ <= signals_seen) options_.on_failure(EarlyFailureStatus(*cause, outcomes_, grace));
     if (WaitUntilGone(deadline, signals_seen)) return;
   }
   patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - told_to_end_ns_), absl::Milliseconds(10));

@@ -69,7 +69,6 @@ class Attempt {
   void Reap();
 
   absl::Status Verdict(bool stopped) const;
-  AttemptEnd End(const absl::Status& status, bool started) const;
 
   const int number_;
   const std::vector<std::string>& argv_;

@@ -2,6 +2,9 @@
 
 #include <signal.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
@@ -15,6 +18,10 @@ absl::Status Bad(const Parts&... parts) {
 
 absl::Status CheckNodes(const LaunchOptions& options) {
   if (options.nnodes < 1) return Bad("nnodes must be at least 1, but is ", options.nnodes);
+  if (int64_t{options.nnodes} * options.nproc_per_node > std::numeric_limits<int>::max()) {
+    return Bad("nnodes = ", options.nnodes, " with ", options.nproc_per_node, " ranks each are more than ",
+               std::numeric_limits<int>::max(), " ranks");
+  }
   if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
     return Bad("node_rank must be from 0 to nnodes - 1 = ", options.nnodes - 1, ", but is ", options.node_rank);
   }

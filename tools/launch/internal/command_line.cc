@@ -34,6 +34,13 @@ absl::Status Refused(absl::string_view source, absl::string_view instead) {
   return Bad(source, " is not supported: ", instead);
 }
 
+// For a name that is one, but not here, there is none.
+std::optional<std::string> OtherName(const std::string& name) {
+  std::optional<std::string> nearest = NearestName(name, FlagNames());
+  if (nearest && *nearest == name) nearest.reset();
+  return nearest;
+}
+
 std::string DidYouMean(const std::optional<std::string>& name, absl::string_view prefix) {
   return name ? absl::StrCat("; did you mean ", prefix, *name, "?") : ";";
 }
@@ -47,7 +54,7 @@ absl::StatusOr<Values> ReadVariables(const Environment& environment) {
     const std::string name = absl::AsciiStrToLower(rest);
     const Flag* flag = FindFlag(name);
     if (!flag) {
-      std::optional<std::string> nearest = NearestName(name, FlagNames());
+      std::optional<std::string> nearest = OtherName(name);
       if (nearest) nearest = absl::AsciiStrToUpper(*nearest);
       return Bad("unknown environment variable ", Printable(variable), DidYouMean(nearest, kVariablePrefix),
                  " unset it");
@@ -61,7 +68,8 @@ absl::StatusOr<Values> ReadVariables(const Environment& environment) {
 }
 
 absl::Status UnknownFlag(absl::string_view given, const std::string& name) {
-  return Bad("unknown flag ", Printable(given), DidYouMean(NearestName(name, FlagNames()), "--"),
+  if (name == "help") return Bad(given, " takes no value");
+  return Bad("unknown flag ", Printable(given), DidYouMean(OtherName(name), "--"),
              " --help lists the flags");
 }
 
@@ -106,7 +114,9 @@ absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, Values* v
     if (argument.value) return Bad(argument.source, " takes no value");
     argument.value = "";
   } else if (!argument.value) {
-    if (*i + 1 == args.size()) return Bad(argument.source, " needs a value");
+    if (*i + 1 == args.size() || absl::StartsWith(args[*i + 1], "--")) {
+      return Bad(argument.source, " needs a value");
+    }
     argument.value = args[++*i];
   }
   (*values)[flag.name] = {std::move(argument.source), *std::move(argument.value)};

@@ -20,7 +20,8 @@ namespace lockstep::launch::internal {
 namespace {
 
 constexpr double kMostSeconds = 1e9;  // 30 years; more would not fit in a clock's nanoseconds
-constexpr absl::string_view kForwardedSignals[] = {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"};
+constexpr absl::string_view kForwardedSignals[] = {"SIGINT",  "SIGTERM", "SIGHUP",
+                                                  "SIGQUIT", "SIGUSR1", "SIGUSR2"};
 
 absl::Status Bad(const GivenFlag& given, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(given.source, "=", Printable(given.value), ": ", why));
@@ -74,7 +75,9 @@ absl::Status SetEndpoint(const GivenFlag& given, LaunchOptions* options) {
       !absl::SimpleAtoi(given.value.substr(colon + 1), &options->master_port)) {
     return Expected(given, "host:port");
   }
-  options->master_addr = given.value.substr(0, colon);
+  const absl::string_view host = absl::string_view(given.value).substr(0, colon);
+  const bool has_brackets = host.front() == '[' && host.back() == ']';  // as in [::1]:29500
+  options->master_addr = std::string(has_brackets ? host.substr(1, host.size() - 2) : host);
   return absl::OkStatus();
 }
 
@@ -126,7 +129,7 @@ absl::Status CheckSignals(const GivenFlag& given) {
     const auto end = std::end(kForwardedSignals);
     if (std::find(std::begin(kForwardedSignals), end, name) != end) continue;
     return Bad(given, absl::StrCat("\"", Printable(name), "\" is not one of the signals that are passed on: SIGINT, ",
-                                   "SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2"));
+                                   "SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2"));
   }
   return absl::OkStatus();
 }

@@ -52,10 +52,10 @@ absl::Status CreateFolders(const std::string& path) {
 }
 
 // A folder that nobody else has: its name is new.
-absl::StatusOr<std::string> CreateNewFolder(const std::string& parent, absl::string_view run_id) {
+absl::StatusOr<std::string> CreateNewFolder(const std::string& parent, absl::string_view run_id, mode_t mode) {
   for (;;) {
     std::string path = absl::StrCat(parent, "/", NewRunName(run_id));
-    if (mkdir(path.c_str(), 0777) == 0) return path;
+    if (mkdir(path.c_str(), mode) == 0) return path;
     if (errno != EEXIST) return CannotCreate("folder", path, errno);
   }
 }
@@ -78,11 +78,11 @@ std::string NewRunName(absl::string_view run_id) {
 absl::StatusOr<std::string> CreateLogFolder(const std::string& log_dir, absl::string_view run_id) {
   std::string parent = log_dir;
   if (parent.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(parent, CreateNewFolder(TemporaryFolder(), "launch"));
+    LOCKSTEP_ASSIGN_OR_RETURN(parent, CreateNewFolder(TemporaryFolder(), "launch", 0700));
   } else {
     LOCKSTEP_RETURN_IF_ERROR(CreateFolders(parent));
   }
-  return CreateNewFolder(parent, run_id);
+  return CreateNewFolder(parent, run_id, 0777);
 }
 
 absl::StatusOr<LogFile> CreateLogFile(const std::string& folder, int attempt, int local_rank, absl::string_view name) {

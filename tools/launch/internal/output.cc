@@ -51,14 +51,13 @@ int WriteAll(int fd, absl::string_view text) {
   return 0;
 }
 
-// A teed stream needs its pipe and its file for as long as the rank runs.
+// Before the first rank starts. A teed stream needs its pipe and its file for as long as the rank runs.
 absl::Status CheckDescriptors(const LaunchOptions& options) {
   int needed = kOtherDescriptors + kDescriptorsOfARank * options.nproc_per_node;
   for (int rank = 0; rank < options.nproc_per_node; ++rank) {
     for (const Streams stream : {Streams::kStdout, Streams::kStderr}) needed += 2 * options.tee.Have(rank, stream);
   }
-  return Annotate(CheckFreeDescriptors(needed),
-                  absl::StrCat("launch: ", options.nproc_per_node, " ranks whose output is teed"));
+  return Annotate(CheckFreeDescriptors(needed), absl::StrCat("launch: ", options.nproc_per_node, " ranks"));
 }
 
 }  // namespace
@@ -73,11 +72,11 @@ absl::StatusOr<std::unique_ptr<Output>> Output::Create(const LaunchOptions& opti
     logs |= tees || IsOn(rank, options.redirects);
   }
   std::unique_ptr<Output> output(new Output(options));
+  LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors(options));
   if (tees) {
     output->out_ = std::make_unique<Console>(STDOUT_FILENO);
     output->err_ = std::make_unique<Console>(STDERR_FILENO);
     output->buffer_.resize(kBufferBytes);
-    LOCKSTEP_RETURN_IF_ERROR(CheckDescriptors(options));
   }
   if (logs) {
     LOCKSTEP_ASSIGN_OR_RETURN(output->folder_, CreateLogFolder(options.log_dir, options.run_id));

@@ -89,8 +89,10 @@ void Reap(pid_t pid) {
 }
 
 absl::Status CannotStart(const ProcessSpec& spec, int error) {
+  const bool lacks_interpreter = error == ENOENT && access(spec.path.c_str(), F_OK) == 0;
   const std::string message =
-      absl::StrCat("program \"", Printable(spec.argv[0]), "\" cannot be started: ", strerror(error));
+      absl::StrCat("program \"", Printable(spec.argv[0]), "\" cannot be started: ",
+                   lacks_interpreter ? "there is no such interpreter as it names" : strerror(error));
   if (error == ENOENT) return MarkNotExecuted(absl::NotFoundError(message));
   if (error == EACCES || error == EPERM || error == ENOEXEC) {
     return MarkNotExecuted(absl::PermissionDeniedError(message));
@@ -158,8 +160,10 @@ absl::StatusOr<std::string> FindProgram(absl::string_view program) {
     return MarkNotExecuted(
         absl::PermissionDeniedError(absl::StrCat("program \"", Printable(denied), "\" is not an executable file")));
   }
-  return MarkNotExecuted(
-      absl::NotFoundError(absl::StrCat("program \"", Printable(program), "\" not found", search ? " in PATH" : "")));
+  const std::string here = absl::StrCat("./", program);
+  const std::string hint = search && !program.empty() && access(here.c_str(), F_OK) == 0 ? absl::StrCat("; did you mean ", here, "?") : "";
+  return MarkNotExecuted(absl::NotFoundError(
+      absl::StrCat("program \"", Printable(program), "\" not found", search ? " in PATH" : "", Printable(hint))));
 }
 
 }  // namespace lockstep::launch::internal

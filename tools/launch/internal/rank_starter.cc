@@ -13,6 +13,7 @@ namespace lockstep::launch::internal {
 namespace {
 
 constexpr char kDevicesVariable[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kNcclErrorsVariable[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
 absl::StatusOr<MasterSocket> ChooseMaster(const LaunchOptions& options) {
   MasterSocket master;
@@ -78,6 +79,7 @@ absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int lo
   std::map<std::string, std::string> variables = RankVariables(place, getenv("OMP_NUM_THREADS") != nullptr);
   variables[kErrorFileVariable] = ReportPath(report);
   variables[kTorchErrorFileVariable] = ReportPath(report);
+  if (!getenv(kNcclErrorsVariable)) variables[kNcclErrorsVariable] = "1";
   if (!job_secret_.empty()) variables[kJobSecretVariable] = job_secret_;
   for (const auto& [name, value] : options_->environment) variables[name] = value;
   if (options_->virtual_local_rank) {

@@ -16,7 +16,9 @@ bool RestartPolicy::Restart(AttemptEnd end, absl::Time now) {
 }
 
 std::string RestartPolicy::Announcement() const {
-  return absl::StrCat("restart ", counted_.size(), " of ", max_restarts_);
+  if (window_ == absl::InfiniteDuration()) return absl::StrCat("restart ", restarts_, " of ", max_restarts_);
+  return absl::StrCat("restart ", restarts_, ", ", counted_.size(), " of ", max_restarts_, " within ",
+                      absl::FormatDuration(window_));
 }
 
 std::string RestartPolicy::Ending(AttemptEnd end) const {

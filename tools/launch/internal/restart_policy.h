@@ -28,7 +28,7 @@ class RestartPolicy {
   // The number of restarts so far.
   int restarts() const { return restarts_; }
 
-  // After Restart() returned true: "restart 2 of 3".
+  // After Restart() returned true: "restart 2 of 3", and with a window "restart 8, 2 of 3 within 1m".
   std::string Announcement() const;
 
   // After Restart() returned false, what the last message adds to the failure: "; after 3 restarts", "; a failed

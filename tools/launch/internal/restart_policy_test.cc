@@ -49,7 +49,7 @@ TEST(RestartPolicy, ForgetsARestartAfterTheWindow) {
   EXPECT_TRUE(policy.Restart(kFailed, At(0)));
   EXPECT_TRUE(policy.Restart(kFailed, At(30)));
   EXPECT_TRUE(policy.Restart(kFailed, At(60))) << "the first is 60 s old";
-  EXPECT_EQ(policy.Announcement(), "restart 2 of 2");
+  EXPECT_EQ(policy.Announcement(), "restart 3, 2 of 2 within 1m");
   EXPECT_FALSE(policy.Restart(kFailed, At(89))) << "the second is 59 s old";
   EXPECT_EQ(policy.restarts(), 3);
   EXPECT_EQ(policy.Ending(kFailed), "; after 3 restarts, 2 of them within 1m");

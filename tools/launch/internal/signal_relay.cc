@@ -18,7 +18,7 @@
 namespace lockstep::launch::internal {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr int kSlots = 64;
 
 // These are global, because a signal handler has no argument for them. A slot holds the descriptor to write to plus

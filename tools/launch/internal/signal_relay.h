@@ -1,5 +1,5 @@
-// SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 of this process as bytes on a descriptor, for as long as the object
-// lives.
+// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 of this process as bytes on a descriptor, for as long as the
+// object lives.
 //
 // Handlers rather than signalfd: signalfd needs the signals blocked in every thread, and a library cannot ask that of
 // its caller.
