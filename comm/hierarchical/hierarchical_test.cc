@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -122,6 +124,34 @@ TEST(Hierarchical, EveryRankHasTheSameBits) {
                   absl::OkStatus());
         for (const at::Tensor& sum : sums) EXPECT_TRUE(at::equal(sum, sums[0])) << dtype << " " << count;
       }
+    }
+  }
+}
+
+// One rank's value in each place is not finite: the last rank's, and the sum and the largest value show it.
+TEST(Hierarchical, NotFiniteValuesReachEveryRank) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const std::vector<int>& hosts : kLayouts) {
+    for (const int64_t count : {7, 300001}) {
+      EXPECT_EQ(RunOn(hosts,
+                      [&](c10d::Backend& backend) {
+                        at::Tensor sum = at::ones({count}, at::kFloat);
+                        if (backend.getRank() == backend.getSize() - 1) {
+                          sum[0] = std::nan("");
+                          sum[count - 1] = infinity;
+                          sum[count / 2] = -infinity;
+                        }
+                        at::Tensor largest = sum.clone();
+                        AllReduce(backend, sum, c10d::ReduceOp::SUM)->wait();
+                        AllReduce(backend, largest, c10d::ReduceOp::MAX)->wait();
+                        EXPECT_TRUE(sum[0].isnan().item<bool>() && largest[0].isnan().item<bool>()) << count;
+                        EXPECT_EQ(sum[count - 1].item<double>(), infinity);
+                        EXPECT_EQ(largest[count - 1].item<double>(), infinity);
+                        EXPECT_EQ(sum[count / 2].item<double>(), -infinity);
+                        EXPECT_EQ(largest[count / 2].item<double>(), 1);
+                        EXPECT_EQ(sum[1].item<double>(), backend.getSize());
+                      }),
+                absl::OkStatus());
     }
   }
 }
