@@ -78,8 +78,9 @@ TEST_F(LaunchRestartTest, RepeatsWhatARankCouldNotExecuteItself) {
 }
 
 TEST_F(LaunchRestartTest, ASignalWhileRanksEndLeavesThemTheirGrace) {
-  const pid_t pid = Start({"--max-restarts=3", "--nproc_per_node=2", "--grace=10", "bash", "-c",
-                           R"(exec 2> /dev/null; [ $RANK = 1 ] && { until [ -s $D/ready ]; do sleep 0.01; done; exit 5; }
+  const pid_t pid =
+      Start({"--max-restarts=3", "--nproc_per_node=2", "--grace=10", "bash", "-c",
+             R"(exec 2> /dev/null; [ $RANK = 1 ] && { until [ -s $D/ready ]; do sleep 0.01; done; exit 5; }
                               trap 'echo 1 > $D/ending; sleep 0.3; echo saved > $D/saved; exit 0' TERM
                               echo 1 > $D/ready; while :; do sleep 0.01; done)"});
   AwaitPid(folder_ + "ending");

@@ -69,8 +69,7 @@ absl::StatusOr<Values> ReadVariables(const Environment& environment) {
 
 absl::Status UnknownFlag(absl::string_view given, const std::string& name) {
   if (name == "help") return Bad(given, " takes no value");
-  return Bad("unknown flag ", Printable(given), DidYouMean(OtherName(name), "--"),
-             " --help lists the flags");
+  return Bad("unknown flag ", Printable(given), DidYouMean(OtherName(name), "--"), " --help lists the flags");
 }
 
 // An argument as it begins: "--nproc-per-node=2", "-t3".

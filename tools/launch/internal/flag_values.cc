@@ -20,8 +20,7 @@ namespace lockstep::launch::internal {
 namespace {
 
 constexpr double kMostSeconds = 1e9;  // 30 years; more would not fit in a clock's nanoseconds
-constexpr absl::string_view kForwardedSignals[] = {"SIGINT",  "SIGTERM", "SIGHUP",
-                                                  "SIGQUIT", "SIGUSR1", "SIGUSR2"};
+constexpr absl::string_view kForwardedSignals[] = {"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"};
 
 absl::Status Bad(const GivenFlag& given, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(given.source, "=", Printable(given.value), ": ", why));

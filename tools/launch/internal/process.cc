@@ -90,9 +90,9 @@ void Reap(pid_t pid) {
 
 absl::Status CannotStart(const ProcessSpec& spec, int error) {
   const bool lacks_interpreter = error == ENOENT && access(spec.path.c_str(), F_OK) == 0;
-  const std::string message =
-      absl::StrCat("program \"", Printable(spec.argv[0]), "\" cannot be started: ",
-                   lacks_interpreter ? "there is no such interpreter as it names" : strerror(error));
+  const std::string message = absl::StrCat(
+      "program \"", Printable(spec.argv[0]),
+      "\" cannot be started: ", lacks_interpreter ? "there is no such interpreter as it names" : strerror(error));
   if (error == ENOENT) return MarkNotExecuted(absl::NotFoundError(message));
   if (error == EACCES || error == EPERM || error == ENOEXEC) {
     return MarkNotExecuted(absl::PermissionDeniedError(message));
@@ -161,7 +161,8 @@ absl::StatusOr<std::string> FindProgram(absl::string_view program) {
         absl::PermissionDeniedError(absl::StrCat("program \"", Printable(denied), "\" is not an executable file")));
   }
   const std::string here = absl::StrCat("./", program);
-  const std::string hint = search && !program.empty() && access(here.c_str(), F_OK) == 0 ? absl::StrCat("; did you mean ", here, "?") : "";
+  const std::string hint =
+      search && !program.empty() && access(here.c_str(), F_OK) == 0 ? absl::StrCat("; did you mean ", here, "?") : "";
   return MarkNotExecuted(absl::NotFoundError(
       absl::StrCat("program \"", Printable(program), "\" not found", search ? " in PATH" : "", Printable(hint))));
 }
