@@ -42,7 +42,7 @@ TEST(Pieces, AreSeveralForALargeTensorAndNoneForAnEmptyOne) {
 
 TEST(Pieces, AreFewerWithManyHosts) {
   EXPECT_EQ(CutIntoPieces(25 << 18, 4, 4, 4).size(), 25);
-  EXPECT_EQ(CutIntoPieces(25 << 18, 4, 4, 64).size(), 2);
+  EXPECT_EQ(CutIntoPieces(25 << 18, 4, 4, 64).size(), 4);
   EXPECT_EQ(CutIntoPieces(25 << 18, 4, 4, 4096).size(), 1);
 }
 

@@ -103,7 +103,7 @@ void Raise(int64_t& most, int64_t value) { most = std::max(most, value); }
 }  // namespace
 
 absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, int open_files) {
-  constexpr absl::Duration patience = absl::Minutes(5);
+  constexpr absl::Duration kPatience = absl::Minutes(5);
   LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
   Gates gates;
   std::vector<Process> ranks;
@@ -117,13 +117,13 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
   }
   close(master.listener);
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_RETURN_IF_ERROR(AwaitLineOf(rank, ranks[rank], "ready", patience).status());
+    LOCKSTEP_RETURN_IF_ERROR(AwaitLineOf(rank, ranks[rank], "ready", kPatience).status());
   }
   Forming forming;
   absl::Duration start = Process::Now(), last = start;
   gates.form.Open();
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line formed, AwaitLineOf(rank, ranks[rank], "formed", patience));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line formed, AwaitLineOf(rank, ranks[rank], "formed", kPatience));
     last = std::max(last, formed.time);
     const std::vector<int64_t> numbers = NumbersOf(formed, "formed");
     FormingCost& cost = CostOf(rank, forming);
@@ -134,7 +134,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
   forming.forming = last - start;
   gates.use.Open();
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line used, AwaitLineOf(rank, ranks[rank], "used", patience));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line used, AwaitLineOf(rank, ranks[rank], "used", kPatience));
     const std::vector<int64_t> numbers = NumbersOf(used, "used");
     FormingCost& cost = CostOf(rank, forming);
     Raise(cost.barrier_requests, numbers.at(0));
@@ -143,7 +143,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
   start = last = Process::Now();
   gates.leave.Open();
   for (int rank = 0; rank < world_size; ++rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line left, AwaitLineOf(rank, ranks[rank], "left", patience));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line left, AwaitLineOf(rank, ranks[rank], "left", kPatience));
     last = std::max(last, left.time);
   }
   forming.leaving = last - start;

@@ -42,10 +42,11 @@ bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
 absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoint& endpoint,
                                              Participant* participant) {
   const std::vector<RankIdentity>& ranks = participant->ranks();
-  internal::HubOptions hub{ranks, options.hub, -1, internal::RandomToken(), ToClock(options.deadline)};
+  internal::HubOptions hub{
+      ranks, options.hub, AllOnOneHost(ranks), -1, internal::RandomToken(), ToClock(options.deadline)};
   endpoint.token = hub.token;
   if (ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
-  if (AllOnOneHost(ranks)) {
+  if (hub.on_one_host) {
     LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
   } else {
     const std::string& host = options.host.empty() ? ranks[options.hub].host : options.host;

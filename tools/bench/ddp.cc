@@ -459,7 +459,7 @@ absl::Status Run() {
                                         {"virtual_ranks", static_cast<double>(FLAGS_virtual_ranks), 0, 4096},
                                         {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "auto", "local"}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, kHookNames));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, HookNames()));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("device", FLAGS_device, {"cpu", "cuda"}));
   if (OnGpu() && !Alone()) return FlagError("device", FLAGS_device, "cpu, except with --overhead --world_size=1");
   if (!FLAGS_trace.empty() && (FLAGS_overhead || FLAGS_memory || FLAGS_backend == "local")) {

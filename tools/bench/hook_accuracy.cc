@@ -76,7 +76,7 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256},
                                         {"epochs", static_cast<double>(FLAGS_epochs), 1, 1e6},
                                         {"batch_size", static_cast<double>(FLAGS_batch_size), 1, 60000}}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, kHookNames));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, HookNames()));
   if (FLAGS_batch_size < FLAGS_world_size) {
     return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("at least --world_size=", FLAGS_world_size));
   }

@@ -5,6 +5,8 @@
 
 namespace lockstep {
 
+std::vector<std::string> HookNames() { return {"none", "fp16", "power_sgd"}; }
+
 absl::StatusOr<ddp::CommunicationHook> HookNamed(const std::string& name, comm::ProcessGroup& group) {
   if (name == "none") return ddp::CommunicationHook();
   if (name == "fp16") return ddp::hooks::Fp16Compress(&group);

@@ -44,4 +44,4 @@ def rows(text, ranks_of_host, links):
         yield f"descriptors of {kind}", *(f"{count:,.0f}" for count in _line_through(forming, column, place))
     for column in (column for column in watching[0] if ": half" in column):
         whose = column.partition(":")[0].removesuffix(" death")
-        yield f"{whose} death is known to all after", *map(_in_words, _line_through(watching, column, 1))
+        yield f"until all ranks know of {whose} death", *map(_in_words, _line_through(watching, column, 1))

@@ -54,7 +54,7 @@ def pieces(size, ranks, shares):
     """How many pieces comm/hierarchical/internal/pieces.cc cuts a tensor into, if each is divided among the `ranks` of a host, and each
     part into `shares` messages.
     """
-    of_messages = (64 << 10) * ranks * shares
+    of_messages = (32 << 10) * ranks * shares
     return (
         math.ceil(size / min(max(size / 8, 256 << 10, of_messages), max(1 << 20, of_messages))) if size > SMALL else 1
     )

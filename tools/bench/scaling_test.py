@@ -78,18 +78,18 @@ class WaysTest(unittest.TestCase):
             ((25 << 20) + 4, 26),
         ):
             self.assertEqual(scaling.pieces(size, 2, 1), count)
-        self.assertEqual(scaling.pieces(25 << 20, 4, 64), 2)
+        self.assertEqual(scaling.pieces(25 << 20, 4, 64), 4)
         self.assertEqual(scaling.pieces(25 << 20, 4, 4096), 1)
 
     def test_messages_and_steps(self):
         bucket = 25 << 20
         self.assertEqual(scaling.direct(4 << 10, 8), (1, 7))
         self.assertEqual(scaling.direct(bucket, 2), (1, 25))
-        self.assertEqual(scaling.direct(bucket, 8), (2, 13 * 14))
-        self.assertEqual(scaling.direct(bucket, 64), (2, 2 * 126))
+        self.assertEqual(scaling.direct(bucket, 8), (2, 25 * 14))
+        self.assertEqual(scaling.direct(bucket, 64), (2, 4 * 126))
         self.assertEqual(scaling.rows_and_columns(bucket, 2), scaling.direct(bucket, 2))
         self.assertEqual(scaling.rows_and_columns(bucket, 8), (4, 25 * 2 * (1 + 3)))
-        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 2 * 2 * (63 + 63)))
+        self.assertEqual(scaling.rows_and_columns(bucket, 4096), (4, 4 * 2 * (63 + 63)))
         self.assertEqual(scaling.ring(bucket, 8), (14, 14))
         self.assertEqual(scaling.ring(bucket, 2), (2, 2 * 4))  # 3.125 MiB of a rank, a MiB at a time
 
@@ -159,8 +159,8 @@ class FormingTest(unittest.TestCase):
         self.assertEqual(rows["processor time of a rank to form a group"], ["7.50 ms", "52.5 ms"])
         self.assertEqual(rows["descriptors of rank 0"], ["2,013", "20,013"])
         self.assertEqual(rows["descriptors of others"], ["4", "4"])
-        self.assertEqual(rows["the last rank's death is known to all after"], ["47.0 ms", "587 ms"])
-        self.assertEqual(rows["rank 0's death is known to all after"], ["74.0 ms", "1.14 s"])
+        self.assertEqual(rows["until all ranks know of the last rank's death"], ["47.0 ms", "587 ms"])
+        self.assertEqual(rows["until all ranks know of rank 0's death"], ["74.0 ms", "1.14 s"])
 
     def test_every_rank_gets_a_list_of_every_rank(self):
         rows = self.rows(TABLES)
@@ -214,7 +214,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(page.count("text\n"), 5)
         self.assertNotIn("old", page)
         self.assertIn("| 1 GB, 800 ms a step | 100 Gbit/s | 4,096 |", page)
-        self.assertIn("| rank 0's death is known to all after | 74.0 ms | 1.14 s |", page)
+        self.assertIn("| until all ranks know of rank 0's death | 74.0 ms | 1.14 s |", page)
         self.assertIn("<svg ", wanted[scaling.PICTURE])
         self.write(scaling.PAGE, page)
         self.assertEqual(scaling.of_root(self.root), wanted)

@@ -11,7 +11,7 @@ constexpr int64_t kLeastBytes = 256 << 10;
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr int64_t kWantedPieces = 8;
 // With many ranks and hosts a piece is larger: below this size a message takes longer than its bytes.
-constexpr int64_t kLeastMessageBytes = 64 << 10;
+constexpr int64_t kLeastMessageBytes = 32 << 10;
 
 }  // namespace
 

@@ -32,12 +32,15 @@ constexpr auto kFarewellPatience = std::chrono::milliseconds(150);
 constexpr auto kLatecomerInterval = std::chrono::milliseconds(10);
 constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
-std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks, int hub) {
+std::vector<ProcessHandle> Handles(const HubOptions& options) {
   // Until the ranks have connected, handles on many of them would double the descriptors that the hub needs.
-  const bool few = ranks.size() <= kMostHandles || !ProcessHandle::SocketsKeepHandles();
+  const bool socket_will_do = options.on_one_host && ProcessHandle::SocketsKeepHandles();
+  const bool few = options.ranks.size() <= kMostHandles || !socket_will_do;
   const auto at_first = few ? ProcessHandle::AtFirst::kOpen : ProcessHandle::AtFirst::kNone;
   std::vector<ProcessHandle> handles;
-  for (const RankIdentity& identity : ranks) handles.emplace_back(identity, ranks[hub], at_first);
+  for (const RankIdentity& identity : options.ranks) {
+    handles.emplace_back(identity, options.ranks[options.rank], at_first);
+  }
   return handles;
 }
 
@@ -46,7 +49,7 @@ std::vector<ProcessHandle> Handles(const std::vector<RankIdentity>& ranks, int h
 Hub::Hub(HubOptions options, Participant* participant)
     : options_(std::move(options)),
       participant_(participant),
-      processes_(Handles(options_.ranks, options_.rank)),
+      processes_(Handles(options_)),
       arbiter_(
           options_.ranks, options_.rank, options_.joining_deadline,
           [this](int rank, const Frame& frame) {

@@ -23,9 +23,10 @@ namespace lockstep::comm::internal {
 
 struct HubOptions {
   std::vector<RankIdentity> ranks;
-  int rank = 0;       // the hub's
-  int listener = -1;  // owned by the hub; -1 in a group of one rank
-  std::string token;  // proves that a connection is a rank's
+  int rank = 0;              // the hub's
+  bool on_one_host = false;  // all ranks, so that their connections are Unix sockets
+  int listener = -1;         // owned by the hub; -1 in a group of one rank
+  std::string token;         // proves that a connection is a rank's
   Clock::time_point joining_deadline;
 };
 

@@ -11,9 +11,9 @@ namespace lockstep::comm::internal {
 // later). Not copyable. Const methods are thread-safe.
 class ProcessHandle {
  public:
-  // `me` is IdentityOfThisProcess(). Opens a descriptor unless `at_first` is kNone; then Fate() may lack the reason of a
-  // death before LeaveTo().
+  // Whether the object opens a descriptor at once. If not, Fate() may lack the reason of a death before LeaveTo().
   enum class AtFirst { kOpen, kNone };
+  // `me` is IdentityOfThisProcess().
   ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFirst at_first = AtFirst::kOpen);
   ~ProcessHandle();
   ProcessHandle(ProcessHandle&& other) noexcept;
@@ -24,9 +24,10 @@ class ProcessHandle {
   // As FateOf().
   std::string Fate() const;
 
-  // Saves a descriptor while `connection` is open, if that is a Unix socket to the process: the kernel keeps a handle on
-  // the process with the socket (Linux 6.16 and later). Call TakeFrom() before the socket is closed.
+  // Whether the kernel keeps a handle on the process at the other end with each Unix socket (Linux 6.16 and later).
   static bool SocketsKeepHandles();
+  // Saves a descriptor while `connection` is open, if that is such a socket to the process. Call TakeFrom() before the
+  // socket is closed.
   void LeaveTo(int connection);
   void TakeFrom(int connection);
 
