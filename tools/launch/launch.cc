@@ -1,4 +1,4 @@
-// Starts the ranks of one node: torchrun's counterpart, with its names of flags and environment variables.
+// Starts the ranks of a node: torchrun's counterpart, with its names of flags and environment variables.
 //
 //   launch --nproc_per_node=2 program --epochs=1
 //
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/strip.h"
+#include "lockstep/tools/launch/agent/run_job.h"
 #include "lockstep/tools/launch/internal/command_line.h"
 #include "lockstep/tools/launch/supervisor.h"
 
@@ -26,12 +27,11 @@ namespace launch = lockstep::launch;
 constexpr char kUsage[] =
     R"(usage: launch [FLAG]... PROGRAM [ARGUMENT]...
 
-Starts the ranks of one node, watches over them and says which one failed first.
+Starts the ranks of a node, watches over them and says which one failed first.
 
   launch --nproc_per_node=2 ./train --epochs=1
   launch --nproc_per_node=gpu --tee=3 --log_dir=logs --max_restarts=3 train.py
-  launch --nproc_per_node=8 --nnodes=2 --node_rank=0 --master_addr=10.0.0.1 --master_port=29500 A
-  launch --nproc_per_node=8 --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 --master_port=29500 A
+  launch --nproc_per_node=8 --nnodes=2 --rdzv_backend=tcp --rdzv_endpoint=10.0.0.1 ./train
 
 Flags come before the program. --log_dir=x, --log-dir=x and --log_dir x are the same, and so is the
 variable PET_LOG_DIR=x if the flag is not given.
@@ -44,15 +44,30 @@ Ranks
                               rank's device
 
 Nodes
-  --nnodes=N                  nodes that take part; 1 unless given
-  --node_rank=N               which of the nodes this is, from 0; 0 unless given
-  --master_addr=HOST          address of node 0; 127.0.0.1 unless given, needed with several nodes
-  --master_port=PORT          port on node 0 where rank 0 listens; a free one unless given, needed
-                              with several nodes
-  --rdzv_endpoint=HOST:PORT   both; overrides them
-  --rdzv_id=NAME              TORCHELASTIC_RUN_ID of the ranks; none unless given
-  --rdzv_backend=static       accepted, without effect
+  --nnodes=N                  nodes that take part; 1 unless given. MIN:MAX: the ranks start with MIN
+                              nodes, and start again when others come
+  --node_rank=N               which of the nodes this is, from 0; 0 unless given. With a rendezvous it
+                              is chosen unless given
+  --rdzv_backend=NAME         how nodes find each other. static: they do not, so each gets these
+                              flags. tcp (or c10d): the launcher at the endpoint serves the others.
+                              etcd-v3: by servers of etcd. With tcp and etcd-v3 the ranks of all
+                              nodes start, end and restart together
+  --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a server,
+                              or several with commas between. static: the same as the next two
+  --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given
+  --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,
+                              needed with several nodes
+  --rdzv_id=NAME              the job, so that others can use the same servers; none unless given.
+                              TORCHELASTIC_RUN_ID of the ranks
+  --rdzv_conf=NAME=VALUE,...  join_timeout: seconds until enough nodes must be there; 600 unless
+                              given. last_call_timeout: seconds to wait for more than MIN nodes at
+                              first; 30 unless given. ttl: seconds after which a silent node is lost;
+                              4 unless given. is_host: whether this node serves (tcp). cacert, cert,
+                              key, user, password (etcd-v3)
+  --local_addr=HOST           address of this node for the others; found unless given
   --standalone                refuses several nodes
+
+Several nodes share a secret: LOCKSTEP_JOB_SECRET, or a file that LOCKSTEP_JOB_SECRET_FILE names.
 
 Output of the ranks: this program's own, unless one of these is given
   -r, --redirects=N           streams that go to files instead: 0 none, 1 stdout, 2 stderr, 3 both;
@@ -151,7 +166,9 @@ int main(int argc, char** argv) {
   SurviveClosedOutput();
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;
-  const absl::Status status = launch::Launch(line->program, line->options);
+  const absl::Status status = launch::internal::MeetsOthers(line->rendezvous)
+                                  ? launch::internal::RunJob(line->program, line->options, line->rendezvous)
+                                  : launch::Launch(line->program, line->options);
   if (status.ok()) return 0;
   Print(status);
   PrintStderrOf(status);

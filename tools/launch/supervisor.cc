@@ -8,6 +8,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/attempt.h"
 #include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
 #include "lockstep/tools/launch/internal/report_file.h"
@@ -28,6 +29,18 @@ int SignalBetweenAttempts(internal::SignalRelay* relay) {
   return stop_signal;
 }
 
+// The place of this node, whose ranks start for the first time.
+internal::Generation FirstGeneration(const LaunchOptions& options) {
+  internal::Generation generation;
+  generation.node_rank = options.node_rank;
+  generation.nnodes = options.nnodes;
+  generation.first_rank = options.node_rank * options.nproc_per_node;
+  generation.world_size = options.nnodes * options.nproc_per_node;
+  generation.master_addr = options.master_addr;
+  generation.master_port = options.master_port;
+  return generation;
+}
+
 }  // namespace
 
 absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options) {
@@ -36,8 +49,10 @@ absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& o
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::Output> output, internal::Output::Create(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::SignalRelay> relay, internal::SignalRelay::Create());
   internal::RestartPolicy policy(options.max_restarts, options.restart_window);
-  for (int earlier_port = 0;;) {
-    internal::Attempt attempt(policy.restarts(), argv, options, relay.get(), output.get());
+  internal::Generation generation = FirstGeneration(options);
+  for (int earlier_port = 0;; ++generation.number) {
+    generation.restarts = policy.restarts();
+    internal::Attempt attempt(generation, argv, options, relay.get(), output.get());
     const internal::AttemptResult result = attempt.Run(earlier_port);
     if (result.status.ok()) return absl::OkStatus();
     if (!policy.Restart(result.end, MonotonicTime())) {

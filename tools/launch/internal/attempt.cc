@@ -55,7 +55,7 @@ bool IsAboutOthers(absl::StatusCode code) {
 }  // namespace
 
 bool Attempt::MayLearnMore(int64_t deadline) const {
-  return Running() && stop_signal_ == 0 && MonotonicNanos() < deadline;
+  return Running() && stop_signal_ == 0 && !must_end_ && MonotonicNanos() < deadline;
 }
 
 // Returns when all ranks have ended, when one has failed and the real cause has had time to show, or when a signal
@@ -79,6 +79,7 @@ AttemptResult Attempt::Run(int earlier_port) {
   const Outcome* cause = FirstCause(outcomes_);
   // A scheduler that ends a job signals both launcher and ranks.
   const bool stopped = stop_signal_ != 0 && (!cause || cause->end.signal == stop_signal_);
+  if (cause && control_) control_->on_failing();
   if (stopped) {
     EndGroups(stop_signal_, options_.grace, nullptr);
   } else {
@@ -86,8 +87,14 @@ AttemptResult Attempt::Run(int earlier_port) {
   }
   FinishOutput();
   Reap();
+  return Result(started, stopped);
+}
+
+AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
   AttemptResult result;
   result.master_port = master_port_;
+  result.must_end = must_end_;
+  result.signal = stop_signal_;
   result.status = started.ok() ? Verdict(stopped) : started;
   if (stop_signal_ != 0 && !stopped && options_.max_restarts > 0) {
     result.status = WithEnding(result.status, absl::StrCat("; then the launcher received signal ", stop_signal_, " (",
@@ -96,6 +103,11 @@ AttemptResult Attempt::Run(int earlier_port) {
   result.end = stop_signal_ != 0 ? AttemptEnd::kSignalled
                : started.ok()    ? AttemptEnd::kFailed
                                  : AttemptEnd::kNotStarted;
+  if (const Outcome* cause = FirstCause(outcomes_)) {
+    result.consequence = cause->consequence;
+    result.killed = WasKilled(*cause);
+    result.failed_ns = cause->time_ns;
+  }
   return result;
 }
 
@@ -113,7 +125,7 @@ absl::Status Attempt::Verdict(bool stopped) const {
 absl::Status Attempt::StartAll(int earlier_port) {
   ends_ = AboveStdio(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
   if (!ends_.valid()) return absl::ResourceExhaustedError(absl::StrCat("launch: no epoll: ", strerror(errno)));
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankStarter starter, RankStarter::Create(argv_, options_, number_, earlier_port));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankStarter starter, RankStarter::Create(argv_, options_, generation_, earlier_port));
   master_port_ = starter.master_port();
   for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(StartRank(starter, local_rank));
@@ -124,7 +136,7 @@ absl::Status Attempt::StartAll(int earlier_port) {
 absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
   Rank rank;
   LOCKSTEP_ASSIGN_OR_RETURN(rank.report, CreateReportFile());
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(number_, local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(static_cast<int>(generation_.number - 1), local_rank));
   LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter.Start(local_rank, rank.report, output));
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -132,7 +144,7 @@ absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
   epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
   Outcome outcome;
   outcome.end.local_rank = local_rank;
-  outcome.end.rank = options_.node_rank * options_.nproc_per_node + local_rank;
+  outcome.end.rank = generation_.first_rank + local_rank;
   outcome.end.pid = rank.process.pid;
   outcomes_.push_back(std::move(outcome));
   ranks_.push_back(std::move(rank));
@@ -170,6 +182,7 @@ void Attempt::WaitForEvent(int64_t deadline) {
   do {
     fds = {{relay_.fd(), POLLIN, 0}, {ends_.get(), POLLIN, 0}};
     for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
+    if (control_ && !must_end_) fds.push_back({control_->fd, POLLIN, 0});
     const size_t others = fds.size();
     output_.AppendTo(&fds);
     if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
@@ -179,7 +192,12 @@ void Attempt::WaitForEvent(int64_t deadline) {
            std::all_of(fds.begin(), fds.end(), [](const pollfd& fd) { return fd.revents == 0; }));
   TakeSignals();
   NoteEnds();
+  AskControl();
   strays_.erase(std::remove_if(strays_.begin(), strays_.end(), HasEnded), strays_.end());
+}
+
+void Attempt::AskControl() {
+  if (control_ && !must_end_) must_end_ = control_->must_end();
 }
 
 void Attempt::TakeSignals() {

@@ -6,11 +6,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
 #include "lockstep/tools/launch/internal/process.h"
@@ -25,15 +27,34 @@ namespace lockstep::launch::internal {
 struct AttemptResult {
   absl::Status status;
   AttemptEnd end = AttemptEnd::kFailed;  // means nothing if the status is OK
+  bool must_end = false;                 // AttemptControl ended it before a rank had failed; the status may be OK
+  int signal = 0;                        // the first signal that this process received and that ends it
+  // About the rank that the status names, if there is one.
+  bool consequence = false;
+  bool killed = false;
+  int64_t failed_ns = 0;
   int master_port = 0;
+};
+
+// How the agent of a job of several nodes ends the ranks of its node together with those of the others. Both functions
+// are called on the thread of Attempt::Run().
+struct AttemptControl {
+  int fd = -1;                       // when it becomes readable, `must_end` is asked
+  std::function<bool()> must_end;    // whether the ranks must be ended; makes `fd` unreadable
+  std::function<void()> on_failing;  // a rank has failed, and the others are about to be ended
 };
 
 class Attempt {
  public:
-  // `number` is the number of earlier attempts. Everything else must outlive the object.
-  Attempt(int number, const std::vector<std::string>& argv, const LaunchOptions& options, SignalRelay* relay,
-          Output* output)
-      : number_(number), argv_(argv), options_(options), relay_(*relay), output_(*output) {}
+  // Everything but `generation` must outlive the object. `control` is null unless another process may end the ranks.
+  Attempt(const Generation& generation, const std::vector<std::string>& argv, const LaunchOptions& options,
+          SignalRelay* relay, Output* output, const AttemptControl* control = nullptr)
+      : generation_(generation),
+        argv_(argv),
+        options_(options),
+        relay_(*relay),
+        output_(*output),
+        control_(control) {}
 
   // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
   AttemptResult Run(int earlier_port);
@@ -69,12 +90,16 @@ class Attempt {
   void Reap();
 
   absl::Status Verdict(bool stopped) const;
+  AttemptResult Result(const absl::Status& started, bool stopped) const;
+  void AskControl();
 
-  const int number_;
+  const Generation generation_;
   const std::vector<std::string>& argv_;
   const LaunchOptions& options_;
   SignalRelay& relay_;
   Output& output_;
+  const AttemptControl* const control_;
+  bool must_end_ = false;  // said by control_
   int master_port_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_

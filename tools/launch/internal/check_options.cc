@@ -42,7 +42,8 @@ absl::Status CheckRestarts(const LaunchOptions& options) {
   if (options.max_restarts < 0) return Bad("max_restarts must be at least 0, but is ", options.max_restarts);
   if (options.max_restarts > 0 && options.nnodes > 1) {
     return Bad("max_restarts = ", options.max_restarts,
-               " needs nnodes = 1: no node tells the others that it starts its ranks again");
+               " needs nnodes = 1, or --rdzv_backend=tcp: by itself no node tells the others that it starts its ranks "
+               "again");
   }
   if (options.restart_window > absl::ZeroDuration()) return absl::OkStatus();
   return Bad("restart_window must be more than 0, but is ", absl::FormatDuration(options.restart_window));

@@ -16,6 +16,7 @@
 #include "lockstep/tools/launch/internal/flag_names.h"
 #include "lockstep/tools/launch/internal/flag_values.h"
 #include "lockstep/tools/launch/internal/python_program.h"
+#include "lockstep/tools/launch/internal/rendezvous_flags.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -122,11 +123,11 @@ absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, Values* v
   return absl::OkStatus();
 }
 
-absl::Status CheckTogether(const Values& values, const LaunchOptions& options) {
+absl::Status CheckTogether(const Values& values, const LaunchOptions& options, const RendezvousOptions& nodes) {
   const auto standalone = values.find("standalone"), module = values.find("module");
   const auto no_python = values.find("no_python"), window = values.find("restart_window");
-  if (standalone != values.end() && options.nnodes > 1) {
-    return Bad(standalone->second.source, " is for one node, but nnodes is ", options.nnodes);
+  if (standalone != values.end() && nodes.max_nodes > 1) {
+    return Bad(standalone->second.source, " is for one node, but nnodes is ", nodes.max_nodes);
   }
   if (module != values.end() && no_python != values.end()) {
     return Bad(module->second.source, " needs Python, but ", no_python->second.source, " is given too");
@@ -171,7 +172,8 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     }
   }
   line.options.virtual_local_rank = values.count("virtual_local_rank") != 0;
-  LOCKSTEP_RETURN_IF_ERROR(CheckTogether(values, line.options));
+  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options));
+  LOCKSTEP_RETURN_IF_ERROR(CheckTogether(values, line.options, line.rendezvous));
   if (i == args.size()) return Bad("no program to launch; --help shows how");
   line.program =
       CommandOf({args.begin() + static_cast<std::ptrdiff_t>(i), args.end()}, UseOfPython(values, environment));

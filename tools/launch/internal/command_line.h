@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/rendezvous_options.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace lockstep::launch::internal {
@@ -15,6 +16,7 @@ namespace lockstep::launch::internal {
 struct CommandLine {
   bool help = false;
   LaunchOptions options;
+  RendezvousOptions rendezvous;
   std::vector<std::string> program;  // with its arguments, and with Python in front if Python starts it
 };
 

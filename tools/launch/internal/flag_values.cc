@@ -59,32 +59,6 @@ absl::Status SetRanks(const GivenFlag& given, const std::map<std::string, std::s
   return absl::OkStatus();
 }
 
-// torchrun's "2" or "2:2". "1:4" would be a job that shrinks and grows.
-absl::Status SetNodes(const GivenFlag& given, LaunchOptions* options) {
-  const std::vector<std::string> range = absl::StrSplit(given.value, ':');
-  if (range.size() > 2 || range.front() != range.back() || !absl::SimpleAtoi(range[0], &options->nnodes)) {
-    return Expected(given, "a whole number; how many nodes there are does not change while a job runs");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetEndpoint(const GivenFlag& given, LaunchOptions* options) {
-  const size_t colon = given.value.rfind(':');
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(given.value.substr(colon + 1), &options->master_port)) {
-    return Expected(given, "host:port");
-  }
-  const absl::string_view host = absl::string_view(given.value).substr(0, colon);
-  const bool has_brackets = host.front() == '[' && host.back() == ']';  // as in [::1]:29500
-  options->master_addr = std::string(has_brackets ? host.substr(1, host.size() - 2) : host);
-  return absl::OkStatus();
-}
-
-absl::Status CheckBackend(const GivenFlag& given) {
-  if (given.value == "static") return absl::OkStatus();
-  return Expected(given, "static; nodes get --node_rank, --master_addr and --master_port");
-}
-
 bool ParseStreams(absl::string_view text, Streams* streams) {
   if (text.size() != 1 || text[0] < '0' || text[0] > '3') return false;
   *streams = static_cast<Streams>(text[0] - '0');
@@ -149,11 +123,6 @@ absl::Status CheckInterval(const GivenFlag& given) {
 absl::Status SetOption(const std::string& name, const GivenFlag& given,
                        const std::map<std::string, std::string>& environment, LaunchOptions* options) {
   if (name == "nproc_per_node") return SetRanks(given, environment, options);
-  if (name == "nnodes") return SetNodes(given, options);
-  if (name == "node_rank") return SetWhole(given, &options->node_rank);
-  if (name == "master_port") return SetWhole(given, &options->master_port);
-  if (name == "rdzv_endpoint") return SetEndpoint(given, options);
-  if (name == "rdzv_backend") return CheckBackend(given);
   if (name == "redirects") return SetStreams(given, &options->redirects);
   if (name == "tee") return SetStreams(given, &options->tee);
   if (name == "local_ranks_filter") return SetShownRanks(given, options);
@@ -162,7 +131,6 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "grace") return SetSeconds(given, &options->grace);
   if (name == "signals_to_handle") return CheckSignals(given);
   if (name == "monitor_interval") return CheckInterval(given);
-  if (name == "master_addr") options->master_addr = given.value;
   if (name == "rdzv_id") options->run_id = given.value;
   if (name == "role") options->role = given.value;
   if (name == "log_dir") options->log_dir = given.value;

@@ -20,10 +20,12 @@ absl::Status SocketError(const char* call) {
       absl::StrCat("launch: no port for rank 0's store: ", call, ": ", strerror(errno)));
 }
 
-absl::StatusOr<MasterSocket> BindIpv4(in_addr_t address) {
+absl::StatusOr<MasterSocket> BindIpv4(in_addr_t address, bool reuse = false) {
   MasterSocket result;
   result.fd = AboveStdio(UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   if (!result.fd.valid()) return SocketError("socket");
+  const int value = reuse;
+  setsockopt(result.fd.get(), SOL_SOCKET, SO_REUSEADDR, &value, sizeof(value));
   sockaddr_in name = {};
   name.sin_family = AF_INET;
   name.sin_addr.s_addr = htonl(address);
@@ -41,6 +43,8 @@ absl::StatusOr<MasterSocket> ListenOnLoopback() {
   if (listen(result.fd.get(), SOMAXCONN) != 0) return SocketError("listen");
   return result;
 }
+
+absl::StatusOr<MasterSocket> HoldPort() { return BindIpv4(INADDR_ANY, true); }
 
 absl::StatusOr<int> FreePort() {
   LOCKSTEP_ASSIGN_OR_RETURN(const MasterSocket probe, BindIpv4(INADDR_ANY));

@@ -16,6 +16,10 @@ struct MasterSocket {
 // A socket that listens on 127.0.0.1 at a port that was free; nobody else can take the port while it is open.
 absl::StatusOr<MasterSocket> ListenOnLoopback();
 
+// A socket that is bound to a port that was free on every interface, and does not listen. While it is open, the system
+// gives the port to nobody who asks for any port, but a program that asks for this one, with SO_REUSEADDR, can listen.
+absl::StatusOr<MasterSocket> HoldPort();
+
 // A port that is free on every interface at this moment. Somebody else may take it before the caller does.
 absl::StatusOr<int> FreePort();
 

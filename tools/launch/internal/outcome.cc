@@ -21,8 +21,7 @@ constexpr int kMostOthersErrors = 3;
 
 bool Before(const Outcome& a, const Outcome& b) {
   const auto order = [](const Outcome& o) {
-    const bool killed = o.end.signal != 0 && o.end.signal != SIGABRT && o.end.signal != SIGPIPE;
-    return std::make_tuple(o.consequence, !killed, o.time_ns, o.end.local_rank);
+    return std::make_tuple(o.consequence, !WasKilled(o), o.time_ns, o.end.local_rank);
   };
   return order(a) < order(b);
 }
@@ -158,6 +157,10 @@ absl::Status StatusOf(const Outcome& cause, const std::string& sentence) {
 std::string SignalName(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? absl::StrCat("SIG", name) : absl::StrCat("signal ", signal);
+}
+
+bool WasKilled(const Outcome& outcome) {
+  return outcome.end.signal != 0 && outcome.end.signal != SIGABRT && outcome.end.signal != SIGPIPE;
 }
 
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {

@@ -45,6 +45,9 @@ struct Outcome {
 // raises SIGABRT, and a write to a peer that is gone raises SIGPIPE. Null if none failed.
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 
+// Whether a signal killed the rank, in the sense of FirstCause().
+bool WasKilled(const Outcome& outcome);
+
 // Whether a rank that still runs may be the cause: all failures so far are consequences, and none of them is a timeout,
 // which a rank that has not failed can cause.
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes);

@@ -15,33 +15,35 @@ namespace {
 constexpr char kDevicesVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kNcclErrorsVariable[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 
-absl::StatusOr<MasterSocket> ChooseMaster(const LaunchOptions& options) {
+absl::StatusOr<MasterSocket> ChooseMaster(const LaunchOptions& options, int port) {
   MasterSocket master;
-  master.port = options.master_port;
-  if (master.port != 0) return master;
+  master.port = port;
+  if (port != 0) return master;
   if (options.pass_master_socket) return ListenOnLoopback();
   LOCKSTEP_ASSIGN_OR_RETURN(master.port, FreePort());
   return master;
 }
 
 // Processes of the attempt before that are still there must not find this one's store.
-absl::StatusOr<MasterSocket> ChooseNewMaster(const LaunchOptions& options, int earlier_port) {
+absl::StatusOr<MasterSocket> ChooseNewMaster(const LaunchOptions& options, int port, int earlier_port) {
   for (;;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseMaster(options));
-    if (options.master_port != 0 || master.port != earlier_port) return master;
+    LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseMaster(options, port));
+    if (port != 0 || master.port != earlier_port) return master;
   }
 }
 
-RankPlace PlaceOf(const LaunchOptions& options, int attempt, int master_port) {
+RankPlace PlaceOf(const LaunchOptions& options, const Generation& generation, int master_port) {
   RankPlace place;
   place.nproc_per_node = options.nproc_per_node;
-  place.node_rank = options.node_rank;
-  place.nnodes = options.nnodes;
-  place.master_addr = options.master_addr.empty() ? "127.0.0.1" : options.master_addr;
+  place.first_rank = generation.first_rank;
+  place.world_size = generation.world_size;
+  place.node_rank = generation.node_rank;
+  place.nnodes = generation.nnodes;
+  place.master_addr = generation.master_addr.empty() ? "127.0.0.1" : generation.master_addr;
   place.master_port = master_port;
   place.run_id = options.run_id;
   place.role = options.role;
-  place.restart_count = attempt;
+  place.restart_count = generation.restarts;
   place.max_restarts = options.max_restarts;
   place.virtual_local_rank = options.virtual_local_rank;
   return place;
@@ -50,7 +52,7 @@ RankPlace PlaceOf(const LaunchOptions& options, int attempt, int master_port) {
 }  // namespace
 
 absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& argv, const LaunchOptions& options,
-                                                int attempt, int earlier_port) {
+                                                const Generation& generation, int earlier_port) {
   RankStarter starter(options);
   starter.program_.path = options.executable;
   starter.program_.argv = argv;
@@ -60,10 +62,10 @@ absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& 
   if (options.virtual_local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(starter.Device(options.nproc_per_node - 1).status());
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, earlier_port));
-  starter.place_ = PlaceOf(options, attempt, master.port);
+  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, generation.master_port, earlier_port));
+  starter.place_ = PlaceOf(options, generation, master.port);
   starter.master_socket_ = std::move(master.fd);
-  starter.job_secret_ = NewJobSecret(options.nnodes, options.environment);
+  starter.job_secret_ = NewJobSecret(generation.nnodes, options.environment);
   return starter;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/output.h"
 #include "lockstep/tools/launch/internal/process.h"
@@ -18,10 +19,10 @@ namespace lockstep::launch::internal {
 
 class RankStarter {
  public:
-  // Finds the program and chooses the port and the secret of the attempt, which is `attempt`, from 0. If it chooses the
-  // port, it is not `earlier_port`, the one of the attempt before. `options` must outlive the object.
+  // Finds the program, and chooses the secret, and the port unless `generation` has one. If it chooses the port, it is
+  // not `earlier_port`, the one of the attempt before. `options` must outlive the object.
   static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
-                                            int attempt, int earlier_port);
+                                            const Generation& generation, int earlier_port);
 
   // Starts one rank, which reports its end to `report`.
   absl::StatusOr<Process> Start(int local_rank, const UniqueFd& report, const RankOutput& output) const;

@@ -14,8 +14,8 @@
 namespace lockstep::launch::internal {
 
 std::map<std::string, std::string> RankVariables(const RankPlace& place, bool omp_num_threads_is_set) {
-  const std::string rank = absl::StrCat(place.node_rank * place.nproc_per_node + place.local_rank);
-  const std::string world_size = absl::StrCat(place.nnodes * place.nproc_per_node);
+  const std::string rank = absl::StrCat(place.first_rank + place.local_rank);
+  const std::string world_size = absl::StrCat(place.world_size);
   std::map<std::string, std::string> variables = {
       {"RANK", rank},
       {"LOCAL_RANK", absl::StrCat(place.virtual_local_rank ? 0 : place.local_rank)},

@@ -27,6 +27,8 @@ inline constexpr char kSpawnResultsVariable[] = "LOCKSTEP_SPAWN_RESULTS";
 struct RankPlace {
   int local_rank = 0;
   int nproc_per_node = 1;
+  int first_rank = 0;  // rank of local rank 0
+  int world_size = 1;
   int node_rank = 0;
   int nnodes = 1;
   std::string master_addr;

@@ -1,0 +1,109 @@
+// The trainer on nodes that come and go, from its checkpoints: the file at the end is that of a run that nothing disturbed.
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/fashion_mnist/testing/small_data.h"
+#include "lockstep/examples/program/testing/program.h"
+#include "lockstep/examples/program/testing/same_bits.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::examples {
+namespace {
+
+using launch::testing::Eventually;
+using launch::testing::NewFolder;
+using testing::DigestOf;
+using ::testing::HasSubstr;
+using testing::Program;
+using testing::RunProgram;
+using testing::SmallData;
+
+// 2000 images are 15 steps an epoch.
+constexpr int kEpochs = 80, kSteps = 15 * kEpochs;
+
+std::vector<std::string> TrainCommand(const std::string& folder) {
+  return {getenv("TRAIN"),
+          "--data_dir=" + SmallData(),
+          absl::StrCat("--epochs=", kEpochs),
+          "--batch_size=136",
+          "--virtual_ranks=8",
+          "--checkpoint_every=15",
+          "--checkpoint_dir=" + folder};
+}
+
+std::string CheckpointOf(const std::string& folder, int step) {
+  return absl::StrFormat("%sstep_%08d.pt", folder, step);
+}
+
+// The number of the newest checkpoint's step.
+int NewestStep(const std::string& folder) {
+  int newest = 0;
+  for (int step = 15; step <= kSteps; step += 15) {
+    if (std::filesystem::exists(CheckpointOf(folder, step))) newest = step;
+  }
+  return newest;
+}
+
+class NodesTest : public ::testing::Test {
+ protected:
+  // A launcher of a job of one or two nodes, each with two ranks.
+  std::vector<std::string> Node(const std::string& folder) const {
+    std::vector<std::string> command = {getenv("LAUNCH"),
+                                        "--nnodes=1:2",
+                                        "--nproc_per_node=2",
+                                        "--max_restarts=3",
+                                        "--rdzv_backend=tcp",
+                                        absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_),
+                                        "--rdzv_conf=last_call_timeout=0.1"};
+    for (const std::string& word : TrainCommand(folder)) command.push_back(word);
+    return command;
+  }
+
+  const int port_ = *launch::internal::FreePort();
+  const std::map<std::string, std::string> environment_ = {{"LOCKSTEP_JOB_SECRET", "a secret of this test alone"}};
+};
+
+TEST_F(NodesTest, ThatComeAndGoTrainToTheSameBits) {
+  const std::string quiet = NewFolder(), folder = NewFolder();
+  int code;
+  const std::string output = RunProgram(TrainCommand(quiet), &code);
+  ASSERT_EQ(code, 0) << output;
+
+  const auto await_step = [&](int step) {
+    return Eventually([&] { return NewestStep(folder) >= step; }, absl::Seconds(60));
+  };
+  Program first(Node(folder), environment_);
+  ASSERT_TRUE(await_step(15)) << first.Output();
+  {
+    Program second(Node(folder), environment_);
+    ASSERT_TRUE(Eventually([&] { return second.Ranks().size() == 2; }, absl::Seconds(30))) << second.Output();
+    ASSERT_TRUE(await_step(NewestStep(folder) + 45)) << first.Output();
+    kill(second.pid(), SIGKILL);  // with its ranks
+  }
+  ASSERT_TRUE(await_step(NewestStep(folder) + 45)) << first.Output();
+  const std::map<int, pid_t> ranks = first.Ranks();
+  ASSERT_FALSE(ranks.empty()) << first.Output();
+  kill(ranks.begin()->second, SIGKILL);
+  EXPECT_EQ(first.Wait(absl::Seconds(120)), 0) << first.Output();
+
+  EXPECT_THAT(first.Output(), HasSubstr("another node can take part"));
+  EXPECT_THAT(first.Output(), HasSubstr(" was lost; restart 1 of 3"));
+  EXPECT_THAT(first.Output(), HasSubstr("was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(first.Output(), HasSubstr("restart 2 of 3"));
+  EXPECT_EQ(DigestOf(CheckpointOf(folder, kSteps)), DigestOf(CheckpointOf(quiet, kSteps)));
+}
+
+}  // namespace
+}  // namespace lockstep::examples

@@ -1,0 +1,98 @@
+// Nodes on hosts of their own (network namespaces), whose links go down.
+
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::Eventually;
+using testing::Gone;
+using testing::ReadFile;
+using ::testing::HasSubstr;
+
+class HostsTest : public testing::NodesTest {
+ protected:
+  void StartJob(int hosts, const std::string& nnodes, const std::string& script) {
+    MakeHosts(hosts);
+    if (!hosts_) return;
+    for (int host = 0; host < hosts; ++host) {
+      StartOn(host, absl::StrCat(host),
+              {absl::StrCat("--nnodes=", nnodes), "--rdzv_backend=tcp", "--max_restarts=3",
+               absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)), "--rdzv_conf=last_call_timeout=20", "bash", "-c",
+               script});
+    }
+  }
+
+  // Whether each of these nodes has started ranks in a world of `size`.
+  bool Started(const std::vector<int>& hosts, int size) {
+    return Eventually(
+        [&] {
+          for (const int host : hosts) {
+            if (!absl::StrContains(ReadFile(absl::StrCat(folder_, "starts.", host)), absl::StrCat(size, " "))) return false;
+          }
+          return true;
+        },
+        absl::Seconds(30));
+  }
+};
+
+constexpr char kScript[] = "echo $WORLD_SIZE $RANK $$ $MASTER_ADDR >> $D/starts.$NODE; exec sleep 200";
+
+TEST_F(HostsTest, RanksReachRankZeroAtItsAddress) {
+  StartJob(2, "2", "echo $MASTER_ADDR");
+  if (!hosts_) return;
+  EXPECT_EQ(Wait("0"), 0) << Err("0");
+  EXPECT_EQ(Wait("1"), 0) << Err("1");
+  EXPECT_EQ(Out("0"), Out("1"));
+  EXPECT_TRUE(Out("0") == hosts_->Address(0) + "\n" || Out("0") == hosts_->Address(1) + "\n") << Out("0");
+}
+
+TEST_F(HostsTest, AHostWhoseLinkGoesDownIsLeftOutAndEndsItsRanks) {
+  StartJob(3, "2:3", kScript);
+  if (!hosts_) return;
+  ASSERT_TRUE(Started({0, 1, 2}, 3));
+  ASSERT_TRUE(hosts_->Cut(2).ok());
+  EXPECT_EQ(Wait("2"), 1);
+  EXPECT_THAT(Err("2"), HasSubstr("has not been heard from for 4s"));
+  EXPECT_TRUE(Started({0, 1}, 2)) << Err("0");
+  EXPECT_THAT(Err("1"), HasSubstr(" was lost; restart 1 of 3\n"));
+  Signal("0", SIGTERM);
+  EXPECT_EQ(Wait("1"), 128 + SIGTERM);
+}
+
+TEST_F(HostsTest, WithoutTheHostThatServesTheOthersEndInTime) {
+  StartJob(3, "2:3", kScript);
+  if (!hosts_) return;
+  ASSERT_TRUE(Started({0, 1, 2}, 3));
+  ASSERT_TRUE(hosts_->Cut(0).ok());
+  EXPECT_EQ(Wait("1"), 1);
+  EXPECT_EQ(Wait("2"), 1);
+  EXPECT_THAT(Err("1"), HasSubstr(absl::StrCat("the launcher at ", hosts_->Address(0), ":29400 has not been heard from")));
+}
+
+TEST_F(HostsTest, AHostThatComesBackTakesPartAgain) {
+  StartJob(2, "1:2", kScript);
+  if (!hosts_) return;
+  ASSERT_TRUE(Started({0, 1}, 2));
+  Signal("1", SIGKILL);
+  ASSERT_TRUE(Started({0}, 1)) << Err("0");
+  StartOn(1, "back",
+          {"--nnodes=1:2", "--rdzv_backend=tcp", "--max_restarts=3", absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)),
+           "bash", "-c", kScript});
+  EXPECT_TRUE(Eventually(
+      [&] { return absl::StrContains(ReadFile(folder_ + "starts.back"), "2 1 "); }, absl::Seconds(20)))
+      << Err("back");
+}
+
+}  // namespace
+}  // namespace lockstep::launch

@@ -1,0 +1,286 @@
+// Several nodes of one job on one host, which meet over TCP.
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::AwaitPid;
+using testing::Eventually;
+using testing::Gone;
+using testing::ReadFile;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+// The ranks of the shell scripts below.
+constexpr char kSleeps[] = "echo $$ > $D/pid.$RANK; exec sleep 100";
+
+class TcpNodesTest : public testing::NodesTest {
+ protected:
+  TcpNodesTest() : port_(*internal::FreePort()) {}
+
+  // Flags for a node of this job, and a script for bash that is its program.
+  std::vector<std::string> Node(const std::string& nnodes, std::vector<std::string> flags, const std::string& script) {
+    std::vector<std::string> args = {absl::StrCat("--nnodes=", nnodes), "--rdzv_backend=tcp",
+                                     absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_)};
+    args.insert(args.end(), flags.begin(), flags.end());
+    args.insert(args.end(), {"bash", "-c", script});
+    return args;
+  }
+
+  const int port_;
+};
+
+TEST_F(TcpNodesTest, GivesEachRankItsPlace) {
+  const std::string script =
+      "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_WORLD_SIZE $MASTER_ADDR $MASTER_PORT";
+  Start("a", Node("3", {"--nproc_per_node=2"}, script));
+  Start("b", Node("3", {"--nproc_per_node=1"}, script));
+  Start("c", Node("3", {"--nproc_per_node=2"}, script));
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(Wait(name), 0) << Err(name);
+  std::vector<std::string> places;
+  std::string master;
+  for (const std::string& line :
+       std::vector<std::string>(absl::StrSplit(Out("a") + Out("b") + Out("c"), '\n', absl::SkipEmpty()))) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    ASSERT_EQ(words.size(), 8);
+    EXPECT_EQ(words[3] + words[5] + words[6], "53127.0.0.1");
+    if (master.empty()) master = words[7];
+    EXPECT_EQ(words[7], master);
+    places.push_back(words[0]);
+  }
+  EXPECT_THAT(places, UnorderedElementsAre("0", "1", "2", "3", "4"));
+}
+
+TEST_F(TcpNodesTest, NodeRanksMayBeGiven) {
+  const std::string script = "echo $GROUP_RANK $RANK";
+  Start("a", Node("2", {"--node_rank=1"}, script));
+  Start("b", Node("2", {"--node_rank=0"}, script));
+  EXPECT_EQ(Wait("a"), 0);
+  EXPECT_EQ(Wait("b"), 0);
+  EXPECT_EQ(Out("a"), "1 1\n");
+  EXPECT_EQ(Out("b"), "0 0\n");
+}
+
+TEST_F(TcpNodesTest, ANodeRankThatIsThereTwiceIsAnError) {
+  Start("a", Node("2", {"--node_rank=1"}, "true"));
+  Start("b", Node("2", {"--node_rank=1"}, "true"));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 2);
+    EXPECT_THAT(Err(name), HasSubstr("node_rank 1 is used twice")) << name;
+  }
+}
+
+TEST_F(TcpNodesTest, AFailureOnOneNodeEndsAllAndIsNamedOnAll) {
+  Start("a", Node("2", {"--nproc_per_node=2"}, kSleeps));
+  Start("b", Node("2", {"--nproc_per_node=2"},
+                  "echo $$ > $D/pid.$RANK; if [ $LOCAL_RANK = 1 ]; then until [ -s $D/pid.0 ] && [ -s $D/pid.1 ] && "
+                  "[ -s $D/pid.2 ] && [ -s $D/pid.3 ]; do sleep 0.01; done; exit 7; fi; exec sleep 100"));
+  EXPECT_EQ(Wait("b"), 7);
+  EXPECT_EQ(Wait("a"), 7);
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(Gone(AwaitPid(absl::StrCat(folder_, "pid.", rank)))) << rank;
+  for (const char* name : {"a", "b"}) {
+    EXPECT_THAT(Err(name), MatchesRegex("launch: host .*: rank [13] \\(local rank 1, pid [0-9]+\\) exited with code 7; "
+                                        "the other rank was ended; so were the ranks of the other host\n"))
+        << name;
+  }
+}
+
+TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {
+  const std::string script = R"(echo $TORCHELASTIC_RESTART_COUNT $MASTER_PORT >> $D/starts.$NODE
+      [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
+      [ $RANK = 0 ] && exec sleep 60
+      until [ $(wc -l < $D/starts.a) = $(wc -l < $D/starts.b) ]; do sleep 0.01; done; exit 3)";
+  for (const char* name : {"a", "b"}) Start(name, Node("2", {"--max_restarts=2"}, script));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0);
+    const std::vector<std::string> starts = absl::StrSplit(ReadFile(folder_ + "starts." + name), '\n');
+    ASSERT_EQ(starts.size(), 4) << ReadFile(folder_ + "starts." + name);
+    for (int i = 0; i < 3; ++i) EXPECT_THAT(starts[i], StartsWith(absl::StrCat(i, " ")));
+    EXPECT_THAT(Err(name), HasSubstr("exited with code 3; so were the ranks of the other host; restart 1 of 2\n"));
+    EXPECT_THAT(Err(name), HasSubstr("restart 2 of 2\n"));
+  }
+  EXPECT_EQ(ReadFile(folder_ + "starts.a"), ReadFile(folder_ + "starts.b"));
+}
+
+TEST_F(TcpNodesTest, AProgramThatIsNotThereIsNotTriedAgain) {
+  std::vector<std::string> args = Node("2", {"--max_restarts=3"}, "");
+  args.resize(args.size() - 3);
+  args.push_back("/nonexistent/program");
+  Start("a", args);
+  Start("b", Node("2", {"--max_restarts=3"}, kSleeps));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 127);
+    EXPECT_THAT(Err(name), HasSubstr("/nonexistent/program"));
+    EXPECT_THAT(Err(name), HasSubstr("a failed start-up is not retried"));
+  }
+}
+
+TEST_F(TcpNodesTest, TheJobGoesOnWithoutANodeThatIsKilled) {
+  const std::string script =
+      "echo $$ > $D/pid.$NODE; [ $WORLD_SIZE = 1 ] && exit 0; echo $WORLD_SIZE > $D/two; exec sleep 100";
+  Start("a", Node("1:2", {"--max_restarts=1"}, script));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "1 of 1 to 2 nodes"); }));
+  Start("b", Node("1:2", {"--max_restarts=1"}, script));
+  ASSERT_TRUE(Eventually([&] { return ReadFile(folder_ + "two") == "2\n"; }));
+  const pid_t rank = AwaitPid(folder_ + "pid.b");
+  Signal("b", SIGKILL);
+  EXPECT_EQ(Wait("a"), 0) << Err("a");
+  EXPECT_THAT(Err("a"), HasSubstr(" was lost; restart 1 of 1\n"));
+  EXPECT_TRUE(Eventually([&] { return Gone(rank); }));
+}
+
+TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJob) {
+  const std::string script =
+      "echo $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT >> $D/starts.$NODE; [ -e $D/end ] && exit 0; exec sleep 100";
+  const std::vector<std::string> node = Node("1:2", {"--rdzv_conf=last_call_timeout=0.1"}, script);
+  Start("a", node);
+  ASSERT_TRUE(Eventually([&] { return ReadFile(folder_ + "starts.a") == "1 0\n"; }));
+  Start("b", node);
+  ASSERT_TRUE(Eventually([&] { return ReadFile(folder_ + "starts.b") == "2 0\n"; }, absl::Seconds(20)));
+  EXPECT_TRUE(Eventually([&] { return ReadFile(folder_ + "starts.a") == "1 0\n2 0\n"; }));
+  EXPECT_THAT(Err("a"), HasSubstr("another node can take part\n"));
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return ReadFile(folder_ + "starts.a") == "1 0\n2 0\n1 0\n"; }, absl::Seconds(20)));
+  EXPECT_THAT(Err("a"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+  Start("b", node);
+  ASSERT_TRUE(Eventually([&] { return ReadFile(folder_ + "starts.b") == "2 0\n2 0\n"; }, absl::Seconds(20)));
+  Signal("a", SIGINT);
+  EXPECT_EQ(Wait("a"), 128 + SIGINT);
+  EXPECT_EQ(Wait("b"), 128 + SIGINT);
+  EXPECT_THAT(Err("b"), HasSubstr(" left the job: received signal 2 (SIGINT)\n"));
+}
+
+TEST_F(TcpNodesTest, AJobOfFixedSizeEndsWhenANodeLeaves) {
+  Start("a", Node("2", {}, kSleeps));
+  Start("b", Node("2", {}, kSleeps));
+  AwaitPid(folder_ + "pid.0");
+  AwaitPid(folder_ + "pid.1");
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_THAT(Err("a"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+}
+
+TEST_F(TcpNodesTest, WithoutTheNodeThatServesTheOthersEnd) {
+  Start("a", Node("1:2", {"--max_restarts=3"}, kSleeps));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "1 of 1 to 2 nodes"); }));
+  Start("b", Node("1:2", {"--max_restarts=3"}, kSleeps));
+  const pid_t ranks[] = {AwaitPid(folder_ + "pid.0"), AwaitPid(folder_ + "pid.1")};
+  Signal("a", SIGKILL);
+  EXPECT_EQ(Wait("b"), 1);
+  EXPECT_THAT(Err("b"), HasSubstr(absl::StrCat("the launcher at 127.0.0.1:", port_, " is gone")));
+  for (const pid_t rank : ranks) EXPECT_TRUE(Eventually([&] { return Gone(rank); }));
+}
+
+TEST_F(TcpNodesTest, SaysWhichNodesAreMissing) {
+  Start("a", Node("3", {"--node_rank=1", "--rdzv_conf=join_timeout=3"}, "true"));
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_THAT(Err("a"), HasSubstr("launch: 1 of 3 nodes is there, at 127.0.0.1"));
+  EXPECT_THAT(Err("a"), MatchesRegex("(.*\n)*launch: 1 of 3 nodes came within 3s: host [^ ]+; missing: node_rank 0, 2\n"));
+}
+
+TEST_F(TcpNodesTest, SaysThatNobodyAnswers) {
+  std::vector<std::string> args = Node("2", {"--rdzv_conf=is_host=false,join_timeout=1"}, "true");
+  Start("a", args);
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_THAT(Err("a"), HasSubstr(absl::StrCat("launch: no launcher answered at 127.0.0.1:", port_, " within 1s: ")));
+}
+
+TEST_F(TcpNodesTest, RefusesAnotherSecretAndAnotherJob) {
+  Start("a", Node("2", {}, "true"));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }));
+  Start("other_job", Node("2", {"--rdzv_id=other"}, "true"));
+  EXPECT_NE(Wait("other_job"), 0);
+  EXPECT_THAT(Err("other_job"), HasSubstr("the job there has the id \"none\", not \"other\""));
+  const std::string right = secret_;
+  secret_ = "another secret, which nobody there knows";
+  Start("stranger", Node("2", {}, "true"));
+  EXPECT_NE(Wait("stranger"), 0);
+  EXPECT_THAT(Err("stranger"), HasSubstr("another secret"));
+  secret_ = right;
+  Start("b", Node("2", {}, "true"));
+  EXPECT_EQ(Wait("a"), 0);
+  EXPECT_EQ(Wait("b"), 0);
+}
+
+TEST_F(TcpNodesTest, SaysThatAnotherProgramListensThere) {
+  auto listener = internal::ListenOnLoopback();
+  ASSERT_TRUE(listener.ok());
+  std::vector<std::string> args = {"--nnodes=2", "--rdzv_backend=tcp",
+                                   absl::StrCat("--rdzv_endpoint=127.0.0.1:", listener->port), "true"};
+  Start("a", args);
+  const int connection = accept(listener->fd.get(), nullptr, nullptr);
+  const std::string greeting = "SSH-2.0-OpenSSH_9.2 and some more text that is long enough\r\n";
+  ASSERT_EQ(write(connection, greeting.data(), greeting.size()), greeting.size());
+  EXPECT_NE(Wait("a"), 0);
+  EXPECT_THAT(Err("a"), HasSubstr("it is not a launcher of Lockstep"));
+  close(connection);
+}
+
+TEST_F(TcpNodesTest, BytesOfStrangersChangeNothing) {
+  Start("a", Node("2", {}, "true"));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }));
+  for (int i = 0; i < 300; ++i) {
+    const std::string bytes(1 + 37 * i % 5000, static_cast<char>(i));
+    const std::string command = absl::StrCat("exec 3<>/dev/tcp/127.0.0.1/", port_, "; head -c ", bytes.size(),
+                                             i % 2 == 0 ? " /dev/urandom" : " /dev/zero", " >&3");
+    ASSERT_EQ(system(absl::StrCat("bash -c '", command, "' 2> /dev/null").c_str()) & 0xff00, 0);
+  }
+  Start("b", Node("2", {}, "true"));
+  EXPECT_EQ(Wait("a"), 0) << Err("a");
+  EXPECT_EQ(Wait("b"), 0) << Err("b");
+}
+
+TEST_F(TcpNodesTest, OneNodeNeedsNoEndpoint) {
+  Start("a", {"--rdzv_backend=c10d", "--nnodes=1", "--nproc_per_node=2", "sh", "-c", "echo $WORLD_SIZE"});
+  EXPECT_EQ(Wait("a"), 0);
+  EXPECT_EQ(Out("a"), "2\n2\n");
+}
+
+TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
+  const auto error = [&](const std::vector<std::string>& args) {
+    unlink((folder_ + "a.err").c_str());
+    Start("a", args);
+    EXPECT_EQ(Wait("a"), 2);
+    return Err("a");
+  };
+  EXPECT_EQ(error({"--nnodes=2", "--rdzv_backend=tcp", "true"}),
+            "launch: --rdzv_backend=tcp needs --rdzv_endpoint=HOST:PORT, the same on every node; the launcher on HOST "
+            "serves\n");
+  EXPECT_EQ(error({"--nnodes=1:4", "true"}),
+            "launch: --nnodes=1:4: expected one number, unless there is --rdzv_backend=tcp or etcd-v3\n");
+  EXPECT_EQ(error({"--nnodes=4:1", "--rdzv_backend=tcp", "true"}),
+            "launch: --nnodes=4:1: expected at least 1 node, and at most as many before the colon as after it\n");
+  EXPECT_EQ(error({"--rdzv_backend=zookeeper", "true"}),
+            "launch: --rdzv_backend=zookeeper: expected static, tcp (torchrun's c10d) or etcd-v3\n");
+  EXPECT_EQ(error({"--rdzv_conf=join_timeot=3", "true"}),
+            "launch: --rdzv_conf has no parameter join_timeot; did you mean join_timeout?\n");
+  EXPECT_EQ(error({"--rdzv_conf=join_timeout=soon", "true"}),
+            "launch: --rdzv_conf=join_timeout=soon: expected join_timeout in seconds, more than 0\n");
+  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=host:port", "true"}),
+            "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
+  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--node_rank=2", "--rdzv_endpoint=host", "true"}),
+            "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
+}
+
+}  // namespace
+}  // namespace lockstep::launch

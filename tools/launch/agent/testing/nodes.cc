@@ -1,0 +1,71 @@
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "lockstep/tools/launch/internal/rank_variables.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch::testing {
+
+NodesTest::NodesTest() : folder_(NewFolder()) {}
+
+NodesTest::~NodesTest() {
+  for (const auto& [name, pid] : pids_) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+}
+
+void NodesTest::MakeHosts(int count) {
+  auto hosts = comm::testing::NetworkHosts::Create(count);
+  if (!hosts.ok()) GTEST_SKIP() << hosts.status();
+  hosts_ = *std::move(hosts);
+}
+
+void NodesTest::StartOn(int host, const std::string& name, const std::vector<std::string>& args) {
+  std::vector<std::string> command = {
+      "sh", "-c", absl::StrCat("exec \"$@\" >> $D/", name, ".out 2>> $D/", name, ".err"), "sh", getenv("LAUNCH")};
+  command.insert(command.end(), args.begin(), args.end());
+  std::vector<std::string> environment =
+      internal::ChangedEnvironment({{"D", folder_}, {"NODE", name}, {"LOCKSTEP_JOB_SECRET", secret_}});
+  std::vector<char*> argv, envp;
+  for (std::string& text : command) argv.push_back(text.data());
+  for (std::string& text : environment) envp.push_back(text.data());
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  pid_t pid = 0;
+  const auto spawn = [&] { EXPECT_EQ(posix_spawn(&pid, "/bin/sh", nullptr, nullptr, argv.data(), envp.data()), 0); };
+  if (host < 0) {
+    spawn();
+  } else {
+    hosts_->Run(host, spawn);
+  }
+  pids_[name] = pid;
+}
+
+void NodesTest::Signal(const std::string& name, int signal) { kill(pids_.at(name), signal); }
+
+int NodesTest::Wait(const std::string& name) {
+  const pid_t pid = pids_.at(name);
+  int status = 0;
+  for (int i = 0; i < 6000; ++i) {
+    if (waitpid(pid, &status, WNOHANG) == pid) {
+      pids_.erase(name);
+      return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return -1000;
+}
+
+std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".out")); }
+
+std::string NodesTest::Err(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".err")); }
+
+}  // namespace lockstep::launch::testing

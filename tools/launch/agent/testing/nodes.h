@@ -1,0 +1,47 @@
+// Several launch programs as the nodes of one job, for tests: on this host, or each on a host of its own.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lockstep/comm/testing/network_hosts.h"
+
+namespace lockstep::launch::testing {
+
+// The test needs the program's path in $LAUNCH. Processes find the test's folder in $D, and the node's name in $NODE.
+// What still runs at the end of a test is killed.
+class NodesTest : public ::testing::Test {
+ protected:
+  NodesTest();
+  ~NodesTest() override;
+
+  // Makes `count` hosts, on which StartOn() starts nodes. Skips the test where that is not allowed.
+  void MakeHosts(int count);
+
+  // Starts `launch args...` with the variable LOCKSTEP_JOB_SECRET.
+  void Start(const std::string& name, const std::vector<std::string>& args) { StartOn(-1, name, args); }
+  void StartOn(int host, const std::string& name, const std::vector<std::string>& args);
+  void Signal(const std::string& name, int signal);
+  // Its exit code, minus the signal that ended it, or -1000 if it still runs after 60 s.
+  int Wait(const std::string& name);
+  std::string Out(const std::string& name) const;
+  std::string Err(const std::string& name) const;
+
+  const std::string folder_;  // with a slash at its end
+  std::string secret_ = "a secret for the tests of several nodes";
+  std::unique_ptr<comm::testing::NetworkHosts> hosts_;
+
+ private:
+  std::map<std::string, pid_t> pids_;
+};
+
+}  // namespace lockstep::launch::testing
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_

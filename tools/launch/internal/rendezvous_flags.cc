@@ -1,0 +1,219 @@
+#include "lockstep/tools/launch/internal/rendezvous_flags.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/nearest_name.h"
+#include "lockstep/base/printable.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using Backend = RendezvousOptions::Backend;
+using Given = std::map<std::string, GivenFlag>;
+
+constexpr int kTcpPort = 29400;  // torchrun's
+constexpr int kEtcdPort = 2379;  // etcd's for clients
+constexpr int kLastPort = 65535;
+
+// torchrun's parameters of other rendezvous, or of its own way to do this.
+constexpr absl::string_view kWithoutEffect[] = {
+    "close_timeout", "heartbeat_timeout", "keep_alive_interval",  "keep_alive_max_attempt",
+    "read_timeout",  "rank",              "store_type",           "timeout",
+    "use_libuv",     "protocol",          "max_incremental_join", "min_nodes"};
+
+const GivenFlag* Find(const Given& given, const std::string& name) {
+  const auto found = given.find(name);
+  return found == given.end() ? nullptr : &found->second;
+}
+
+absl::Status Expected(const GivenFlag& flag, absl::string_view expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag.source, "=", Printable(flag.value), ": expected ", expected));
+}
+
+absl::Status ReadWhole(const GivenFlag& flag, int* number) {
+  return absl::SimpleAtoi(flag.value, number) ? absl::OkStatus() : Expected(flag, "a whole number");
+}
+
+absl::Status ReadBackend(const GivenFlag& flag, Backend* backend) {
+  if (flag.value == "static") {
+    *backend = Backend::kStatic;
+  } else if (flag.value == "tcp" || flag.value == "c10d") {
+    *backend = Backend::kTcp;
+  } else if (flag.value == "etcd-v3") {
+    *backend = Backend::kEtcd;
+  } else if (flag.value == "etcd" || flag.value == "etcd-v2") {
+    return Expected(flag, "etcd-v3; etcd no longer has the interface of version 2");
+  } else {
+    return Expected(flag, "static, tcp (torchrun's c10d) or etcd-v3");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadNodes(const GivenFlag& flag, RendezvousOptions* nodes) {
+  const std::vector<std::string> range = absl::StrSplit(flag.value, ':');
+  if (range.size() > 2 || !absl::SimpleAtoi(range.front(), &nodes->min_nodes) ||
+      !absl::SimpleAtoi(range.back(), &nodes->max_nodes)) {
+    return Expected(flag, "a whole number, or two as in 1:4");
+  }
+  if (nodes->min_nodes < 1 || nodes->max_nodes < nodes->min_nodes) {
+    return Expected(flag, "at least 1 node, and at most as many before the colon as after it");
+  }
+  return absl::OkStatus();
+}
+
+// "host", "host:port", "[::1]:port".
+bool ReadEndpoint(absl::string_view text, HostAndPort* endpoint) {
+  const size_t colon = text.rfind(':');
+  const bool has_port = colon != absl::string_view::npos && text.find(']', colon) == absl::string_view::npos;
+  if (has_port && (!absl::SimpleAtoi(text.substr(colon + 1), &endpoint->port) || endpoint->port < 0 ||
+                   endpoint->port > kLastPort)) {
+    return false;
+  }
+  absl::string_view host = has_port ? text.substr(0, colon) : text;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  endpoint->host = std::string(host);
+  return !host.empty();
+}
+
+absl::Status ReadEndpoints(const GivenFlag& flag, int default_port, RendezvousOptions* nodes) {
+  for (const absl::string_view text : absl::StrSplit(flag.value, ',')) {
+    HostAndPort endpoint;
+    endpoint.port = default_port;
+    if (!ReadEndpoint(absl::StripAsciiWhitespace(text), &endpoint) || endpoint.port < 0) {
+      return Expected(flag, default_port < 0 ? "host:port" : "host or host:port");
+    }
+    nodes->endpoints.push_back(std::move(endpoint));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSeconds(const GivenFlag& flag, absl::string_view name, absl::string_view text,
+                         absl::Duration* duration) {
+  double seconds;
+  if (!absl::SimpleAtod(text, &seconds) || !(seconds > 0 && seconds <= 1e9)) {
+    return Expected(flag, absl::StrCat(name, " in seconds, more than 0"));
+  }
+  *duration = absl::Seconds(seconds);
+  return absl::OkStatus();
+}
+
+absl::Status ReadParameter(const GivenFlag& flag, const std::string& name, const std::string& value,
+                           RendezvousOptions* nodes) {
+  const std::map<std::string, absl::Duration*> durations = {{"join_timeout", &nodes->join_timeout},
+                                                            {"last_call_timeout", &nodes->last_call_timeout},
+                                                            {"ttl", &nodes->time_to_live}};
+  const std::map<std::string, std::string*> texts = {{"cacert", &nodes->ca_file},
+                                                     {"cert", &nodes->cert_file},
+                                                     {"key", &nodes->key_file},
+                                                     {"user", &nodes->user},
+                                                     {"password", &nodes->password}};
+  if (const auto found = durations.find(name); found != durations.end()) {
+    return ReadSeconds(flag, name, value, found->second);
+  }
+  if (const auto found = texts.find(name); found != texts.end()) {
+    *found->second = value;
+    return absl::OkStatus();
+  }
+  if (name == "is_host") {
+    bool is_host;
+    if (!absl::SimpleAtob(value, &is_host)) return Expected(flag, "is_host=true or is_host=false");
+    nodes->is_host = is_host;
+    return absl::OkStatus();
+  }
+  if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), name) != std::end(kWithoutEffect)) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> names = {"is_host"};
+  for (const auto& entry : durations) names.push_back(entry.first);
+  for (const auto& entry : texts) names.push_back(entry.first);
+  const std::optional<std::string> nearest = NearestName(name, names);
+  return absl::InvalidArgumentError(absl::StrCat(flag.source, " has no parameter ", Printable(name),
+                                                 nearest ? absl::StrCat("; did you mean ", *nearest, "?") : ""));
+}
+
+// "join_timeout=60,last_call_timeout=5".
+absl::Status ReadParameters(const GivenFlag& flag, RendezvousOptions* nodes) {
+  for (const absl::string_view text : absl::StrSplit(flag.value, ',', absl::SkipWhitespace())) {
+    const std::pair<std::string, std::string> parameter = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    const std::string name(absl::StripAsciiWhitespace(parameter.first));
+    if (text.find('=') == absl::string_view::npos) return Expected(flag, "name=value,name=value");
+    LOCKSTEP_RETURN_IF_ERROR(ReadParameter(flag, name, parameter.second, nodes));
+  }
+  return absl::OkStatus();
+}
+
+// The nodes do not talk to each other.
+absl::Status UseStatic(const Given& given, const RendezvousOptions& nodes, LaunchOptions* options) {
+  if (nodes.min_nodes != nodes.max_nodes) {
+    return Expected(*Find(given, "nnodes"), "one number, unless there is --rdzv_backend=tcp or etcd-v3");
+  }
+  options->nnodes = nodes.max_nodes;
+  options->node_rank = nodes.node_rank.value_or(0);
+  if (!nodes.endpoints.empty()) {
+    options->master_addr = nodes.endpoints[0].host;
+    options->master_port = nodes.endpoints[0].port;
+  }
+  if (const GivenFlag* flag = Find(given, "local_addr")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag->source, " has no effect on a static rendezvous: leave it out, every node gets --master_addr"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMeeting(const RendezvousOptions& nodes) {
+  if (nodes.endpoints.empty()) {
+    return absl::InvalidArgumentError(
+        nodes.backend == Backend::kTcp
+            ? "--rdzv_backend=tcp needs --rdzv_endpoint=HOST:PORT, the same on every node; the launcher on HOST serves"
+            : "--rdzv_backend=etcd-v3 needs --rdzv_endpoint=HOST:PORT, a server of etcd, or several with commas between");
+  }
+  if (nodes.backend == Backend::kTcp && nodes.endpoints.size() > 1) {
+    return absl::InvalidArgumentError("--rdzv_backend=tcp has one endpoint, but --rdzv_endpoint names several");
+  }
+  if (nodes.node_rank && (*nodes.node_rank < 0 || *nodes.node_rank >= nodes.max_nodes)) {
+    return absl::InvalidArgumentError(absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1,
+                                                   ", but is ", *nodes.node_rank));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options) {
+  RendezvousOptions nodes;
+  if (const GivenFlag* flag = Find(given, "rdzv_backend")) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadBackend(*flag, &nodes.backend));
+  }
+  if (const GivenFlag* flag = Find(given, "nnodes")) LOCKSTEP_RETURN_IF_ERROR(ReadNodes(*flag, &nodes));
+  if (const GivenFlag* flag = Find(given, "node_rank")) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &nodes.node_rank.emplace()));
+  }
+  if (const GivenFlag* flag = Find(given, "master_addr")) options->master_addr = flag->value;
+  if (const GivenFlag* flag = Find(given, "master_port")) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &options->master_port));
+  }
+  if (const GivenFlag* flag = Find(given, "rdzv_conf")) LOCKSTEP_RETURN_IF_ERROR(ReadParameters(*flag, &nodes));
+  if (const GivenFlag* flag = Find(given, "local_addr")) nodes.local_addr = flag->value;
+  if (const GivenFlag* flag = Find(given, "rdzv_endpoint")) {
+    const int port = nodes.backend == Backend::kEtcd ? kEtcdPort : nodes.backend == Backend::kTcp ? kTcpPort : -1;
+    LOCKSTEP_RETURN_IF_ERROR(ReadEndpoints(*flag, port, &nodes));
+  }
+  if (nodes.backend == Backend::kStatic) {
+    LOCKSTEP_RETURN_IF_ERROR(UseStatic(given, nodes, options));
+    return nodes;
+  }
+  if (nodes.max_nodes == 1) return nodes;
+  LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(nodes));
+  return nodes;
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Shows that the simulator finds mistakes in the launcher's decisions.
+
+  tools/launch/simulator/mutants.py [--schedules=100000] [--only=name,name]
+
+It copies the checkout into a temporary folder, gives the sources of tools/launch/agent a switch for each mistake below,
+which is made when LOCKSTEP_MUTANT names it, and builds the simulator once. With no mistake no schedule may break a rule,
+and with one mistake some schedule must. mutants.md is what came of it (not written with --only).
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+RECORD = pathlib.Path(__file__).resolve().parent / "mutants.md"
+FOLDER = "tools/launch/agent"
+TARGET = "//tools/launch/simulator:simulate"
+LONGEST = 60  # seconds; without a mistake it takes about two
+
+# Ahead of the namespace of a source.
+SWITCH = """
+#include <cstdlib>
+#include <cstring>
+namespace {
+bool Mutant(const char* name) {
+  static const char* const mutant = std::getenv("LOCKSTEP_MUTANT");
+  return mutant && std::strcmp(mutant, name) == 0;
+}
+}  // namespace
+
+"""
+
+
+class Mutant(NamedTuple):
+    name: str
+    source: str
+    before: str
+    after: str  # @ is whether the mistake is made
+    does: str  # in words
+
+
+C, A = "coordinator.cc", "agent_steps.cc"
+
+MUTANTS = [
+    Mutant("candidates", C, "if (agent.phase == AgentPhase::kReady) order", "if (agent.phase == AgentPhase::kReady || @) order",
+           "a node that runs ranks or leaves is taken for the next generation"),
+    Mutant("min_nodes", C, "if (candidates < limits_.min_nodes) {", "if (candidates < limits_.min_nodes - @) {",
+           "one node fewer than the least is enough"),
+    Mutant("max_nodes", C, "job_.members.size()) == limits_.max_nodes) break;", "job_.members.size()) == limits_.max_nodes + @) break;",
+           "one node more than the most takes part"),
+    Mutant("others_end", C, "agent.phase != AgentPhase::kLeaving) return false;", "agent.phase != AgentPhase::kLeaving && !@) return false;",
+           "a generation forms while ranks of another node still run"),
+    Mutant("same_number", C, "  ++job_.generation;", "  if (!@) ++job_.generation;", "the next generation has the same number"),
+    Mutant("no_join_timeout", C, "  if (now < since_ + limits_.join_timeout) return false;",
+           "  if (@ || now < since_ + limits_.join_timeout) return false;", "the leader waits for nodes for ever"),
+    Mutant("no_look_at_join", C, "  LookAt(since_ + limits_.join_timeout);", "  if (!@) LookAt(since_ + limits_.join_timeout);",
+           "nobody looks at the clock when too few nodes came"),
+    Mutant("no_look_at_last_call", C, "  LookAt(enough_since_ + limits_.last_call);",
+           "  if (!@) LookAt(enough_since_ + limits_.last_call);", "nobody looks at the clock after the last call"),
+    Mutant("early_success", C, "notes_.succeeded.size() == job_.members.size()",
+           "notes_.succeeded.size() + @ == job_.members.size()", "the job succeeds before the last node has"),
+    Mutant("lost_unseen", C, "    if (notes_.lost.count(member.agent) != 0) {\n      End", "    if (notes_.lost.count(member.agent) != 0 && !@) {\n      End",
+           "a lost node does not end the generation"),
+    Mutant("left_unseen", C, "    } else if (notes_.left.count(member.agent) != 0) {\n      End",
+           "    } else if (notes_.left.count(member.agent) != 0 && !@) {\n      End", "a node that leaves does not end the generation"),
+    Mutant("failure_unseen", C, "    } else if (agent && HasFailed(*agent, job_.generation)) {",
+           "    } else if (agent && HasFailed(*agent, job_.generation) && !@) {", "a failed rank does not end the generation"),
+    Mutant("ranks_run", C, "(HasRanks(*agent, job_.generation) ||", "((HasRanks(*agent, job_.generation) && !@) ||",
+           "the leader does not wait until the ranks have ended"),
+    Mutant("not_yet_started", C, "|| agent->generation < job_.generation)) {", "|| (agent->generation < job_.generation && !@))) {",
+           "the leader does not wait for a node that has not seen the generation yet"),
+    Mutant("last_failure", C, "a.time_ns) <", "@ ? b.time_ns : a.time_ns) <", "failures are not compared by their times"),
+    Mutant("consequence", C, "std::make_tuple(a.consequence, !a.killed,", "std::make_tuple(a.consequence && !@, !a.killed,",
+           "a consequence may come before its cause"),
+    Mutant("old_failure", C, "bool HasFailed(const AgentState& agent, int64_t generation) {\n  return agent.generation == generation &&",
+           "bool HasFailed(const AgentState& agent, int64_t generation) {\n  return (agent.generation == generation || @) &&",
+           "a failure of an earlier generation counts"),
+    Mutant("restarts_forgotten", C, "  ++job_.restarts;", "  if (!@) ++job_.restarts;", "a new leader does not know of the restarts"),
+    Mutant("policy_anew", C, "  for (int i = 0; i < job_.restarts; ++i)", "  for (int i = 0; i < job_.restarts && !@; ++i)",
+           "a new leader begins to count restarts anew"),
+    Mutant("unlimited", C, "  if (!policy_.Restart(end, now)) {", "  if (!policy_.Restart(end, now) && !@) {", "restarts have no limit"),
+    Mutant("leave_not_confirmed", C, "    job_.left.push_back(id);", "    if (!@) job_.left.push_back(id);",
+           "a node is not told that its leave was seen"),
+    Mutant("anchor_goes", C, "if (id == limits_.anchor ||", "if ((id == limits_.anchor && !@) ||",
+           "the node that serves the others may go before the job is done"),
+    Mutant("anchor_left", C, "    return left.first == limits_.anchor ||", "    return (left.first == limits_.anchor && !@) ||",
+           "the job goes on without the node that serves it"),
+    Mutant("notes_kept", C, "  notes_ = {};\n  enough_since_", "  if (!@) notes_ = {};\n  enough_since_",
+           "what was noted of the generation before counts for the next"),
+    Mutant("always_room", C, "  if (full || !comes", "  if ((full && !@) || !comes", "a full generation ends for a newcomer"),
+    Mutant("lost_by_success", C, "!agent && notes_.succeeded.count(member.agent) == 0 &&", "!agent && (@ || notes_.succeeded.count(member.agent) == 0) &&",
+           "a node that has succeeded and gone counts as lost"),
+    Mutant("leader_forgets", C, "limits_(limits), job_(std::move(last)),", "limits_(limits), job_(@ ? JobState() : std::move(last)),",
+           "a new leader does not go on from the last decision"),
+    Mutant("node_order", C, "earlier == before.end() ? kLast : earlier->second, agent.host, id);",
+           "earlier == before.end() || @ ? kLast - earlier_order++ : earlier->second, agent.host, id);",
+           "nodes change their order from one generation to the next"),
+    Mutant("lost_runs_on", A, "  if (!lost_.ok()) return true;", "  if (!lost_.ok() && !@) return true;",
+           "ranks run on after the rendezvous is lost"),
+    Mutant("generation_unseen", A, "  return job_.generation != state_.generation || job_.phase",
+           "  return (job_.generation != state_.generation && !@) || job_.phase", "ranks run on when a later generation runs"),
+    Mutant("ending_unseen", A, "|| job_.phase != JobState::Phase::kRunning;", "|| (job_.phase != JobState::Phase::kRunning && !@);",
+           "ranks run on when their generation ends"),
+    Mutant("start_twice", A, "job_.generation > state_.generation;", "job_.generation + @ > state_.generation;",
+           "a generation starts a second time"),
+    Mutant("start_after_leave", A, "if (!starts || state_.phase != Phase::kReady ||", "if (!starts || (state_.phase != Phase::kReady && !@) ||",
+           "a node starts ranks although it leaves"),
+    Mutant("start_by_strangers", A, "  if (generation.node_rank < 0) return std::nullopt;",
+           "  if (generation.node_rank < 0 && !@) return std::nullopt;\n  generation.node_rank = std::max(generation.node_rank, 0);",
+           "a node that is no member starts ranks"),
+    Mutant("start_in_forming", A, "const bool starts = job_.phase == JobState::Phase::kRunning &&",
+           "const bool starts = (job_.phase == JobState::Phase::kRunning || @) &&", "ranks start in any phase"),
+    Mutant("skip_unsaid", A, "    state_.generation = job.generation;", "    if (!@) state_.generation = job.generation;",
+           "a node does not say that it skipped a generation"),
+    Mutant("skip_keeps_failure", A, "    state_.failure = {};\n  }", "    if (!@) state_.failure = {};\n  }", "a skipped generation inherits a failure"),
+    Mutant("skip_keeps_port", A, "    wants_port_ |= NodeRankIn(job) >= 0;", "    wants_port_ |= NodeRankIn(job) >= 0 && !@;",
+           "a port that others may use is used again"),
+    Mutant("start_keeps_port", A, "  wants_port_ = true;", "  wants_port_ = !@;",
+           "the port of the generation before is used again"),
+    Mutant("start_keeps_failure", A, "  state_.phase = Phase::kRunning;\n  state_.failure = {};", "  state_.phase = Phase::kRunning;\n  if (!@) state_.failure = {};",
+           "a new generation inherits a failure"),
+    Mutant("success_stays", A, "  if (over) state_.phase = Phase::kReady;", "  if (over && !(@ && state_.phase == Phase::kSucceeded)) state_.phase = Phase::kReady;",
+           "a node that has succeeded does not take part again"),
+    Mutant("leave_forgotten", A, "  if (!state_.leaving.empty()) state_.phase = Phase::kLeaving;",
+           "  if (!state_.leaving.empty() && !@) state_.phase = Phase::kLeaving;", "a node forgets its signal when its ranks have ended"),
+    Mutant("leave_at_once", A, "  if (!Runs()) state_.phase = Phase::kLeaving;", "  if (!Runs() && !@) state_.phase = Phase::kLeaving;",
+           "a node without ranks ignores its signal"),
+    Mutant("ready_while_running", A, "  if (Runs() || state_.phase == Phase::kLeaving) return;",
+           "  if ((Runs() && !@) || state_.phase == Phase::kLeaving) return;", "a node says that it is ready while ranks run"),
+    Mutant("first_rank", A, "if (i == generation.node_rank) generation.first_rank = generation.world_size;\n    generation.world_size += job_.members[i].ranks;",
+           "if (i == generation.node_rank) generation.first_rank = generation.world_size;\n    generation.world_size += @ ? 1 : job_.members[i].ranks;",
+           "every node counts as one rank"),
+    Mutant("own_address", A, "generation.master_port = job_.members[0].port;", "generation.master_port = job_.members[@ ? generation.node_rank : 0].port;",
+           "each node takes its own port for rank 0's"),
+    Mutant("no_result", A, "  if (job_.phase == JobState::Phase::kDone) return job_.result;",
+           "  if (job_.phase == JobState::Phase::kDone && !@) return job_.result;", "a node does not return when the job is done"),
+]
+
+
+def mutate(root):
+    for source in (C, A):
+        path = root / FOLDER / source
+        text = path.read_text()
+        for mutant in (m for m in MUTANTS if m.source == source):
+            if text.count(mutant.before) != 1:
+                sys.exit(f"{source} has {text.count(mutant.before)} times: {mutant.before}")
+            text = text.replace(mutant.before, mutant.after.replace("@", f'Mutant("{mutant.name}")'))
+        text = text.replace("namespace lockstep", SWITCH + "namespace lockstep", 1)
+        path.write_text(text.replace("  const auto key = [&](", "  size_t earlier_order = 0;\n  const auto key = [&](", 1))
+
+
+def first_violation(simulate, name, schedules):
+    env = dict(os.environ, LOCKSTEP_MUTANT=name)
+    for flags in ([f"--schedules={schedules}", "--until_violation"], ["--crashes"]):
+        try:
+            done = subprocess.run([simulate, *flags], env=env, capture_output=True, text=True, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            return "a decision does not end"
+        if done.returncode != 0:
+            lines = [line for line in done.stdout.splitlines() if ": " in line and "seed" in line]
+            return lines[0] if lines else f"it ended with {done.returncode}"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedules", type=int, default=100000)
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    only = [name for name in args.only.split(",") if name]
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "lockstep"
+        shutil.copytree(ROOT, root, symlinks=True, ignore=shutil.ignore_patterns("bazel-*", ".git"))
+        mutate(root)
+        subprocess.run(["./bazelw", "build", "--noshow_progress", TARGET], cwd=root, check=True)
+        simulate = root / "bazel-bin/tools/launch/simulator/simulate"
+        if first_violation(simulate, "", args.schedules):
+            sys.exit("without a mistake a rule is broken")
+        rows, found = [], 0
+        for mutant in MUTANTS:
+            if only and mutant.name not in only:
+                continue
+            violation = first_violation(simulate, mutant.name, args.schedules)
+            found += bool(violation)
+            print(f"{mutant.name}: {violation or 'NOT FOUND'}", flush=True)
+            rows.append(f"| {mutant.name} | {mutant.does} | {violation or 'not found'} |")
+        subprocess.run(["./bazelw", "shutdown"], cwd=root, check=False)
+    print(f"{found} of {len(rows)} found")
+    if not only:
+        RECORD.write_text(
+            "# Mistakes that the simulator finds\n\n"
+            "mutants.py wrote this page; its first lines explain the method.\n"
+            f"{found} of {len(rows)} mistakes break a rule within {args.schedules} random schedules, or a death at each event.\n\n"
+            "| Mistake | What it does | First schedule that breaks a rule |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        )
+    return 0 if found >= 0.95 * len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
