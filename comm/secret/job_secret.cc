@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/secret/crypto.h"
 
 namespace lockstep::comm {
 namespace {
@@ -21,7 +21,7 @@ constexpr size_t kLeastSecretBytes = 16;
 constexpr size_t kMostFileBytes = 4096;
 // Precedes the nonce. No text begins with this first byte.
 constexpr absl::string_view kMagic("\x01LS1", 4);
-constexpr size_t kHeaderBytes = 4 + secret::kNonceBytes;
+constexpr size_t kHeaderBytes = 4 + crypto::kNonceBytes;
 
 absl::Status NotOfThisJob(absl::string_view key, absl::string_view why) {
   return absl::PermissionDeniedError(absl::StrCat("\"", key, "\" was not written by a rank of this job: it is ", why));
@@ -74,7 +74,7 @@ absl::StatusOr<JobSecret> FromFile(const std::string& path) {
 
 }  // namespace
 
-JobSecret::JobSecret(std::string key) : key_(std::move(key)), seal_key_(secret::HmacSha256(key_, "lockstep seal")) {}
+JobSecret::JobSecret(std::string key) : key_(std::move(key)), seal_key_(crypto::HmacSha256(key_, "lockstep seal")) {}
 
 absl::StatusOr<JobSecret> JobSecret::FromText(absl::string_view text) {
   const absl::string_view secret = absl::StripAsciiWhitespace(text);
@@ -82,28 +82,28 @@ absl::StatusOr<JobSecret> JobSecret::FromText(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("a job secret of ", secret.size(), " bytes, expected at least ",
                                                    kLeastSecretBytes, ", such as `openssl rand -hex 32` prints"));
   }
-  return JobSecret(secret::HmacSha256(secret, "lockstep job secret"));
+  return JobSecret(crypto::HmacSha256(secret, "lockstep job secret"));
 }
 
 std::string JobSecret::Seal(absl::string_view key, absl::string_view value) const {
-  const std::string nonce = secret::RandomBytes(secret::kNonceBytes);
-  return absl::StrCat(kMagic, nonce, secret::Encrypt(seal_key_, nonce, key, value));
+  const std::string nonce = crypto::RandomBytes(crypto::kNonceBytes);
+  return absl::StrCat(kMagic, nonce, crypto::Encrypt(seal_key_, nonce, key, value));
 }
 
 absl::StatusOr<std::string> JobSecret::Open(absl::string_view key, absl::string_view sealed) const {
   if (!IsSealed(sealed)) return NotOfThisJob(key, "not sealed with a job secret");
   std::optional<std::string> value =
-      secret::Decrypt(seal_key_, sealed.substr(kMagic.size(), secret::kNonceBytes), key, sealed.substr(kHeaderBytes));
+      crypto::Decrypt(seal_key_, sealed.substr(kMagic.size(), crypto::kNonceBytes), key, sealed.substr(kHeaderBytes));
   if (value) return *std::move(value);
   return NotOfThisJob(key, "sealed with another job secret, or was changed");
 }
 
 JobSecret JobSecret::Derive(absl::string_view label) const {
-  return JobSecret(secret::HmacSha256(key_, absl::StrCat("lockstep derive ", label)));
+  return JobSecret(crypto::HmacSha256(key_, absl::StrCat("lockstep derive ", label)));
 }
 
 bool IsSealed(absl::string_view text) {
-  return absl::StartsWith(text, kMagic) && text.size() >= kHeaderBytes + secret::kTagBytes;
+  return absl::StartsWith(text, kMagic) && text.size() >= kHeaderBytes + crypto::kTagBytes;
 }
 
 absl::StatusOr<std::optional<JobSecret>> ReadJobSecret(const EnvironmentLookup& lookup) {

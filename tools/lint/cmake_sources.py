@@ -16,10 +16,11 @@ PAGE = "cmake/sources.cmake"
 COMPONENTS = {
     "base": ["//base/..."],
     "base_torch": ["//base:libtorch_compatibility", "//base:tensors", "//base:torch_status"],
+    "base_crypto": ["//base/crypto/..."],
     "base_logging": ["//base:logging"],
     "base_jemalloc": ["//base:jemalloc"],
     "launch": ["//tools/launch/..."],
-    "launch_program": ["//tools/launch:launch", "//tools/launch:command_line"],
+    "launch_program": ["//tools/launch:launch", "//tools/launch:command_line", "//tools/launch/etcd/..."],
     "comm": ["//comm/..."],
     "comm_gloo": ["//comm/gloo/..."],
     "comm_shm": ["//comm/shm/..."],

@@ -2,7 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/comm/secret/crypto.h"
+#include "lockstep/base/crypto/crypto.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 std::string Proof(absl::string_view whose, absl::string_view token, absl::string_view challenge,
                   absl::string_view nonce, int rank) {
   return absl::BytesToHexString(
-      secret::HmacSha256(token, absl::StrCat("lockstep watch|", whose, "|", challenge, "|", nonce, "|", rank)));
+      crypto::HmacSha256(token, absl::StrCat("lockstep watch|", whose, "|", challenge, "|", nonce, "|", rank)));
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ std::string HelloText(absl::string_view token, absl::string_view challenge, absl
 
 bool IsHello(absl::string_view hello, absl::string_view token, absl::string_view challenge, int rank) {
   if (hello.size() != kNonceText + kProofText) return false;
-  return secret::SameBytes(hello, HelloText(token, challenge, hello.substr(0, kNonceText), rank));
+  return crypto::SameBytes(hello, HelloText(token, challenge, hello.substr(0, kNonceText), rank));
 }
 
 std::string ProofText(absl::string_view token, absl::string_view challenge, absl::string_view hello, int rank) {
@@ -30,7 +30,7 @@ std::string ProofText(absl::string_view token, absl::string_view challenge, absl
 
 bool IsProof(absl::string_view proof, absl::string_view token, absl::string_view challenge, absl::string_view hello,
              int rank) {
-  return secret::SameBytes(proof, ProofText(token, challenge, hello, rank));
+  return crypto::SameBytes(proof, ProofText(token, challenge, hello, rank));
 }
 
 }  // namespace lockstep::comm::internal

@@ -1,4 +1,4 @@
-#include "lockstep/comm/secret/crypto.h"
+#include "lockstep/base/crypto/crypto.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
-namespace lockstep::comm::secret {
+namespace lockstep::crypto {
 namespace {
 
 using Cipher = std::unique_ptr<EVP_CIPHER_CTX, void (*)(EVP_CIPHER_CTX*)>;
@@ -78,4 +78,4 @@ std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonc
   return text;
 }
 
-}  // namespace lockstep::comm::secret
+}  // namespace lockstep::crypto

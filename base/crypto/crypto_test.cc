@@ -1,11 +1,11 @@
 // The published vectors, since encryption that is wrong still decrypts what it encrypted.
 
-#include "lockstep/comm/secret/crypto.h"
+#include "lockstep/base/crypto/crypto.h"
 
 #include "absl/strings/escaping.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::comm::secret {
+namespace lockstep::crypto {
 namespace {
 
 std::string Bytes(absl::string_view hex) { return absl::HexStringToBytes(hex); }
@@ -69,4 +69,4 @@ TEST(RandomBytes, AreAsManyAndDiffer) {
 }
 
 }  // namespace
-}  // namespace lockstep::comm::secret
+}  // namespace lockstep::crypto

@@ -1,7 +1,7 @@
 // Cryptographic functions for the other files, all from OpenSSL. No LibTorch.
 
-#ifndef LOCKSTEP_COMM_SECRET_CRYPTO_H_
-#define LOCKSTEP_COMM_SECRET_CRYPTO_H_
+#ifndef LOCKSTEP_BASE_CRYPTO_CRYPTO_H_
+#define LOCKSTEP_BASE_CRYPTO_CRYPTO_H_
 
 #include <cstddef>
 #include <optional>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lockstep::comm::secret {
+namespace lockstep::crypto {
 
 // Keys, nonces, tags and texts are bytes, not hexadecimal.
 constexpr size_t kKeyBytes = 32;
@@ -33,6 +33,6 @@ std::string Encrypt(absl::string_view key, absl::string_view nonce, absl::string
 std::optional<std::string> Decrypt(absl::string_view key, absl::string_view nonce, absl::string_view context,
                                    absl::string_view encrypted);
 
-}  // namespace lockstep::comm::secret
+}  // namespace lockstep::crypto
 
-#endif  // LOCKSTEP_COMM_SECRET_CRYPTO_H_
+#endif  // LOCKSTEP_BASE_CRYPTO_CRYPTO_H_
