@@ -5,6 +5,7 @@
 set(lockstep_all_components
   base
   base_torch
+  base_crypto
   base_logging
   base_jemalloc
   launch
@@ -57,6 +58,10 @@ set(lockstep_base_torch_headers
 set(lockstep_base_torch_components base)
 set(lockstep_base_torch_third_party absl torch)
 
+# lockstep::base_crypto
+set(lockstep_base_crypto_sources base/crypto/crypto.cc)
+set(lockstep_base_crypto_third_party absl libcrypto)
+
 # lockstep::base_logging
 set(lockstep_base_logging_headers base/logging.h)
 set(lockstep_base_logging_third_party glog torch)
@@ -102,6 +107,14 @@ set(lockstep_launch_third_party absl)
 # lockstep::launch_program
 set(lockstep_launch_program_program launch)
 set(lockstep_launch_program_sources
+  tools/launch/etcd/curl_library.cc
+  tools/launch/etcd/endpoint.cc
+  tools/launch/etcd/etcd_client.cc
+  tools/launch/etcd/etcd_rendezvous.cc
+  tools/launch/etcd/etcd_session.cc
+  tools/launch/etcd/http_client.cc
+  tools/launch/etcd/shared_view.cc
+  tools/launch/etcd/signed_text.cc
   tools/launch/internal/command_line.cc
   tools/launch/internal/devices.cc
   tools/launch/internal/flag_names.cc
@@ -109,8 +122,8 @@ set(lockstep_launch_program_sources
   tools/launch/internal/python_program.cc
   tools/launch/launch.cc
 )
-set(lockstep_launch_program_components base launch)
-set(lockstep_launch_program_third_party absl)
+set(lockstep_launch_program_components base base_crypto launch)
+set(lockstep_launch_program_third_party absl curl_headers nlohmann_json)
 
 # lockstep::comm
 set(lockstep_comm_sources
@@ -142,7 +155,6 @@ set(lockstep_comm_sources
   comm/rendezvous/rendezvous.cc
   comm/rendezvous/roster.cc
   comm/rendezvous/waiting_notice.cc
-  comm/secret/crypto.cc
   comm/secret/job_secret.cc
   comm/secret/sealed_store.cc
   comm/store/internal/bounded_call.cc
@@ -183,8 +195,8 @@ set(lockstep_comm_headers
   comm/watch/watch.h
   comm/work.h
 )
-set(lockstep_comm_components base base_torch base_logging launch)
-set(lockstep_comm_third_party absl libcrypto torch)
+set(lockstep_comm_components base base_torch base_crypto base_logging launch)
+set(lockstep_comm_third_party absl torch)
 
 # lockstep::comm_gloo
 set(lockstep_comm_gloo_sources

@@ -31,6 +31,12 @@ SYSTEM_LIBRARIES = {
         "libraries": ["benchmark"],
         "linkopts": ["-pthread"],
     },
+    # Headers only: the launcher loads the library when a user asks for etcd.
+    "lockstep_curl_headers": {
+        "package": "libcurl4-openssl-dev",
+        "headers": ["curl/curl.h"],
+        "linkopts": ["-ldl"],
+    },
     "lockstep_gflags": {
         "package": "libgflags-dev",
         "headers": ["gflags/gflags.h"],

@@ -1,6 +1,11 @@
 """A library that the operating system provides, as a repository with one target, `//:lib`."""
 
-_PREFIXES = ["/usr/include", "/usr/local/include"]
+_PREFIXES = [
+    "/usr/include",
+    "/usr/local/include",
+    "/usr/include/x86_64-linux-gnu",
+    "/usr/include/aarch64-linux-gnu",
+]
 _LIBRARY_FOLDERS = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

@@ -7,7 +7,7 @@ set(_lockstep_absl_targets
     cord str_format strings synchronization time
 )
 # A component with one of these is left out where the library is missing.
-set(_lockstep_optional jemalloc leptonica libjpeg libpng)
+set(_lockstep_optional curl_headers jemalloc leptonica libjpeg libpng)
 
 macro(_lockstep_library name)
   set(problem)
@@ -148,6 +148,16 @@ macro(_lockstep_find_gloo_headers)
     gloo_headers gloo/rendezvous/store.h ""
     "Gloo's headers were not found. Install them (Debian: apt-get install libgloo-dev)."
   )
+endmacro()
+
+# Headers only: the launcher loads the library when a user asks for etcd.
+macro(_lockstep_find_curl_headers)
+  _lockstep_find_plain(
+    curl_headers curl/curl.h "" "libcurl's headers were not found. Install them (Debian: apt-get install libcurl4-openssl-dev)."
+  )
+  if(NOT problem)
+    target_link_libraries(lockstep::third_party_curl_headers INTERFACE ${CMAKE_DL_LIBS})
+  endif()
 endmacro()
 
 # Makes the targets that a component uses. PROBLEM: empty, or what is missing and what to do. OPTIONAL: whether a build of

@@ -1,0 +1,68 @@
+// A rendezvous whose agents meet at an etcd cluster. It outlives every agent, the leader included.
+//
+// The keys of a job are below /lockstep/launch/<job id>/:
+//
+//   agents/<agent id>   the agent's text, with the agent's lease
+//   leader              the id of the agent that leads, with its lease. It is created in a transaction, by one agent
+//   decision            the decision, with its own lease
+//
+// The leader writes a decision in a transaction that compares the create revision of `leader`, so an agent that has
+// lost the lead, even without knowing it, has no effect. Only the leader reads the agents' texts.
+//
+// The leader keeps the decision's lease alive, and its successor goes on with that. The decision is therefore there as
+// long as anybody leads, and for `timeout` after that: an agent that was out of reach meanwhile still reads it. An agent
+// that joins while nobody leads and nobody has posted begins a new job: it deletes the decision that is left. If a job
+// is started again under the same id before the leases of its killed agents have expired (`ttl`), the new agents see
+// the old decision until one of them decides; a decision should name the agents that it is for.
+//
+// etcd's own TLS and authentication protect the keys. With a job secret each text is signed, too (signed_text.h).
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
+#define LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+
+namespace lockstep::launch::etcd {
+
+struct EtcdOptions {
+  // "host:port", "http://host:port" or "https://host:port". Each agent begins at another one, and goes on to the next
+  // if one does not answer.
+  std::vector<std::string> endpoints;
+  std::string job_id;
+  std::string agent_id;        // no other agent of the job has it
+  std::string secret;          // of the job; empty: texts are not signed
+  std::string ca, cert, key;   // files in PEM format; empty: the system's authorities, and no certificate
+  std::string user, password;  // empty: no authentication
+
+  // An agent that is out of reach for longer is removed. At least 1 s. etcd may take longer: 2 s, or as long as its
+  // members need to elect a leader.
+  absl::Duration ttl = absl::Seconds(5);
+  // How long one request may be repeated in vain before the status is Unavailable. Longer than `ttl`.
+  absl::Duration timeout = absl::Seconds(60);
+
+  // Gets a line about a text that is ignored because its signature is wrong. Called on another thread, once for each
+  // key.
+  std::function<void(const std::string& notice)> on_notice;
+};
+
+// One thread for each object does all the work.
+class EtcdRendezvous : public internal::Rendezvous {
+ public:
+  // Does not wait for etcd. InvalidArgument: an option is missing or malformed, or a file of TLS cannot be read; the
+  // message names it. NotFound: libcurl is missing. ResourceExhausted: no descriptor or thread is left.
+  //
+  // View::status is also InvalidArgument if a text is longer than etcd takes (1.5 MiB by default), and PermissionDenied
+  // if etcd refuses the user or the password, or the user may not write the keys.
+  static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const EtcdOptions& options);
+};
+
+}  // namespace lockstep::launch::etcd
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_

@@ -1,0 +1,150 @@
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
+#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/tools/launch/etcd/testing/etcd_job.h"
+#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/tools/launch/testing/rendezvous_job.h"
+
+namespace lockstep::launch::etcd {
+namespace {
+
+using Agent = std::unique_ptr<internal::Rendezvous>;
+using launch::testing::AwaitError;
+using launch::testing::AwaitLead;
+using launch::testing::AwaitTexts;
+using launch::testing::Texts;
+using testing::EtcdCluster;
+using testing::EtcdClusterOptions;
+using testing::JoinAs;
+using testing::NewJobOptions;
+
+// Certificates and a cluster of one member with TLS, and with users if EnableUsers() is called.
+class SecuredEtcd : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    MakeAuthority("ca");
+    MakeAuthority("other");
+    MakeCertificate("server");
+    MakeCertificate("client");
+    EtcdClusterOptions options;
+    options.members = 1;
+    options.ca = folder_ + "ca.pem";
+    options.cert = folder_ + "server.pem";
+    options.key = folder_ + "server.key";
+    absl::StatusOr<std::unique_ptr<EtcdCluster>> cluster = EtcdCluster::Start(options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    options_ = NewJobOptions(*cluster_);
+    options_.ca = folder_ + "ca.pem";
+    options_.cert = folder_ + "client.pem";
+    options_.key = folder_ + "client.key";
+  }
+
+  void Run(const std::string& command) {
+    const std::string script = absl::StrCat("cd ", folder_, " && (", command, ") > log 2>&1");
+    ASSERT_EQ(system(script.c_str()), 0) << launch::testing::ReadFile(folder_ + "log");
+  }
+
+  void MakeAuthority(const std::string& name) {
+    Run(absl::StrCat("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /O=",
+                     name, " -keyout ", name, ".key -out ", name, ".pem"));
+  }
+
+  // Without a name in it: etcd would take the name for a user.
+  void MakeCertificate(const std::string& name) {
+    Run(absl::StrCat("openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /O=test -keyout ", name,
+                     ".key -out ", name, ".csr && echo subjectAltName=IP:127.0.0.1 > names && openssl x509 -req -in ",
+                     name, ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out ", name, ".pem"));
+  }
+
+  void Call(const std::string& path, const std::string& json) {
+    const auto answer = cluster_->Call(0, path, json);
+    ASSERT_TRUE(answer.ok()) << path << ": " << answer.status();
+  }
+
+  // "launch" may use the keys of jobs, and "other" may use none.
+  void EnableUsers() {
+    for (const std::string name : {"root", "launch", "other"}) {
+      Call("auth/user/add", absl::StrCat(R"({"name": ")", name, R"(", "password": "password of )", name, R"("})"));
+      Call("auth/role/add", absl::StrCat(R"({"name": ")", name, R"("})"));
+      Call("auth/user/grant", absl::StrCat(R"({"user": ")", name, R"(", "role": ")", name, R"("})"));
+    }
+    Call("auth/role/grant", absl::StrCat(R"({"name": "launch", "perm": {"permType": "READWRITE", "key": ")",
+                                         absl::Base64Escape("/lockstep/launch/"), R"(", "range_end": ")",
+                                         absl::Base64Escape("/lockstep/launch0"), R"("}})"));
+    Call("auth/enable", "{}");
+  }
+
+  absl::Status ErrorOfUser(const std::string& user, const std::string& password) {
+    EtcdOptions options = options_;
+    options.user = user;
+    options.password = password;
+    return AwaitError(JoinAs(options, "x").get());
+  }
+
+  const std::string folder_ = launch::testing::NewFolder();
+  std::unique_ptr<EtcdCluster> cluster_;
+  EtcdOptions options_;
+};
+
+TEST_F(SecuredEtcd, AgentsWithCertificatesMeet) {
+  const Agent a = JoinAs(options_, "a");
+  ASSERT_TRUE(AwaitLead(a.get())) << a->Look().status;
+  const Agent b = JoinAs(options_, "b");
+  b->Post("b");
+  EXPECT_EQ(AwaitTexts(a.get(), {{"b", "b"}}), (Texts{{"b", "b"}}));
+}
+
+TEST_F(SecuredEtcd, AnotherAuthorityOrNoCertificateIsUnavailable) {
+  options_.timeout = absl::Seconds(3);
+  EtcdOptions other_authority = options_, no_certificate = options_;
+  other_authority.ca = folder_ + "other.pem";
+  no_certificate.cert = no_certificate.key = "";
+  const Agent a = JoinAs(other_authority, "a"), b = JoinAs(no_certificate, "b");
+  const absl::Status status = AwaitError(a.get());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "SSL certificate")) << status;
+  EXPECT_EQ(AwaitError(b.get()).code(), absl::StatusCode::kUnavailable) << b->Look().status;
+}
+
+TEST_F(SecuredEtcd, AgentsWithAPasswordMeetAndRenewTheirTokens) {
+  EnableUsers();
+  options_.user = "launch";
+  options_.password = "password of launch";
+  options_.ttl = absl::Seconds(5);
+  const Agent a = JoinAs(options_, "a");
+  ASSERT_TRUE(AwaitLead(a.get())) << a->Look().status;
+  const Agent b = JoinAs(options_, "b");
+  b->Post("before");
+  ASSERT_EQ(AwaitTexts(a.get(), {{"b", "before"}}).size(), 1);
+  // A member forgets its tokens.
+  ASSERT_EQ(cluster_->Restart(0), absl::OkStatus());
+  b->Post("after");
+  EXPECT_EQ(AwaitTexts(a.get(), {{"b", "after"}}), (Texts{{"b", "after"}})) << a->Look().status << b->Look().status;
+  b->Leave(absl::Seconds(10));
+  EXPECT_EQ(AwaitTexts(a.get(), {}), Texts());
+}
+
+TEST_F(SecuredEtcd, AUserWhoMayNotIsRefused) {
+  EnableUsers();
+  const absl::Status wrong_password = ErrorOfUser("launch", "wrong");
+  EXPECT_EQ(wrong_password.code(), absl::StatusCode::kPermissionDenied) << wrong_password;
+  EXPECT_TRUE(absl::StrContains(wrong_password.message(), "user \"launch\"")) << wrong_password;
+  EXPECT_TRUE(absl::StrContains(wrong_password.message(), cluster_->endpoints()[0])) << wrong_password;
+  EXPECT_EQ(ErrorOfUser("other", "password of other").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_FALSE(absl::IsUnavailable(ErrorOfUser("", "")));
+}
+
+}  // namespace
+}  // namespace lockstep::launch::etcd

@@ -1,0 +1,66 @@
+#include "lockstep/tools/launch/etcd/shared_view.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "lockstep/base/descriptors.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch::etcd {
+
+using internal::Rendezvous;
+using internal::UniqueFd;
+
+absl::StatusOr<std::unique_ptr<SharedView>> SharedView::Create() {
+  UniqueFd event = internal::AboveStdio(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  if (!event.valid()) return DescriptorError("etcd: no eventfd", errno, absl::StatusCode::kResourceExhausted);
+  return std::unique_ptr<SharedView>(new SharedView(std::move(event)));
+}
+
+Rendezvous::View SharedView::Look() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  eventfd_t count;
+  (void)eventfd_read(event_.get(), &count);
+  if (view_.leads) return view_;
+  Rendezvous::View view;
+  view.status = view_.status;
+  view.decision = view_.decision;
+  return view;
+}
+
+void SharedView::NotifyLocked() { (void)eventfd_write(event_.get(), 1); }
+
+void SharedView::SetError(const absl::Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!view_.status.ok()) return;
+  view_.status = status;
+  NotifyLocked();
+}
+
+void SharedView::SetLeads(bool leads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(view_.leads, leads) != leads) NotifyLocked();
+}
+
+void SharedView::SetDecision(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(view_.decision, text) != text) NotifyLocked();
+}
+
+void SharedView::SetAgent(const std::string& id, std::string text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Rendezvous::Agent& agent = view_.agents[id];
+  agent.text = std::move(text);
+  agent.received_ns = internal::MonotonicNanos();
+  NotifyLocked();
+}
+
+void SharedView::EraseAgent(const std::string& id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (view_.agents.erase(id) != 0) NotifyLocked();
+}
+
+}  // namespace lockstep::launch::etcd

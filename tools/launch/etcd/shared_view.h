@@ -1,0 +1,45 @@
+// The view of a rendezvous, which one thread writes and another one reads.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
+#define LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch::etcd {
+
+// Thread-safe.
+class SharedView {
+ public:
+  // ResourceExhausted: no descriptor is free.
+  static absl::StatusOr<std::unique_ptr<SharedView>> Create();
+
+  // See Rendezvous.
+  int fd() const { return event_.get(); }
+  internal::Rendezvous::View Look();
+
+  // Only the first error counts.
+  void SetError(const absl::Status& status);
+  void SetLeads(bool leads);
+  void SetDecision(const std::string& text);
+  void SetAgent(const std::string& id, std::string text);
+  void EraseAgent(const std::string& id);
+
+ private:
+  explicit SharedView(internal::UniqueFd event) : event_(std::move(event)) {}
+  void NotifyLocked();
+
+  const internal::UniqueFd event_;
+  std::mutex mutex_;
+  internal::Rendezvous::View view_;  // guarded by mutex_; the agents are there even if this one does not lead
+};
+
+}  // namespace lockstep::launch::etcd
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
