@@ -77,7 +77,10 @@ set(lockstep_launch_sources
   tools/launch/internal/attempt.cc
   tools/launch/internal/check_options.cc
   tools/launch/internal/console.cc
+  tools/launch/internal/descendants.cc
   tools/launch/internal/group_members.cc
+  tools/launch/internal/job_cgroup.cc
+  tools/launch/internal/keeper.cc
   tools/launch/internal/last_lines.cc
   tools/launch/internal/line_prefixer.cc
   tools/launch/internal/log_folder.cc
@@ -85,11 +88,13 @@ set(lockstep_launch_sources
   tools/launch/internal/outcome.cc
   tools/launch/internal/output.cc
   tools/launch/internal/process.cc
+  tools/launch/internal/process_state.cc
   tools/launch/internal/rank_starter.cc
   tools/launch/internal/rank_variables.cc
   tools/launch/internal/report_file.cc
   tools/launch/internal/restart_policy.cc
   tools/launch/internal/signal_relay.cc
+  tools/launch/internal/strays.cc
   tools/launch/report.cc
   tools/launch/spawn.cc
   tools/launch/supervisor.cc

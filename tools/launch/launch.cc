@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -17,7 +18,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/strip.h"
 #include "lockstep/tools/launch/agent/run_job.h"
+#include "absl/time/time.h"
 #include "lockstep/tools/launch/internal/command_line.h"
+#include "lockstep/tools/launch/internal/job_cgroup.h"
+#include "lockstep/tools/launch/internal/keeper.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace {
@@ -103,9 +107,10 @@ torchrun's other flags and variables are errors, which say what to do instead.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's
 variables in its environment. Its stdin is empty. If a rank fails, the others get SIGTERM and,
---grace seconds later, SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit code
-is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or 127
-for a program that cannot be executed, and 1 if a rank itself exited with one of these two.
+--grace seconds later, SIGKILL. When the ranks end, all that they started ends too, also daemons,
+and also if this program gets SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit
+code is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or
+127 for a program that cannot be executed, and 1 if a rank itself exited with one of these two.
 )";
 
 std::map<std::string, std::string> Environment() {
@@ -163,6 +168,14 @@ int main(int argc, char** argv) {
     return 0;
   }
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
+  line->options.cgroup = launch::internal::CreateJobCgroup();
+  const absl::StatusOr<pid_t> keeper = launch::internal::ForkLauncher(argc, argv, line->options.cgroup);
+  if (!keeper.ok()) {
+    Print(keeper.status());
+    launch::internal::RemoveJobCgroup(line->options.cgroup, absl::Seconds(1));
+    return launch::ExitCode(keeper.status());
+  }
+  line->options.subreaper = *keeper;
   SurviveClosedOutput();
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;

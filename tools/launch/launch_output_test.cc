@@ -258,7 +258,7 @@ TEST_F(LaunchOutputTest, OfAProcessThatIsLeftBehindHoldsNothingUp) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(3));
   EXPECT_EQ(Err(), "[default0]:last\n");
   const pid_t left = AwaitPid(folder_ + "left");
-  EXPECT_TRUE(Eventually([&] { return testing::Gone(left); })) << "SIGPIPE has not ended it";
+  EXPECT_TRUE(Eventually([&] { return testing::Gone(left); })) << left;
 }
 
 TEST_F(LaunchOutputTest, EndsAFailuresMessage) {

@@ -50,8 +50,10 @@ struct SpawnOptions {
 // that only one process may do (write files, bind ports, start GPU work). A rank that ends before its fn returns has
 // failed, even with exit code 0. An exception that ends a rank's process is reported to the parent too.
 //
-// Ranks have Launch's environment and guarantees. With one node and no master_port, rank 0 inherits a socket that
-// already listens at MASTER_PORT; $LOCKSTEP_MASTER_LISTEN_FD names it.
+// Ranks have Launch's environment and guarantees. Spawn does not make this process a child subreaper, so a process that
+// a rank moves to another session (setsid, daemonize) stays behind, and if this process gets SIGKILL, so do the ranks'
+// children. //tools/launch ends these too. With one node and no master_port, rank 0 inherits a socket that already
+// listens at MASTER_PORT; $LOCKSTEP_MASTER_LISTEN_FD names it.
 //
 // A program may call Spawn several times in sequence. In a rank of the second call, the first call immediately returns
 // its result from the parent. Do not call it from several threads at once. FailedPrecondition: a call inside a rank's

@@ -8,6 +8,8 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_SUPERVISOR_H_
 #define LOCKSTEP_TOOLS_LAUNCH_SUPERVISOR_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <optional>
@@ -46,8 +48,8 @@ struct LaunchOptions {
   int max_restarts = 0;                                      // how often failed ranks are started again; one node only
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older than this no longer counts
 
-  // Called on the calling thread with one line about the folder of the files, about a file that cannot be written, and
-  // about each restart.
+  // Called on the calling thread with one line about the folder of the files, about a file that cannot be written,
+  // about each restart, and about processes that SIGKILL did not end after success.
   std::function<void(const std::string&)> on_notice;
 
   // Called once for each start, on the calling thread, if a rank has failed and the others have not ended one second after SIGTERM.
@@ -64,6 +66,13 @@ struct LaunchOptions {
   // A rank has failed if it exits with 0 and has not written a report (see report.h; Spawn also writes one for
   // success).
   bool require_report = false;
+  // For the launch program: the pid of an ancestor of this process that is a child subreaper (PR_SET_CHILD_SUBREAPER)
+  // and reaps its children. When the ranks end, all its descendants do, also those in other sessions, except for this
+  // process. 0: Launch ends the processes in the ranks' process groups.
+  pid_t subreaper = 0;
+  // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows that.
+  // Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's cgroup.
+  std::string cgroup;
 };
 
 // Starts nproc_per_node copies of `argv`, blocks until all have ended, and returns OK if all exited with 0.
@@ -81,9 +90,9 @@ struct LaunchOptions {
 // one line that names the first cause. To find it, Launch waits for 100 ms after the first failure. Then the earliest
 // failure counts, with two exceptions. A rank killed by a signal precedes ranks that exited, since peers exit within
 // milliseconds of another rank's death. And a rank that failed because its group failed, as comm's process groups
-// report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while
-// ranks still run. After success too, processes left in a rank's group are ended. So nothing is left running, except
-// for processes that moved to another session.
+// report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while ranks
+// still run. After success too, processes left in a rank's group are ended. So nothing is left running, except for
+// processes that moved to another session; `subreaper` includes those.
 //
 // Ranks whose output is neither redirected nor teed have this process's stdout and stderr, and nothing is between. A
 // teed stream is a pipe. Its bytes go to the file as they are. Its lines go to this process's stdout or stderr, each

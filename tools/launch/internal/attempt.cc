@@ -15,8 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/group_members.h"
+#include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/internal/last_lines.h"
+#include "lockstep/tools/launch/internal/process_state.h"
 #include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/internal/strays.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -96,6 +99,7 @@ AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
   result.must_end = must_end_;
   result.signal = stop_signal_;
   result.status = started.ok() ? Verdict(stopped) : started;
+  NameStraysThatOutlived(&result.status);
   if (stop_signal_ != 0 && !stopped && options_.max_restarts > 0) {
     result.status = WithEnding(result.status, absl::StrCat("; then the launcher received signal ", stop_signal_, " (",
                                                            SignalName(stop_signal_), ")"));
@@ -285,7 +289,9 @@ void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) 
   const int64_t deadline = After(grace);
   // The first signal says what the ranks have been told already. A second one means that there is no time.
   const int signals_seen = std::max(signals_seen_, 1);
+  end_signal_ = signal;
   SignalGroups(signal);
+  TellOrphans(options_.subreaper, Groups(), end_signal_, &told_);
   KillStopped();
   const bool announces = cause && options_.on_failure && grace > kQuietEnd;
   if (WaitUntilGone(announces ? After(kQuietEnd) : deadline, signals_seen)) return;
@@ -295,9 +301,34 @@ void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) 
   }
   patience_ = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - told_to_end_ns_), absl::Milliseconds(10));
   for (Outcome& outcome : outcomes_) outcome.needed_kill |= !outcome.ended;
+  killing_ = true;
+  Kill();
+  if (!WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) NoteWhatOutlived();
+}
+
+void Attempt::Kill() {
+  KillJobCgroup(options_.cgroup);
   SignalGroups(SIGKILL);
-  if (WaitUntilGone(After(kKillWait), std::numeric_limits<int>::max())) return;
-  for (Outcome& outcome : outcomes_) outcome.outlived_kill = !outcome.ended;
+  KillStrays(options_.subreaper, Groups());
+}
+
+void Attempt::NoteWhatOutlived() {
+  for (Outcome& outcome : outcomes_) {
+    outcome.outlived_kill = !outcome.ended;
+    const std::optional<ProcessState> process = ReadProcessState(outcome.end.pid);
+    if (process) outcome.process_state = process->state;
+  }
+  not_ended_ = NotEnded(StatesOfStrays(options_.subreaper, Groups()));
+}
+
+// In the final line, unless the ranks have ended well.
+void Attempt::NameStraysThatOutlived(absl::Status* status) const {
+  if (not_ended_.empty()) return;
+  if (!status->ok()) {
+    *status = WithEnding(*status, absl::StrCat("; ", not_ended_));
+  } else if (options_.on_notice) {
+    options_.on_notice(not_ended_);
+  }
 }
 
 // A stopped process would handle its signal only after a SIGCONT.
@@ -323,8 +354,10 @@ bool Attempt::WaitUntilGone(int64_t deadline, int signals_allowed) {
     while (Running() || !strays_.empty()) {
       if (MonotonicNanos() >= deadline || signals_seen_ > signals_allowed) return false;
       WaitForEvent(deadline);
+      TellOrphans(options_.subreaper, Groups(), end_signal_, &told_);
     }
-    strays_ = LiveMembers(Groups());
+    strays_ = LiveStrays(options_.subreaper, Groups());
+    if (killing_ && !strays_.empty()) Kill();
   } while (!strays_.empty());
   return true;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,9 @@ class Attempt {
   void KillStopped();
   std::vector<pid_t> Groups() const;
   void SignalGroups(int signal);
+  void Kill();
+  void NoteWhatOutlived();
+  void NameStraysThatOutlived(absl::Status* status) const;
   bool WaitUntilGone(int64_t deadline, int signals_allowed);
   void FinishOutput();
   void Reap();
@@ -109,6 +113,10 @@ class Attempt {
   int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
   int stop_signal_ = 0;    // the first signal that this process got
   int signals_seen_ = 0;
+  int end_signal_ = 0;       // that tells ranks and strays to end
+  std::set<pid_t> told_;     // the strays outside of the ranks' groups that got it
+  bool killing_ = false;     // the ranks and strays get SIGKILL
+  std::string not_ended_;    // names the strays that SIGKILL did not end
   absl::Duration patience_;  // how long the ranks had before SIGKILL
 };
 

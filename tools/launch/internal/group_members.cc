@@ -6,14 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <string>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "lockstep/tools/launch/internal/process_state.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -35,12 +33,10 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
 
 }  // namespace
 
-// A debugger's state is "t". The state follows the name in parentheses.
+// A debugger's state is "t".
 bool IsStopped(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos && stat.substr(name_end, 3) == ") T";
+  const std::optional<ProcessState> process = ReadProcessState(pid);
+  return process && process->state == 'T';
 }
 
 bool HasEnded(const UniqueFd& pidfd) {

@@ -64,7 +64,10 @@ Counts CountOthers(const Outcome* cause, const std::vector<Outcome>& outcomes) {
     counts.ended += o.told_to_end && !FailedByItself(o);
     counts.killed += o.needed_kill && !FailedByItself(o);
     if (o.stopped) counts.stopped.push_back(name);
-    if (o.outlived_kill) counts.outlived.push_back(name);
+    if (o.outlived_kill) {
+      counts.outlived.push_back(
+          absl::StrCat("rank ", o.end.rank, " (pid ", o.end.pid, ", state ", std::string(1, o.process_state), ")"));
+    }
   }
   return counts;
 }

@@ -32,6 +32,7 @@ struct Outcome {
   bool told_to_end = false;      // it ran when the launcher sent the first signal
   bool needed_kill = false;      // and still ran after the grace period
   bool outlived_kill = false;    // and even after SIGKILL
+  char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
   bool stopped = false;          // it had been stopped, as by SIGSTOP, when it was told to end
   bool reported_before = false;  // it was told to end, but had reported its own error before
   bool consequence = false;      // another rank's failure caused it: it reported so, or knew of that failure before

@@ -127,8 +127,9 @@ TEST(FailureStatus, SaysWhatBecameOfTheOthers) {
   EXPECT_EQ(Line({cause, EndedByUs(1), EndedByUs(2), Ended(3, 1, 0, 9)}),
             start + "; of the other 3 ranks 1 failed too and 2 were ended");
   killed.outlived_kill = true;
+  killed.process_state = 'D';
   EXPECT_EQ(Line({cause, killed}),
-            start + "; the other rank was ended by SIGKILL after 2s; SIGKILL did not end rank 2 (pid 4702)");
+            start + "; the other rank was ended by SIGKILL after 2s; SIGKILL did not end rank 2 (pid 4702, state D)");
 }
 
 TEST(FailureStatus, CarriesTheFailure) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,18 @@ void ForgetSignalHandlers() {
   _exit(127);
 }
 
+// fork(), with the child in a cgroup from its start: to move it there later takes 10 ms, and it could fork before. The
+// child of the bare system call has the wrong thread id in its C library, which nothing uses up to exec.
+pid_t Fork(int cgroup_fd) {
+  if (cgroup_fd < 0) return fork();
+  clone_args args = {};
+  args.flags = CLONE_INTO_CGROUP;
+  args.exit_signal = SIGCHLD;
+  args.cgroup = cgroup_fd;
+  const pid_t pid = static_cast<pid_t>(syscall(SYS_clone3, &args, sizeof(args)));
+  return pid >= 0 ? pid : fork();
+}
+
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
@@ -123,7 +136,7 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &plan.mask);
   Process process;
-  process.pid = fork();
+  process.pid = Fork(spec.cgroup_fd);
   if (process.pid == 0) RunChild(plan);
   const int fork_error = errno;
   pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);

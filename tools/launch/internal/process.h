@@ -21,6 +21,7 @@ struct ProcessSpec {
   int inherited_fd = -1;                 // kept open in the child under the same number; -1: none
   int stdout_fd = -1;                    // above 2; the child's stdout; -1: this process's
   int stderr_fd = -1;                    // the same for stderr
+  int cgroup_fd = -1;                    // the folder of the child's cgroup; -1: this process's
 };
 
 struct Process {
@@ -28,10 +29,11 @@ struct Process {
   UniqueFd pidfd;  // becomes readable when the process has ended; the caller reaps `pid`
 };
 
-// Returns once the program runs. The child leads a new session and process group (id: its pid), reads
-// /dev/null, has the calling thread's signal mask, default handlers, and is killed when the calling *thread* ends.
-// Between fork and exec only async-signal-safe functions run, so the caller may have threads. Errors: NotFound or
-// PermissionDenied where the program cannot be executed, ResourceExhausted where the system refuses a process.
+// Returns once the program runs. If the kernel does not start the child in `cgroup_fd`, it is in this process's cgroup.
+// The child leads a new session and process group (id: its pid), reads /dev/null, has the calling thread's signal mask,
+// default handlers, and is killed when the calling *thread* ends. Between fork and exec only async-signal-safe
+// functions run, so the caller may have threads. Errors: NotFound or PermissionDenied where the program cannot be
+// executed, ResourceExhausted where the system refuses a process.
 absl::StatusOr<Process> StartProcess(const ProcessSpec& spec);
 
 // The file that a shell would execute for `program`: itself if it holds a slash, else the first match in $PATH.

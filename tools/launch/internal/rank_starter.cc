@@ -1,5 +1,6 @@
 #include "lockstep/tools/launch/internal/rank_starter.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include <map>
@@ -65,6 +66,9 @@ absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& 
   LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, generation.master_port, earlier_port));
   starter.place_ = PlaceOf(options, generation, master.port);
   starter.master_socket_ = std::move(master.fd);
+  if (!options.cgroup.empty()) {
+    starter.cgroup_ = AboveStdio(UniqueFd(open(options.cgroup.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+  }
   starter.job_secret_ = NewJobSecret(generation.nnodes, options.environment);
   return starter;
 }
@@ -100,6 +104,7 @@ absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& repor
   spec.environment = ChangedEnvironment(variables);
   spec.stdout_fd = output.out.get();
   spec.stderr_fd = output.err.get();
+  spec.cgroup_fd = cgroup_.get();
   return StartProcess(spec);
 }
 

@@ -38,6 +38,7 @@ class RankStarter {
   ProcessSpec program_;     // without environment and descriptors
   RankPlace place_;         // with any local rank
   UniqueFd master_socket_;  // rank 0 inherits it, if it is valid
+  UniqueFd cgroup_;         // the ranks', if it is valid
   std::string job_secret_;  // empty: the ranks get none from here
 };
 

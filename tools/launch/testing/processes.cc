@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,9 @@ std::string NewFolder() {
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ostringstream text;
+  text << file.rdbuf();  // does not throw if the file is in /proc and its process has ended
+  return text.str();
 }
 
 bool Eventually(const std::function<bool()>& condition, absl::Duration limit) {

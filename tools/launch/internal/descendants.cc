@@ -1,0 +1,140 @@
+#include "lockstep/tools/launch/internal/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "lockstep/tools/launch/internal/group_members.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+// A killed process takes about 1 ms to end.
+constexpr absl::Duration kPause = absl::Milliseconds(1);
+
+// The entries of a folder of /proc whose names are numbers.
+std::vector<pid_t> NumbersIn(const std::string& path) {
+  std::vector<pid_t> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
+    pid_t number;
+    if (absl::SimpleAtoi(entry->d_name, &number)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+// Each thread of a process has a list of its own.
+std::vector<pid_t> ChildrenInFiles(pid_t parent) {
+  std::vector<pid_t> children;
+  const std::string tasks = absl::StrCat("/proc/", parent, "/task");
+  for (const pid_t thread : NumbersIn(tasks)) {
+    const std::string list = ReadFile(absl::StrCat(tasks, "/", thread, "/children"));
+    for (const absl::string_view word : absl::StrSplit(list, ' ', absl::SkipEmpty())) {
+      pid_t child;
+      if (absl::SimpleAtoi(word, &child)) children.push_back(child);
+    }
+  }
+  return children;
+}
+
+bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
+
+// Whether `pid` is still this child of `parent`, or has become one of `root` because the parent ended. Its number may
+// have been given to a stranger since the list was read.
+bool IsStillChild(pid_t pid, pid_t parent, pid_t root) {
+  const std::optional<ProcessState> state = ReadProcessState(pid);
+  return state && (state->parent == parent || state->parent == root);
+}
+
+// Whether this process has no child any more, not even one that has ended.
+bool ReapChildren() {
+  pid_t pid;
+  do {
+    pid = waitpid(-1, nullptr, WNOHANG);
+  } while (pid > 0 || (pid < 0 && errno == EINTR));
+  return pid < 0;
+}
+
+// Calls `visit` with every live child of `parent`, which descends from `root`.
+void VisitChildren(pid_t parent, pid_t root, const ProcessTree& tree,
+                   const std::function<void(pid_t pid, UniqueFd pidfd)>& visit) {
+  for (const pid_t pid : tree.ChildrenOf(parent)) {
+    UniqueFd pidfd(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd.valid() && !HasEnded(pidfd) && IsStillChild(pid, parent, root)) visit(pid, std::move(pidfd));
+  }
+}
+
+std::vector<ProcessState> KillDescendants(const std::vector<pid_t>& spared) {
+  std::vector<ProcessState> found;
+  ForEachDescendant(getpid(), spared, ProcessTree(), [&](pid_t pid, const UniqueFd& pidfd) {
+    syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+    if (const std::optional<ProcessState> state = ReadProcessState(pid)) found.push_back(*state);
+  });
+  return found;
+}
+
+}  // namespace
+
+ProcessTree::Source ProcessTree::BestSource() {
+  return access("/proc/thread-self/children", R_OK) == 0 ? Source::kChildrenFiles : Source::kAllProcesses;
+}
+
+ProcessTree::ProcessTree(Source source) : source_(source) {
+  if (source == Source::kChildrenFiles) return;
+  for (const pid_t pid : NumbersIn("/proc")) {
+    if (const std::optional<ProcessState> state = ReadProcessState(pid)) children_.emplace(state->parent, pid);
+  }
+}
+
+std::vector<pid_t> ProcessTree::ChildrenOf(pid_t parent) const {
+  if (source_ == Source::kChildrenFiles) return ChildrenInFiles(parent);
+  std::vector<pid_t> children;
+  const auto range = children_.equal_range(parent);
+  for (auto entry = range.first; entry != range.second; ++entry) children.push_back(entry->second);
+  return children;
+}
+
+void ForEachChild(pid_t parent, const ProcessTree& tree, const std::function<void(pid_t pid, UniqueFd pidfd)>& visit) {
+  VisitChildren(parent, parent, tree, visit);
+}
+
+void ForEachDescendant(pid_t root, const std::vector<pid_t>& spared, const ProcessTree& tree,
+                       const std::function<void(pid_t pid, UniqueFd pidfd)>& visit) {
+  std::vector<pid_t> parents = {root};
+  for (size_t i = 0; i < parents.size(); ++i) {
+    VisitChildren(parents[i], root, tree, [&](pid_t pid, UniqueFd pidfd) {
+      if (Contains(spared, pid)) return;
+      parents.push_back(pid);
+      visit(pid, std::move(pidfd));
+    });
+  }
+}
+
+std::vector<ProcessState> EndDescendants(const std::vector<pid_t>& spared, absl::Duration patience) {
+  const int64_t deadline = MonotonicNanos() + absl::ToInt64Nanoseconds(patience);
+  for (;;) {
+    // Without a child there is no descendant. A list of children that is read while they end can miss one.
+    if (ReapChildren()) return {};
+    const std::vector<ProcessState> found = KillDescendants(spared);
+    if ((found.empty() && !spared.empty()) || MonotonicNanos() >= deadline) return found;
+    absl::SleepFor(kPause);
+  }
+}
+
+}  // namespace lockstep::launch::internal

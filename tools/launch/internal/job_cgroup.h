@@ -1,0 +1,31 @@
+// A cgroup of version 2 with all processes of a job. The kernel kills it as a whole (cgroup.kill, Linux 5.14), so no
+// process escapes by forking faster than another one can look.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lockstep::launch::internal {
+
+// The folder of the cgroup that a process is in, from /proc/self/mountinfo and /proc/self/cgroup. "" if it is in none
+// that is mounted.
+std::string CgroupFolder(absl::string_view mountinfo, absl::string_view cgroup);
+
+// Creates a cgroup below this process's own and returns its folder. "" if that is not allowed, as for most users, or if
+// the kernel cannot kill it.
+std::string CreateJobCgroup();
+
+// Kills every process in the cgroup. Does nothing if `folder` is "".
+void KillJobCgroup(const std::string& folder);
+
+// Removes the cgroup, and cgroups that nested launches left in it, as soon as no process is in them, or gives up after
+// `patience`.
+void RemoveJobCgroup(const std::string& folder, absl::Duration patience);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
