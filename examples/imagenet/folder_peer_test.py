@@ -27,13 +27,23 @@ def newest_checkpoint(folder):
     return max(folder.glob("step_*.pt"), default=None)
 
 
+def children(pid):
+    """The oldest comes first."""
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ranks(launch):
+    """The children of the launcher, which is the child of launch's child (tools/launch/internal/keeper.h)."""
+    return children(children(children(launch)[0])[0])
+
+
 def kill_a_rank(launcher, folder):
     """As soon as the folder has a checkpoint; returns the rank's pid."""
     while newest_checkpoint(folder) is None:
         if launcher.poll() is not None:
             raise AssertionError("the run ended before it saved a checkpoint")
         time.sleep(0.01)
-    pid = int(pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()[-1])
+    pid = ranks(launcher.pid)[-1]
     os.kill(pid, signal.SIGKILL)
     return pid
 

@@ -38,6 +38,11 @@ int RankOf(const std::string& pid) {
   return -1;
 }
 
+bool DescendsFrom(pid_t pid, pid_t ancestor) {
+  while (pid > 0 && pid != ancestor) pid = ParentOf(absl::StrCat(pid));
+  return pid == ancestor;
+}
+
 }  // namespace
 
 Program::Program(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment) {
@@ -87,9 +92,11 @@ std::map<int, pid_t> Program::Ranks() const {
   DIR* proc = opendir("/proc");
   while (const dirent* entry = proc ? readdir(proc) : nullptr) {
     int pid;
-    if (!absl::SimpleAtoi(entry->d_name, &pid) || ParentOf(entry->d_name) != pid_) continue;
+    if (!absl::SimpleAtoi(entry->d_name, &pid)) continue;
+    const pid_t parent = ParentOf(entry->d_name);
     const int rank = RankOf(entry->d_name);
-    if (rank >= 0) ranks[rank] = pid;
+    // A launcher has no RANK, and a process that a rank has started has the rank's.
+    if (rank >= 0 && RankOf(absl::StrCat(parent)) < 0 && DescendsFrom(parent, pid_)) ranks[rank] = pid;
   }
   if (proc) closedir(proc);
   return ranks;
