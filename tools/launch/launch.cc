@@ -85,7 +85,8 @@ Output of the ranks: this program's own, unless one of these is given
                               unless it goes to a file
 
 Failures
-  --max_restarts=N            how often the ranks start again after a failure; 0 unless given
+  --max_restarts=N            how often the ranks start again after a failure; 0 unless given. While
+                              they fail within 10 s, a pause of up to 10 s comes before each start
   --restart_window=SECONDS    counts only restarts of this time; of the whole job unless given
   --grace=SECONDS             time that ranks have after SIGTERM, before SIGKILL; 2 unless given
   --shutdown_timeout=SECONDS  another name of --grace; the last one counts

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
@@ -18,6 +20,7 @@ namespace lockstep::launch {
 namespace {
 
 using testing::AwaitPid;
+using testing::Eventually;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
 
@@ -34,7 +37,8 @@ TEST_F(LaunchRestartTest, StartsAllRanksAgain) {
       [ $RANK = 0 ] && exec sleep 60
       until [ $(wc -l < $D/0) -gt $TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit 3')"),
             0);
-  EXPECT_THAT(Err(), MatchesRegex(absl::StrCat(kFailure, "; restart 1 of 3\n", kFailure, "; restart 2 of 3\n")));
+  EXPECT_THAT(Err(),
+              MatchesRegex(absl::StrCat(kFailure, "; restart 1 of 3\n", kFailure, "; restart 2 of 3 in 100ms\n")));
   const std::vector<std::string> lines = absl::StrSplit(ReadFile(folder_ + "0"), '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 3);
   std::set<std::string> ports, secrets;
@@ -60,8 +64,9 @@ TEST_F(LaunchRestartTest, KeepsAPortThatWasGiven) {
 TEST_F(LaunchRestartTest, EndsAfterTheLastRestart) {
   EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=2 bash -c 'exit $((5 + TORCHELASTIC_RESTART_COUNT))')"), 7);
   EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 5; restart 1 of 2\n"
-                                  "launch: rank 0 .* exited with code 6; restart 2 of 2\n"
-                                  "launch: rank 0 .* exited with code 7; after 2 restarts\n"));
+                                  "launch: rank 0 .* exited with code 6; restart 2 of 2 in 100ms\n"
+                                  "launch: rank 0 .* exited with code 7; after 2 restarts; each of the last 3 attempts "
+                                  "failed within [0-9.]+m?s\n"));
 }
 
 TEST_F(LaunchRestartTest, DoesNotRepeatAFailedStart) {
@@ -98,6 +103,20 @@ TEST_F(LaunchRestartTest, EndsWithASignal) {
   kill(pid, SIGTERM);
   EXPECT_EQ(Wait(pid), 143);
   EXPECT_EQ(Err(), "launch: the launcher received signal 15 (SIGTERM); 1 rank was ended\n");
+}
+
+TEST_F(LaunchRestartTest, PausesInACrashLoopUntilASignalComes) {
+  const absl::Time start = absl::Now();
+  const pid_t pid = Start({"--max-restarts=1000", "bash", "-c", "echo $TORCHELASTIC_RESTART_COUNT >> $D/0; exit 1"});
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err(), "restart 8 of 1000 in 6.4s"); }, absl::Seconds(60)));
+  EXPECT_GE(absl::Now() - start, absl::Seconds(6.3)) << "the pauses before were 0.1, 0.2, 0.4, 0.8, 1.6 and 3.2 s";
+  kill(pid, SIGUSR1);  // does not end the pause, nor the launch
+  const absl::Time signalled = absl::Now();
+  kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 143);
+  EXPECT_LT(absl::Now() - signalled, absl::Seconds(5)) << "the pause did not end";
+  EXPECT_TRUE(absl::EndsWith(Err(), "\nlaunch: the launcher received signal 15 (SIGTERM)\n")) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "0"), "0\n1\n2\n3\n4\n5\n6\n7\n") << "no rank starts after the signal";
 }
 
 TEST_F(LaunchRestartTest, GivesEachAttemptItsOwnFiles) {

@@ -1,5 +1,6 @@
 #include "lockstep/tools/launch/supervisor.h"
 
+#include <poll.h>
 #include <signal.h>
 
 #include <memory>
@@ -20,13 +21,19 @@ namespace {
 
 absl::Time MonotonicTime() { return absl::UnixEpoch() + absl::Nanoseconds(internal::MonotonicNanos()); }
 
-// The signal that came while no rank was running and that ends the launch; 0 if none. The others are for ranks.
-int SignalBetweenAttempts(internal::SignalRelay* relay) {
-  int stop_signal = 0;
-  while (const int signal = relay->Take()) {
-    if (signal != SIGUSR1 && signal != SIGUSR2 && stop_signal == 0) stop_signal = signal;
+// Waits for `pause`, or until a signal comes that ends the launch. Returns that signal, 0 if none. The other signals are
+// for ranks, and no rank is running.
+int SignalWithin(absl::Duration pause, internal::SignalRelay* relay) {
+  const absl::Time end = MonotonicTime() + pause;
+  for (;;) {
+    while (const int signal = relay->Take()) {
+      if (signal != SIGUSR1 && signal != SIGUSR2) return signal;
+    }
+    const absl::Duration left = end - MonotonicTime();
+    if (left <= absl::ZeroDuration()) return 0;
+    pollfd fd = {relay->fd(), POLLIN, 0};
+    poll(&fd, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
   }
-  return stop_signal;
 }
 
 // The place of this node, whose ranks start for the first time.
@@ -53,13 +60,14 @@ absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& o
   for (int earlier_port = 0;; ++generation.number) {
     generation.restarts = policy.restarts();
     internal::Attempt attempt(generation, argv, options, relay.get(), output.get());
+    const absl::Time start = MonotonicTime();
     const internal::AttemptResult result = attempt.Run(earlier_port);
     if (result.status.ok()) return absl::OkStatus();
-    if (!policy.Restart(result.end, MonotonicTime())) {
+    if (!policy.Restart(result.end, start, MonotonicTime())) {
       return internal::WithEnding(result.status, policy.Ending(result.end));
     }
     if (options.on_notice) options.on_notice(absl::StrCat(result.status.message(), "; ", policy.Announcement()));
-    if (const int signal = SignalBetweenAttempts(relay.get())) {
+    if (const int signal = SignalWithin(policy.Pause(), relay.get())) {
       return internal::StoppedStatus(signal, {}, absl::ZeroDuration());
     }
     earlier_port = result.master_port;

@@ -107,7 +107,9 @@ struct LaunchOptions {
 // With max_restarts, a rank's failure ends all ranks as above, and then all start again: with TORCHELASTIC_RESTART_COUNT
 // one higher, and a new MASTER_PORT unless master_port is set. They do not start again if a program cannot be executed,
 // after a signal to this process, or if the last `restart_window` has had max_restarts restarts. The message then ends
-// with "; after 3 restarts".
+// with "; after 3 restarts". If attempts fail within 10 s, one after another, the first restart comes at once, the
+// second after 100 ms, and each further one after twice that time, up to 10 s. A signal ends this pause. After three
+// such attempts or more, the last message says so: "; each of the last 4 attempts failed within 200ms".
 //
 // If every rank that still runs has been stopped (as by SIGSTOP) for `stopped_patience`, and another rank has ended,
 // these ranks have failed. A rank that a debugger holds is not stopped in this sense. While all ranks run, their groups

@@ -1,4 +1,4 @@
-// Decides whether failed ranks are started again. Knows neither processes nor a clock.
+// Decides whether and when failed ranks are started again. Knows neither processes nor a clock.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RESTART_POLICY_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RESTART_POLICY_H_
@@ -22,24 +22,35 @@ class RestartPolicy {
   // Up to `max_restarts` restarts within any `window`.
   RestartPolicy(int max_restarts, absl::Duration window) : max_restarts_(max_restarts), window_(window) {}
 
-  // Whether ranks that ended like this at `now` start again. Counts the restart if so. `now` never decreases.
-  bool Restart(AttemptEnd end, absl::Time now);
+  // Whether ranks that started at `start` and ended like this at `now` start again. Counts the restart if so. `now`
+  // never decreases.
+  bool Restart(AttemptEnd end, absl::Time start, absl::Time now);
+
+  // After Restart() returned true: the time to wait before the ranks start. 0 unless the last two attempts took less
+  // than 10 s each. Then it is 100 ms, and doubles up to 10 s with each further attempt of this kind.
+  absl::Duration Pause() const;
 
   // The number of restarts so far.
   int restarts() const { return restarts_; }
 
-  // After Restart() returned true: "restart 2 of 3", and with a window "restart 8, 2 of 3 within 1m".
+  // After Restart() returned true: "restart 2 of 3", and with a window "restart 8, 2 of 3 within 1m". With a pause, "in
+  // 100ms" follows.
   std::string Announcement() const;
 
   // After Restart() returned false, what the last message adds to the failure: "; after 3 restarts", "; a failed
-  // start-up is not retried", or "".
+  // start-up is not retried", or "". If the last attempts, three or more, took less than 10 s each, it also says so:
+  // "; each of the last 4 attempts failed within 200ms".
   std::string Ending(AttemptEnd end) const;
 
  private:
+  void NoteAttempt(AttemptEnd end, absl::Duration duration);
+
   const int max_restarts_;
   const absl::Duration window_;
   int restarts_ = 0;
   std::vector<absl::Time> counted_;  // the restarts within the window
+  int short_attempts_ = 0;           // the last attempts that failed within 10 s, in succession
+  absl::Duration longest_;           // of these attempts
 };
 
 }  // namespace lockstep::launch::internal
