@@ -41,6 +41,7 @@ set(lockstep_base_sources
   base/progress.cc
   base/regular_file.cc
   base/seed.cc
+  base/slurm.cc
   base/status.cc
   base/thread.cc
 )
@@ -125,6 +126,7 @@ set(lockstep_launch_program_sources
   tools/launch/internal/flag_names.cc
   tools/launch/internal/flag_values.cc
   tools/launch/internal/python_program.cc
+  tools/launch/internal/scheduler.cc
   tools/launch/launch.cc
 )
 set(lockstep_launch_program_components base base_crypto launch)
@@ -134,7 +136,6 @@ set(lockstep_launch_program_third_party absl curl_headers nlohmann_json)
 set(lockstep_comm_sources
   comm/agreement.cc
   comm/backend.cc
-  comm/environment/internal/slurm.cc
   comm/environment/rank_environment.cc
   comm/environment/rank_identity.cc
   comm/init_process_group.cc

@@ -1,6 +1,5 @@
 #include "lockstep/comm/environment/rank_environment.h"
 
-#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -11,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/slurm.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/environment/internal/slurm.h"
 
 namespace lockstep::comm {
 namespace {
@@ -154,7 +153,7 @@ absl::Status Reader::ReadSlurmNode() {
   const char* name = Has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
   const std::optional<std::string> list = Text(name);
   if (!list) return absl::OkStatus();
-  const std::optional<int> tasks = internal::TasksOnNode(*list, env_.node_rank.value_or(0));
+  const std::optional<int> tasks = SlurmTasksOnNode(*list, env_.node_rank.value_or(0));
   if (!tasks) {
     return absl::InvalidArgumentError(
         absl::StrCat(Show(name, *list), " does not say how many tasks node ", env_.node_rank.value_or(0), " has"));
@@ -217,17 +216,15 @@ absl::Status Reader::ReadSlurmMaster(const Names& names) {
   const char* name = step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
   const std::optional<std::string> list = Text(name);
   if (env_.master_addr.empty() && list) {
-    const std::optional<std::string> host = internal::FirstHost(*list);
+    const std::optional<std::string> host = FirstSlurmHost(*list);
     if (!host) return absl::InvalidArgumentError(absl::StrCat(Show(name, *list), " is not a list of hosts"));
     env_.master_addr = *host;
   }
   const std::optional<std::string> job = Text("SLURM_JOB_ID");
   if (env_.master_port >= 0 || !job) return absl::OkStatus();
-  uint64_t id;
-  if (!absl::SimpleAtoi(*job, &id)) {
-    return absl::InvalidArgumentError(absl::StrCat(Show("SLURM_JOB_ID", *job), " is not a number"));
-  }
-  env_.master_port = static_cast<int>(15000 + id % 10000);
+  const std::optional<int> port = SlurmPort(*job);
+  if (!port) return absl::InvalidArgumentError(absl::StrCat(Show("SLURM_JOB_ID", *job), " is not a number"));
+  env_.master_port = *port;
   return absl::OkStatus();
 }
 

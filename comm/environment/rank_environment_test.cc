@@ -5,7 +5,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/comm/environment/internal/slurm.h"
 
 namespace lockstep::comm {
 namespace {
@@ -218,28 +217,6 @@ TEST(GlobalRank, CountsTheRanksOfTheNodesBefore) {
   EXPECT_EQ(*GlobalRank(2, 4, 3), 11);
   EXPECT_EQ(GlobalRank(2, 4, 4).status().message(), "node rank 2, 4 ranks per node, local rank 4 make no rank");
   EXPECT_FALSE(GlobalRank(2147483647, 2, 0).ok());
-}
-
-TEST(Slurm, FirstHostReadsItsHostLists) {
-  const std::pair<const char*, const char*> lists[] = {{"n1", "n1"},
-                                                       {"n[001-003,7],m2", "n001"},
-                                                       {"m2,n[1-3]", "m2"},
-                                                       {"n[7]", "n7"},
-                                                       {"c[1,3]-ib", "c1-ib"},
-                                                       {"r[2-3]n[08-10]", "r2n08"},
-                                                       {"a.b-c_d.example", "a.b-c_d.example"}};
-  for (const auto& [list, host] : lists) EXPECT_EQ(internal::FirstHost(list).value_or("none"), host) << list;
-  for (const char* list : {"", ",n1", "n[", "n[]", "n[a]", "n[1x]", "n1]", "n 1"}) {
-    EXPECT_EQ(internal::FirstHost(list), std::nullopt) << list;
-  }
-}
-
-TEST(Slurm, TasksOnNodeReadsItsRepeats) {
-  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 0), 2);
-  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 2), 2);
-  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 3), 1);
-  EXPECT_EQ(internal::TasksOnNode("2(x3),1", 4), std::nullopt);
-  for (const char* list : {"", "x", "2(xx)", "2(x"}) EXPECT_EQ(internal::TasksOnNode(list, 0), std::nullopt) << list;
 }
 
 }  // namespace

@@ -69,7 +69,9 @@ Nodes
                               4 unless given. is_host: whether this node serves (tcp). cacert, cert,
                               key, user, password (etcd-v3)
   --local_addr=HOST           address of this node for the others; found unless given
-  --standalone                refuses several nodes
+  --standalone                one node, whatever the variables of a scheduler say
+  With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under
+  another scheduler of several nodes or processes, as mpirun, --nnodes or --standalone is needed.
 
 Several nodes share a secret: LOCKSTEP_JOB_SECRET, or a file that LOCKSTEP_JOB_SECRET_FILE names.
 
@@ -178,6 +180,7 @@ int main(int argc, char** argv) {
   }
   line->options.subreaper = *keeper;
   SurviveClosedOutput();
+  if (!line->notice.empty()) PrintNotice(line->notice);
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;
   const absl::Status status = launch::internal::MeetsOthers(line->rendezvous)

@@ -252,6 +252,36 @@ TEST_F(LaunchVariablesTest, AreRefusedByName) {
             "launch: unknown environment variable PET_NPROC_PER_NOD; did you mean PET_NPROC_PER_NODE? unset it");
 }
 
+class LaunchSchedulerTest : public LaunchBinaryTest {
+ protected:
+  // Without a launcher around, whose ranks are left alone.
+  int RunUnder(const std::string& variables, const std::string& flags = "") {
+    return RunScript(
+        absl::StrCat(variables, " $LAUNCH ", flags, " sh -c 'echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT' 2>&1"));
+  }
+};
+
+TEST_F(LaunchSchedulerTest, VariablesOfSrunCountWhereTheFlagIsNotGiven) {
+  const std::string task =
+      "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NODEID=1 SLURM_NTASKS=2 SLURM_NNODES=2 "
+      "SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_STEP_NODELIST='n[01-02]'";
+  EXPECT_EQ(RunUnder(task), 0);
+  EXPECT_EQ(Out(),
+            "launch: the variables of srun say nnodes=2, node_rank=1, master_addr=n01, master_port=15007\n"
+            "1 2 n01 15007\n");
+  EXPECT_EQ(RunUnder(task, "--node-rank=0 --rdzv-endpoint=n02:29500"), 0);
+  EXPECT_EQ(Out(), "launch: the variables of srun say nnodes=2\n0 2 n02 29500\n");
+  EXPECT_EQ(RunUnder(task, "--standalone --master-port=29500"), 0);
+  EXPECT_EQ(Out(), "0 1 127.0.0.1 29500\n");
+}
+
+TEST_F(LaunchSchedulerTest, VariablesOfAnotherSchedulerAreRefusedUnlessFlagsSayHowManyNodes) {
+  EXPECT_EQ(RunUnder("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1"), 2);
+  EXPECT_THAT(Out(), HasSubstr("launch: WORLD_SIZE=2 and RANK=1 say that 2 processes take part, but no flag does: "));
+  EXPECT_EQ(RunUnder("RANK=1 WORLD_SIZE=2 PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=a PET_MASTER_PORT=1"), 0);
+  EXPECT_EQ(Out(), "1 2 a 1\n");
+}
+
 TEST_F(LaunchBinaryTest, HelpExplains) {
   EXPECT_EQ(Run({"-h"}), 0);
   EXPECT_THAT(Out(), HasSubstr("usage: launch "));

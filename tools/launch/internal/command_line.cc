@@ -17,6 +17,7 @@
 #include "lockstep/tools/launch/internal/flag_values.h"
 #include "lockstep/tools/launch/internal/python_program.h"
 #include "lockstep/tools/launch/internal/rendezvous_flags.h"
+#include "lockstep/tools/launch/internal/scheduler.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -138,6 +139,17 @@ absl::Status CheckTogether(const Values& values, const LaunchOptions& options, c
   return absl::OkStatus();
 }
 
+GivenNodes NodesGivenBy(const Values& values) {
+  const auto has = [&](const char* name) { return values.count(name) != 0; };
+  GivenNodes given;
+  given.standalone = has("standalone");
+  given.nnodes = has("nnodes");
+  given.node_rank = has("node_rank");
+  given.master_addr = has("master_addr") || has("rdzv_endpoint");
+  given.master_port = has("master_port") || has("rdzv_endpoint");
+  return given;
+}
+
 PythonUse UseOfPython(const Values& values, const Environment& environment) {
   PythonUse use;
   use.module = values.count("module") != 0;
@@ -173,6 +185,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   }
   line.options.virtual_local_rank = values.count("virtual_local_rank") != 0;
   LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options));
+  if (line.rendezvous.backend == RendezvousOptions::Backend::kStatic) {
+    LOCKSTEP_ASSIGN_OR_RETURN(line.notice, FillFromScheduler(environment, NodesGivenBy(values), &line.options));
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckTogether(values, line.options, line.rendezvous));
   if (i == args.size()) return Bad("no program to launch; --help shows how");
   line.program =

@@ -17,6 +17,7 @@ struct CommandLine {
   bool help = false;
   LaunchOptions options;
   RendezvousOptions rendezvous;
+  std::string notice;                // a line about options that come from a scheduler; may be empty
   std::vector<std::string> program;  // with its arguments, and with Python in front if Python starts it
 };
 
@@ -24,8 +25,11 @@ struct CommandLine {
 // torchrun the variables PET_NNODES, PET_NPROC_PER_NODE and so on count where the flag is not given; `environment` has
 // all variables.
 //
+// Under srun, options about nodes that are not given come from its variables (scheduler.h).
+//
 // InvalidArgument, in one line, for what is unknown, wrong or not supported: of torchrun's flags and variables none is
-// ignored, and the message says what to do instead.
+// ignored, and the message says what to do instead. The same if a scheduler's variables say that there are several
+// nodes, and neither nnodes nor standalone is given.
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args,
                                              const std::map<std::string, std::string>& environment);
 

@@ -1,5 +1,6 @@
-#include "lockstep/comm/environment/internal/slurm.h"
+#include "lockstep/base/slurm.h"
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -8,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace lockstep::comm::internal {
+namespace lockstep {
 namespace {
 
 bool IsHostCharacter(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_'; }
@@ -23,7 +24,7 @@ absl::string_view FirstNumber(absl::string_view ranges) {
 
 }  // namespace
 
-std::optional<std::string> FirstHost(absl::string_view list) {
+std::optional<std::string> FirstSlurmHost(absl::string_view list) {
   std::string host;
   while (!list.empty() && list[0] != ',') {
     if (list[0] != '[') {
@@ -42,7 +43,7 @@ std::optional<std::string> FirstHost(absl::string_view list) {
   return host.empty() ? std::nullopt : std::make_optional(host);
 }
 
-std::optional<int> TasksOnNode(absl::string_view list, int node) {
+std::optional<int> SlurmTasksOnNode(absl::string_view list, int node) {
   for (absl::string_view part : absl::StrSplit(list, ',')) {
     int tasks, nodes = 1;
     const std::pair<absl::string_view, absl::string_view> both = absl::StrSplit(part, absl::MaxSplits("(x", 1));
@@ -55,4 +56,10 @@ std::optional<int> TasksOnNode(absl::string_view list, int node) {
   return std::nullopt;
 }
 
-}  // namespace lockstep::comm::internal
+std::optional<int> SlurmPort(absl::string_view job_id) {
+  uint64_t id;
+  if (!absl::SimpleAtoi(job_id, &id)) return std::nullopt;
+  return static_cast<int>(15000 + id % 10000);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// What the variables of a scheduler say about the nodes of a job: srun, Open MPI, PMI, or RANK and WORLD_SIZE of a
+// Kubernetes operator.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SCHEDULER_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SCHEDULER_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+// The options about nodes that a flag, or a variable PET_..., has set.
+struct GivenNodes {
+  bool nnodes = false, node_rank = false, master_addr = false, master_port = false;
+  bool standalone = false;
+};
+
+// Compares the options with the variables in `environment`. If srun starts one launcher on each of several nodes, it
+// sets what is not given: nnodes, node_rank (SLURM_NODEID), master_addr ($MASTER_ADDR, or the first host of the step)
+// and master_port ($MASTER_PORT, or 15000 + SLURM_JOB_ID % 10000), as comm/environment does for ranks. Returns one line
+// that says so, "" if nothing was set.
+//
+// InvalidArgument if the variables say that there are several launchers or nodes, but neither `nnodes` nor `standalone`
+// is given: every launcher would start a separate job. The message names the variables and the flags to pass. Within a
+// rank of a launcher the variables are that launcher's, and say nothing about a launch there.
+absl::StatusOr<std::string> FillFromScheduler(const std::map<std::string, std::string>& environment,
+                                              const GivenNodes& given, LaunchOptions* options);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SCHEDULER_H_
