@@ -79,6 +79,8 @@ set(lockstep_launch_sources
   tools/launch/internal/check_options.cc
   tools/launch/internal/console.cc
   tools/launch/internal/descendants.cc
+  tools/launch/internal/cpu_plan.cc
+  tools/launch/internal/cpu_topology.cc
   tools/launch/internal/group_members.cc
   tools/launch/internal/job_cgroup.cc
   tools/launch/internal/keeper.cc

@@ -46,6 +46,10 @@ Ranks
   --role=NAME                 ROLE_NAME of the ranks; default unless given
   --virtual_local_rank        LOCAL_RANK is 0 in every rank, and CUDA_VISIBLE_DEVICES has only the
                               rank's device
+  --numa_binding=WHAT         binds each rank to CPUs: node for a NUMA node, socket for its socket,
+                              exclusive for a share of its cores, core-complex for one of its L3
+                              caches. The node is the one of the rank's GPU; without GPUs the ranks
+                              are spread over the nodes
 
 Nodes
   --nnodes=N                  nodes that take part; 1 unless given. MIN:MAX: the ranks start with MIN

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/internal/cpu_topology.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -199,7 +202,7 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
   // Every other flag of torch.distributed.run 2.11.
   for (const char* flag :
        {"--rdzv-conf=a=b", "--start-method=fork", "--event-log-handler=null", "--duplicate-stdout-filters=a",
-        "--duplicate-stderr-filters=a", "--local-addr=a", "--logs-specs=default", "--numa-binding=node"}) {
+        "--duplicate-stderr-filters=a", "--local-addr=a", "--logs-specs=default"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
     EXPECT_THAT(error({flag, "true"}), MatchesRegex("launch: " + name + " is not supported: .+\n"));
   }
@@ -282,6 +285,47 @@ TEST_F(LaunchSchedulerTest, VariablesOfAnotherSchedulerAreRefusedUnlessFlagsSayH
   EXPECT_EQ(Out(), "1 2 a 1\n");
 }
 
+// The CPUs of each rank, in order of their ranks.
+std::vector<std::set<int>> CpusIn(const std::string& folder, int ranks) {
+  std::vector<std::set<int>> cpus;
+  for (int rank = 0; rank < ranks; ++rank) {
+    cpus.push_back(internal::ParseCpuList(ReadFile(absl::StrCat(folder, rank))).value_or(std::set<int>()));
+  }
+  return cpus;
+}
+
+TEST_F(LaunchBinaryTest, BindsRanksToCpus) {
+  const std::string flags = "CUDA_VISIBLE_DEVICES= $LAUNCH --nproc_per_node=2 --numa-binding=";
+  const std::string program = R"( sh -c 'sed -n "s/^Cpus_allowed_list://p" /proc/self/status > $D/$RANK')";
+  const std::set<int> allowed = *internal::AllowedCpus();
+  std::set<int> cores;
+  const std::vector<internal::Cpu> all = *internal::ReadCpus("", allowed);
+  for (const internal::Cpu& cpu : all) cores.insert(cpu.core);
+  ASSERT_EQ(RunScript(flags + "node" + program), 0) << Err();
+  for (const std::set<int>& cpus : CpusIn(folder_, 2)) {
+    EXPECT_FALSE(cpus.empty());
+    EXPECT_TRUE(std::includes(allowed.begin(), allowed.end(), cpus.begin(), cpus.end()));
+  }
+  if (cores.size() < 2) GTEST_SKIP() << "this host has one core, which two ranks cannot divide";
+  ASSERT_EQ(RunScript(flags + "exclusive" + program), 0) << Err();
+  const std::vector<std::set<int>> cpus = CpusIn(folder_, 2);
+  EXPECT_FALSE(cpus[0].empty());
+  EXPECT_FALSE(cpus[1].empty());
+  for (const int cpu : cpus[1]) EXPECT_EQ(cpus[0].count(cpu), 0) << "both ranks have CPU " << cpu;
+}
+
+TEST_F(LaunchBinaryTest, NeedsACoreForEachRankThatHasItsOwn) {
+  const size_t ranks = internal::AllowedCpus()->size() + 1;
+  EXPECT_EQ(RunScript(absl::StrCat("PET_NUMA_BINDING=exclusive CUDA_VISIBLE_DEVICES= $LAUNCH --nproc_per_node=", ranks,
+                                   " touch $D/started")),
+            1);
+  EXPECT_THAT(Err(),
+              MatchesRegex("launch: numa_binding=exclusive: NUMA node [0-9]+ has [0-9]+ cores? for [0-9]+ ranks\n"));
+  EXPECT_NE(access((folder_ + "started").c_str(), F_OK), 0);
+  EXPECT_EQ(Run({"--numa-binding=cores", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: --numa-binding=cores: expected node, socket, exclusive or core-complex\n");
+}
+
 TEST_F(LaunchBinaryTest, HelpExplains) {
   EXPECT_EQ(Run({"-h"}), 0);
   EXPECT_THAT(Out(), HasSubstr("usage: launch "));
@@ -290,6 +334,7 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
   for (const char* flag : {"nproc_per_node",
                            "role",
                            "virtual_local_rank",
+                           "numa_binding",
                            "nnodes",
                            "node_rank",
                            "master_addr",

@@ -24,6 +24,15 @@
 
 namespace lockstep::launch {
 
+// What the local ranks' CPUs share, as torchrun's --numa-binding.
+enum class NumaBinding {
+  kNone,         // ranks run wherever this process may run
+  kNode,         // a rank runs on the CPUs of one NUMA node
+  kSocket,       // on the CPUs of all NUMA nodes of one socket
+  kExclusive,    // on its own share of the cores of one NUMA node
+  kCoreComplex,  // on the CPUs of one NUMA node that share one last-level cache
+};
+
 struct LaunchOptions {
   int nproc_per_node = 1;   // number of ranks that this call starts
   int nnodes = 1;           // number of nodes; Launch must be called on each
@@ -35,6 +44,7 @@ struct LaunchOptions {
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and CUDA_VISIBLE_DEVICES has the device of the local rank alone
   absl::Duration grace = absl::Seconds(2);              // time from SIGTERM to SIGKILL
   absl::Duration stopped_patience = absl::Seconds(10);  // how long ranks may be stopped after the others have ended
+  NumaBinding numa_binding = NumaBinding::kNone;        // the CPUs of the ranks
   std::optional<absl::Duration> failure_grace;          // the same after a rank has failed; default: `grace`
   std::map<std::string, std::string> environment;       // set in every rank; overrides the launcher's variables
 
@@ -94,6 +104,11 @@ struct LaunchOptions {
 // still run. After success too, processes left in a rank's group are ended. So nothing is left running, except for
 // processes that moved to another session; `subreaper` includes those.
 //
+// With numa_binding, each rank and all its threads run on CPUs of one NUMA node: of the node of the visible GPU that has
+// the number of its local rank, if the host has that many visible GPUs. Otherwise the ranks are spread over the nodes,
+// neighbours together, in proportion to the nodes' cores. CPUs that are offline, or on which this process may not run,
+// are left out. Memory is not bound: Linux takes it from the node where a thread runs.
+//
 // Ranks whose output is neither redirected nor teed have this process's stdout and stderr, and nothing is between. A
 // teed stream is a pipe. Its bytes go to the file as they are. Its lines go to this process's stdout or stderr, each
 // with the prefix "[<role><local rank>]:", and never in parts: a line without an end follows when the stream ends, and a
@@ -123,7 +138,7 @@ struct LaunchOptions {
 //
 // Thread-safe. The process may have other threads and children, but must not ignore SIGCHLD or reap the ranks. Errors:
 // InvalidArgument for bad options. NotFound or PermissionDenied if the program cannot be executed (no rank is left
-// running). FailedPrecondition if log_dir cannot be written. ResourceExhausted without free processes, descriptors or
+// running). FailedPrecondition if log_dir cannot be written, or if numa_binding leaves a rank without a CPU. ResourceExhausted without free processes, descriptors or
 // ports. Cancelled after a signal to this process,
 // with the report of the lowest rank that wrote one. Aborted for a rank killed by a signal. For a rank that exited with
 // an error, the code in its report (report.h), or Unknown. See also failure.h.

@@ -28,6 +28,7 @@ constexpr Flag kFlags[] = {
     {"redirects", Flag::kValue, nullptr},
     {"tee", Flag::kValue, nullptr},
     {"local_ranks_filter", Flag::kValue, nullptr},
+    {"numa_binding", Flag::kValue, nullptr},
     {"max_restarts", Flag::kValue, nullptr},
     {"restart_window", Flag::kValue, nullptr},
     {"grace", Flag::kValue, nullptr},
@@ -44,8 +45,6 @@ constexpr Flag kFlags[] = {
     {"duplicate_stdout_filters", Flag::kUnsupported, kFilter},
     {"duplicate_stderr_filters", Flag::kUnsupported, kFilter},
     {"logs_specs", Flag::kUnsupported, kNeedless},
-    {"numa_binding", Flag::kUnsupported,
-     "bind in the program, as in: launch sh -c 'exec numactl --cpunodebind=$LOCAL_RANK ./train'"},
 };
 
 constexpr char kOtherNameOfGrace[] = "shutdown_timeout";

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/cpu_plan.h"
 #include "lockstep/tools/launch/internal/devices.h"
 
 namespace lockstep::launch::internal {
@@ -96,6 +97,16 @@ absl::Status SetShownRanks(const GivenFlag& given, LaunchOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetBinding(const GivenFlag& given, LaunchOptions* options) {
+  for (const NumaBinding binding :
+       {NumaBinding::kNode, NumaBinding::kSocket, NumaBinding::kExclusive, NumaBinding::kCoreComplex}) {
+    if (given.value != NameOf(binding)) continue;
+    options->numa_binding = binding;
+    return absl::OkStatus();
+  }
+  return Expected(given, "node, socket, exclusive or core-complex");
+}
+
 absl::Status CheckSignals(const GivenFlag& given) {
   for (const absl::string_view entry : absl::StrSplit(given.value, ',')) {
     const absl::string_view name = absl::StripAsciiWhitespace(entry);
@@ -126,6 +137,7 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "redirects") return SetStreams(given, &options->redirects);
   if (name == "tee") return SetStreams(given, &options->tee);
   if (name == "local_ranks_filter") return SetShownRanks(given, options);
+  if (name == "numa_binding") return SetBinding(given, options);
   if (name == "max_restarts") return SetWhole(given, &options->max_restarts);
   if (name == "restart_window") return SetWindow(given, options);
   if (name == "grace") return SetSeconds(given, &options->grace);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/printable.h"
+#include "lockstep/tools/launch/internal/cpu_topology.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
@@ -33,8 +35,16 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   int error_fd;
+  const cpu_set_t* cpus;  // null: the parent's
+  size_t cpus_bytes;
   pid_t parent;
   sigset_t mask;
+};
+
+// What the child tells its parent if it cannot run its program.
+struct StartError {
+  int number;        // an errno; 0 if it runs
+  bool of_the_cpus;  // the CPUs were refused
 };
 
 // exec would do the same, but a signal may come before it, and the parent's handlers must not run here.
@@ -55,13 +65,14 @@ void ForgetSignalHandlers() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(127);  // the parent died before prctl, so the kernel would not end this child
   ForgetSignalHandlers();
-  const bool ready = dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
+  const bool bound = !plan.cpus || sched_setaffinity(0, plan.cpus_bytes, plan.cpus) == 0;
+  const bool ready = bound && dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
                      (plan.stdout_fd < 0 || dup2(plan.stdout_fd, STDOUT_FILENO) >= 0) &&
                      (plan.stderr_fd < 0 || dup2(plan.stderr_fd, STDERR_FILENO) >= 0) &&
                      (plan.inherited_fd < 0 || fcntl(plan.inherited_fd, F_SETFD, 0) == 0) &&
                      sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
   if (ready) execve(plan.path, plan.argv, plan.environment);
-  const int error = errno;
+  const StartError error = {errno, !bound};
   while (write(plan.error_fd, &error, sizeof(error)) < 0 && errno == EINTR) {
   }
   _exit(127);
@@ -86,14 +97,13 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// The errno that kept the child from its program, 0 if it runs.
-int ReadStartError(int fd) {
-  int error = 0;
+StartError ReadStartError(int fd) {
+  StartError error = {0, false};
   ssize_t n;
   do {
     n = read(fd, &error, sizeof(error));
   } while (n < 0 && errno == EINTR);
-  return n == sizeof(error) ? error : 0;
+  return n == sizeof(error) ? error : StartError{0, false};
 }
 
 void Reap(pid_t pid) {
@@ -113,6 +123,33 @@ absl::Status CannotStart(const ProcessSpec& spec, int error) {
   return absl::ResourceExhaustedError(message);
 }
 
+absl::Status CannotBind(const ProcessSpec& spec, int error) {
+  return absl::FailedPreconditionError(absl::StrCat("program \"", Printable(spec.argv[0]), "\" cannot run on CPUs ",
+                                                    CpuListOf(spec.cpus), ": ", strerror(error)));
+}
+
+// The mask as sched_setaffinity reads it; empty if there are no CPUs.
+std::vector<cpu_set_t> MaskOf(const std::set<int>& cpus) {
+  if (cpus.empty()) return {};
+  std::vector<cpu_set_t> mask(*cpus.rbegin() / CPU_SETSIZE + 1);
+  memset(mask.data(), 0, mask.size() * sizeof(cpu_set_t));
+  for (const int cpu : cpus) CPU_SET_S(cpu, mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
+}
+
+// Without what StartProcess() owns.
+ChildPlan PlanOf(const ProcessSpec& spec, const std::vector<cpu_set_t>& cpus) {
+  ChildPlan plan = {};
+  plan.path = spec.path.c_str();
+  plan.inherited_fd = spec.inherited_fd;
+  plan.stdout_fd = spec.stdout_fd;
+  plan.stderr_fd = spec.stderr_fd;
+  plan.cpus = cpus.empty() ? nullptr : cpus.data();
+  plan.cpus_bytes = cpus.size() * sizeof(cpu_set_t);
+  plan.parent = getpid();
+  return plan;
+}
+
 bool IsExecutableFile(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
@@ -130,8 +167,12 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
 
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> environment = Pointers(spec.environment);
-  ChildPlan plan = {spec.path.c_str(), argv.data(),    environment.data(), spec.inherited_fd, null_fd.get(),
-                    spec.stdout_fd,    spec.stderr_fd, write_end.get(),    getpid(),          {}};
+  const std::vector<cpu_set_t> cpus = MaskOf(spec.cpus);
+  ChildPlan plan = PlanOf(spec, cpus);
+  plan.argv = argv.data();
+  plan.environment = environment.data();
+  plan.null_fd = null_fd.get();
+  plan.error_fd = write_end.get();
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &plan.mask);
@@ -143,15 +184,15 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
   if (process.pid < 0) return CannotStart(spec, fork_error);
 
   write_end.Close();
-  int error = ReadStartError(read_end.get());
-  if (error == 0) {
+  StartError error = ReadStartError(read_end.get());
+  if (error.number == 0) {
     process.pidfd = UniqueFd(syscall(SYS_pidfd_open, process.pid, 0));
     if (process.pidfd.valid()) return process;
-    error = errno;
+    error.number = errno;
     kill(process.pid, SIGKILL);
   }
   Reap(process.pid);
-  return CannotStart(spec, error);
+  return error.of_the_cpus ? CannotBind(spec, error.number) : CannotStart(spec, error.number);
 }
 
 absl::StatusOr<std::string> FindProgram(absl::string_view program) {

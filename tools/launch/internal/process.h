@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct ProcessSpec {
   std::string path;                      // the file to execute
   std::vector<std::string> argv;         // argv[0] included
   std::vector<std::string> environment;  // "NAME=value"; the whole environment
+  std::set<int> cpus;                    // where the child runs; empty: where the calling thread may run
   int inherited_fd = -1;                 // kept open in the child under the same number; -1: none
   int stdout_fd = -1;                    // above 2; the child's stdout; -1: this process's
   int stderr_fd = -1;                    // the same for stderr
@@ -33,7 +35,7 @@ struct Process {
 // The child leads a new session and process group (id: its pid), reads /dev/null, has the calling thread's signal mask,
 // default handlers, and is killed when the calling *thread* ends. Between fork and exec only async-signal-safe
 // functions run, so the caller may have threads. Errors: NotFound or PermissionDenied where the program cannot be
-// executed, ResourceExhausted where the system refuses a process.
+// executed, ResourceExhausted where the system refuses a process, FailedPrecondition where it refuses the CPUs.
 absl::StatusOr<Process> StartProcess(const ProcessSpec& spec);
 
 // The file that a shell would execute for `program`: itself if it holds a slash, else the first match in $PATH.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/cpu_plan.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::internal {
@@ -61,8 +62,10 @@ absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& 
     LOCKSTEP_ASSIGN_OR_RETURN(starter.program_.path, FindProgram(argv[0]));
   }
   if (options.virtual_local_rank) {
-    LOCKSTEP_RETURN_IF_ERROR(starter.Device(options.nproc_per_node - 1).status());
+    LOCKSTEP_RETURN_IF_ERROR(DeviceOf(options.nproc_per_node - 1, starter.VisibleDevices()).status());
   }
+  LOCKSTEP_ASSIGN_OR_RETURN(starter.cpus_,
+                            CpusOfRanks(options.numa_binding, options.nproc_per_node, starter.VisibleDevices()));
   LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, generation.master_port, earlier_port));
   starter.place_ = PlaceOf(options, generation, master.port);
   starter.master_socket_ = std::move(master.fd);
@@ -73,9 +76,9 @@ absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& 
   return starter;
 }
 
-absl::StatusOr<std::string> RankStarter::Device(int local_rank) const {
+const char* RankStarter::VisibleDevices() const {
   const auto given = options_->environment.find(kDevicesVariable);
-  return DeviceOf(local_rank, given != options_->environment.end() ? given->second.c_str() : getenv(kDevicesVariable));
+  return given != options_->environment.end() ? given->second.c_str() : getenv(kDevicesVariable);
 }
 
 absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int local_rank,
@@ -89,7 +92,7 @@ absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int lo
   if (!job_secret_.empty()) variables[kJobSecretVariable] = job_secret_;
   for (const auto& [name, value] : options_->environment) variables[name] = value;
   if (options_->virtual_local_rank) {
-    LOCKSTEP_ASSIGN_OR_RETURN(variables[kDevicesVariable], Device(local_rank));
+    LOCKSTEP_ASSIGN_OR_RETURN(variables[kDevicesVariable], DeviceOf(local_rank, VisibleDevices()));
   }
   return variables;
 }
@@ -102,6 +105,7 @@ absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& repor
     variables.emplace(kMasterSocketVariable, absl::StrCat(master_socket_.get()));
   }
   spec.environment = ChangedEnvironment(variables);
+  if (!cpus_.empty()) spec.cpus = cpus_[local_rank];
   spec.stdout_fd = output.out.get();
   spec.stderr_fd = output.err.get();
   spec.cgroup_fd = cgroup_.get();

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ namespace lockstep::launch::internal {
 
 class RankStarter {
  public:
-  // Finds the program, and chooses the secret, and the port unless `generation` has one. If it chooses the port, it is
-  // not `earlier_port`, the one of the attempt before. `options` must outlive the object.
+  // Finds the program, and chooses the CPUs of the ranks, the secret, and the port unless `generation` has one. If it
+  // chooses the port, it is not `earlier_port`, the one of the attempt before. `options` must outlive the object.
   static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
                                             const Generation& generation, int earlier_port);
 
@@ -32,14 +33,16 @@ class RankStarter {
  private:
   explicit RankStarter(const LaunchOptions& options) : options_(&options) {}
   absl::StatusOr<std::map<std::string, std::string>> Variables(int local_rank, const UniqueFd& report) const;
-  absl::StatusOr<std::string> Device(int local_rank) const;
+  // CUDA_VISIBLE_DEVICES as the ranks would have it without virtual_local_rank, or null.
+  const char* VisibleDevices() const;
 
   const LaunchOptions* options_;
-  ProcessSpec program_;     // without environment and descriptors
-  RankPlace place_;         // with any local rank
-  UniqueFd master_socket_;  // rank 0 inherits it, if it is valid
-  UniqueFd cgroup_;         // the ranks', if it is valid
-  std::string job_secret_;  // empty: the ranks get none from here
+  ProcessSpec program_;              // without environment and descriptors
+  RankPlace place_;                  // with any local rank
+  UniqueFd master_socket_;           // rank 0 inherits it, if it is valid
+  UniqueFd cgroup_;                  // the ranks', if it is valid
+  std::string job_secret_;           // empty: the ranks get none from here
+  std::vector<std::set<int>> cpus_;  // by local rank; empty: they are not bound
 };
 
 }  // namespace lockstep::launch::internal
