@@ -89,6 +89,8 @@ Output of the ranks: this program's own, unless one of these is given
                               where ID is the --rdzv_id
   --local_ranks_filter=0,1    shows the output of these local ranks only; of the others it is lost,
                               unless it goes to a file
+  --event_log=FILE            appends each event to the file, as one line of JSON: the start and the
+                              end of ranks, the first cause of a failure, restarts
 
 Failures
   --max_restarts=N            how often the ranks start again after a failure; 0 unless given. While

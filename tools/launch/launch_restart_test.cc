@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -21,6 +22,7 @@ namespace {
 
 using testing::AwaitPid;
 using testing::Eventually;
+using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
 
@@ -126,6 +128,34 @@ TEST_F(LaunchRestartTest, GivesEachAttemptItsOwnFiles) {
             0);
   EXPECT_EQ(Out(), "attempt_0/0/stderr.log:attempt 0\nattempt_1/0/stderr.log:attempt 1\n");
   EXPECT_THAT(Err(), MatchesRegex("launch: rank 0 .* exited with code 1; restart 1 of 1\n"));
+}
+
+TEST_F(LaunchRestartTest, IsInTheEventLog) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --nproc_per_node=2 --max-restarts=1 --event-log=$D/events bash -c '
+      [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
+      [ $RANK = 0 ] && { touch $D/ready; exec sleep 60; }
+      until [ -e $D/ready ]; do sleep 0.01; done; exit 3')"),
+            0);
+  std::vector<std::string> events;
+  std::string cause;
+  for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "events"), '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, '"');
+    events.push_back(parts[9]);  // the value of "event", after those of "time" and "monotonic_ns"
+    EXPECT_EQ(line.back(), '}');
+    if (events.back() == "first_cause") cause = std::string(line);
+  }
+  EXPECT_EQ(absl::StrJoin(events, " "),
+            "attempt_started rank_started rank_started rank_ended rank_ended first_cause restart "
+            "attempt_started rank_started rank_started rank_ended rank_ended end");
+  EXPECT_THAT(cause, HasSubstr("\"rank\":1,\"local_rank\":1,"));
+  EXPECT_THAT(cause, HasSubstr("\"exit_code\":3,"));
+}
+
+TEST_F(LaunchRestartTest, SurvivesAFullDiskBelowTheEventLog) {
+  EXPECT_EQ(Run({"--event-log=/dev/full", "--nproc_per_node=2", "true"}), 0);
+  EXPECT_EQ(Err(), "launch: event log /dev/full lacks events from here on: No space left on device\n");
+  EXPECT_EQ(Run({"--event-log=/nowhere/x", "true"}), 1);
+  EXPECT_EQ(Err(), "launch: event log /nowhere/x cannot be opened: No such file or directory\n");
 }
 
 TEST_F(LaunchRestartTest, ForgetsTheReportsOfAnAttempt) {

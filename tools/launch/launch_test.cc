@@ -335,6 +335,7 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
                            "role",
                            "virtual_local_rank",
                            "numa_binding",
+                           "event_log",
                            "nnodes",
                            "node_rank",
                            "master_addr",

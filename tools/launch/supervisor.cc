@@ -9,6 +9,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/attempt.h"
 #include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/tools/launch/internal/event_log.h"
 #include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
@@ -48,6 +49,31 @@ internal::Generation FirstGeneration(const LaunchOptions& options) {
   return generation;
 }
 
+// Starts the ranks, and starts them again for as long as the policy says.
+absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptions& options,
+                         internal::SignalRelay* relay, internal::Output* output, internal::EventLog* events) {
+  internal::RestartPolicy policy(options.max_restarts, options.restart_window);
+  internal::Generation generation = FirstGeneration(options);
+  for (int earlier_port = 0;; ++generation.number) {
+    generation.restarts = policy.restarts();
+    internal::Attempt attempt(generation, argv, options, relay, output, events);
+    events->AttemptStarted(policy.restarts());
+    const absl::Time start = MonotonicTime();
+    const internal::AttemptResult result = attempt.Run(earlier_port);
+    if (result.status.ok()) return absl::OkStatus();
+    events->FirstCause(policy.restarts(), result.status);
+    if (!policy.Restart(result.end, start, MonotonicTime())) {
+      return internal::WithEnding(result.status, policy.Ending(result.end));
+    }
+    events->Restart(policy.restarts(), policy.Pause());
+    if (options.on_notice) options.on_notice(absl::StrCat(result.status.message(), "; ", policy.Announcement()));
+    if (const int signal = SignalWithin(policy.Pause(), relay)) {
+      return internal::StoppedStatus(signal, {}, absl::ZeroDuration());
+    }
+    earlier_port = result.master_port;
+  }
+}
+
 }  // namespace
 
 absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& options) {
@@ -55,23 +81,10 @@ absl::Status Launch(const std::vector<std::string>& argv, const LaunchOptions& o
   LOCKSTEP_RETURN_IF_ERROR(internal::CheckThatChildrenCanBeWaitedFor());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::Output> output, internal::Output::Create(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::SignalRelay> relay, internal::SignalRelay::Create());
-  internal::RestartPolicy policy(options.max_restarts, options.restart_window);
-  internal::Generation generation = FirstGeneration(options);
-  for (int earlier_port = 0;; ++generation.number) {
-    generation.restarts = policy.restarts();
-    internal::Attempt attempt(generation, argv, options, relay.get(), output.get());
-    const absl::Time start = MonotonicTime();
-    const internal::AttemptResult result = attempt.Run(earlier_port);
-    if (result.status.ok()) return absl::OkStatus();
-    if (!policy.Restart(result.end, start, MonotonicTime())) {
-      return internal::WithEnding(result.status, policy.Ending(result.end));
-    }
-    if (options.on_notice) options.on_notice(absl::StrCat(result.status.message(), "; ", policy.Announcement()));
-    if (const int signal = SignalWithin(policy.Pause(), relay.get())) {
-      return internal::StoppedStatus(signal, {}, absl::ZeroDuration());
-    }
-    earlier_port = result.master_port;
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<internal::EventLog> events, internal::EventLog::Create(options));
+  const absl::Status status = RunAttempts(argv, options, relay.get(), output.get(), events.get());
+  events->End(status);
+  return status;
 }
 
 }  // namespace lockstep::launch

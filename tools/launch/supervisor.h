@@ -55,6 +55,8 @@ struct LaunchOptions {
   std::string log_dir;
   std::set<int> shown_local_ranks;  // if not empty, the output of other ranks goes to files only, or is discarded
 
+  std::string event_log;  // a file to which events are appended, as JSON; "": none
+
   int max_restarts = 0;                                      // how often failed ranks are started again; one node only
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older than this no longer counts
 
@@ -130,6 +132,11 @@ struct LaunchOptions {
 // these ranks have failed. A rank that a debugger holds is not stopped in this sense. While all ranks run, their groups
 // detect a stopped rank.
 //
+// With event_log, each event is one line of JSON at the end of that file, written by one write: attempt_started,
+// rank_started, rank_ended, first_cause, restart and end, each with the time of the day (RFC 3339) and CLOCK_MONOTONIC in
+// ns. A write that fails, as on a full disk, does not end the launch: on_notice says so once. Give each node its own
+// file.
+//
 // SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process are forwarded to the ranks, unless this process ignores them.
 // SIGKILL follows after `grace`, or at once after a second signal. SIGUSR1 and SIGUSR2, with which schedulers ask a
 // program to save, are forwarded too, and have no effect on Launch itself. Launch restores the handlers of these six
@@ -138,7 +145,7 @@ struct LaunchOptions {
 //
 // Thread-safe. The process may have other threads and children, but must not ignore SIGCHLD or reap the ranks. Errors:
 // InvalidArgument for bad options. NotFound or PermissionDenied if the program cannot be executed (no rank is left
-// running). FailedPrecondition if log_dir cannot be written, or if numa_binding leaves a rank without a CPU. ResourceExhausted without free processes, descriptors or
+// running). FailedPrecondition if log_dir or event_log cannot be written, or if numa_binding leaves a rank without a CPU. ResourceExhausted without free processes, descriptors or
 // ports. Cancelled after a signal to this process,
 // with the report of the lowest rank that wrote one. Aborted for a rank killed by a signal. For a rank that exited with
 // an error, the code in its report (report.h), or Unknown. See also failure.h.

@@ -140,7 +140,8 @@ absl::Status Attempt::StartAll(int earlier_port) {
 absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
   Rank rank;
   LOCKSTEP_ASSIGN_OR_RETURN(rank.report, CreateReportFile());
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(static_cast<int>(generation_.number - 1), local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(number(), local_rank));
+  rank.started_ns = MonotonicNanos();
   LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter.Start(local_rank, rank.report, output));
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -150,6 +151,7 @@ absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
   outcome.end.local_rank = local_rank;
   outcome.end.rank = generation_.first_rank + local_rank;
   outcome.end.pid = rank.process.pid;
+  events_.RankStarted(number(), outcome.end);
   outcomes_.push_back(std::move(outcome));
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();
@@ -259,6 +261,7 @@ void Attempt::NoteEnd(int i) {
   }
   outcome.failed = outcome.end.exit_code != 0;
   NoteReport(i);
+  events_.RankEnded(number(), outcome, ranks_[i].started_ns);
 }
 
 void Attempt::NoteReport(int i) {

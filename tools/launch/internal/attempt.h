@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/event_log.h"
 #include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
@@ -49,22 +50,26 @@ class Attempt {
  public:
   // Everything but `generation` must outlive the object. `control` is null unless another process may end the ranks.
   Attempt(const Generation& generation, const std::vector<std::string>& argv, const LaunchOptions& options,
-          SignalRelay* relay, Output* output, const AttemptControl* control = nullptr)
+          SignalRelay* relay, Output* output, EventLog* events, const AttemptControl* control = nullptr)
       : generation_(generation),
         argv_(argv),
         options_(options),
         relay_(*relay),
         output_(*output),
+        events_(*events),
         control_(control) {}
 
   // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
   AttemptResult Run(int earlier_port);
 
  private:
+  int number() const { return static_cast<int>(generation_.number - 1); }
+
   // The process side of outcomes_[local rank].
   struct Rank {
     Process process;
     UniqueFd report;
+    int64_t started_ns = 0;
   };
 
   absl::Status StartAll(int earlier_port);
@@ -102,6 +107,7 @@ class Attempt {
   const LaunchOptions& options_;
   SignalRelay& relay_;
   Output& output_;
+  EventLog& events_;
   const AttemptControl* const control_;
   bool must_end_ = false;  // said by control_
   int master_port_ = 0;

@@ -29,6 +29,7 @@ constexpr Flag kFlags[] = {
     {"tee", Flag::kValue, nullptr},
     {"local_ranks_filter", Flag::kValue, nullptr},
     {"numa_binding", Flag::kValue, nullptr},
+    {"event_log", Flag::kValue, nullptr},
     {"max_restarts", Flag::kValue, nullptr},
     {"restart_window", Flag::kValue, nullptr},
     {"grace", Flag::kValue, nullptr},

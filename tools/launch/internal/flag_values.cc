@@ -146,6 +146,7 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "rdzv_id") options->run_id = given.value;
   if (name == "role") options->role = given.value;
   if (name == "log_dir") options->log_dir = given.value;
+  if (name == "event_log") options->event_log = given.value;
   return absl::OkStatus();
 }
 

@@ -87,15 +87,6 @@ std::optional<std::string> FindJsonMessage(absl::string_view text) {
   return std::nullopt;
 }
 
-std::string JsonString(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted.push_back('\\');
-    quoted.push_back(c);
-  }
-  return absl::StrCat(quoted, "\"");
-}
-
 std::string TorchReport(absl::string_view message) {
   const std::string quoted = JsonString(message);
   return absl::StrFormat(R"({"message": {"message": %s, "extraInfo": {"py_callstack": %s, "timestamp": "%d"}}})",
@@ -231,6 +222,15 @@ void EraseNotes() {
 }
 
 void WriteHeard(absl::string_view message) { WriteNote(absl::StrCat(kHeard, OneLine(message).substr(0, kMaxHeard))); }
+
+std::string JsonString(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted.push_back('\\');
+    quoted.push_back(c);
+  }
+  return absl::StrCat(quoted, "\"");
+}
 
 std::string OneLine(absl::string_view text, size_t limit) {
   std::string spaced;

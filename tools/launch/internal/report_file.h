@@ -60,6 +60,9 @@ void WriteHeard(absl::string_view message);
 // Removes all such lines, unless the file holds a report.
 void EraseNotes();
 
+// `text`, which has no control characters, as a string of JSON.
+std::string JsonString(absl::string_view text);
+
 // `text` as one line that a terminal shows as it is: runs of white space as one space, other characters as Printable
 // has them, and past `limit` bytes cut with a note.
 std::string OneLine(absl::string_view text, size_t limit = kMaxMessage);

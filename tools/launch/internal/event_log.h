@@ -1,0 +1,59 @@
+// What happened to the ranks of a launch, as JSON, one line an event: LaunchOptions::event_log.
+//
+//   {"time":"2026-01-02T03:04:05.678901234+00:00","monotonic_ns":5678,"event":"rank_ended","host":"a","attempt":0,
+//    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
+//
+// The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
+// the attempt's failure, and then restart or end.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
+#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
+
+#include <stdint.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+// Each line is one write at the end of the file. No write blocks, except for the disk, and no failure of a write fails
+// the launch: on_notice says it once, and later events are still tried. An object without a file does nothing.
+class EventLog {
+ public:
+  // Opens or creates `options.event_log`; "" means no file. FailedPrecondition, with the path in the message.
+  // `options` must outlive the object.
+  static absl::StatusOr<std::unique_ptr<EventLog>> Create(const LaunchOptions& options);
+
+  void AttemptStarted(int attempt);
+  void RankStarted(int attempt, const RankFailure& rank);
+  // `started_ns` is MonotonicNanos() at its start.
+  void RankEnded(int attempt, const Outcome& outcome, int64_t started_ns);
+  // Does nothing if no rank caused `status`.
+  void FirstCause(int attempt, const absl::Status& status);
+  void Restart(int attempt, absl::Duration pause);
+  void End(const absl::Status& status);
+
+ private:
+  EventLog(const LaunchOptions& options, UniqueFd fd);
+  // `fields` has the rest of the object, such as `,"attempt":0`.
+  void Write(absl::string_view event, absl::string_view fields);
+
+  const LaunchOptions& options_;
+  const UniqueFd fd_;
+  const std::string host_;
+  bool torn_ = false;     // the last write left a part of a line
+  bool noticed_ = false;  // on_notice has said that writes fail
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
