@@ -5,10 +5,20 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
 namespace {
+
+// U+061C, U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069: they change the order in which a terminal shows the
+// text around them.
+bool IsBidirectionalControl(absl::string_view character) {
+  const unsigned char last = static_cast<unsigned char>(character.back());
+  if (character == "\xD8\x9C") return true;
+  if (absl::StartsWith(character, "\xE2\x80")) return last == 0x8E || last == 0x8F || (last >= 0xAA && last <= 0xAE);
+  return absl::StartsWith(character, "\xE2\x81") && last >= 0xA6 && last <= 0xA9;
+}
 
 // The length of the printable character at the start of `text`; 0 if it does not start with one.
 size_t PrintableLength(absl::string_view text) {
@@ -21,7 +31,7 @@ size_t PrintableLength(absl::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
   const bool is_control = first == 0xC2 && byte(1) < 0xA0;  // U+0080 to U+009F: terminals may obey these too
-  return is_control ? 0 : length;
+  return is_control || IsBidirectionalControl(text.substr(0, length)) ? 0 : length;
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace lockstep {
 
 // `text` with control characters and bytes that are not UTF-8 as escapes: "\n", "\x1b". Everything else does not
-// change, including accents and backslashes. So no name can move a terminal's cursor or start a new line.
+// change, including accents and backslashes. So no name can move a terminal's cursor or start a new line. Characters
+// that only change the direction of text, such as U+202E, are control characters too.
 std::string Printable(absl::string_view text);
 
 }  // namespace lockstep

@@ -86,6 +86,7 @@ set(lockstep_launch_sources
   tools/launch/internal/job_cgroup.cc
   tools/launch/internal/keeper.cc
   tools/launch/internal/last_lines.cc
+  tools/launch/internal/line_filter.cc
   tools/launch/internal/line_prefixer.cc
   tools/launch/internal/log_folder.cc
   tools/launch/internal/master_socket.cc

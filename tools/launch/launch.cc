@@ -86,9 +86,17 @@ Output of the ranks: this program's own, unless one of these is given
                               a line of local rank 0 with the role "default"
   --log_dir=FOLDER            where the files are; a new folder in $TMPDIR or /tmp unless given. The
                               files are ID_xxxxxxxx/attempt_0/LOCAL_RANK/stdout.log and stderr.log,
-                              where ID is the --rdzv_id
+                              where ID is the --rdzv_id. Beside them is error.json of a rank that
+                              reported its error
   --local_ranks_filter=0,1    shows the output of these local ranks only; of the others it is lost,
                               unless it goes to a file
+  --duplicate_stdout_filters=A,B
+  --duplicate_stderr_filters=A,B
+                              teed lines with one of these texts are also in filtered_stdout.log or
+                              filtered_stderr.log of the attempt; ",," is a comma in a text
+  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=TEXT
+                              variable: the prefix of teed lines, where ${role_name}, ${local_rank}
+                              and ${rank} are replaced; [${role_name}${local_rank}]: unless set
   --event_log=FILE            appends each event to the file, as one line of JSON: the start and the
                               end of ranks, the first cause of a failure, restarts
 
@@ -107,6 +115,8 @@ Program: Python (with -u) starts a file that ends in .py, unless it is executabl
   --run_path                  PROGRAM is a Python script, whatever its name
   --no_python                 PROGRAM is started as it is
   --use_env                   accepted, without effect: the local rank is in LOCAL_RANK
+  --no_use_env                passes --local-rank=N too, before the program's arguments, as
+                              torch.distributed.launch does without --use_env
   PYTHON_EXEC=FILE            variable: the Python that starts all files that end in .py; python3
                               unless set
 

@@ -94,6 +94,49 @@ TEST_F(LaunchOutputTest, GoesToANewFolderByDefault) {
   EXPECT_EQ(Out(), "[default0]:hello\n");
 }
 
+TEST_F(LaunchOutputTest, HasAnotherPrefix) {
+  EXPECT_EQ(RunScript(R"(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='${role_name} $rank of $node: ' \
+      $LAUNCH --nnodes=2 --node-rank=1 --master-addr=a --master-port=1 --tee=1 --log-dir=${D}logs echo hello)"),
+            0);
+  EXPECT_EQ(Out(), "default 1 of $node: hello\n");
+}
+
+TEST_F(LaunchOutputTest, IsCopiedLineByLine) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --nproc_per_node=2 --tee=3 --log-dir=${D}logs --max-restarts=1 \
+      --duplicate-stdout-filters='loss, a,,b' --duplicate-stderr-filters=Error sh -c '
+      echo loss 0 $RANK; echo step; echo a,b; echo Error >&2; printf "last loss"
+      [ $TORCHELASTIC_RESTART_COUNT = 1 ]')"),
+            0);
+  EXPECT_EQ(Sorted(Log("attempt_1/filtered_stdout.log")),
+            "[default0]:a,b\n[default0]:last loss\n[default0]:loss 0 0\n"
+            "[default1]:a,b\n[default1]:last loss\n[default1]:loss 0 1");
+  EXPECT_EQ(Sorted(Log("attempt_1/filtered_stderr.log")), "[default0]:Error\n[default1]:Error");
+  EXPECT_THAT(Log("attempt_0/filtered_stdout.log"), HasSubstr("]:loss 0 "));
+  EXPECT_THAT(Out(), HasSubstr("[default1]:step\n")) << "the other lines are shown as before";
+}
+
+TEST_F(LaunchOutputTest, NeedsATeeToBeCopiedLineByLine) {
+  EXPECT_EQ(Run({"--duplicate-stdout-filters=a", "--tee=2", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: duplicate_stdout_filters needs tee: no rank has its stdout teed\n");
+  EXPECT_EQ(Run({"--duplicate-stderr-filters=a", "-r3", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: duplicate_stderr_filters needs tee: no rank has its stderr teed\n");
+  EXPECT_EQ(Run({"--duplicate-stdout-filters=,", "true"}), 0) << "no filter";
+}
+
+TEST_F(LaunchOutputTest, LeavesTheErrorOfARank) {
+  EXPECT_EQ(RunScript(R"($LAUNCH --nproc_per_node=2 --log-dir=${D}logs bash -c '
+      [ $RANK = 1 ] || exec sleep 60
+      printf "LOCKSTEP1 9 1 9\nno \"data\"" > $LOCKSTEP_ERROR_FILE; exit 3')"),
+            3);
+  EXPECT_THAT(Log("attempt_0/1/error.json"), HasSubstr("{\"message\": {\"message\": \"no \\\"data\\\"\", "));
+  EXPECT_EQ(LogPath("attempt_0/0/error.json"), "") << "rank 0 has not failed";
+  const std::string json = "{\"message\": {\"message\": \"from Python\", \"extraInfo\": {}}}";
+  EXPECT_EQ(RunScript(absl::StrCat("rm -r ${D}logs; export JSON='", json, R"('
+      $LAUNCH -r3 --log-dir=${D}logs bash -c 'printf %s "$JSON" > $TORCHELASTIC_ERROR_FILE; exit 3')")),
+            3);
+  EXPECT_EQ(Log("attempt_0/0/error.json"), json);
+}
+
 TEST_F(LaunchOutputTest, OfFilteredRanksIsNotShown) {
   const std::string program = " sh -c 'echo out $RANK; echo err $RANK >&2'";
   EXPECT_EQ(RunScript("$LAUNCH --nproc_per_node=2 --tee=1 --local-ranks-filter=1 --log-dir=${D}logs" + program), 0);
@@ -228,6 +271,27 @@ TEST_F(LaunchOutputTest, IsShownOnIfAFileCannotBeWritten) {
             absl::StrCat("launch: log file ", LogPath("attempt_0/0/stdout.log"), " ends here: File too large\n"));
   EXPECT_EQ(ReadFile(folder_ + "last"), "[default0]:line 20000\n");
   EXPECT_EQ(Log("attempt_0/0/stdout.log").size(), 8192);
+}
+
+TEST_F(LaunchOutputTest, SaysWhichFilesHaveEndedIfStdoutIsClosedToo) {
+  EXPECT_EQ(RunScript(R"((ulimit -f 8; exec $LAUNCH --tee=1 --log-dir=${D}logs bash -c '
+      for i in {1..20000}; do echo line $i; done') | { head -c 100000 > /dev/null; }; exit ${PIPESTATUS[0]})"),
+            0);
+  EXPECT_THAT(Err(),
+              HasSubstr("attempt_0/0/stdout.log ends here: File too large\nlaunch: stdout shows no more output of "
+                        "the ranks: Broken pipe; it goes on in "));
+  EXPECT_THAT(Err(), HasSubstr(", except for the files that have ended\n"));
+}
+
+TEST_F(LaunchOutputTest, NamesADiskThatRanksHaveFilled) {
+  const int code = RunScript(R"(mkdir ${D}disk; exec unshare -rm bash -c '
+      mount -t tmpfs -o size=64k small ${D}disk || exit 77
+      $LAUNCH --redirects=1 --log-dir=${D}disk sh -c "head -c 100000 /dev/zero 2> /dev/null; true"')");
+  if (code == 77) GTEST_SKIP() << "no disk can be mounted here: " << Err();
+  EXPECT_EQ(code, 0);
+  EXPECT_THAT(Err(), MatchesRegex(absl::StrCat("launch: the disk of ", folder_,
+                                               "disk/none_[a-z0-9]{8} is full, so the files of ranks in it may end "
+                                               "early\n")));
 }
 
 TEST_F(LaunchOutputTest, NeedsAFolderThatCanBeWritten) {

@@ -186,11 +186,24 @@ TEST_F(LaunchBinaryTest, StartsPythonPrograms) {
   EXPECT_EQ(out("$L -m package.train 1"), "python -u -m package.train 1\n");
   EXPECT_EQ(out("PET_MODULE=1 $L package.train"), "python -u -m package.train\n");
   EXPECT_EQ(out("$L --run-path /abs/script 1"), "python -u /abs/script 1\n");
+  EXPECT_EQ(out("$L --no-use-env train.py 1"), "python -u train.py --local-rank=0 1\n");
   EXPECT_EQ(out("PYTHON_EXEC=/bin/echo $L train.py"), "-u train.py\n");
   EXPECT_EQ(out("printf '#!/bin/sh\\necho itself\\n' > train.py; chmod +x train.py; $L ./train.py"), "itself\n");
   EXPECT_EQ(RunScript(prepare + "rm train.py; $L train.py"), 127);
   EXPECT_EQ(Err(), "launch: program \"train.py\" not found in PATH\n");
   EXPECT_EQ(RunScript(prepare + "touch other.py; $L --no-python ./other.py"), 126);
+}
+
+TEST_F(LaunchBinaryTest, PassesTheLocalRankIfAsked) {
+  EXPECT_EQ(RunScript("printf '#!/bin/sh\\necho $@ > $D/$RANK\\n' > $D/program; chmod +x $D/program\n"
+                      "$LAUNCH --no-use-env --nproc_per_node=2 $D/program a --b"),
+            0);
+  EXPECT_EQ(ReadFile(folder_ + "0"), "--local-rank=0 a --b\n");
+  EXPECT_EQ(ReadFile(folder_ + "1"), "--local-rank=1 a --b\n");
+  EXPECT_EQ(RunScript("$LAUNCH --no-use-env --virtual-local-rank --nproc_per_node=2 $D/program"), 0);
+  EXPECT_EQ(ReadFile(folder_ + "1"), "--local-rank=0\n") << "LOCAL_RANK is 0";
+  EXPECT_EQ(Run({"--no-use-env", "--use-env", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: --use-env and --no-use-env contradict each other\n");
 }
 
 TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
@@ -200,9 +213,8 @@ TEST_F(LaunchBinaryTest, RefusesTheRestOfTorchrunByName) {
     return Err();
   };
   // Every other flag of torch.distributed.run 2.11.
-  for (const char* flag :
-       {"--rdzv-conf=a=b", "--start-method=fork", "--event-log-handler=null", "--duplicate-stdout-filters=a",
-        "--duplicate-stderr-filters=a", "--local-addr=a", "--logs-specs=default"}) {
+  for (const char* flag : {"--rdzv-conf=a=b", "--start-method=fork", "--event-log-handler=null", "--local-addr=a",
+                           "--logs-specs=default"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find('='));
     EXPECT_THAT(error({flag, "true"}), MatchesRegex("launch: " + name + " is not supported: .+\n"));
   }
@@ -336,6 +348,9 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
                            "virtual_local_rank",
                            "numa_binding",
                            "event_log",
+                           "duplicate_stdout_filters",
+                           "duplicate_stderr_filters",
+                           "no_use_env",
                            "nnodes",
                            "node_rank",
                            "master_addr",

@@ -40,6 +40,9 @@ struct LaunchOptions {
   std::string master_addr;  // rank 0's address; may be empty with one node: 127.0.0.1
   int master_port = 0;      // port of rank 0's store; may be 0 with one node: a free port is chosen
   std::string run_id = "none";
+  // If set, "--local-rank=<LOCAL_RANK>" is inserted into the rank's arguments before this one, as the old
+  // torch.distributed.launch does.
+  std::optional<int> local_rank_argument;
   std::string role = "default";     // ROLE_NAME of the ranks, and a part of the prefix of lines that `tee` shows
   bool virtual_local_rank = false;  // LOCAL_RANK is 0, and CUDA_VISIBLE_DEVICES has the device of the local rank alone
   absl::Duration grace = absl::Seconds(2);              // time from SIGTERM to SIGKILL
@@ -51,8 +54,15 @@ struct LaunchOptions {
   // Streams that go to files instead of this process's output, and streams that go to both. Both kinds of files are
   // <log_dir>/<run_id>_<8 random characters>/attempt_<restarts so far>/<local rank>/stdout.log and stderr.log. If
   // log_dir is empty, it is a new folder in $TMPDIR or /tmp, and on_notice gets its name.
+  // A rank that fails with a report leaves it beside them, in error.json. A log_dir that is given has that file also
+  // without these streams.
   RankStreams redirects, tee;
   std::string log_dir;
+  // Lines of teed streams that contain one of the texts are also in attempt_<restarts so far>/filtered_stdout.log or
+  // filtered_stderr.log, with their prefix.
+  std::vector<std::string> duplicate_stdout_filters, duplicate_stderr_filters;
+  // The prefix of teed lines: ${role_name}, ${local_rank} and ${rank} are replaced.
+  std::string log_line_prefix_template = "[${role_name}${local_rank}]:";
   std::set<int> shown_local_ranks;  // if not empty, the output of other ranks goes to files only, or is discarded
 
   std::string event_log;  // a file to which events are appended, as JSON; "": none
@@ -113,7 +123,7 @@ struct LaunchOptions {
 //
 // Ranks whose output is neither redirected nor teed have this process's stdout and stderr, and nothing is between. A
 // teed stream is a pipe. Its bytes go to the file as they are. Its lines go to this process's stdout or stderr, each
-// with the prefix "[<role><local rank>]:", and never in parts: a line without an end follows when the stream ends, and a
+// with a prefix such as "[<role><local rank>]:", and never in parts: a line without an end follows when the stream ends, and a
 // line of more than 64 KiB becomes several. The prefix has the rank's colour if the output is a terminal, unless
 // $NO_COLOR is set. If nobody reads this process's output, teed ranks wait as soon as their pipes are full; the memory
 // that Launch needs stays bounded. If this process's output is closed, the files go on. If a file cannot be written, as

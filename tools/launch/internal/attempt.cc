@@ -261,6 +261,7 @@ void Attempt::NoteEnd(int i) {
   }
   outcome.failed = outcome.end.exit_code != 0;
   NoteReport(i);
+  if (outcome.failed) output_.WriteError(number(), outcome.end.local_rank, TorchErrorOf(ranks_[i].report));
   events_.RankEnded(number(), outcome, ranks_[i].started_ns);
 }
 

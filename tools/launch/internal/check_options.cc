@@ -54,6 +54,15 @@ absl::Status CheckLocalRank(const char* name, int local_rank, const LaunchOption
   return Bad(name, " names local rank ", local_rank, ", but nproc_per_node is ", options.nproc_per_node);
 }
 
+absl::Status CheckFilters(const char* name, const std::vector<std::string>& filters, Streams stream,
+                          const LaunchOptions& options) {
+  if (filters.empty()) return absl::OkStatus();
+  for (int rank = 0; rank < options.nproc_per_node; ++rank) {
+    if (options.tee.Have(rank, stream)) return absl::OkStatus();
+  }
+  return Bad(name, " needs tee: no rank has its ", stream == Streams::kStdout ? "stdout" : "stderr", " teed");
+}
+
 absl::Status CheckOutput(const LaunchOptions& options) {
   for (const auto& [rank, streams] : options.redirects.by_local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(CheckLocalRank("redirects", rank, options));
@@ -64,13 +73,19 @@ absl::Status CheckOutput(const LaunchOptions& options) {
   for (const int rank : options.shown_local_ranks) {
     LOCKSTEP_RETURN_IF_ERROR(CheckLocalRank("local_ranks_filter", rank, options));
   }
-  return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckFilters("duplicate_stdout_filters", options.duplicate_stdout_filters, Streams::kStdout, options));
+  return CheckFilters("duplicate_stderr_filters", options.duplicate_stderr_filters, Streams::kStderr, options);
 }
 
 }  // namespace
 
 absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOptions& options) {
   if (argv.empty()) return Bad("no program to launch");
+  const int argument = options.local_rank_argument.value_or(1);
+  if (argument < 1 || argument > argv.size()) {
+    return Bad("local_rank_argument must be from 1 to ", argv.size(), ", but is ", argument);
+  }
   if (options.nproc_per_node < 1) return Bad("nproc_per_node must be at least 1, but is ", options.nproc_per_node);
   LOCKSTEP_RETURN_IF_ERROR(CheckNodes(options));
   LOCKSTEP_RETURN_IF_ERROR(CheckRestarts(options));

@@ -23,6 +23,7 @@ namespace lockstep::launch::internal {
 namespace {
 
 constexpr char kVariablePrefix[] = "PET_";
+constexpr char kPrefixVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
 
 using Values = std::map<std::string, GivenFlag>;  // by the flag's name
 using Environment = std::map<std::string, std::string>;
@@ -133,6 +134,10 @@ absl::Status CheckTogether(const Values& values, const LaunchOptions& options, c
   if (module != values.end() && no_python != values.end()) {
     return Bad(module->second.source, " needs Python, but ", no_python->second.source, " is given too");
   }
+  const auto use_env = values.find("use_env"), no_use_env = values.find("no_use_env");
+  if (use_env != values.end() && no_use_env != values.end()) {
+    return Bad(use_env->second.source, " and ", no_use_env->second.source, " contradict each other");
+  }
   if (window != values.end() && options.max_restarts == 0) {
     return Bad(window->second.source, " needs --max_restarts, which is 0");
   }
@@ -192,6 +197,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   if (i == args.size()) return Bad("no program to launch; --help shows how");
   line.program =
       CommandOf({args.begin() + static_cast<std::ptrdiff_t>(i), args.end()}, UseOfPython(values, environment));
+  if (values.count("no_use_env") != 0) {
+    line.options.local_rank_argument = static_cast<int>(line.program.size() - (args.size() - i - 1));
+  }
+  const auto prefix = environment.find(kPrefixVariable);
+  if (prefix != environment.end() && !prefix->second.empty()) line.options.log_line_prefix_template = prefix->second;
   return line;
 }
 

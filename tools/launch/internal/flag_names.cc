@@ -9,7 +9,6 @@ namespace lockstep::launch::internal {
 namespace {
 
 constexpr char kNeedless[] = "leave it out, it has nothing to act on here";
-constexpr char kFilter[] = "search the files of --tee, as in: grep WORD LOG_DIR/*/attempt_0/*/stdout.log";
 
 // The endpoint comes after address and port: as in torchrun it overrides them.
 constexpr Flag kFlags[] = {
@@ -28,6 +27,8 @@ constexpr Flag kFlags[] = {
     {"redirects", Flag::kValue, nullptr},
     {"tee", Flag::kValue, nullptr},
     {"local_ranks_filter", Flag::kValue, nullptr},
+    {"duplicate_stdout_filters", Flag::kValue, nullptr},
+    {"duplicate_stderr_filters", Flag::kValue, nullptr},
     {"numa_binding", Flag::kValue, nullptr},
     {"event_log", Flag::kValue, nullptr},
     {"max_restarts", Flag::kValue, nullptr},
@@ -41,10 +42,9 @@ constexpr Flag kFlags[] = {
     {"run_path", Flag::kSwitch, nullptr},
     {"no_python", Flag::kSwitch, nullptr},
     {"use_env", Flag::kSwitch, nullptr},
+    {"no_use_env", Flag::kSwitch, nullptr},
     {"start_method", Flag::kUnsupported, "leave it out, every rank is a new process"},
     {"event_log_handler", Flag::kUnsupported, kNeedless},
-    {"duplicate_stdout_filters", Flag::kUnsupported, kFilter},
-    {"duplicate_stderr_filters", Flag::kUnsupported, kFilter},
     {"logs_specs", Flag::kUnsupported, kNeedless},
 };
 

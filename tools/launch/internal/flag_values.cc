@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -97,6 +98,24 @@ absl::Status SetShownRanks(const GivenFlag& given, LaunchOptions* options) {
   return absl::OkStatus();
 }
 
+// torchrun's lists: "a,b" is a and b, and "a,,b" is the text "a,b".
+std::vector<std::string> ListOf(absl::string_view value) {
+  std::vector<std::string> texts = {""};
+  for (; !value.empty(); value.remove_prefix(1)) {
+    if (value[0] != ',') {
+      texts.back().push_back(value[0]);
+    } else if (absl::StartsWith(value, ",,")) {
+      texts.back().push_back(',');
+      value.remove_prefix(1);
+    } else {
+      texts.emplace_back();
+    }
+  }
+  for (std::string& text : texts) absl::StripAsciiWhitespace(&text);
+  texts.erase(std::remove(texts.begin(), texts.end(), ""), texts.end());
+  return texts;
+}
+
 absl::Status SetBinding(const GivenFlag& given, LaunchOptions* options) {
   for (const NumaBinding binding :
        {NumaBinding::kNode, NumaBinding::kSocket, NumaBinding::kExclusive, NumaBinding::kCoreComplex}) {
@@ -145,6 +164,8 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "monitor_interval") return CheckInterval(given);
   if (name == "rdzv_id") options->run_id = given.value;
   if (name == "role") options->role = given.value;
+  if (name == "duplicate_stdout_filters") options->duplicate_stdout_filters = ListOf(given.value);
+  if (name == "duplicate_stderr_filters") options->duplicate_stderr_filters = ListOf(given.value);
   if (name == "log_dir") options->log_dir = given.value;
   if (name == "event_log") options->event_log = given.value;
   return absl::OkStatus();

@@ -5,12 +5,16 @@
 
 #include <stddef.h>
 
+#include <map>
 #include <string>
 #include <utility>
 
 #include "absl/strings/string_view.h"
 
 namespace lockstep::launch::internal {
+
+// `form` with $name and ${name} replaced by the values of these names, and "$$" by "$". Other names do not change.
+std::string FillIn(absl::string_view form, const std::map<std::string, std::string>& values);
 
 // A line ends with "\n", "\r\n" or "\r", as in torchrun: the states of a progress bar are lines. All three are written
 // as "\n". A line of more than `longest` bytes becomes several lines.

@@ -43,5 +43,13 @@ TEST(LinePrefixer, KeepsEveryOtherByte) {
   EXPECT_EQ(Lines({bytes + "\n"}), "[default0]:" + bytes + "\n|");
 }
 
+TEST(FillIn, ReplacesTheNamesThatItKnows) {
+  const std::map<std::string, std::string> values = {{"rank", "3"}, {"local_rank", "1"}};
+  EXPECT_EQ(FillIn("[${rank}/$local_rank]:", values), "[3/1]:");
+  EXPECT_EQ(FillIn("$$rank costs 5$, ${rank", values), "$rank costs 5$, ${rank");
+  EXPECT_EQ(FillIn("$ranks ${} $", values), "$ranks ${} $");
+  EXPECT_EQ(FillIn("", values), "");
+}
+
 }  // namespace
 }  // namespace lockstep::launch::internal

@@ -85,14 +85,17 @@ absl::StatusOr<std::string> CreateLogFolder(const std::string& log_dir, absl::st
   return CreateNewFolder(parent, run_id, 0777);
 }
 
-absl::StatusOr<LogFile> CreateLogFile(const std::string& folder, int attempt, int local_rank, absl::string_view name) {
-  const std::string rank_folder = absl::StrCat(folder, "/attempt_", attempt, "/", local_rank);
-  LOCKSTEP_RETURN_IF_ERROR(CreateFolders(rank_folder));
+absl::StatusOr<LogFile> CreateAttemptFile(const std::string& folder, int attempt, absl::string_view path) {
   LogFile file;
-  file.path = absl::StrCat(rank_folder, "/", name, ".log");
+  file.path = absl::StrCat(folder, "/attempt_", attempt, "/", path);
+  LOCKSTEP_RETURN_IF_ERROR(CreateFolders(file.path.substr(0, file.path.rfind('/'))));
   file.fd = AboveStdio(UniqueFd(open(file.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666)));
   if (!file.fd.valid()) return CannotCreate("file", file.path, errno);
   return file;
+}
+
+absl::StatusOr<LogFile> CreateLogFile(const std::string& folder, int attempt, int local_rank, absl::string_view name) {
+  return CreateAttemptFile(folder, attempt, absl::StrCat(local_rank, "/", name, ".log"));
 }
 
 }  // namespace lockstep::launch::internal

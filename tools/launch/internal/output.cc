@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
@@ -62,11 +64,13 @@ absl::Status CheckDescriptors(const LaunchOptions& options) {
 
 }  // namespace
 
-Output::Tee::Tee(UniqueFd pipe, LogFile log, std::string prefix, Console* console)
-    : pipe(std::move(pipe)), log(std::move(log)), lines(std::move(prefix)), console(console), left(kAllBytes) {}
+Output::Output(const LaunchOptions& options)
+    : options_(options),
+      filtered_out_{options.duplicate_stdout_filters, "filtered_stdout.log", {}, -1},
+      filtered_err_{options.duplicate_stderr_filters, "filtered_stderr.log", {}, -1} {}
 
 absl::StatusOr<std::unique_ptr<Output>> Output::Create(const LaunchOptions& options) {
-  bool logs = false, tees = false;
+  bool logs = !options.log_dir.empty(), tees = false;
   for (int rank = 0; rank < options.nproc_per_node; ++rank) {
     tees |= IsOn(rank, options.tee);
     logs |= tees || IsOn(rank, options.redirects);
@@ -110,10 +114,26 @@ absl::StatusOr<UniqueFd> Output::OpenStream(int attempt, int local_rank, Streams
   LOCKSTEP_ASSIGN_OR_RETURN(LogFile log, CreateLogFile(folder_, attempt, local_rank, is_stdout ? "stdout" : "stderr"));
   if (!is_stdout) stderr_paths_[local_rank] = log.path;
   if (!is_teed || !is_shown) return std::move(log.fd);
-  return AddTee(std::move(log), local_rank, is_stdout ? out_.get() : err_.get());
+  return AddTee(std::move(log), attempt, local_rank, is_stdout);
 }
 
-absl::StatusOr<UniqueFd> Output::AddTee(LogFile log, int local_rank, Console* console) {
+absl::Status Output::OpenFiltered(int attempt, Filtered* filtered) {
+  if (filtered->texts.empty() || filtered->attempt == attempt) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(filtered->log, CreateAttemptFile(folder_, attempt, filtered->name));
+  filtered->attempt = attempt;
+  return absl::OkStatus();
+}
+
+std::string Output::PrefixOf(int local_rank) const {
+  const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
+  return FillIn(options_.log_line_prefix_template, {{"role_name", Printable(options_.role)},
+                                                    {"local_rank", absl::StrCat(local_rank)},
+                                                    {"rank", absl::StrCat(rank)}});
+}
+
+absl::StatusOr<UniqueFd> Output::AddTee(LogFile log, int attempt, int local_rank, bool is_stdout) {
+  Filtered* filtered = is_stdout ? &filtered_out_ : &filtered_err_;
+  LOCKSTEP_RETURN_IF_ERROR(OpenFiltered(attempt, filtered));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return DescriptorError(absl::StrCat("launch: no pipe for the output of local rank ", local_rank), errno,
@@ -121,9 +141,13 @@ absl::StatusOr<UniqueFd> Output::AddTee(LogFile log, int local_rank, Console* co
   }
   UniqueFd read_end(ends[0]), write_end = AboveStdio(UniqueFd(ends[1]));
   fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
-  const std::string prefix = absl::StrCat("[", Printable(options_.role), local_rank, "]:");
-  tees_.push_back(std::make_unique<Tee>(std::move(read_end), std::move(log),
-                                        console->colored() ? Colored(prefix, local_rank) : prefix, console));
+  const std::string prefix = PrefixOf(local_rank);
+  Console* console = is_stdout ? out_.get() : err_.get();
+  std::optional<LineFilter> filter;
+  if (!filtered->texts.empty()) filter.emplace(prefix, filtered->texts);
+  tees_.push_back(std::unique_ptr<Tee>(new Tee{std::move(read_end), std::move(log),
+                                               LinePrefixer(console->colored() ? Colored(prefix, local_rank) : prefix),
+                                               console, std::move(filter), &filtered->log, kAllBytes}));
   return write_end;
 }
 
@@ -153,8 +177,11 @@ void Output::Read(Tee* tee) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
     const absl::string_view text(buffer_.data(), static_cast<size_t>(n));
-    WriteLog(tee, text);
+    if (!WriteLog(&tee->log, text)) incomplete_.insert(tee->console);
     tee->lines.Feed(text, tee->console->lines());
+    std::string kept;
+    if (tee->filter) tee->filter->Feed(text, &kept);
+    WriteLog(tee->filtered, kept);
     if (tee->left != kAllBytes) tee->left -= n;
   }
   if (n <= 0 || tee->left == 0) End(tee);
@@ -163,6 +190,9 @@ void Output::Read(Tee* tee) {
 
 void Output::End(Tee* tee) {
   tee->lines.Finish(tee->console->lines());
+  std::string kept;
+  if (tee->filter) tee->filter->Finish(&kept);
+  WriteLog(tee->filtered, kept);
   tee->pipe.Close();
 }
 
@@ -171,23 +201,48 @@ void Output::RemoveEnded() {
               tees_.end());
 }
 
-void Output::WriteLog(Tee* tee, absl::string_view text) {
-  if (!tee->log.fd.valid()) return;
-  const int error = WriteAll(tee->log.fd.get(), text);
-  if (error == 0) return;
-  tee->log.fd.Close();
-  Notice(absl::StrCat("log file ", Printable(tee->log.path), " ends here: ", strerror(error)));
+// Whether `text` is in the file. After an error the file gets no more.
+bool Output::WriteLog(LogFile* log, absl::string_view text) {
+  if (text.empty()) return true;
+  if (!log->fd.valid()) return false;
+  const int error = WriteAll(log->fd.get(), text);
+  if (error == 0) return true;
+  log->fd.Close();
+  Notice(absl::StrCat("log file ", Printable(log->path), " ends here: ", strerror(error)));
+  return false;
+}
+
+void Output::WriteError(int attempt, int local_rank, absl::string_view error) {
+  if (folder_.empty() || error.empty()) return;
+  absl::StatusOr<LogFile> file = CreateAttemptFile(folder_, attempt, absl::StrCat(local_rank, "/error.json"));
+  if (file.ok()) {
+    WriteLog(&*file, error);
+  } else {
+    Notice(absl::StripPrefix(file.status().message(), "launch: "));
+  }
+}
+
+// A rank writes to a file that is only redirected itself, and may ignore the error.
+void Output::CheckDisk() {
+  struct statvfs disk;
+  bool redirects = false;
+  for (int rank = 0; rank < options_.nproc_per_node; ++rank) redirects |= IsOn(rank, options_.redirects);
+  if (!redirects || disk_was_full_ || statvfs(folder_.c_str(), &disk) != 0 || disk.f_bavail > 0) return;
+  disk_was_full_ = true;
+  Notice(absl::StrCat("the disk of ", Printable(folder_), " is full, so the files of ranks in it may end early"));
 }
 
 void Output::WriteLines(Console* console) {
   const int error = console->Write();
   if (error == 0) return;
   Notice(absl::StrCat(console == out_.get() ? "stdout" : "stderr",
-                      " shows no more output of the ranks: ", strerror(error), "; it goes on in ", Printable(folder_)));
+                      " shows no more output of the ranks: ", strerror(error), "; it goes on in ", Printable(folder_),
+                      incomplete_.count(console) == 0 ? "" : ", except for the files that have ended"));
 }
 
 void Output::StopAtWhatIsThere() {
   const HeldSignals held;
+  CheckDisk();
   for (const auto& tee : tees_) {
     int bytes = 0;
     tee->left = ioctl(tee->pipe.get(), FIONREAD, &bytes) == 0 ? bytes : 0;

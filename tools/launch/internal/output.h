@@ -15,12 +15,15 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/tools/launch/internal/console.h"
+#include "lockstep/tools/launch/internal/line_filter.h"
 #include "lockstep/tools/launch/internal/line_prefixer.h"
 #include "lockstep/tools/launch/internal/log_folder.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
@@ -62,27 +65,41 @@ class Output {
   // Gives up on readers that do not read. What the ranks wrote still goes to the files.
   void DiscardConsoles();
 
+  // Writes `error`, unless it is empty, to the rank's error.json, if there is a folder.
+  void WriteError(int attempt, int local_rank, absl::string_view error);
+
   // The file with the rank's stderr; "" if there is none.
   std::string StderrPath(int local_rank) const;
 
  private:
-  struct Tee {
-    Tee(UniqueFd pipe, LogFile log, std::string prefix, Console* console);
+  // The lines of all ranks that contain one of the texts, for each attempt.
+  struct Filtered {
+    const std::vector<std::string>& texts;
+    const char* name;  // of the file
+    LogFile log;
+    int attempt;  // of the log; -1: there is none
+  };
 
+  struct Tee {
     UniqueFd pipe;
     LogFile log;  // its descriptor is invalid after an error
     LinePrefixer lines;
     Console* console;
-    int64_t left;  // bytes that may still be read
+    std::optional<LineFilter> filter;
+    LogFile* filtered;  // the lines that the filter keeps
+    int64_t left;       // bytes that may still be read
   };
 
-  explicit Output(const LaunchOptions& options) : options_(options) {}
+  explicit Output(const LaunchOptions& options);
   absl::StatusOr<UniqueFd> OpenStream(int attempt, int local_rank, Streams stream);
-  absl::StatusOr<UniqueFd> AddTee(LogFile log, int local_rank, Console* console);
+  absl::StatusOr<UniqueFd> AddTee(LogFile log, int attempt, int local_rank, bool is_stdout);
+  absl::Status OpenFiltered(int attempt, Filtered* filtered);
+  std::string PrefixOf(int local_rank) const;
   bool IsShown(int local_rank) const;
   void Read(Tee* tee);
   void End(Tee* tee);
-  void WriteLog(Tee* tee, absl::string_view text);
+  bool WriteLog(LogFile* log, absl::string_view text);
+  void CheckDisk();
   void WriteLines(Console* console);
   void RemoveEnded();
   void Notice(absl::string_view notice) const;
@@ -90,7 +107,10 @@ class Output {
   const LaunchOptions& options_;
   std::string folder_;
   std::unique_ptr<Console> out_, err_;  // null unless a rank's streams are teed
+  Filtered filtered_out_, filtered_err_;
   std::vector<std::unique_ptr<Tee>> tees_;
+  std::set<const Console*> incomplete_;      // a file of their streams has ended early
+  bool disk_was_full_ = false;               // on_notice has said so
   std::map<int, std::string> stderr_paths_;  // by local rank
   std::string buffer_;                       // for reads
 };

@@ -104,6 +104,10 @@ absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& repor
     spec.inherited_fd = master_socket_.get();
     variables.emplace(kMasterSocketVariable, absl::StrCat(master_socket_.get()));
   }
+  if (options_->local_rank_argument) {
+    spec.argv.insert(spec.argv.begin() + *options_->local_rank_argument,
+                     absl::StrCat("--local-rank=", options_->virtual_local_rank ? 0 : local_rank));
+  }
   spec.environment = ChangedEnvironment(variables);
   if (!cpus_.empty()) spec.cpus = cpus_[local_rank];
   spec.stdout_fd = output.out.get();

@@ -170,6 +170,13 @@ std::string ReportPath(const UniqueFd& fd) { return absl::StrCat("/proc/", getpi
 
 std::optional<Report> ReadReport(const UniqueFd& fd) { return ParseReport(ReadAll(fd)); }
 
+std::string TorchErrorOf(const UniqueFd& fd) {
+  std::string text = WithoutNotes(ReadAll(fd));
+  const std::optional<Report> report = ParseReport(text);
+  if (!report || report->code == absl::StatusCode::kOk) return "";
+  return absl::StartsWith(text, "{") ? text : TorchReport(report->message);
+}
+
 bool WasTold(const UniqueFd& fd) { return NotesIn(ReadAll(fd)).told_ns != 0; }
 
 std::optional<Report> ParseReport(absl::string_view whole) {

@@ -46,6 +46,9 @@ std::string ReportPath(const UniqueFd& fd);
 std::optional<Report> ReadReport(const UniqueFd& fd);
 std::optional<Report> ParseReport(absl::string_view text);
 
+// The error that the rank reported, as the JSON that torchrun has in error.json; "" if it reported none.
+std::string TorchErrorOf(const UniqueFd& fd);
+
 // Whether the rank knew in the end that its group had failed because of another.
 bool WasTold(const UniqueFd& fd);
 
