@@ -36,7 +36,7 @@ class EventLogTest : public ::testing::Test {
 // What follows the times and the host, which begin each line.
 std::string Rest(const std::string& line) {
   const std::string host = "\"host\":\"";
-  const size_t end = line.find("\"", line.find(host) + host.size());
+  const size_t end = line.find('"', line.find(host) + host.size());
   return end == std::string::npos ? line : line.substr(end + 1);
 }
 
