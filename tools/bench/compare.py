@@ -5,6 +5,7 @@
   ./bazelw run //tools/bench:compare -- ddp [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=mlp_4x64/b32]
   ./bazelw run //tools/bench:compare -- dp [--json=FILE] [--markdown=FILE] [--rounds=N]
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
+  ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
@@ -28,6 +29,7 @@ import suite_checkpoint
 import suite_ddp
 import suite_dp
 import suite_image_loader
+import suite_launch
 import suite_network
 import suite_resnet
 import suite_sampler
@@ -39,6 +41,7 @@ SUITES = {
     "ddp": suite_ddp,
     "dp": suite_dp,
     "image_loader": suite_image_loader,
+    "launch": suite_launch,
     "network": suite_network,
     "resnet": suite_resnet,
     "sampler": suite_sampler,
@@ -59,6 +62,8 @@ PROGRAMS = (
     "hook_accuracy",
     "image_loader",
     "image_loader_python.py",
+    "../launch/launch",
+    "launch_rank",
     "photographs.py",
     "resnet",
     "resnet_python.py",

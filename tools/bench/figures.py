@@ -1,13 +1,13 @@
 """The figures of compare, from its JSON lines or from the tables that it wrote into a page: {suite: {case: {program: value}}}.
 
-Values are seconds, or images a second. Programs have the names of the JSON lines, and "ours". The value of ("times", program)
+Values are seconds, images a second, bytes, or percents of a processor. Programs have the names of the JSON lines, and "ours". The value of ("times", program)
 is how many times as fast ours is, where the source says it.
 """
 
 import json
 import re
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "MiB": 1 << 20, "%": 1.0}
 _MARKED = re.compile(r"<!-- measured ?(\w*): begin -->\n(.*?)\n<!-- measured ?\w*: end -->", re.S)
 
 _ALL_REDUCE = {"ours": "ours", "Gloo": "gloo", "Open MPI": "openmpi"}
@@ -16,6 +16,7 @@ _NETWORK = {
     "network": {"ours": "ours", "Python's Gloo": "python_gloo", "Open MPI": "openmpi"},
     "network_processor": {"processor time of a rank: ours": "ours", "processor time of a rank: Gloo": "python_gloo"},
 }
+_LAUNCH = {"ours": "ours", "torchrun": "torchrun", "torchrun --standalone": "torchrun_standalone"}
 _DDP = {
     "ours": "ours",
     "without its gradient allocator": "ours_without_gradient_allocator",
@@ -32,7 +33,7 @@ class Missing(ValueError):
 
 
 def value_of(text):
-    """521.01 us in seconds; a number without a unit as it is."""
+    """521.01 us in seconds, 1.0 MiB in bytes; a number without a unit as it is."""
     number, _, unit = text.partition(" ")
     return float(number) * _UNITS[unit] if unit else float(number)
 
@@ -85,6 +86,9 @@ def _read_suite(suite, text):
         for row in table:
             if suite == "all_reduce":
                 yield suite, row["case"], _of_columns(row, _ALL_REDUCE, ("Gloo", "Open MPI"))
+            elif suite == "launch":
+                peers = [column for column in _LAUNCH if row.get(f"times {column}")]
+                yield suite, row["case"], _of_columns(row, _LAUNCH, peers)
             elif suite == "network":
                 yield from _of_network(row)
             elif suite == "ddp" and "allocator" in row:

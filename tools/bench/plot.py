@@ -194,6 +194,24 @@ def image_loader(cases):
     )
 
 
+def launch(cases):
+    names = {
+        "start/2ranks": "start of 2 ranks",
+        "start/16ranks": "start of 16 ranks",
+        "teardown/exit": "end after a rank exited",
+        "teardown/sigkill": "end after a rank was killed",
+        "restart/2ranks": "restart of 2 ranks",
+    }
+    programs = [
+        ("ours", "Lockstep", _OURS),
+        ("torchrun", "torchrun", _PEER),
+        ("torchrun_standalone", "torchrun --standalone", _PEER),
+    ]
+    groups = [(name, bars(cases[case], programs, "s")) for case, name in names.items() if case in cases]
+    notes = ["Time; shorter is better. Logarithmic scale. × is the time over Lockstep's."]
+    return Plot("Starting and ending ranks", notes, [("", groups)], logarithmic=True)
+
+
 def resnet(cases):
     programs = [
         ("ours", "Lockstep", _OURS),
@@ -216,6 +234,7 @@ SUITES = {
     "dp": dp,
     "image_loader": image_loader,
     "resnet": resnet,
+    "launch": launch,
 }
 
 

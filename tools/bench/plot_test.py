@@ -84,6 +84,17 @@ BOTH = {
         "| setting | ours | python | python_jemalloc |\n|---|\n| bf16 | 10.00 | 8.00 | 9.00 |\n"
         "| bf16, 2 ranks | 12.00 | 9.00 | 11.00 |\n",
     ),
+    "launch": (
+        [
+            line("launch", case, ours, peer_name, peer)
+            for case, ours, peers in (("start/2ranks", 0.01, (2.5, 3.5)), ("memory/16ranks", 5 << 20, (500 << 20, 505 << 20)))
+            for peer_name, peer in zip(("torchrun", "torchrun_standalone"), peers)
+        ],
+        "| case | ours | torchrun | torchrun --standalone | times torchrun | times torchrun --standalone |\n|---|\n"
+        "| start/2ranks | 10.00 ms | 2500.00 ms | 3500.00 ms | 250.0 | 350.0 |\n"
+        "| memory/16ranks | 5.0 MiB | 500.0 MiB | 505.0 MiB | 100.0 | 101.0 |\n"
+        "| cpu/64ranks | 0.000 % | 0.441 % | 0.450 % |  |  |\n",
+    ),
 }  # fmt: skip
 
 
