@@ -1,12 +1,14 @@
 """The trainers against Python DDP: from one state dict and over one order of samples, the same losses and parameters to the bit.
 
 usage: train_peer_test.py TRAIN COMPARE DATA_FOLDER. TRAIN resumes a checkpoint that Python wrote, and gives the parameters.
-COMPARE gives the losses. Both run under Python's real torchrun.
+COMPARE gives the losses. Both run under Python's real torchrun, and TRAIN under Open MPI's mpirun too.
 """
 
 import gzip
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,7 +79,7 @@ def python_rank(rank, folder):
     dist.destroy_process_group()
 
 
-def write_first_checkpoint(folder):
+def write_first_checkpoint(folder, state_dict):
     """Writes what TRAIN would save before its first step."""
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=MOMENTUM)
@@ -85,7 +87,7 @@ def write_first_checkpoint(folder):
     sampler.update({"shuffle": True, "drop_last": False, "permutation": "torch"})
     checkpoint = {
         "batch_size": BATCH_SIZE,
-        "state_dict": torch.load(f"{folder}/initial.pt", weights_only=True),
+        "state_dict": state_dict,
         "optimizer": optimizer.state_dict(),
         "sampler": sampler,
         "bucket_layout": {"world_size": RANKS, "buckets": []},
@@ -94,10 +96,26 @@ def write_first_checkpoint(folder):
     torch.save(checkpoint, f"{folder}/step_00000000.pt")
 
 
+def run(launcher, program, flags):
+    """Its stdout."""
+    common = [f"--data_dir={DATA}", "--epochs=1", f"--batch_size={BATCH_SIZE}"]
+    return subprocess.run(launcher + [program] + common + flags, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 def run_under_torchrun(program, flags):
     torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--standalone", "--no-python"]
-    common = [f"--data_dir={DATA}", "--epochs=1", f"--batch_size={BATCH_SIZE}"]
-    subprocess.run([sys.executable] + torchrun + [program] + common + flags, check=True)
+    run([sys.executable] + torchrun, program, flags)
+
+
+def run_under_mpirun(program, flags):
+    if not shutil.which("mpirun"):
+        raise FileNotFoundError("no mpirun on this machine: install Debian's package openmpi-bin")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # Open MPI sets the ranks, but not the place where they meet.
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(RANKS)]
+    return run(mpirun + ["-x", "MASTER_ADDR=127.0.0.1", "-x", f"MASTER_PORT={port}"], program, flags)
 
 
 class TrainAgainstPython(unittest.TestCase):
@@ -106,7 +124,8 @@ class TrainAgainstPython(unittest.TestCase):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.folder = cls.temporary.name
         torch.manual_seed(7)
-        torch.save(Net().state_dict(), f"{cls.folder}/initial.pt")
+        cls.initial = Net().state_dict()
+        torch.save(cls.initial, f"{cls.folder}/initial.pt")
         mp.spawn(python_rank, args=(cls.folder,), nprocs=RANKS)
         cls.python = torch.load(f"{cls.folder}/python.pt", weights_only=True)
 
@@ -125,14 +144,27 @@ class TrainAgainstPython(unittest.TestCase):
         self.assertEqual(ours, self.python["losses"])
         self.assertLess(ours[-1], 0.5 * ours[0])
 
-    def test_parameters_are_bit_equal_under_torchrun_from_a_checkpoint_of_python(self):
-        write_first_checkpoint(self.folder)
-        run_under_torchrun(TRAIN, [f"--checkpoint_dir={self.folder}"])
-        last = f"{self.folder}/step_{len(self.python['losses']):08}.pt"
+    def expect_python_parameters(self, folder):
+        """Returns the checkpoint after the last step."""
+        last = f"{folder}/step_{len(self.python['losses']):08}.pt"
         checkpoint = torch.load(last, weights_only=True)
         self.assertEqual(list(checkpoint["state_dict"]), list(self.python["state_dict"]))
         for name, value in self.python["state_dict"].items():
             self.assertTrue(torch.equal(checkpoint["state_dict"][name], value), name)
+        return checkpoint
+
+    def test_parameters_are_bit_equal_under_mpirun(self):
+        folder = f"{self.folder}/mpirun"
+        os.mkdir(folder)
+        write_first_checkpoint(folder, self.initial)
+        output = run_under_mpirun(TRAIN, [f"--checkpoint_dir={folder}"])
+        self.assertEqual(output.count("done: test accuracy"), 1, output)  # one group, not one of each process
+        self.expect_python_parameters(folder)
+
+    def test_parameters_are_bit_equal_under_torchrun_from_a_checkpoint_of_python(self):
+        write_first_checkpoint(self.folder, self.initial)
+        run_under_torchrun(TRAIN, [f"--checkpoint_dir={self.folder}"])
+        checkpoint = self.expect_python_parameters(self.folder)
         # Python continues from the file that C++ saved, without a conversion.
         net = Net()
         net.load_state_dict(checkpoint["state_dict"])
