@@ -151,6 +151,32 @@ void TakeProgramsName() {
   std::exit(status.ok() ? 0 : 1);
 }
 
+// How launchers tell a process that it is one of several ranks. Hydra (MPICH, Intel) and mpirun may start their own
+// helpers with srun, whose numbers the ranks inherit, so srun comes last.
+struct RankVariables {
+  const char* world_size;
+  const char* local_rank;
+};
+constexpr RankVariables kLaunchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_SIZE", "MPI_LOCALRANKID"},
+    {"PMI_SIZE", "PMI_LOCAL_RANK"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+};
+
+// The name of the variable with the local rank, which may be unset under torchrun. Null if no launcher has started this
+// process as a rank. A single task of srun or mpirun is a program that may start its own ranks.
+const char* LocalRankVariable() {
+  if (getenv("RANK")) return "LOCAL_RANK";
+  for (const RankVariables& launcher : kLaunchers) {
+    const char* world_size = getenv(launcher.world_size);
+    int ranks = 0;
+    if (!world_size || !absl::SimpleAtoi(world_size, &ranks)) continue;
+    if (ranks > 1 && getenv(launcher.local_rank)) return launcher.local_rank;
+  }
+  return nullptr;
+}
+
 void PrintToStderr(const absl::Status& status) { fprintf(stderr, "%s\n", std::string(status.message()).c_str()); }
 
 absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& options) {
@@ -200,12 +226,14 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
 
 absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
                                  const SpawnOptions& options) {
-  if (CallOfThisRank() || !getenv("RANK")) return Spawn(nprocs, fn, options);
-  const char* variable = getenv("LOCAL_RANK");
+  if (CallOfThisRank()) return Spawn(nprocs, fn, options);
+  const char* variable = LocalRankVariable();
+  if (!variable) return Spawn(nprocs, fn, options);
+  const char* text = getenv(variable);
   int local_rank = 0;
-  if (variable && !absl::SimpleAtoi(variable, &local_rank)) {
+  if (text && !absl::SimpleAtoi(text, &local_rank)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("environment variable LOCAL_RANK=\"", variable, "\" is not a number"));
+        absl::StrCat("environment variable ", variable, "=\"", text, "\" is not a number"));
   }
   const absl::Status status = Run(fn, local_rank);
   ReportError(status);

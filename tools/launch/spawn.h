@@ -64,7 +64,8 @@ absl::Status Spawn(int nprocs, const std::function<absl::Status(int local_rank)>
 // For a program that starts its own ranks when it is run by hand, and is one rank when a launcher runs it. If a
 // launcher other than Spawn has set RANK (torchrun, //tools/launch), it runs fn(LOCAL_RANK, or 0 if that is not set) in
 // this process, reports an error to the launcher (report.h) and returns the result of `fn`; an exception becomes
-// Internal. Otherwise it calls Spawn.
+// Internal. So it does if Open MPI's mpirun, a launcher that sets PMI_SIZE and a local rank, or srun has started this
+// process together with others. Otherwise it calls Spawn. InvalidArgument: the local rank is not a number.
 absl::Status SpawnUnlessLaunched(int nprocs, const std::function<absl::Status(int local_rank)>& fn,
                                  const SpawnOptions& options = {});
 

@@ -103,6 +103,42 @@ TEST(SpawnUnlessLaunched, SpawnsByHandAndRunsInPlaceUnderALauncher) {
   unsetenv("LOCAL_RANK");
 }
 
+// The local rank with which fn runs in this process; -1 if it runs in others.
+int LocalRankInPlace() {
+  int seen = -1;
+  const auto note = [&seen](int local_rank) {
+    seen = local_rank;
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(SpawnUnlessLaunched(1, note, ThisTest()), absl::OkStatus());
+  return seen;
+}
+
+TEST(SpawnUnlessLaunched, RunsInPlaceAsOneOfSeveralProcessesOfMpirunAndSrun) {
+  const char* const launchers[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                      {"PMI_SIZE", "MPI_LOCALRANKID"},
+                                      {"PMI_SIZE", "PMI_LOCAL_RANK"},
+                                      {"SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}};
+  for (const auto& [world_size, local_rank] : launchers) {
+    if (!InRank()) {
+      setenv(world_size, "4", 1);
+      setenv(local_rank, "3", 1);
+      EXPECT_EQ(LocalRankInPlace(), 3) << local_rank;
+      // A program that is alone starts its own ranks.
+      setenv(world_size, "1", 1);
+    }
+    EXPECT_EQ(LocalRankInPlace(), -1) << local_rank;
+    unsetenv(world_size);
+    unsetenv(local_rank);
+  }
+  // In a script of sbatch, outside of srun.
+  setenv("SLURM_PROCID", "0", 1);
+  setenv("SLURM_NTASKS", "4", 1);
+  setenv("SLURM_LOCALID", "0", 1);
+  EXPECT_EQ(LocalRankInPlace(), -1);
+  for (const char* name : {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) unsetenv(name);
+}
+
 TEST(Spawn, CutsALongMessage) {
   const absl::Status status = Spawn(
       1, [](int) { return absl::InternalError(std::string(1 << 20, 'x')); }, ThisTest());
