@@ -42,6 +42,7 @@ set(lockstep_base_sources
   base/regular_file.cc
   base/seed.cc
   base/slurm.cc
+  base/socket.cc
   base/status.cc
   base/thread.cc
 )
@@ -60,7 +61,8 @@ set(lockstep_base_torch_components base)
 set(lockstep_base_torch_third_party absl torch)
 
 # lockstep::base_crypto
-set(lockstep_base_crypto_sources base/crypto/crypto.cc)
+set(lockstep_base_crypto_sources base/crypto/crypto.cc base/crypto/job_secret.cc)
+set(lockstep_base_crypto_components base)
 set(lockstep_base_crypto_third_party absl libcrypto)
 
 # lockstep::base_logging
@@ -78,9 +80,9 @@ set(lockstep_launch_sources
   tools/launch/internal/attempt.cc
   tools/launch/internal/check_options.cc
   tools/launch/internal/console.cc
-  tools/launch/internal/descendants.cc
   tools/launch/internal/cpu_plan.cc
   tools/launch/internal/cpu_topology.cc
+  tools/launch/internal/descendants.cc
   tools/launch/internal/event_log.cc
   tools/launch/internal/group_members.cc
   tools/launch/internal/job_cgroup.cc
@@ -117,6 +119,12 @@ set(lockstep_launch_third_party absl)
 # lockstep::launch_program
 set(lockstep_launch_program_program launch)
 set(lockstep_launch_program_sources
+  tools/launch/agent/internal/agent.cc
+  tools/launch/agent/internal/agent_steps.cc
+  tools/launch/agent/internal/coordinator.cc
+  tools/launch/agent/internal/job.cc
+  tools/launch/agent/internal/job_link.cc
+  tools/launch/agent/internal/run_job.cc
   tools/launch/etcd/curl_library.cc
   tools/launch/etcd/endpoint.cc
   tools/launch/etcd/etcd_client.cc
@@ -130,8 +138,13 @@ set(lockstep_launch_program_sources
   tools/launch/internal/flag_names.cc
   tools/launch/internal/flag_values.cc
   tools/launch/internal/python_program.cc
+  tools/launch/internal/rendezvous_flags.cc
   tools/launch/internal/scheduler.cc
   tools/launch/launch.cc
+  tools/launch/tcp/internal/sealed_stream.cc
+  tools/launch/tcp/internal/tcp_guest.cc
+  tools/launch/tcp/internal/tcp_host.cc
+  tools/launch/tcp/internal/tcp_rendezvous.cc
 )
 set(lockstep_launch_program_components base base_crypto launch)
 set(lockstep_launch_program_third_party absl curl_headers nlohmann_json)
@@ -149,7 +162,6 @@ set(lockstep_comm_sources
   comm/internal/choice_text.cc
   comm/internal/group_factory.cc
   comm/internal/group_state.cc
-  comm/internal/socket.cc
   comm/internal/uncaught.cc
   comm/process_group.cc
   comm/process_group_bytes.cc
@@ -165,7 +177,6 @@ set(lockstep_comm_sources
   comm/rendezvous/rendezvous.cc
   comm/rendezvous/roster.cc
   comm/rendezvous/waiting_notice.cc
-  comm/secret/job_secret.cc
   comm/secret/sealed_store.cc
   comm/store/internal/bounded_call.cc
   comm/store/internal/c10d_stores.cc

@@ -3,10 +3,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/gloo/internal/gloo_backend.h"
 #include "lockstep/comm/gloo/internal/native_form.h"
-#include "lockstep/comm/internal/socket.h"
 #include "lockstep/comm/testing/backend_conformance.h"
 #include "lockstep/comm/testing/init_ranks.h"
 
@@ -78,9 +78,9 @@ TEST(Gloo, AMessageThatIsTooLongIsTheCallsErrorAndNotTheProcesssEnd) {
 }
 
 TEST(Gloo, TakesTheAddressThatTheWayToTheMasterBeginsAt) {
-  EXPECT_EQ(internal::LocalAddressTowards("127.0.0.1"), "127.0.0.1");
-  EXPECT_EQ(internal::LocalAddressTowards("127.0.0.77"), "127.0.0.1");
-  EXPECT_EQ(internal::LocalAddressTowards("no-such-host.invalid"), "");
+  EXPECT_EQ(LocalAddressTowards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(LocalAddressTowards("127.0.0.77"), "127.0.0.1");
+  EXPECT_EQ(LocalAddressTowards("no-such-host.invalid"), "");
 }
 
 TEST(Gloo, TakesTheInterfacesThatTheEnvironmentNames) {

@@ -34,13 +34,8 @@ using testing::SmallData;
 constexpr int kEpochs = 80, kSteps = 15 * kEpochs;
 
 std::vector<std::string> TrainCommand(const std::string& folder) {
-  return {getenv("TRAIN"),
-          "--data_dir=" + SmallData(),
-          absl::StrCat("--epochs=", kEpochs),
-          "--batch_size=136",
-          "--virtual_ranks=8",
-          "--checkpoint_every=15",
-          "--checkpoint_dir=" + folder};
+  return {getenv("TRAIN"),     "--data_dir=" + SmallData(), absl::StrCat("--epochs=", kEpochs), "--batch_size=136",
+          "--virtual_ranks=8", "--checkpoint_every=15",     "--checkpoint_dir=" + folder};
 }
 
 std::string CheckpointOf(const std::string& folder, int step) {

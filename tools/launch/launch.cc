@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/strip.h"
-#include "lockstep/tools/launch/agent/run_job.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/agent/internal/run_job.h"
 #include "lockstep/tools/launch/internal/command_line.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/internal/keeper.h"
@@ -52,16 +52,17 @@ Ranks
                               are spread over the nodes
 
 Nodes
-  --nnodes=N                  nodes that take part; 1 unless given. MIN:MAX: the ranks start with MIN
-                              nodes, and start again when others come
-  --node_rank=N               which of the nodes this is, from 0; 0 unless given. With a rendezvous it
-                              is chosen unless given
+  --nnodes=N                  nodes that take part; 1 unless given. MIN:MAX: the ranks start with
+                              MIN nodes, and start again when others come
+  --node_rank=N               which of the nodes this is, from 0; unless given, 0, and with tcp and
+                              etcd-v3 any
   --rdzv_backend=NAME         how nodes find each other. static: they do not, so each gets these
                               flags. tcp (or c10d): the launcher at the endpoint serves the others.
                               etcd-v3: by servers of etcd. With tcp and etcd-v3 the ranks of all
                               nodes start, end and restart together
-  --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a server,
-                              or several with commas between. static: the same as the next two
+  --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a
+                              server, or several with commas between. static: the same as the next
+                              two
   --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given
   --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,
                               needed with several nodes
@@ -69,9 +70,9 @@ Nodes
                               TORCHELASTIC_RUN_ID of the ranks
   --rdzv_conf=NAME=VALUE,...  join_timeout: seconds until enough nodes must be there; 600 unless
                               given. last_call_timeout: seconds to wait for more than MIN nodes at
-                              first; 30 unless given. ttl: seconds after which a silent node is lost;
-                              4 unless given. is_host: whether this node serves (tcp). cacert, cert,
-                              key, user, password (etcd-v3)
+                              first; 30 unless given. ttl: seconds after which a silent node is
+                              lost; 4 unless given. is_host: whether this node serves (tcp). cacert,
+                              cert, key, user, password (etcd-v3)
   --local_addr=HOST           address of this node for the others; found unless given
   --standalone                one node, whatever the variables of a scheduler say
   With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under

@@ -20,7 +20,13 @@ COMPONENTS = {
     "base_logging": ["//base:logging"],
     "base_jemalloc": ["//base:jemalloc"],
     "launch": ["//tools/launch/..."],
-    "launch_program": ["//tools/launch:launch", "//tools/launch:command_line", "//tools/launch/etcd/..."],
+    "launch_program": [
+        "//tools/launch:launch",
+        "//tools/launch:command_line",
+        "//tools/launch/agent/...",
+        "//tools/launch/etcd/...",
+        "//tools/launch/tcp/...",
+    ],
     "comm": ["//comm/..."],
     "comm_gloo": ["//comm/gloo/..."],
     "comm_shm": ["//comm/shm/..."],
@@ -41,7 +47,14 @@ COMPONENTS = {
     "models": ["//models/..."],
     "models_scripted": ["//models/scripted/..."],
 }
-_LEFT_OUT = ("//examples/", "//third_party", "//tools/bench", "//tools/code_blocks", "//tools/fuzz")
+_LEFT_OUT = (
+    "//examples/",
+    "//third_party",
+    "//tools/bench",
+    "//tools/code_blocks",
+    "//tools/fuzz",
+    "//tools/launch/simulator",
+)
 
 # Tests that CTest runs too: a few of each part.
 TESTS = [

@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/libtorch_version.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/comm/gloo/internal/gloo_backend.h"
-#include "lockstep/comm/internal/socket.h"
 
 namespace lockstep::comm::internal {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "lockstep/comm/internal/socket.h"
+#include "lockstep/base/socket.h"
 
 namespace lockstep::comm::hierarchical::internal {
 namespace {
@@ -49,7 +49,7 @@ absl::StatusOr<std::string> AddressForOtherHosts(const std::string& master) {
   gethostname(name, sizeof(name) - 1);
   for (const std::string& host : {master, std::string(name)}) {
     if (host.empty()) continue;
-    std::string address = comm::internal::LocalAddressTowards(host);
+    std::string address = LocalAddressTowards(host);
     if (!address.empty()) return address;
   }
   return absl::NotFoundError("this host has no address for the other hosts; set GLOO_SOCKET_IFNAME");

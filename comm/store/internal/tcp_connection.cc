@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
-#include "lockstep/comm/internal/socket.h"
+#include "lockstep/base/socket.h"
 
 namespace lockstep::comm::internal {
 namespace {

@@ -21,8 +21,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/internal/socket.h"
 
 namespace lockstep::comm::internal {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
-#include "lockstep/comm/internal/socket.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/handshake.h"
 

@@ -1,4 +1,4 @@
-// Nodes on hosts of their own (network namespaces), whose links go down.
+// Nodes on several hosts (network namespaces), whose links go down.
 
 #include <signal.h>
 
@@ -16,9 +16,8 @@ namespace lockstep::launch {
 namespace {
 
 using testing::Eventually;
-using testing::Gone;
-using testing::ReadFile;
 using ::testing::HasSubstr;
+using testing::ReadFile;
 
 class HostsTest : public testing::NodesTest {
  protected:
@@ -38,7 +37,8 @@ class HostsTest : public testing::NodesTest {
     return Eventually(
         [&] {
           for (const int host : hosts) {
-            if (!absl::StrContains(ReadFile(absl::StrCat(folder_, "starts.", host)), absl::StrCat(size, " "))) return false;
+            if (!absl::StrContains(ReadFile(absl::StrCat(folder_, "starts.", host)), absl::StrCat(size, " ")))
+              return false;
           }
           return true;
         },
@@ -77,7 +77,8 @@ TEST_F(HostsTest, WithoutTheHostThatServesTheOthersEndInTime) {
   ASSERT_TRUE(hosts_->Cut(0).ok());
   EXPECT_EQ(Wait("1"), 1);
   EXPECT_EQ(Wait("2"), 1);
-  EXPECT_THAT(Err("1"), HasSubstr(absl::StrCat("the launcher at ", hosts_->Address(0), ":29400 has not been heard from")));
+  EXPECT_THAT(Err("1"),
+              HasSubstr(absl::StrCat("the launcher at ", hosts_->Address(0), ":29400 has not been heard from")));
 }
 
 TEST_F(HostsTest, AHostThatComesBackTakesPartAgain) {
@@ -87,10 +88,10 @@ TEST_F(HostsTest, AHostThatComesBackTakesPartAgain) {
   Signal("1", SIGKILL);
   ASSERT_TRUE(Started({0}, 1)) << Err("0");
   StartOn(1, "back",
-          {"--nnodes=1:2", "--rdzv_backend=tcp", "--max_restarts=3", absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)),
-           "bash", "-c", kScript});
-  EXPECT_TRUE(Eventually(
-      [&] { return absl::StrContains(ReadFile(folder_ + "starts.back"), "2 1 "); }, absl::Seconds(20)))
+          {"--nnodes=1:2", "--rdzv_backend=tcp", "--max_restarts=3",
+           absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)), "bash", "-c", kScript});
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(ReadFile(folder_ + "starts.back"), "2 1 "); }, absl::Seconds(40)))
       << Err("back");
 }
 

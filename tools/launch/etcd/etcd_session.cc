@@ -252,6 +252,7 @@ void EtcdSession::OnKeptAlive(int64_t sent_ns, int64_t seconds) {
 // Other agents see this one go and come back.
 void EtcdSession::LoseLease() {
   lease_ = 0;
+  lease_end_ns_ = std::min(lease_end_ns_, MonotonicNanos());
   End(&keep_alive_);
   post_waits_ = post_.has_value();
   post_revision_ = 0;
@@ -409,7 +410,9 @@ void EtcdSession::Notice(const std::string& key, const absl::Status& status) {
 }
 
 void EtcdSession::UpdateLeads() {
-  view_->SetLeads(!failed_ && knows_agents_ && HoldsLead() && MonotonicNanos() < lease_end_ns_);
+  const bool has_lease = MonotonicNanos() < lease_end_ns_;
+  view_->SetLeads(!failed_ && knows_agents_ && HoldsLead() && has_lease);
+  view_->SetAway(!has_lease && lease_end_ns_ != 0);
 }
 
 void EtcdSession::WritePost() {

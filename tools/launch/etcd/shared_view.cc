@@ -28,6 +28,7 @@ Rendezvous::View SharedView::Look() {
   Rendezvous::View view;
   view.status = view_.status;
   view.decision = view_.decision;
+  view.away = view_.away;
   return view;
 }
 
@@ -43,6 +44,11 @@ void SharedView::SetError(const absl::Status& status) {
 void SharedView::SetLeads(bool leads) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(view_.leads, leads) != leads) NotifyLocked();
+}
+
+void SharedView::SetAway(bool away) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(view_.away, away) != away) NotifyLocked();
 }
 
 void SharedView::SetDecision(const std::string& text) {

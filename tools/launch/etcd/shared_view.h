@@ -27,6 +27,7 @@ class SharedView {
   // Only the first error counts.
   void SetError(const absl::Status& status);
   void SetLeads(bool leads);
+  void SetAway(bool away);
   void SetDecision(const std::string& text);
   void SetAgent(const std::string& id, std::string text);
   void EraseAgent(const std::string& id);

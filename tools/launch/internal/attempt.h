@@ -38,8 +38,8 @@ struct AttemptResult {
   int master_port = 0;
 };
 
-// How the agent of a job of several nodes ends the ranks of its node together with those of the others. Both functions
-// are called on the thread of Attempt::Run().
+// How the agent of a job of several nodes ends the ranks of its node together with the ranks of the others. Both
+// functions are called on the thread of Attempt::Run().
 struct AttemptControl {
   int fd = -1;                       // when it becomes readable, `must_end` is asked
   std::function<bool()> must_end;    // whether the ranks must be ended; makes `fd` unreadable

@@ -18,6 +18,8 @@ RankPlace ThirdRankOfTwoNodes() {
   RankPlace place;
   place.local_rank = 1;
   place.nproc_per_node = 2;
+  place.first_rank = 2;
+  place.world_size = 4;
   place.node_rank = 1;
   place.nnodes = 2;
   place.master_addr = "10.0.0.1";

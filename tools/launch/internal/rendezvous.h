@@ -32,6 +32,8 @@ class Rendezvous {
     // The message names the endpoint.
     absl::Status status;
     bool leads = false;
+    // The others do not see this agent: it has been out of reach for longer than the time to live. It may come back.
+    bool away = false;
     // By id: every agent that has posted and is still there, this one included. Empty unless `leads`.
     std::map<std::string, Agent> agents;
     std::string decision;  // the latest one, or "" if there is none

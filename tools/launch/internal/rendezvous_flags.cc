@@ -24,10 +24,18 @@ constexpr int kEtcdPort = 2379;  // etcd's for clients
 constexpr int kLastPort = 65535;
 
 // torchrun's parameters of other rendezvous, or of its own way to do this.
-constexpr absl::string_view kWithoutEffect[] = {
-    "close_timeout", "heartbeat_timeout", "keep_alive_interval",  "keep_alive_max_attempt",
-    "read_timeout",  "rank",              "store_type",           "timeout",
-    "use_libuv",     "protocol",          "max_incremental_join", "min_nodes"};
+constexpr absl::string_view kWithoutEffect[] = {"close_timeout",
+                                                "heartbeat_timeout",
+                                                "keep_alive_interval",
+                                                "keep_alive_max_attempt",
+                                                "read_timeout",
+                                                "rank",
+                                                "store_type",
+                                                "timeout",
+                                                "use_libuv",
+                                                "protocol",
+                                                "max_incremental_join",
+                                                "min_nodes"};
 
 const GivenFlag* Find(const Given& given, const std::string& name) {
   const auto found = given.find(name);
@@ -35,8 +43,7 @@ const GivenFlag* Find(const Given& given, const std::string& name) {
 }
 
 absl::Status Expected(const GivenFlag& flag, absl::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag.source, "=", Printable(flag.value), ": expected ", expected));
+  return absl::InvalidArgumentError(absl::StrCat(flag.source, "=", Printable(flag.value), ": expected ", expected));
 }
 
 absl::Status ReadWhole(const GivenFlag& flag, int* number) {
@@ -163,8 +170,8 @@ absl::Status UseStatic(const Given& given, const RendezvousOptions& nodes, Launc
     options->master_port = nodes.endpoints[0].port;
   }
   if (const GivenFlag* flag = Find(given, "local_addr")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag->source, " has no effect on a static rendezvous: leave it out, every node gets --master_addr"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag->source, " has no effect on a static rendezvous: leave it out, every node gets --master_addr"));
   }
   return absl::OkStatus();
 }
@@ -174,14 +181,15 @@ absl::Status CheckMeeting(const RendezvousOptions& nodes) {
     return absl::InvalidArgumentError(
         nodes.backend == Backend::kTcp
             ? "--rdzv_backend=tcp needs --rdzv_endpoint=HOST:PORT, the same on every node; the launcher on HOST serves"
-            : "--rdzv_backend=etcd-v3 needs --rdzv_endpoint=HOST:PORT, a server of etcd, or several with commas between");
+            : "--rdzv_backend=etcd-v3 needs --rdzv_endpoint=HOST:PORT, a server of etcd, or several with commas "
+              "between");
   }
   if (nodes.backend == Backend::kTcp && nodes.endpoints.size() > 1) {
     return absl::InvalidArgumentError("--rdzv_backend=tcp has one endpoint, but --rdzv_endpoint names several");
   }
   if (nodes.node_rank && (*nodes.node_rank < 0 || *nodes.node_rank >= nodes.max_nodes)) {
-    return absl::InvalidArgumentError(absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1,
-                                                   ", but is ", *nodes.node_rank));
+    return absl::InvalidArgumentError(
+        absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1, ", but is ", *nodes.node_rank));
   }
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@ struct HostAndPort {
 
 struct RendezvousOptions {
   enum class Backend {
-    kStatic,  // they do not: every node is told its rank, and rank 0's address
+    kStatic,  // they do not: every node gets its rank and rank 0's address
     kTcp,     // the node at the endpoint serves the others
     kEtcd,    // by the etcd servers at the endpoints
   };

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "lockstep/tools/launch/simulator/schedules.h"
+#include "lockstep/tools/launch/simulator/internal/schedules.h"
 
 namespace {
 
@@ -27,6 +27,7 @@ Runs schedules of the launcher's decisions in virtual time, and says which one b
   --crashes          instead, kills one agent before each event of a job of 2 to 5 agents
   --pairs            instead, kills two agents before each pair of events of a job of 2 and 3 agents
   --until_violation  stops at the first broken rule
+  --growth           instead, a table of how messages and times grow with the number of nodes
   --trace            prints each event
 )";
 
@@ -34,18 +35,23 @@ Runs schedules of the launcher's decisions in virtual time, and says which one b
 
 int main(int argc, char** argv) {
   int64_t schedules = 100000, first = 1;
-  bool crashes = false, pairs = false, until_violation = false, trace = false;
+  bool crashes = false, pairs = false, until_violation = false, growth = false, trace = false;
   for (int i = 1; i < argc; ++i) {
     absl::string_view text = argv[i];
     if (absl::ConsumePrefix(&text, "--schedules=") && absl::SimpleAtoi(text, &schedules)) continue;
     if (absl::ConsumePrefix(&text, "--first_seed=") && absl::SimpleAtoi(text, &first)) continue;
     crashes |= text == "--crashes";
     pairs |= text == "--pairs";
+    growth |= text == "--growth";
     trace |= text == "--trace";
     until_violation |= text == "--until_violation";
-    if (text == "--crashes" || text == "--pairs" || text == "--trace" || text == "--until_violation") continue;
+    if (text == "--crashes" || text == "--pairs" || text == "--growth" || text == "--trace" || text == "--until_violation") continue;
     std::cerr << kUsage;
     return text == "--help" ? 0 : 2;
+  }
+  if (growth) {
+    std::cout << internal::GrowthTable();
+    return 0;
   }
   const internal::Tally tally = crashes ? internal::CrashAtEveryEvent(2, 5)
                                 : pairs ? internal::CrashAtEveryPair(2, 3)

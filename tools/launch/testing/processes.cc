@@ -36,10 +36,12 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration limit) {
 
 pid_t AwaitPid(const std::string& path) {
   pid_t pid = 0;
-  Eventually([&] {
-    const std::string text = ReadFile(path);
-    return !text.empty() && text.back() == '\n' && absl::SimpleAtoi(text, &pid);
-  });
+  Eventually(
+      [&] {
+        const std::string text = ReadFile(path);
+        return !text.empty() && text.back() == '\n' && absl::SimpleAtoi(text, &pid);
+      },
+      absl::Seconds(30));
   return pid;
 }
 

@@ -23,7 +23,7 @@ std::string ReadFile(const std::string& path);
 bool Eventually(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(5));
 
 // The number in a file that another process is about to write, with a line break at its end. 0 if that takes more than
-// 5 s.
+// 30 s.
 pid_t AwaitPid(const std::string& path);
 
 // Whether the process does not exist or is a zombie.

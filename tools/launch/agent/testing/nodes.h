@@ -1,4 +1,4 @@
-// Several launch programs as the nodes of one job, for tests: on this host, or each on a host of its own.
+// Several launch programs as the nodes of one job, for tests: on this host, or each on its own host.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
 #define LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_

@@ -1,0 +1,19 @@
+// TCP sockets.
+
+#ifndef LOCKSTEP_BASE_SOCKET_H_
+#define LOCKSTEP_BASE_SOCKET_H_
+
+#include <string>
+
+namespace lockstep {
+
+// The address from which this host sends to `host`, a name or an address. Empty if `host` is unknown or unreachable.
+std::string LocalAddressTowards(const std::string& host);
+
+// Makes a TCP connection send small messages at once, and report within 20 s that the other host vanished, even if
+// nothing is sent. Does nothing for other kinds of sockets.
+void TuneConnection(int fd);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_BASE_SOCKET_H_

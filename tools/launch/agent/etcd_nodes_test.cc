@@ -1,0 +1,99 @@
+// Several nodes of one job on one host, which meet by a real etcd of three members. Any node may die.
+
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using etcd::testing::EtcdCluster;
+using testing::AwaitPid;
+using testing::Eventually;
+using testing::Gone;
+using ::testing::HasSubstr;
+using testing::ReadFile;
+
+class EtcdNodesTest : public testing::NodesTest {
+ protected:
+  void SetUp() override {
+    auto cluster = EtcdCluster::Start({});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+  }
+
+  std::vector<std::string> Node(const std::string& nnodes, const std::string& script) {
+    const std::string endpoints = absl::StrReplaceAll(absl::StrJoin(cluster_->endpoints(), ","), {{"http://", ""}});
+    return {absl::StrCat("--nnodes=", nnodes),
+            "--rdzv_backend=etcd-v3",
+            absl::StrCat("--rdzv_endpoint=", endpoints),
+            "--rdzv_conf=last_call_timeout=1,ttl=3",
+            "--max_restarts=5",
+            "bash",
+            "-c",
+            script};
+  }
+
+  // Waits until a node has started ranks in a world of `size`.
+  bool Started(const std::string& name, int size) {
+    return Eventually([&] { return absl::StrContains(ReadFile(folder_ + "starts." + name), absl::StrCat(size, " ")); },
+                      absl::Seconds(40));
+  }
+
+  std::unique_ptr<EtcdCluster> cluster_;
+};
+
+constexpr char kScript[] =
+    "echo $WORLD_SIZE $RANK >> $D/starts.$NODE; echo $$ > $D/pid.$NODE; [ -e $D/end ] && exit 0; exec sleep 200";
+
+TEST_F(EtcdNodesTest, StartTogetherAndAFailureIsNamedOnAll) {
+  const std::string script = "[ $RANK = 1 ] && exit 7; exec sleep 100";
+  for (const char* name : {"a", "b"})
+    Start(name, Node("2", absl::StrCat("[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 9; ", script)));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 9) << Err(name);
+    EXPECT_THAT(Err(name), HasSubstr("exited with code 7; so were the ranks of the other host; restart 1 of 5"));
+  }
+}
+
+TEST_F(EtcdNodesTest, EachOfThemMayDie) {
+  for (const char* name : {"a", "b", "c"}) Start(name, Node("1:3", kScript));
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Started(name, 3)) << Err(name);
+  const pid_t rank = AwaitPid(folder_ + "pid.a");
+  Signal("a", SIGKILL);
+  for (const char* name : {"b", "c"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  EXPECT_TRUE(Gone(rank));
+  Signal("b", SIGKILL);
+  ASSERT_TRUE(Started("c", 1)) << Err("c");
+  EXPECT_THAT(Err("c"), HasSubstr(" was lost; restart 2 of 5"));
+  Signal("c", SIGTERM);
+  EXPECT_EQ(Wait("c"), 128 + SIGTERM);
+}
+
+TEST_F(EtcdNodesTest, AMemberOfEtcdMayDie) {
+  for (const char* name : {"a", "b"}) Start(name, Node("1:2", kScript));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  const absl::StatusOr<int> leader = cluster_->Leader();
+  ASSERT_TRUE(leader.ok()) << leader.status();
+  cluster_->Kill(*leader);
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_TRUE(Started("a", 1)) << Err("a");
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace lockstep::launch

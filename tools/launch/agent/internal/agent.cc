@@ -1,0 +1,242 @@
+#include "lockstep/tools/launch/agent/internal/agent.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent/internal/agent_steps.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/tools/launch/agent/internal/job_link.h"
+#include "lockstep/tools/launch/internal/attempt.h"
+#include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/tools/launch/internal/event_log.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/output.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/internal/signal_relay.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+// A job that forms within this time needs no line about it.
+constexpr absl::Duration kQuietForming = absl::Seconds(2);
+// How much later another line follows, if another node has come.
+constexpr absl::Duration kAwaitedPause = absl::Seconds(10);
+// How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name[0] == '\0' ? "localhost" : name;
+}
+
+AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent) {
+  AgentState state;
+  state.host = HostName();
+  state.address = agent.address;
+  state.node_rank = agent.node_rank;
+  state.ranks = options.nproc_per_node;
+  return state;
+}
+
+class Agent {
+ public:
+  Agent(const std::vector<std::string>& argv, const LaunchOptions& options, const AgentOptions& agent, JobLink* link,
+        SignalRelay* relay, Output* output, EventLog* events)
+      : argv_(argv),
+        options_(options),
+        agent_(agent),
+        link_(*link),
+        relay_(*relay),
+        output_(*output),
+        events_(*events),
+        steps_(agent.id, StateAtFirst(options, agent)) {}
+
+  absl::Status Run();
+
+ private:
+  absl::Status TakePort();
+  void Post() { link_.Post(steps_.state()); }
+  void TakeJob();
+  void Announce(const JobState& job);
+  void TakeSignals();
+  void StartRanks(const Generation& generation);
+  void WaitForChange();
+  void SayWhatIsAwaited();
+  void Say(const std::string& line) const {
+    if (options_.on_notice) options_.on_notice(line);
+  }
+
+  const std::vector<std::string>& argv_;
+  const LaunchOptions& options_;
+  const AgentOptions& agent_;
+  JobLink& link_;
+  SignalRelay& relay_;
+  Output& output_;
+  EventLog& events_;
+  AgentSteps steps_;
+  MasterSocket master_;  // holds the port that steps_.state() has
+  JobState job_;
+  int64_t announced_ = 0;  // the generation whose end this node has told
+  int said_ready_ = 0;     // the number of nodes in the last line about it; 0: there was none
+  int64_t said_ns_ = 0;
+  int64_t forming_since_ns_ = MonotonicNanos();
+  int64_t leaving_since_ns_ = 0;
+};
+
+// Gets a port, if this node may need one. Nothing is posted.
+absl::Status Agent::TakePort() {
+  if (!steps_.wants_port()) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(master_, HoldPort());
+  steps_.OnPort(master_.port);
+  return absl::OkStatus();
+}
+
+absl::Status Agent::Run() {
+  LOCKSTEP_RETURN_IF_ERROR(TakePort());
+  Post();
+  for (;;) {
+    TakeJob();
+    TakeSignals();
+    if (const std::optional<Generation> generation = steps_.TakeStart()) {
+      StartRanks(*generation);
+      continue;
+    }
+    if (const std::optional<absl::Status> result = steps_.Result()) return *result;
+    if (leaving_since_ns_ != 0 && MonotonicNanos() - leaving_since_ns_ > absl::ToInt64Nanoseconds(kLeaveTimeout)) {
+      return StoppedStatus(steps_.state().signal, {}, absl::ZeroDuration());
+    }
+    WaitForChange();
+  }
+}
+
+void Agent::TakeJob() {
+  const absl::StatusOr<JobState> job = link_.TakeJob();
+  if (!job.ok()) {
+    steps_.OnLost(job.status());
+    return;
+  }
+  Announce(*job);
+  const AgentState before = steps_.state();
+  steps_.OnReach(!link_.away());
+  steps_.OnJob(*job);
+  if (steps_.state().phase == AgentState::Phase::kReady) {
+    if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
+  }
+  if (before.phase != steps_.state().phase || before.generation != steps_.state().generation) Post();
+}
+
+// Each node says once why the ranks start again. It may see the job only when it has formed anew.
+void Agent::Announce(const JobState& job) {
+  const bool forms = job.phase == JobState::Phase::kForming;
+  if (forms && job_.phase != JobState::Phase::kForming) forming_since_ns_ = MonotonicNanos();
+  const int64_t ended = forms ? job.generation : job.generation - 1;
+  if ((forms || job.phase == JobState::Phase::kRunning) && !job.reason.empty() && ended > announced_) {
+    Say(job.reason);
+    announced_ = ended;
+  }
+  job_ = job;
+}
+
+void Agent::TakeSignals() {
+  while (const int signal = relay_.Take()) {
+    if (signal == SIGUSR1 || signal == SIGUSR2) continue;
+    if (leaving_since_ns_ != 0) {  // a second signal means that there is no time
+      leaving_since_ns_ = 1;
+      continue;
+    }
+    leaving_since_ns_ = MonotonicNanos();
+    steps_.OnSignal(signal, absl::StrCat("received signal ", signal, " (", SignalName(signal), ")"));
+    Post();
+  }
+}
+
+void Agent::StartRanks(const Generation& generation) {
+  Post();
+  AttemptControl control;
+  control.fd = link_.fd();
+  control.must_end = [this] {
+    TakeJob();
+    return steps_.MustEnd();
+  };
+  control.on_failing = [this] {
+    steps_.OnFailing();
+    Post();
+  };
+  AttemptResult result;
+  {
+    Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
+    events_.AttemptStarted(static_cast<int>(generation.number - 1));
+    result = attempt.Run(0);
+  }
+  if (result.signal != 0) {
+    leaving_since_ns_ = MonotonicNanos();
+    steps_.OnSignal(result.signal,
+                    absl::StrCat("received signal ", result.signal, " (", SignalName(result.signal), ")"));
+  }
+  if (!result.status.ok()) events_.FirstCause(static_cast<int>(generation.number - 1), result.status);
+  NodeFailure failure;
+  if (!absl::IsCancelled(result.status)) failure.status = result.status;
+  failure.not_started = result.end == AttemptEnd::kNotStarted;
+  failure.consequence = result.consequence;
+  failure.killed = result.killed;
+  failure.time_ns = result.failed_ns != 0 ? result.failed_ns : MonotonicNanos();
+  const bool succeeded = result.status.ok() && !result.must_end && result.signal == 0;
+  steps_.OnEnd(succeeded, std::move(failure));
+  if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
+  Post();
+}
+
+void Agent::WaitForChange() {
+  pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}};
+  const bool looks_again = leaving_since_ns_ != 0 || job_.phase == JobState::Phase::kForming;
+  poll(fds, 2, looks_again ? 500 : -1);
+  if (job_.phase == JobState::Phase::kForming) SayWhatIsAwaited();
+}
+
+// Only the leader knows who is there.
+void Agent::SayWhatIsAwaited() {
+  const int64_t now_ns = MonotonicNanos();
+  const absl::Duration pause = said_ready_ == 0 ? kQuietForming : kAwaitedPause;
+  if (now_ns - std::max(forming_since_ns_, said_ns_) < absl::ToInt64Nanoseconds(pause)) return;
+  const std::optional<int> ready = link_.ready();
+  const int now = ready.value_or(1);
+  if (now == said_ready_ || now >= agent_.limits.max_nodes) return;
+  said_ready_ = now;
+  said_ns_ = now_ns;
+  const std::string nodes = agent_.limits.min_nodes == agent_.limits.max_nodes
+                                ? absl::StrCat(agent_.limits.min_nodes)
+                                : absl::StrCat(agent_.limits.min_nodes, " to ", agent_.limits.max_nodes);
+  if (ready) {
+    Say(absl::StrCat(now, " of ", nodes, " nodes ", now == 1 ? "is" : "are", " there, at ", agent_.where,
+                     "; waiting for more"));
+  } else {
+    Say(absl::StrCat("waiting at ", agent_.where, " until ", nodes, " nodes are there"));
+  }
+}
+
+}  // namespace
+
+absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions& options, const AgentOptions& agent,
+                      std::unique_ptr<Rendezvous> rendezvous) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckThatChildrenCanBeWaitedFor());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Create(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<SignalRelay> relay, SignalRelay::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<JobLink> link, JobLink::Start(agent.limits, std::move(rendezvous)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<EventLog> events, EventLog::Create(options));
+  const absl::Status result = Agent(argv, options, agent, link.get(), relay.get(), output.get(), events.get()).Run();
+  events->End(result);
+  link->Leave(kLeaveTimeout);
+  return result;
+}
+
+}  // namespace lockstep::launch::internal

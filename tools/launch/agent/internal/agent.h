@@ -1,0 +1,35 @@
+// Runs the ranks of one node of a job whose nodes find each other by a rendezvous, and start, end and restart their
+// ranks together.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/tools/launch/agent/internal/coordinator.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/tools/launch/supervisor.h"
+
+namespace lockstep::launch::internal {
+
+struct AgentOptions {
+  std::string id;       // of this agent in the rendezvous; no other process, earlier or later, has it
+  std::string where;    // the rendezvous, for messages: "10.0.0.1:29400"
+  std::string address;  // at which the other nodes reach this one
+  int node_rank = -1;   // -1: any
+  JobLimits limits;     // the same on all nodes
+};
+
+// Blocks until the job is over, and returns the same status on every node: OK if all ranks of the job exited with 0.
+// Of `options`, the numbers of nodes, the master's address and port, and the number of restarts are not used. Errors: as
+// of Launch(), and Unavailable if a node or the rendezvous is lost, DeadlineExceeded if too few nodes come, Cancelled if
+// a node leaves and the others do not suffice.
+absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions& options, const AgentOptions& agent,
+                      std::unique_ptr<Rendezvous> rendezvous);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_

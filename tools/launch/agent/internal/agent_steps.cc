@@ -1,0 +1,104 @@
+#include "lockstep/tools/launch/agent/internal/agent_steps.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using Phase = AgentState::Phase;
+
+}  // namespace
+
+AgentSteps::AgentSteps(std::string id, AgentState state) : id_(std::move(id)), state_(std::move(state)) {}
+
+bool AgentSteps::Runs() const { return state_.phase == Phase::kRunning || state_.phase == Phase::kFailing; }
+
+int AgentSteps::NodeRankIn(const JobState& job) const {
+  const auto is_me = [this](const Member& member) { return member.agent == id_; };
+  const auto found = std::find_if(job.members.begin(), job.members.end(), is_me);
+  return found == job.members.end() ? -1 : static_cast<int>(found - job.members.begin());
+}
+
+void AgentSteps::OnJob(const JobState& job) {
+  job_ = job;
+  if (Runs() || state_.phase == Phase::kLeaving) return;
+  // This generation will not start here, or not again. The leader waits until every member says so.
+  const bool over = job.phase == JobState::Phase::kEnding || job.phase == JobState::Phase::kForming;
+  if (over && state_.generation < job.generation) {
+    // Other nodes may have started generations with this node's port.
+    wants_port_ = true;
+    state_.generation = job.generation;
+    state_.failure = {};
+  }
+  if (over) state_.phase = Phase::kReady;
+}
+
+void AgentSteps::OnLost(absl::Status status) { lost_ = std::move(status); }
+
+void AgentSteps::OnFailing() {
+  if (Runs()) state_.phase = Phase::kFailing;
+}
+
+void AgentSteps::OnEnd(bool succeeded, NodeFailure failure) {
+  state_.phase = succeeded ? Phase::kSucceeded : Phase::kReady;
+  state_.failure = std::move(failure);
+  if (!state_.leaving.empty()) state_.phase = Phase::kLeaving;
+  OnJob(JobState(job_));  // later generations may have ended meanwhile
+}
+
+void AgentSteps::OnSignal(int signal, std::string reason) {
+  state_.signal = signal;
+  state_.leaving = std::move(reason);
+  if (!Runs()) state_.phase = Phase::kLeaving;
+}
+
+std::optional<Generation> AgentSteps::TakeStart() {
+  const bool starts = job_.phase == JobState::Phase::kRunning && job_.generation > state_.generation;
+  if (!starts || state_.phase != Phase::kReady || !lost_.ok() || !in_reach_) return std::nullopt;
+  Generation generation;
+  generation.number = job_.generation;
+  generation.restarts = job_.restarts;
+  generation.nnodes = static_cast<int>(job_.members.size());
+  generation.node_rank = NodeRankIn(job_);
+  if (generation.node_rank < 0) return std::nullopt;
+  generation.master_addr = job_.members[0].address;
+  generation.master_port = job_.members[0].port;
+  generation.world_size = 0;
+  for (int i = 0; i < generation.nnodes; ++i) {
+    if (i == generation.node_rank) generation.first_rank = generation.world_size;
+    generation.world_size += job_.members[i].ranks;
+  }
+  state_.generation = job_.generation;
+  state_.phase = Phase::kRunning;
+  state_.failure = {};
+  wants_port_ = true;
+  return generation;
+}
+
+void AgentSteps::OnPort(int port) {
+  state_.port = port;
+  wants_port_ = false;
+}
+
+bool AgentSteps::MustEnd() const {
+  if (!lost_.ok() || !in_reach_) return true;
+  return job_.generation != state_.generation || job_.phase != JobState::Phase::kRunning;
+}
+
+std::optional<absl::Status> AgentSteps::Result() const {
+  if (Runs()) return std::nullopt;
+  if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
+  if (job_.phase == JobState::Phase::kDone) return job_.result;
+  const bool noted = std::find(job_.left.begin(), job_.left.end(), id_) != job_.left.end();
+  if (state_.phase != Phase::kLeaving || !noted) return std::nullopt;
+  absl::Status status = absl::CancelledError(absl::StrCat("the launcher ", state_.leaving));
+  if (state_.signal != 0) status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(state_.signal)));
+  return status;
+}
+
+}  // namespace lockstep::launch::internal

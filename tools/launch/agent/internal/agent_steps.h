@@ -1,0 +1,72 @@
+// What the agent of one node does, given the decisions that it sees and what happens on its node. Knows neither
+// sockets, clocks nor processes: a simulator drives it as agent.cc does.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_
+
+#include <stdint.h>
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/tools/launch/internal/generation.h"
+
+namespace lockstep::launch::internal {
+
+class AgentSteps {
+ public:
+  // `state` has the node's host, address, port, node rank and number of ranks.
+  AgentSteps(std::string id, AgentState state);
+
+  // A decision has arrived. It may be the same again, or skip others, but it is never older than the one before.
+  void OnJob(const JobState& job);
+
+  // The agent cannot take part any more: nobody answers at the rendezvous.
+  void OnLost(absl::Status status);
+
+  // Whether the others see this agent. If they do not, the job may go on without it, and its ranks must not.
+  void OnReach(bool in_reach) { in_reach_ = in_reach; }
+
+  // One of the ranks that run has failed, and they are being ended.
+  void OnFailing();
+
+  // None of the ranks of this generation runs any more. `failure.status` is OK if they succeeded, and if they were ended
+  // because MustEnd().
+  void OnEnd(bool succeeded, NodeFailure failure);
+
+  // Whether the node needs another port for rank 0's store in the next generation, once no rank runs.
+  bool wants_port() const { return wants_port_; }
+  void OnPort(int port);
+
+  // The agent itself was told to end: "received signal 15 (SIGTERM)". The ranks are ended, or will be.
+  void OnSignal(int signal, std::string reason);
+
+  // What to post now.
+  const AgentState& state() const { return state_; }
+
+  // The generation whose ranks must be started now. It then counts as started.
+  std::optional<Generation> TakeStart();
+
+  // Whether the ranks that run must be ended.
+  bool MustEnd() const;
+
+  // What the agent returns, once no rank runs and nothing will start.
+  std::optional<absl::Status> Result() const;
+
+ private:
+  bool Runs() const;
+  int NodeRankIn(const JobState& job) const;  // -1: it is no member
+
+  const std::string id_;
+  AgentState state_;
+  JobState job_;
+  bool wants_port_ = true;
+  bool in_reach_ = true;
+  absl::Status lost_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_

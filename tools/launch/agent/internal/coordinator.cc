@@ -1,0 +1,362 @@
+#include "lockstep/tools/launch/agent/internal/coordinator.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using AgentPhase = AgentState::Phase;
+
+const AgentState* Find(const Coordinator::Agents& agents, const std::string& id) {
+  const auto found = agents.find(id);
+  return found == agents.end() ? nullptr : &found->second;
+}
+
+// Whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation ends.
+bool HasRanks(const AgentState& agent, int64_t generation) {
+  return agent.generation == generation &&
+         (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
+          agent.phase == AgentPhase::kSucceeded);
+}
+
+bool HasFailed(const AgentState& agent, int64_t generation) {
+  return agent.generation == generation && (agent.phase == AgentPhase::kFailing || !agent.failure.status.ok());
+}
+
+// The order of causes, as FirstCause() has it for the ranks of one node.
+bool Before(const NodeFailure& a, const NodeFailure& b) {
+  return std::make_tuple(a.consequence, !a.killed, a.time_ns) < std::make_tuple(b.consequence, !b.killed, b.time_ns);
+}
+
+std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
+
+}  // namespace
+
+Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
+    : limits_(limits),
+      job_(std::move(last)),
+      policy_(limits.max_restarts, limits.restart_window),
+      since_(now),
+      formed_(now) {
+  for (int i = 0; i < job_.restarts; ++i) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+}
+
+bool Coordinator::Update(const Agents& agents, absl::Time now) {
+  bool changed = false;
+  for (;;) {
+    next_look_ = absl::InfiniteFuture();
+    changed |= NoteNodes(agents);
+    if (!Step(agents, now)) return changed;
+    changed = true;
+  }
+}
+
+bool Coordinator::Step(const Agents& agents, absl::Time now) {
+  switch (job_.phase) {
+    case JobState::Phase::kForming:
+      return StepForming(agents, now);
+    case JobState::Phase::kRunning:
+      return StepRunning(agents, now);
+    case JobState::Phase::kEnding:
+      return StepEnding(agents, now);
+    case JobState::Phase::kDone:
+      return false;
+  }
+  return false;
+}
+
+// A spare node that leaves changes nothing.
+bool Coordinator::JobEndsByLeave() const {
+  const bool all_are_needed = limits_.min_nodes == limits_.max_nodes;
+  return std::any_of(notes_.left.begin(), notes_.left.end(), [&](const auto& left) {
+    return left.first == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(left.first)));
+  });
+}
+
+bool Coordinator::IsMember(const std::string& agent) const {
+  return std::any_of(job_.members.begin(), job_.members.end(), [&](const Member& m) { return m.agent == agent; });
+}
+
+void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
+
+// A node that succeeds, and one that leaves, may vanish before the others have ended their ranks. The anchor stays until
+// the job is done. Whether job() changed.
+bool Coordinator::NoteNodes(const Agents& agents) {
+  bool changed = false;
+  for (const auto& [id, agent] : agents) {
+    if (agent.phase != AgentPhase::kLeaving || !notes_.left.emplace(id, agent).second) continue;
+    if (id == limits_.anchor || std::find(job_.left.begin(), job_.left.end(), id) != job_.left.end()) continue;
+    job_.left.push_back(id);
+    changed = true;
+  }
+  for (const Member& member : job_.members) {
+    const AgentState* agent = Find(agents, member.agent);
+    if (agent && agent->phase == AgentPhase::kSucceeded && agent->generation == job_.generation) {
+      notes_.succeeded.insert(member.agent);
+    } else if (!agent && notes_.succeeded.count(member.agent) == 0 && notes_.left.count(member.agent) == 0) {
+      notes_.lost.insert(member.agent);
+    }
+  }
+  return changed;
+}
+
+// The agents that can start now, in the order of their node ranks.
+std::vector<std::string> Coordinator::Candidates(const Agents& agents) const {
+  constexpr size_t kLast = std::numeric_limits<size_t>::max();
+  std::map<std::string, size_t> before;  // the node ranks of the generation before
+  for (size_t i = 0; i < job_.members.size(); ++i) before[job_.members[i].agent] = i;
+  const auto key = [&](const std::string& id, const AgentState& agent) {
+    const auto earlier = before.find(id);
+    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,
+                           earlier == before.end() ? kLast : earlier->second, agent.host, id);
+  };
+  std::vector<std::tuple<size_t, size_t, std::string, std::string>> order;
+  for (const auto& [id, agent] : agents) {
+    if (agent.phase == AgentPhase::kReady) order.push_back(key(id, agent));
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> ids;
+  for (size_t i = 0; i < order.size(); ++i) {
+    // A node whose agent started again may be there twice until the earlier agent is lost.
+    const bool twice = i > 0 && std::get<0>(order[i]) != kLast && std::get<0>(order[i]) == std::get<0>(order[i - 1]);
+    if (!twice) ids.push_back(std::get<3>(order[i]));
+  }
+  return ids;
+}
+
+// Before the first generation, what cannot come right by waiting.
+absl::Status Coordinator::CheckNodeRanks(const Agents& agents) const {
+  std::map<int, std::string> hosts;
+  for (const auto& [id, agent] : agents) {
+    if (agent.node_rank < 0 || job_.generation > 0) continue;
+    if (agent.node_rank >= limits_.max_nodes) {
+      return absl::InvalidArgumentError(absl::StrCat("host ", agent.host, " has node_rank ", agent.node_rank,
+                                                     ", but there are at most ", NodesText(limits_.max_nodes)));
+    }
+    const auto [other, is_new] = hosts.emplace(agent.node_rank, agent.host);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(absl::StrCat("node_rank ", agent.node_rank, " is used twice, on host ",
+                                                   other->second, " and on host ", agent.host,
+                                                   "; give each node a rank of its own, or none of them a rank"));
+  }
+  return absl::OkStatus();
+}
+
+bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) {
+  if (candidates < limits_.min_nodes) {
+    enough_since_ = absl::InfiniteFuture();
+    return false;
+  }
+  // All that still end their ranks belong to the next generation too. What an agent says that has not seen the last
+  // generation is too old: that one may have used its port.
+  for (const auto& [id, agent] : agents) {
+    if (agent.phase == AgentPhase::kLeaving) continue;
+    if (agent.phase != AgentPhase::kReady || agent.generation < job_.generation) return false;
+  }
+  if (now < hold_until_) {
+    LookAt(hold_until_);
+    return false;
+  }
+  if (candidates >= limits_.max_nodes || job_.generation > 0) return true;
+  enough_since_ = std::min(enough_since_, now);
+  LookAt(enough_since_ + limits_.last_call);
+  return now >= enough_since_ + limits_.last_call;
+}
+
+bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
+  if (const absl::Status status = CheckNodeRanks(agents); !status.ok()) {
+    Finish(status);
+    return true;
+  }
+  if (JobEndsByLeave()) {
+    Finish(FailureOfNodes(agents, nullptr));
+    return true;
+  }
+  const std::vector<std::string> candidates = Candidates(agents);
+  if (MayForm(agents, static_cast<int>(candidates.size()), now)) {
+    Form(agents, candidates, now);
+    return true;
+  }
+  LookAt(since_ + limits_.join_timeout);
+  if (now < since_ + limits_.join_timeout) return false;
+  Finish(NotEnough(agents));
+  return true;
+}
+
+void Coordinator::Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now) {
+  job_.members.clear();
+  job_.left.clear();
+  for (const std::string& id : candidates) {
+    if (static_cast<int>(job_.members.size()) == limits_.max_nodes) break;
+    const AgentState& agent = agents.at(id);
+    Member member;
+    member.agent = id;
+    member.host = agent.host;
+    member.address = agent.address;
+    member.port = agent.port;
+    member.ranks = agent.ranks;
+    job_.members.push_back(std::move(member));
+  }
+  ++job_.generation;
+  job_.phase = JobState::Phase::kRunning;
+  notes_ = {};
+  enough_since_ = newcomer_since_ = absl::InfiniteFuture();
+  since_ = formed_ = now;
+}
+
+bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
+  const bool full = static_cast<int>(job_.members.size()) >= limits_.max_nodes;
+  const bool comes = std::any_of(agents.begin(), agents.end(), [&](const auto& entry) {
+    return entry.second.phase == AgentPhase::kReady && !IsMember(entry.first);
+  });
+  if (full || !comes || !notes_.succeeded.empty()) {
+    newcomer_since_ = absl::InfiniteFuture();
+    return false;
+  }
+  newcomer_since_ = std::min(newcomer_since_, now);
+  LookAt(newcomer_since_ + limits_.newcomer_wait);
+  return now >= newcomer_since_ + limits_.newcomer_wait;
+}
+
+bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
+  if (notes_.succeeded.size() == job_.members.size()) {
+    Finish(absl::OkStatus());
+    return true;
+  }
+  for (const Member& member : job_.members) {
+    const AgentState* agent = Find(agents, member.agent);
+    if (notes_.lost.count(member.agent) != 0) {
+      End(absl::StrCat("host ", member.host, " was lost"), now);
+    } else if (notes_.left.count(member.agent) != 0 && notes_.succeeded.count(member.agent) == 0) {
+      End(absl::StrCat("host ", member.host, " leaves"), now);
+    } else if (agent && HasFailed(*agent, job_.generation)) {
+      End(absl::StrCat("a rank on host ", member.host, " failed"), now);
+    } else if (agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation) {
+      End(absl::StrCat("host ", member.host, " was out of reach"), now);
+    } else {
+      continue;
+    }
+    return true;
+  }
+  if (!NewcomerHasWaited(agents, now)) return false;
+  End("another node can take part", now);
+  return true;
+}
+
+void Coordinator::End(std::string reason, absl::Time now) {
+  job_.phase = JobState::Phase::kEnding;
+  job_.reason = std::move(reason);
+  since_ = now;
+}
+
+// A member that has not seen the generation yet may still start its ranks. No generation forms before it has seen the
+// end of this one.
+bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
+  for (const Member& member : job_.members) {
+    const AgentState* agent = Find(agents, member.agent);
+    if (agent && HasRanks(*agent, job_.generation)) return false;
+  }
+  bool not_started = false;
+  absl::Status failure = FailureOfNodes(agents, &not_started);
+  if (!failure.ok() && !absl::IsCancelled(failure)) {
+    Fail(failure, not_started, now);
+  } else if (JobEndsByLeave()) {
+    Finish(std::move(failure));
+  } else {
+    Regroup(failure.ok() ? job_.reason : std::string(failure.message()), now);
+  }
+  return true;
+}
+
+// Why the generation ended: OK if it was only because of a newcomer, and Cancelled if a node left.
+absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started) const {
+  const AgentState* first = nullptr;
+  for (const auto& [id, agent] : agents) {
+    if (!HasFailed(agent, job_.generation) || agent.failure.status.ok()) continue;
+    if (!first || Before(agent.failure, first->failure)) first = &agent;
+  }
+  std::vector<std::string> lost;
+  for (const Member& member : job_.members) {
+    if (notes_.lost.count(member.agent) != 0) lost.push_back(member.host);
+  }
+  if (first && (lost.empty() || first->failure.not_started)) {
+    if (not_started) *not_started = first->failure.not_started;
+    if (!first->failure.consequence || notes_.left.empty()) {
+      const absl::Status& status = first->failure.status;
+      absl::Status named(status.code(), absl::StrCat("host ", first->host, ": ", status.message(), OtherHostsText()));
+      status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
+      return named;
+    }
+  }
+  if (!lost.empty()) {
+    return absl::UnavailableError(absl::StrCat(HostsText(lost), lost.size() == 1 ? " was" : " were", " lost"));
+  }
+  if (notes_.left.empty()) return absl::OkStatus();
+  const AgentState& leaver = notes_.left.begin()->second;
+  absl::Status status = absl::CancelledError(absl::StrCat("host ", leaver.host, " left the job: ", leaver.leaving));
+  if (leaver.signal != 0) status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(leaver.signal)));
+  return status;
+}
+
+std::string Coordinator::OtherHostsText() const {
+  const size_t others = job_.members.size() - 1;
+  if (job_.members.size() < 2) return "";
+  if (others == 1) return "; so were the ranks of the other host";
+  return absl::StrCat("; so were the ranks of the other ", others, " hosts");
+}
+
+void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time now) {
+  const AttemptEnd end = not_started ? AttemptEnd::kNotStarted : AttemptEnd::kFailed;
+  if (!policy_.Restart(end, formed_, now)) {
+    Finish(WithEnding(failure, policy_.Ending(end)));
+    return;
+  }
+  ++job_.restarts;
+  hold_until_ = now + policy_.Pause();
+  Regroup(absl::StrCat(failure.message(), "; ", policy_.Announcement()), now);
+}
+
+void Coordinator::Regroup(std::string reason, absl::Time now) {
+  job_.phase = JobState::Phase::kForming;
+  job_.reason = std::move(reason);
+  since_ = now;
+}
+
+void Coordinator::Finish(absl::Status result) {
+  job_.phase = JobState::Phase::kDone;
+  job_.result = std::move(result);
+}
+
+absl::Status Coordinator::NotEnough(const Agents& agents) const {
+  std::vector<std::string> there, missing;
+  std::set<int> node_ranks;
+  for (const std::string& id : Candidates(agents)) {
+    there.push_back(agents.at(id).host);
+    node_ranks.insert(agents.at(id).node_rank);
+  }
+  for (const Member& member : job_.members) {
+    if (agents.count(member.agent) == 0) missing.push_back(member.host);
+  }
+  std::string text = absl::StrCat(there.size(), " of ", NodesText(limits_.min_nodes), " came within ",
+                                  absl::FormatDuration(limits_.join_timeout));
+  if (!there.empty()) absl::StrAppend(&text, ": ", HostsText(there));
+  if (!missing.empty()) absl::StrAppend(&text, "; missing: ", HostsText(missing));
+  std::vector<std::string> ranks;
+  for (int rank = 0; rank < limits_.min_nodes && !node_ranks.empty() && *node_ranks.begin() >= 0; ++rank) {
+    if (node_ranks.count(rank) == 0) ranks.push_back(absl::StrCat(rank));
+  }
+  if (!ranks.empty() && ranks.size() <= 16) absl::StrAppend(&text, "; missing: node_rank ", absl::StrJoin(ranks, ", "));
+  if (!job_.reason.empty()) absl::StrAppend(&text, "; before, ", job_.reason);
+  return absl::DeadlineExceededError(text);
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,98 @@
+// Decides for a job of several nodes when its ranks start, end, and start again, and why. Knows neither sockets, clocks
+// nor processes: a simulator drives it as the agents do.
+//
+//   Coordinator coordinator(limits, last_decision);
+//   if (coordinator.Update(agents, now)) Publish(coordinator.job());
+//   // call Update() again when an agent's state has changed, and at coordinator.next_look()
+//
+// One life of a job: kForming until enough agents are ready, then kRunning. It is kEnding if a rank fails, if a node is
+// lost or leaves, or if another one can take part. When all members have ended their ranks, it is kForming again, or
+// kDone. If all ranks succeed, it is kDone.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/tools/launch/internal/restart_policy.h"
+
+namespace lockstep::launch::internal {
+
+struct JobLimits {
+  int min_nodes = 1;
+  int max_nodes = 1;                                // further nodes wait as spares
+  absl::Duration join_timeout = absl::Minutes(10);  // how long a generation may take to form
+  absl::Duration last_call = absl::Seconds(30);     // how long the first generation waits for more than min_nodes
+  absl::Duration newcomer_wait = absl::Seconds(1);  // how long a node must be ready before the ranks restart for it
+  int max_restarts = 0;                             // after failures; a restart because nodes come or leave is free
+  absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older does not count
+  std::string anchor;  // the agent without whom the others cannot go on; "" if there is none
+};
+
+class Coordinator {
+ public:
+  using Agents = std::map<std::string, AgentState>;  // by id
+
+  // `last` is the decision of the agent that led before, or {}. Its restarts count as if they were made now.
+  Coordinator(const JobLimits& limits, JobState last, absl::Time now);
+
+  // Takes note of the agents that are there at `now`, which never decreases. Whether job() has changed.
+  bool Update(const Agents& agents, absl::Time now);
+
+  const JobState& job() const { return job_; }
+
+  // When to call Update() at the latest, even if no agent's state changes.
+  absl::Time next_look() const { return next_look_; }
+
+ private:
+  // Each takes one step, if there is one to take.
+  bool Step(const Agents& agents, absl::Time now);
+  bool StepForming(const Agents& agents, absl::Time now);
+  bool StepRunning(const Agents& agents, absl::Time now);
+  bool StepEnding(const Agents& agents, absl::Time now);
+
+  std::vector<std::string> Candidates(const Agents& agents) const;
+  absl::Status CheckNodeRanks(const Agents& agents) const;
+  bool MayForm(const Agents& agents, int candidates, absl::Time now);
+  void Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now);
+  bool NoteNodes(const Agents& agents);
+  bool NewcomerHasWaited(const Agents& agents, absl::Time now);
+  void End(std::string reason, absl::Time now);
+  void Regroup(std::string reason, absl::Time now);
+  void Finish(absl::Status result);
+  void Fail(const absl::Status& failure, bool not_started, absl::Time now);
+  absl::Status FailureOfNodes(const Agents& agents, bool* not_started) const;
+  std::string OtherHostsText() const;
+  absl::Status NotEnough(const Agents& agents) const;
+  bool JobEndsByLeave() const;
+  bool IsMember(const std::string& agent) const;
+  void LookAt(absl::Time time);
+
+  // About the members of this generation, besides job_.
+  struct Notes {
+    std::set<std::string> succeeded;  // agents
+    std::set<std::string> lost;       // agents that vanished without a success
+    std::map<std::string, AgentState> left;
+  };
+
+  const JobLimits limits_;
+  JobState job_;
+  RestartPolicy policy_;
+  Notes notes_;
+  absl::Time since_;                                  // when this phase began
+  absl::Time formed_;                                 // when the last generation was formed
+  absl::Time hold_until_ = absl::InfinitePast();      // none forms before: the pause of the policy
+  absl::Time enough_since_ = absl::InfiniteFuture();  // when min_nodes were there
+  absl::Time newcomer_since_ = absl::InfiniteFuture();
+  absl::Time next_look_ = absl::InfiniteFuture();
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_

@@ -1,0 +1,158 @@
+#include "lockstep/tools/launch/agent/internal/coordinator.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/internal/agent_steps.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using ::testing::HasSubstr;
+using AgentPhase = AgentState::Phase;
+using JobPhase = JobState::Phase;
+
+const absl::Time kStart = absl::UnixEpoch();
+
+AgentState Ready(const std::string& host, int ranks = 1) {
+  AgentState state;
+  state.host = host;
+  state.address = absl::StrCat(host, ".net");
+  state.port = 1000;
+  state.ranks = ranks;
+  return state;
+}
+
+JobLimits Limits(int min_nodes, int max_nodes) {
+  JobLimits limits;
+  limits.min_nodes = min_nodes;
+  limits.max_nodes = max_nodes;
+  return limits;
+}
+
+TEST(Coordinator, WaitsForTheLastCallOnlyWithFewerThanTheMost) {
+  Coordinator coordinator(Limits(1, 3), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}};
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kForming);
+  EXPECT_EQ(coordinator.next_look(), kStart + absl::Seconds(30));
+  coordinator.Update(agents, kStart + absl::Seconds(30));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+
+  Coordinator full(Limits(1, 3), {}, kStart);
+  agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}, {"4", Ready("d")}};
+  full.Update(agents, kStart);
+  EXPECT_EQ(full.job().phase, JobPhase::kRunning);
+  EXPECT_EQ(full.job().members.size(), 3);
+}
+
+TEST(Coordinator, NamesWhoIsThereAndWhoIsMissing) {
+  Coordinator coordinator(Limits(3, 3), {}, kStart);
+  const Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Minutes(10)));
+  EXPECT_EQ(coordinator.job().result, absl::DeadlineExceededError("2 of 3 nodes came within 10m: hosts a and b"));
+}
+
+TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
+  Coordinator coordinator(Limits(3, 3), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  coordinator.Update(agents, kStart);
+  for (auto& [id, agent] : agents) {
+    agent.generation = 1;
+    agent.failure.status = absl::UnknownError(absl::StrCat("rank of ", id));
+    agent.failure.time_ns = 100 - agent.host[0];  // a is the last
+  }
+  agents["3"].failure.consequence = true;
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
+  EXPECT_EQ(coordinator.job().result, absl::UnknownError("host b: rank of 2; so were the ranks of the other 2 hosts"));
+}
+
+TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
+  JobLimits limits = Limits(2, 2);
+  limits.max_restarts = 1;
+  Coordinator first(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  first.Update(agents, kStart);
+  for (auto& [id, agent] : agents) agent.generation = 1, agent.phase = AgentPhase::kRunning;
+  agents["2"].phase = AgentPhase::kReady;
+  agents["2"].failure.status = absl::UnknownError("failed");
+  agents["1"].phase = AgentPhase::kReady;
+  first.Update(agents, kStart);
+  EXPECT_EQ(first.job().generation, 2);
+  EXPECT_EQ(first.job().restarts, 1);
+
+  Coordinator second(limits, first.job(), kStart + absl::Seconds(9));
+  for (auto& [id, agent] : agents) agent.generation = 2;
+  second.Update(agents, kStart + absl::Seconds(9));
+  EXPECT_EQ(second.job().phase, JobPhase::kDone);
+  EXPECT_THAT(second.job().result.message(), HasSubstr("after 1 restart"));
+}
+
+TEST(Job, StatesSurviveTheirTexts) {
+  AgentState agent = Ready("a\xff\n", 3);
+  agent.node_rank = 2;
+  agent.phase = AgentPhase::kFailing;
+  agent.generation = 7;
+  agent.failure.status = absl::DataLossError("torn");
+  agent.failure.status.SetPayload("url", absl::Cord(std::string("\0\xff", 2)));
+  agent.failure.killed = true;
+  agent.failure.time_ns = 5000;
+  const absl::StatusOr<AgentState> agent_again = DecodeAgent(EncodeAgent(agent, 6000), 100000);
+  ASSERT_TRUE(agent_again.ok()) << agent_again.status();
+  EXPECT_EQ(agent_again->ranks, 3);
+  EXPECT_EQ(agent_again->node_rank, 2);
+  EXPECT_EQ(agent_again->phase, AgentPhase::kFailing);
+  EXPECT_EQ(agent_again->failure.status, agent.failure.status);
+  EXPECT_EQ(agent_again->failure.time_ns, 99000) << "the age of the failure was 1000";
+
+  Coordinator coordinator(Limits(2, 2), {}, kStart);
+  coordinator.Update({{"1", Ready("a")}, {"2", Ready("b", 2)}}, kStart);
+  const absl::StatusOr<JobState> job = DecodeJob(EncodeJob(coordinator.job()));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->generation, 1);
+  EXPECT_EQ(job->phase, JobPhase::kRunning);
+  ASSERT_EQ(job->members.size(), 2);
+  EXPECT_EQ(job->members[1].host, "b");
+  EXPECT_EQ(job->members[1].ranks, 2);
+}
+
+TEST(Job, OtherTextsAreErrors) {
+  for (const char* text : {"", "{}", "[]", "{\"phase\":99}", "\xff"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeJob(text).status())) << text;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeAgent(text, 0).status())) << text;
+  }
+}
+
+TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
+  AgentSteps steps("2", Ready("b", 2));
+  Coordinator coordinator(Limits(2, 2), {}, kStart);
+  coordinator.Update({{"1", Ready("a", 3)}, {"2", Ready("b", 2)}}, kStart);
+  JobState job = coordinator.job();
+  job.phase = JobPhase::kEnding;  // it has not seen that the generation ran
+  steps.OnJob(job);
+  EXPECT_FALSE(steps.TakeStart());
+  EXPECT_EQ(steps.state().generation, 1);
+  EXPECT_TRUE(steps.wants_port());
+  job.phase = JobPhase::kRunning;
+  job.generation = 2;
+  steps.OnJob(job);
+  const std::optional<Generation> generation = steps.TakeStart();
+  ASSERT_TRUE(generation);
+  EXPECT_EQ(generation->first_rank, 3);
+  EXPECT_EQ(generation->world_size, 5);
+  EXPECT_EQ(generation->master_addr, "a.net");
+  EXPECT_FALSE(steps.TakeStart());
+  EXPECT_FALSE(steps.MustEnd());
+  job.phase = JobPhase::kEnding;
+  steps.OnJob(job);
+  EXPECT_TRUE(steps.MustEnd());
+}
+
+}  // namespace
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,119 @@
+#include "lockstep/tools/launch/agent/internal/run_job.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/crypto/crypto.h"
+#include "lockstep/base/crypto/job_secret.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent/internal/agent.h"
+#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
+#include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+constexpr size_t kAgentIdBytes = 8;
+
+JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes) {
+  JobLimits limits;
+  limits.min_nodes = nodes.min_nodes;
+  limits.max_nodes = nodes.max_nodes;
+  limits.join_timeout = nodes.join_timeout;
+  limits.last_call = nodes.last_call_timeout;
+  limits.max_restarts = options.max_restarts;
+  limits.restart_window = options.restart_window;
+  return limits;
+}
+
+std::string TextOf(const HostAndPort& endpoint) { return absl::StrCat(endpoint.host, ":", endpoint.port); }
+
+std::string EtcdEndpoint(const HostAndPort& endpoint, const RendezvousOptions& nodes) {
+  return absl::StrCat(nodes.ca_file.empty() && nodes.cert_file.empty() ? "http://" : "https://",
+                      absl::StrContains(endpoint.host, ':') ? absl::StrCat("[", endpoint.host, "]") : endpoint.host,
+                      ":", endpoint.port);
+}
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& options, const RendezvousOptions& nodes,
+                                                      const std::optional<crypto::JobSecret>& secret,
+                                                      AgentOptions* agent) {
+  TcpOptions tcp;
+  tcp.host = nodes.endpoints[0].host;
+  tcp.port = nodes.endpoints[0].port;
+  tcp.job_id = options.run_id;
+  tcp.agent_id = agent->id;
+  tcp.secret = secret;
+  tcp.is_host = nodes.is_host;
+  tcp.join_timeout = nodes.join_timeout;
+  tcp.time_to_live = nodes.time_to_live;
+  LOCKSTEP_ASSIGN_OR_RETURN(TcpJoined joined, JoinTcp(tcp));
+  if (joined.is_host) {
+    agent->limits.anchor = agent->id;
+    // The others reach this node there. Its own idea of its address may be 127.0.1.1.
+    if (nodes.local_addr.empty()) agent->address = tcp.host;
+  }
+  if (joined.is_host && !secret && options.on_notice) {
+    options.on_notice(absl::StrCat("whoever reaches ", agent->where,
+                                   " can take part in the job, since LOCKSTEP_JOB_SECRET is not set"));
+  }
+  return std::move(joined.rendezvous);
+}
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& options, const RendezvousOptions& nodes,
+                                                       const std::optional<crypto::JobSecret>& secret,
+                                                       const AgentOptions& agent) {
+  etcd::EtcdOptions etcd;
+  for (const HostAndPort& endpoint : nodes.endpoints) etcd.endpoints.push_back(EtcdEndpoint(endpoint, nodes));
+  etcd.job_id = options.run_id;
+  etcd.agent_id = agent.id;
+  if (secret) etcd.secret = secret->DeriveKey("launch by etcd");
+  etcd.ca = nodes.ca_file;
+  etcd.cert = nodes.cert_file;
+  etcd.key = nodes.key_file;
+  etcd.user = nodes.user;
+  etcd.password = nodes.password;
+  etcd.ttl = nodes.time_to_live;
+  etcd.timeout = std::max(etcd.timeout, 2 * nodes.time_to_live);
+  etcd.on_notice = options.on_notice;
+  return etcd::EtcdRendezvous::Join(etcd);
+}
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const LaunchOptions& options, const RendezvousOptions& nodes,
+                                                 AgentOptions* agent) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<crypto::JobSecret> secret, crypto::ReadJobSecret());
+  if (nodes.backend == RendezvousOptions::Backend::kEtcd) return JoinByEtcd(options, nodes, secret, *agent);
+  return JoinByTcp(options, nodes, secret, agent);
+}
+
+}  // namespace
+
+bool MeetsOthers(const RendezvousOptions& nodes) {
+  return nodes.backend != RendezvousOptions::Backend::kStatic && nodes.max_nodes > 1;
+}
+
+absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions& options,
+                    const RendezvousOptions& nodes) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(program, options));
+  AgentOptions agent;
+  agent.id = absl::BytesToHexString(crypto::RandomBytes(kAgentIdBytes));
+  agent.where = TextOf(nodes.endpoints[0]);
+  agent.address = nodes.local_addr;
+  if (agent.address.empty()) agent.address = LocalAddressTowards(nodes.endpoints[0].host);
+  if (agent.address.empty()) {
+    return absl::UnavailableError(absl::StrCat("this node has no route to ", nodes.endpoints[0].host,
+                                               ", or the name is unknown; --local_addr names its own address"));
+  }
+  agent.node_rank = nodes.node_rank.value_or(-1);
+  agent.limits = LimitsOf(options, nodes);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Join(options, nodes, &agent));
+  return RunAgent(program, options, agent, std::move(rendezvous));
+}
+
+}  // namespace lockstep::launch::internal

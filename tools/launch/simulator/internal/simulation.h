@@ -1,0 +1,162 @@
+// A job of several nodes in virtual time: the agents' and the coordinator's own decisions, with the network, the ranks,
+// the clock and all failures from one seed. A seed replays exactly.
+//
+//   Simulation::Config config;
+//   config.seed = 7;
+//   const Simulation::Report report = Simulation(config).Run();
+//   // report.violation: "" or what went wrong
+//
+// An auditor looks after each event:
+//   - a generation has one list of members, between the least and the most, at one address, with ranks from 0
+//   - an agent starts a generation once, and only if it is a member
+//   - nobody starts a generation after a later one, or while a node that the others can reach runs an earlier one
+//   - rank 0's port is one that its node holds, and no earlier generation had it
+//   - restarts after failures are not more than allowed
+//   - the job succeeds only if all ranks of one generation have
+//   - nodes of one generation keep their order in the next one
+//   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
+//   - a generation forms soon after enough nodes are ready
+//   - all agents that see the end return the same result, which names the host of the first failure
+//   - every agent that lives returns in time
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
+#define LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
+
+#include <stdint.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/agent/internal/agent_steps.h"
+#include "lockstep/tools/launch/agent/internal/coordinator.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+
+namespace lockstep::launch::internal {
+
+class Simulation {
+ public:
+  struct Config {
+    uint64_t seed = 1;
+    int agents = 3;
+    bool leader_can_change = false;  // as with etcd; otherwise the first agent leads, as with TCP
+    int faults = 3;                  // random ones: see Fault()
+    int crash_agent = -1;            // an agent that dies before event number `crash_event`
+    int64_t crash_event = -1;
+    int64_t crash_ms = -1;  // or at this time
+    int second_crash_agent = -1;
+    int64_t second_crash_event = -1;
+    int min_nodes = 0;     // 0: from the seed
+    int64_t delay_ms = 0;  // of each message; 0: from the seed
+    bool trace = false;  // prints each event
+  };
+
+  struct Report {
+    std::string violation;
+    int64_t events = 0;
+    int64_t messages = 0;
+    int64_t generations = 0;
+    // Of each generation, when it had started everywhere, and the number of messages until then.
+    std::map<int64_t, int64_t> started_ms, started_messages;
+    int64_t last_join_ms = 0;
+    std::string result;     // how the job ended: the status of the agents that returned
+  };
+
+  explicit Simulation(const Config& config);
+  ~Simulation();
+  Report Run();
+
+ private:
+  struct Node;
+  struct Event {
+    int64_t at_ms;
+    uint64_t order;
+    std::function<void()> run;
+    bool operator>(const Event& other) const {
+      return at_ms != other.at_ms ? at_ms > other.at_ms : order > other.order;
+    }
+  };
+
+  // The network and the store of the rendezvous.
+  void After(int64_t ms, std::function<void()> run);
+  int64_t Delay();
+  int64_t Random(int64_t bound);  // from 0 to bound - 1
+  void Post(Node* node);
+  void Broadcast();
+  void DeliverDecision(Node* node);
+  void Look();
+  void LookAt(absl::Time time);
+  void ElectLeader();
+  void Evict(Node* node, int64_t epoch);
+
+  // What happens to nodes.
+  void Fault();
+  void Join(Node* node);
+  void Crash(Node* node);
+  void Cut(Node* node);
+  void Restore(Node* node);
+  void NoteSilence(Node* node, int64_t epoch);
+  void LoseRendezvous(Node* node, int64_t since);
+  void Signal(Node* node);
+  void FailRank(Node* node, bool consequence);
+  void EndRanks(Node* node, bool succeeded, NodeFailure failure);
+  void StartRanks(Node* node, const Generation& generation);
+  void AfterChange(Node* node);
+  void Return(Node* node, absl::Status result);
+
+  // The auditor.
+  void Violation(const std::string& text);
+  void AuditDecision(const JobState& job);
+  void AuditStart(const Node& node, const Generation& generation);
+  void AuditOrder(const JobState& job);
+  void AuditWaiting();
+  void AuditEnd();
+  void Trace(const std::string& text) const;
+
+  absl::Time Now() const { return absl::UnixEpoch() + absl::Milliseconds(now_ms_); }
+  Node* Leader();
+  bool HearsStore(const Node& node) const;
+  bool Reachable(const Node& node) const;
+
+  const Config config_;
+  JobLimits limits_;
+  std::mt19937_64 random_;
+  int64_t now_ms_ = 0;
+  uint64_t order_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+
+  Coordinator::Agents posts_;
+  std::map<std::string, uint64_t> post_numbers_;
+  JobState decision_;
+  uint64_t decisions_ = 0;
+  int64_t decided_ms_ = 0;  // when the last one on its way arrives
+  int leader_ = 0;
+  uint64_t leader_epoch_ = 1;
+  std::optional<Coordinator> coordinator_;  // of the leader
+  int64_t look_ms_ = 0;
+
+  std::map<int64_t, std::vector<Member>> formed_;
+  std::map<int64_t, std::map<std::string, Generation>> started_;
+  std::map<int64_t, std::map<std::string, bool>> succeeded_;
+  std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard
+  int64_t form_since_ms_ = -1;
+  int restarts_ = 0;                                   // after failures
+  JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
+  std::map<int, int64_t> ports_;                       // the generation that used a port
+  std::map<int64_t, int64_t> failures_;                // when a rank failed first, by generation
+  std::map<int64_t, std::string> first_failure_;       // on which hosts; with "?" if more than ranks failed
+  Report report_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_

@@ -1,0 +1,236 @@
+#include "lockstep/tools/launch/tcp/internal/tcp_guest.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/tools/launch/tcp/internal/protocol.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+// Within which a connection must be made, and the host must have said its name.
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kFarewellTimeout = absl::Seconds(1);
+
+// A socket that connects to the first address of the endpoint. The reason if there is none.
+absl::StatusOr<UniqueFd> BeginToConnect(const TcpOptions& options) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(options.host.c_str(), absl::StrCat(options.port).c_str(), &hints, &found);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  UniqueFd socket = AboveStdio(UniqueFd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  if (!socket.valid()) return absl::UnavailableError(strerror(errno));
+  TuneConnection(socket.get());
+  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS) return socket;
+  return absl::UnavailableError(strerror(errno));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TcpGuest>> TcpGuest::Start(const TcpOptions& options, const crypto::JobSecret& secret) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
+  std::unique_ptr<TcpGuest> guest(new TcpGuest(options, secret, std::move(changed), std::move(wake)));
+  LOCKSTEP_ASSIGN_OR_RETURN(guest->thread_, StartThread("the rendezvous' thread", [raw = guest.get()] { raw->Run(); }));
+  return guest;
+}
+
+TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, Event changed, Event wake)
+    : options_(options),
+      secret_(secret),
+      endpoint_(absl::StrCat(options.host, ":", options.port)),
+      changed_(std::move(changed)),
+      wake_(std::move(wake)),
+      began_ns_(MonotonicNanos()),
+      heard_ns_(began_ns_),
+      pause_(kFirstPause) {}
+
+TcpGuest::~TcpGuest() { Leave(absl::ZeroDuration()); }
+
+void TcpGuest::Post(absl::string_view text) {
+  {
+    MutexLock lock(mutex_);
+    text_ = std::string(text);
+    ++posts_;
+  }
+  wake_.Set();
+}
+
+Rendezvous::View TcpGuest::Look() {
+  changed_.Clear();
+  MutexLock lock(mutex_);
+  View view;
+  view.status = status_;
+  view.decision = decision_;
+  return view;
+}
+
+void TcpGuest::Leave(absl::Duration timeout) {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+    leave_deadline_ns_ = AfterNs(MonotonicNanos(), std::min(timeout, kFarewellTimeout));
+  }
+  wake_.Set();
+  thread_.join();
+}
+
+void TcpGuest::Run() {
+  while (!Stops()) {
+    if (!stream_ && MonotonicNanos() >= next_connect_ns_) Connect();
+    SendPost();
+    Wait();
+    if (stream_ && !stream_->end().ok()) NoteEnd();
+    CheckDeadlines();
+  }
+  if (!stream_ || !welcome_) return;
+  SendPost();
+  stream_->Send(absl::string_view(&kFarewell, 1));
+  int64_t deadline;
+  {
+    MutexLock lock(mutex_);
+    deadline = leave_deadline_ns_;
+  }
+  for (stream_->Serve(); stream_->unsent_bytes() > 0 && stream_->end().ok() && MonotonicNanos() < deadline;) {
+    pollfd fd = {stream_->fd(), POLLOUT, 0};
+    poll(&fd, 1, MillisecondsUntil(deadline));
+    stream_->Serve();
+  }
+}
+
+bool TcpGuest::Stops() {
+  MutexLock lock(mutex_);
+  return stop_ || !status_.ok();
+}
+
+void TcpGuest::Connect() {
+  hello_sent_ = welcome_ = false;
+  connected_ns_ = MonotonicNanos();
+  absl::StatusOr<UniqueFd> socket = BeginToConnect(options_);
+  if (socket.ok()) {
+    stream_.emplace(*std::move(socket), SealedStream::Role::kGuest, secret_);
+    stream_->set_max_message(kMaxDecision);
+    return;
+  }
+  problem_ = std::string(socket.status().message());
+  next_connect_ns_ = AfterNs(MonotonicNanos(), pause_);
+  pause_ = std::min(pause_ * 2, kLongestPause);
+}
+
+void TcpGuest::Wait() {
+  pollfd fds[] = {{wake_.fd(), POLLIN, 0}, {stream_ ? stream_->fd() : -1, POLLIN, 0}};
+  if (stream_) fds[1].events = stream_->events();
+  poll(fds, 2, MillisecondsUntil(NextDeadline()));
+  if (fds[0].revents != 0) wake_.Clear();
+  if (stream_ && fds[1].revents != 0) {
+    for (const std::string& message : stream_->Serve()) Take(message);
+  }
+}
+
+int64_t TcpGuest::NextDeadline() const {
+  int64_t next = was_welcome_ ? AfterNs(heard_ns_, options_.time_to_live) : AfterNs(began_ns_, options_.join_timeout);
+  if (was_welcome_ && !welcome_) next = std::min(next, AfterNs(ended_ns_, kGuestTriesToReturn));
+  if (!stream_) {
+    next = std::min(next, next_connect_ns_);
+  } else if (welcome_) {
+    next = std::min(next, next_beat_ns_);
+  } else {
+    next = std::min(next, AfterNs(connected_ns_, kConnectTimeout));
+  }
+  return next;
+}
+
+void TcpGuest::Take(absl::string_view message) {
+  if (message.empty()) return;
+  heard_ns_ = MonotonicNanos();
+  const char type = message[0];
+  message.remove_prefix(1);
+  if (type == kWelcome) {
+    welcome_ = was_welcome_ = true;
+    pause_ = kFirstPause;
+    posted_ = 0;
+  } else if (type == kDecision) {
+    MutexLock lock(mutex_);
+    decision_ = std::string(message);
+    changed_.Set();
+  }
+}
+
+// Says what is due: hello, the latest post, a beat.
+void TcpGuest::SendPost() {
+  if (!stream_ || !stream_->open() || !stream_->end().ok()) return;
+  if (!hello_sent_) {
+    hello_sent_ = true;
+    stream_->Send(absl::StrCat(std::string(1, kHello), options_.job_id, "\n", options_.agent_id));
+  }
+  const int64_t now = MonotonicNanos();
+  if (welcome_ && now >= next_beat_ns_) {
+    next_beat_ns_ = AfterNs(now, BeatInterval(options_.time_to_live));
+    if (stream_->unsent_bytes() == 0) stream_->Send(absl::string_view(&kBeat, 1));
+  }
+  if (welcome_) {
+    MutexLock lock(mutex_);
+    if (posted_ != posts_) stream_->Send(absl::StrCat(std::string(1, kPost), text_));
+    posted_ = posts_;
+  }
+  for (const std::string& message : stream_->Serve()) Take(message);
+}
+
+// What cannot come right by waiting is final. Otherwise the guest connects again.
+void TcpGuest::NoteEnd() {
+  const absl::Status end = stream_->end();
+  stream_.reset();
+  problem_ = std::string(end.message());
+  if (welcome_) ended_ns_ = MonotonicNanos();
+  welcome_ = false;
+  next_connect_ns_ = AfterNs(MonotonicNanos(), pause_);
+  pause_ = std::min(pause_ * 2, kLongestPause);
+  if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
+    Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ", end.message())));
+  }
+}
+
+void TcpGuest::CheckDeadlines() {
+  const int64_t now = MonotonicNanos();
+  if (stream_ && !welcome_ && now >= AfterNs(connected_ns_, kConnectTimeout)) {
+    stream_.reset();
+    problem_ = "what listens there does not answer as a launcher";
+    next_connect_ns_ = now;
+  }
+  if (!was_welcome_) {
+    if (now < AfterNs(began_ns_, options_.join_timeout)) return;
+    Lose(absl::UnavailableError(absl::StrCat("no launcher answered at ", endpoint_, " within ",
+                                             absl::FormatDuration(options_.join_timeout), ": ", problem_)));
+  } else if (now >= AfterNs(heard_ns_, options_.time_to_live)) {
+    Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " has not been heard from for ",
+                                             absl::FormatDuration(options_.time_to_live))));
+  } else if (!welcome_ && now >= AfterNs(ended_ns_, kGuestTriesToReturn)) {
+    Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " is gone: ", problem_)));
+  }
+}
+
+void TcpGuest::Lose(absl::Status status) {
+  MutexLock lock(mutex_);
+  if (status_.ok()) status_ = std::move(status);
+  changed_.Set();
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,75 @@
+// The side of a TCP rendezvous that connects to the endpoint.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_GUEST_H_
+#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_GUEST_H_
+
+#include <stdint.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/tools/launch/internal/event.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
+#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+
+namespace lockstep::launch::internal {
+
+class TcpGuest : public Rendezvous {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpGuest>> Start(const TcpOptions& options, const crypto::JobSecret& secret);
+  ~TcpGuest() override;
+
+  void Post(absl::string_view text) override;
+  void Decide(absl::string_view) override {}
+  int fd() const override { return changed_.fd(); }
+  View Look() override;
+  void Leave(absl::Duration timeout) override;
+
+ private:
+  TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, Event changed, Event wake);
+  void Run();
+  bool Stops();
+  void Connect();
+  void Take(absl::string_view message);
+  void SendPost();
+  void NoteEnd();
+  void Lose(absl::Status status);
+  void CheckDeadlines();
+  int64_t NextDeadline() const;
+  void Wait();
+
+  const TcpOptions options_;
+  const crypto::JobSecret secret_;
+  const std::string endpoint_;
+  const Event changed_, wake_;
+
+  // Of the thread.
+  std::optional<SealedStream> stream_;
+  bool hello_sent_ = false, welcome_ = false;
+  bool was_welcome_ = false;  // ever
+  int64_t began_ns_, heard_ns_, connected_ns_ = 0,
+                                ended_ns_ = 0,  // when a connection that had been welcome ended
+      next_connect_ns_ = 0, next_beat_ns_ = 0;
+  absl::Duration pause_;  // before the next try to connect
+  std::string problem_ = "nobody answers";
+  uint64_t posted_ = 0;  // the number of the last text that this connection was given
+
+  absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+  uint64_t posts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string decision_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t leave_deadline_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_GUEST_H_

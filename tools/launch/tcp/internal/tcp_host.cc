@@ -1,0 +1,242 @@
+#include "lockstep/tools/launch/tcp/internal/tcp_host.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/descriptors.h"
+#include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/printable.h"
+#include "lockstep/base/socket.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/thread.h"
+#include "lockstep/tools/launch/tcp/internal/protocol.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+// A connection that has not said hello by then is a stranger's.
+constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
+// If that many have not, the oldest is closed for a new one.
+constexpr size_t kMostStrangers = 256;
+// How long no connection is accepted after the process has run out of descriptors.
+constexpr absl::Duration kFullPause = absl::Milliseconds(100);
+
+}  // namespace
+
+TcpHost::Guest::Guest(UniqueFd socket, const crypto::JobSecret& secret, int64_t now_ns)
+    : stream(std::move(socket), SealedStream::Role::kHost, secret), heard_ns(now_ns) {}
+
+absl::StatusOr<std::unique_ptr<TcpHost>> TcpHost::Start(const TcpOptions& options, const crypto::JobSecret& secret,
+                                                        UniqueFd listener) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
+  std::unique_ptr<TcpHost> host(new TcpHost(options, secret, std::move(listener), std::move(changed), std::move(wake)));
+  LOCKSTEP_ASSIGN_OR_RETURN(host->thread_, StartThread("the rendezvous' thread", [raw = host.get()] { raw->Run(); }));
+  return host;
+}
+
+TcpHost::TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener, Event changed,
+                 Event wake)
+    : options_(options),
+      secret_(secret),
+      listener_(std::move(listener)),
+      changed_(std::move(changed)),
+      wake_(std::move(wake)) {}
+
+TcpHost::~TcpHost() { Leave(absl::ZeroDuration()); }
+
+void TcpHost::Post(absl::string_view text) {
+  {
+    MutexLock lock(mutex_);
+    Agent& agent = agents_[options_.agent_id];
+    agent.text = std::string(text);
+    agent.received_ns = MonotonicNanos();
+  }
+  changed_.Set();
+}
+
+void TcpHost::Decide(absl::string_view text) {
+  {
+    MutexLock lock(mutex_);
+    decision_ = std::string(text);
+    ++decisions_;
+  }
+  changed_.Set();
+  wake_.Set();
+}
+
+Rendezvous::View TcpHost::Look() {
+  changed_.Clear();
+  MutexLock lock(mutex_);
+  View view;
+  view.leads = true;
+  view.agents = agents_;
+  view.decision = decision_;
+  return view;
+}
+
+void TcpHost::Leave(absl::Duration timeout) {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mutex_);
+    agents_.erase(options_.agent_id);
+    stop_ = true;
+    leave_deadline_ns_ = AfterNs(MonotonicNanos(), timeout);
+  }
+  wake_.Set();
+  thread_.join();
+}
+
+// Whether this agent leaves, and all others have left, or have had the time for it.
+bool TcpHost::Stops() {
+  MutexLock lock(mutex_);
+  if (!stop_) return false;
+  const bool alone =
+      std::all_of(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->agent.empty(); });
+  return alone || MonotonicNanos() >= leave_deadline_ns_;
+}
+
+void TcpHost::Run() {
+  std::vector<pollfd> fds;
+  while (!Stops()) {
+    SendBeats();
+    SendDecision();
+    const bool accepts = MonotonicNanos() >= full_until_ns_;
+    fds = {{wake_.fd(), POLLIN, 0}, {accepts ? listener_.get() : -1, POLLIN, 0}};
+    for (const auto& guest : guests_) {
+      fds.push_back({guest->ended_ns == 0 ? guest->stream.fd() : -1, guest->stream.events(), 0});
+    }
+    poll(fds.data(), fds.size(), MillisecondsUntil(NextDeadline()));
+    if (fds[0].revents != 0) wake_.Clear();
+    for (size_t i = 0; i < guests_.size(); ++i) {
+      if (fds[2 + i].revents != 0) Serve(guests_[i].get());
+    }
+    if (fds[1].revents != 0) Accept();
+    RemoveEnded();
+  }
+}
+
+int64_t TcpHost::NextDeadline() const {
+  int64_t next = next_beat_ns_;
+  for (const auto& guest : guests_) next = std::min(next, DeadlineOf(*guest));
+  if (full_until_ns_ > MonotonicNanos()) next = std::min(next, full_until_ns_);
+  return next;
+}
+
+void TcpHost::Accept() {
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    if (IsOutOfDescriptors(errno)) full_until_ns_ = AfterNs(MonotonicNanos(), kFullPause);
+    return;
+  }
+  TuneConnection(socket.get());
+  const auto is_stranger = [](const auto& guest) { return guest->agent.empty(); };
+  if (static_cast<size_t>(std::count_if(guests_.begin(), guests_.end(), is_stranger)) >= kMostStrangers) {
+    guests_.erase(std::find_if(guests_.begin(), guests_.end(), is_stranger));
+  }
+  guests_.push_back(std::make_unique<Guest>(std::move(socket), secret_, MonotonicNanos()));
+  Serve(guests_.back().get());
+}
+
+void TcpHost::Serve(Guest* guest) {
+  for (const std::string& message : guest->stream.Serve()) Take(guest, message);
+}
+
+void TcpHost::Take(Guest* guest, absl::string_view message) {
+  if (message.empty()) return;
+  const char type = message[0];
+  message.remove_prefix(1);
+  // A stranger is not heard, so its time runs out.
+  if (guest->agent.empty()) {
+    if (type == kHello) Welcome(guest, message);
+    return;
+  }
+  guest->heard_ns = MonotonicNanos();
+  if (type == kPost) {
+    MutexLock lock(mutex_);
+    Agent& agent = agents_[guest->agent];
+    agent.text = std::string(message);
+    agent.received_ns = guest->heard_ns;
+  } else if (type == kFarewell) {
+    MutexLock lock(mutex_);
+    agents_.erase(guest->agent);
+    guest->agent.clear();
+  } else {
+    return;
+  }
+  changed_.Set();
+}
+
+void TcpHost::Welcome(Guest* guest, absl::string_view hello) {
+  const std::vector<std::string> ids = absl::StrSplit(hello, absl::MaxSplits('\n', 1));
+  if (ids.size() != 2 || ids[0] != options_.job_id || ids[1].empty()) {
+    guest->stream.Refuse(
+        absl::StrCat("the job there has the id \"", Printable(options_.job_id), "\", not \"", Printable(ids[0]), "\""));
+    return;
+  }
+  for (const auto& other : guests_) {
+    if (other->agent == ids[1]) other->agent.clear();  // the agent has connected again
+  }
+  guest->agent = ids[1];
+  guest->heard_ns = MonotonicNanos();
+  guest->stream.set_max_message(kMaxPost);
+  guest->stream.Send(absl::string_view(&kWelcome, 1));
+}
+
+// A guest that has not taken the decision before yet gets only the latest one later.
+void TcpHost::SendDecision() {
+  std::string message;
+  uint64_t number;
+  {
+    MutexLock lock(mutex_);
+    number = decisions_;
+    if (number > 0) message = absl::StrCat(std::string(1, kDecision), decision_);
+  }
+  for (const auto& guest : guests_) {
+    if (guest->agent.empty() || guest->decision == number || guest->stream.unsent_bytes() > 0) continue;
+    guest->decision = number;
+    guest->stream.Send(message);
+    Serve(guest.get());
+  }
+}
+
+void TcpHost::SendBeats() {
+  const int64_t now = MonotonicNanos();
+  if (now < next_beat_ns_) return;
+  next_beat_ns_ = AfterNs(now, BeatInterval(options_.time_to_live));
+  for (const auto& guest : guests_) {
+    if (guest->agent.empty() || guest->stream.unsent_bytes() > 0) continue;
+    guest->stream.Send(absl::string_view(&kBeat, 1));
+    Serve(guest.get());
+  }
+}
+
+// When the guest is removed unless it is heard from.
+int64_t TcpHost::DeadlineOf(const Guest& guest) const {
+  if (guest.agent.empty()) return guest.stream.end().ok() ? AfterNs(guest.heard_ns, kHelloTimeout) : 0;
+  const int64_t silent = AfterNs(guest.heard_ns, options_.time_to_live * 1.5);
+  return guest.ended_ns == 0 ? silent : std::min(silent, AfterNs(guest.ended_ns, kHostWaitsForReturn));
+}
+
+// After everything that has arrived was read, so a pause of this process is not taken for the others' silence.
+void TcpHost::RemoveEnded() {
+  const int64_t now = MonotonicNanos();
+  bool changed = false;
+  for (const auto& guest : guests_) {
+    if (!guest->stream.end().ok() && guest->ended_ns == 0) guest->ended_ns = now;
+    if (guest->agent.empty() || now < DeadlineOf(*guest)) continue;
+    MutexLock lock(mutex_);
+    agents_.erase(guest->agent);
+    changed = true;
+  }
+  const auto is_over = [&](const std::unique_ptr<Guest>& guest) { return now >= DeadlineOf(*guest); };
+  guests_.erase(std::remove_if(guests_.begin(), guests_.end(), is_over), guests_.end());
+  if (changed) changed_.Set();
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,82 @@
+// The side of a TCP rendezvous that serves the others.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_
+#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_
+
+#include <poll.h>
+#include <stdint.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/tools/launch/internal/event.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
+#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+
+namespace lockstep::launch::internal {
+
+class TcpHost : public Rendezvous {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpHost>> Start(const TcpOptions& options, const crypto::JobSecret& secret,
+                                                        UniqueFd listener);
+  ~TcpHost() override;
+
+  void Post(absl::string_view text) override;
+  void Decide(absl::string_view text) override;
+  int fd() const override { return changed_.fd(); }
+  View Look() override;
+  void Leave(absl::Duration timeout) override;
+
+ private:
+  // A connection. Until `agent` is known it may be a stranger's.
+  struct Guest {
+    Guest(UniqueFd socket, const crypto::JobSecret& secret, int64_t now_ns);
+    std::string agent;
+    SealedStream stream;
+    int64_t heard_ns;
+    int64_t ended_ns = 0;   // when the connection ended
+    uint64_t decision = 0;  // the number of the last one that it was sent
+  };
+
+  TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener, Event changed, Event wake);
+  void Run();
+  bool Stops();
+  void Accept();
+  void Serve(Guest* guest);
+  void Take(Guest* guest, absl::string_view message);
+  void Welcome(Guest* guest, absl::string_view hello);
+  void SendDecision();
+  void SendBeats();
+  int64_t DeadlineOf(const Guest& guest) const;
+  void RemoveEnded();
+  int64_t NextDeadline() const;
+
+  const TcpOptions options_;
+  const crypto::JobSecret secret_;
+  const UniqueFd listener_;
+  const Event changed_, wake_;
+
+  // Of the thread.
+  std::vector<std::unique_ptr<Guest>> guests_;
+  int64_t next_beat_ns_ = 0;
+  int64_t full_until_ns_ = 0;  // no descriptor was free for a connection
+
+  absl::Mutex mutex_;
+  std::map<std::string, Agent> agents_ ABSL_GUARDED_BY(mutex_);
+  std::string decision_ ABSL_GUARDED_BY(mutex_);
+  uint64_t decisions_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t leave_deadline_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_

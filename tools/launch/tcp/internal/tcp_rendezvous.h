@@ -1,0 +1,41 @@
+// A rendezvous over TCP: the agent at the endpoint serves the others, and leads. If it ends, the job ends.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
+#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lockstep/base/crypto/job_secret.h"
+#include "lockstep/tools/launch/internal/rendezvous.h"
+
+namespace lockstep::launch::internal {
+
+struct TcpOptions {
+  std::string host;  // the endpoint: a name or an address of the node that serves
+  int port = 29400;
+  std::string job_id = "none";  // an agent of another job is refused
+  std::string agent_id;
+  std::optional<crypto::JobSecret>
+      secret;                   // the same for all; without one, anybody who reaches the endpoint can take part
+  std::optional<bool> is_host;  // whether this agent serves; by default, whether the endpoint is on this node
+  absl::Duration join_timeout = absl::Minutes(10);  // how long the endpoint may not answer at first
+  absl::Duration time_to_live = absl::Seconds(4);   // how long it may be silent afterwards
+};
+
+// Serves or connects. An agent that connects returns at once, and connects on its own thread. An agent that the
+// host has not heard from for 1.5 times the time to live is gone for it: before that, the agent itself knows that it has
+// lost the host. Errors: InvalidArgument: the endpoint is on this node, is_host is true, or not given, and the port is
+// taken by another program than a launcher. ResourceExhausted.
+struct TcpJoined {
+  std::unique_ptr<Rendezvous> rendezvous;
+  bool is_host = false;
+};
+absl::StatusOr<TcpJoined> JoinTcp(const TcpOptions& options);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
