@@ -20,17 +20,15 @@
 namespace lockstep::launch {
 namespace {
 
-absl::Time MonotonicTime() { return absl::UnixEpoch() + absl::Nanoseconds(internal::MonotonicNanos()); }
-
 // Waits for `pause`, or until a signal comes that ends the launch. Returns that signal, 0 if none. The other signals are
 // for ranks, and no rank is running.
 int SignalWithin(absl::Duration pause, internal::SignalRelay* relay) {
-  const absl::Time end = MonotonicTime() + pause;
+  const absl::Time end = internal::MonotonicTime() + pause;
   for (;;) {
     while (const int signal = relay->Take()) {
       if (signal != SIGUSR1 && signal != SIGUSR2) return signal;
     }
-    const absl::Duration left = end - MonotonicTime();
+    const absl::Duration left = end - internal::MonotonicTime();
     if (left <= absl::ZeroDuration()) return 0;
     pollfd fd = {relay->fd(), POLLIN, 0};
     poll(&fd, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
@@ -58,11 +56,11 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
     generation.restarts = policy.restarts();
     internal::Attempt attempt(generation, argv, options, relay, output, events);
     events->AttemptStarted(policy.restarts());
-    const absl::Time start = MonotonicTime();
+    const absl::Time start = internal::MonotonicTime();
     const internal::AttemptResult result = attempt.Run(earlier_port);
     if (result.status.ok()) return absl::OkStatus();
     events->FirstCause(policy.restarts(), result.status);
-    if (!policy.Restart(result.end, start, MonotonicTime())) {
+    if (!policy.Restart(result.end, start, internal::MonotonicTime())) {
       return internal::WithEnding(result.status, policy.Ending(result.end));
     }
     events->Restart(policy.restarts(), policy.Pause());

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,20 +16,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/tools/launch/etcd/etcd_client.h"
 #include "lockstep/tools/launch/etcd/etcd_session.h"
 #include "lockstep/tools/launch/etcd/shared_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/internal/event.h"
 
 namespace lockstep::launch::etcd {
 namespace {
 
 using internal::Rendezvous;
-using internal::UniqueFd;
 
 // What the caller's thread has asked for, and the thread of a rendezvous has not taken yet.
 struct Orders {
@@ -41,7 +38,7 @@ struct Orders {
 class Implementation : public EtcdRendezvous {
  public:
   Implementation(const EtcdOptions& options, std::unique_ptr<EtcdClient> client, std::unique_ptr<SharedView> view,
-                 UniqueFd wake)
+                 internal::Event wake)
       : view_(std::move(view)), wake_(std::move(wake)), session_(options, std::move(client), view_.get()) {}
   ~Implementation() override { Stop(); }
 
@@ -65,14 +62,14 @@ class Implementation : public EtcdRendezvous {
   void Order(const Change& change) {
     const std::lock_guard<std::mutex> lock(mutex_);
     change(&orders_);
-    (void)eventfd_write(wake_.get(), 1);
+    wake_.Set();
   }
   void Run();
   Orders TakeOrders();
   void Stop();
 
   const std::unique_ptr<SharedView> view_;
-  const UniqueFd wake_;
+  const internal::Event wake_;
   EtcdSession session_;  // of the thread
   std::mutex mutex_;
   std::condition_variable left_changed_;
@@ -98,8 +95,7 @@ void Implementation::Stop() {
 
 Orders Implementation::TakeOrders() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  eventfd_t count;
-  (void)eventfd_read(wake_.get(), &count);
+  wake_.Clear();
   Orders orders = std::exchange(orders_, {});
   orders_.stop = orders.stop;
   return orders;
@@ -117,7 +113,7 @@ void Implementation::Run() {
     if (orders.decision) session_.Decide(*std::move(orders.decision));
     if (orders.leave) session_.Leave();
     session_.Step();
-    if (!session_.left()) session_.Wait(wake_.get());
+    if (!session_.left()) session_.Wait(wake_.fd());
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   left_ = true;
@@ -183,8 +179,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> EtcdRendezvous::Join(const EtcdOptio
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> client, EtcdClient::Create(ClientOptions(options)));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<SharedView> view, SharedView::Create());
-  UniqueFd wake = internal::AboveStdio(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  if (!wake.valid()) return DescriptorError("etcd: no eventfd", errno, absl::StatusCode::kResourceExhausted);
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Event wake, internal::Event::Create());
   auto rendezvous = std::make_unique<Implementation>(options, std::move(client), std::move(view), std::move(wake));
   LOCKSTEP_RETURN_IF_ERROR(rendezvous->Start());
   return std::unique_ptr<Rendezvous>(std::move(rendezvous));

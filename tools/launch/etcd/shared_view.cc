@@ -1,29 +1,22 @@
 #include "lockstep/tools/launch/etcd/shared_view.h"
 
-#include <errno.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <utility>
 
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::etcd {
 
 using internal::Rendezvous;
-using internal::UniqueFd;
 
 absl::StatusOr<std::unique_ptr<SharedView>> SharedView::Create() {
-  UniqueFd event = internal::AboveStdio(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  if (!event.valid()) return DescriptorError("etcd: no eventfd", errno, absl::StatusCode::kResourceExhausted);
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Event event, internal::Event::Create());
   return std::unique_ptr<SharedView>(new SharedView(std::move(event)));
 }
 
 Rendezvous::View SharedView::Look() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  eventfd_t count;
-  (void)eventfd_read(event_.get(), &count);
+  event_.Clear();
   if (view_.leads) return view_;
   Rendezvous::View view;
   view.status = view_.status;
@@ -32,7 +25,7 @@ Rendezvous::View SharedView::Look() {
   return view;
 }
 
-void SharedView::NotifyLocked() { (void)eventfd_write(event_.get(), 1); }
+void SharedView::NotifyLocked() { event_.Set(); }
 
 void SharedView::SetError(const absl::Status& status) {
   const std::lock_guard<std::mutex> lock(mutex_);

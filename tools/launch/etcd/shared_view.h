@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/tools/launch/internal/event.h"
 #include "lockstep/tools/launch/internal/rendezvous.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::etcd {
 
@@ -21,7 +21,7 @@ class SharedView {
   static absl::StatusOr<std::unique_ptr<SharedView>> Create();
 
   // See Rendezvous.
-  int fd() const { return event_.get(); }
+  int fd() const { return event_.fd(); }
   internal::Rendezvous::View Look();
 
   // Only the first error counts.
@@ -33,10 +33,10 @@ class SharedView {
   void EraseAgent(const std::string& id);
 
  private:
-  explicit SharedView(internal::UniqueFd event) : event_(std::move(event)) {}
+  explicit SharedView(internal::Event event) : event_(std::move(event)) {}
   void NotifyLocked();
 
-  const internal::UniqueFd event_;
+  const internal::Event event_;
   std::mutex mutex_;
   internal::Rendezvous::View view_;  // guarded by mutex_; the agents are there even if this one does not lead
 };

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/internal/last_lines.h"
@@ -24,8 +25,6 @@
 namespace lockstep::launch::internal {
 namespace {
 
-constexpr int64_t kMillisecond = 1000000;
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // How long the real cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
 constexpr absl::Duration kSettle = absl::Milliseconds(100);
 // The same if every failure so far is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
@@ -38,17 +37,6 @@ constexpr int kStoppedLooks = 10;
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
-
-int64_t After(absl::Duration duration) {
-  const int64_t now = MonotonicNanos();
-  return duration < absl::Nanoseconds(kNever - now) ? now + absl::ToInt64Nanoseconds(duration) : kNever;
-}
-
-int PollTimeout(int64_t deadline) {
-  if (deadline == kNever) return -1;
-  const int64_t left = (deadline - MonotonicNanos() + kMillisecond - 1) / kMillisecond;
-  return static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
-}
 
 // Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
 bool IsAboutOthers(absl::StatusCode code) {

@@ -4,14 +4,13 @@
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_H_
 
 #include <errno.h>
-#include <string.h>
 #include <sys/eventfd.h>
 
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "lockstep/base/descriptors.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::internal {
@@ -23,7 +22,7 @@ class Event {
   static absl::StatusOr<Event> Create() {
     UniqueFd fd = AboveStdio(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
     if (fd.valid()) return Event(std::move(fd));
-    return absl::ResourceExhaustedError(absl::StrCat("launch: no eventfd: ", strerror(errno)));
+    return DescriptorError("launch: no eventfd", errno, absl::StatusCode::kResourceExhausted);
   }
 
   int fd() const { return fd_.get(); }

@@ -196,6 +196,12 @@ absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>
                                       absl::StrJoin(running, ", "), " to end"));
 }
 
+absl::Status CancelledBySignal(int signal, absl::string_view message) {
+  absl::Status status = absl::CancelledError(message);
+  status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
+  return status;
+}
+
 absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(nullptr, outcomes);
   std::string ranks;
@@ -203,11 +209,8 @@ absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, abs
     ranks = absl::StrCat("; ", counts.ended, counts.ended == 1 ? " rank was" : " ranks were", " ended",
                          ByKill(counts, patience));
   }
-  absl::Status status =
-      absl::CancelledError(absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")", ranks,
-                                        StoppedAndOutlived(counts), LastWords(outcomes)));
-  status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
-  return status;
+  return CancelledBySignal(signal, absl::StrCat("the launcher received signal ", signal, " (", SignalName(signal), ")",
+                                                ranks, StoppedAndOutlived(counts), LastWords(outcomes)));
 }
 
 void AddStderr(const std::string& file, const std::vector<std::string>& lines, absl::Status* status) {

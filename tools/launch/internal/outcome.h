@@ -62,6 +62,9 @@ absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& out
 // The same while the launcher waits for the others, up to `patience`.
 absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
+// Cancelled, with the mark of the signal, which ExitCode() turns into 128 + signal.
+absl::Status CancelledBySignal(int signal, absl::string_view message);
+
 // The status of a launch that was told to stop. Cancelled.
 absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience);
 

@@ -153,6 +153,8 @@ bool WriteFirstReport(const char* path, absl::string_view text) {
 
 }  // namespace
 
+absl::Time MonotonicTime() { return absl::UnixEpoch() + absl::Nanoseconds(MonotonicNanos()); }
+
 int64_t MonotonicNanos() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::internal {
@@ -35,6 +36,8 @@ struct Report {
 };
 
 int64_t MonotonicNanos();
+// The same clock. It counts from the start of the machine, which stands for the Unix epoch.
+absl::Time MonotonicTime();
 
 // An empty file without a name, for one rank. It is gone when the launcher is.
 absl::StatusOr<UniqueFd> CreateReportFile();

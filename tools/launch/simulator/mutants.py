@@ -93,15 +93,15 @@ MUTANTS = [
     Mutant(
         "no_join_timeout",
         C,
-        "  if (now < since_ + limits_.join_timeout) return false;",
-        "  if (@ || now < since_ + limits_.join_timeout) return false;",
+        "  if (now < forming_since_ + limits_.join_timeout) return false;",
+        "  if (@ || now < forming_since_ + limits_.join_timeout) return false;",
         "the leader waits for nodes for ever",
     ),
     Mutant(
         "no_look_at_join",
         C,
-        "  LookAt(since_ + limits_.join_timeout);",
-        "  if (!@) LookAt(since_ + limits_.join_timeout);",
+        "  LookAt(forming_since_ + limits_.join_timeout);",
+        "  if (!@) LookAt(forming_since_ + limits_.join_timeout);",
         "nobody looks at the clock when too few nodes came",
     ),
     Mutant(

@@ -69,6 +69,7 @@ class Agent {
   void TakeJob();
   void Announce(const JobState& job);
   void TakeSignals();
+  void NoteSignal(int signal);
   void StartRanks(const Generation& generation);
   void WaitForChange();
   void SayWhatIsAwaited();
@@ -154,10 +155,14 @@ void Agent::TakeSignals() {
       leaving_since_ns_ = 1;
       continue;
     }
-    leaving_since_ns_ = MonotonicNanos();
-    steps_.OnSignal(signal, absl::StrCat("received signal ", signal, " (", SignalName(signal), ")"));
+    NoteSignal(signal);
     Post();
   }
+}
+
+void Agent::NoteSignal(int signal) {
+  leaving_since_ns_ = MonotonicNanos();
+  steps_.OnSignal(signal, absl::StrCat("received signal ", signal, " (", SignalName(signal), ")"));
 }
 
 void Agent::StartRanks(const Generation& generation) {
@@ -178,11 +183,7 @@ void Agent::StartRanks(const Generation& generation) {
     events_.AttemptStarted(static_cast<int>(generation.number - 1));
     result = attempt.Run(0);
   }
-  if (result.signal != 0) {
-    leaving_since_ns_ = MonotonicNanos();
-    steps_.OnSignal(result.signal,
-                    absl::StrCat("received signal ", result.signal, " (", SignalName(result.signal), ")"));
-  }
+  if (result.signal != 0) NoteSignal(result.signal);
   if (!result.status.ok()) events_.FirstCause(static_cast<int>(generation.number - 1), result.status);
   NodeFailure failure;
   if (!absl::IsCancelled(result.status)) failure.status = result.status;

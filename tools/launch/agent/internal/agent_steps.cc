@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
@@ -96,9 +95,7 @@ std::optional<absl::Status> AgentSteps::Result() const {
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   const bool noted = std::find(job_.left.begin(), job_.left.end(), id_) != job_.left.end();
   if (state_.phase != Phase::kLeaving || !noted) return std::nullopt;
-  absl::Status status = absl::CancelledError(absl::StrCat("the launcher ", state_.leaving));
-  if (state_.signal != 0) status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(state_.signal)));
-  return status;
+  return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));
 }
 
 }  // namespace lockstep::launch::internal

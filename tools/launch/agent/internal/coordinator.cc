@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
@@ -45,7 +45,7 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
     : limits_(limits),
       job_(std::move(last)),
       policy_(limits.max_restarts, limits.restart_window),
-      since_(now),
+      forming_since_(now),
       formed_(now) {
   for (int i = 0; i < job_.restarts; ++i) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
 }
@@ -186,8 +186,8 @@ bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
     Form(agents, candidates, now);
     return true;
   }
-  LookAt(since_ + limits_.join_timeout);
-  if (now < since_ + limits_.join_timeout) return false;
+  LookAt(forming_since_ + limits_.join_timeout);
+  if (now < forming_since_ + limits_.join_timeout) return false;
   Finish(NotEnough(agents));
   return true;
 }
@@ -210,7 +210,7 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   job_.phase = JobState::Phase::kRunning;
   notes_ = {};
   enough_since_ = newcomer_since_ = absl::InfiniteFuture();
-  since_ = formed_ = now;
+  formed_ = now;
 }
 
 bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
@@ -235,27 +235,26 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = Find(agents, member.agent);
     if (notes_.lost.count(member.agent) != 0) {
-      End(absl::StrCat("host ", member.host, " was lost"), now);
+      End(absl::StrCat("host ", member.host, " was lost"));
     } else if (notes_.left.count(member.agent) != 0 && notes_.succeeded.count(member.agent) == 0) {
-      End(absl::StrCat("host ", member.host, " leaves"), now);
+      End(absl::StrCat("host ", member.host, " leaves"));
     } else if (agent && HasFailed(*agent, job_.generation)) {
-      End(absl::StrCat("a rank on host ", member.host, " failed"), now);
+      End(absl::StrCat("a rank on host ", member.host, " failed"));
     } else if (agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation) {
-      End(absl::StrCat("host ", member.host, " was out of reach"), now);
+      End(absl::StrCat("host ", member.host, " was out of reach"));
     } else {
       continue;
     }
     return true;
   }
   if (!NewcomerHasWaited(agents, now)) return false;
-  End("another node can take part", now);
+  End("another node can take part");
   return true;
 }
 
-void Coordinator::End(std::string reason, absl::Time now) {
+void Coordinator::End(std::string reason) {
   job_.phase = JobState::Phase::kEnding;
   job_.reason = std::move(reason);
-  since_ = now;
 }
 
 // A member that has not seen the generation yet may still start its ranks. No generation forms before it has seen the
@@ -291,10 +290,7 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
   if (first && (lost.empty() || first->failure.not_started)) {
     if (not_started) *not_started = first->failure.not_started;
     if (!first->failure.consequence || notes_.left.empty()) {
-      const absl::Status& status = first->failure.status;
-      absl::Status named(status.code(), absl::StrCat("host ", first->host, ": ", status.message(), OtherHostsText()));
-      status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
-      return named;
+      return WithEnding(Annotate(first->failure.status, absl::StrCat("host ", first->host)), OtherHostsText());
     }
   }
   if (!lost.empty()) {
@@ -302,9 +298,7 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
   }
   if (notes_.left.empty()) return absl::OkStatus();
   const AgentState& leaver = notes_.left.begin()->second;
-  absl::Status status = absl::CancelledError(absl::StrCat("host ", leaver.host, " left the job: ", leaver.leaving));
-  if (leaver.signal != 0) status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(leaver.signal)));
-  return status;
+  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: ", leaver.leaving));
 }
 
 std::string Coordinator::OtherHostsText() const {
@@ -328,7 +322,7 @@ void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time
 void Coordinator::Regroup(std::string reason, absl::Time now) {
   job_.phase = JobState::Phase::kForming;
   job_.reason = std::move(reason);
-  since_ = now;
+  forming_since_ = now;
 }
 
 void Coordinator::Finish(absl::Status result) {

@@ -63,7 +63,7 @@ class Coordinator {
   void Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now);
   bool NoteNodes(const Agents& agents);
   bool NewcomerHasWaited(const Agents& agents, absl::Time now);
-  void End(std::string reason, absl::Time now);
+  void End(std::string reason);
   void Regroup(std::string reason, absl::Time now);
   void Finish(absl::Status result);
   void Fail(const absl::Status& failure, bool not_started, absl::Time now);
@@ -85,7 +85,7 @@ class Coordinator {
   JobState job_;
   RestartPolicy policy_;
   Notes notes_;
-  absl::Time since_;                                  // when this phase began
+  absl::Time forming_since_;                          // when this phase began, while kForming
   absl::Time formed_;                                 // when the last generation was formed
   absl::Time hold_until_ = absl::InfinitePast();      // none forms before: the pause of the policy
   absl::Time enough_since_ = absl::InfiniteFuture();  // when min_nodes were there

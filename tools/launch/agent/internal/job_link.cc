@@ -17,8 +17,6 @@ namespace {
 // A leader of many agents takes their posts together: it reads all that has come in this time for each agent at once.
 constexpr absl::Duration kPauseForEachAgent = absl::Microseconds(20);
 
-absl::Time Now() { return absl::UnixEpoch() + absl::Nanoseconds(MonotonicNanos()); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobLink>> JobLink::Start(const JobLimits& limits,
@@ -120,9 +118,8 @@ void JobLink::TakeView(const Rendezvous::View& view) {
 
 void JobLink::Lead(const Rendezvous::View& view) {
   if (!coordinator_) {
-    const absl::StatusOr<JobState> last = TakeJob();
-    changed_.Set();
-    coordinator_.emplace(limits_, last.value_or(JobState()), Now());
+    MutexLock lock(mutex_);
+    coordinator_.emplace(limits_, job_.value_or(JobState()), MonotonicTime());
   }
   Coordinator::Agents agents;
   int ready = 0;
@@ -141,14 +138,14 @@ void JobLink::Lead(const Rendezvous::View& view) {
     agents.emplace(id, *received.state);
   }
   agents_ = std::move(all);
-  if (coordinator_->Update(agents, Now())) rendezvous_->Decide(EncodeJob(coordinator_->job()));
+  if (coordinator_->Update(agents, MonotonicTime())) rendezvous_->Decide(EncodeJob(coordinator_->job()));
   MutexLock lock(mutex_);
   ready_ = ready;
 }
 
 absl::Duration JobLink::WaitTime(const Rendezvous::View& view) const {
   if (!view.leads) return absl::InfiniteDuration();
-  return coordinator_->next_look() - Now();
+  return coordinator_->next_look() - MonotonicTime();
 }
 
 void JobLink::Wait(absl::Duration time) {

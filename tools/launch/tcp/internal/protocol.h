@@ -3,14 +3,9 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
 #define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
 
-#include <stdint.h>
-
-#include <algorithm>
 #include <cstddef>
-#include <limits>
 
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::internal {
 
@@ -29,19 +24,6 @@ constexpr size_t kMaxDecision = size_t{64} << 20;
 // later the host the guest.
 constexpr absl::Duration kGuestTriesToReturn = absl::Milliseconds(700);
 constexpr absl::Duration kHostWaitsForReturn = absl::Milliseconds(1000);
-
-constexpr int64_t kNeverNs = std::numeric_limits<int64_t>::max();
-
-inline int64_t AfterNs(int64_t from_ns, absl::Duration time) {
-  return time < absl::Nanoseconds(kNeverNs - from_ns) ? from_ns + absl::ToInt64Nanoseconds(time) : kNeverNs;
-}
-
-// For poll(): in milliseconds, rounded up; -1 for never.
-inline int MillisecondsUntil(int64_t deadline_ns) {
-  if (deadline_ns == kNeverNs) return -1;
-  const int64_t milliseconds = (deadline_ns - MonotonicNanos() + 999999) / 1000000;
-  return static_cast<int>(std::clamp<int64_t>(milliseconds, 0, std::numeric_limits<int>::max()));
-}
 
 inline absl::Duration BeatInterval(absl::Duration time_to_live) { return time_to_live / 5; }
 

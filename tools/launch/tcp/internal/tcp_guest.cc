@@ -16,6 +16,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/tcp/internal/protocol.h"
 
 namespace lockstep::launch::internal {
@@ -87,7 +88,7 @@ void TcpGuest::Leave(absl::Duration timeout) {
   {
     MutexLock lock(mutex_);
     stop_ = true;
-    leave_deadline_ns_ = AfterNs(MonotonicNanos(), std::min(timeout, kFarewellTimeout));
+    leave_deadline_ns_ = After(std::min(timeout, kFarewellTimeout));
   }
   wake_.Set();
   thread_.join();
@@ -111,7 +112,7 @@ void TcpGuest::Run() {
   }
   for (stream_->Serve(); stream_->unsent_bytes() > 0 && stream_->end().ok() && MonotonicNanos() < deadline;) {
     pollfd fd = {stream_->fd(), POLLOUT, 0};
-    poll(&fd, 1, MillisecondsUntil(deadline));
+    poll(&fd, 1, PollTimeout(deadline));
     stream_->Serve();
   }
 }
@@ -131,14 +132,14 @@ void TcpGuest::Connect() {
     return;
   }
   problem_ = std::string(socket.status().message());
-  next_connect_ns_ = AfterNs(MonotonicNanos(), pause_);
+  next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
 }
 
 void TcpGuest::Wait() {
   pollfd fds[] = {{wake_.fd(), POLLIN, 0}, {stream_ ? stream_->fd() : -1, POLLIN, 0}};
   if (stream_) fds[1].events = stream_->events();
-  poll(fds, 2, MillisecondsUntil(NextDeadline()));
+  poll(fds, 2, PollTimeout(NextDeadline()));
   if (fds[0].revents != 0) wake_.Clear();
   if (stream_ && fds[1].revents != 0) {
     for (const std::string& message : stream_->Serve()) Take(message);
@@ -146,14 +147,14 @@ void TcpGuest::Wait() {
 }
 
 int64_t TcpGuest::NextDeadline() const {
-  int64_t next = was_welcome_ ? AfterNs(heard_ns_, options_.time_to_live) : AfterNs(began_ns_, options_.join_timeout);
-  if (was_welcome_ && !welcome_) next = std::min(next, AfterNs(ended_ns_, kGuestTriesToReturn));
+  int64_t next = was_welcome_ ? After(heard_ns_, options_.time_to_live) : After(began_ns_, options_.join_timeout);
+  if (was_welcome_ && !welcome_) next = std::min(next, After(ended_ns_, kGuestTriesToReturn));
   if (!stream_) {
     next = std::min(next, next_connect_ns_);
   } else if (welcome_) {
     next = std::min(next, next_beat_ns_);
   } else {
-    next = std::min(next, AfterNs(connected_ns_, kConnectTimeout));
+    next = std::min(next, After(connected_ns_, kConnectTimeout));
   }
   return next;
 }
@@ -183,7 +184,7 @@ void TcpGuest::SendPost() {
   }
   const int64_t now = MonotonicNanos();
   if (welcome_ && now >= next_beat_ns_) {
-    next_beat_ns_ = AfterNs(now, BeatInterval(options_.time_to_live));
+    next_beat_ns_ = After(now, BeatInterval(options_.time_to_live));
     if (stream_->unsent_bytes() == 0) stream_->Send(absl::string_view(&kBeat, 1));
   }
   if (welcome_) {
@@ -201,7 +202,7 @@ void TcpGuest::NoteEnd() {
   problem_ = std::string(end.message());
   if (welcome_) ended_ns_ = MonotonicNanos();
   welcome_ = false;
-  next_connect_ns_ = AfterNs(MonotonicNanos(), pause_);
+  next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
     Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ", end.message())));
@@ -210,19 +211,19 @@ void TcpGuest::NoteEnd() {
 
 void TcpGuest::CheckDeadlines() {
   const int64_t now = MonotonicNanos();
-  if (stream_ && !welcome_ && now >= AfterNs(connected_ns_, kConnectTimeout)) {
+  if (stream_ && !welcome_ && now >= After(connected_ns_, kConnectTimeout)) {
     stream_.reset();
     problem_ = "what listens there does not answer as a launcher";
     next_connect_ns_ = now;
   }
   if (!was_welcome_) {
-    if (now < AfterNs(began_ns_, options_.join_timeout)) return;
+    if (now < After(began_ns_, options_.join_timeout)) return;
     Lose(absl::UnavailableError(absl::StrCat("no launcher answered at ", endpoint_, " within ",
                                              absl::FormatDuration(options_.join_timeout), ": ", problem_)));
-  } else if (now >= AfterNs(heard_ns_, options_.time_to_live)) {
+  } else if (now >= After(heard_ns_, options_.time_to_live)) {
     Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " has not been heard from for ",
                                              absl::FormatDuration(options_.time_to_live))));
-  } else if (!welcome_ && now >= AfterNs(ended_ns_, kGuestTriesToReturn)) {
+  } else if (!welcome_ && now >= After(ended_ns_, kGuestTriesToReturn)) {
     Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " is gone: ", problem_)));
   }
 }

@@ -14,6 +14,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
+#include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/tcp/internal/protocol.h"
 
 namespace lockstep::launch::internal {
@@ -86,7 +87,7 @@ void TcpHost::Leave(absl::Duration timeout) {
     MutexLock lock(mutex_);
     agents_.erase(options_.agent_id);
     stop_ = true;
-    leave_deadline_ns_ = AfterNs(MonotonicNanos(), timeout);
+    leave_deadline_ns_ = After(timeout);
   }
   wake_.Set();
   thread_.join();
@@ -111,7 +112,7 @@ void TcpHost::Run() {
     for (const auto& guest : guests_) {
       fds.push_back({guest->ended_ns == 0 ? guest->stream.fd() : -1, guest->stream.events(), 0});
     }
-    poll(fds.data(), fds.size(), MillisecondsUntil(NextDeadline()));
+    poll(fds.data(), fds.size(), PollTimeout(NextDeadline()));
     if (fds[0].revents != 0) wake_.Clear();
     for (size_t i = 0; i < guests_.size(); ++i) {
       if (fds[2 + i].revents != 0) Serve(guests_[i].get());
@@ -131,7 +132,7 @@ int64_t TcpHost::NextDeadline() const {
 void TcpHost::Accept() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
-    if (IsOutOfDescriptors(errno)) full_until_ns_ = AfterNs(MonotonicNanos(), kFullPause);
+    if (IsOutOfDescriptors(errno)) full_until_ns_ = After(kFullPause);
     return;
   }
   TuneConnection(socket.get());
@@ -208,7 +209,7 @@ void TcpHost::SendDecision() {
 void TcpHost::SendBeats() {
   const int64_t now = MonotonicNanos();
   if (now < next_beat_ns_) return;
-  next_beat_ns_ = AfterNs(now, BeatInterval(options_.time_to_live));
+  next_beat_ns_ = After(now, BeatInterval(options_.time_to_live));
   for (const auto& guest : guests_) {
     if (guest->agent.empty() || guest->stream.unsent_bytes() > 0) continue;
     guest->stream.Send(absl::string_view(&kBeat, 1));
@@ -218,9 +219,9 @@ void TcpHost::SendBeats() {
 
 // When the guest is removed unless it is heard from.
 int64_t TcpHost::DeadlineOf(const Guest& guest) const {
-  if (guest.agent.empty()) return guest.stream.end().ok() ? AfterNs(guest.heard_ns, kHelloTimeout) : 0;
-  const int64_t silent = AfterNs(guest.heard_ns, options_.time_to_live * 1.5);
-  return guest.ended_ns == 0 ? silent : std::min(silent, AfterNs(guest.ended_ns, kHostWaitsForReturn));
+  if (guest.agent.empty()) return guest.stream.end().ok() ? After(guest.heard_ns, kHelloTimeout) : 0;
+  const int64_t silent = After(guest.heard_ns, options_.time_to_live * 1.5);
+  return guest.ended_ns == 0 ? silent : std::min(silent, After(guest.ended_ns, kHostWaitsForReturn));
 }
 
 // After everything that has arrived was read, so a pause of this process is not taken for the others' silence.
