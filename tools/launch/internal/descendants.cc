@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,10 +48,6 @@ std::vector<pid_t> ChildrenInFiles(pid_t parent) {
     }
   }
   return children;
-}
-
-bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
-  return std::find(pids.begin(), pids.end(), pid) != pids.end();
 }
 
 // Whether `pid` is still this child of `parent`, or has become one of `root` because the parent ended. Its number may

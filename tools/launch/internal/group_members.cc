@@ -16,10 +16,6 @@
 namespace lockstep::launch::internal {
 namespace {
 
-bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
-  return std::find(pids.begin(), pids.end(), pid) != pids.end();
-}
-
 std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
   std::vector<pid_t> members;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
@@ -32,6 +28,10 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
 }
 
 }  // namespace
+
+bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
 
 // A debugger's state is "t".
 bool IsStopped(pid_t pid) {

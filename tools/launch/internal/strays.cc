@@ -4,7 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -17,10 +16,6 @@ namespace {
 
 // The number of pidfds that LiveStrays() holds. The usual limit of descriptors is 1024.
 constexpr int kMostHeld = 64;
-
-bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
-  return std::find(pids.begin(), pids.end(), pid) != pids.end();
-}
 
 void Send(const UniqueFd& pidfd, int signal) { syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0); }
 

@@ -45,7 +45,9 @@ int main(int argc, char** argv) {
     growth |= text == "--growth";
     trace |= text == "--trace";
     until_violation |= text == "--until_violation";
-    if (text == "--crashes" || text == "--pairs" || text == "--growth" || text == "--trace" || text == "--until_violation") continue;
+    if (text == "--crashes" || text == "--pairs" || text == "--growth" || text == "--trace" ||
+        text == "--until_violation")
+      continue;
     std::cerr << kUsage;
     return text == "--help" ? 0 : 2;
   }

@@ -56,7 +56,7 @@ class Simulation {
     int64_t second_crash_event = -1;
     int min_nodes = 0;     // 0: from the seed
     int64_t delay_ms = 0;  // of each message; 0: from the seed
-    bool trace = false;  // prints each event
+    bool trace = false;    // prints each event
   };
 
   struct Report {
@@ -67,7 +67,7 @@ class Simulation {
     // Of each generation, when it had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
-    std::string result;     // how the job ended: the status of the agents that returned
+    std::string result;  // how the job ended: the status of the agents that returned
   };
 
   explicit Simulation(const Config& config);
