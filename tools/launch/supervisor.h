@@ -109,8 +109,8 @@ struct LaunchOptions {
 //
 // If a rank fails, the process groups of all ranks, and so the processes that the ranks started, get SIGTERM, and
 // SIGKILL after `failure_grace`. Stopped processes, which do not react to SIGTERM, get SIGKILL at once. The status is
-// one line that names the first cause. To find it, Launch waits for 100 ms after the first failure. Then the earliest
-// failure counts, with two exceptions. A rank killed by a signal precedes ranks that exited, since peers exit within
+// one line that names the first cause. To find it, Launch waits for 100 ms after the first failure, unless that is a
+// rank that a signal such as SIGKILL or SIGSEGV killed. Then the earliest failure counts, with two exceptions. A rank killed by a signal precedes ranks that exited, since peers exit within
 // milliseconds of another rank's death. And a rank that failed because its group failed, as comm's process groups
 // report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while ranks
 // still run. After success too, processes left in a rank's group are ended. So nothing is left running, except for

@@ -46,12 +46,6 @@ class EtcdNodesTest : public testing::NodesTest {
             script};
   }
 
-  // Waits until a node has started ranks in a world of `size`.
-  bool Started(const std::string& name, int size) {
-    return Eventually([&] { return absl::StrContains(ReadFile(folder_ + "starts." + name), absl::StrCat(size, " ")); },
-                      absl::Seconds(40));
-  }
-
   std::unique_ptr<EtcdCluster> cluster_;
 };
 

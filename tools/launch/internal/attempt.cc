@@ -58,7 +58,8 @@ void Attempt::WaitForVerdict() {
     WaitForEvent(look);
     if (MonotonicNanos() >= look) LookForStopped();
   }
-  if (!FirstCause(outcomes_)) return;
+  const Outcome* cause = FirstCause(outcomes_);
+  if (!cause || IsCertain(*cause)) return;
   const int64_t settled = After(kSettle), last = After(kTruerCauseWait);
   while (MayLearnMore(settled)) WaitForEvent(settled);
   while (MayLearnMore(last) && TruerCauseMayCome(outcomes_)) WaitForEvent(last);

@@ -175,6 +175,12 @@ const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {
   return first;
 }
 
+bool IsCertain(const Outcome& cause) {
+  const int signal = cause.end.signal;
+  const bool sent_to_launcher = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+  return WasKilled(cause) && !cause.consequence && !sent_to_launcher;
+}
+
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes) {
   const Outcome* cause = FirstCause(outcomes);
   return cause && cause->consequence && cause->code != absl::StatusCode::kDeadlineExceeded;

@@ -49,6 +49,10 @@ const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 // Whether a signal killed the rank, in the sense of FirstCause().
 bool WasKilled(const Outcome& outcome);
 
+// Whether no later failure can come before this one: a signal killed the rank, and not one that schedulers and terminals
+// send to the launcher as well.
+bool IsCertain(const Outcome& cause);
+
 // Whether a rank that still runs may be the cause: all failures so far are consequences, and none of them is a timeout,
 // which a rank that has not failed can cause.
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes);

@@ -47,6 +47,17 @@ TEST(FirstCause, IsARankKilledByASignalBeforeOneThatExitedEarlier) {
   EXPECT_EQ(FirstCause(outcomes)->end.rank, 1);
 }
 
+TEST(FirstCause, IsCertainAfterASignalThatOnlyTheRankGot) {
+  EXPECT_TRUE(IsCertain(Ended(0, -1, SIGKILL, 10)));
+  EXPECT_TRUE(IsCertain(Ended(0, -1, SIGSEGV, 10)));
+  EXPECT_FALSE(IsCertain(Ended(0, 3, 0, 10)));
+  EXPECT_FALSE(IsCertain(Ended(0, -1, SIGABRT, 10)));
+  EXPECT_FALSE(IsCertain(Ended(0, -1, SIGTERM, 10)));
+  Outcome told = Ended(0, -1, SIGKILL, 10);
+  told.consequence = true;
+  EXPECT_FALSE(IsCertain(told));
+}
+
 TEST(FirstCause, TakesAnAbortForAnExit) {
   // Rank 1 found a mistake; rank 0 had no handler for "connection closed by peer".
   const std::vector<Outcome> outcomes = {Ended(0, -1, SIGABRT, 13), Ended(1, 3, 0, 10)};

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/tools/launch/internal/rank_variables.h"
@@ -67,5 +68,11 @@ int NodesTest::Wait(const std::string& name) {
 std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".out")); }
 
 std::string NodesTest::Err(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".err")); }
+
+bool NodesTest::Started(const std::string& name, int world_size) const {
+  const std::string start = absl::StrCat("\n", world_size, " ");
+  const std::string file = absl::StrCat(folder_, "starts.", name);
+  return Eventually([&] { return absl::StrContains(absl::StrCat("\n", ReadFile(file)), start); }, absl::Seconds(40));
+}
 
 }  // namespace lockstep::launch::testing

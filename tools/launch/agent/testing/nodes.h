@@ -33,6 +33,8 @@ class NodesTest : public ::testing::Test {
   int Wait(const std::string& name);
   std::string Out(const std::string& name) const;
   std::string Err(const std::string& name) const;
+  // Waits until a line of $D/starts.<name> begins with `world_size` and a space. A script writes such a line first.
+  bool Started(const std::string& name, int world_size) const;
 
   const std::string folder_;  // with a slash at its end
   std::string secret_ = "a secret for the tests of several nodes";
