@@ -276,12 +276,13 @@ TEST_P(LaunchOrphansTest, ManyRanksLeaveNothing) {
   EXPECT_FALSE(CgroupExists());
 }
 
-TEST_P(LaunchOrphansTest, RanksInheritNoDescriptorsOfTheKeepers) {
+TEST_P(LaunchOrphansTest, RanksInheritTheirControlSocketAlone) {
   EXPECT_EQ(RunScript("exec ls -l /proc/self/fd"), 0);
   const std::string without = Out();
   EXPECT_EQ(Wait(StartRanks("exec ls -l /proc/self/fd")), 0);
   const std::vector<std::string> expected = absl::StrSplit(without, "->"), found = absl::StrSplit(Out(), "->");
-  EXPECT_EQ(found.size(), expected.size()) << Out();
+  EXPECT_EQ(found.size(), expected.size() + 1) << Out();
+  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const std::string& s) { return absl::StartsWith(s, " socket:"); }), 1);
 }
 
 TEST_P(LaunchOrphansTest, TheRanksRunInACgroupOfTheJobOrInThatOfTheLauncher) {

@@ -302,7 +302,7 @@ TEST_F(LaunchOutputTest, NeedsAFolderThatCanBeWritten) {
 
 TEST_F(LaunchOutputTest, NeedsDescriptors) {
   EXPECT_EQ(RunScript("ulimit -Sn 64; $LAUNCH --nproc_per_node=256 --tee=3 --log-dir=${D}logs touch $D/started"), 1);
-  EXPECT_THAT(Err(), MatchesRegex("launch: 256 ranks: opening 1552 descriptors, of which [0-9]+ "
+  EXPECT_THAT(Err(), MatchesRegex("launch: 256 ranks: opening 1808 descriptors, of which [0-9]+ "
                                   "are free: Too many open files \\(the soft limit of open files is 64 "
                                   "\\(RLIMIT_NOFILE\\); raise it with ulimit -n\\)\n"));
   EXPECT_NE(access((folder_ + "started").c_str(), F_OK), 0);

@@ -35,6 +35,7 @@ enum class NumaBinding {
 
 struct LaunchOptions {
   int nproc_per_node = 1;   // number of ranks that this call starts
+  int spares = 0;           // processes besides, which wait until a rank fails; see Launch()
   int nnodes = 1;           // number of nodes; Launch must be called on each
   int node_rank = 0;        // index of this node
   std::string master_addr;  // rank 0's address; may be empty with one node: 127.0.0.1
@@ -115,6 +116,12 @@ struct LaunchOptions {
 // report (report.h), comes last: without another failure, Launch waits for up to 5 s for the real cause, while ranks
 // still run. After success too, processes left in a rank's group are ended. So nothing is left running, except for
 // processes that moved to another session; `subreaper` includes those.
+//
+// Ranks that join generations (agent_link) stay when another one fails: all of the above does not hold for them once
+// the first generation has formed. The rank that failed is started again, and meanwhile the others go on. Each of the
+// `spares` is a process more, which joins too, and takes the place of a rank that fails at once. It has a LOCAL_RANK from
+// nproc_per_node on, and needs no device of its own if it uses none before it has joined: then it gets the local rank
+// of the one that failed. numa_binding does not bind spares.
 //
 // With numa_binding, each rank and all its threads run on CPUs of one NUMA node: of the node of the visible GPU that has
 // the number of its local rank, if the host has that many visible GPUs. Otherwise the ranks are spread over the nodes,

@@ -45,8 +45,14 @@ bool IsAboutOthers(absl::StatusCode code) {
 
 }  // namespace
 
+// Whether the ranks have yet to end by themselves.
+bool Attempt::WillEnd() const {
+  const Membership& membership = regrouper_.membership();
+  return broken_.ok() && !membership.finished() && (Running() || membership.awaits_start());
+}
+
 bool Attempt::MayLearnMore(int64_t deadline) const {
-  return Running() && stop_signal_ == 0 && !must_end_ && MonotonicNanos() < deadline;
+  return WillEnd() && stop_signal_ == 0 && !must_end_ && MonotonicNanos() < deadline;
 }
 
 // Returns when all ranks have ended, when one has failed and the real cause has had time to show, or when a signal
@@ -55,8 +61,9 @@ void Attempt::WaitForVerdict() {
   while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
     // No event tells that a rank has been stopped.
     const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
-    WaitForEvent(look);
+    WaitForEvent(std::min(look, regrouper_.next_look()));
     if (MonotonicNanos() >= look) LookForStopped();
+    Regroup();
   }
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause || IsCertain(*cause)) return;
@@ -66,8 +73,9 @@ void Attempt::WaitForVerdict() {
 }
 
 AttemptResult Attempt::Run(int earlier_port) {
-  const absl::Status started = StartAll(earlier_port);
+  absl::Status started = StartAll(earlier_port);
   if (started.ok()) WaitForVerdict();
+  if (started.ok()) started = broken_;
   const Outcome* cause = FirstCause(outcomes_);
   // A scheduler that ends a job signals both launcher and ranks.
   const bool stopped = stop_signal_ != 0 && (!cause || cause->end.signal == stop_signal_);
@@ -82,6 +90,12 @@ AttemptResult Attempt::Run(int earlier_port) {
   return Result(started, stopped);
 }
 
+AttemptEnd Attempt::End(bool started) const {
+  if (stop_signal_ != 0) return AttemptEnd::kSignalled;
+  if (regrouper_.membership().formed()) return AttemptEnd::kExhausted;
+  return started ? AttemptEnd::kFailed : AttemptEnd::kNotStarted;
+}
+
 AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
   AttemptResult result;
   result.master_port = master_port_;
@@ -93,9 +107,7 @@ AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
     result.status = WithEnding(result.status, absl::StrCat("; then the launcher received signal ", stop_signal_, " (",
                                                            SignalName(stop_signal_), ")"));
   }
-  result.end = stop_signal_ != 0 ? AttemptEnd::kSignalled
-               : started.ok()    ? AttemptEnd::kFailed
-                                 : AttemptEnd::kNotStarted;
+  result.end = End(started.ok());
   if (const Outcome* cause = FirstCause(outcomes_)) {
     result.consequence = cause->consequence;
     result.killed = WasKilled(*cause);
@@ -109,7 +121,8 @@ absl::Status Attempt::Verdict(bool stopped) const {
   // A rank may have reported its own error, but not have ended when the launcher's signal came.
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause) return absl::OkStatus();
-  absl::Status status = FailureStatus(*cause, outcomes_, patience_);
+  absl::Status status =
+      WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.membership().ending());
   const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
   if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
   return status;
@@ -118,32 +131,76 @@ absl::Status Attempt::Verdict(bool stopped) const {
 absl::Status Attempt::StartAll(int earlier_port) {
   ends_ = AboveStdio(UniqueFd(epoll_create1(EPOLL_CLOEXEC)));
   if (!ends_.valid()) return absl::ResourceExhaustedError(absl::StrCat("launch: no epoll: ", strerror(errno)));
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankStarter starter, RankStarter::Create(argv_, options_, generation_, earlier_port));
-  master_port_ = starter.master_port();
-  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
-    LOCKSTEP_RETURN_IF_ERROR(StartRank(starter, local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(starter_, RankStarter::Create(argv_, options_, generation_, earlier_port));
+  master_port_ = starter_->master_port();
+  regrouper_.SetMaster(starter_->master_addr(), master_port_);
+  for (int local_rank = 0; local_rank < options_.nproc_per_node + options_.spares; ++local_rank) {
+    LOCKSTEP_RETURN_IF_ERROR(StartRank(local_rank));
   }
   return absl::OkStatus();
 }
 
-absl::Status Attempt::StartRank(const RankStarter& starter, int local_rank) {
+// The first process of a local rank adds to `ranks_`, another one takes the place of the one before.
+absl::Status Attempt::StartRank(int local_rank) {
   Rank rank;
+  rank.attempt = number();
   LOCKSTEP_ASSIGN_OR_RETURN(rank.report, CreateReportFile());
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(number(), local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(rank.attempt, local_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(const UniqueFd link, regrouper_.Open(local_rank));
   rank.started_ns = MonotonicNanos();
-  LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter.Start(local_rank, rank.report, output));
+  const RankStarter::Ends ends = {rank.report, link, output, regrouper_.membership().restarts()};
+  LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter_->Start(local_rank, ends));
   epoll_event event = {};
   event.events = EPOLLIN;
-  event.data.u64 = ranks_.size();
+  event.data.u64 = local_rank;
   epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
   Outcome outcome;
   outcome.end.local_rank = local_rank;
-  outcome.end.rank = generation_.first_rank + local_rank;
+  const bool has_rank = !regrouper_.membership().formed() && local_rank < options_.nproc_per_node;
+  outcome.end.rank = has_rank ? generation_.first_rank + local_rank : -1;
   outcome.end.pid = rank.process.pid;
-  events_.RankStarted(number(), outcome.end);
-  outcomes_.push_back(std::move(outcome));
-  ranks_.push_back(std::move(rank));
+  events_.RankStarted(rank.attempt, outcome.end);
+  ranks_.resize(std::max<size_t>(ranks_.size(), local_rank + 1));
+  outcomes_.resize(ranks_.size());
+  outcomes_[local_rank] = std::move(outcome);
+  ranks_[local_rank] = std::move(rank);
   return absl::OkStatus();
+}
+
+// What the process before left in its group ends first.
+absl::Status Attempt::StartRankAgain(int local_rank) {
+  const pid_t before = ranks_[local_rank].process.pid;
+  kill(-before, SIGKILL);
+  waitpid(before, nullptr, WNOHANG);
+  events_.Restart(number(), absl::ZeroDuration());
+  return StartRank(local_rank);
+}
+
+// Carries out what has been decided about ranks that stay when another one fails.
+void Attempt::Regroup() {
+  regrouper_.Update();
+  broken_.Update(regrouper_.status());
+  for (const Membership::Decision& decision : regrouper_.Take()) {
+    if (decision.kind == Membership::Decision::Kind::kForm) NoteGeneration(decision);
+    for (const int slot : decision.slots) {
+      if (decision.kind == Membership::Decision::Kind::kStart) broken_.Update(StartRankAgain(slot));
+      if (decision.kind == Membership::Decision::Kind::kKill) kill(-outcomes_[slot].end.pid, SIGKILL);
+    }
+    if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
+      options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0], " is not started again"));
+    }
+  }
+}
+
+void Attempt::NoteGeneration(const Membership::Decision& decision) {
+  for (size_t rank = 0; rank < decision.slots.size(); ++rank) {
+    outcomes_[decision.slots[rank]].end.rank = static_cast<int>(rank);
+  }
+  const int64_t generation = regrouper_.membership().generation();
+  if (generation == 1 || !options_.on_notice) return;
+  const size_t ranks = decision.slots.size();
+  options_.on_notice(absl::StrCat(decision.reason, "; generation ", generation, " has ", ranks,
+                                  ranks == 1 ? " rank" : " ranks"));
 }
 
 bool Attempt::HasEndedRank() const {
@@ -174,10 +231,13 @@ bool Attempt::Running() const {
 // Returns when a rank or a stray has ended, a signal has come, or at the deadline. Meanwhile it serves the output.
 void Attempt::WaitForEvent(int64_t deadline) {
   std::vector<pollfd> fds;
+  size_t links = 0;
   do {
     fds = {{relay_.fd(), POLLIN, 0}, {ends_.get(), POLLIN, 0}};
     for (const UniqueFd& stray : strays_) fds.push_back({stray.get(), POLLIN, 0});
     if (control_ && !must_end_) fds.push_back({control_->fd, POLLIN, 0});
+    links = fds.size();
+    regrouper_.AppendTo(&fds);
     const size_t others = fds.size();
     output_.AppendTo(&fds);
     if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
@@ -187,6 +247,7 @@ void Attempt::WaitForEvent(int64_t deadline) {
            std::all_of(fds.begin(), fds.end(), [](const pollfd& fd) { return fd.revents == 0; }));
   TakeSignals();
   NoteEnds();
+  regrouper_.Serve(fds.data() + links);
   AskControl();
   strays_.erase(std::remove_if(strays_.begin(), strays_.end(), HasEnded), strays_.end());
 }
@@ -250,8 +311,11 @@ void Attempt::NoteEnd(int i) {
   }
   outcome.failed = outcome.end.exit_code != 0;
   NoteReport(i);
-  if (outcome.failed) output_.WriteError(number(), outcome.end.local_rank, TorchErrorOf(ranks_[i].report));
-  events_.RankEnded(number(), outcome, ranks_[i].started_ns);
+  if (outcome.failed) output_.WriteError(ranks_[i].attempt, outcome.end.local_rank, TorchErrorOf(ranks_[i].report));
+  events_.RankEnded(ranks_[i].attempt, outcome, ranks_[i].started_ns);
+  if (outcome.told_to_end) return;
+  const bool goes_on = regrouper_.OnEnd(i, outcome.failed, outcome.failed ? EndText(outcome) : "");
+  outcome.survived = outcome.failed && goes_on;
 }
 
 void Attempt::NoteReport(int i) {

@@ -1,4 +1,5 @@
-// One start of the ranks of a node, until the last of them has ended.
+// One start of the ranks of a node, until the last of them has ended. Ranks that stay when another one fails
+// (agent_link) make one attempt, also if processes of it are started again.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ATTEMPT_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ATTEMPT_H_
@@ -7,6 +8,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "lockstep/tools/launch/internal/output.h"
 #include "lockstep/tools/launch/internal/process.h"
 #include "lockstep/tools/launch/internal/rank_starter.h"
+#include "lockstep/tools/launch/internal/regrouper.h"
 #include "lockstep/tools/launch/internal/restart_policy.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
@@ -57,25 +60,32 @@ class Attempt {
         relay_(*relay),
         output_(*output),
         events_(*events),
-        control_(control) {}
+        control_(control),
+        regrouper_(generation, options, generation.nnodes == 1 && !control) {}
 
   // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
   AttemptResult Run(int earlier_port);
 
  private:
-  int number() const { return static_cast<int>(generation_.number - 1); }
+  // Of the files and events of the processes that start now.
+  int number() const { return static_cast<int>(generation_.number - 1) + regrouper_.membership().restarts(); }
 
   // The process side of outcomes_[local rank].
   struct Rank {
     Process process;
     UniqueFd report;
     int64_t started_ns = 0;
+    int attempt = 0;  // number() when it started
   };
 
   absl::Status StartAll(int earlier_port);
-  absl::Status StartRank(const RankStarter& starter, int local_rank);
+  absl::Status StartRank(int local_rank);
+  absl::Status StartRankAgain(int local_rank);
+  void Regroup();
+  void NoteGeneration(const Membership::Decision& decision);
 
   bool Running() const;
+  bool WillEnd() const;
   bool HasEndedRank() const;
   bool MayLearnMore(int64_t deadline) const;
   void WaitForEvent(int64_t deadline);
@@ -99,6 +109,7 @@ class Attempt {
   void Reap();
 
   absl::Status Verdict(bool stopped) const;
+  AttemptEnd End(bool started) const;
   AttemptResult Result(const absl::Status& started, bool stopped) const;
   void AskControl();
 
@@ -109,6 +120,9 @@ class Attempt {
   Output& output_;
   EventLog& events_;
   const AttemptControl* const control_;
+  Regrouper regrouper_;
+  std::optional<RankStarter> starter_;
+  absl::Status broken_;  // why the ranks cannot go on, although none has failed
   bool must_end_ = false;  // said by control_
   int master_port_ = 0;
   std::vector<Rank> ranks_;

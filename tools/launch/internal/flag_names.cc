@@ -32,6 +32,7 @@ constexpr Flag kFlags[] = {
     {"numa_binding", Flag::kValue, nullptr},
     {"event_log", Flag::kValue, nullptr},
     {"max_restarts", Flag::kValue, nullptr},
+    {"spares", Flag::kValue, nullptr},
     {"restart_window", Flag::kValue, nullptr},
     {"grace", Flag::kValue, nullptr},
     {"signals_to_handle", Flag::kValue, nullptr},

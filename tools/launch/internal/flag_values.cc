@@ -157,6 +157,7 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "tee") return SetStreams(given, &options->tee);
   if (name == "local_ranks_filter") return SetShownRanks(given, options);
   if (name == "numa_binding") return SetBinding(given, options);
+  if (name == "spares") return SetWhole(given, &options->spares);
   if (name == "max_restarts") return SetWhole(given, &options->max_restarts);
   if (name == "restart_window") return SetWindow(given, options);
   if (name == "grace") return SetSeconds(given, &options->grace);

@@ -26,7 +26,7 @@ bool Before(const Outcome& a, const Outcome& b) {
   return order(a) < order(b);
 }
 
-bool FailedByItself(const Outcome& o) { return o.failed && (!o.told_to_end || o.reported_before); }
+bool FailedByItself(const Outcome& o) { return o.failed && !o.survived && (!o.told_to_end || o.reported_before); }
 
 // The rank's report, without the rank's name, which the sentence contains already.
 absl::string_view MessageOf(const RankFailure& end) {
@@ -40,12 +40,6 @@ std::string HowItEnded(const Outcome& o) {
   if (o.told_to_end) return " failed";
   if (o.end.signal == 0) return absl::StrCat(" exited with code ", o.end.exit_code);
   return absl::StrCat(" was killed by signal ", o.end.signal, " (", SignalName(o.end.signal), ")");
-}
-
-std::string Sentence(const Outcome& o) {
-  const std::string who =
-      absl::StrCat("rank ", o.end.rank, " (local rank ", o.end.local_rank, ", pid ", o.end.pid, ")");
-  return absl::StrCat(who, HowItEnded(o), o.end.message.empty() ? "" : ": ", MessageOf(o.end));
 }
 
 struct Counts {
@@ -162,6 +156,12 @@ std::string SignalName(int signal) {
   return name ? absl::StrCat("SIG", name) : absl::StrCat("signal ", signal);
 }
 
+std::string EndText(const Outcome& o) {
+  const std::string who = o.end.rank < 0 ? "a new process" : absl::StrCat("rank ", o.end.rank);
+  return absl::StrCat(who, " (local rank ", o.end.local_rank, ", pid ", o.end.pid, ")", HowItEnded(o),
+                      o.end.message.empty() ? "" : ": ", MessageOf(o.end));
+}
+
 bool WasKilled(const Outcome& outcome) {
   return outcome.end.signal != 0 && outcome.end.signal != SIGABRT && outcome.end.signal != SIGPIPE;
 }
@@ -188,7 +188,7 @@ bool TruerCauseMayCome(const std::vector<Outcome>& outcomes) {
 
 absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(&cause, outcomes);
-  return StatusOf(cause, absl::StrCat(Sentence(cause), Others(counts, patience), OthersErrors(cause, outcomes),
+  return StatusOf(cause, absl::StrCat(EndText(cause), Others(counts, patience), OthersErrors(cause, outcomes),
                                       StoppedAndOutlived(counts)));
 }
 
@@ -197,7 +197,7 @@ absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>
   for (const Outcome& o : outcomes) {
     if (!o.ended) running.push_back(absl::StrCat(o.end.rank));
   }
-  return StatusOf(cause, absl::StrCat(Sentence(cause), OthersErrors(cause, outcomes), "; waiting up to ",
+  return StatusOf(cause, absl::StrCat(EndText(cause), OthersErrors(cause, outcomes), "; waiting up to ",
                                       absl::FormatDuration(patience), " for ", running.size() == 1 ? "rank " : "ranks ",
                                       absl::StrJoin(running, ", "), " to end"));
 }

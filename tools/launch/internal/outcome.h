@@ -33,12 +33,17 @@ struct Outcome {
   bool needed_kill = false;      // and still ran after the grace period
   bool outlived_kill = false;    // and even after SIGKILL
   char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
+  bool survived = false;         // it failed, and the other ranks go on without it (agent_link)
   bool stopped = false;          // it had been stopped, as by SIGSTOP, when it was told to end
   bool reported_before = false;  // it was told to end, but had reported its own error before
   bool consequence = false;      // another rank's failure caused it: it reported so, or knew of that failure before
   int64_t time_ns = 0;           // when it ended, or the earlier time at which it reported its error
   absl::StatusCode code = absl::StatusCode::kUnknown;  // the reported one
 };
+
+// A sentence without its end: "rank 1 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL)". A negative rank means
+// that the process has none yet.
+std::string EndText(const Outcome& outcome);
 
 // The first cause, among the ranks that failed by themselves. A failure that is not a consequence comes before one that
 // is; then a rank that a signal killed before one that exited, because ranks exit when a peer is killed and not the

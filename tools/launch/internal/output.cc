@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kBufferBytes = 64 << 10;
 constexpr int64_t kAllBytes = std::numeric_limits<int64_t>::max();
 // What a rank needs besides its output: its process and its report. And what the launcher needs once, with a margin.
-constexpr int kDescriptorsOfARank = 2, kOtherDescriptors = 16;
+constexpr int kDescriptorsOfARank = 3, kOtherDescriptors = 16;
 
 bool IsOn(int local_rank, const RankStreams& streams) {
   return streams.Have(local_rank, Streams::kStdout) || streams.Have(local_rank, Streams::kStderr);
@@ -55,7 +55,7 @@ int WriteAll(int fd, absl::string_view text) {
 
 // Before the first rank starts. A teed stream needs its pipe and its file for as long as the rank runs.
 absl::Status CheckDescriptors(const LaunchOptions& options) {
-  int needed = kOtherDescriptors + kDescriptorsOfARank * options.nproc_per_node;
+  int needed = kOtherDescriptors + kDescriptorsOfARank * (options.nproc_per_node + options.spares);
   for (int rank = 0; rank < options.nproc_per_node; ++rank) {
     for (const Streams stream : {Streams::kStdout, Streams::kStderr}) needed += 2 * options.tee.Have(rank, stream);
   }

@@ -30,7 +30,7 @@ struct ChildPlan {
   const char* path;
   char* const* argv;
   char* const* environment;
-  int inherited_fd;
+  const int* inherited_fds;  // the last one is -1
   int null_fd;
   int stdout_fd;
   int stderr_fd;
@@ -59,6 +59,14 @@ void ForgetSignalHandlers() {
   }
 }
 
+// Async-signal-safe. The last of `fds` is -1.
+bool KeepOpen(const int* fds) {
+  for (; *fds >= 0; ++fds) {
+    if (fcntl(*fds, F_SETFD, 0) != 0) return false;
+  }
+  return true;
+}
+
 // Async-signal-safe. Runs with every signal blocked.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   setsid();
@@ -69,7 +77,7 @@ void ForgetSignalHandlers() {
   const bool ready = bound && dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
                      (plan.stdout_fd < 0 || dup2(plan.stdout_fd, STDOUT_FILENO) >= 0) &&
                      (plan.stderr_fd < 0 || dup2(plan.stderr_fd, STDERR_FILENO) >= 0) &&
-                     (plan.inherited_fd < 0 || fcntl(plan.inherited_fd, F_SETFD, 0) == 0) &&
+                     KeepOpen(plan.inherited_fds) &&
                      sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
   if (ready) execve(plan.path, plan.argv, plan.environment);
   const StartError error = {errno, !bound};
@@ -141,7 +149,6 @@ std::vector<cpu_set_t> MaskOf(const std::set<int>& cpus) {
 ChildPlan PlanOf(const ProcessSpec& spec, const std::vector<cpu_set_t>& cpus) {
   ChildPlan plan = {};
   plan.path = spec.path.c_str();
-  plan.inherited_fd = spec.inherited_fd;
   plan.stdout_fd = spec.stdout_fd;
   plan.stderr_fd = spec.stderr_fd;
   plan.cpus = cpus.empty() ? nullptr : cpus.data();
@@ -168,9 +175,12 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> environment = Pointers(spec.environment);
   const std::vector<cpu_set_t> cpus = MaskOf(spec.cpus);
+  std::vector<int> inherited_fds = spec.inherited_fds;
+  inherited_fds.push_back(-1);
   ChildPlan plan = PlanOf(spec, cpus);
   plan.argv = argv.data();
   plan.environment = environment.data();
+  plan.inherited_fds = inherited_fds.data();
   plan.null_fd = null_fd.get();
   plan.error_fd = write_end.get();
   sigset_t all;

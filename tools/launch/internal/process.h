@@ -20,7 +20,7 @@ struct ProcessSpec {
   std::vector<std::string> argv;         // argv[0] included
   std::vector<std::string> environment;  // "NAME=value"; the whole environment
   std::set<int> cpus;                    // where the child runs; empty: where the calling thread may run
-  int inherited_fd = -1;                 // kept open in the child under the same number; -1: none
+  std::vector<int> inherited_fds;        // kept open in the child under the same numbers
   int stdout_fd = -1;                    // above 2; the child's stdout; -1: this process's
   int stderr_fd = -1;                    // the same for stderr
   int cgroup_fd = -1;                    // the folder of the child's cgroup; -1: this process's

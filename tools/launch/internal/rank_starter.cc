@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent_link/internal/link_message.h"
 #include "lockstep/tools/launch/internal/cpu_plan.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
@@ -81,13 +82,14 @@ const char* RankStarter::VisibleDevices() const {
   return given != options_->environment.end() ? given->second.c_str() : getenv(kDevicesVariable);
 }
 
-absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int local_rank,
-                                                                          const UniqueFd& report) const {
+absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int local_rank, const Ends& ends) const {
   RankPlace place = place_;
   place.local_rank = local_rank;
+  place.restart_count += ends.restarts;
   std::map<std::string, std::string> variables = RankVariables(place, getenv("OMP_NUM_THREADS") != nullptr);
-  variables[kErrorFileVariable] = ReportPath(report);
-  variables[kTorchErrorFileVariable] = ReportPath(report);
+  variables[kErrorFileVariable] = ReportPath(ends.report);
+  variables[kTorchErrorFileVariable] = ReportPath(ends.report);
+  variables[kLinkVariable] = absl::StrCat(ends.link.get());
   if (!getenv(kNcclErrorsVariable)) variables[kNcclErrorsVariable] = "1";
   if (!job_secret_.empty()) variables[kJobSecretVariable] = job_secret_;
   for (const auto& [name, value] : options_->environment) variables[name] = value;
@@ -97,11 +99,12 @@ absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int lo
   return variables;
 }
 
-absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& report, const RankOutput& output) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(auto variables, Variables(local_rank, report));
+absl::StatusOr<Process> RankStarter::Start(int local_rank, const Ends& ends) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(auto variables, Variables(local_rank, ends));
   ProcessSpec spec = program_;
+  spec.inherited_fds.push_back(ends.link.get());
   if (local_rank == 0 && master_socket_.valid()) {
-    spec.inherited_fd = master_socket_.get();
+    spec.inherited_fds.push_back(master_socket_.get());
     variables.emplace(kMasterSocketVariable, absl::StrCat(master_socket_.get()));
   }
   if (options_->local_rank_argument) {
@@ -109,9 +112,9 @@ absl::StatusOr<Process> RankStarter::Start(int local_rank, const UniqueFd& repor
                      absl::StrCat("--local-rank=", options_->virtual_local_rank ? 0 : local_rank));
   }
   spec.environment = ChangedEnvironment(variables);
-  if (!cpus_.empty()) spec.cpus = cpus_[local_rank];
-  spec.stdout_fd = output.out.get();
-  spec.stderr_fd = output.err.get();
+  if (local_rank < static_cast<int>(cpus_.size())) spec.cpus = cpus_[local_rank];
+  spec.stdout_fd = ends.output.out.get();
+  spec.stderr_fd = ends.output.err.get();
   spec.cgroup_fd = cgroup_.get();
   return StartProcess(spec);
 }

@@ -25,14 +25,22 @@ class RankStarter {
   static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
                                             const Generation& generation, int earlier_port);
 
-  // Starts one rank, which reports its end to `report`.
-  absl::StatusOr<Process> Start(int local_rank, const UniqueFd& report, const RankOutput& output) const;
+  // What one process of a rank gets.
+  struct Ends {
+    const UniqueFd& report;  // to which it reports its end
+    const UniqueFd& link;    // its end of the control socket (agent_link)
+    const RankOutput& output;
+    int restarts;  // of processes of this attempt so far
+  };
 
+  absl::StatusOr<Process> Start(int local_rank, const Ends& ends) const;
+
+  const std::string& master_addr() const { return place_.master_addr; }
   int master_port() const { return place_.master_port; }
 
  private:
   explicit RankStarter(const LaunchOptions& options) : options_(&options) {}
-  absl::StatusOr<std::map<std::string, std::string>> Variables(int local_rank, const UniqueFd& report) const;
+  absl::StatusOr<std::map<std::string, std::string>> Variables(int local_rank, const Ends& ends) const;
   // CUDA_VISIBLE_DEVICES as the ranks would have it without virtual_local_rank, or null.
   const char* VisibleDevices() const;
 

@@ -53,7 +53,7 @@ std::string RestartPolicy::Announcement() const {
 }
 
 std::string RestartPolicy::Ending(AttemptEnd end) const {
-  if (max_restarts_ == 0 || end == AttemptEnd::kSignalled) return "";
+  if (max_restarts_ == 0 || end == AttemptEnd::kSignalled || end == AttemptEnd::kExhausted) return "";
   if (end == AttemptEnd::kNotStarted) return "; a failed start-up is not retried";
   std::string text = absl::StrCat("; after ", restarts_, restarts_ == 1 ? " restart" : " restarts");
   if (static_cast<int>(counted_.size()) < restarts_) {

@@ -14,6 +14,7 @@ namespace lockstep::launch::internal {
 enum class AttemptEnd {
   kFailed,      // a rank failed
   kNotStarted,  // the ranks could not be started, or a rank could not execute its program
+  kExhausted,   // its processes must not start again: they have done so as often as they may
   kSignalled,   // the launcher received a signal that ends it
 };
 

@@ -26,6 +26,8 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // The caller closes it.
+  int Release() { return std::exchange(fd_, -1); }
   void Close() {
     if (valid()) close(std::exchange(fd_, -1));
   }

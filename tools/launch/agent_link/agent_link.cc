@@ -1,0 +1,148 @@
+#include "lockstep/tools/launch/agent_link/agent_link.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent_link/internal/link_message.h"
+#include "lockstep/tools/launch/internal/deadline.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+
+namespace lockstep::launch {
+
+using internal::LauncherMessage;
+using internal::RankMessage;
+
+namespace {
+
+// Between two reports of steps, so that they cost neither side anything.
+constexpr absl::Duration kReportPause = absl::Milliseconds(100);
+
+absl::Status LauncherEnded() { return absl::UnavailableError("the launcher has ended"); }
+
+absl::Status Check(const JoinOptions& options) {
+  if (options.min_ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("AgentLink::Join: min_ranks must be at least 1, but is ", options.min_ranks));
+  }
+  if (options.leave_timeout < absl::ZeroDuration() || options.timeout < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("AgentLink::Join: leave_timeout and timeout must not be negative");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct AgentLink::Steps {
+  absl::Mutex mutex;
+  int64_t next_ns = 0;  // MonotonicNanos() before which none is sent
+};
+
+absl::StatusOr<std::unique_ptr<AgentLink>> AgentLink::Open() {
+  const char* const variable = getenv(internal::kLinkVariable);
+  int fd = -1;
+  if (!variable || !absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "AgentLink::Open: ", internal::kLinkVariable, variable ? absl::StrCat(" = ", variable) : " is not set",
+        ": this process was not started by Lockstep's launch, or the socket is taken already"));
+  }
+  unsetenv(internal::kLinkVariable);
+  return std::unique_ptr<AgentLink>(new AgentLink(fd));
+}
+
+AgentLink::AgentLink(int fd) : fd_(fd), steps_(std::make_unique<Steps>()) {}
+
+AgentLink::~AgentLink() {
+  if (next_.listen_fd >= 0) close(next_.listen_fd);
+  close(fd_);
+}
+
+// Waits while the launcher does not read.
+absl::Status AgentLink::Send(const std::string& text, int64_t deadline) {
+  for (;;) {
+    const absl::Status sent = internal::SendPacket(fd_, text);
+    if (absl::IsUnavailable(sent)) return LauncherEnded();
+    if (sent.ok()) return sent;
+    if (internal::MonotonicNanos() >= deadline) return absl::DeadlineExceededError("AgentLink: the launcher does not read");
+    pollfd fd = {fd_, POLLOUT, 0};
+    poll(&fd, 1, 100);
+  }
+}
+
+// Takes note of all messages that have come.
+absl::Status AgentLink::Read() {
+  for (;;) {
+    absl::StatusOr<internal::Packet> packet = internal::ReceivePacket(fd_);
+    if (!packet.ok()) return LauncherEnded();
+    if (packet->text.empty()) return absl::OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(LauncherMessage message, internal::DecodeLauncherMessage(packet->text));
+    if (message.kind == LauncherMessage::Kind::kGeneration) {
+      if (next_.listen_fd >= 0) close(next_.listen_fd);
+      next_ = std::move(message.generation);
+      next_.listen_fd = packet->passed.Release();
+      joined_ = true;
+      order_ = Order::kGoOn;
+      reason_.clear();
+    } else if (message.generation.number == (joined_ ? next_.number : generation_)) {
+      order_ = message.kind == LauncherMessage::Kind::kRegroupNow ? Order::kRegroupNow : Order::kRegroupAfterStep;
+      reason_ = message.generation.reason;
+    }
+  }
+}
+
+absl::StatusOr<RankGeneration> AgentLink::Join(const JoinOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(options));
+  const int64_t deadline = internal::After(options.timeout);
+  RankMessage ready;
+  ready.left = generation_;
+  ready.join = options;
+  LOCKSTEP_RETURN_IF_ERROR(Send(Encode(ready), deadline));
+  for (;;) {
+    LOCKSTEP_RETURN_IF_ERROR(Read());
+    if (joined_) break;
+    if (internal::MonotonicNanos() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("AgentLink::Join: no generation after generation ", generation_,
+                                                      " within ", absl::FormatDuration(options.timeout)));
+    }
+    pollfd fd = {fd_, POLLIN, 0};
+    poll(&fd, 1, internal::PollTimeout(deadline));
+  }
+  joined_ = false;
+  generation_ = next_.number;
+  RankGeneration generation = std::exchange(next_, RankGeneration());
+  MutexLock lock(steps_->mutex);
+  steps_->next_ns = 0;
+  return generation;
+}
+
+AgentLink::Order AgentLink::order() {
+  if (const absl::Status status = Read(); !status.ok()) {
+    order_ = Order::kRegroupNow;
+    reason_ = std::string(status.message());
+  }
+  return order_;
+}
+
+void AgentLink::ReportStep(int64_t step) {
+  const int64_t now = internal::MonotonicNanos();
+  {
+    MutexLock lock(steps_->mutex);
+    if (now < steps_->next_ns) return;
+    steps_->next_ns = internal::After(now, kReportPause);
+  }
+  RankMessage progress;
+  progress.kind = RankMessage::Kind::kProgress;
+  progress.step = step;
+  internal::SendPacket(fd_, Encode(progress)).IgnoreError();  // a later one says as much
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,114 @@
+// A rank that stays alive when other ranks end. The launcher tells it which ranks train together: a generation.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto link, launch::AgentLink::Open());
+//   for (JoinOptions options;;) {
+//     LOCKSTEP_ASSIGN_OR_RETURN(RankGeneration generation, link->Join(options));
+//     // Form a group of generation.world_size ranks at generation.master_addr, and train. Leave the group if one of its
+//     // collectives fails, or when link->order() says so. Then join the next generation.
+//   }
+//
+// Without it, the launcher ends all ranks when one fails, and starts all of them again if it may. A program that has
+// joined a generation on every rank is treated otherwise:
+//
+// - If a rank fails, the others are told kRegroupNow. When they have joined again, the next generation has those that
+//   are left, in their order. So rank 0 stays rank 0 while it lives.
+// - The rank that failed is started again, and joins. The others are told kRegroupAfterStep, so that no step is lost.
+// - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
+//
+// This holds for jobs of one node. On several nodes, Join() returns one generation, and if a rank fails the launchers
+// end all ranks and start them again, as they do for other programs.
+//
+// No LibTorch. The launcher is //tools/launch or launch::Spawn.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_AGENT_LINK_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_AGENT_LINK_H_
+
+#include <stdint.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace lockstep::launch {
+
+// The ranks that train together until one of them ends or another one comes, from one rank's view.
+struct RankGeneration {
+  int64_t number = 0;  // from 1; each is higher than the one before
+  int rank = 0;        // from 0 to world_size - 1
+  int world_size = 1;
+  int local_rank = 0;        // as LOCAL_RANK: a rank keeps it. It may be larger than the number of ranks on the node
+  int local_world_size = 1;  // the ranks of this generation on the node
+  int node_rank = 0;
+  int nnodes = 1;
+  std::string master_addr;  // of rank 0
+  int master_port = 0;
+  // On rank 0, if the launcher has bound the port: a socket that listens there. The caller closes it. Otherwise -1.
+  int listen_fd = -1;
+  std::string reason;  // why the generation before ended, in a sentence about a rank; "" for the first one
+};
+
+struct JoinOptions {
+  int min_ranks = 1;      // the smallest world size. The largest value of all ranks counts
+  int max_restarts = -1;  // of failed ranks, in the job's life, unless the launcher has --max_restarts; -1: any number
+  absl::Duration leave_timeout = absl::Seconds(10);  // for leaving a broken generation
+  absl::Duration timeout = absl::Minutes(30);        // for this call
+  std::string reason;  // why this rank has left its generation, for the others and for people; "": it was told to
+};
+
+// One thread at a time may call Join() and order(). ReportStep() may be called by another one meanwhile.
+class AgentLink {
+ public:
+  enum class Order {
+    kGoOn,
+    kRegroupAfterStep,  // another rank is ready: leave the generation between two steps, and Join()
+    kRegroupNow,        // the generation is broken: leave it, and Join()
+  };
+
+  // Takes the control socket of this process, which child processes then do not find any more. FailedPrecondition: no
+  // launcher started this process, or the socket is taken already.
+  static absl::StatusOr<std::unique_ptr<AgentLink>> Open();
+  ~AgentLink();
+  AgentLink(const AgentLink&) = delete;
+  AgentLink& operator=(const AgentLink&) = delete;
+
+  // Says that this rank has left its generation, and waits for the next one. The first generation has all ranks of the
+  // launch. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended. InvalidArgument: min_ranks is
+  // below 1, or a time is negative.
+  absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
+
+  // What the launcher has said last about the generation that this rank is in. Does not block. kRegroupNow too if the
+  // launcher has ended.
+  Order order();
+
+  // Why, in a sentence; "" for kGoOn.
+  const std::string& reason() const { return reason_; }
+
+  // Becomes readable when order() may have changed.
+  int fd() const { return fd_; }
+
+  // Tells the launcher that this rank has completed `step`, which is never lower than before. A job whose generations
+  // end one after another without a step is ended. Cheap: at most ten packets a second, and the first one of a
+  // generation at once. Thread-safe.
+  void ReportStep(int64_t step);
+
+ private:
+  explicit AgentLink(int fd);
+  absl::Status Send(const std::string& text, int64_t deadline);
+  absl::Status Read();
+
+  struct Steps;  // what ReportStep() remembers
+  const int fd_;
+  int64_t generation_ = 0;
+  bool joined_ = false;  // whether next_ is a generation that Join() has not returned yet
+  RankGeneration next_;
+  Order order_ = Order::kGoOn;
+  std::string reason_;
+  const std::unique_ptr<Steps> steps_;
+};
+
+}  // namespace lockstep::launch
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_AGENT_LINK_H_

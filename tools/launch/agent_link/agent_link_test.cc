@@ -1,0 +1,234 @@
+// Ranks that stay when another one ends, under the launch program.
+
+#include "lockstep/tools/launch/agent_link/agent_link.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/testing/launch_program.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using testing::Eventually;
+using testing::Gone;
+using ::testing::HasSubstr;
+using testing::ReadFile;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+// A line of $D/generations: what one rank knows of one generation.
+struct Place {
+  int generation = 0, rank = 0, world_size = 0, local_rank = 0, step = 0;
+  pid_t pid = 0;
+};
+
+class AgentLinkTest : public testing::LaunchProgramTest {
+ protected:
+  // Starts the counting ranks.
+  pid_t StartRanks(int ranks, std::vector<std::string> flags = {}) {
+    flags.push_back(absl::StrCat("--nproc_per_node=", ranks));
+    flags.push_back(getenv("COUNTING_RANK"));
+    ranks_ = ranks;
+    return Start(flags);
+  }
+
+  std::vector<Place> Places() const {
+    std::vector<Place> places;
+    for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "generations"), '\n', absl::SkipEmpty())) {
+      Place place;
+      const int fields = sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d",
+                                &place.generation, &place.rank, &place.world_size, &place.local_rank, &place.pid,
+                                &place.step);
+      if (fields == 6) places.push_back(place);
+    }
+    return places;
+  }
+
+  // The places of the last generation, by rank, once it is complete and has `world_size` ranks.
+  std::vector<Place> Await(int world_size, int after_generation = 0) {
+    std::vector<Place> last;
+    EXPECT_TRUE(Eventually(
+        [&] {
+          last.clear();
+          const std::vector<Place> places = Places();
+          for (const Place& place : places) {
+            if (place.generation == places.back().generation) last.push_back(place);
+          }
+          return !last.empty() && last[0].generation > after_generation && last[0].world_size == world_size &&
+                 static_cast<int>(last.size()) == world_size;
+        },
+        absl::Seconds(30)))
+        << Err() << ReadFile(folder_ + "generations");
+    std::sort(last.begin(), last.end(), [](const Place& a, const Place& b) { return a.rank < b.rank; });
+    last.resize(world_size);
+    return last;
+  }
+
+  // Ends the ranks of a job that goes on for ever.
+  void Stop(pid_t launcher) {
+    kill(launcher, SIGTERM);
+    EXPECT_EQ(Wait(launcher), 128 + SIGTERM) << Err();
+  }
+
+  int ranks_ = 0;
+};
+
+TEST_F(AgentLinkTest, OtherRanksOutliveOneAndItComesBack) {
+  const pid_t launcher = StartRanks(3);
+  const std::vector<Place> first = Await(3);
+  kill(first[1].pid, SIGKILL);
+  const std::vector<Place> last = Await(3, 2);
+  EXPECT_EQ(last[0].pid, first[0].pid);
+  EXPECT_EQ(last[1].pid, first[2].pid);
+  EXPECT_EQ(last[2].local_rank, 1);
+  EXPECT_NE(last[2].pid, first[1].pid);
+  EXPECT_EQ(last[2].step, last[0].step);  // which it got from the others
+  EXPECT_GE(last[0].step, first[0].step);
+  Stop(launcher);
+  EXPECT_THAT(Err(), HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
+                                            ") was killed by signal 9 (SIGKILL); generation 2 has 2 ranks\n")));
+  EXPECT_THAT(Err(), HasSubstr("launch: process 1 is ready; generation 3 has 3 ranks\n"));
+}
+
+TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {
+  const pid_t launcher = StartRanks(2, {"--spares=1"});
+  const std::vector<Place> first = Await(2);
+  absl::SleepFor(absl::Milliseconds(500));  // the spare waits too
+  kill(first[0].pid, SIGKILL);
+  const std::vector<Place> second = Await(2, 1);
+  EXPECT_EQ(second[0].generation, 2);
+  EXPECT_EQ(second[0].pid, first[1].pid);
+  EXPECT_EQ(second[0].local_rank, first[1].local_rank);
+  EXPECT_EQ(second[1].local_rank, first[0].local_rank);
+  Stop(launcher);
+}
+
+TEST_F(AgentLinkTest, SparesAreForOneNode) {
+  EXPECT_EQ(Run({"--spares=1", "--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=localhost", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: --spares is for one node, but nnodes is 2\n");
+  EXPECT_EQ(Run({"--spares=-1", "true"}), 2);
+  EXPECT_EQ(Run({"--spares=1", "--virtual_local_rank", "true"}), 2);
+}
+
+TEST_F(AgentLinkTest, AlsoRankZeroMayEnd) {
+  const pid_t launcher = StartRanks(2);
+  const std::vector<Place> first = Await(2);
+  kill(first[0].pid, SIGSEGV);
+  const std::vector<Place> last = Await(2, 2);
+  EXPECT_EQ(last[0].pid, first[1].pid);
+  EXPECT_EQ(last[1].local_rank, 0);
+  Stop(launcher);
+}
+
+TEST_F(AgentLinkTest, EndsWithSuccessWhenAllHaveFinished) {
+  setenv("STEPS", "200", 1);
+  const pid_t launcher = StartRanks(3);
+  kill(Await(3)[2].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 0) << Err();
+  unsetenv("STEPS");
+}
+
+TEST_F(AgentLinkTest, ARankThatHasBeenStoppedIsKilled) {
+  setenv("LEAVE_TIMEOUT", "1", 1);
+  const pid_t launcher = StartRanks(3);
+  const std::vector<Place> first = Await(3);
+  kill(first[1].pid, SIGSTOP);
+  kill(first[2].pid, SIGKILL);
+  const std::vector<Place> last = Await(3, 2);
+  EXPECT_EQ(last[0].pid, first[0].pid);
+  EXPECT_TRUE(Gone(first[1].pid));
+  Stop(launcher);
+  unsetenv("LEAVE_TIMEOUT");
+}
+
+TEST_F(AgentLinkTest, TheBudgetOfRestartsEndsTheJob) {
+  const pid_t launcher = StartRanks(2, {"--max_restarts=1"});
+  kill(Await(2)[1].pid, SIGKILL);
+  kill(Await(2, 2)[1].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 128 + SIGKILL);
+  EXPECT_THAT(Err(), MatchesRegex("(.|\n)*launch: rank 1 .* was killed by signal 9 \\(SIGKILL\\); the other rank was "
+                                  "ended; after 1 restart\n"));
+}
+
+TEST_F(AgentLinkTest, GenerationsWithoutAStepEndTheJob) {
+  setenv("PAUSE_US", "100000000", 1);
+  const pid_t launcher = StartRanks(2);
+  std::vector<Place> places = Await(2);
+  for (int i = 0; i < 5; ++i) {
+    const int generation = places[0].generation;
+    for (const Place& place : places) kill(place.pid, SIGKILL);
+    if (i < 4) places = Await(2, generation);
+  }
+  EXPECT_EQ(Wait(launcher), 128 + SIGKILL);
+  EXPECT_THAT(Err(), HasSubstr("; the last 5 generations ended before they completed a step\n"));
+  unsetenv("PAUSE_US");
+}
+
+TEST_F(AgentLinkTest, WaitsForTheLeastNumberOfRanks) {
+  setenv("MIN_RANKS", "3", 1);
+  const pid_t launcher = StartRanks(3);
+  kill(Await(3)[0].pid, SIGKILL);
+  Await(3, 1);
+  Stop(launcher);
+  EXPECT_THAT(Err(), HasSubstr("(SIGKILL); generation 2 has 3 ranks\n"));
+  unsetenv("MIN_RANKS");
+}
+
+TEST_F(AgentLinkTest, MoreRanksThanThereAreIsAnError) {
+  setenv("MIN_RANKS", "3", 1);
+  EXPECT_EQ(Wait(StartRanks(2)), 1);
+  EXPECT_THAT(Err(), HasSubstr("2 of at least 3 ranks are there, and no other one comes"));
+  unsetenv("MIN_RANKS");
+}
+
+// Random deaths, one after another and at once, with whatever rank.
+TEST_F(AgentLinkTest, SurvivesManyDeaths) {
+  constexpr int kRanks = 4;
+  const pid_t launcher = StartRanks(kRanks);
+  std::mt19937 random(7);
+  int step = 0;
+  std::vector<Place> places = Await(kRanks);
+  for (int i = 0; i < 40; ++i) {
+    const int deaths = 1 + static_cast<int>(random() % (kRanks - 1));
+    std::shuffle(places.begin(), places.end(), random);
+    for (int j = 0; j < deaths; ++j) kill(places[j].pid, SIGKILL);
+    places = Await(kRanks, places[0].generation);
+    EXPECT_GE(places[0].step, step) << "a step was lost";
+    step = places[0].step;
+    absl::SleepFor(absl::Milliseconds(20));  // some steps
+  }
+  Stop(launcher);
+  for (const Place& place : Places()) EXPECT_TRUE(Gone(place.pid));
+}
+
+// Programs that do not ask for generations.
+TEST_F(AgentLinkTest, OtherProgramsEndTogether) {
+  EXPECT_EQ(Run({"--nproc_per_node=2", "bash", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 100"}), 7);
+  EXPECT_THAT(Err(), Not(HasSubstr("generation")));
+}
+
+TEST(AgentLink, NeedsALauncher) {
+  unsetenv("LOCKSTEP_AGENT_LINK_FD");
+  EXPECT_EQ(AgentLink::Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  setenv("LOCKSTEP_AGENT_LINK_FD", "1000000", 1);
+  EXPECT_EQ(AgentLink::Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  unsetenv("LOCKSTEP_AGENT_LINK_FD");
+}
+
+}  // namespace
+}  // namespace lockstep::launch

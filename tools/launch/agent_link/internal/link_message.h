@@ -1,0 +1,72 @@
+// What a rank and its launcher tell each other over the rank's control socket, a SOCK_SEQPACKET pair: one text a packet.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace lockstep::launch::internal {
+
+// Names the descriptor that a rank inherits.
+inline constexpr char kLinkVariable[] = "LOCKSTEP_AGENT_LINK_FD";
+
+// The longest text of a packet, in bytes.
+inline constexpr size_t kMostLinkBytes = 4096;
+
+// From a rank.
+struct RankMessage {
+  enum class Kind {
+    kReady,     // the rank waits for a generation
+    kProgress,  // it has completed `step`
+  };
+
+  Kind kind = Kind::kReady;
+  int64_t left = 0;  // kReady: the generation that the rank has left; 0: none
+  JoinOptions join;  // kReady, without the timeout
+  int64_t step = 0;  // kProgress
+};
+
+// From the launcher.
+struct LauncherMessage {
+  enum class Kind {
+    kGeneration,         // `generation` has begun. Its rank 0 gets a listening socket with the message
+    kRegroupAfterStep,   // leave the generation of that number between two steps
+    kRegroupNow,         // leave the generation of that number: it is broken
+  };
+
+  Kind kind = Kind::kGeneration;
+  RankGeneration generation;  // for the last two kinds, its number and the reason alone
+};
+
+std::string Encode(const RankMessage& message);
+std::string Encode(const LauncherMessage& message);
+
+// InvalidArgument for a text that the functions above did not write.
+absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text);
+absl::StatusOr<LauncherMessage> DecodeLauncherMessage(absl::string_view text);
+
+// Sends one packet, with a copy of the descriptor `passed` unless that is -1. Does not block. Unavailable: the other end
+// is closed. ResourceExhausted: it does not read.
+absl::Status SendPacket(int socket, absl::string_view text, int passed = -1);
+
+struct Packet {
+  std::string text;  // "": there is none now
+  UniqueFd passed;
+};
+
+// The next packet. Does not block. Unavailable: the other end is closed.
+absl::StatusOr<Packet> ReceivePacket(int socket);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_

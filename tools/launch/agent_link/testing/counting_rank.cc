@@ -1,0 +1,178 @@
+// A rank without tensors, for tests of agent_link: all ranks count steps together, and go on when others end.
+//
+// A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
+// count from rank 0. The program ends with success after $STEPS steps. For each generation it appends
+// "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>: <reason>" to $D/generations.
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
+
+namespace {
+
+using lockstep::launch::AgentLink;
+using lockstep::launch::RankGeneration;
+using lockstep::launch::internal::UniqueFd;
+using Order = AgentLink::Order;
+
+constexpr int kPeerTimeoutMs = 30000;
+
+int Number(const char* name, int otherwise) {
+  int value = otherwise;
+  const char* const text = getenv(name);
+  return text && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+absl::Status Lost(const char* what) { return absl::UnavailableError(absl::StrCat(what, ": a rank is gone")); }
+
+template <typename T>
+absl::Status Send(const UniqueFd& socket, const T& value) {
+  return send(socket.get(), &value, sizeof(value), MSG_NOSIGNAL) == sizeof(value) ? absl::OkStatus() : Lost("send");
+}
+
+// Waits for the launcher's word too: a peer that has been stopped keeps its connections.
+template <typename T>
+absl::Status Receive(const UniqueFd& socket, AgentLink* link, T* value) {
+  for (;;) {
+    pollfd fds[] = {{socket.get(), POLLIN, 0}, {link->fd(), POLLIN, 0}};
+    if (poll(fds, 2, kPeerTimeoutMs) <= 0) return Lost("poll");
+    if (fds[0].revents != 0) {
+      return recv(socket.get(), value, sizeof(*value), MSG_WAITALL) == sizeof(*value) ? absl::OkStatus() : Lost("recv");
+    }
+    if (link->order() == Order::kRegroupNow) return Lost("order");
+  }
+}
+
+// The ranks of one generation. The connections end with the object.
+class Group {
+ public:
+  static absl::StatusOr<std::unique_ptr<Group>> Form(const RankGeneration& generation, AgentLink* link) {
+    std::unique_ptr<Group> group(new Group(link));
+    UniqueFd listener(generation.listen_fd);
+    if (generation.rank > 0) {
+      LOCKSTEP_RETURN_IF_ERROR(group->Connect(generation.master_port));
+      return group;
+    }
+    for (int rank = 1; rank < generation.world_size; ++rank) LOCKSTEP_RETURN_IF_ERROR(group->Accept(listener));
+    return group;
+  }
+
+  // Rank 0's value, on every rank. The same as a barrier.
+  absl::Status Broadcast(int* value) { return AllReduce(value, /*from_rank_0=*/true); }
+  // The largest value of all ranks.
+  absl::Status Max(int* value) { return AllReduce(value, /*from_rank_0=*/false); }
+
+ private:
+  explicit Group(AgentLink* link) : link_(*link) {}
+
+  absl::Status Connect(int port) {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    // Nobody has to try again: the launcher has bound the port.
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return Lost("connect");
+    is_0_ = false;
+    others_.push_back(std::move(fd));
+    return absl::OkStatus();
+  }
+
+  absl::Status Accept(const UniqueFd& listener) {
+    for (;;) {
+      pollfd fds[] = {{listener.get(), POLLIN, 0}, {link_.fd(), POLLIN, 0}};
+      if (poll(fds, 2, kPeerTimeoutMs) <= 0) return Lost("accept");
+      if (fds[0].revents != 0) break;
+      if (link_.order() == Order::kRegroupNow) return Lost("order");
+    }
+    others_.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return others_.back().valid() ? absl::OkStatus() : Lost("accept");
+  }
+
+  absl::Status AllReduce(int* value, bool from_rank_0) {
+    if (!is_0_) {
+      LOCKSTEP_RETURN_IF_ERROR(Send(others_[0], *value));
+      return Receive(others_[0], &link_, value);
+    }
+    for (const UniqueFd& other : others_) {
+      int theirs = 0;
+      LOCKSTEP_RETURN_IF_ERROR(Receive(other, &link_, &theirs));
+      if (!from_rank_0) *value = std::max(*value, theirs);
+    }
+    for (const UniqueFd& other : others_) LOCKSTEP_RETURN_IF_ERROR(Send(other, *value));
+    return absl::OkStatus();
+  }
+
+  AgentLink& link_;
+  bool is_0_ = true;
+  std::vector<UniqueFd> others_;  // of rank 0: all others; of the others: rank 0
+};
+
+void Note(const RankGeneration& generation, int step) {
+  const std::string line = absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size,
+                                        ", local rank ", generation.local_rank, ", pid ", getpid(), ", step ", step,
+                                        ": ", generation.reason, "\n");
+  const UniqueFd file(open(absl::StrCat(getenv("D"), "/generations").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
+}
+
+// OK after $STEPS steps, or when the ranks must regroup between two steps. Otherwise a rank is gone.
+absl::Status Train(const RankGeneration& generation, AgentLink* link, int* step) {
+  static const int steps = Number("STEPS", 1000000), pause_us = Number("PAUSE_US", 1000);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Group> group, Group::Form(generation, link));
+  LOCKSTEP_RETURN_IF_ERROR(group->Max(step));  // a survivor may be a step ahead, and a new rank is far behind
+  Note(generation, *step);
+  while (*step < steps) {
+    usleep(static_cast<useconds_t>(pause_us));
+    int leaves = link->order() == Order::kGoOn ? 0 : 1;
+    LOCKSTEP_RETURN_IF_ERROR(group->Max(&leaves));
+    link->ReportStep(++*step);
+    if (leaves) return absl::OkStatus();
+  }
+  int done = 0;
+  return group->Broadcast(&done);
+}
+
+absl::Status Run() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AgentLink> link, AgentLink::Open());
+  lockstep::launch::JoinOptions options;
+  options.min_ranks = Number("MIN_RANKS", 1);
+  options.leave_timeout = absl::Seconds(Number("LEAVE_TIMEOUT", 10));
+  options.timeout = absl::Minutes(1);
+  const int steps = Number("STEPS", 1000000);
+  for (int step = 0;;) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const RankGeneration generation, link->Join(options));
+    const absl::Status trained = Train(generation, link.get(), &step);
+    if (trained.ok() && step >= steps) return absl::OkStatus();
+    options.reason = std::string(trained.message());
+  }
+}
+
+}  // namespace
+
+int main() {
+  const absl::Status status = Run();
+  if (status.ok()) return 0;
+  std::cerr << status.message() << "\n";
+  return 1;
+}

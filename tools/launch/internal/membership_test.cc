@@ -1,0 +1,433 @@
+#include "lockstep/tools/launch/internal/membership.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = Membership::Decision::Kind;
+
+absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+
+// Runs a Membership whose processes are only numbers.
+class MembershipTest : public ::testing::Test {
+ protected:
+  void Make(int ranks, Membership::Limits limits = {}) {
+    limits.ranks = ranks;
+    membership_.emplace(limits, At(0));
+  }
+
+  void Ready(int slot, double seconds, int min_ranks = 1) {
+    Membership::Ask ask;
+    ask.min_ranks = min_ranks;
+    ask.leave_timeout = absl::Seconds(10);
+    membership_->OnReady(slot, membership_->generation(), ask, At(seconds));
+    membership_->Update(At(seconds));
+  }
+  bool Fail(int slot, double seconds) {
+    const bool goes_on = membership_->OnFailure(slot, absl::StrCat("rank ", slot, " died"), At(seconds));
+    membership_->Update(At(seconds));
+    return goes_on;
+  }
+  void Succeed(int slot, double seconds) {
+    membership_->OnSuccess(slot);
+    membership_->Update(At(seconds));
+  }
+  void StartAll(int slots) {
+    Make(slots);
+    for (int i = 0; i < slots; ++i) Ready(i, 1);
+    Said();
+  }
+
+  // The decisions since the last call, such as "form 0 1 2" and "now 1: rank 0 died".
+  std::vector<std::string> Said() {
+    static const auto& names = *new std::map<Kind, std::string>{{Kind::kForm, "form"},   {Kind::kAfterStep, "after step"},
+                                                                {Kind::kNow, "now"},     {Kind::kStart, "start"},
+                                                                {Kind::kKill, "kill"},   {Kind::kGiveUp, "give up"}};
+    std::vector<std::string> said;
+    for (const Membership::Decision& decision : membership_->Take()) {
+      said.push_back(absl::StrCat(names.at(decision.kind), " ", absl::StrJoin(decision.slots, " "),
+                                  decision.reason.empty() ? "" : ": ", decision.reason));
+    }
+    return said;
+  }
+
+  std::optional<Membership> membership_;
+};
+
+TEST_F(MembershipTest, FormsWhenAllAreReady) {
+  Make(3);
+  Ready(2, 1);
+  Ready(0, 1);
+  EXPECT_FALSE(membership_->formed());
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(1, 1);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1 2"));
+  EXPECT_EQ(membership_->generation(), 1);
+}
+
+TEST_F(MembershipTest, AFailureBeforeTheFirstGenerationIsNotItsConcern) {
+  Make(2);
+  Ready(0, 1);
+  EXPECT_FALSE(Fail(1, 2));
+  EXPECT_EQ(membership_->ending(), "");
+}
+
+TEST_F(MembershipTest, SurvivorsKeepTheirOrderAndTheNewProcessFollows) {
+  StartAll(3);
+  ASSERT_TRUE(Fail(0, 20));
+  EXPECT_THAT(Said(), ElementsAre("now 1 2: rank 0 died", "start 0"));
+  Ready(2, 20);
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(1, 20);
+  EXPECT_THAT(Said(), ElementsAre("form 1 2: rank 0 died"));
+  Ready(0, 22);
+  EXPECT_THAT(Said(), ElementsAre("after step 1 2: process 0 is ready"));
+  Ready(1, 22);
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(2, 22);
+  EXPECT_THAT(Said(), ElementsAre("form 1 2 0: process 0 is ready"));
+  EXPECT_EQ(membership_->generation(), 3);
+  EXPECT_EQ(membership_->restarts(), 1);
+}
+
+TEST_F(MembershipTest, AMemberThatLeavesByItselfBreaksTheGeneration) {
+  StartAll(2);
+  Ready(1, 20);
+  EXPECT_THAT(Said(), ElementsAre("now 0: rank 1 left generation 1"));
+  Ready(0, 20);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 1 left generation 1"));
+}
+
+TEST_F(MembershipTest, WhoDoesNotLeaveInTimeIsKilled) {
+  StartAll(3);
+  Fail(0, 20);
+  Ready(1, 20);
+  Said();
+  membership_->Update(At(29.9));
+  EXPECT_THAT(Said(), IsEmpty());
+  EXPECT_EQ(membership_->next_look(), At(30));
+  membership_->Update(At(30));
+  EXPECT_THAT(Said(), ElementsAre("kill 2: rank 0 died"));
+  membership_->Update(At(31));
+  EXPECT_THAT(Said(), IsEmpty());  // once
+  ASSERT_TRUE(Fail(2, 31));
+  EXPECT_THAT(Said(), ElementsAre("start 2", "form 1: rank 2 died"));
+}
+
+TEST_F(MembershipTest, AMessageAboutAnEarlierGenerationChangesNothing) {
+  StartAll(2);
+  Membership::Ask ask;
+  membership_->OnReady(1, 0, ask, At(20));
+  membership_->Update(At(20));
+  EXPECT_THAT(Said(), IsEmpty());
+}
+
+TEST_F(MembershipTest, WithoutSurvivorsAllNewProcessesFormOneGeneration) {
+  StartAll(2);
+  ASSERT_TRUE(Fail(0, 20));
+  ASSERT_TRUE(Fail(1, 20));
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 died", "start 0", "start 1"));
+  Ready(1, 21);
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(0, 25);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 1 died"));
+}
+
+TEST_F(MembershipTest, WaitsForTheLeastNumberOfRanks) {
+  Make(2);
+  Ready(0, 1, 2);
+  Ready(1, 1, 2);
+  ASSERT_TRUE(Fail(1, 20));
+  Ready(0, 20, 2);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1", "now 0: rank 1 died", "start 1"));
+  Ready(1, 100);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 1 died"));
+}
+
+TEST_F(MembershipTest, DoesNotWaitForEver) {
+  Make(2);
+  Ready(0, 1, 2);
+  Ready(1, 1, 2);
+  ASSERT_TRUE(Fail(1, 20));
+  Ready(0, 20, 2);
+  membership_->Update(At(20 + 599));
+  EXPECT_TRUE(membership_->verdict().ok());
+  membership_->Update(At(20 + 600));
+  EXPECT_EQ(membership_->verdict().message(), "1 of at least 2 ranks are there after 10m; before, rank 1 died");
+  EXPECT_TRUE(absl::IsDeadlineExceeded(membership_->verdict()));
+}
+
+TEST_F(MembershipTest, MoreRanksThanThereAreIsAnErrorAtOnce) {
+  Make(2);
+  Ready(0, 1, 3);
+  Ready(1, 1, 3);
+  EXPECT_EQ(membership_->verdict().message(), "2 of at least 3 ranks are there, and no other one comes");
+}
+
+TEST_F(MembershipTest, EndsAfterGenerationsWithoutAStep) {
+  StartAll(2);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(Fail(1, 2 + i)) << i;
+    Ready(0, 2 + i);
+    Ready(1, 2 + i);
+    Ready(0, 2 + i);
+    ASSERT_THAT(Said(), ElementsAre("now 0: rank 1 died", "start 1", "form 0: rank 1 died",
+                                    "after step 0: process 1 is ready", "form 0 1: process 1 is ready"));
+  }
+  EXPECT_FALSE(Fail(1, 6));
+  EXPECT_EQ(membership_->ending(), "; the last 5 generations ended before they completed a step");
+}
+
+TEST_F(MembershipTest, EndsIfMembersLeaveAgainAndAgain) {
+  StartAll(2);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(membership_->verdict().ok()) << i;
+    Ready(1, 2);
+    Ready(0, 2);
+  }
+  EXPECT_EQ(membership_->verdict().message(),
+            "rank 1 left generation 5; the last 5 generations ended before they completed a step");
+}
+
+TEST_F(MembershipTest, AStepIsProgress) {
+  StartAll(2);
+  for (int i = 0; i < 50; ++i) {
+    if (i % 4 == 3) membership_->OnProgress(0, i);
+    ASSERT_TRUE(Fail(1, 2)) << i;
+    Ready(0, 2);
+    Ready(1, 2);
+    Ready(0, 2);
+  }
+}
+
+TEST_F(MembershipTest, TheSameStepAgainIsNoProgress) {
+  StartAll(2);
+  for (int i = 0; i < 5; ++i) {
+    membership_->OnProgress(0, 7);
+    ASSERT_TRUE(Fail(1, 2)) << i;
+    Ready(0, 2);
+    Ready(1, 2);
+    Ready(0, 2);
+  }
+  EXPECT_FALSE(Fail(1, 2));
+}
+
+TEST_F(MembershipTest, HasABudgetOfRestarts) {
+  Membership::Limits limits;
+  limits.max_restarts = 2;
+  Make(2, limits);
+  Ready(0, 1);
+  Ready(1, 1);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(Fail(1, 100 * i));
+    Ready(0, 100 * i);
+    Ready(1, 100 * i);
+    Ready(0, 100 * i);
+  }
+  EXPECT_FALSE(Fail(1, 300));
+  EXPECT_EQ(membership_->ending(), "; after 2 restarts");
+}
+
+TEST_F(MembershipTest, GivesUpASlotWhoseProcessesFailAtTheirStart) {
+  StartAll(2);
+  ASSERT_TRUE(Fail(1, 100));
+  Ready(0, 100);
+  Said();
+  double now = 100;
+  for (int i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(Fail(1, now += 0.5));
+    if (i == 5) break;
+    now = absl::ToUnixSeconds(membership_->next_look()) + 20;
+    membership_->Update(At(now));
+    ASSERT_THAT(Said(), ElementsAre("start 1")) << i;
+  }
+  EXPECT_THAT(Said(), ElementsAre("give up 1: rank 1 died"));
+  Succeed(0, now);
+  EXPECT_TRUE(membership_->finished());
+}
+
+TEST_F(MembershipTest, FinishesWhenAllMembersHave) {
+  StartAll(3);
+  Succeed(0, 20);
+  EXPECT_FALSE(membership_->finished());
+  Succeed(2, 20);
+  Succeed(1, 20);
+  EXPECT_TRUE(membership_->finished());
+}
+
+TEST_F(MembershipTest, ANewProcessThatIsNotNeededDoesNotHoldUpTheEnd) {
+  StartAll(2);
+  ASSERT_TRUE(Fail(0, 20));
+  Ready(1, 20);
+  Ready(0, 21);  // rank 1 ends instead of leaving the generation for it
+  Succeed(1, 22);
+  EXPECT_TRUE(membership_->finished());
+}
+
+// Rank 0 was writing the last file, say.
+TEST_F(MembershipTest, WhatAMemberOwedIsDoneByTheProcessAfterIt) {
+  StartAll(2);
+  Succeed(1, 20);
+  ASSERT_TRUE(Fail(0, 21));
+  EXPECT_FALSE(membership_->finished());
+  EXPECT_THAT(Said(), ElementsAre("start 0"));
+  Ready(0, 22);
+  EXPECT_THAT(Said(), ElementsAre("form 0: rank 0 died"));
+  Succeed(0, 23);
+  EXPECT_TRUE(membership_->finished());
+}
+
+TEST_F(MembershipTest, ASpareTakesThePlaceOfAMemberAtOnce) {
+  Membership::Limits limits;
+  limits.spares = 1;
+  Make(2, limits);
+  Ready(2, 1);
+  Ready(0, 1);
+  EXPECT_THAT(Said(), ElementsAre("form 0 2"));
+  Ready(1, 1);
+  EXPECT_THAT(Said(), IsEmpty());
+  ASSERT_TRUE(Fail(0, 20));
+  Ready(2, 20);
+  EXPECT_THAT(Said(), ElementsAre("now 2: rank 0 died", "start 0", "form 2 1: rank 0 died"));
+  EXPECT_EQ(membership_->local_rank(2), 1);
+  EXPECT_EQ(membership_->local_rank(1), 0);
+  Ready(0, 21);  // the spare now
+  EXPECT_THAT(Said(), IsEmpty());
+}
+
+// Random lives of processes. Whatever happens, decisions are about processes in the right state, a generation has
+// each process once, and when failures end, the job finishes.
+class RandomLife {
+ public:
+  explicit RandomLife(int seed) : random_(seed), limits_(Limits()), slots_(limits_.ranks + limits_.spares), membership_(limits_, now_) {
+    processes_.resize(slots_);
+  }
+
+  void Run() {
+    for (int event = 0; event < 300 && !over_; ++event) Step(/*may_fail=*/true);
+    for (int event = 0; event < 2000 && !over_ && !membership_.finished(); ++event) Step(false);
+    EXPECT_TRUE(over_ || membership_.finished()) << membership_.verdict();
+  }
+
+  bool over() const { return over_; }  // the limits ended the job
+
+ private:
+  enum class Is { kStarting, kReady, kMember, kGone };
+  struct Process {
+    Is is = Is::kStarting;
+    int64_t left = 0, in = 0;
+    bool told = false;
+  };
+
+  Membership::Limits Limits() {
+    Membership::Limits limits;
+    limits.ranks = 1 + Below(5);
+    limits.spares = Below(3);
+    return limits;
+  }
+
+  int Below(int n) { return static_cast<int>(random_() % n); }
+
+  void Step(bool may_fail) {
+    now_ += absl::Milliseconds(Below(2000));
+    const int slot = Below(slots_);
+    Process& process = processes_[slot];
+    Membership::Ask ask;
+    ask.leave_timeout = absl::Seconds(10);
+    if (process.is == Is::kMember && Below(2) == 0) membership_.OnProgress(slot, ++step_);
+    if (may_fail && membership_.formed() && process.is != Is::kGone && Below(8) == 0) {
+      Fail(slot);
+    } else if (process.is == Is::kStarting || (process.is == Is::kMember && process.told)) {
+      process.left = process.in;
+      process.is = Is::kReady;
+      process.told = false;
+      membership_.OnReady(slot, process.left, ask, now_);
+    } else if (!may_fail && process.is == Is::kMember && AllMembersOfOneGeneration()) {
+      process.is = Is::kGone;
+      membership_.OnSuccess(slot);
+    }
+    membership_.Update(now_);
+    over_ |= !membership_.verdict().ok();
+    for (const Membership::Decision& decision : membership_.Take()) Obey(decision);
+  }
+
+  void Fail(int slot) {
+    processes_[slot] = Process();
+    processes_[slot].is = Is::kGone;
+    over_ |= !membership_.OnFailure(slot, "it died", now_);
+  }
+
+  bool AllMembersOfOneGeneration() const {
+    return std::all_of(processes_.begin(), processes_.end(), [&](const Process& p) {
+      return p.is == Is::kGone || p.is == Is::kReady || (p.is == Is::kMember && p.in == membership_.generation() && !p.told);
+    });
+  }
+
+  void Obey(const Membership::Decision& decision) {
+    std::set<int> once(decision.slots.begin(), decision.slots.end());
+    EXPECT_EQ(once.size(), decision.slots.size());
+    for (const int slot : decision.slots) {
+      Process& process = processes_[slot];
+      if (decision.kind == Kind::kForm) {
+        EXPECT_EQ(process.is, Is::kReady);
+        process.is = Is::kMember;
+        process.in = membership_.generation();
+      } else if (decision.kind == Kind::kStart) {
+        EXPECT_EQ(process.is, Is::kGone);
+        process.is = Is::kStarting;
+      } else if (decision.kind == Kind::kKill) {
+        EXPECT_EQ(process.is, Is::kMember);
+        Fail(slot);
+      } else if (decision.kind != Kind::kGiveUp && process.is != Is::kGone) {  // it may have ended since
+        EXPECT_EQ(process.is, Is::kMember);
+        process.told = true;
+      }
+    }
+    if (decision.kind != Kind::kForm) return;
+    EXPECT_LE(static_cast<int>(decision.slots.size()), limits_.ranks);
+    std::set<int> local_ranks;
+    for (const int slot : decision.slots) local_ranks.insert(membership_.local_rank(slot));
+    EXPECT_EQ(local_ranks.size(), decision.slots.size());
+    EXPECT_LT(*local_ranks.rbegin(), limits_.ranks);
+    for (const Process& process : processes_) {
+      EXPECT_TRUE(process.is != Is::kMember || process.in == membership_.generation()) << "two generations at once";
+    }
+  }
+
+  std::mt19937 random_;
+  absl::Time now_ = At(0);
+  const Membership::Limits limits_;
+  const int slots_;
+  int64_t step_ = 0;
+  bool over_ = false;
+  Membership membership_;
+  std::vector<Process> processes_;
+};
+
+TEST(Membership, SurvivesRandomLives) {
+  int finished = 0;
+  for (int seed = 0; seed < 5000 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    RandomLife life(seed);
+    life.Run();
+    finished += !life.over();
+  }
+  EXPECT_GT(finished, 2500);
+}
+
+}  // namespace
+}  // namespace lockstep::launch::internal
