@@ -24,6 +24,7 @@ set(lockstep_all_components
   sampler_checkpoint
   ddp
   ddp_checkpoint
+  elastic
   dp
   data
   data_images
@@ -76,6 +77,8 @@ set(lockstep_base_jemalloc_whole_archive TRUE)
 
 # lockstep::launch
 set(lockstep_launch_sources
+  tools/launch/agent_link/agent_link.cc
+  tools/launch/agent_link/internal/link_message.cc
   tools/launch/failure.cc
   tools/launch/internal/attempt.cc
   tools/launch/internal/check_options.cc
@@ -92,12 +95,14 @@ set(lockstep_launch_sources
   tools/launch/internal/line_prefixer.cc
   tools/launch/internal/log_folder.cc
   tools/launch/internal/master_socket.cc
+  tools/launch/internal/membership.cc
   tools/launch/internal/outcome.cc
   tools/launch/internal/output.cc
   tools/launch/internal/process.cc
   tools/launch/internal/process_state.cc
   tools/launch/internal/rank_starter.cc
   tools/launch/internal/rank_variables.cc
+  tools/launch/internal/regrouper.cc
   tools/launch/internal/report_file.cc
   tools/launch/internal/restart_policy.cc
   tools/launch/internal/signal_relay.cc
@@ -107,6 +112,7 @@ set(lockstep_launch_sources
   tools/launch/supervisor.cc
 )
 set(lockstep_launch_headers
+  tools/launch/agent_link/agent_link.h
   tools/launch/failure.h
   tools/launch/report.h
   tools/launch/spawn.h
@@ -556,6 +562,17 @@ set(lockstep_ddp_checkpoint_sources ddp/bucket_layout_value.cc)
 set(lockstep_ddp_checkpoint_headers ddp/bucket_layout_value.h)
 set(lockstep_ddp_checkpoint_components base checkpoint ddp)
 set(lockstep_ddp_checkpoint_third_party absl)
+
+# lockstep::elastic
+set(lockstep_elastic_sources
+  elastic/internal/form_group.cc
+  elastic/internal/kept_state.cc
+  elastic/internal/link_watcher.cc
+  elastic/world.cc
+)
+set(lockstep_elastic_headers elastic/world.h)
+set(lockstep_elastic_components base base_torch launch comm checkpoint)
+set(lockstep_elastic_third_party absl torch)
 
 # lockstep::dp
 set(lockstep_dp_sources

@@ -282,7 +282,9 @@ TEST_P(LaunchOrphansTest, RanksInheritTheirControlSocketAlone) {
   EXPECT_EQ(Wait(StartRanks("exec ls -l /proc/self/fd")), 0);
   const std::vector<std::string> expected = absl::StrSplit(without, "->"), found = absl::StrSplit(Out(), "->");
   EXPECT_EQ(found.size(), expected.size() + 1) << Out();
-  EXPECT_EQ(std::count_if(found.begin(), found.end(), [](const std::string& s) { return absl::StartsWith(s, " socket:"); }), 1);
+  EXPECT_EQ(
+      std::count_if(found.begin(), found.end(), [](const std::string& s) { return absl::StartsWith(s, " socket:"); }),
+      1);
 }
 
 TEST_P(LaunchOrphansTest, TheRanksRunInACgroupOfTheJobOrInThatOfTheLauncher) {

@@ -120,8 +120,8 @@ struct LaunchOptions {
 // Ranks that join generations (agent_link) stay when another one fails: all of the above does not hold for them once
 // the first generation has formed. The rank that failed is started again, and meanwhile the others go on. Each of the
 // `spares` is a process more, which joins too, and takes the place of a rank that fails at once. It has a LOCAL_RANK from
-// nproc_per_node on, and needs no device of its own if it uses none before it has joined: then it gets the local rank
-// of the one that failed. numa_binding does not bind spares.
+// nproc_per_node on. It must use no device before it has joined: then it gets the local rank, and so the device, of the
+// rank that failed. numa_binding does not bind spares.
 //
 // With numa_binding, each rank and all its threads run on CPUs of one NUMA node: of the node of the visible GPU that has
 // the number of its local rank, if the host has that many visible GPUs. Otherwise the ranks are spread over the nodes,

@@ -41,6 +41,7 @@ COMPONENTS = {
     "sampler_checkpoint": ["//sampler:sampler_state_value"],
     "ddp": ["//ddp/..."],
     "ddp_checkpoint": ["//ddp:bucket_layout_value"],
+    "elastic": ["//elastic/..."],
     "dp": ["//dp/..."],
     "data": ["//data/..."],
     "data_images": ["//data:image_decoder", "//data:image_dataset", "//data:libjpeg"],

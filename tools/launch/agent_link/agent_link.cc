@@ -72,7 +72,8 @@ absl::Status AgentLink::Send(const std::string& text, int64_t deadline) {
     const absl::Status sent = internal::SendPacket(fd_, text);
     if (absl::IsUnavailable(sent)) return LauncherEnded();
     if (sent.ok()) return sent;
-    if (internal::MonotonicNanos() >= deadline) return absl::DeadlineExceededError("AgentLink: the launcher does not read");
+    if (internal::MonotonicNanos() >= deadline)
+      return absl::DeadlineExceededError("AgentLink: the launcher does not read");
     pollfd fd = {fd_, POLLOUT, 0};
     poll(&fd, 1, 100);
   }

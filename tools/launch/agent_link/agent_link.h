@@ -10,9 +10,9 @@
 // Without it, the launcher ends all ranks when one fails, and starts all of them again if it may. A program that has
 // joined a generation on every rank is treated otherwise:
 //
-// - If a rank fails, the others are told kRegroupNow. When they have joined again, the next generation has those that
-//   are left, in their order. So rank 0 stays rank 0 while it lives.
-// - The rank that failed is started again, and joins. The others are told kRegroupAfterStep, so that no step is lost.
+// - If a rank fails, the launcher tells the others kRegroupNow. When they have joined again, the next generation has the
+//   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
+// - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
 // - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
 //
 // This holds for jobs of one node. On several nodes, Join() returns one generation, and if a rank fails the launchers

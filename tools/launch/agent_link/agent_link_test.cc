@@ -27,9 +27,9 @@ namespace {
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
-using testing::ReadFile;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using testing::ReadFile;
 
 // A line of $D/generations: what one rank knows of one generation.
 struct Place {
@@ -51,9 +51,9 @@ class AgentLinkTest : public testing::LaunchProgramTest {
     std::vector<Place> places;
     for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "generations"), '\n', absl::SkipEmpty())) {
       Place place;
-      const int fields = sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d",
-                                &place.generation, &place.rank, &place.world_size, &place.local_rank, &place.pid,
-                                &place.step);
+      const int fields =
+          sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d", &place.generation,
+                 &place.rank, &place.world_size, &place.local_rank, &place.pid, &place.step);
       if (fields == 6) places.push_back(place);
     }
     return places;

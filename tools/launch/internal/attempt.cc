@@ -121,8 +121,7 @@ absl::Status Attempt::Verdict(bool stopped) const {
   // A rank may have reported its own error, but not have ended when the launcher's signal came.
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause) return absl::OkStatus();
-  absl::Status status =
-      WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.membership().ending());
+  absl::Status status = WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.membership().ending());
   const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
   if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
   return status;
@@ -199,8 +198,8 @@ void Attempt::NoteGeneration(const Membership::Decision& decision) {
   const int64_t generation = regrouper_.membership().generation();
   if (generation == 1 || !options_.on_notice) return;
   const size_t ranks = decision.slots.size();
-  options_.on_notice(absl::StrCat(decision.reason, "; generation ", generation, " has ", ranks,
-                                  ranks == 1 ? " rank" : " ranks"));
+  options_.on_notice(
+      absl::StrCat(decision.reason, "; generation ", generation, " has ", ranks, ranks == 1 ? " rank" : " ranks"));
 }
 
 bool Attempt::HasEndedRank() const {

@@ -122,7 +122,7 @@ class Attempt {
   const AttemptControl* const control_;
   Regrouper regrouper_;
   std::optional<RankStarter> starter_;
-  absl::Status broken_;  // why the ranks cannot go on, although none has failed
+  absl::Status broken_;    // why the ranks cannot go on, although none has failed
   bool must_end_ = false;  // said by control_
   int master_port_ = 0;
   std::vector<Rank> ranks_;

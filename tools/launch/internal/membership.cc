@@ -41,8 +41,8 @@ std::vector<Membership::Decision> Membership::Take() { return std::exchange(deci
 
 bool Membership::finished() const {
   return finished_members_ > 0 && std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) {
-    return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
-  });
+           return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
+         });
 }
 
 bool Membership::awaits_start() const { return !In(State::kAwaited).empty(); }
@@ -117,9 +117,8 @@ bool Membership::MayRestart(const Slot& slot, bool was_starting, absl::Time now)
     for (const Slot& s : slots_) {
       if (limits_.max_restarts == 0) most = std::max(most, s.ask.max_restarts);
     }
-    const bool any = most == 0 && std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) {
-      return s.ask.max_restarts < 0;
-    });
+    const bool any =
+        most == 0 && std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ask.max_restarts < 0; });
     policy_.emplace(any ? std::numeric_limits<int>::max() : most, limits_.restart_window);
   }
   // Only a process that was never ready has failed at its start.
@@ -218,7 +217,8 @@ void Membership::TryToForm(absl::Time now) {
 void Membership::WaitForMore(int ready, int least, absl::Time now) {
   const absl::Time until = regroups_since_ + limits_.wait_for_ranks;
   LookAt(until);
-  const std::string number = absl::StrCat(ready, " of at least ", least, least == 1 ? " rank is" : " ranks are", " there");
+  const std::string number =
+      absl::StrCat(ready, " of at least ", least, least == 1 ? " rank is" : " ranks are", " there");
   const std::string before = reason_.empty() ? "" : absl::StrCat("; before, ", reason_);
   if (!SomebodyComes()) {
     verdict_ = absl::FailedPreconditionError(absl::StrCat(number, ", and no other one comes", before));
@@ -241,7 +241,9 @@ int Membership::FreeLocalRank(int wished) const {
 // The members of the generation before keep their order, and new ones follow.
 void Membership::Form(std::vector<int> ready, absl::Time now) {
   std::stable_sort(ready.begin(), ready.end(), [&](int a, int b) {
-    const auto order = [&](int slot) { return slots_[slot].rank >= 0 ? slots_[slot].rank : std::numeric_limits<int>::max(); };
+    const auto order = [&](int slot) {
+      return slots_[slot].rank >= 0 ? slots_[slot].rank : std::numeric_limits<int>::max();
+    };
     return order(a) < order(b);
   });
   ready.resize(std::min<size_t>(ready.size(), limits_.ranks));

@@ -7,11 +7,11 @@
 //   for (const auto& decision : membership.Take()) ...
 //
 // A slot is a place for one process; a process that is started again gets the slot of the one before. If there are more
-// slots than ranks, those that are ready and not needed are spares: the next generation has them in the places of
-// members that failed.
+// slots than ranks, the processes that are ready and not needed are spares: the next generation has them in the places
+// of members that failed.
 //
-// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member makes
-// it kRegrouping: every member that is left is told to leave the generation, and when all are ready, the next one forms
+// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member
+// makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
 // with them and with new processes that are ready. A new process that gets ready while a generation runs makes it
 // regroup after a step.
 
@@ -90,8 +90,8 @@ class Membership {
   int local_rank(int slot) const { return slots_[slot].local_rank; }
   int restarts() const { return restarts_; }
 
-  // Whether all members have ended with success, also those that were started again for a member that failed when the
-  // others were about to finish. Other processes are then not needed.
+  // Whether all members have ended with success, and so have the processes that were started again for a member that
+  // failed when the others were about to finish. Other processes are then not needed.
   bool finished() const;
 
   // Whether a process is to be started.
@@ -107,12 +107,12 @@ class Membership {
   struct Slot {
     State state = State::kStarting;
     Ask ask;
-    int rank = -1;              // in the last generation, if this process was its member
-    int local_rank = -1;        // the same
-    absl::Time started;         // when the process was
-    absl::Time start_at;        // while kAwaited
-    bool owes = false;          // its process failed as a member, and no generation has formed since
-    int failed_starts = 0;      // processes in succession that failed before they were ready
+    int rank = -1;          // in the last generation, if this process was its member
+    int local_rank = -1;    // the same
+    absl::Time started;     // when the process was
+    absl::Time start_at;    // while kAwaited
+    bool owes = false;      // its process failed as a member, and no generation has formed since
+    int failed_starts = 0;  // processes in succession that failed before they were ready
   };
 
   enum class Phase { kForming, kRunning, kRegrouping };
@@ -139,16 +139,16 @@ class Membership {
   Phase phase_ = Phase::kForming;
   int64_t generation_ = 0;
   std::vector<int> members_;
-  std::string reason_;  // why the last generation ended
+  std::string reason_;       // why the last generation ended
   bool changes_ = false;     // members have been told to leave after a step
   bool progressed_ = false;  // a step was completed in this generation
   int barren_ = 0;           // broken generations in succession without a step
   int finished_members_ = 0;
-  bool over_ = false;        // OnFailure() has said so
-  int64_t step_ = -1;                                   // the highest that was completed
+  bool over_ = false;  // OnFailure() has said so
+  int64_t step_ = -1;  // the highest that was completed
   absl::Time formed_at_, regroups_since_;
-  absl::Time kill_at_ = absl::InfiniteFuture();         // members that have not left by then
-  std::optional<RestartPolicy> policy_;                 // made when the first process fails
+  absl::Time kill_at_ = absl::InfiniteFuture();  // members that have not left by then
+  std::optional<RestartPolicy> policy_;          // made when the first process fails
   int restarts_ = 0;
   absl::Status verdict_;
   std::string ending_;

@@ -16,7 +16,6 @@ namespace lockstep::launch::internal {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Kind = Membership::Decision::Kind;
 
@@ -54,9 +53,9 @@ class MembershipTest : public ::testing::Test {
 
   // The decisions since the last call, such as "form 0 1 2" and "now 1: rank 0 died".
   std::vector<std::string> Said() {
-    static const auto& names = *new std::map<Kind, std::string>{{Kind::kForm, "form"},   {Kind::kAfterStep, "after step"},
-                                                                {Kind::kNow, "now"},     {Kind::kStart, "start"},
-                                                                {Kind::kKill, "kill"},   {Kind::kGiveUp, "give up"}};
+    static const auto& names = *new std::map<Kind, std::string>{{Kind::kForm, "form"}, {Kind::kAfterStep, "after step"},
+                                                                {Kind::kNow, "now"},   {Kind::kStart, "start"},
+                                                                {Kind::kKill, "kill"}, {Kind::kGiveUp, "give up"}};
     std::vector<std::string> said;
     for (const Membership::Decision& decision : membership_->Take()) {
       said.push_back(absl::StrCat(names.at(decision.kind), " ", absl::StrJoin(decision.slots, " "),
@@ -313,7 +312,8 @@ TEST_F(MembershipTest, ASpareTakesThePlaceOfAMemberAtOnce) {
 // each process once, and when failures end, the job finishes.
 class RandomLife {
  public:
-  explicit RandomLife(int seed) : random_(seed), limits_(Limits()), slots_(limits_.ranks + limits_.spares), membership_(limits_, now_) {
+  explicit RandomLife(int seed)
+      : random_(seed), limits_(Limits()), slots_(limits_.ranks + limits_.spares), membership_(limits_, now_) {
     processes_.resize(slots_);
   }
 
@@ -373,7 +373,8 @@ class RandomLife {
 
   bool AllMembersOfOneGeneration() const {
     return std::all_of(processes_.begin(), processes_.end(), [&](const Process& p) {
-      return p.is == Is::kGone || p.is == Is::kReady || (p.is == Is::kMember && p.in == membership_.generation() && !p.told);
+      return p.is == Is::kGone || p.is == Is::kReady ||
+             (p.is == Is::kMember && p.in == membership_.generation() && !p.told);
     });
   }
 

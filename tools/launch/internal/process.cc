@@ -76,8 +76,7 @@ bool KeepOpen(const int* fds) {
   const bool bound = !plan.cpus || sched_setaffinity(0, plan.cpus_bytes, plan.cpus) == 0;
   const bool ready = bound && dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
                      (plan.stdout_fd < 0 || dup2(plan.stdout_fd, STDOUT_FILENO) >= 0) &&
-                     (plan.stderr_fd < 0 || dup2(plan.stderr_fd, STDERR_FILENO) >= 0) &&
-                     KeepOpen(plan.inherited_fds) &&
+                     (plan.stderr_fd < 0 || dup2(plan.stderr_fd, STDERR_FILENO) >= 0) && KeepOpen(plan.inherited_fds) &&
                      sigprocmask(SIG_SETMASK, &plan.mask, nullptr) == 0;
   if (ready) execve(plan.path, plan.argv, plan.environment);
   const StartError error = {errno, !bound};

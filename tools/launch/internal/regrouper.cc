@@ -168,8 +168,8 @@ void Regrouper::SendGeneration(const Membership::Decision& decision) {
 
 void Regrouper::SendOrder(const Membership::Decision& decision) {
   LauncherMessage message;
-  message.kind = decision.kind == Kind::kNow ? LauncherMessage::Kind::kRegroupNow
-                                             : LauncherMessage::Kind::kRegroupAfterStep;
+  message.kind =
+      decision.kind == Kind::kNow ? LauncherMessage::Kind::kRegroupNow : LauncherMessage::Kind::kRegroupAfterStep;
   message.generation.number = membership_.generation();
   message.generation.reason = decision.reason;
   for (const int slot : decision.slots) Send(slot, message);

@@ -39,9 +39,9 @@ struct RankMessage {
 // From the launcher.
 struct LauncherMessage {
   enum class Kind {
-    kGeneration,         // `generation` has begun. Its rank 0 gets a listening socket with the message
-    kRegroupAfterStep,   // leave the generation of that number between two steps
-    kRegroupNow,         // leave the generation of that number: it is broken
+    kGeneration,        // `generation` has begun. Its rank 0 gets a listening socket with the message
+    kRegroupAfterStep,  // leave the generation of that number between two steps
+    kRegroupNow,        // leave the generation of that number: it is broken
   };
 
   Kind kind = Kind::kGeneration;

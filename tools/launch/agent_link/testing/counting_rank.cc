@@ -129,9 +129,9 @@ class Group {
 };
 
 void Note(const RankGeneration& generation, int step) {
-  const std::string line = absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size,
-                                        ", local rank ", generation.local_rank, ", pid ", getpid(), ", step ", step,
-                                        ": ", generation.reason, "\n");
+  const std::string line =
+      absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", local rank ",
+                   generation.local_rank, ", pid ", getpid(), ", step ", step, ": ", generation.reason, "\n");
   const UniqueFd file(open(absl::StrCat(getenv("D"), "/generations").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
   if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
 }
