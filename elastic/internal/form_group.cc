@@ -33,6 +33,8 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::Rank
   comm::InitOptions options;
   options.backend = backend;
   options.timeout = timeout;
+  // The line about the backend is of interest once.
+  if (generation.number > 1 && !getenv("TORCH_DISTRIBUTED_DEBUG")) options.debug = comm::Debug::kOff;
   auto group = comm::InitProcessGroup(options);
   unsetenv("LOCKSTEP_MASTER_LISTEN_FD");
   return group;

@@ -191,6 +191,7 @@ absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& 
   launch.grace = options.grace;
   launch.failure_grace = options.failure_grace;
   launch.on_failure = options.on_failure ? options.on_failure : PrintToStderr;
+  launch.on_notice = [](const std::string& notice) { fprintf(stderr, "%s\n", notice.c_str()); };
   launch.environment = options.environment;
   launch.environment[internal::kSpawnCallVariable] = absl::StrCat(getpid(), " ", key);
   launch.environment[internal::kSpawnResultsVariable] = EncodeResults();

@@ -169,13 +169,13 @@ TEST_F(AgentLinkTest, GenerationsWithoutAStepEndTheJob) {
   setenv("PAUSE_US", "100000000", 1);
   const pid_t launcher = StartRanks(2);
   std::vector<Place> places = Await(2);
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 10; ++i) {
     const int generation = places[0].generation;
     for (const Place& place : places) kill(place.pid, SIGKILL);
-    if (i < 4) places = Await(2, generation);
+    if (i < 9) places = Await(2, generation);
   }
   EXPECT_EQ(Wait(launcher), 128 + SIGKILL);
-  EXPECT_THAT(Err(), HasSubstr("; the last 5 generations ended before they completed a step\n"));
+  EXPECT_THAT(Err(), HasSubstr("; the last 10 generations ended before they completed a step\n"));
   unsetenv("PAUSE_US");
 }
 

@@ -13,7 +13,9 @@ namespace {
 constexpr absl::Duration kWaitForAll = absl::Seconds(30);
 // A generation that lasts longer has not failed at its start, even if it completes no step.
 constexpr absl::Duration kShortGeneration = absl::Seconds(10);
-constexpr int kMostBarrenGenerations = 5;
+constexpr int kMostBarrenGenerations = 10;
+// Failures of ranks that one line names.
+constexpr size_t kMostCauses = 3;
 // A process that fails so often before it is ready will always do so.
 constexpr int kMostFailedStarts = 5;
 
@@ -61,7 +63,7 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   process.failed_starts = 0;
   if (leaves && phase_ == Phase::kRunning && !changes_) {
     const std::string why = ask.reason.empty() ? "" : absl::StrCat(": ", ask.reason);
-    Break(absl::StrCat("rank ", process.rank, " left generation ", generation_, why), now);
+    Break(absl::StrCat("rank ", process.rank, " left generation ", generation_, why), /*is_failure=*/false, now);
     if (over_) verdict_ = absl::AbortedError(absl::StrCat(reason_, ending_));
   } else if (leaves && phase_ == Phase::kRunning) {
     Regroup(now);
@@ -93,12 +95,14 @@ void Membership::Regroup(absl::Time now) {
   kill_at_ = now + longest;
 }
 
-void Membership::Break(const std::string& cause, absl::Time now) {
+void Membership::Break(const std::string& cause, bool is_failure, absl::Time now) {
   if (phase_ == Phase::kRunning) {
     over_ = HasBarrenGenerations(now);
     Regroup(now);
   }
-  reason_ = cause;
+  // A member that leaves does so because of a failure, which may be seen later.
+  if (failures_ == 0) reason_ = cause;
+  if (is_failure && failures_++ > 0 && failures_ <= kMostCauses) absl::StrAppend(&reason_, "; ", cause);
   changes_ = false;
   Decide(Decision::Kind::kNow, In(State::kMember), cause);
 }
@@ -137,7 +141,7 @@ bool Membership::OnFailure(int slot, const std::string& cause, absl::Time now) {
   const bool was_member = process.state == State::kMember;
   const bool was_starting = process.state == State::kStarting;
   process.state = State::kAwaited;
-  if (was_member) Break(cause, now);
+  if (was_member) Break(cause, /*is_failure=*/true, now);
   over_ |= !MayRestart(process, was_starting, now);
   if (over_) return false;
   if (was_starting) ++process.failed_starts;
@@ -160,7 +164,7 @@ void Membership::OnSuccess(int slot) {
 
 void Membership::Update(absl::Time now) {
   next_look_ = absl::InfiniteFuture();
-  if (!verdict_.ok() || finished()) return;
+  if (!verdict_.ok() || over_ || finished()) return;
   StartAwaited(now);
   if (phase_ == Phase::kRegrouping) KillLate(now);
   if (phase_ != Phase::kRunning && In(State::kMember).empty()) TryToForm(now);
@@ -258,6 +262,8 @@ void Membership::Form(std::vector<int> ready, absl::Time now) {
   phase_ = Phase::kRunning;
   formed_at_ = now;
   progressed_ = changes_ = false;
+  if (failures_ > kMostCauses) absl::StrAppend(&reason_, "; and ", failures_ - kMostCauses, " more");
+  failures_ = 0;
   kill_at_ = absl::InfiniteFuture();
   members_ = ready;
   Decide(Decision::Kind::kForm, std::move(ready), std::exchange(reason_, ""));

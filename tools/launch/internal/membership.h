@@ -18,6 +18,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MEMBERSHIP_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MEMBERSHIP_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <optional>
@@ -120,7 +121,7 @@ class Membership {
   std::vector<int> In(State state) const;
   void Decide(Decision::Kind kind, std::vector<int> slots, std::string reason = "");
   void Regroup(absl::Time now);
-  void Break(const std::string& cause, absl::Time now);
+  void Break(const std::string& cause, bool is_failure, absl::Time now);
   bool HasBarrenGenerations(absl::Time now);
   bool MayRestart(const Slot& slot, bool was_starting, absl::Time now);
   void StartAwaited(absl::Time now);
@@ -140,6 +141,7 @@ class Membership {
   int64_t generation_ = 0;
   std::vector<int> members_;
   std::string reason_;       // why the last generation ended
+  size_t failures_ = 0;  // of members since that generation began
   bool changes_ = false;     // members have been told to leave after a step
   bool progressed_ = false;  // a step was completed in this generation
   int barren_ = 0;           // broken generations in succession without a step

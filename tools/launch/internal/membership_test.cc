@@ -16,7 +16,9 @@ namespace lockstep::launch::internal {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Kind = Membership::Decision::Kind;
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
@@ -124,7 +126,7 @@ TEST_F(MembershipTest, WhoDoesNotLeaveInTimeIsKilled) {
   membership_->Update(At(31));
   EXPECT_THAT(Said(), IsEmpty());  // once
   ASSERT_TRUE(Fail(2, 31));
-  EXPECT_THAT(Said(), ElementsAre("start 2", "form 1: rank 2 died"));
+  EXPECT_THAT(Said(), ElementsAre("start 2", "form 1: rank 0 died; rank 2 died"));
 }
 
 TEST_F(MembershipTest, AMessageAboutAnEarlierGenerationChangesNothing) {
@@ -143,7 +145,15 @@ TEST_F(MembershipTest, WithoutSurvivorsAllNewProcessesFormOneGeneration) {
   Ready(1, 21);
   EXPECT_THAT(Said(), IsEmpty());
   Ready(0, 25);
-  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 1 died"));
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 0 died; rank 1 died"));
+}
+
+TEST_F(MembershipTest, NamesTheFirstFailures) {
+  StartAll(6);
+  Ready(5, 20);  // it saw that the group has failed
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Fail(i, 20));
+  const std::vector<std::string> said = Said();
+  EXPECT_EQ(said.back(), "form 5: rank 0 died; rank 1 died; rank 2 died; and 2 more");
 }
 
 TEST_F(MembershipTest, WaitsForTheLeastNumberOfRanks) {
@@ -179,7 +189,7 @@ TEST_F(MembershipTest, MoreRanksThanThereAreIsAnErrorAtOnce) {
 
 TEST_F(MembershipTest, EndsAfterGenerationsWithoutAStep) {
   StartAll(2);
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 9; ++i) {
     ASSERT_TRUE(Fail(1, 2 + i)) << i;
     Ready(0, 2 + i);
     Ready(1, 2 + i);
@@ -187,19 +197,19 @@ TEST_F(MembershipTest, EndsAfterGenerationsWithoutAStep) {
     ASSERT_THAT(Said(), ElementsAre("now 0: rank 1 died", "start 1", "form 0: rank 1 died",
                                     "after step 0: process 1 is ready", "form 0 1: process 1 is ready"));
   }
-  EXPECT_FALSE(Fail(1, 6));
-  EXPECT_EQ(membership_->ending(), "; the last 5 generations ended before they completed a step");
+  EXPECT_FALSE(Fail(1, 12));
+  EXPECT_EQ(membership_->ending(), "; the last 10 generations ended before they completed a step");
 }
 
 TEST_F(MembershipTest, EndsIfMembersLeaveAgainAndAgain) {
   StartAll(2);
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(membership_->verdict().ok()) << i;
     Ready(1, 2);
     Ready(0, 2);
   }
   EXPECT_EQ(membership_->verdict().message(),
-            "rank 1 left generation 5; the last 5 generations ended before they completed a step");
+            "rank 1 left generation 10; the last 10 generations ended before they completed a step");
 }
 
 TEST_F(MembershipTest, AStepIsProgress) {
@@ -215,7 +225,7 @@ TEST_F(MembershipTest, AStepIsProgress) {
 
 TEST_F(MembershipTest, TheSameStepAgainIsNoProgress) {
   StartAll(2);
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 10; ++i) {
     membership_->OnProgress(0, 7);
     ASSERT_TRUE(Fail(1, 2)) << i;
     Ready(0, 2);
@@ -237,8 +247,11 @@ TEST_F(MembershipTest, HasABudgetOfRestarts) {
     Ready(1, 100 * i);
     Ready(0, 100 * i);
   }
+  Said();
   EXPECT_FALSE(Fail(1, 300));
   EXPECT_EQ(membership_->ending(), "; after 2 restarts");
+  Ready(0, 300);
+  for (const std::string& said : Said()) EXPECT_THAT(said, Not(HasSubstr("start"))) << "after the end";
 }
 
 TEST_F(MembershipTest, GivesUpASlotWhoseProcessesFailAtTheirStart) {

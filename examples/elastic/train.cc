@@ -1,0 +1,116 @@
+// Trains a network on Fashion-MNIST to the same bits, whatever ranks die meanwhile:
+//   bazel run //examples/elastic:train -- --out=/tmp/quiet/net.pt
+//   bazel run //examples/elastic:train -- --out=/tmp/killed/net.pt --kill_every=1   # a rank kills itself every second
+//   sha256sum /tmp/quiet/net.pt /tmp/killed/net.pt                                  # or kill ranks yourself
+
+#include <gflags/gflags.h>
+#include <signal.h>
+#include <torch/torch.h>
+
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/command_line.h"
+#include "lockstep/base/flag_error.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/comm/tree_sum/sum_tree.h"
+#include "lockstep/data/fashion_mnist.h"
+#include "lockstep/data/torch_dataset.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/elastic/world.h"
+#include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/sampler/torch_sampler.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
+#include "lockstep/tools/launch/spawn.h"
+
+DEFINE_int32(nproc_per_node, 4, "Ranks to start. If a launcher has started this program, the launcher decides.");
+DEFINE_int64(epochs, 2, "The number of passes over the training images.");
+DEFINE_double(kill_every, 0, "Seconds after which a rank of each group kills itself. 0: never.");
+DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of the four IDX files.");
+DEFINE_string(out, "", "The file that gets the network at the end. Empty: none.");
+
+namespace lockstep::examples {
+namespace {
+
+constexpr int kVirtualRanks = 8, kBatchSize = 1024;  // a batch is one step's images, of all ranks
+
+absl::Status Train() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join());
+  LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
+  const int64_t epoch_steps = (train.size() - 1) / kBatchSize + 1, all_steps = FLAGS_epochs * epoch_steps;
+  torch::set_num_threads(1);  // their number affects rounding
+  torch::manual_seed(0);
+  Net net;
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+  int64_t step = 0;
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
+
+  // Called for each group of ranks. What depends on the group is made here.
+  const auto train_with = [&](comm::ProcessGroup* group) -> absl::Status {
+    const absl::Time start = absl::Now();
+    const int rank = group->rank(), ranks = group->size();
+    const bool dies = FLAGS_kill_every > 0 && ranks > 1 && rank == world->generation().number % ranks;
+    if (rank == 0) std::cout << absl::StrFormat("%d ranks, from step %d of %d\n", ranks, step, all_steps) << std::flush;
+    ddp::Options options;
+    options.virtual_ranks = kVirtualRanks;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
+    const auto bounds = comm::EvenBounds(kVirtualRanks, ranks);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                              sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = kVirtualRanks},
+                                                                  bounds[rank], bounds[rank + 1]));
+    while (step < all_steps) {
+      sampler.set_epoch(step / epoch_steps);
+      sampler::SamplerState place = sampler.State(0);
+      place.consumed = step % epoch_steps * kBatchSize;
+      LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(place));
+      const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
+                                                        kBatchSize / kVirtualRanks);
+      for (auto batch = loader->begin(); batch != loader->end();) {
+        LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+          optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(step, all_steps));
+          optimizer.zero_grad();
+          for ([[maybe_unused]] const int virtual_rank : ddp.VirtualRanks(step)) {
+            torch::nn::functional::cross_entropy(ddp(Normalized(batch->data)), batch->target).backward();
+            ++batch;
+          }
+          optimizer.step();
+        }));
+        ++step;
+        LOCKSTEP_RETURN_IF_ERROR(world->Commit());
+        if (dies && absl::Now() - start > absl::Seconds(FLAGS_kill_every)) raise(SIGKILL);
+      }
+    }
+    if (rank != 0) return absl::OkStatus();  // World waits for rank 0. If it dies, this function runs again.
+    const torch::NoGradGuard no_grad;
+    const auto all = test.images().to(torch::kFloat).div(255).view({-1, 1, 28, 28});
+    const double correct = net(Normalized(all)).argmax(1).eq(test.labels()).to(torch::kDouble).mean().item<double>();
+    std::cout << absl::StrFormat("done: test accuracy %.4f\n", correct) << std::flush;
+    return FLAGS_out.empty() ? absl::OkStatus() : checkpoint::Save(FLAGS_out, checkpoint::StateDict(*net));
+  };
+  return world->Run(train_with);
+}
+
+absl::Status Run() {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1, kVirtualRanks},
+                                        {"epochs", FLAGS_epochs * 1.0, 1},
+                                        {"kill_every", FLAGS_kill_every, 0}}));
+  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return Train(); });
+}
+
+}  // namespace
+}  // namespace lockstep::examples
+
+int main(int argc, char** argv) {
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
+  lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains, whatever ranks die."});
+  const absl::Status status = lockstep::examples::Run();
+  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
+  return lockstep::launch::ExitCode(status);
+}
