@@ -124,11 +124,22 @@ void NetworkHosts::Run(int host, const std::function<void()>& body) const {
   if (!entered.ok()) fprintf(stderr, "%s\n", std::string(entered.message()).c_str());
 }
 
+std::vector<std::string> NetworkHosts::CommandInside(int host) const {
+  return {"nsenter", absl::StrCat("--net=", NamespacePath(hosts_.at(host)))};
+}
+
 absl::Status NetworkHosts::Cut(int host) const {
   return Inside(router_, [host]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(Ip(absl::StrCat("link set host", host, " down")));
     // Without a route the router would tell the senders that the host cannot be reached.
     return Ip(absl::StrCat("route add blackhole 10.213.", host, ".0/24"));
+  });
+}
+
+absl::Status NetworkHosts::Mend(int host) const {
+  return Inside(router_, [host]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(Ip(absl::StrCat("route delete blackhole 10.213.", host, ".0/24")));
+    return Ip(absl::StrCat("link set host", host, " up"));
   });
 }
 

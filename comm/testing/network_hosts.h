@@ -35,8 +35,13 @@ class NetworkHosts {
   // inside too, and so are sockets that it opens, wherever they are used later.
   void Run(int host, const std::function<void()>& body) const;
 
-  // Disconnects a host's interface: packets from and to it are silently lost.
+  // The words of a command that runs the words after them as a program inside the host, as the same process. For a
+  // program that must be a child of the calling thread.
+  std::vector<std::string> CommandInside(int host) const;
+
+  // Disconnects a host's interface: packets from and to it are silently lost. Mend() connects it again.
   absl::Status Cut(int host) const;
+  absl::Status Mend(int host) const;
 
  private:
   NetworkHosts() = default;

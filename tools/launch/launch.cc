@@ -70,9 +70,10 @@ Nodes
                               TORCHELASTIC_RUN_ID of the ranks
   --rdzv_conf=NAME=VALUE,...  join_timeout: seconds until enough nodes must be there; 600 unless
                               given. last_call_timeout: seconds to wait for more than MIN nodes at
-                              first; 30 unless given. ttl: seconds after which a silent node is
-                              lost; 4 unless given. is_host: whether this node serves (tcp). cacert,
-                              cert, key, user, password (etcd-v3)
+                              first; 30 unless given. ttl: seconds of silence after which a node
+                              ends its ranks; 1.5 (tcp) or 4 (etcd-v3) unless given. is_host:
+                              whether this node serves (tcp). cacert, cert, key, user, password
+                              (etcd-v3)
   --local_addr=HOST           address of this node for the others; found unless given
   --standalone                one node, whatever the variables of a scheduler say
   With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
@@ -22,15 +23,23 @@ using testing::ReadFile;
 
 class HostsTest : public testing::NodesTest {
  protected:
-  void StartJob(int hosts, const std::string& nnodes, const std::string& script) {
+  void StartJob(int hosts, const std::string& nnodes, const std::string& script, const std::string& conf = "") {
     MakeHosts(hosts);
     if (!hosts_) return;
     for (int host = 0; host < hosts; ++host) {
       StartOn(host, absl::StrCat(host),
               {absl::StrCat("--nnodes=", nnodes), "--rdzv_backend=tcp", "--max_restarts=3",
-               absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)), "--rdzv_conf=last_call_timeout=20", "bash", "-c",
-               script});
+               absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)),
+               absl::StrCat("--rdzv_conf=last_call_timeout=20,", conf), "bash", "-c", script});
     }
+  }
+
+  // How often the node has started ranks in a world of `size`.
+  int64_t Starts(const std::string& name, int size) const {
+    const std::vector<std::string> lines = absl::StrSplit(ReadFile(folder_ + "starts." + name), '\n');
+    return std::count_if(lines.begin(), lines.end(), [size](const std::string& line) {
+      return absl::StartsWith(line, absl::StrCat(size, " "));
+    });
   }
 
   // Whether each of these nodes has started ranks in a world of `size`.
@@ -56,11 +65,23 @@ TEST_F(HostsTest, AHostWhoseLinkGoesDownIsLeftOutAndEndsItsRanks) {
   ASSERT_TRUE(AllStarted({0, 1, 2}, 3));
   ASSERT_TRUE(hosts_->Cut(2).ok());
   EXPECT_EQ(Wait("2"), 1);
-  EXPECT_THAT(Err("2"), HasSubstr("has not been heard from for 4s"));
+  EXPECT_THAT(Err("2"), HasSubstr("has not been heard from for 6s"));
   EXPECT_TRUE(AllStarted({0, 1}, 2)) << Err("0");
   EXPECT_THAT(Err("1"), HasSubstr(" was lost; restart 1 of 3\n"));
   Signal("0", SIGTERM);
   EXPECT_EQ(Wait("1"), 128 + SIGTERM);
+}
+
+TEST_F(HostsTest, AHostWhoseLinkComesBackTakesPartAgain) {
+  StartJob(2, "1:2", kScript, "ttl=3");
+  if (!hosts_) return;
+  ASSERT_TRUE(AllStarted({0, 1}, 2));
+  ASSERT_TRUE(hosts_->Cut(1).ok());
+  ASSERT_TRUE(AllStarted({0}, 1)) << Err("0");
+  ASSERT_TRUE(hosts_->Mend(1).ok());
+  EXPECT_TRUE(Eventually([&] { return Starts("1", 2) == 2; }, absl::Seconds(40))) << Err("1");
+  EXPECT_TRUE(Eventually([&] { return Starts("0", 2) == 2; }, absl::Seconds(40))) << Err("0");
+  EXPECT_THAT(Err("0"), HasSubstr("another node can take part"));
 }
 
 TEST_F(HostsTest, WithoutTheHostThatServesTheOthersEndInTime) {

@@ -42,8 +42,8 @@ struct EtcdOptions {
   std::string user, password;  // empty: no authentication
 
   // An agent that is out of reach for longer is removed. At least 1 s. etcd may take longer: 2 s, or as long as its
-  // members need to elect a leader.
-  absl::Duration ttl = absl::Seconds(5);
+  // members need to elect a leader. While they elect one, no agent is heard: with less than 3 s, all would be away.
+  absl::Duration ttl = absl::Seconds(4);
   // How long one request may be repeated in vain before the status is Unavailable. Longer than `ttl`.
   absl::Duration timeout = absl::Seconds(60);
 

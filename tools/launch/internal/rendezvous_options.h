@@ -32,7 +32,7 @@ struct RendezvousOptions {
   // Of --rdzv_conf.
   absl::Duration join_timeout = absl::Minutes(10);
   absl::Duration last_call_timeout = absl::Seconds(30);
-  absl::Duration time_to_live = absl::Seconds(4);
+  absl::Duration time_to_live = absl::ZeroDuration();  // 0: the backend's own
   std::optional<bool> is_host;
   std::string ca_file, cert_file, key_file, user, password;  // etcd
 };

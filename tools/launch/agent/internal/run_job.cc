@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& optio
   tcp.secret = secret;
   tcp.is_host = nodes.is_host;
   tcp.join_timeout = nodes.join_timeout;
-  tcp.time_to_live = nodes.time_to_live;
+  if (nodes.time_to_live > absl::ZeroDuration()) tcp.time_to_live = nodes.time_to_live;
   LOCKSTEP_ASSIGN_OR_RETURN(TcpJoined joined, JoinTcp(tcp));
   if (joined.is_host) {
     agent->limits.anchor = agent->id;
@@ -79,8 +79,8 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& opti
   etcd.key = nodes.key_file;
   etcd.user = nodes.user;
   etcd.password = nodes.password;
-  etcd.ttl = nodes.time_to_live;
-  etcd.timeout = std::max(etcd.timeout, 2 * nodes.time_to_live);
+  if (nodes.time_to_live > absl::ZeroDuration()) etcd.ttl = nodes.time_to_live;
+  etcd.timeout = std::max(etcd.timeout, 2 * etcd.ttl);
   etcd.on_notice = options.on_notice;
   return etcd::EtcdRendezvous::Join(etcd);
 }

@@ -22,10 +22,11 @@ constexpr int64_t kFaultTime = 20 * kSecond;                     // within which
 constexpr int64_t kRunTime = 8 * kSecond;                        // of the ranks
 constexpr int64_t kSettle = 100;                                 // until a failed rank is reported
 constexpr int64_t kGrace = 2 * kSecond;                          // the most that ranks need to end
-constexpr int64_t kAgentGivesUp = 4 * kSecond;                   // after silence
-constexpr int64_t kEviction = 6 * kSecond;                       // of a silent agent
-constexpr int64_t kLeaveTimeout = 10 * kSecond;                  // of an agent that serves the others
-constexpr int64_t kClosedGivesUp = 700, kClosedEviction = 1000;  // the same after a connection has closed
+constexpr int64_t kAgentIsAway = 1500;                          // after silence
+constexpr int64_t kAgentGivesUp = 4 * kAgentIsAway;             // over TCP; with etcd it tries on
+constexpr int64_t kEviction = 2250;                             // of a silent agent
+constexpr int64_t kLeaveTimeout = 10 * kSecond;                 // of an agent that serves the others
+constexpr int64_t kClosedGivesUp = 300, kClosedEviction = 400;  // after a connection has closed
 
 }  // namespace
 
@@ -38,7 +39,7 @@ struct Simulation::Node {
   bool alive = false;
   bool cut = false;       // nothing arrives from it or at it
   int64_t cut_ms = 0;     // since when
-  bool knows_cut = true;  // it gives up in time
+  bool knows_cut = true;  // it ends its ranks in time
   bool signalled = false;
   int64_t leaves_since_ms = -1;
   bool evicted = false;         // the store has dropped its post
@@ -290,11 +291,15 @@ void Simulation::Cut(Node* node) {
   if (!serves) After(kEviction, [this, node, epoch] { Evict(node, epoch); });
   // A launcher that is stopped for a while does not notice.
   node->knows_cut = !config_.leader_can_change || Random(2) == 0;
-  if (node->knows_cut) After(kAgentGivesUp, [this, node, epoch] { NoteSilence(node, epoch); });
+  if (node->knows_cut && !serves) After(kAgentIsAway, [this, node, epoch] { NoteSilence(node, epoch); });
+  if (!config_.leader_can_change) After(kAgentGivesUp, [this, node, epoch] { LoseRendezvous(node, epoch); });
   After(duration, [this, node] { Restore(node); });
   if (config_.leader_can_change || node->index != leader_) return;
   for (const auto& other : nodes_) {
     if (other.get() == node) continue;
+    After(kAgentIsAway, [this, node, epoch, n = other.get(), e = other->epoch] {
+      if (node->epoch == epoch) NoteSilence(n, e);
+    });
     After(kAgentGivesUp, [this, node, epoch, n = other.get(), e = other->epoch] {
       if (node->epoch == epoch) LoseRendezvous(n, e);
     });
@@ -310,13 +315,14 @@ void Simulation::Restore(Node* node) {
   if (!node->alive || node->returned) return;
   ++node->epoch;
   Trace(absl::StrCat(node->id, " is back"));
-  node->steps->OnReach(true);
+  if (config_.leader_can_change || !Leader()->cut) node->steps->OnReach(true);
   Post(node);
   After(Delay(), [this, node] { DeliverDecision(node); });
   if (node->index == leader_) After(Delay(), [this] { Look(); });
   for (const auto& other : nodes_) {
     const bool was_not_heard = !config_.leader_can_change && node->index == leader_ && other.get() != node;
     if (!was_not_heard || !Reachable(*other) || other->returned || !other->steps) continue;
+    other->steps->OnReach(true);
     Post(other.get());
     After(Delay(), [this, n = other.get()] { DeliverDecision(n); });
   }
@@ -325,10 +331,9 @@ void Simulation::Restore(Node* node) {
   }
 }
 
-// Over TCP the agent gives up. With etcd it ends its ranks and tries for longer.
+// The agent ends its ranks, and tries to come back.
 void Simulation::NoteSilence(Node* node, int64_t epoch) {
-  if (!config_.leader_can_change) return LoseRendezvous(node, epoch);
-  if (node->epoch != epoch || !node->alive || node->returned) return;
+  if (node->epoch != epoch || !node->alive || node->returned || !node->steps) return;
   Trace(absl::StrCat(node->id, " knows that it is out of reach"));
   node->steps->OnReach(false);
   AfterChange(node);
@@ -547,7 +552,7 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
   for (const auto& other : nodes_) {
     const bool old = other->running && other->generation < generation.number;
     const bool must_have_ended =
-        other->cut && other->knows_cut && now_ms_ - other->cut_ms > kAgentGivesUp + kSettle + kGrace;
+        other->cut && other->knows_cut && now_ms_ - other->cut_ms > kAgentIsAway + kSettle + kGrace;
     if (old && ((Reachable(*other) && !other->evicted_in_run) || must_have_ended)) {
       Violation(absl::StrCat(node.id, " starts generation ", generation.number, " while ", other->id, " runs ",
                              other->generation));

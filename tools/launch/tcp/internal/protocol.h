@@ -20,12 +20,19 @@ constexpr char kFarewell = 'F';  // guest: it leaves
 constexpr size_t kMaxPost = size_t{1} << 20;
 constexpr size_t kMaxDecision = size_t{64} << 20;
 
-// After a connection has ended, the guest tries for so long to connect again. Then it takes the host for lost, and only
-// later the host the guest.
-constexpr absl::Duration kGuestTriesToReturn = absl::Milliseconds(700);
-constexpr absl::Duration kHostWaitsForReturn = absl::Milliseconds(1000);
+// A connection ends if the launcher on its other side does, or if a device in between resets it. The guest tries for so
+// long to connect again, which takes three round trips. Then it takes the host for lost, and only later the host the
+// guest.
+constexpr absl::Duration kGuestTriesToReturn = absl::Milliseconds(300);
+constexpr absl::Duration kHostWaitsForReturn = absl::Milliseconds(400);
 
 inline absl::Duration BeatInterval(absl::Duration time_to_live) { return time_to_live / 5; }
+
+// A guest that does not hear the host for the time to live ends its ranks and connects again. The host removes it later,
+// after so long without a message.
+inline absl::Duration HostPatience(absl::Duration time_to_live) { return time_to_live * 1.5; }
+// A guest that has not heard the host for so long gives up.
+inline absl::Duration GuestPatience(absl::Duration time_to_live) { return time_to_live * 4; }
 
 }  // namespace lockstep::launch::internal
 

@@ -79,6 +79,7 @@ Rendezvous::View TcpGuest::Look() {
   MutexLock lock(mutex_);
   View view;
   view.status = status_;
+  view.away = away_;
   view.decision = decision_;
   return view;
 }
@@ -147,8 +148,10 @@ void TcpGuest::Wait() {
 }
 
 int64_t TcpGuest::NextDeadline() const {
-  int64_t next = was_welcome_ ? After(heard_ns_, options_.time_to_live) : After(began_ns_, options_.join_timeout);
-  if (was_welcome_ && !welcome_) next = std::min(next, After(ended_ns_, kGuestTriesToReturn));
+  int64_t next = was_welcome_ ? After(heard_ns_, GuestPatience(options_.time_to_live))
+                              : After(began_ns_, options_.join_timeout);
+  if (welcome_) next = std::min(next, After(heard_ns_, options_.time_to_live));
+  next = std::min(next, After(ended_ns_, kGuestTriesToReturn));
   if (!stream_) {
     next = std::min(next, next_connect_ns_);
   } else if (welcome_) {
@@ -168,6 +171,8 @@ void TcpGuest::Take(absl::string_view message) {
     welcome_ = was_welcome_ = true;
     pause_ = kFirstPause;
     posted_ = 0;
+    ended_ns_ = kNever;
+    SetAway(false);
   } else if (type == kDecision) {
     MutexLock lock(mutex_);
     decision_ = std::string(message);
@@ -195,13 +200,25 @@ void TcpGuest::SendPost() {
   for (const std::string& message : stream_->Serve()) Take(message);
 }
 
+void TcpGuest::SetAway(bool away) {
+  MutexLock lock(mutex_);
+  if (away_ == away) return;
+  away_ = away;
+  changed_.Set();
+}
+
+void TcpGuest::Drop() {
+  stream_.reset();
+  welcome_ = false;
+  next_connect_ns_ = MonotonicNanos();
+}
+
 // What cannot come right by waiting is final. Otherwise the guest connects again.
 void TcpGuest::NoteEnd() {
   const absl::Status end = stream_->end();
-  stream_.reset();
   problem_ = std::string(end.message());
   if (welcome_) ended_ns_ = MonotonicNanos();
-  welcome_ = false;
+  Drop();
   next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
@@ -212,18 +229,22 @@ void TcpGuest::NoteEnd() {
 void TcpGuest::CheckDeadlines() {
   const int64_t now = MonotonicNanos();
   if (stream_ && !welcome_ && now >= After(connected_ns_, kConnectTimeout)) {
-    stream_.reset();
     problem_ = "what listens there does not answer as a launcher";
-    next_connect_ns_ = now;
+    Drop();
+  }
+  // The kernel would send the next bytes of a connection that lost some only after a pause of seconds.
+  if (welcome_ && now >= After(heard_ns_, options_.time_to_live)) {
+    SetAway(true);
+    Drop();
   }
   if (!was_welcome_) {
     if (now < After(began_ns_, options_.join_timeout)) return;
     Lose(absl::UnavailableError(absl::StrCat("no launcher answered at ", endpoint_, " within ",
                                              absl::FormatDuration(options_.join_timeout), ": ", problem_)));
-  } else if (now >= After(heard_ns_, options_.time_to_live)) {
+  } else if (now >= After(heard_ns_, GuestPatience(options_.time_to_live))) {
     Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " has not been heard from for ",
-                                             absl::FormatDuration(options_.time_to_live))));
-  } else if (!welcome_ && now >= After(ended_ns_, kGuestTriesToReturn)) {
+                                             absl::FormatDuration(GuestPatience(options_.time_to_live)))));
+  } else if (now >= After(ended_ns_, kGuestTriesToReturn)) {
     Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " is gone: ", problem_)));
   }
 }

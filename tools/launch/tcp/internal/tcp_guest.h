@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/internal/event.h"
 #include "lockstep/tools/launch/internal/rendezvous.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
@@ -38,7 +39,9 @@ class TcpGuest : public Rendezvous {
   void Connect();
   void Take(absl::string_view message);
   void SendPost();
+  void Drop();
   void NoteEnd();
+  void SetAway(bool away);
   void Lose(absl::Status status);
   void CheckDeadlines();
   int64_t NextDeadline() const;
@@ -53,15 +56,15 @@ class TcpGuest : public Rendezvous {
   std::optional<SealedStream> stream_;
   bool hello_sent_ = false, welcome_ = false;
   bool was_welcome_ = false;  // ever
-  int64_t began_ns_, heard_ns_, connected_ns_ = 0,
-                                ended_ns_ = 0,  // when a connection that had been welcome ended
-      next_connect_ns_ = 0, next_beat_ns_ = 0;
+  int64_t began_ns_, heard_ns_, connected_ns_ = 0, next_connect_ns_ = 0, next_beat_ns_ = 0;
+  int64_t ended_ns_ = kNever;  // when the other side ended a connection that had been welcome, until the next one
   absl::Duration pause_;  // before the next try to connect
   std::string problem_ = "nobody answers";
   uint64_t posted_ = 0;  // the number of the last text that this connection was given
 
   absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool away_ ABSL_GUARDED_BY(mutex_) = false;
   std::string text_ ABSL_GUARDED_BY(mutex_);
   uint64_t posts_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string decision_ ABSL_GUARDED_BY(mutex_);

@@ -220,7 +220,7 @@ void TcpHost::SendBeats() {
 // When the guest is removed unless it is heard from.
 int64_t TcpHost::DeadlineOf(const Guest& guest) const {
   if (guest.agent.empty()) return guest.stream.end().ok() ? After(guest.heard_ns, kHelloTimeout) : 0;
-  const int64_t silent = After(guest.heard_ns, options_.time_to_live * 1.5);
+  const int64_t silent = After(guest.heard_ns, HostPatience(options_.time_to_live));
   return guest.ended_ns == 0 ? silent : std::min(silent, After(guest.ended_ns, kHostWaitsForReturn));
 }
 

@@ -23,12 +23,12 @@ struct TcpOptions {
       secret;                   // the same for all; without one, anybody who reaches the endpoint can take part
   std::optional<bool> is_host;  // whether this agent serves; by default, whether the endpoint is on this node
   absl::Duration join_timeout = absl::Minutes(10);  // how long the endpoint may not answer at first
-  absl::Duration time_to_live = absl::Seconds(4);   // how long it may be silent afterwards
+  absl::Duration time_to_live = absl::Seconds(1.5);  // how long it may be silent before this agent is away
 };
 
 // Serves or connects. An agent that connects returns at once, and connects on its own thread. An agent that the
-// host has not heard from for 1.5 times the time to live is gone for it: before that, the agent itself knows that it has
-// lost the host. Errors: InvalidArgument: the endpoint is on this node, is_host is true, or not given, and the port is
+// host has not heard from for 1.5 times the time to live is gone for it. Before that, the agent itself knows that it is
+// away. If it hears the host again within 4 times the time to live, it is back. Errors: InvalidArgument: the endpoint is on this node, is_host is true, or not given, and the port is
 // taken by another program than a launcher. ResourceExhausted.
 struct TcpJoined {
   std::unique_ptr<Rendezvous> rendezvous;
