@@ -8,7 +8,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
@@ -32,14 +31,6 @@ class HostsTest : public testing::NodesTest {
                absl::StrCat("--rdzv_endpoint=", hosts_->Address(0)),
                absl::StrCat("--rdzv_conf=last_call_timeout=20,", conf), "bash", "-c", script});
     }
-  }
-
-  // How often the node has started ranks in a world of `size`.
-  int64_t Starts(const std::string& name, int size) const {
-    const std::vector<std::string> lines = absl::StrSplit(ReadFile(folder_ + "starts." + name), '\n');
-    return std::count_if(lines.begin(), lines.end(), [size](const std::string& line) {
-      return absl::StartsWith(line, absl::StrCat(size, " "));
-    });
   }
 
   // Whether each of these nodes has started ranks in a world of `size`.
@@ -79,8 +70,8 @@ TEST_F(HostsTest, AHostWhoseLinkComesBackTakesPartAgain) {
   ASSERT_TRUE(hosts_->Cut(1).ok());
   ASSERT_TRUE(AllStarted({0}, 1)) << Err("0");
   ASSERT_TRUE(hosts_->Mend(1).ok());
-  EXPECT_TRUE(Eventually([&] { return Starts("1", 2) == 2; }, absl::Seconds(40))) << Err("1");
-  EXPECT_TRUE(Eventually([&] { return Starts("0", 2) == 2; }, absl::Seconds(40))) << Err("0");
+  EXPECT_TRUE(StartedAgain("1", 2, 2)) << Err("1");
+  EXPECT_TRUE(StartedAgain("0", 2, 2)) << Err("0");
   EXPECT_THAT(Err("0"), HasSubstr("another node can take part"));
 }
 

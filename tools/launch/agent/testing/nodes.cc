@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/testing/processes.h"
@@ -70,9 +73,17 @@ std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl
 std::string NodesTest::Err(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".err")); }
 
 bool NodesTest::Started(const std::string& name, int world_size) const {
-  const std::string start = absl::StrCat("\n", world_size, " ");
-  const std::string file = absl::StrCat(folder_, "starts.", name);
-  return Eventually([&] { return absl::StrContains(absl::StrCat("\n", ReadFile(file)), start); }, absl::Seconds(40));
+  return StartedAgain(name, world_size, 1);
+}
+
+bool NodesTest::StartedAgain(const std::string& name, int world_size, int times) const {
+  const std::string start = absl::StrCat(world_size, " ");
+  const auto starts = [&] {
+    const std::vector<std::string> lines = absl::StrSplit(ReadFile(absl::StrCat(folder_, "starts.", name)), '\n');
+    return std::count_if(lines.begin(), lines.end(),
+                         [&](const std::string& line) { return absl::StartsWith(line, start); });
+  };
+  return Eventually([&] { return starts() >= times; }, absl::Seconds(40));
 }
 
 }  // namespace lockstep::launch::testing

@@ -35,6 +35,8 @@ class NodesTest : public ::testing::Test {
   std::string Err(const std::string& name) const;
   // Waits until a line of $D/starts.<name> begins with `world_size` and a space. A script writes such a line first.
   bool Started(const std::string& name, int world_size) const;
+  // The same for `times` lines.
+  bool StartedAgain(const std::string& name, int world_size, int times) const;
 
   const std::string folder_;  // with a slash at its end
   std::string secret_ = "a secret for the tests of several nodes";

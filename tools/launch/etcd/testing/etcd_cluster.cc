@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -30,6 +31,7 @@ namespace {
 using internal::UniqueFd;
 
 constexpr absl::Duration kStartLimit = absl::Seconds(40);
+constexpr int kClientPort = 2379, kPeerPort = 2380;  // of a member that has its own host
 // Between the choice of a port and its use, another process may take it.
 constexpr int kStarts = 3;
 
@@ -76,6 +78,12 @@ absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(const EtcdCluste
 
 void EtcdCluster::ChoosePorts() {
   const absl::string_view scheme = options_.cert.empty() ? "http" : "https";
+  for (int member = 0; options_.hosts && member < options_.members; ++member) {
+    const std::string address = options_.hosts->Address(member);
+    endpoints_.push_back(absl::StrCat(scheme, "://", address, ":", kClientPort));
+    peers_.push_back(absl::StrCat("http://", address, ":", kPeerPort));
+  }
+  if (options_.hosts) return;
   std::vector<UniqueFd> held(2 * options_.members);
   for (int member = 0; member < options_.members; ++member) {
     endpoints_.push_back(absl::StrCat(scheme, "://127.0.0.1:", FreePort(&held[2 * member])));
@@ -86,7 +94,9 @@ void EtcdCluster::ChoosePorts() {
 std::vector<std::string> EtcdCluster::Arguments(int member) const {
   std::vector<std::string> cluster;
   for (int i = 0; i < options_.members; ++i) cluster.push_back(absl::StrCat("m", i, "=", peers_[i]));
-  std::vector<std::string> arguments = {
+  std::vector<std::string> arguments;
+  if (options_.hosts) arguments = options_.hosts->CommandInside(member);
+  const std::vector<std::string> flags = {
       "etcd",
       absl::StrCat("--name=m", member),
       absl::StrCat("--data-dir=", folder_, "m", member),
@@ -97,6 +107,7 @@ std::vector<std::string> EtcdCluster::Arguments(int member) const {
       absl::StrCat("--initial-cluster=", absl::StrJoin(cluster, ",")),
       "--logger=zap",
   };
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
   if (options_.cert.empty()) return arguments;
   arguments.push_back(absl::StrCat("--cert-file=", options_.cert));
   arguments.push_back(absl::StrCat("--key-file=", options_.key));
@@ -107,9 +118,9 @@ std::vector<std::string> EtcdCluster::Arguments(int member) const {
 
 absl::Status EtcdCluster::StartMember(int member) {
   internal::ProcessSpec spec;
-  LOCKSTEP_ASSIGN_OR_RETURN(spec.path, internal::FindProgram("etcd"));
   spec.argv = Arguments(member);
-  spec.environment = {absl::StrCat("HOME=", folder_), "GOMAXPROCS=2"};
+  LOCKSTEP_ASSIGN_OR_RETURN(spec.path, internal::FindProgram(spec.argv[0]));
+  spec.environment = {absl::StrCat("HOME=", folder_), absl::StrCat("PATH=", getenv("PATH")), "GOMAXPROCS=2"};
   const std::string log = absl::StrCat(folder_, "m", member, ".log");
   const UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   spec.stdout_fd = spec.stderr_fd = output.get();
@@ -165,6 +176,18 @@ absl::StatusOr<std::string> EtcdCluster::Call(int member, absl::string_view path
   request.body = std::string(json);
   request.timeout = absl::Seconds(10);
   absl::StatusOr<HttpReply> reply = absl::UnknownError("");
+  if (options_.hosts) {
+    options_.hosts->Run(member, [&] { reply = Post(std::move(request)); });
+  } else {
+    reply = Post(std::move(request));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(reply.status());
+  if (reply->code != 200) return absl::UnavailableError(absl::StrCat("HTTP ", reply->code, ": ", reply->body));
+  return reply->body;
+}
+
+absl::StatusOr<HttpReply> EtcdCluster::Post(HttpRequest request) {
+  absl::StatusOr<HttpReply> reply = absl::UnknownError("");
   bool done = false;
   http_->Post(std::move(request), [&](absl::StatusOr<HttpReply> got) {
     reply = std::move(got);
@@ -175,9 +198,7 @@ absl::StatusOr<std::string> EtcdCluster::Call(int member, absl::string_view path
   while (!done && status.ok()) status = http_->Poll(never.get(), absl::Seconds(1));
   http_->CancelAll();
   LOCKSTEP_RETURN_IF_ERROR(status);
-  if (!reply.ok()) return reply.status();
-  if (reply->code != 200) return absl::UnavailableError(absl::StrCat("HTTP ", reply->code, ": ", reply->body));
-  return reply->body;
+  return reply;
 }
 
 }  // namespace lockstep::launch::etcd::testing

@@ -1,4 +1,4 @@
-// Real etcd members on the loopback interface, for tests.
+// Real etcd members for tests: on the loopback interface, or each on its own host.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_TESTING_ETCD_CLUSTER_H_
 #define LOCKSTEP_TOOLS_LAUNCH_ETCD_TESTING_ETCD_CLUSTER_H_
@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/tools/launch/etcd/http_client.h"
 
 namespace lockstep::launch::etcd::testing {
@@ -20,6 +21,8 @@ struct EtcdClusterOptions {
   int members = 3;
   // Files in PEM format, for TLS with clients, whose certificates must be of the same authority. Empty: no TLS.
   std::string ca, cert, key;
+  // Member i runs on host i, at etcd's usual ports. Null: all run on the loopback interface. Must outlive the cluster.
+  const comm::testing::NetworkHosts* hosts = nullptr;
 };
 
 // The members end with the object, and with the thread that started them.
@@ -42,7 +45,7 @@ class EtcdCluster {
   // The member that leads the others.
   absl::StatusOr<int> Leader();
 
-  // Posts JSON to the member's gateway: Call(0, "kv/compaction", R"({"revision": "7"})"). Returns the answer.
+  // Posts JSON to the member's gateway, from the member's host: Call(0, "kv/compaction", R"({"revision": "7"})"). Returns the answer.
   absl::StatusOr<std::string> Call(int member, absl::string_view path, absl::string_view json);
 
  private:
@@ -51,6 +54,7 @@ class EtcdCluster {
   absl::Status StartMember(int member);
   absl::Status AwaitAnswer(int member);
   std::vector<std::string> Arguments(int member) const;
+  absl::StatusOr<HttpReply> Post(HttpRequest request);
 
   const EtcdClusterOptions options_;
   const std::string folder_;
