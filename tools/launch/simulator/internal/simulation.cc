@@ -16,6 +16,7 @@ using JobPhase = JobState::Phase;
 
 constexpr char kLost[] = "the rendezvous is lost";
 constexpr int64_t kSecond = 1000;
+constexpr int64_t kSlowest = kSecond;                           // message
 constexpr int64_t kHorizon = 3600 * kSecond;                     // nobody may still wait then
 constexpr int64_t kMostEvents = 20000;                           // nor may so much happen
 constexpr int64_t kFaultTime = 20 * kSecond;                     // within which faults happen
@@ -41,6 +42,7 @@ struct Simulation::Node {
   int64_t cut_ms = 0;     // since when
   bool knows_cut = true;  // it ends its ranks in time
   bool signalled = false;
+  bool vanished = false;  // it has died, was cut off or has returned
   int64_t leaves_since_ms = -1;
   bool evicted = false;         // the store has dropped its post
   bool evicted_in_run = false;  // since its ranks started
@@ -87,10 +89,10 @@ void Simulation::After(int64_t ms, std::function<void()> run) {
   events_.push(std::move(event));
 }
 
-// Mostly a few milliseconds, and sometimes a second.
+// Mostly a few milliseconds, and sometimes up to kSlowest.
 int64_t Simulation::Delay() {
   if (config_.delay_ms > 0) return config_.delay_ms;
-  return Random(20) == 0 ? Random(kSecond) : Random(20);
+  return Random(20) == 0 ? Random(kSlowest) : Random(20);
 }
 
 Simulation::Node* Simulation::Leader() { return leader_ < 0 ? nullptr : nodes_[leader_].get(); }
@@ -268,6 +270,7 @@ void Simulation::Crash(Node* node) {
   if (!node->alive || node->returned) return;
   Trace(absl::StrCat(node->id, " crashes"));
   node->alive = node->running = false;
+  node->vanished = true;
   first_failure_[decision_.generation] = "?";
   const int64_t epoch = ++node->epoch;
   ++node->running_number;
@@ -282,7 +285,7 @@ void Simulation::Crash(Node* node) {
 void Simulation::Cut(Node* node) {
   if (!node->alive || node->cut || node->returned) return;
   Trace(absl::StrCat(node->id, " is cut off"));
-  node->cut = true;
+  node->cut = node->vanished = true;
   node->cut_ms = now_ms_;
   first_failure_[decision_.generation] = "?";
   const int64_t epoch = ++node->epoch;
@@ -375,6 +378,7 @@ void Simulation::FailRank(Node* node, bool consequence) {
   // Others may notice the end of a rank before its launcher does.
   const int64_t seen_ms = now_ms_ + (consequence ? 0 : Random(60));
   failure.time_ns = seen_ms * 1000000;
+  failed_[node->generation].insert(node->index);
   if (!consequence) {
     // Of two at one time either may be named.
     std::string& hosts = first_failure_[node->generation];
@@ -440,7 +444,7 @@ void Simulation::Return(Node* node, absl::Status result) {
   Trace(absl::StrCat(node->id, " returns ", result.ToString()));
   const bool serves = !config_.leader_can_change && node->index == leader_;
   if (serves && decision_.phase != JobPhase::kDone) Violation("the node that serves returns before the job is done");
-  node->returned = true;
+  node->returned = node->vanished = true;
   node->result = std::move(result);
   ++node->epoch;
   if (!config_.leader_can_change && node->index == leader_) {
@@ -466,6 +470,7 @@ void Simulation::AuditDecision(const JobState& job) {
   Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
                      job.members.size(), " members, ", job.reason, job.result.ToString()));
   const bool forms_anew = job.phase == JobPhase::kForming && phase_ != JobPhase::kForming;
+  if (job.phase == JobPhase::kEnding && phase_ != JobPhase::kEnding) AuditReason(job);
   phase_ = job.phase;
   restarts_ += forms_anew && absl::StrContains(job.reason, "; restart ");
   if (restarts_ > limits_.max_restarts) Violation(absl::StrCat(restarts_, " restarts"));
@@ -501,6 +506,20 @@ void Simulation::AuditDecision(const JobState& job) {
   AuditOrder(job);
   const auto [used, unused] = ports_.emplace(job.members[0].port, job.generation);
   if (used->second != job.generation) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
+}
+
+void Simulation::AuditReason(const JobState& job) {
+  const bool serves_in_reach = config_.leader_can_change || !Leader()->vanished;
+  for (const auto& node : nodes_) {
+    const std::string host = absl::StrCat("host host", node->index);
+    const bool has_succeeded = !config_.leader_can_change && told_success_[job.generation].count(node->id) != 0;
+    const bool failed = failed_[job.generation].count(node->index) != 0;
+    if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
+        (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
+        (job.reason == absl::StrCat(host, " leaves") && !node->signalled)) {
+      Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
+    }
+  }
 }
 
 // Nodes of the generation before keep their order.
@@ -577,6 +596,13 @@ void Simulation::AuditWaiting() {
   if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
     Violation("no generation forms although enough nodes are ready");
   }
+  const bool failing =
+      leads && decision_.phase == JobPhase::kRunning && std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
+        return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation;
+      });
+  if (!failing) failing_since_ms_ = -1;
+  if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
+  if (failing && now_ms_ - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
   for (const auto& node : nodes_) {
     const bool leaves = leads && Reachable(*node) && !node->returned && node->steps &&
                         node->steps->state().phase == AgentPhase::kLeaving;

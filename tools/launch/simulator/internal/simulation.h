@@ -13,9 +13,11 @@
 //   - rank 0's port is one that its node holds, and no earlier generation had it
 //   - restarts after failures are not more than allowed
 //   - the job succeeds only if all ranks of one generation have
+//   - a generation ends for a failed rank, a lost node or one that leaves only if there was one; a node whose success the
+//     leader knows is not lost
 //   - nodes of one generation keep their order in the next one
 //   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
-//   - a generation forms soon after enough nodes are ready
+//   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
 
@@ -117,6 +119,7 @@ class Simulation {
   void AuditDecision(const JobState& job);
   void AuditStart(const Node& node, const Generation& generation);
   void AuditOrder(const JobState& job);
+  void AuditReason(const JobState& job);
   void AuditWaiting();
   void AuditEnd();
   void Trace(const std::string& text) const;
@@ -148,11 +151,12 @@ class Simulation {
   std::map<int64_t, std::map<std::string, Generation>> started_;
   std::map<int64_t, std::map<std::string, bool>> succeeded_;
   std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard
-  int64_t form_since_ms_ = -1;
+  int64_t form_since_ms_ = -1, failing_since_ms_ = -1;
   int restarts_ = 0;                                   // after failures
   JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
   std::map<int, int64_t> ports_;                       // the generation that used a port
   std::map<int64_t, int64_t> failures_;                // when a rank failed first, by generation
+  std::map<int64_t, std::set<int>> failed_;            // the nodes with a failed rank, by generation
   std::map<int64_t, std::string> first_failure_;       // on which hosts; with "?" if more than ranks failed
   Report report_;
 };
