@@ -91,8 +91,8 @@ bool AgentSteps::MustEnd() const {
 
 std::optional<absl::Status> AgentSteps::Result() const {
   if (Runs()) return std::nullopt;
-  if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
+  if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
   const bool noted = std::find(job_.left.begin(), job_.left.end(), id_) != job_.left.end();
   if (state_.phase != Phase::kLeaving || !noted) return std::nullopt;
   return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));

@@ -247,6 +247,11 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     }
     return true;
   }
+  // The anchor may be a spare.
+  if (const auto anchor = notes_.left.find(limits_.anchor); anchor != notes_.left.end() && !IsMember(anchor->first)) {
+    End(absl::StrCat("host ", anchor->second.host, " leaves"));
+    return true;
+  }
   if (!NewcomerHasWaited(agents, now)) return false;
   End("another node can take part");
   return true;
@@ -257,12 +262,13 @@ void Coordinator::End(std::string reason) {
   job_.reason = std::move(reason);
 }
 
-// A member that has not seen the generation yet may still start its ranks. No generation forms before it has seen the
-// end of this one.
+// What a member says may be from before this generation, and one of its ranks may have failed first since. It says more
+// when it has seen the end of the generation, whether it has started its ranks or not.
 bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = Find(agents, member.agent);
-    if (agent && HasRanks(*agent, job_.generation)) return false;
+    if (!agent || agent->phase == AgentPhase::kLeaving) continue;
+    if (HasRanks(*agent, job_.generation) || agent->generation < job_.generation) return false;
   }
   bool not_started = false;
   absl::Status failure = FailureOfNodes(agents, &not_started);

@@ -73,6 +73,41 @@ TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
   EXPECT_EQ(coordinator.job().result, absl::UnknownError("host b: rank of 2; so were the ranks of the other 2 hosts"));
 }
 
+TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
+  Coordinator coordinator(Limits(2, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  agents["2"].generation = 1;
+  agents["2"].failure.status = absl::UnknownError("rank of 2");
+  agents["2"].failure.consequence = true;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding) << "what the first one says is from before the generation";
+  agents["1"].generation = 1;
+  agents["1"].failure.status = absl::UnknownError("rank of 1");
+  coordinator.Update(agents, kStart);
+  EXPECT_THAT(coordinator.job().result.message(), HasSubstr("host a: rank of 1"));
+}
+
+TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {
+  JobLimits limits = Limits(1, 1);
+  limits.anchor = "2";
+  Coordinator coordinator(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  ASSERT_EQ(coordinator.job().members.size(), 1);
+  ASSERT_EQ(coordinator.job().members[0].agent, "1");
+  agents["1"].generation = 1;
+  agents["1"].phase = AgentPhase::kRunning;
+  agents["2"].phase = AgentPhase::kLeaving;
+  agents["2"].leaving = "received signal 15 (SIGTERM)";
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
+  EXPECT_TRUE(absl::IsCancelled(coordinator.job().result)) << coordinator.job().result;
+}
+
 TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   JobLimits limits = Limits(2, 2);
   limits.max_restarts = 1;
@@ -127,6 +162,16 @@ TEST(Job, OtherTextsAreErrors) {
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeJob(text).status())) << text;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeAgent(text, 0).status())) << text;
   }
+}
+
+TEST(AgentSteps, TheEndOfTheJobCountsMoreThanTheLossOfTheRendezvous) {
+  AgentSteps steps("2", Ready("b"));
+  JobState job;
+  job.phase = JobPhase::kDone;
+  job.result = absl::UnavailableError("host a was lost");
+  steps.OnJob(job);
+  steps.OnLost(absl::UnavailableError("the launcher is gone"));
+  EXPECT_EQ(steps.Result(), job.result);
 }
 
 TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
