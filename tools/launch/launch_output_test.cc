@@ -27,6 +27,7 @@ namespace {
 
 using testing::AwaitPid;
 using testing::Eventually;
+using testing::KibibytesIn;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
@@ -184,16 +185,10 @@ TEST_F(LaunchOutputTest, HasColorsOnATerminal) {
   EXPECT_EQ(text, "\x1b[32m[default0]:\x1b[0mhello\r\n");
 }
 
-int64_t KibibytesIn(const std::string& status_line) {
-  const std::vector<std::string> words = absl::StrSplit(status_line, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
-  int64_t kibibytes = 0;
-  return words.size() == 3 && absl::SimpleAtoi(words[1], &kibibytes) ? kibibytes : 0;
-}
-
 // From the lines "VmHWM: 1234 kB" in two files.
 void ExpectGrowthBelow(int64_t kibibytes, const std::string& before, const std::string& after) {
-  EXPECT_GT(KibibytesIn(ReadFile(before)), 1000);
-  EXPECT_LT(KibibytesIn(ReadFile(after)) - KibibytesIn(ReadFile(before)), kibibytes);
+  EXPECT_GT(KibibytesIn(before), 1000);
+  EXPECT_LT(KibibytesIn(after) - KibibytesIn(before), kibibytes);
 }
 
 TEST_F(LaunchOutputTest, DoesNotMakeTheLauncherGrow) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ namespace {
 using testing::AwaitPid;
 using testing::Eventually;
 using testing::Gone;
+using testing::KibibytesIn;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
@@ -201,6 +203,20 @@ TEST_F(TcpNodesTest, SaysWhichNodesAreMissing) {
   EXPECT_THAT(Err("a"), HasSubstr("launch: 1 of 3 nodes is there, at 127.0.0.1"));
   EXPECT_THAT(Err("a"),
               MatchesRegex("(.*\n)*launch: 1 of 3 nodes came within 3s: host [^ ]+; missing: node_rank 0, 2\n"));
+}
+
+TEST_F(TcpNodesTest, TeedOutputDoesNotMakeTheLauncherGrow) {
+  const std::string script = R"([ $RANK = 1 ] && exit 0; grep VmHWM /proc/$PPID/status > $D/before
+      yes "0123456789 0123456789 0123456789" | head -c 50000000; grep VmHWM /proc/$PPID/status > $D/after)";
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2", {"--tee=3", absl::StrCat("--log-dir=", folder_, "logs.", name)}, script));
+  }
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 0) << Err(name);
+  // The prefix adds 11 bytes to each line of 33 bytes.
+  EXPECT_GT(Out("a").size() + Out("b").size(), 65000000);
+  EXPECT_GT(KibibytesIn(folder_ + "before"), 1000);
+  EXPECT_LT(KibibytesIn(folder_ + "after") - KibibytesIn(folder_ + "before"), 8 << 10);
+  std::filesystem::remove_all(folder_);
 }
 
 TEST_F(TcpNodesTest, SaysThatNobodyAnswers) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
 namespace lockstep::launch::testing {
@@ -43,6 +44,13 @@ pid_t AwaitPid(const std::string& path) {
       },
       absl::Seconds(30));
   return pid;
+}
+
+int64_t KibibytesIn(const std::string& path) {
+  const std::vector<std::string> words =
+      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
+  int64_t kibibytes = 0;
+  return words.size() == 3 && absl::SimpleAtoi(words[1], &kibibytes) ? kibibytes : 0;
 }
 
 bool Gone(pid_t pid) {

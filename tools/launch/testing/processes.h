@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
 #define LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -25,6 +26,9 @@ bool Eventually(const std::function<bool()>& condition, absl::Duration limit = a
 // The number in a file that another process is about to write, with a line break at its end. 0 if that takes more than
 // 30 s.
 pid_t AwaitPid(const std::string& path);
+
+// The number in a file that has a line of /proc/<pid>/status, such as "VmHWM: 1234 kB"; 0 if there is no such line yet.
+int64_t KibibytesIn(const std::string& path);
 
 // Whether the process does not exist or is a zombie.
 bool Gone(pid_t pid);

@@ -48,7 +48,7 @@ class TcpHost : public Rendezvous {
   TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener, Event changed, Event wake);
   void Run();
   bool Stops();
-  void Accept();
+  bool Accept();
   void Serve(Guest* guest);
   void Take(Guest* guest, absl::string_view message);
   void Welcome(Guest* guest, absl::string_view hello);

@@ -1,0 +1,201 @@
+// The launcher that serves 1,000 others. Those are connections of the test, which say what launchers say.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/crypto/job_secret.h"
+#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/tcp/internal/protocol.h"
+#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LOCKSTEP_WITH_SANITIZER 1
+#endif
+#endif
+
+namespace lockstep::launch {
+namespace {
+
+using internal::AgentState;
+using internal::JobState;
+using internal::SealedStream;
+using internal::UniqueFd;
+using testing::KibibytesIn;
+
+#ifdef LOCKSTEP_WITH_SANITIZER
+constexpr int kGuests = 100;
+constexpr int64_t kMostKibibytes = 1 << 20;  // a sanitizer needs most of it
+#else
+constexpr int kGuests = 1000;
+constexpr int64_t kMostKibibytes = 48 << 10;
+#endif
+constexpr int kConnectAtOnce = 50;  // the launcher closes connections of strangers if there are more than 256
+constexpr absl::Duration kLimit = absl::Seconds(100);
+// Longer than the test, whose connections send no beats.
+constexpr char kTimeToLive[] = "ttl=200";
+
+// Not valid if nobody listens.
+UniqueFd Connected(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? std::move(fd)
+                                                                                               : UniqueFd();
+}
+
+// All get the same decision, and to read 140 KB takes the longest.
+const JobState& Decoded(const std::string& text) {
+  static std::string last;
+  static JobState job;
+  if (text == last) return job;
+  last = text;
+  const absl::StatusOr<JobState> decoded = internal::DecodeJob(text);
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  if (decoded.ok()) job = *decoded;
+  return job;
+}
+
+// What one launcher says to the one that serves.
+class Guest {
+ public:
+  Guest(int port, const crypto::JobSecret& secret, int number)
+      : id_(absl::StrCat("guest", number)), stream_(Connected(port), SealedStream::Role::kGuest, secret) {
+    stream_.set_max_message(internal::kMaxDecision);
+    state_.host = absl::StrCat("host", number, ".cluster.example");
+    state_.address = absl::StrCat("10.0.", number / 256, ".", number % 256);
+    state_.port = 30000 + number;
+  }
+
+  const SealedStream& stream() const { return stream_; }
+  bool welcome() const { return welcome_; }
+  bool runs() const { return state_.phase == AgentState::Phase::kRunning; }
+  bool done() const { return done_; }
+
+  void Serve() {
+    for (const std::string& message : stream_.Serve()) Take(message);
+    if (!stream_.open() || hello_sent_) return;
+    hello_sent_ = true;
+    stream_.Send(absl::StrCat(std::string(1, internal::kHello), "none\n", id_));
+    stream_.Serve();
+  }
+
+  void Leave() {
+    stream_.Send(absl::string_view(&internal::kFarewell, 1));
+    stream_.Serve();
+  }
+
+  void Post(AgentState::Phase phase) {
+    state_.phase = phase;
+    stream_.Send(
+        absl::StrCat(std::string(1, internal::kPost), internal::EncodeAgent(state_, internal::MonotonicNanos())));
+    stream_.Serve();
+  }
+
+ private:
+  void Take(const std::string& message) {
+    if (message[0] == internal::kWelcome) {
+      welcome_ = true;
+      Post(AgentState::Phase::kReady);
+    } else if (message[0] == internal::kDecision) {
+      const JobState& job = Decoded(message.substr(1));
+      done_ = job.phase == JobState::Phase::kDone;
+      if (job.phase != JobState::Phase::kRunning || state_.generation == job.generation) return;
+      EXPECT_EQ(job.members.size(), kGuests + 1);
+      state_.generation = job.generation;
+      Post(AgentState::Phase::kRunning);
+    }
+  }
+
+  const std::string id_;
+  SealedStream stream_;
+  AgentState state_;
+  bool hello_sent_ = false, welcome_ = false, done_ = false;
+};
+
+class ManyNodesTest : public testing::NodesTest {
+ protected:
+  ManyNodesTest() : port_(*internal::FreePort()), key_(*crypto::JobSecret::FromText(secret_)) {
+    rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 2 * kGuests + 100);
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+
+  int64_t Count(bool (Guest::*has)() const) const {
+    return std::count_if(guests_.begin(), guests_.end(), [&](const auto& guest) { return (guest.get()->*has)(); });
+  }
+
+  // Adds guests as fast as the launcher welcomes them.
+  void AddGuests() {
+    const int64_t welcome = Count(&Guest::welcome);
+    for (int number = static_cast<int>(guests_.size()); number < std::min<int64_t>(kGuests, welcome + kConnectAtOnce);
+         ++number) {
+      guests_.push_back(std::make_unique<Guest>(port_, key_, number));
+    }
+  }
+
+  bool ServeUntil(const std::function<bool()>& condition) {
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (!condition() && absl::Now() < deadline) {
+      AddGuests();
+      std::vector<pollfd> fds;
+      for (const auto& guest : guests_) fds.push_back({guest->stream().fd(), guest->stream().events(), 0});
+      poll(fds.data(), fds.size(), 100);
+      for (size_t i = 0; i < fds.size(); ++i) {
+        if (fds[i].revents != 0) guests_[i]->Serve();
+        if (!guests_[i]->stream().end().ok()) return false;
+      }
+    }
+    return condition();
+  }
+
+  const int port_;
+  const crypto::JobSecret key_;
+  std::vector<std::unique_ptr<Guest>> guests_;
+};
+
+TEST_F(ManyNodesTest, TheLauncherThatServesAThousandNeedsLittleMemory) {
+  const std::string script = R"(echo 1 > $D/started; until [ -e $D/all ]; do sleep 0.05; done
+      grep VmHWM /proc/$PPID/status > $D/memory; grep VmRSS /proc/$PPID/status > $D/now)";
+  Start("leader", {absl::StrCat("--nnodes=", kGuests + 1), "--rdzv_backend=tcp",
+                   absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_), absl::StrCat("--rdzv_conf=", kTimeToLive), "bash",
+                   "-c", script});
+  ASSERT_TRUE(testing::Eventually([&] { return Connected(port_).valid(); }, kLimit)) << Err("leader");
+  ASSERT_TRUE(ServeUntil([&] { return Count(&Guest::runs) == kGuests; })) << Err("leader");
+  std::ofstream(folder_ + "all") << "all";
+  ASSERT_TRUE(ServeUntil([&] { return KibibytesIn(folder_ + "now") > 0; })) << Err("leader");
+  const int64_t most = KibibytesIn(folder_ + "memory");
+  std::cout << "VmHWM of the launcher that serves " << kGuests << " others: " << most << " KiB; VmRSS "
+            << KibibytesIn(folder_ + "now") << " KiB\n";
+  EXPECT_LT(most, kMostKibibytes);
+  for (const auto& guest : guests_) guest->Post(AgentState::Phase::kSucceeded);
+  EXPECT_TRUE(ServeUntil([&] { return Count(&Guest::done) == kGuests; })) << Err("leader");
+  for (const auto& guest : guests_) guest->Leave();
+  EXPECT_EQ(Wait("leader"), 0) << Err("leader");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
