@@ -94,9 +94,9 @@ TEST_F(WorldTest, EndsWithTheSameBitsAfterAnyRankHasDied) {
 }
 
 TEST_F(WorldTest, EndsWithTheSameBitsAfterManyDeaths) {
-  const std::string quiet = DigestOfQuietRun(1, 600);
+  const std::string quiet = DigestOfQuietRun(1, 400);
   setenv("PAUSE_US", "10000", 1);
-  const pid_t launcher = StartTraining(4, 600);
+  const pid_t launcher = StartTraining(4, 400);
   unsetenv("PAUSE_US");
   std::mt19937 random(11);
   int deaths = 0;
@@ -104,7 +104,7 @@ TEST_F(WorldTest, EndsWithTheSameBitsAfterManyDeaths) {
     std::vector<Place> places = Last();
     if (places.empty()) continue;
     generation = places[0].generation + 1;
-    if (places[0].commits > 500) break;
+    if (places[0].commits > 330) break;
     // Generations that all end before a step would end the job.
     if (generation % 4 == 0) absl::SleepFor(absl::Seconds(1));
     std::shuffle(places.begin(), places.end(), random);
