@@ -43,7 +43,6 @@ class AgentLinkTest : public testing::LaunchProgramTest {
   pid_t StartRanks(int ranks, std::vector<std::string> flags = {}) {
     flags.push_back(absl::StrCat("--nproc_per_node=", ranks));
     flags.push_back(getenv("COUNTING_RANK"));
-    ranks_ = ranks;
     return Start(flags);
   }
 
@@ -84,8 +83,6 @@ class AgentLinkTest : public testing::LaunchProgramTest {
     kill(launcher, SIGTERM);
     EXPECT_EQ(Wait(launcher), 128 + SIGTERM) << Err();
   }
-
-  int ranks_ = 0;
 };
 
 TEST_F(AgentLinkTest, OtherRanksOutliveOneAndItComesBack) {
@@ -177,6 +174,20 @@ TEST_F(AgentLinkTest, GenerationsWithoutAStepEndTheJob) {
   EXPECT_EQ(Wait(launcher), 128 + SIGKILL);
   EXPECT_THAT(Err(), HasSubstr("; the last 10 generations ended before they completed a step\n"));
   unsetenv("PAUSE_US");
+}
+
+TEST_F(AgentLinkTest, TheOthersGoOnIfAProcessCannotBeStarted) {
+  const std::string program = folder_ + "program";
+  ASSERT_EQ(RunScript("cp $COUNTING_RANK $D/program"), 0);
+  const pid_t launcher = Start({"--nproc_per_node=2", program});
+  const std::vector<Place> first = Await(2);
+  ASSERT_EQ(remove(program.c_str()), 0);
+  kill(first[1].pid, SIGKILL);
+  EXPECT_EQ(Await(1, 1)[0].pid, first[0].pid);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again\n"); },
+                         absl::Seconds(30)));
+  EXPECT_THAT(Err(), HasSubstr("cannot be started: No such file or directory"));
+  Stop(launcher);
 }
 
 TEST_F(AgentLinkTest, WaitsForTheLeastNumberOfRanks) {

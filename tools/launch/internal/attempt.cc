@@ -168,11 +168,21 @@ absl::Status Attempt::StartRank(int local_rank) {
 
 // What the process before left in its group ends first.
 absl::Status Attempt::StartRankAgain(int local_rank) {
-  const pid_t before = ranks_[local_rank].process.pid;
-  kill(-before, SIGKILL);
-  waitpid(before, nullptr, WNOHANG);
+  Rank& before = ranks_[local_rank];
+  if (!before.gone) {
+    kill(-before.process.pid, SIGKILL);
+    waitpid(before.process.pid, nullptr, WNOHANG);
+    before.gone = true;
+  }
   events_.Restart(number(), absl::ZeroDuration());
   return StartRank(local_rank);
+}
+
+// A process that cannot be started counts as one that failed at its start.
+void Attempt::ReplaceRank(int local_rank) {
+  const absl::Status started = StartRankAgain(local_rank);
+  if (started.ok() || regrouper_.OnEnd(local_rank, /*failed=*/true, std::string(started.message()))) return;
+  broken_.Update(started);
 }
 
 // Carries out what has been decided about ranks that stay when another one fails.
@@ -182,7 +192,7 @@ void Attempt::Regroup() {
   for (const Membership::Decision& decision : regrouper_.Take()) {
     if (decision.kind == Membership::Decision::Kind::kForm) NoteGeneration(decision);
     for (const int slot : decision.slots) {
-      if (decision.kind == Membership::Decision::Kind::kStart) broken_.Update(StartRankAgain(slot));
+      if (decision.kind == Membership::Decision::Kind::kStart) ReplaceRank(slot);
       if (decision.kind == Membership::Decision::Kind::kKill) kill(-outcomes_[slot].end.pid, SIGKILL);
     }
     if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
@@ -335,7 +345,7 @@ void Attempt::NoteReport(int i) {
 }
 
 void Attempt::SignalGroups(int signal) {
-  for (const Rank& rank : ranks_) kill(-rank.process.pid, signal);
+  for (const pid_t group : Groups()) kill(-group, signal);
 }
 
 void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) {
@@ -399,7 +409,9 @@ void Attempt::KillStopped() {
 
 std::vector<pid_t> Attempt::Groups() const {
   std::vector<pid_t> groups;
-  for (const Rank& rank : ranks_) groups.push_back(rank.process.pid);
+  for (const Rank& rank : ranks_) {
+    if (!rank.gone) groups.push_back(rank.process.pid);
+  }
   return groups;
 }
 
@@ -419,7 +431,7 @@ bool Attempt::WaitUntilGone(int64_t deadline, int signals_allowed) {
 }
 
 void Attempt::Reap() {
-  for (const Outcome& outcome : outcomes_) waitpid(outcome.end.pid, nullptr, WNOHANG);
+  for (const pid_t group : Groups()) waitpid(group, nullptr, WNOHANG);
 }
 
 }  // namespace lockstep::launch::internal

@@ -75,12 +75,14 @@ class Attempt {
     Process process;
     UniqueFd report;
     int64_t started_ns = 0;
-    int attempt = 0;  // number() when it started
+    int attempt = 0;    // number() when it started
+    bool gone = false;  // its group has been killed, and its pid may be another process's
   };
 
   absl::Status StartAll(int earlier_port);
   absl::Status StartRank(int local_rank);
   absl::Status StartRankAgain(int local_rank);
+  void ReplaceRank(int local_rank);
   void Regroup();
   void NoteGeneration(const Membership::Decision& decision);
 
