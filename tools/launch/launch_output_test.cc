@@ -27,8 +27,8 @@ namespace {
 
 using testing::AwaitPid;
 using testing::Eventually;
-using testing::KibibytesIn;
 using ::testing::HasSubstr;
+using testing::KibibytesIn;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
 

@@ -63,7 +63,7 @@ UniqueFd Connected(int port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
   return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? std::move(fd)
-                                                                                               : UniqueFd();
+                                                                                              : UniqueFd();
 }
 
 // All get the same decision, and to read 140 KB takes the longest.

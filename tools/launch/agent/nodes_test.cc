@@ -25,8 +25,8 @@ namespace {
 using testing::AwaitPid;
 using testing::Eventually;
 using testing::Gone;
-using testing::KibibytesIn;
 using ::testing::HasSubstr;
+using testing::KibibytesIn;
 using ::testing::MatchesRegex;
 using testing::ReadFile;
 using ::testing::StartsWith;

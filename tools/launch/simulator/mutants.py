@@ -142,9 +142,23 @@ MUTANTS = [
     Mutant(
         "ranks_run",
         C,
-        "if (agent && HasRanks(*agent, job_.generation)) return false;",
-        "if (agent && HasRanks(*agent, job_.generation) && !@) return false;",
+        "if (HasRanks(*agent, job_.generation) ||",
+        "if ((HasRanks(*agent, job_.generation) && !@) ||",
         "the leader does not wait until the ranks have ended",
+    ),
+    Mutant(
+        "old_word",
+        C,
+        "|| agent->generation < job_.generation) return false;",
+        "|| (agent->generation < job_.generation && !@)) return false;",
+        "the cause is named before each member has spoken about the generation",
+    ),
+    Mutant(
+        "spare_anchor",
+        C,
+        "anchor != notes_.left.end() && !IsMember(anchor->first)",
+        "!@ && anchor != notes_.left.end() && !IsMember(anchor->first)",
+        "the node that serves cannot leave while it is a spare",
     ),
     Mutant(
         "last_failure", C, "a.time_ns) <", "@ ? b.time_ns : a.time_ns) <", "failures are not compared by their times"

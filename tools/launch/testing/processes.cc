@@ -47,8 +47,7 @@ pid_t AwaitPid(const std::string& path) {
 }
 
 int64_t KibibytesIn(const std::string& path) {
-  const std::vector<std::string> words =
-      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
+  const std::vector<std::string> words = absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
   int64_t kibibytes = 0;
   return words.size() == 3 && absl::SimpleAtoi(words[1], &kibibytes) ? kibibytes : 0;
 }

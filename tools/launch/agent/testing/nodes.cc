@@ -72,9 +72,7 @@ std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl
 
 std::string NodesTest::Err(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".err")); }
 
-bool NodesTest::Started(const std::string& name, int world_size) const {
-  return StartedAgain(name, world_size, 1);
-}
+bool NodesTest::Started(const std::string& name, int world_size) const { return StartedAgain(name, world_size, 1); }
 
 bool NodesTest::StartedAgain(const std::string& name, int world_size, int times) const {
   const std::string start = absl::StrCat(world_size, " ");

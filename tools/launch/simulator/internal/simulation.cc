@@ -17,12 +17,12 @@ using JobPhase = JobState::Phase;
 constexpr char kLost[] = "the rendezvous is lost";
 constexpr int64_t kSecond = 1000;
 constexpr int64_t kSlowest = kSecond;                           // message
-constexpr int64_t kHorizon = 3600 * kSecond;                     // nobody may still wait then
-constexpr int64_t kMostEvents = 20000;                           // nor may so much happen
-constexpr int64_t kFaultTime = 20 * kSecond;                     // within which faults happen
-constexpr int64_t kRunTime = 8 * kSecond;                        // of the ranks
-constexpr int64_t kSettle = 100;                                 // until a failed rank is reported
-constexpr int64_t kGrace = 2 * kSecond;                          // the most that ranks need to end
+constexpr int64_t kHorizon = 3600 * kSecond;                    // nobody may still wait then
+constexpr int64_t kMostEvents = 20000;                          // nor may so much happen
+constexpr int64_t kFaultTime = 20 * kSecond;                    // within which faults happen
+constexpr int64_t kRunTime = 8 * kSecond;                       // of the ranks
+constexpr int64_t kSettle = 100;                                // until a failed rank is reported
+constexpr int64_t kGrace = 2 * kSecond;                         // the most that ranks need to end
 constexpr int64_t kAgentIsAway = 1500;                          // after silence
 constexpr int64_t kAgentGivesUp = 4 * kAgentIsAway;             // over TCP; with etcd it tries on
 constexpr int64_t kEviction = 2250;                             // of a silent agent
@@ -597,7 +597,8 @@ void Simulation::AuditWaiting() {
     Violation("no generation forms although enough nodes are ready");
   }
   const bool failing =
-      leads && decision_.phase == JobPhase::kRunning && std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
+      leads && decision_.phase == JobPhase::kRunning &&
+      std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
         return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation;
       });
   if (!failing) failing_since_ms_ = -1;

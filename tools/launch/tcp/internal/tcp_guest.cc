@@ -148,8 +148,8 @@ void TcpGuest::Wait() {
 }
 
 int64_t TcpGuest::NextDeadline() const {
-  int64_t next = was_welcome_ ? After(heard_ns_, GuestPatience(options_.time_to_live))
-                              : After(began_ns_, options_.join_timeout);
+  int64_t next =
+      was_welcome_ ? After(heard_ns_, GuestPatience(options_.time_to_live)) : After(began_ns_, options_.join_timeout);
   if (welcome_) next = std::min(next, After(heard_ns_, options_.time_to_live));
   next = std::min(next, After(ended_ns_, kGuestTriesToReturn));
   if (!stream_) {

@@ -58,7 +58,7 @@ class TcpGuest : public Rendezvous {
   bool was_welcome_ = false;  // ever
   int64_t began_ns_, heard_ns_, connected_ns_ = 0, next_connect_ns_ = 0, next_beat_ns_ = 0;
   int64_t ended_ns_ = kNever;  // when the other side ended a connection that had been welcome, until the next one
-  absl::Duration pause_;  // before the next try to connect
+  absl::Duration pause_;       // before the next try to connect
   std::string problem_ = "nobody answers";
   uint64_t posted_ = 0;  // the number of the last text that this connection was given
 

@@ -22,7 +22,7 @@ struct TcpOptions {
   std::optional<crypto::JobSecret>
       secret;                   // the same for all; without one, anybody who reaches the endpoint can take part
   std::optional<bool> is_host;  // whether this agent serves; by default, whether the endpoint is on this node
-  absl::Duration join_timeout = absl::Minutes(10);  // how long the endpoint may not answer at first
+  absl::Duration join_timeout = absl::Minutes(10);   // how long the endpoint may not answer at first
   absl::Duration time_to_live = absl::Seconds(1.5);  // how long it may be silent before this agent is away
 };
 
