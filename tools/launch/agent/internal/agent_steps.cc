@@ -1,5 +1,7 @@
 #include "lockstep/tools/launch/agent/internal/agent_steps.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -25,6 +27,7 @@ int AgentSteps::NodeRankIn(const JobState& job) const {
 
 void AgentSteps::OnJob(const JobState& job) {
   job_ = job;
+  NoteDrain();
   if (Runs() || state_.phase == Phase::kLeaving) return;
   // This generation will not start here, or not again. The leader waits until every member says so.
   const bool over = job.phase == JobState::Phase::kEnding || job.phase == JobState::Phase::kForming;
@@ -54,6 +57,21 @@ void AgentSteps::OnSignal(int signal, std::string reason) {
   state_.signal = signal;
   state_.leaving = std::move(reason);
   if (!Runs()) state_.phase = Phase::kLeaving;
+}
+
+void AgentSteps::OnDrain(const std::string& agent) {
+  if (!Contains(state_.drains, agent)) state_.drains.push_back(agent);
+}
+
+void AgentSteps::OnResize(int min_nodes, int max_nodes) {
+  state_.resize.number = job_.limits.number + 1;
+  state_.resize.min_nodes = min_nodes;
+  state_.resize.max_nodes = max_nodes;
+}
+
+// An agent that is drained leaves as after SIGTERM.
+void AgentSteps::NoteDrain() {
+  if (state_.leaving.empty() && Contains(job_.drained, id_)) OnSignal(SIGTERM, "was drained");
 }
 
 std::optional<Generation> AgentSteps::TakeStart() {
@@ -93,8 +111,7 @@ std::optional<absl::Status> AgentSteps::Result() const {
   if (Runs()) return std::nullopt;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
-  const bool noted = std::find(job_.left.begin(), job_.left.end(), id_) != job_.left.end();
-  if (state_.phase != Phase::kLeaving || !noted) return std::nullopt;
+  if (state_.phase != Phase::kLeaving || !Contains(job_.left, id_)) return std::nullopt;
   return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));
 }
 

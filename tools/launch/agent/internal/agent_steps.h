@@ -43,6 +43,12 @@ class AgentSteps {
   // The agent itself was told to end: "received signal 15 (SIGTERM)". The ranks are ended, or will be.
   void OnSignal(int signal, std::string reason);
 
+  // Somebody asks that the agent of another node, or this one, leaves.
+  void OnDrain(const std::string& agent);
+
+  // Somebody asks that the job has other limits from now on.
+  void OnResize(int min_nodes, int max_nodes);
+
   // What to post now.
   const AgentState& state() const { return state_; }
 
@@ -57,6 +63,7 @@ class AgentSteps {
 
  private:
   bool Runs() const;
+  void NoteDrain();
   int NodeRankIn(const JobState& job) const;  // -1: it is no member
 
   const std::string id_;

@@ -55,6 +55,8 @@ bool Coordinator::Update(const Agents& agents, absl::Time now) {
   for (;;) {
     next_look_ = absl::InfiniteFuture();
     changed |= NoteNodes(agents);
+    changed |= NoteDrains(agents);
+    changed |= NoteResize(agents);
     if (!Step(agents, now)) return changed;
     changed = true;
   }
@@ -76,7 +78,7 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
 
 // A spare node that leaves changes nothing.
 bool Coordinator::JobEndsByLeave() const {
-  const bool all_are_needed = limits_.min_nodes == limits_.max_nodes;
+  const bool all_are_needed = min_nodes() == max_nodes();
   return std::any_of(notes_.left.begin(), notes_.left.end(), [&](const auto& left) {
     return left.first == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(left.first)));
   });
@@ -86,6 +88,8 @@ bool Coordinator::IsMember(const std::string& agent) const {
   return std::any_of(job_.members.begin(), job_.members.end(), [&](const Member& m) { return m.agent == agent; });
 }
 
+bool Coordinator::IsDrained(const std::string& agent) const { return Contains(job_.drained, agent); }
+
 void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
 // A node that succeeds, and one that leaves, may vanish before the others have ended their ranks. The anchor stays until
@@ -94,7 +98,7 @@ bool Coordinator::NoteNodes(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
     if (agent.phase != AgentPhase::kLeaving || !notes_.left.emplace(id, agent).second) continue;
-    if (id == limits_.anchor || std::find(job_.left.begin(), job_.left.end(), id) != job_.left.end()) continue;
+    if (id == limits_.anchor || Contains(job_.left, id)) continue;
     job_.left.push_back(id);
     changed = true;
   }
@@ -105,6 +109,31 @@ bool Coordinator::NoteNodes(const Agents& agents) {
     } else if (!agent && notes_.succeeded.count(member.agent) == 0 && notes_.left.count(member.agent) == 0) {
       notes_.lost.insert(member.agent);
     }
+  }
+  return changed;
+}
+
+// Only agents that are there: what names others is a mistake, and must not make the decision grow. Whether job() changed.
+bool Coordinator::NoteDrains(const Agents& agents) {
+  bool changed = false;
+  for (const auto& [id, agent] : agents) {
+    for (const std::string& drained : agent.drains) {
+      if (agents.count(drained) == 0 || IsDrained(drained)) continue;
+      job_.drained.push_back(drained);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+// An agent that asked before it saw the last change asks for nothing. Whether job() changed.
+bool Coordinator::NoteResize(const Agents& agents) {
+  bool changed = false;
+  for (const auto& [id, agent] : agents) {
+    const bool is_valid = agent.resize.min_nodes > 0 && agent.resize.min_nodes <= agent.resize.max_nodes;
+    if (!is_valid || agent.resize.number <= job_.limits.number) continue;
+    job_.limits = agent.resize;
+    changed = true;
   }
   return changed;
 }
@@ -121,7 +150,7 @@ std::vector<std::string> Coordinator::Candidates(const Agents& agents) const {
   };
   std::vector<std::tuple<size_t, size_t, std::string, std::string>> order;
   for (const auto& [id, agent] : agents) {
-    if (agent.phase == AgentPhase::kReady) order.push_back(key(id, agent));
+    if (agent.phase == AgentPhase::kReady && !IsDrained(id)) order.push_back(key(id, agent));
   }
   std::sort(order.begin(), order.end());
   std::vector<std::string> ids;
@@ -138,9 +167,9 @@ absl::Status Coordinator::CheckNodeRanks(const Agents& agents) const {
   std::map<int, std::string> hosts;
   for (const auto& [id, agent] : agents) {
     if (agent.node_rank < 0 || job_.generation > 0) continue;
-    if (agent.node_rank >= limits_.max_nodes) {
+    if (agent.node_rank >= max_nodes()) {
       return absl::InvalidArgumentError(absl::StrCat("host ", agent.host, " has node_rank ", agent.node_rank,
-                                                     ", but there are at most ", NodesText(limits_.max_nodes)));
+                                                     ", but there are at most ", NodesText(max_nodes())));
     }
     const auto [other, is_new] = hosts.emplace(agent.node_rank, agent.host);
     if (is_new) continue;
@@ -152,10 +181,12 @@ absl::Status Coordinator::CheckNodeRanks(const Agents& agents) const {
 }
 
 bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) {
-  if (candidates < limits_.min_nodes) {
+  if (candidates < min_nodes()) {
     enough_since_ = absl::InfiniteFuture();
     return false;
   }
+  // It ends the job as soon as it has seen that it is drained.
+  if (IsDrained(limits_.anchor)) return false;
   // All that still end their ranks belong to the next generation too. What an agent says that has not seen the last
   // generation is too old: that one may have used its port.
   for (const auto& [id, agent] : agents) {
@@ -166,7 +197,7 @@ bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) 
     LookAt(hold_until_);
     return false;
   }
-  if (candidates >= limits_.max_nodes || job_.generation > 0) return true;
+  if (candidates >= max_nodes() || job_.generation > 0) return true;
   enough_since_ = std::min(enough_since_, now);
   LookAt(enough_since_ + limits_.last_call);
   return now >= enough_since_ + limits_.last_call;
@@ -196,7 +227,7 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   job_.members.clear();
   job_.left.clear();
   for (const std::string& id : candidates) {
-    if (static_cast<int>(job_.members.size()) == limits_.max_nodes) break;
+    if (static_cast<int>(job_.members.size()) == max_nodes()) break;
     const AgentState& agent = agents.at(id);
     Member member;
     member.agent = id;
@@ -214,9 +245,9 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
 }
 
 bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
-  const bool full = static_cast<int>(job_.members.size()) >= limits_.max_nodes;
+  const bool full = static_cast<int>(job_.members.size()) >= max_nodes();
   const bool comes = std::any_of(agents.begin(), agents.end(), [&](const auto& entry) {
-    return entry.second.phase == AgentPhase::kReady && !IsMember(entry.first);
+    return entry.second.phase == AgentPhase::kReady && !IsMember(entry.first) && !IsDrained(entry.first);
   });
   if (full || !comes || !notes_.succeeded.empty()) {
     newcomer_since_ = absl::InfiniteFuture();
@@ -236,7 +267,8 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     const AgentState* agent = Find(agents, member.agent);
     if (notes_.lost.count(member.agent) != 0) {
       End(absl::StrCat("host ", member.host, " was lost"));
-    } else if (notes_.left.count(member.agent) != 0 && notes_.succeeded.count(member.agent) == 0) {
+    } else if ((notes_.left.count(member.agent) != 0 || IsDrained(member.agent)) &&
+               notes_.succeeded.count(member.agent) == 0) {
       End(absl::StrCat("host ", member.host, " leaves"));
     } else if (agent && HasFailed(*agent, job_.generation)) {
       End(absl::StrCat("a rank on host ", member.host, " failed"));
@@ -247,9 +279,13 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     }
     return true;
   }
-  // The anchor may be a spare.
+  // A member that serves the others has been looked at above.
   if (const auto anchor = notes_.left.find(limits_.anchor); anchor != notes_.left.end() && !IsMember(anchor->first)) {
-    End(absl::StrCat("host ", anchor->second.host, " leaves"));
+    End(absl::StrCat("host ", anchor->second.host, ", which serves the job, leaves"));
+    return true;
+  }
+  if (HasTooManyNodes() && notes_.succeeded.empty()) {
+    End(absl::StrCat("the job now has at most ", NodesText(max_nodes())));
     return true;
   }
   if (!NewcomerHasWaited(agents, now)) return false;
@@ -346,12 +382,12 @@ absl::Status Coordinator::NotEnough(const Agents& agents) const {
   for (const Member& member : job_.members) {
     if (agents.count(member.agent) == 0) missing.push_back(member.host);
   }
-  std::string text = absl::StrCat(there.size(), " of ", NodesText(limits_.min_nodes), " came within ",
+  std::string text = absl::StrCat(there.size(), " of ", NodesText(min_nodes()), " came within ",
                                   absl::FormatDuration(limits_.join_timeout));
   if (!there.empty()) absl::StrAppend(&text, ": ", HostsText(there));
   if (!missing.empty()) absl::StrAppend(&text, "; missing: ", HostsText(missing));
   std::vector<std::string> ranks;
-  for (int rank = 0; rank < limits_.min_nodes && !node_ranks.empty() && *node_ranks.begin() >= 0; ++rank) {
+  for (int rank = 0; rank < min_nodes() && !node_ranks.empty() && *node_ranks.begin() >= 0; ++rank) {
     if (node_ranks.count(rank) == 0) ranks.push_back(absl::StrCat(rank));
   }
   if (!ranks.empty() && ranks.size() <= 16) absl::StrAppend(&text, "; missing: node_rank ", absl::StrJoin(ranks, ", "));

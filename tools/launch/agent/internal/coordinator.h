@@ -62,6 +62,11 @@ class Coordinator {
   bool MayForm(const Agents& agents, int candidates, absl::Time now);
   void Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now);
   bool NoteNodes(const Agents& agents);
+  bool NoteDrains(const Agents& agents);
+  bool NoteResize(const Agents& agents);
+  int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : limits_.min_nodes; }
+  int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : limits_.max_nodes; }
+  bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > max_nodes(); }
   bool NewcomerHasWaited(const Agents& agents, absl::Time now);
   void End(std::string reason);
   void Regroup(std::string reason, absl::Time now);
@@ -72,6 +77,7 @@ class Coordinator {
   absl::Status NotEnough(const Agents& agents) const;
   bool JobEndsByLeave() const;
   bool IsMember(const std::string& agent) const;
+  bool IsDrained(const std::string& agent) const;
   void LookAt(absl::Time time);
 
   // About the members of this generation, besides job_.

@@ -129,6 +129,101 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   EXPECT_THAT(second.job().result.message(), HasSubstr("after 1 restart"));
 }
 
+// All members run the ranks of the last generation.
+void RunRanks(const Coordinator& coordinator, Coordinator::Agents* agents) {
+  for (const Member& member : coordinator.job().members) {
+    agents->at(member.agent).generation = coordinator.job().generation;
+    agents->at(member.agent).phase = AgentPhase::kRunning;
+  }
+}
+
+TEST(Coordinator, ADrainedNodeEndsTheGenerationAndTakesPartInNone) {
+  Coordinator coordinator(Limits(1, 3), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  agents["1"].drains = {"3", "of another life"};
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  EXPECT_EQ(coordinator.job().reason, "host c leaves");
+  EXPECT_EQ(coordinator.job().drained, std::vector<std::string>{"3"});
+  for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady;  // also the drained one, which has not seen it
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().generation, 2);
+  EXPECT_EQ(coordinator.job().members.size(), 2);
+  EXPECT_EQ(coordinator.job().restarts, 0);
+  RunRanks(coordinator, &agents);
+  EXPECT_FALSE(coordinator.Update(agents, kStart + absl::Minutes(1))) << "it is no newcomer either";
+}
+
+TEST(Coordinator, ResizeEndsRanksOnlyIfThereAreTooMany) {
+  Coordinator coordinator(Limits(2, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  agents["1"].resize = {1, 2, 4};
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  EXPECT_EQ(coordinator.job().limits.max_nodes, 4);
+  agents["2"].resize = {1, 1, 1};  // it had not seen the first one
+  EXPECT_FALSE(coordinator.Update(agents, kStart));
+  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(2))) << "now there is room for the third";
+  EXPECT_EQ(coordinator.job().reason, "another node can take part");
+  for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady, agent.generation = 1;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().members.size(), 3);
+  RunRanks(coordinator, &agents);
+  agents["2"].resize = {2, 1, 1};
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  EXPECT_EQ(coordinator.job().reason, "the job now has at most 1 node");
+  Coordinator next(Limits(2, 2), coordinator.job(), kStart);
+  for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady;
+  next.Update(agents, kStart);
+  EXPECT_EQ(next.job().members.size(), 1) << "a new leader knows the limits";
+}
+
+TEST(Coordinator, TheJobEndsWhenTheNodeThatServesItLeavesEvenIfItRunsNoRanks) {
+  JobLimits limits = Limits(1, 1);
+  limits.anchor = "2";
+  Coordinator coordinator(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  agents["2"].phase = AgentPhase::kLeaving;
+  agents["2"].leaving = "was drained";
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  EXPECT_EQ(coordinator.job().reason, "host b, which serves the job, leaves");
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
+  EXPECT_EQ(coordinator.job().result.message(), "host b left the job: was drained");
+}
+
+TEST(AgentSteps, ADrainedAgentLeavesWhenItsRanksHaveEnded) {
+  AgentSteps steps("2", Ready("b", 2));
+  Coordinator coordinator(Limits(1, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  steps.OnJob(coordinator.job());
+  ASSERT_TRUE(steps.TakeStart());
+  RunRanks(coordinator, &agents);
+  agents["1"].drains = {"2"};
+  coordinator.Update(agents, kStart);
+  steps.OnJob(coordinator.job());
+  EXPECT_TRUE(steps.MustEnd());
+  EXPECT_EQ(steps.state().phase, AgentPhase::kRunning);
+  steps.OnEnd(false, {});
+  EXPECT_EQ(steps.state().phase, AgentPhase::kLeaving);
+  EXPECT_EQ(steps.state().leaving, "was drained");
+  agents["2"] = steps.state();
+  coordinator.Update(agents, kStart);
+  steps.OnJob(coordinator.job());
+  ASSERT_TRUE(steps.Result());
+  EXPECT_EQ(steps.Result()->message(), "the launcher was drained");
+}
+
 TEST(Job, StatesSurviveTheirTexts) {
   AgentState agent = Ready("a\xff\n", 3);
   agent.node_rank = 2;
@@ -138,16 +233,24 @@ TEST(Job, StatesSurviveTheirTexts) {
   agent.failure.status.SetPayload("url", absl::Cord(std::string("\0\xff", 2)));
   agent.failure.killed = true;
   agent.failure.time_ns = 5000;
+  agent.drains = {"other"};
+  agent.resize = {3, 1, 2};
   const absl::StatusOr<AgentState> agent_again = DecodeAgent(EncodeAgent(agent, 6000), 100000);
   ASSERT_TRUE(agent_again.ok()) << agent_again.status();
   EXPECT_EQ(agent_again->ranks, 3);
   EXPECT_EQ(agent_again->node_rank, 2);
   EXPECT_EQ(agent_again->phase, AgentPhase::kFailing);
   EXPECT_EQ(agent_again->failure.status, agent.failure.status);
+  EXPECT_EQ(agent_again->drains, agent.drains);
+  EXPECT_EQ(agent_again->resize.number, 3);
+  EXPECT_EQ(agent_again->resize.max_nodes, 2);
   EXPECT_EQ(agent_again->failure.time_ns, 99000) << "the age of the failure was 1000";
 
   Coordinator coordinator(Limits(2, 2), {}, kStart);
-  coordinator.Update({{"1", Ready("a")}, {"2", Ready("b", 2)}}, kStart);
+  AgentState asks = Ready("a");
+  asks.drains = agent.drains;
+  asks.resize = agent.resize;
+  coordinator.Update({{"1", asks}, {"2", Ready("b", 2)}, {"other", Ready("d")}}, kStart);
   const absl::StatusOr<JobState> job = DecodeJob(EncodeJob(coordinator.job()));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->generation, 1);
@@ -155,6 +258,9 @@ TEST(Job, StatesSurviveTheirTexts) {
   ASSERT_EQ(job->members.size(), 2);
   EXPECT_EQ(job->members[1].host, "b");
   EXPECT_EQ(job->members[1].ranks, 2);
+  EXPECT_EQ(job->drained, std::vector<std::string>{"other"});
+  EXPECT_EQ(job->limits.number, 3);
+  EXPECT_EQ(job->limits.max_nodes, 2);
 }
 
 TEST(Job, OtherTextsAreErrors) {

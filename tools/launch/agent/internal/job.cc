@@ -46,6 +46,18 @@ Phase PhaseFrom(const Json& json, Phase last) {
   return static_cast<Phase>(phase);
 }
 
+Json ToJson(const NodeLimits& limits) {
+  return {{"number", limits.number}, {"min_nodes", limits.min_nodes}, {"max_nodes", limits.max_nodes}};
+}
+
+NodeLimits LimitsFrom(const Json& json) {
+  NodeLimits limits;
+  json.at("number").get_to(limits.number);
+  json.at("min_nodes").get_to(limits.min_nodes);
+  json.at("max_nodes").get_to(limits.max_nodes);
+  return limits;
+}
+
 Json ToJson(const Member& member) {
   return {{"agent", member.agent},
           {"host", member.host},
@@ -75,6 +87,8 @@ AgentState AgentFrom(const Json& json, int64_t received_ns) {
   json.at("generation").get_to(state.generation);
   json.at("leaving").get_to(state.leaving);
   json.at("signal").get_to(state.signal);
+  json.at("drains").get_to(state.drains);
+  state.resize = LimitsFrom(json.at("resize"));
   if (json.contains("failure")) {
     const Json& failure = json.at("failure");
     state.failure.status = StatusFrom(failure.at("status"));
@@ -93,6 +107,8 @@ JobState JobFrom(const Json& json) {
   json.at("restarts").get_to(state.restarts);
   json.at("reason").get_to(state.reason);
   json.at("left").get_to(state.left);
+  json.at("drained").get_to(state.drained);
+  state.limits = LimitsFrom(json.at("limits"));
   state.result = StatusFrom(json.at("result"));
   for (const Json& member : json.at("members")) state.members.push_back(MemberFrom(member));
   return state;
@@ -113,7 +129,9 @@ std::string EncodeAgent(const AgentState& state, int64_t now_ns) {
                {"phase", static_cast<int>(state.phase)},
                {"generation", state.generation},
                {"leaving", state.leaving},
-               {"signal", state.signal}};
+               {"signal", state.signal},
+               {"drains", state.drains},
+               {"resize", ToJson(state.resize)}};
   if (!state.failure.status.ok()) {
     json["failure"] = {{"status", ToJson(state.failure.status)},
                        {"not_started", state.failure.not_started},
@@ -132,6 +150,8 @@ std::string EncodeJob(const JobState& state) {
                {"restarts", state.restarts},
                {"reason", state.reason},
                {"left", state.left},
+               {"drained", state.drained},
+               {"limits", ToJson(state.limits)},
                {"result", ToJson(state.result)},
                {"members", members}});
 }
@@ -150,6 +170,10 @@ absl::StatusOr<JobState> DecodeJob(absl::string_view text) {
   } catch (const std::exception& error) {
     return NotOurs("the job's state", error);
   }
+}
+
+bool Contains(const std::vector<std::string>& agents, const std::string& id) {
+  return std::find(agents.begin(), agents.end(), id) != agents.end();
 }
 
 std::string HostsText(const std::vector<std::string>& hosts) {

@@ -24,6 +24,13 @@ struct NodeFailure {
   int64_t time_ns = 0;       // when the rank failed, on the clock of the process that holds this object
 };
 
+// How many nodes a job has. The number orders the changes; 0: what the launchers' flags say.
+struct NodeLimits {
+  int64_t number = 0;
+  int min_nodes = 0;
+  int max_nodes = 0;
+};
+
 // What an agent says about itself and its node.
 struct AgentState {
   enum class Phase {
@@ -44,6 +51,9 @@ struct AgentState {
   NodeFailure failure;     // of that generation; its status is OK if no rank failed
   std::string leaving;     // why it leaves: "received signal 15 (SIGTERM)"
   int signal = 0;          // the signal that it received, if it leaves because of one
+  // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
+  std::vector<std::string> drains;
+  NodeLimits resize;  // the limits that it asks for, as somebody told it
 };
 
 // One node of a generation. Its node rank is its index.
@@ -65,12 +75,14 @@ struct JobState {
   };
 
   Phase phase = Phase::kForming;
-  int64_t generation = 0;         // the number of generations so far
-  std::vector<Member> members;    // of that generation
-  std::vector<std::string> left;  // the agents that have left since; the leader has seen it, so they may vanish
-  int restarts = 0;               // the generations that started because one before had failed
-  std::string reason;             // why the generation ends, or the one before ended, for people; "" for the first one
-  absl::Status result;            // while kDone: what every agent returns, with the payloads of a launch's status
+  int64_t generation = 0;            // the number of generations so far
+  std::vector<Member> members;       // of that generation
+  std::vector<std::string> left;     // the agents that have left since; the leader has seen it, so they may vanish
+  std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
+  NodeLimits limits;
+  int restarts = 0;     // the generations that started because one before had failed
+  std::string reason;   // why the generation ends, or the one before ended, for people; "" for the first one
+  absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
 };
 
 // One line of JSON. Times become ages, since the nodes' clocks differ: `now_ns` is MonotonicNanos() at the sender, and
@@ -81,6 +93,8 @@ std::string EncodeJob(const JobState& state);
 // InvalidArgument for a text that the functions above did not write.
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);
 absl::StatusOr<JobState> DecodeJob(absl::string_view text);
+
+bool Contains(const std::vector<std::string>& agents, const std::string& id);
 
 // "host a", "hosts a and b", "hosts a, b, c and 5 more".
 std::string HostsText(const std::vector<std::string>& hosts);

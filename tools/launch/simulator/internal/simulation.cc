@@ -157,14 +157,16 @@ void Simulation::Look() {
   if (!coordinator_) coordinator_.emplace(limits_, decision_, Now());
   const bool changed = coordinator_->Update(posts_, Now());
   LookAt(coordinator_->next_look());
+  AuditRequests(coordinator_->job());
   if (!changed) return;
   // Decisions of one leader arrive in their order.
   decided_ms_ = std::max(decided_ms_, now_ms_ + (config_.leader_can_change ? Delay() : 0));
-  After(decided_ms_ - now_ms_, [this, job = coordinator_->job(), epoch = leader_epoch_] {
+  const JobState& job = coordinator_->job();
+  After(decided_ms_ - now_ms_, [this, job, told = HasToldSuccess(job.generation), epoch = leader_epoch_] {
     if (epoch != leader_epoch_) return;
     decision_ = job;
     ++decisions_;
-    AuditDecision(job);
+    AuditDecision(job, told);
     Broadcast();
   });
 }
@@ -261,6 +263,8 @@ void Simulation::Fault() {
       return Cut(node);
     case 2:
       return Signal(node);
+    case 3:
+      return Random(2) == 0 ? Drain(node) : Resize(node);
     default:
       return FailRank(node, false);
   }
@@ -368,6 +372,25 @@ void Simulation::Signal(Node* node) {
   });
 }
 
+// Somebody asks this node to take another one, or itself, out of the job.
+void Simulation::Drain(Node* node) {
+  if (!node->alive || node->returned) return;
+  const Node& other = *nodes_[Random(config_.agents)];
+  Trace(absl::StrCat(node->id, " is told to drain ", other.id));
+  node->steps->OnDrain(other.id);
+  Post(node);
+}
+
+// Somebody asks this node for other limits of the job.
+void Simulation::Resize(Node* node) {
+  if (!node->alive || node->returned) return;
+  const int max_nodes = static_cast<int>(1 + Random(config_.agents)),
+            min_nodes = static_cast<int>(1 + Random(max_nodes));
+  Trace(absl::StrCat(node->id, " is told to resize to ", min_nodes, " to ", max_nodes));
+  node->steps->OnResize(min_nodes, max_nodes);
+  Post(node);
+}
+
 void Simulation::FailRank(Node* node, bool consequence) {
   if (!node->alive || node->returned || !node->running || node->ending) return;
   Trace(absl::StrCat("a rank of ", node->id, " fails", consequence ? " because of another" : ""));
@@ -466,9 +489,18 @@ void Simulation::Violation(const std::string& text) {
   if (report_.violation.empty()) report_.violation = absl::StrCat(text, ", at ", now_ms_, " ms");
 }
 
-void Simulation::AuditDecision(const JobState& job) {
+// Whether the leader has heard that all ranks of the generation succeeded.
+bool Simulation::HasToldSuccess(int64_t generation) {
+  const auto members = formed_.find(generation);
+  return members != formed_.end() && told_success_[generation].size() == members->second.size();
+}
+
+void Simulation::AuditDecision(const JobState& job, bool told_success) {
   Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
                      job.members.size(), " members, ", job.reason, job.result.ToString()));
+  // As after a signal: a node that leaves may take its failure with it.
+  if (job.drained.size() > drained_) first_failure_[job.generation] = "?";
+  drained_ = job.drained.size();
   const bool forms_anew = job.phase == JobPhase::kForming && phase_ != JobPhase::kForming;
   if (job.phase == JobPhase::kEnding && phase_ != JobPhase::kEnding) AuditReason(job);
   phase_ = job.phase;
@@ -479,9 +511,7 @@ void Simulation::AuditDecision(const JobState& job) {
       if (!succeeded_[job.generation][member.agent]) Violation(absl::StrCat("success without ", member.agent));
     }
   }
-  const auto members = formed_.find(job.generation);
-  const bool all_told = members != formed_.end() && told_success_[job.generation].size() == members->second.size();
-  if (!config_.leader_can_change && all_told && (job.phase != JobPhase::kDone || !job.result.ok())) {
+  if (!config_.leader_can_change && told_success && (job.phase != JobPhase::kDone || !job.result.ok())) {
     Violation("all ranks have succeeded, and the job goes on or fails");
   }
   if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result)) {
@@ -500,8 +530,7 @@ void Simulation::AuditDecision(const JobState& job) {
   if (!std::equal(job.members.begin(), job.members.end(), known->second.begin(), known->second.end(), same)) {
     Violation(absl::StrCat("generation ", job.generation, " has two lists of members"));
   }
-  const int nodes = static_cast<int>(job.members.size());
-  if (nodes < limits_.min_nodes || nodes > limits_.max_nodes) Violation(absl::StrCat(nodes, " members"));
+  AuditLimits(job, is_new);
   if (!is_new) return;
   AuditOrder(job);
   const auto [used, unused] = ports_.emplace(job.members[0].port, job.generation);
@@ -516,13 +545,38 @@ void Simulation::AuditReason(const JobState& job) {
     const bool failed = failed_[job.generation].count(node->index) != 0;
     if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
         (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
-        (job.reason == absl::StrCat(host, " leaves") && !node->signalled)) {
+        (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !Contains(job.drained, node->id))) {
       Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
     }
   }
 }
 
-// Nodes of the generation before keep their order.
+// What somebody asked for is decided as soon as the leader sees it.
+void Simulation::AuditRequests(const JobState& job) {
+  for (const auto& [id, post] : posts_) {
+    for (const std::string& drained : post.drains) {
+      if (posts_.count(drained) != 0 && !Contains(job.drained, drained))
+        Violation(absl::StrCat(drained, " is drained and nobody says so"));
+    }
+    if (post.resize.number > job.limits.number) Violation("nobody decides a resize");
+  }
+}
+
+// Limits are the ones of the decision that forms a generation. Ranks that run end only if there are too many nodes.
+void Simulation::AuditLimits(const JobState& job, bool is_new) {
+  const int min_nodes = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
+  const int max_nodes = job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes;
+  const int nodes = static_cast<int>(job.members.size());
+  if (is_new && nodes < min_nodes) Violation(absl::StrCat(nodes, " members"));
+  const bool some_have_succeeded = !succeeded_[job.generation].empty();
+  if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
+  for (const Member& member : job.members) {
+    if (is_new && Contains(job.drained, member.agent))
+      Violation(absl::StrCat(member.agent, " is drained and takes part"));
+  }
+}
+
+// Nodes of the generation before keep their order, and others follow.
 void Simulation::AuditOrder(const JobState& job) {
   const auto before = formed_.find(job.generation - 1);
   if (before == formed_.end()) return;
@@ -530,7 +584,10 @@ void Simulation::AuditOrder(const JobState& job) {
   for (const Member& member : job.members) {
     const auto found = std::find_if(before->second.begin(), before->second.end(),
                                     [&](const Member& other) { return other.agent == member.agent; });
-    if (found == before->second.end()) continue;
+    if (found == before->second.end()) {
+      last = static_cast<int>(before->second.size());
+      continue;
+    }
     const int index = static_cast<int>(found - before->second.begin());
     if (index < last) Violation(absl::StrCat(member.agent, " comes after a node that was behind it"));
     last = index;
@@ -583,14 +640,21 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
   }
 }
 
+// The number of nodes that could start.
+int Simulation::Candidates() const {
+  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(),
+                                        [this](const auto& post) { return !Contains(decision_.drained, post.first); }));
+}
+
 // What must happen soon where nothing is in its way.
 void Simulation::AuditWaiting() {
   const Node* leader = Leader();
   const bool leads = leader && Reachable(*leader) && !leader->returned && leader->steps;
   const auto is_ready = [](const auto& post) { return post.second.phase == AgentPhase::kReady; };
   const bool all_ready = std::all_of(posts_.begin(), posts_.end(), is_ready);
+  const bool resized = decision_.limits.number > 0;
   const bool may_form = leads && decision_.phase == JobPhase::kForming && all_ready &&
-                        static_cast<int>(posts_.size()) >= limits_.min_nodes;
+                        Candidates() >= (resized ? decision_.limits.min_nodes : limits_.min_nodes);
   if (!may_form) form_since_ms_ = -1;
   if (may_form && form_since_ms_ < 0) form_since_ms_ = now_ms_;
   if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
@@ -605,8 +669,8 @@ void Simulation::AuditWaiting() {
   if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
   if (failing && now_ms_ - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
   for (const auto& node : nodes_) {
-    const bool leaves = leads && Reachable(*node) && !node->returned && node->steps &&
-                        node->steps->state().phase == AgentPhase::kLeaving;
+    const bool leaves =
+        leads && Reachable(*node) && !node->returned && node->steps && !node->steps->state().leaving.empty();
     if (!leaves) node->leaves_since_ms = -1;
     if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now_ms_;
     if (leaves && now_ms_ - node->leaves_since_ms > 8 * kSecond)

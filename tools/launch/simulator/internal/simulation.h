@@ -17,6 +17,7 @@
 //     leader knows is not lost
 //   - nodes of one generation keep their order in the next one
 //   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
+//   - a node that is drained leaves, and takes part in no later generation; a resize is decided
 //   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
@@ -26,6 +27,7 @@
 
 #include <stdint.h>
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -108,6 +110,8 @@ class Simulation {
   void NoteSilence(Node* node, int64_t epoch);
   void LoseRendezvous(Node* node, int64_t since);
   void Signal(Node* node);
+  void Drain(Node* node);
+  void Resize(Node* node);
   void FailRank(Node* node, bool consequence);
   void EndRanks(Node* node, bool succeeded, NodeFailure failure);
   void StartRanks(Node* node, const Generation& generation);
@@ -116,11 +120,15 @@ class Simulation {
 
   // The auditor.
   void Violation(const std::string& text);
-  void AuditDecision(const JobState& job);
+  void AuditDecision(const JobState& job, bool told_success);
   void AuditStart(const Node& node, const Generation& generation);
   void AuditOrder(const JobState& job);
   void AuditReason(const JobState& job);
+  void AuditRequests(const JobState& job);
+  void AuditLimits(const JobState& job, bool is_new);
   void AuditWaiting();
+  int Candidates() const;
+  bool HasToldSuccess(int64_t generation);
   void AuditEnd();
   void Trace(const std::string& text) const;
 
@@ -152,6 +160,7 @@ class Simulation {
   std::map<int64_t, std::map<std::string, bool>> succeeded_;
   std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard
   int64_t form_since_ms_ = -1, failing_since_ms_ = -1;
+  size_t drained_ = 0;                                 // the agents that the decision before had drained
   int restarts_ = 0;                                   // after failures
   JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
   std::map<int, int64_t> ports_;                       // the generation that used a port
