@@ -109,6 +109,9 @@ set(lockstep_launch_sources
   tools/launch/internal/strays.cc
   tools/launch/report.cc
   tools/launch/spawn.cc
+  tools/launch/status/internal/job_status.cc
+  tools/launch/status/internal/status_board.cc
+  tools/launch/status/internal/step_rate.cc
   tools/launch/supervisor.cc
 )
 set(lockstep_launch_headers
@@ -147,6 +150,15 @@ set(lockstep_launch_program_sources
   tools/launch/internal/rendezvous_flags.cc
   tools/launch/internal/scheduler.cc
   tools/launch/launch.cc
+  tools/launch/status/internal/commands.cc
+  tools/launch/status/internal/job_client.cc
+  tools/launch/status/internal/job_status_reader.cc
+  tools/launch/status/internal/local_server.cc
+  tools/launch/status/internal/status_folder.cc
+  tools/launch/status/internal/status_service.cc
+  tools/launch/status/internal/status_table.cc
+  tools/launch/status/internal/terminal.cc
+  tools/launch/status/internal/top.cc
   tools/launch/tcp/internal/sealed_stream.cc
   tools/launch/tcp/internal/tcp_guest.cc
   tools/launch/tcp/internal/tcp_host.cc

@@ -11,31 +11,54 @@
 
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/agent/internal/run_job.h"
 #include "lockstep/tools/launch/internal/command_line.h"
+#include "lockstep/tools/launch/internal/host_name.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/internal/keeper.h"
+#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/status/internal/commands.h"
+#include "lockstep/tools/launch/status/internal/job_status.h"
+#include "lockstep/tools/launch/status/internal/status_service.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace {
 
 namespace launch = lockstep::launch;
 
+constexpr size_t kLongestProgram = 500;  // of what people see of a job
+
 constexpr char kUsage[] =
     R"(usage: launch [FLAG]... PROGRAM [ARGUMENT]...
+       launch status|top|drain|resize [ARGUMENT]...
 
-Starts the ranks of a node, watches over them and says which one failed first.
+Starts the ranks of a node, watches over them and says which one failed first. Or shows a job that
+runs, or takes a node out of it.
 
   launch --nproc_per_node=2 ./train --epochs=1
   launch --nproc_per_node=gpu --tee=3 --log_dir=logs --max_restarts=3 train.py
   launch --nproc_per_node=8 --nnodes=2 --rdzv_backend=tcp --rdzv_endpoint=10.0.0.1 ./train
+
+Jobs that run on this host (launch status --help tells more)
+  status [PID|JOB]            shows the job and its ranks: once, with --json as JSON
+  top [PID|JOB]               the same twice a second; q quits
+  drain [PID|JOB] [HOST]      takes this node, or another host of the job, out of the job, and waits
+                              until it has left
+  resize [PID|JOB] MIN:MAX    changes the number of nodes that a job with tcp or etcd-v3 has
+  These are commands if they are the first argument. A program of this name starts with its path, as
+  in launch ./status, or after --, as in launch -- status.
 
 Flags come before the program. --log_dir=x, --log-dir=x and --log_dir x are the same, and so is the
 variable PET_LOG_DIR=x if the flag is not given.
@@ -161,6 +184,35 @@ void PrintStderrOf(const absl::Status& status) {
   std::cerr << std::flush;
 }
 
+// What does not change while the job runs. `pid` is the one that users know.
+launch::internal::JobStatus JobOf(const launch::internal::CommandLine& line, pid_t pid) {
+  launch::internal::JobStatus job;
+  job.job_id = line.options.run_id;
+  job.host = launch::internal::HostName();
+  job.pid = pid;
+  job.program = absl::StrJoin(line.program, " ").substr(0, kLongestProgram);
+  job.started = absl::Now();
+  job.grace = line.options.failure_grace.value_or(line.options.grace);
+  job.max_restarts = line.options.max_restarts;
+  job.meets_others = launch::internal::MeetsOthers(line.rendezvous);
+  job.min_nodes = job.meets_others ? line.rendezvous.min_nodes : line.options.nnodes;
+  job.max_nodes = job.meets_others ? line.rendezvous.max_nodes : line.options.nnodes;
+  if (line.options.nnodes > 1 || job.meets_others) return job;
+  launch::internal::HostStatus host;
+  host.host = job.host;
+  host.ranks = line.options.nproc_per_node;
+  job.hosts.push_back(host);
+  return job;
+}
+
+// A word that is not a program may be a command.
+absl::Status WithNearestCommand(const absl::Status& status, const std::string& first_word, const std::string& program) {
+  const bool may_be_command = first_word == program && !absl::StrContains(program, '/');
+  const std::optional<std::string> command = launch::internal::NearestCommand(program);
+  if (!may_be_command || !command || !absl::IsNotFound(status) || launch::FirstFailure(status)) return status;
+  return launch::internal::WithEnding(status, absl::StrCat("; did you mean launch ", *command, "?"));
+}
+
 // Otherwise a descriptor of the launcher would be the stdout of its ranks.
 void OpenClosedStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -176,12 +228,20 @@ void SurviveClosedOutput() {
   if (action.sa_handler == SIG_DFL) signal(SIGPIPE, [](int) {});
 }
 
+absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line) {
+  launch::internal::StatusService service(JobOf(*line, known_pid), PrintNotice);
+  line->options.watcher = &service;
+  if (!launch::internal::MeetsOthers(line->rendezvous)) return launch::Launch(line->program, line->options);
+  return launch::internal::RunJob(line->program, line->options, line->rendezvous);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   OpenClosedStreams();
-  absl::StatusOr<launch::internal::CommandLine> line =
-      launch::internal::ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc), Environment());
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (!args.empty() && launch::internal::IsCommand(args[0])) return launch::internal::RunCommand(args);
+  absl::StatusOr<launch::internal::CommandLine> line = launch::internal::ParseCommandLine(args, Environment());
   if (!line.ok()) {
     Print(line.status());
     return 2;
@@ -191,6 +251,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
+  const pid_t known_pid = getpid();
   line->options.cgroup = launch::internal::CreateJobCgroup();
   const absl::StatusOr<pid_t> keeper = launch::internal::ForkLauncher(argc, argv, line->options.cgroup);
   if (!keeper.ok()) {
@@ -203,11 +264,9 @@ int main(int argc, char** argv) {
   if (!line->notice.empty()) PrintNotice(line->notice);
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;
-  const absl::Status status = launch::internal::MeetsOthers(line->rendezvous)
-                                  ? launch::internal::RunJob(line->program, line->options, line->rendezvous)
-                                  : launch::Launch(line->program, line->options);
+  const absl::Status status = RunRanks(known_pid, &*line);
   if (status.ok()) return 0;
-  Print(status);
+  Print(WithNearestCommand(status, args[0], line->program[0]));
   PrintStderrOf(status);
   return absl::IsInvalidArgument(status) && !launch::FirstFailure(status) ? 2 : launch::ExitCode(status);
 }

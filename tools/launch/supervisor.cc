@@ -16,13 +16,15 @@
 #include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/internal/restart_policy.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
+#include "lockstep/tools/launch/status/internal/job_watcher.h"
 
 namespace lockstep::launch {
 namespace {
 
 // Waits for `pause`, or until a signal comes that ends the launch. Returns that signal, 0 if none. The other signals are
 // for ranks, and no rank is running.
-int SignalWithin(absl::Duration pause, internal::SignalRelay* relay) {
+int SignalWithin(absl::Duration pause, internal::SignalRelay* relay, internal::JobWatcher* watcher) {
+  watcher->NotePhase(internal::JobStatus::Phase::kPausing);
   const absl::Time end = internal::MonotonicTime() + pause;
   for (;;) {
     while (const int signal = relay->Take()) {
@@ -30,8 +32,9 @@ int SignalWithin(absl::Duration pause, internal::SignalRelay* relay) {
     }
     const absl::Duration left = end - internal::MonotonicTime();
     if (left <= absl::ZeroDuration()) return 0;
-    pollfd fd = {relay->fd(), POLLIN, 0};
-    poll(&fd, 1, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+    pollfd fds[] = {{relay->fd(), POLLIN, 0}, {watcher->fd(), POLLIN, 0}};
+    poll(fds, 2, static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+    if (fds[1].revents != 0) watcher->Serve();
   }
 }
 
@@ -52,6 +55,7 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
                          internal::SignalRelay* relay, internal::Output* output, internal::EventLog* events) {
   internal::RestartPolicy policy(options.max_restarts, options.restart_window);
   internal::Generation generation = FirstGeneration(options);
+  internal::JobWatcher& watcher = internal::WatcherOf(options.watcher);
   for (int earlier_port = 0;; ++generation.number) {
     generation.restarts = policy.restarts();
     internal::Attempt attempt(generation, argv, options, relay, output, events);
@@ -65,7 +69,7 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
     }
     events->Restart(policy.restarts(), policy.Pause());
     if (options.on_notice) options.on_notice(absl::StrCat(result.status.message(), "; ", policy.Announcement()));
-    if (const int signal = SignalWithin(policy.Pause(), relay)) {
+    if (const int signal = SignalWithin(policy.Pause(), relay, &watcher)) {
       return internal::StoppedStatus(signal, {}, absl::ZeroDuration());
     }
     earlier_port = result.master_port;

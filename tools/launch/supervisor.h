@@ -24,6 +24,10 @@
 
 namespace lockstep::launch {
 
+namespace internal {
+class JobWatcher;
+}  // namespace internal
+
 // What the local ranks' CPUs share, as torchrun's --numa-binding.
 enum class NumaBinding {
   kNone,         // ranks run wherever this process may run
@@ -96,6 +100,9 @@ struct LaunchOptions {
   // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows that.
   // Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's cgroup.
   std::string cgroup;
+  // For the launch program: who is told what happens to the job, and polled together with the ranks. It must outlive the
+  // call. Null: nobody.
+  internal::JobWatcher* watcher = nullptr;
 };
 
 // Starts nproc_per_node copies of `argv`, blocks until all have ended, and returns OK if all exited with 0.

@@ -25,6 +25,8 @@ COMPONENTS = {
         "//tools/launch:command_line",
         "//tools/launch/agent/...",
         "//tools/launch/etcd/...",
+        "//tools/launch/status:commands",
+        "//tools/launch/status:status_service",
         "//tools/launch/tcp/...",
     ],
     "comm": ["//comm/..."],

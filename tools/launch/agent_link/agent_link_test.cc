@@ -122,6 +122,22 @@ TEST_F(AgentLinkTest, SparesAreForOneNode) {
   EXPECT_EQ(Run({"--spares=1", "--virtual_local_rank", "true"}), 2);
 }
 
+TEST_F(AgentLinkTest, StatusShowsTheStepsAndTheGeneration) {
+  const pid_t launcher = StartRanks(2);
+  kill(Await(2)[0].pid, SIGKILL);
+  const Place last = Await(2, 2)[1];
+  EXPECT_TRUE(Eventually(
+      [&] {
+        if (RunScript(absl::StrCat("$LAUNCH status ", launcher, " > $D/status")) != 0) return false;
+        const std::string table = ReadFile(folder_ + "status");
+        return absl::StrContains(table, "generation 3, 1 restart\n") &&
+               ::testing::Matches(::testing::ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
+      },
+      absl::Seconds(20)))
+      << Err() << ReadFile(folder_ + "status");
+  Stop(launcher);
+}
+
 TEST_F(AgentLinkTest, AlsoRankZeroMayEnd) {
   const pid_t launcher = StartRanks(2);
   const std::vector<Place> first = Await(2);

@@ -73,6 +73,7 @@ void Attempt::WaitForVerdict() {
 }
 
 AttemptResult Attempt::Run(int earlier_port) {
+  watcher_.NoteGeneration(generation_, options_.nproc_per_node + options_.spares);
   absl::Status started = StartAll(earlier_port);
   if (started.ok()) WaitForVerdict();
   if (started.ok()) started = broken_;
@@ -159,6 +160,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   outcome.end.rank = has_rank ? generation_.first_rank + local_rank : -1;
   outcome.end.pid = rank.process.pid;
   events_.RankStarted(rank.attempt, outcome.end);
+  watcher_.NoteStart(outcome.end);
   ranks_.resize(std::max<size_t>(ranks_.size(), local_rank + 1));
   outcomes_.resize(ranks_.size());
   outcomes_[local_rank] = std::move(outcome);
@@ -237,7 +239,8 @@ bool Attempt::Running() const {
   return std::any_of(outcomes_.begin(), outcomes_.end(), [](const Outcome& o) { return !o.ended; });
 }
 
-// Returns when a rank or a stray has ended, a signal has come, or at the deadline. Meanwhile it serves the output.
+// Returns when a rank or a stray has ended, a signal has come, or at the deadline. Meanwhile it serves the output and
+// the people who ask.
 void Attempt::WaitForEvent(int64_t deadline) {
   std::vector<pollfd> fds;
   size_t links = 0;
@@ -248,9 +251,11 @@ void Attempt::WaitForEvent(int64_t deadline) {
     links = fds.size();
     regrouper_.AppendTo(&fds);
     const size_t others = fds.size();
+    fds.push_back({watcher_.fd(), POLLIN, 0});
     output_.AppendTo(&fds);
     if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) return;
-    output_.Serve(fds.data() + others);
+    if (fds[others].revents != 0) watcher_.Serve();
+    output_.Serve(fds.data() + others + 1);
     fds.resize(others);
   } while (MonotonicNanos() < deadline &&
            std::all_of(fds.begin(), fds.end(), [](const pollfd& fd) { return fd.revents == 0; }));
@@ -277,10 +282,11 @@ void Attempt::FinishOutput() {
   for (;;) {
     if (signals_seen_ > signals_seen || MonotonicNanos() >= deadline) output_.DiscardConsoles();
     if (output_.idle()) return;
-    std::vector<pollfd> fds = {{relay_.fd(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
     output_.AppendTo(&fds);
     if (poll(fds.data(), fds.size(), PollTimeout(deadline)) <= 0) continue;
-    output_.Serve(fds.data() + 1);
+    if (fds[1].revents != 0) watcher_.Serve();
+    output_.Serve(fds.data() + 2);
     TakeSignals();
   }
 }
@@ -322,6 +328,7 @@ void Attempt::NoteEnd(int i) {
   NoteReport(i);
   if (outcome.failed) output_.WriteError(ranks_[i].attempt, outcome.end.local_rank, TorchErrorOf(ranks_[i].report));
   events_.RankEnded(ranks_[i].attempt, outcome, ranks_[i].started_ns);
+  watcher_.NoteEnd(outcome.end);
   if (outcome.told_to_end) return;
   const bool goes_on = regrouper_.OnEnd(i, outcome.failed, outcome.failed ? EndText(outcome) : "");
   outcome.survived = outcome.failed && goes_on;
@@ -349,6 +356,7 @@ void Attempt::SignalGroups(int signal) {
 }
 
 void Attempt::EndGroups(int signal, absl::Duration grace, const Outcome* cause) {
+  watcher_.NotePhase(JobStatus::Phase::kEnding);
   NoteEnds();
   for (Outcome& outcome : outcomes_) outcome.told_to_end = !outcome.ended;
   told_to_end_ns_ = MonotonicNanos();

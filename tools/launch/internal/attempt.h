@@ -25,6 +25,7 @@
 #include "lockstep/tools/launch/internal/restart_policy.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/status/internal/job_watcher.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace lockstep::launch::internal {
@@ -60,6 +61,7 @@ class Attempt {
         relay_(*relay),
         output_(*output),
         events_(*events),
+        watcher_(WatcherOf(options.watcher)),
         control_(control),
         regrouper_(generation, options, generation.nnodes == 1 && !control) {}
 
@@ -121,6 +123,7 @@ class Attempt {
   SignalRelay& relay_;
   Output& output_;
   EventLog& events_;
+  JobWatcher& watcher_;
   const AttemptControl* const control_;
   Regrouper regrouper_;
   std::optional<RankStarter> starter_;

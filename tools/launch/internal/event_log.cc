@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,15 +13,11 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/printable.h"
+#include "lockstep/tools/launch/internal/host_name.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::internal {
 namespace {
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
-}
 
 std::string Text(absl::string_view key, absl::string_view value) {
   return absl::StrCat(",\"", key, "\":", JsonString(Printable(value)));

@@ -44,6 +44,7 @@ Membership::Ask AskOf(const JoinOptions& join) {
 Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, bool alone)
     : place_(place),
       alone_(alone),
+      watcher_(WatcherOf(options.watcher)),
       links_(options.nproc_per_node + options.spares),
       membership_(LimitsOf(options), MonotonicTime()) {}
 
@@ -87,6 +88,7 @@ void Regrouper::Receive(int slot) {
     }
     if (message->kind == RankMessage::Kind::kProgress) {
       membership_.OnProgress(slot, message->step);
+      watcher_.NoteStep(slot, message->step, MonotonicNanos());
     } else {
       OnReady(slot, *message);
     }
@@ -94,6 +96,7 @@ void Regrouper::Receive(int slot) {
 }
 
 void Regrouper::OnReady(int slot, const RankMessage& message) {
+  watcher_.NoteWaiting(slot, true);
   if (alone_) {
     membership_.OnReady(slot, message.left, AskOf(message.join), MonotonicTime());
     return;
@@ -111,6 +114,7 @@ void Regrouper::OnReady(int slot, const RankMessage& message) {
   generation.master_addr = master_addr_;
   generation.master_port = master_port_;
   Send(slot, answer);
+  watcher_.NoteWaiting(slot, false);
 }
 
 bool Regrouper::OnEnd(int slot, bool failed, const std::string& cause) {
@@ -163,7 +167,9 @@ void Regrouper::SendGeneration(const Membership::Decision& decision) {
     generation.rank = static_cast<int>(rank);
     generation.local_rank = membership_.local_rank(decision.slots[rank]);
     Send(decision.slots[rank], message, rank == 0 ? master->fd.get() : -1);
+    watcher_.NoteWaiting(decision.slots[rank], false);
   }
+  watcher_.NoteRegroup(generation.number, place_.restarts + membership_.restarts(), decision.slots);
 }
 
 void Regrouper::SendOrder(const Membership::Decision& decision) {

@@ -16,6 +16,7 @@
 #include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/membership.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/tools/launch/status/internal/job_watcher.h"
 #include "lockstep/tools/launch/supervisor.h"
 
 namespace lockstep::launch::internal {
@@ -63,6 +64,7 @@ class Regrouper {
 
   const Generation place_;
   const bool alone_;
+  JobWatcher& watcher_;
   std::string master_addr_;
   int master_port_ = 0;
   std::vector<UniqueFd> links_;  // by slot; invalid: closed

@@ -18,7 +18,7 @@ pid_t LaunchProgramTest::StartCommand(const std::vector<std::string>& command) {
   spec.path = "/bin/sh";
   spec.argv = {"sh", "-c", "exec \"$@\" > $D/out 2> $D/err", "sh"};
   spec.argv.insert(spec.argv.end(), command.begin(), command.end());
-  spec.environment = internal::ChangedEnvironment({{"D", folder_}});
+  spec.environment = internal::ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}});
   return internal::StartProcess(spec)->pid;
 }
 

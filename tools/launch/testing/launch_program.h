@@ -12,7 +12,7 @@
 
 namespace lockstep::launch::testing {
 
-// The test needs the program's path in $LAUNCH. Processes find the folder in $D.
+// The test needs the program's path in $LAUNCH. Processes find the folder in $D, and the launchers' sockets are in it.
 class LaunchProgramTest : public ::testing::Test {
  protected:
   LaunchProgramTest();

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -17,11 +16,13 @@
 #include "lockstep/tools/launch/internal/attempt.h"
 #include "lockstep/tools/launch/internal/check_options.h"
 #include "lockstep/tools/launch/internal/event_log.h"
+#include "lockstep/tools/launch/internal/host_name.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
+#include "lockstep/tools/launch/status/internal/job_watcher.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -32,12 +33,6 @@ constexpr absl::Duration kQuietForming = absl::Seconds(2);
 constexpr absl::Duration kAwaitedPause = absl::Seconds(10);
 // How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name[0] == '\0' ? "localhost" : name;
-}
 
 AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent) {
   AgentState state;
@@ -59,6 +54,7 @@ class Agent {
         relay_(*relay),
         output_(*output),
         events_(*events),
+        watcher_(WatcherOf(options.watcher)),
         steps_(agent.id, StateAtFirst(options, agent)) {}
 
   absl::Status Run();
@@ -71,6 +67,11 @@ class Agent {
   void TakeSignals();
   void NoteSignal(int signal);
   void StartRanks(const Generation& generation);
+  absl::StatusOr<std::string> Drain(const std::string& host);
+  absl::StatusOr<std::string> Resize(int min_nodes, int max_nodes);
+  void ShowJob();
+  int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : agent_.limits.min_nodes; }
+  int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : agent_.limits.max_nodes; }
   void WaitForChange();
   void SayWhatIsAwaited();
   void Say(const std::string& line) const {
@@ -84,6 +85,7 @@ class Agent {
   SignalRelay& relay_;
   Output& output_;
   EventLog& events_;
+  JobWatcher& watcher_;
   AgentSteps steps_;
   MasterSocket master_;  // holds the port that steps_.state() has
   JobState job_;
@@ -92,6 +94,7 @@ class Agent {
   int64_t said_ns_ = 0;
   int64_t forming_since_ns_ = MonotonicNanos();
   int64_t leaving_since_ns_ = 0;
+  bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
 };
 
 // Gets a port, if this node may need one. Nothing is posted.
@@ -105,6 +108,10 @@ absl::Status Agent::TakePort() {
 absl::Status Agent::Run() {
   LOCKSTEP_RETURN_IF_ERROR(TakePort());
   Post();
+  JobRequests requests;
+  requests.drain = [this](const std::string& host) { return Drain(host); };
+  requests.resize = [this](int min_nodes, int max_nodes) { return Resize(min_nodes, max_nodes); };
+  watcher_.Offer(std::move(requests));
   for (;;) {
     TakeJob();
     TakeSignals();
@@ -130,6 +137,7 @@ void Agent::TakeJob() {
   const AgentState before = steps_.state();
   steps_.OnReach(!link_.away());
   steps_.OnJob(*job);
+  if (leaving_since_ns_ == 0 && !steps_.state().leaving.empty()) leaving_since_ns_ = MonotonicNanos();
   if (steps_.state().phase == AgentState::Phase::kReady) {
     if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
   }
@@ -146,6 +154,56 @@ void Agent::Announce(const JobState& job) {
     announced_ = ended;
   }
   job_ = job;
+  ShowJob();
+}
+
+void Agent::ShowJob() {
+  watcher_.NoteLimits(min_nodes(), max_nodes());
+  std::vector<HostStatus> hosts;
+  int ranks = 0;
+  for (const Member& member : job_.members) {
+    HostStatus host;
+    host.host = member.host;
+    host.address = member.address;
+    host.first_rank = ranks;
+    host.ranks = member.ranks;
+    if (Contains(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
+    if (Contains(job_.left, member.agent)) host.state = HostStatus::State::kLeft;
+    ranks += member.ranks;
+    hosts.push_back(std::move(host));
+  }
+  watcher_.NoteHosts(std::move(hosts));
+  const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
+  const auto is_me = [this](const Member& member) { return member.agent == agent_.id; };
+  const bool is_member = std::any_of(job_.members.begin(), job_.members.end(), is_me);
+  if (shows_ranks_) return;
+  if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
+  if (runs && !is_member) watcher_.NoteSpare(job_.generation, job_.restarts);
+}
+
+// Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
+absl::StatusOr<std::string> Agent::Drain(const std::string& host) {
+  std::vector<std::string> hosts, found;
+  for (const Member& member : job_.members) {
+    hosts.push_back(member.host == member.address ? member.host : absl::StrCat(member.host, " (", member.address, ")"));
+    if (host == member.host || host == member.address) found.push_back(member.agent);
+  }
+  if (found.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(found.size(), " nodes are called ", host, ": ", HostsText(hosts)));
+  }
+  if (found.empty()) {
+    return absl::NotFoundError(absl::StrCat("no node is called ", host,
+                                            hosts.empty() ? "" : absl::StrCat("; the job has ", HostsText(hosts))));
+  }
+  steps_.OnDrain(found[0]);
+  Post();
+  return absl::StrCat("host ", host, " is asked to leave the job");
+}
+
+absl::StatusOr<std::string> Agent::Resize(int min_nodes, int max_nodes) {
+  steps_.OnResize(min_nodes, max_nodes);
+  Post();
+  return absl::StrCat("the job is asked to have ", min_nodes, " to ", max_nodes, " nodes");
 }
 
 void Agent::TakeSignals() {
@@ -181,8 +239,11 @@ void Agent::StartRanks(const Generation& generation) {
   {
     Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
     events_.AttemptStarted(static_cast<int>(generation.number - 1));
+    shows_ranks_ = true;
     result = attempt.Run(0);
+    shows_ranks_ = false;
   }
+  watcher_.NotePhase(JobStatus::Phase::kForming);
   if (result.signal != 0) NoteSignal(result.signal);
   if (!result.status.ok()) events_.FirstCause(static_cast<int>(generation.number - 1), result.status);
   NodeFailure failure;
@@ -198,9 +259,10 @@ void Agent::StartRanks(const Generation& generation) {
 }
 
 void Agent::WaitForChange() {
-  pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}};
+  pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
   const bool looks_again = leaving_since_ns_ != 0 || job_.phase == JobState::Phase::kForming;
-  poll(fds, 2, looks_again ? 500 : -1);
+  poll(fds, 3, looks_again ? 500 : -1);
+  if (fds[2].revents != 0) watcher_.Serve();
   if (job_.phase == JobState::Phase::kForming) SayWhatIsAwaited();
 }
 
@@ -211,12 +273,11 @@ void Agent::SayWhatIsAwaited() {
   if (now_ns - std::max(forming_since_ns_, said_ns_) < absl::ToInt64Nanoseconds(pause)) return;
   const std::optional<int> ready = link_.ready();
   const int now = ready.value_or(1);
-  if (now == said_ready_ || now >= agent_.limits.max_nodes) return;
+  if (now == said_ready_ || now >= max_nodes()) return;
   said_ready_ = now;
   said_ns_ = now_ns;
-  const std::string nodes = agent_.limits.min_nodes == agent_.limits.max_nodes
-                                ? absl::StrCat(agent_.limits.min_nodes)
-                                : absl::StrCat(agent_.limits.min_nodes, " to ", agent_.limits.max_nodes);
+  const std::string nodes =
+      min_nodes() == max_nodes() ? absl::StrCat(max_nodes()) : absl::StrCat(min_nodes(), " to ", max_nodes());
   if (ready) {
     Say(absl::StrCat(now, " of ", nodes, " nodes ", now == 1 ? "is" : "are", " there, at ", agent_.where,
                      "; waiting for more"));

@@ -15,7 +15,8 @@
 
 namespace lockstep::launch::testing {
 
-// The test needs the program's path in $LAUNCH. Processes find the test's folder in $D, and the node's name in $NODE.
+// The test needs the program's path in $LAUNCH. Processes find the test's folder in $D, and the node's name in $NODE. The
+// launchers' sockets are in the folder.
 // What still runs at the end of a test is killed.
 class NodesTest : public ::testing::Test {
  protected:
@@ -29,6 +30,7 @@ class NodesTest : public ::testing::Test {
   void Start(const std::string& name, const std::vector<std::string>& args) { StartOn(-1, name, args); }
   void StartOn(int host, const std::string& name, const std::vector<std::string>& args);
   void Signal(const std::string& name, int signal);
+  pid_t PidOf(const std::string& name) const { return pids_.at(name); }
   // Its exit code, minus the signal that ended it, or -1000 if it still runs after 60 s.
   int Wait(const std::string& name);
   std::string Out(const std::string& name) const;

@@ -1,0 +1,44 @@
+// Finds the launchers of this user on this host, and asks them.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_
+#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/status/internal/job_status.h"
+
+namespace lockstep::launch::internal {
+
+// How long a launcher may take for an answer. It answers in a few milliseconds, unless it is stopped.
+inline constexpr absl::Duration kAnswerTimeout = absl::Seconds(2);
+
+struct RunningJob {
+  std::string folder;  // of its socket
+  pid_t pid = 0;
+  std::string text;  // the answer as it came
+  absl::StatusOr<JobStatus> status = absl::UnknownError("not asked");
+};
+
+// One line to the launcher, and its answer without the line break. NotFound: the launcher is gone. DeadlineExceeded: it
+// does not answer. PermissionDenied: another user listens there.
+absl::StatusOr<std::string> AskLauncher(const std::string& folder, pid_t pid, const std::string& line,
+                                        absl::Duration timeout = kAnswerTimeout);
+
+// What the launcher says now.
+RunningJob LookAtJob(const std::string& folder, pid_t pid);
+
+// The launchers that are there, by their pids. Removes sockets of those that are gone. FailedPrecondition: there is none,
+// and a folder where they could be is not as it must be.
+absl::StatusOr<std::vector<RunningJob>> FindJobs();
+
+// The jobs that `name` means: a pid, or the id of a job; "" means all.
+std::vector<RunningJob> JobsNamed(const std::string& name, const std::vector<RunningJob>& jobs);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_

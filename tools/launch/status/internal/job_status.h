@@ -1,0 +1,90 @@
+// What a launcher says about its job to the people who ask: `launch status` and `launch top` show it.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_
+#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lockstep::launch::internal {
+
+// One rank of the launcher's node.
+struct RankStatus {
+  enum class State {
+    kStarting,  // its process does not run the program yet
+    kRunning,
+    kWaiting,  // it has kept its state, and waits until the job goes on
+    kEnded,
+  };
+
+  int local_rank = 0;
+  int rank = 0;
+  pid_t pid = 0;  // 0: there is no process yet
+  State state = State::kStarting;
+  int exit_code = -1;       // of a rank that has ended; -1 if a signal ended it
+  int signal = 0;           // 0 if it exited
+  absl::Duration in_state;  // for how long
+  std::optional<int64_t> step;
+  std::optional<double> steps_per_second;
+};
+
+// One node of the generation. Its node rank is its index.
+struct HostStatus {
+  enum class State {
+    kMember,
+    kLeaving,  // somebody has asked it to leave
+    kLeft,
+  };
+
+  std::string host;
+  std::string address;  // at which the other nodes reach it; "" if they do not tell
+  int first_rank = 0;
+  int ranks = 1;
+  State state = State::kMember;
+};
+
+struct JobStatus {
+  enum class Phase {
+    kForming,  // the job waits for nodes
+    kRunning,  // ranks are started, or run
+    kEnding,   // ranks are being ended
+    kPausing,  // ranks have failed, and start again after a pause
+    kSpare,    // other nodes run the ranks, and this one waits
+  };
+
+  std::string job_id;  // --rdzv_id
+  std::string host;    // of the launcher
+  pid_t pid = 0;       // of the launcher, as users know it
+  std::string program;
+  absl::Time started;
+  absl::Duration running;     // since then
+  absl::Duration grace;       // what ranks have between SIGTERM and SIGKILL
+  bool meets_others = false;  // the nodes of the job tell each other what happens
+  int min_nodes = 1, max_nodes = 1;
+  Phase phase = Phase::kForming;
+  absl::Duration in_phase;
+  int64_t generation = 0;  // the number of starts so far
+  int restarts = 0;        // of them, those after a failure
+  int max_restarts = 0;
+  std::vector<HostStatus> hosts;  // of that generation
+  std::vector<RankStatus> ranks;  // of the launcher's node, by local rank
+};
+
+// "forming", "running", ...
+absl::string_view NameOf(JobStatus::Phase phase);
+absl::string_view NameOf(RankStatus::State state);
+absl::string_view NameOf(HostStatus::State state);
+
+// One line of JSON without a line break. Control characters are escaped, so that it is safe to print.
+std::string EncodeJobStatus(const JobStatus& status);
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_

@@ -1,0 +1,38 @@
+// How many steps of training a rank makes in a second, from the steps that it names. Knows no clock.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
+#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
+
+#include <stdint.h>
+
+#include <deque>
+#include <optional>
+
+namespace lockstep::launch::internal {
+
+class StepRate {
+ public:
+  // The rank has reached `step` at `now_ns`, which never decreases. A step that is lower than the one before begins anew:
+  // the rank has gone back to a checkpoint.
+  void Note(int64_t step, int64_t now_ns);
+
+  // The last step; nullopt if there was none.
+  std::optional<int64_t> step() const;
+
+  // Over the last 10 s, or since the last step but one if that is longer. nullopt until there are two different steps.
+  // If the next step is late, the rate falls until it comes.
+  std::optional<double> PerSecond(int64_t now_ns) const;
+
+ private:
+  struct Sample {
+    int64_t step;
+    int64_t time_ns;
+  };
+
+  // In the order of their times; at least 100 ms lie between two of them, except for the last.
+  std::deque<Sample> samples_;
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
