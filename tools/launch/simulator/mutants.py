@@ -500,7 +500,9 @@ def main():
             violation = first_violation(simulate, mutant.name, args.schedules, mutant.first_seed)
             found += bool(violation)
             print(f"{mutant.name}: {violation or 'NOT FOUND'}", flush=True)
-            rows.append(f"| {mutant.name} | {mutant.does} | {violation or ': '.join(filter(None, ['not found', mutant.why_not]))} |")
+            rows.append(
+                f"| {mutant.name} | {mutant.does} | {violation or ': '.join(filter(None, ['not found', mutant.why_not]))} |"
+            )
         subprocess.run(["./bazelw", "shutdown"], cwd=root, check=False)
     print(f"{found} of {len(rows)} found")
     if not only:
