@@ -66,7 +66,7 @@ UniqueFd Connected(int port) {
                                                                                               : UniqueFd();
 }
 
-// All get the same decision, and to read 140 KB takes the longest.
+// All get the same decision, and to read 100 KB takes the longest.
 const JobState& Decoded(const std::string& text) {
   static std::string last;
   static JobState job;

@@ -23,7 +23,7 @@ constexpr size_t kNonceBytes = 32;
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = 64;       // what Seal() adds, and more
 constexpr size_t kReadBytes = 1 << 16;  // at once
-// Of the buffer of sent messages. A decision for 1,000 nodes has 140 KB, which each of 1,000 streams would keep.
+// Of the buffer of sent messages. A decision for 1,000 nodes has 100 KB, which each of 1,000 streams would keep.
 constexpr size_t kKeptBytes = 4096;
 
 uint32_t LengthAt(const char* bytes) {

@@ -29,7 +29,7 @@ constexpr size_t kMostStrangers = 256;
 // removed after HostPatience().
 constexpr size_t kMostUnsentBytes = size_t{16} << 20;
 constexpr int kAcceptAtOnce = 64;
-// To look at a guest takes 0.1 us to 1 us. Of many guests, one has always sent a beat: they are looked at together.
+// Of many guests, one has always sent a beat: they are looked at together.
 constexpr absl::Duration kPauseForEachGuest = absl::Microseconds(20);
 // How long no connection is accepted after the process has run out of descriptors.
 constexpr absl::Duration kFullPause = absl::Milliseconds(100);
