@@ -62,9 +62,9 @@ absl::Status Train() {
     options.virtual_ranks = kVirtualRanks;
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
     const auto bounds = comm::EvenBounds(kVirtualRanks, ranks);
-    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
-                              sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = kVirtualRanks},
-                                                                  bounds[rank], bounds[rank + 1]));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        auto sampler, sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = kVirtualRanks}, bounds[rank],
+                                                          bounds[rank + 1]));
     while (step < all_steps) {
       sampler.set_epoch(step / epoch_steps);
       sampler::SamplerState place = sampler.State(0);

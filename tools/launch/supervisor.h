@@ -100,7 +100,7 @@ struct LaunchOptions {
   // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows that.
   // Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's cgroup.
   std::string cgroup;
-  // For the launch program: who is told what happens to the job, and polled together with the ranks. It must outlive the
+  // For the launch program: hears what happens to the job, and is polled together with the ranks. It must outlive the
   // call. Null: nobody.
   internal::JobWatcher* watcher = nullptr;
 };

@@ -131,7 +131,8 @@ TEST_F(AgentLinkTest, StatusShowsTheStepsAndTheGeneration) {
         if (RunScript(absl::StrCat("$LAUNCH status ", launcher, " > $D/status")) != 0) return false;
         const std::string table = ReadFile(folder_ + "status");
         return absl::StrContains(table, "generation 3, 1 restart\n") &&
-               ::testing::Matches(::testing::ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
+               ::testing::Matches(
+                   ::testing::ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
       },
       absl::Seconds(20)))
       << Err() << ReadFile(folder_ + "status");
@@ -200,8 +201,8 @@ TEST_F(AgentLinkTest, TheOthersGoOnIfAProcessCannotBeStarted) {
   ASSERT_EQ(remove(program.c_str()), 0);
   kill(first[1].pid, SIGKILL);
   EXPECT_EQ(Await(1, 1)[0].pid, first[0].pid);
-  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again\n"); },
-                         absl::Seconds(30)));
+  EXPECT_TRUE(
+      Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again\n"); }, absl::Seconds(30)));
   EXPECT_THAT(Err(), HasSubstr("cannot be started: No such file or directory"));
   Stop(launcher);
 }

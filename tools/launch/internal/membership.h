@@ -141,7 +141,7 @@ class Membership {
   int64_t generation_ = 0;
   std::vector<int> members_;
   std::string reason_;       // why the last generation ended
-  size_t failures_ = 0;  // of members since that generation began
+  size_t failures_ = 0;      // of members since that generation began
   bool changes_ = false;     // members have been told to leave after a step
   bool progressed_ = false;  // a step was completed in this generation
   int barren_ = 0;           // broken generations in succession without a step

@@ -32,7 +32,7 @@ absl::StatusOr<std::string> AskLauncher(const std::string& folder, pid_t pid, co
 // What the launcher says now.
 RunningJob LookAtJob(const std::string& folder, pid_t pid);
 
-// The launchers that are there, by their pids. Removes sockets of those that are gone. FailedPrecondition: there is none,
+// The launchers that are there, by their pids. Removes sockets of launchers that are gone. FailedPrecondition: there is none,
 // and a folder where they could be is not as it must be.
 absl::StatusOr<std::vector<RunningJob>> FindJobs();
 

@@ -1,4 +1,4 @@
-// Reads what EncodeJobStatus() wrote. It is a header of its own so that launchers do not need a parser of JSON.
+// Reads what EncodeJobStatus() wrote. This header is separate so that launchers do not need a parser of JSON.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_READER_H_
 #define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_READER_H_

@@ -1,4 +1,4 @@
-// Who is told what happens to a job, and answers people who ask about it. This class itself does neither.
+// Hears what happens to a job, and answers people who ask about it. This class itself does neither.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_WATCHER_H_
 #define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_WATCHER_H_

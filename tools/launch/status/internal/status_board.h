@@ -29,7 +29,7 @@ class StatusBoard {
     job_.max_nodes = max_nodes;
   }
 
-  // The ranks of this node are about to start. What was known about the ranks before is gone.
+  // The ranks of this node are about to start. Forgets all about the ranks before.
   void NoteGeneration(const Generation& generation, int ranks, int64_t now_ns);
 
   // Processes that stay (agent_link) make a new generation: rank r of it is the process of local_ranks[r].

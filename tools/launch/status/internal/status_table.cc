@@ -119,9 +119,9 @@ int Slowest(const std::vector<RankStatus>& ranks) {
 std::string RankRow(const RankStatus& rank, bool is_slowest) {
   const std::string step = rank.step ? absl::StrCat(*rank.step) : "-";
   const std::string rate = rank.steps_per_second ? absl::StrFormat("%.2f", *rank.steps_per_second) : "-";
-  return absl::StrFormat("%5s %6d %8s  %-10s %7s %10s %8s%s", rank.rank < 0 ? "-" : absl::StrCat(rank.rank), rank.local_rank,
-                         rank.pid == 0 ? "-" : absl::StrCat(rank.pid), HowItIs(rank), ShortTime(rank.in_state), step,
-                         rate, is_slowest ? "  slowest" : "");
+  return absl::StrFormat("%5s %6d %8s  %-10s %7s %10s %8s%s", rank.rank < 0 ? "-" : absl::StrCat(rank.rank),
+                         rank.local_rank, rank.pid == 0 ? "-" : absl::StrCat(rank.pid), HowItIs(rank),
+                         ShortTime(rank.in_state), step, rate, is_slowest ? "  slowest" : "");
 }
 
 // Ranks that stay (agent_link) may start again without a limit.
