@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ absl::Status World::Keep(const std::string& name, torch::nn::Module& module) {
   thing.save = [&module]() -> absl::StatusOr<Value> { return checkpoint::StateDict(module); };
   thing.load = [&module](const Value& value) { return checkpoint::LoadStateDict(module, value); };
   RememberBuffers(module, &thing);
+  thing.buffers = module.buffers();
   return kept_->Add(name, std::move(thing));
 }
 
@@ -176,8 +178,30 @@ absl::Status World::TakeState(int source, int64_t newest) {
   return absl::OkStatus();
 }
 
-absl::Status World::Commit() {
+// In one message for each dtype and device.
+absl::Status World::BroadcastBuffers() {
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> alike;
+  for (const at::Tensor& buffer : kept_->buffers()) {
+    alike[{buffer.device().str(), buffer.scalar_type()}].push_back(buffer.detach());
+  }
+  for (const auto& [unused, buffers] : alike) {
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& buffer : buffers) flat.push_back(buffer.flatten());
+    const at::Tensor all = at::cat(flat);
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(all, 0));
+    int64_t begin = 0;
+    for (const at::Tensor& buffer : buffers) {
+      buffer.copy_(all.narrow(0, begin, buffer.numel()).view_as(buffer));
+      begin += buffer.numel();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status World::Commit(const std::function<void()>& apply) {
   if (!group_) return absl::FailedPreconditionError("World::Commit: called outside of Run()");
+  LOCKSTEP_RETURN_IF_ERROR(BroadcastBuffers());
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("World::Commit", apply));
   ++commits_;
   kept_->Remember();
   link_->ReportStep(commits_);

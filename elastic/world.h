@@ -13,9 +13,10 @@
 //     while (step < kSteps) {
 //       optimizer.zero_grad();
 //       for (const int v : ddp.VirtualRanks(step)) Loss(ddp, step, v).backward();   // throws when a rank has died
-//       optimizer.step();
-//       ++step;
-//       LOCKSTEP_RETURN_IF_ERROR(world->Commit());
+//       LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
+//         optimizer.step();
+//         ++step;
+//       }));
 //     }
 //     return absl::OkStatus();
 //   });
@@ -23,7 +24,7 @@
 // The program runs under //tools/launch or launch::Spawn. With ddp::Options::virtual_ranks the result has the same bits
 // whatever dies, since it does not depend on the number of ranks.
 //
-// A step is a transaction without a vote. Commit() counts it. If a rank dies, the counts of the ranks that are left
+// A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank dies, the counts of the ranks that are left
 // differ by one at most, because every step has a collective. A rank that is behind gets the state of one that is ahead.
 // If all counts are equal, nobody has applied the step that was under way, and it is repeated.
 
@@ -74,12 +75,12 @@ class World {
   // under the same names, before Run(). The things must outlive the World. InvalidArgument: the name is taken.
   //
   // A module's buffers, and numbers, return to their values at the last Commit() before a step is repeated. Parameters
-  // and optimizers must not change in a step except for optimizer.step() right before Commit().
+  // and optimizers must change in Commit() only.
   absl::Status Keep(const std::string& name, torch::nn::Module& module);
   absl::Status Keep(const std::string& name, torch::optim::Optimizer& optimizer);
   absl::Status Keep(const std::string& name, int64_t* number);
   absl::Status Keep(const std::string& name, double* number);
-  // Anything else. It is not taken back when a step is repeated: change it right before Commit() only.
+  // Anything else. It is not taken back when a step is repeated: change it in Commit() only.
   absl::Status Keep(const std::string& name, std::function<absl::StatusOr<checkpoint::Value>()> save,
                     std::function<absl::Status(const checkpoint::Value& value)> load);
 
@@ -93,9 +94,11 @@ class World {
   // the ranks keep different things.
   absl::Status Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
 
-  // A step is done. Call it on every rank after optimizer.step(), and return its error from `train`: the ranks must
-  // regroup. A collective, though most calls exchange nothing.
-  absl::Status Commit();
+  // Ends a step: calls `apply`, which steps the optimizer and must not use the group. Call it on every rank after the
+  // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get rank
+  // 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers, most
+  // calls exchange nothing.
+  absl::Status Commit(const std::function<void()>& apply);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.
   int64_t commits() const { return commits_; }
@@ -109,6 +112,7 @@ class World {
   absl::Status RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
   absl::Status Heal();
   absl::Status TakeState(int source, int64_t newest);
+  absl::Status BroadcastBuffers();
   absl::Status AgreeToGoOn();
   bool OthersCaused(const absl::Status& status) const;
 

@@ -45,6 +45,12 @@ absl::Status KeptState::Deserialize(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
+std::vector<at::Tensor> KeptState::buffers() const {
+  std::vector<at::Tensor> all;
+  for (const auto& [name, thing] : things_) all.insert(all.end(), thing.buffers.begin(), thing.buffers.end());
+  return all;
+}
+
 void KeptState::Remember() {
   for (const auto& [name, thing] : things_) {
     if (thing.remember) thing.remember();

@@ -3,8 +3,9 @@
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_KEPT_STATE_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_KEPT_STATE_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ struct KeptThing {
   std::function<absl::Status(const checkpoint::Value& value)> load;
   std::function<void()> remember;   // its present value
   std::function<void()> take_back;  // to the one that was remembered last
+  std::vector<at::Tensor> buffers;  // of a module
 };
 
 class KeptState {
@@ -32,6 +34,9 @@ class KeptState {
   absl::StatusOr<std::string> Serialize() const;
   // InvalidArgument: the other rank keeps other things.
   absl::Status Deserialize(absl::string_view bytes);
+
+  // Of all modules.
+  std::vector<at::Tensor> buffers() const;
 
   // What a step that is not completed may have changed.
   void Remember();

@@ -102,10 +102,11 @@ absl::Status Train() {
         const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16});
         ddp(x).pow(2).mean().backward();
       }
-      optimizer.step();
-      ++step;
-      losses += 1;  // the same on all ranks, and so right only if no step is repeated after it has been counted
-      LOCKSTEP_RETURN_IF_ERROR(world->Commit());
+      losses += 1;  // the same on all ranks; taken back if the step is repeated
+      LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
+        optimizer.step();
+        ++step;
+      }));
     }
     if (losses != steps) return absl::InternalError(absl::StrCat(losses, " losses of ", steps, " steps"));
     if (group->rank() == 0) {

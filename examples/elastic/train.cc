@@ -80,10 +80,11 @@ absl::Status Train() {
             torch::nn::functional::cross_entropy(ddp(Normalized(batch->data)), batch->target).backward();
             ++batch;
           }
-          optimizer.step();
         }));
-        ++step;
-        LOCKSTEP_RETURN_IF_ERROR(world->Commit());
+        LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
+          optimizer.step();
+          ++step;
+        }));
         if (dies && absl::Now() - start > absl::Seconds(FLAGS_kill_every)) raise(SIGKILL);
       }
     }

@@ -59,9 +59,10 @@ void StatusBoard::SetState(int local_rank, State state, int64_t now_ns) {
 
 void StatusBoard::NoteStart(const RankFailure& rank, int64_t now_ns) {
   if (Rank* found = Find(rank.local_rank)) {
+    const int known_rank = found->status.rank;
     *found = Rank();  // a process before this one may have ended
     found->status.local_rank = rank.local_rank;
-    found->status.rank = rank.rank;
+    found->status.rank = known_rank;
     found->status.pid = rank.pid;
   }
   SetState(rank.local_rank, State::kRunning, now_ns);
