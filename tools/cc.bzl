@@ -10,11 +10,16 @@ _COPTS = ["-Wall", "-Wextra", "-Wno-sign-compare", "-Wno-unused-parameter"]
 _TEST_COPTS = _COPTS + ["-O0", "-U_FORTIFY_SOURCE"]
 
 
-_TORCH = Label("//third_party:torch")
+# What targets name among their deps -> the headers in //tools that they are compiled with: the first that fits.
+_HEADERS = [
+    (Label("//third_party:torch"), "libtorch"),
+    (Label("//third_party:absl"), "abseil"),
+]
 
 
 # With --//tools/flags:precompiled_headers, targets that name //third_party:torch are compiled with LibTorch's headers precompiled:
-# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only.
+# //tools:libtorch_headers, and //tools:libtorch_test_headers if they are test-only. Others that name //third_party:absl are
+# compiled with //tools:abseil_headers and //tools:abseil_test_headers.
 def cc_library(copts = [], deps = [], testonly = False, **kwargs):
     # Headers are included as "lockstep/<folder>/<file>.h".
     package = native.package_name()
@@ -40,11 +45,13 @@ def cc_test(copts = [], deps = [], **kwargs):
 
 
 def _copts_and_deps(copts, deps, testonly):
-    flags, headers = (_TEST_COPTS, "libtorch_test_headers") if testonly else (_COPTS, "libtorch_headers")
+    flags = _TEST_COPTS if testonly else _COPTS
 
     # Deps with a select in them cannot be looked into.
-    if type(deps) == "list" and _TORCH in [Label(dep) for dep in deps if "//" in dep]:
-        label = Label("//tools:" + headers)
+    labels = [Label(dep) for dep in deps if "//" in dep] if type(deps) == "list" else []
+    headers = [name + ("_test_headers" if testonly else "_headers") for library, name in _HEADERS if library in labels]
+    if headers:
+        label = Label("//tools:" + headers[0])
         root = label.workspace_root + "/" if label.workspace_root else ""
 
         # -include, as a precompiled header is taken before all else only, and a source begins with its own header.
