@@ -1,4 +1,4 @@
-// The headers that most sources without LibTorch read.
+// The headers of Abseil and of the standard library that most sources read.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -6,4 +6,6 @@
 // Clang also keeps the template instantiations. g++ compiles them in each source: more headers would cost it more than they save.
 #ifdef __clang__
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "abseil_headers.h"
 #endif

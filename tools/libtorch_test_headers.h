@@ -10,6 +10,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "abseil_headers.h"
+
 // Clang leaves virtual functions of class templates to each source, even to an empty one, which takes 2 s for them. It
 // instantiates what is called here, without a look at the virtual table, once. Nothing calls CallVirtualFunctions().
 namespace lockstep::tools {

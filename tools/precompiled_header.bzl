@@ -16,7 +16,7 @@ def _precompiled_header_impl(ctx):
     _precompile(ctx, toolchain, deps, options, output)
 
     # The compiler names what it precompiled among the headers of each source.
-    headers = depset([header, output, ctx.file.src], transitive = [deps.headers])
+    headers = depset([header, output, ctx.file.src] + ctx.files.textual_hdrs, transitive = [deps.headers])
     context = cc.common.create_compilation_context(headers = headers)
     return [DefaultInfo(files = depset([header, output])), cc.Info(compilation_context = context)]
 
@@ -52,7 +52,7 @@ def _precompile(ctx, toolchain, context, options, output):
         env = cc.common.get_environment_variables(
             feature_configuration = features, action_name = action, variables = variables
         ),
-        inputs = depset([ctx.file.src], transitive = [context.headers, toolchain.all_files]),
+        inputs = depset([ctx.file.src] + ctx.files.textual_hdrs, transitive = [context.headers, toolchain.all_files]),
         outputs = [output],
         # Clang's has absolute paths, so that of another checkout, from the shared disk cache, is of no use here.
         execution_requirements = {"no-cache": "1"},
@@ -68,6 +68,7 @@ precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
+        "textual_hdrs": attr.label_list(allow_files = [".h"]),
         "deps": attr.label_list(providers = [cc.Info]),
         "copts": attr.string_list(),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
