@@ -129,8 +129,8 @@ Failures
   --max_restarts=N            how often the ranks start again after a failure; 0 unless given. While
                               they fail within 10 s, a pause of up to 10 s comes before each start
   --restart_window=SECONDS    counts only restarts of this time; of the whole job unless given
-  --spares=N                  processes besides, 0 unless given. They wait to take the place of a
-                              rank that fails, in programs whose ranks then stay (agent_link)
+  --spares=N                  processes besides on each node, 0 unless given. They wait to take the
+                              place of a rank that fails, in programs whose ranks stay (agent_link)
   --grace=SECONDS             time that ranks have after SIGTERM, before SIGKILL; 2 unless given
   --shutdown_timeout=SECONDS  another name of --grace; the last one counts
   --signals_to_handle=NAMES   accepted, without effect: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1

@@ -124,8 +124,8 @@ struct LaunchOptions {
 // still run. After success too, processes left in a rank's group are ended. So nothing is left running, except for
 // processes that moved to another session; `subreaper` includes those.
 //
-// Ranks that join generations (agent_link) stay when another one fails: all of the above does not hold for them once
-// the first generation has formed. The rank that failed is started again, and meanwhile the others go on. Each of the
+// Ranks that join generations (agent_link) stay when another one fails, unless there are several nodes: all of the above
+// does not hold for them once the first generation has formed. The rank that failed is started again, and meanwhile the others go on. Each of the
 // `spares` is a process more, which joins too, and takes the place of a rank that fails at once. It has a LOCAL_RANK from
 // nproc_per_node on. It must use no device before it has joined: then it gets the local rank, and so the device, of the
 // rank that failed. numa_binding does not bind spares.

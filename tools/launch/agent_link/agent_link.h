@@ -15,8 +15,8 @@
 // - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
 // - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
 //
-// This holds for jobs of one node. On several nodes, Join() returns one generation, and if a rank fails the launchers
-// end all ranks and start them again, as they do for other programs.
+// This holds for the ranks of all nodes, if they meet by tcp or etcd-v3. A lost node is a failure of its ranks. With a
+// static rendezvous of several nodes, Join() returns one generation, and a failure ends all ranks.
 //
 // No LibTorch. The launcher is //tools/launch or launch::Spawn.
 

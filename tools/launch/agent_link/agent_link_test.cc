@@ -14,10 +14,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent_link/testing/places.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -26,16 +26,11 @@ namespace {
 
 using testing::Eventually;
 using testing::Gone;
+using testing::Place;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using testing::ReadFile;
-
-// A line of $D/generations: what one rank knows of one generation.
-struct Place {
-  int generation = 0, rank = 0, world_size = 0, local_rank = 0, step = 0;
-  pid_t pid = 0;
-};
 
 class AgentLinkTest : public testing::LaunchProgramTest {
  protected:
@@ -46,36 +41,10 @@ class AgentLinkTest : public testing::LaunchProgramTest {
     return Start(flags);
   }
 
-  std::vector<Place> Places() const {
-    std::vector<Place> places;
-    for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "generations"), '\n', absl::SkipEmpty())) {
-      Place place;
-      const int fields =
-          sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d", &place.generation,
-                 &place.rank, &place.world_size, &place.local_rank, &place.pid, &place.step);
-      if (fields == 6) places.push_back(place);
-    }
-    return places;
-  }
+  std::vector<Place> Places() const { return testing::Places(folder_ + "generations"); }
 
-  // The places of the last generation, by rank, once it is complete and has `world_size` ranks.
-  std::vector<Place> Await(int world_size, int after_generation = 0) {
-    std::vector<Place> last;
-    EXPECT_TRUE(Eventually(
-        [&] {
-          last.clear();
-          const std::vector<Place> places = Places();
-          for (const Place& place : places) {
-            if (place.generation == places.back().generation) last.push_back(place);
-          }
-          return !last.empty() && last[0].generation > after_generation && last[0].world_size == world_size &&
-                 static_cast<int>(last.size()) == world_size;
-        },
-        absl::Seconds(30)))
-        << Err() << ReadFile(folder_ + "generations");
-    std::sort(last.begin(), last.end(), [](const Place& a, const Place& b) { return a.rank < b.rank; });
-    last.resize(world_size);
-    return last;
+  std::vector<Place> Await(int world_size, int after_generation = 0) const {
+    return testing::AwaitPlaces(folder_ + "generations", world_size, after_generation);
   }
 
   // Ends the ranks of a job that goes on for ever.
@@ -115,9 +84,9 @@ TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {
   Stop(launcher);
 }
 
-TEST_F(AgentLinkTest, SparesAreForOneNode) {
-  EXPECT_EQ(Run({"--spares=1", "--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=localhost", "true"}), 2);
-  EXPECT_EQ(Err(), "launch: --spares is for one node, but nnodes is 2\n");
+TEST_F(AgentLinkTest, SparesNeedALauncherThatHearsOfTheOthers) {
+  EXPECT_EQ(Run({"--spares=1", "--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=1", "true"}), 2);
+  EXPECT_THAT(Err(), HasSubstr("launch: --spares with nnodes 2 needs --rdzv_backend=tcp or etcd-v3"));
   EXPECT_EQ(Run({"--spares=-1", "true"}), 2);
   EXPECT_EQ(Run({"--spares=1", "--virtual_local_rank", "true"}), 2);
 }

@@ -47,8 +47,7 @@ bool IsAboutOthers(absl::StatusCode code) {
 
 // Whether the ranks have yet to end by themselves.
 bool Attempt::WillEnd() const {
-  const Membership& membership = regrouper_.membership();
-  return broken_.ok() && !membership.finished() && (Running() || membership.awaits_start());
+  return broken_.ok() && !regrouper_.finished() && (Running() || regrouper_.goes_on());
 }
 
 bool Attempt::MayLearnMore(int64_t deadline) const {
@@ -80,6 +79,7 @@ AttemptResult Attempt::Run(int earlier_port) {
   const Outcome* cause = FirstCause(outcomes_);
   // A scheduler that ends a job signals both launcher and ranks.
   const bool stopped = stop_signal_ != 0 && (!cause || cause->end.signal == stop_signal_);
+  if (control_ && stop_signal_ != 0) control_->on_signal(stop_signal_);
   if (cause && control_) control_->on_failing();
   if (stopped) {
     EndGroups(stop_signal_, options_.grace, nullptr);
@@ -93,7 +93,7 @@ AttemptResult Attempt::Run(int earlier_port) {
 
 AttemptEnd Attempt::End(bool started) const {
   if (stop_signal_ != 0) return AttemptEnd::kSignalled;
-  if (regrouper_.membership().formed()) return AttemptEnd::kExhausted;
+  if (regrouper_.kept()) return AttemptEnd::kExhausted;
   return started ? AttemptEnd::kFailed : AttemptEnd::kNotStarted;
 }
 
@@ -122,7 +122,7 @@ absl::Status Attempt::Verdict(bool stopped) const {
   // A rank may have reported its own error, but not have ended when the launcher's signal came.
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause) return absl::OkStatus();
-  absl::Status status = WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.membership().ending());
+  absl::Status status = WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.ending());
   const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
   if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
   return status;
@@ -134,6 +134,7 @@ absl::Status Attempt::StartAll(int earlier_port) {
   LOCKSTEP_ASSIGN_OR_RETURN(starter_, RankStarter::Create(argv_, options_, generation_, earlier_port));
   master_port_ = starter_->master_port();
   regrouper_.SetMaster(starter_->master_addr(), master_port_);
+  if (control_) regrouper_.Obey(control_->ranks());
   for (int local_rank = 0; local_rank < options_.nproc_per_node + options_.spares; ++local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(StartRank(local_rank));
   }
@@ -148,7 +149,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   LOCKSTEP_ASSIGN_OR_RETURN(const RankOutput output, output_.Open(rank.attempt, local_rank));
   LOCKSTEP_ASSIGN_OR_RETURN(const UniqueFd link, regrouper_.Open(local_rank));
   rank.started_ns = MonotonicNanos();
-  const RankStarter::Ends ends = {rank.report, link, output, regrouper_.membership().restarts()};
+  const RankStarter::Ends ends = {rank.report, link, output, regrouper_.restarts()};
   LOCKSTEP_ASSIGN_OR_RETURN(rank.process, starter_->Start(local_rank, ends));
   epoll_event event = {};
   event.events = EPOLLIN;
@@ -156,7 +157,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
   Outcome outcome;
   outcome.end.local_rank = local_rank;
-  const bool has_rank = !regrouper_.membership().formed() && local_rank < options_.nproc_per_node;
+  const bool has_rank = !regrouper_.kept() && local_rank < options_.nproc_per_node;
   outcome.end.rank = has_rank ? generation_.first_rank + local_rank : -1;
   outcome.end.pid = rank.process.pid;
   events_.RankStarted(rank.attempt, outcome.end);
@@ -183,35 +184,46 @@ absl::Status Attempt::StartRankAgain(int local_rank) {
 // A process that cannot be started counts as one that failed at its start.
 void Attempt::ReplaceRank(int local_rank) {
   const absl::Status started = StartRankAgain(local_rank);
-  if (started.ok() || regrouper_.OnEnd(local_rank, /*failed=*/true, std::string(started.message()))) return;
-  broken_.Update(started);
+  if (started.ok()) return;
+  NodeFailure failure;
+  failure.status = started;
+  failure.time_ns = MonotonicNanos();
+  if (!regrouper_.OnEnd(local_rank, failure)) broken_.Update(started);
 }
 
-// Carries out what has been decided about ranks that stay when another one fails.
+// Decides about ranks that stay when another one fails, and carries it out. A process that cannot be started makes
+// another decision due.
 void Attempt::Regroup() {
-  regrouper_.Update();
-  broken_.Update(regrouper_.status());
-  for (const Membership::Decision& decision : regrouper_.Take()) {
-    if (decision.kind == Membership::Decision::Kind::kForm) NoteGeneration(decision);
-    for (const int slot : decision.slots) {
-      if (decision.kind == Membership::Decision::Kind::kStart) ReplaceRank(slot);
-      if (decision.kind == Membership::Decision::Kind::kKill) kill(-outcomes_[slot].end.pid, SIGKILL);
+  for (;;) {
+    regrouper_.Update();
+    broken_.Update(regrouper_.status());
+    const std::vector<Membership::Decision> decisions = regrouper_.Take();
+    for (const Membership::Decision& decision : decisions) Carry(decision);
+    if (decisions.empty()) break;
+  }
+  if (control_ && regrouper_.TakeChange()) control_->on_slots(regrouper_.slots(), regrouper_.port());
+}
+
+void Attempt::Carry(const Membership::Decision& decision) {
+  if (decision.kind == Membership::Decision::Kind::kForm) NoteGeneration(decision);
+  for (const int slot : decision.slots) {
+    if (decision.kind == Membership::Decision::Kind::kStart) ReplaceRank(slot);
+    if (decision.kind == Membership::Decision::Kind::kKill && !outcomes_[slot].ended) {
+      kill(-outcomes_[slot].end.pid, SIGKILL);
     }
-    if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
-      options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0], " is not started again"));
-    }
+  }
+  if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
+    options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0], " is not started again"));
   }
 }
 
 void Attempt::NoteGeneration(const Membership::Decision& decision) {
-  for (size_t rank = 0; rank < decision.slots.size(); ++rank) {
-    outcomes_[decision.slots[rank]].end.rank = static_cast<int>(rank);
-  }
-  const int64_t generation = regrouper_.membership().generation();
+  for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
+  const int64_t generation = regrouper_.generation();
   if (generation == 1 || !options_.on_notice) return;
-  const size_t ranks = decision.slots.size();
-  options_.on_notice(
-      absl::StrCat(decision.reason, "; generation ", generation, " has ", ranks, ranks == 1 ? " rank" : " ranks"));
+  const int ranks = regrouper_.world_size();
+  const std::string reason = decision.reason.empty() ? "" : absl::StrCat(decision.reason, "; ");
+  options_.on_notice(absl::StrCat(reason, "generation ", generation, " has ", ranks, ranks == 1 ? " rank" : " ranks"));
 }
 
 bool Attempt::HasEndedRank() const {
@@ -267,7 +279,9 @@ void Attempt::WaitForEvent(int64_t deadline) {
 }
 
 void Attempt::AskControl() {
-  if (control_ && !must_end_) must_end_ = control_->must_end();
+  if (!control_ || must_end_) return;
+  must_end_ = control_->must_end();
+  if (!must_end_) regrouper_.Obey(control_->ranks());
 }
 
 void Attempt::TakeSignals() {
@@ -330,8 +344,22 @@ void Attempt::NoteEnd(int i) {
   events_.RankEnded(ranks_[i].attempt, outcome, ranks_[i].started_ns);
   watcher_.NoteEnd(outcome.end);
   if (outcome.told_to_end) return;
-  const bool goes_on = regrouper_.OnEnd(i, outcome.failed, outcome.failed ? EndText(outcome) : "");
+  const bool goes_on = regrouper_.OnEnd(i, FailureOf(outcome));
   outcome.survived = outcome.failed && goes_on;
+}
+
+// Of one process, while the others go on. OK if it succeeded.
+NodeFailure Attempt::FailureOf(const Outcome& outcome) const {
+  NodeFailure failure;
+  if (!outcome.failed) return failure;
+  const std::vector<Outcome> alone = {outcome};
+  failure.status = FailureStatus(alone[0], alone, absl::ZeroDuration());
+  const std::string stderr_file = output_.StderrPath(outcome.end.local_rank);
+  if (control_ && !stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &failure.status);
+  failure.consequence = outcome.consequence;
+  failure.killed = WasKilled(outcome);
+  failure.time_ns = outcome.time_ns;
+  return failure;
 }
 
 void Attempt::NoteReport(int i) {

@@ -42,12 +42,16 @@ struct AttemptResult {
   int master_port = 0;
 };
 
-// How the agent of a job of several nodes ends the ranks of its node together with the ranks of the others. Both
-// functions are called on the thread of Attempt::Run().
+// How the agent of a job of several nodes ends the ranks of its node together with the ranks of the others, or keeps
+// them when another one fails. All functions are called on the thread of Attempt::Run().
 struct AttemptControl {
   int fd = -1;                       // when it becomes readable, `must_end` is asked
   std::function<bool()> must_end;    // whether the ranks must be ended; makes `fd` unreadable
   std::function<void()> on_failing;  // a rank has failed, and the others are about to be ended
+  std::function<void(int)> on_signal;  // this process has received this signal, and the ranks are about to be ended
+  std::function<NodeRanks()> ranks;    // what the job says to processes that stay; asked after `must_end`
+  // What the job must know of processes that ask for generations has changed.
+  std::function<void(const NodeSlots& slots, int port)> on_slots;
 };
 
 class Attempt {
@@ -63,14 +67,19 @@ class Attempt {
         events_(*events),
         watcher_(WatcherOf(options.watcher)),
         control_(control),
-        regrouper_(generation, options, generation.nnodes == 1 && !control) {}
+        regrouper_(generation, options, NodesOf(generation, control)) {}
 
   // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
   AttemptResult Run(int earlier_port);
 
  private:
+  static Regrouper::Nodes NodesOf(const Generation& generation, const AttemptControl* control) {
+    if (control) return Regrouper::Nodes::kAgents;
+    return generation.nnodes == 1 ? Regrouper::Nodes::kOne : Regrouper::Nodes::kStatic;
+  }
+
   // Of the files and events of the processes that start now.
-  int number() const { return static_cast<int>(generation_.number - 1) + regrouper_.membership().restarts(); }
+  int number() const { return static_cast<int>(generation_.number - 1) + regrouper_.restarts_here(); }
 
   // The process side of outcomes_[local rank].
   struct Rank {
@@ -85,7 +94,9 @@ class Attempt {
   absl::Status StartRank(int local_rank);
   absl::Status StartRankAgain(int local_rank);
   void ReplaceRank(int local_rank);
+  NodeFailure FailureOf(const Outcome& outcome) const;
   void Regroup();
+  void Carry(const Membership::Decision& decision);
   void NoteGeneration(const Membership::Decision& decision);
 
   bool Running() const;

@@ -89,7 +89,8 @@ absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOpti
   if (options.nproc_per_node < 1) return Bad("nproc_per_node must be at least 1, but is ", options.nproc_per_node);
   if (options.spares < 0) return Bad("spares must be at least 0, but is ", options.spares);
   if (options.spares > 0 && options.nnodes > 1) {
-    return Bad("spares = ", options.spares, " needs nnodes = 1: only ranks of one node go on when another one fails");
+    return Bad("spares = ", options.spares,
+               " needs nnodes = 1, or --rdzv_backend=tcp: by itself no node tells the others that a rank has failed");
   }
   if (options.spares > 0 && options.virtual_local_rank) {
     return Bad("spares = ", options.spares, " cannot be used with virtual_local_rank: a spare has no device yet");

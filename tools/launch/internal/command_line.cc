@@ -138,8 +138,9 @@ absl::Status CheckTogether(const Values& values, const LaunchOptions& options, c
   if (use_env != values.end() && no_use_env != values.end()) {
     return Bad(use_env->second.source, " and ", no_use_env->second.source, " contradict each other");
   }
-  if (options.spares > 0 && nodes.max_nodes > 1) {
-    return Bad(values.at("spares").source, " is for one node, but nnodes is ", nodes.max_nodes);
+  if (options.spares > 0 && nodes.max_nodes > 1 && nodes.backend == RendezvousOptions::Backend::kStatic) {
+    return Bad(values.at("spares").source, " with nnodes ", nodes.max_nodes,
+               " needs --rdzv_backend=tcp or etcd-v3: by itself no node tells the others that a rank has failed");
   }
   if (window != values.end() && options.max_restarts == 0) {
     return Bad(window->second.source, " needs --max_restarts, which is 0");

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/process_state.h"
 
 namespace lockstep::launch::internal {
@@ -28,10 +29,6 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
 }
 
 }  // namespace
-
-bool Contains(const std::vector<pid_t>& pids, pid_t pid) {
-  return std::find(pids.begin(), pids.end(), pid) != pids.end();
-}
 
 // A debugger's state is "t".
 bool IsStopped(pid_t pid) {

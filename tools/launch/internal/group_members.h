@@ -11,9 +11,6 @@
 
 namespace lockstep::launch::internal {
 
-// Whether `pid` is one of `pids`.
-bool Contains(const std::vector<pid_t>& pids, pid_t pid);
-
 // Whether the process that `pidfd` refers to has ended. Does not block.
 bool HasEnded(const UniqueFd& pidfd);
 

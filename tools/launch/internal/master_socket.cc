@@ -36,13 +36,17 @@ absl::StatusOr<MasterSocket> BindIpv4(in_addr_t address, bool reuse = false) {
   return result;
 }
 
-}  // namespace
-
-absl::StatusOr<MasterSocket> ListenOnLoopback() {
-  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket result, BindIpv4(INADDR_LOOPBACK));
+absl::StatusOr<MasterSocket> ListenOn(in_addr_t address) {
+  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket result, BindIpv4(address));
   if (listen(result.fd.get(), SOMAXCONN) != 0) return SocketError("listen");
   return result;
 }
+
+}  // namespace
+
+absl::StatusOr<MasterSocket> ListenOnLoopback() { return ListenOn(INADDR_LOOPBACK); }
+
+absl::StatusOr<MasterSocket> ListenOnAllAddresses() { return ListenOn(INADDR_ANY); }
 
 absl::StatusOr<MasterSocket> HoldPort() { return BindIpv4(INADDR_ANY, true); }
 

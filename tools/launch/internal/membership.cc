@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,19 +21,131 @@ constexpr size_t kMostCauses = 3;
 // A process that fails so often before it is ready will always do so.
 constexpr int kMostFailedStarts = 5;
 
+std::string NumberText(int number, int least, const char* thing) {
+  return absl::StrCat(number, " of at least ", least, " ", thing, least == 1 ? " is there" : "s are there");
+}
+
 }  // namespace
 
-Membership::Membership(const Limits& limits, absl::Time now)
-    : limits_(limits), slots_(limits.ranks + limits.spares), regroups_since_(now) {
-  for (Slot& slot : slots_) slot.started = now;
+Membership::Membership(const Limits& limits, absl::Time now) : Membership(limits, Memory(), now) {
+  AddNode(limits.ranks, limits.spares, now);
+}
+
+Membership::Membership(const Limits& limits, Memory memory, absl::Time now)
+    : limits_(limits), memory_(std::move(memory)), asks_(memory_.slots.size()), formed_at_(now), regroups_since_(now) {
+  for (Times& times : asks_) times.started = times.start_at = now;
+  if (memory_.phase == Phase::kRegrouping) kill_at_ = now;
+}
+
+void Membership::SetAsk(int slot, const Ask& ask) {
+  asks_[slot].ask = ask;
+  if (memory_.phase == Phase::kRegrouping) kill_at_ = std::max(kill_at_, regroups_since_ + ask.leave_timeout);
+}
+
+int Membership::AddNode(int ranks, int spares, absl::Time now) {
+  std::vector<Memory::Node>& nodes = memory_.nodes;
+  const auto owes = [&](const Memory::Node& n) {
+    const auto first = memory_.slots.begin() + n.first;
+    return std::any_of(first, first + n.slots, [](const Slot& slot) { return slot.owes; });
+  };
+  const auto old = std::find_if(nodes.begin(), nodes.end(), [&](const Memory::Node& n) {
+    return n.gone && n.slots == ranks + spares && !owes(n);
+  });
+  const int index = static_cast<int>(old - nodes.begin());
+  if (old == nodes.end()) {
+    Memory::Node node;
+    node.first = static_cast<int>(memory_.slots.size());
+    node.slots = ranks + spares;
+    nodes.push_back(node);
+    memory_.slots.resize(memory_.slots.size() + node.slots);
+    asks_.resize(memory_.slots.size());
+  }
+  Memory::Node& node = nodes[index];
+  node.ranks = ranks;
+  node.leaves = node.gone = false;
+  for (int slot = node.first; slot < node.first + node.slots; ++slot) {
+    memory_.slots[slot] = Slot();
+    memory_.slots[slot].node = index;
+    asks_[slot] = Times();
+    asks_[slot].started = now;
+  }
+  return index;
+}
+
+// The process of this slot is no more, and no other one takes its place.
+void Membership::Drop(int slot) {
+  Slot& process = memory_.slots[slot];
+  if (process.state == State::kFinished) return;
+  process.owes |= process.state == State::kMember || (process.state == State::kReady && process.rank >= 0);
+  process.state = State::kLost;
+  process.rank = process.local_rank = -1;
+}
+
+void Membership::LoseNode(int node, const Cause& cause, absl::Time now) {
+  Memory::Node& lost = memory_.nodes[node];
+  if (std::exchange(lost.gone, true)) return;
+  const bool had_members = CountOnNode(In(State::kMember), node) > 0;
+  for (int slot = lost.first; slot < lost.first + lost.slots; ++slot) Drop(slot);
+  if (!had_members) return;
+  Break(cause, /*is_failure=*/true, now);
+  if (memory_.over) verdict_ = absl::AbortedError(absl::StrCat(Reason(), memory_.ending));
+}
+
+void Membership::LeaveNode(int node, const std::string& reason) {
+  Memory::Node& leaver = memory_.nodes[node];
+  if (leaver.gone || std::exchange(leaver.leaves, true)) return;
+  const std::vector<int> running = In(State::kMember);
+  if (CountOnNode(running, node) == 0) {
+    DropLeavingNodes();
+  } else if (memory_.phase == Phase::kRunning && !memory_.changes && memory_.finished_members == 0) {
+    memory_.changes = true;
+    memory_.reason = reason;
+    Decide(Decision::Kind::kAfterStep, running, reason);
+  }
+}
+
+// Once none of their processes is a member.
+void Membership::DropLeavingNodes() {
+  const std::vector<int> running = In(State::kMember);
+  for (size_t i = 0; i < memory_.nodes.size(); ++i) {
+    Memory::Node& node = memory_.nodes[i];
+    if (node.gone || !node.leaves || CountOnNode(running, static_cast<int>(i)) > 0) continue;
+    node.gone = true;
+    for (int slot = node.first; slot < node.first + node.slots; ++slot) Drop(slot);
+  }
+}
+
+void Membership::NeedNodes(int least, bool more_may_come) {
+  least_nodes_ = least;
+  more_may_come_ = more_may_come;
 }
 
 std::vector<int> Membership::In(State state) const {
   std::vector<int> slots;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].state == state) slots.push_back(static_cast<int>(i));
+  for (size_t i = 0; i < memory_.slots.size(); ++i) {
+    if (memory_.slots[i].state == state) slots.push_back(static_cast<int>(i));
   }
   return slots;
+}
+
+int Membership::CountOnNode(const std::vector<int>& slots, int node) const {
+  return static_cast<int>(
+      std::count_if(slots.begin(), slots.end(), [&](int slot) { return memory_.slots[slot].node == node; }));
+}
+
+int Membership::NodesOf(const std::vector<int>& slots) const {
+  std::set<int> nodes;
+  for (const int slot : slots) nodes.insert(memory_.slots[slot].node);
+  return static_cast<int>(nodes.size());
+}
+
+std::string Membership::Reason() const {
+  if (memory_.causes.empty()) return memory_.reason;
+  std::string text;
+  for (const Cause& cause : memory_.causes) absl::StrAppend(&text, text.empty() ? "" : "; ", cause.text);
+  const int more = memory_.failures - static_cast<int>(memory_.causes.size());
+  if (more > 0) absl::StrAppend(&text, "; and ", more, " more");
+  return text;
 }
 
 void Membership::Decide(Decision::Kind kind, std::vector<int> slots, std::string reason) {
@@ -42,7 +156,7 @@ void Membership::Decide(Decision::Kind kind, std::vector<int> slots, std::string
 std::vector<Membership::Decision> Membership::Take() { return std::exchange(decisions_, {}); }
 
 bool Membership::finished() const {
-  return finished_members_ > 0 && std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) {
+  return !memory_.over && memory_.finished_members > 0 && std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
            return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
          });
 }
@@ -54,20 +168,22 @@ bool Membership::SomebodyComes() const { return !In(State::kStarting).empty() ||
 void Membership::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
 void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now) {
-  Slot& process = slots_[slot];
+  Slot& process = memory_.slots[slot];
   // A process that joins again because its time was over may have got the generation meanwhile.
-  if (process.state == State::kMember && left != generation_) return;
+  if (process.state == State::kMember && left != memory_.generation) return;
   const bool leaves = process.state == State::kMember, is_new = process.state == State::kStarting;
   process.state = State::kReady;
-  process.ask = ask;
+  asks_[slot].ask = ask;
   process.failed_starts = 0;
-  if (leaves && phase_ == Phase::kRunning && !changes_) {
+  if (leaves && memory_.phase == Phase::kRunning && !memory_.changes) {
     const std::string why = ask.reason.empty() ? "" : absl::StrCat(": ", ask.reason);
-    Break(absl::StrCat("rank ", process.rank, " left generation ", generation_, why), /*is_failure=*/false, now);
-    if (over_) verdict_ = absl::AbortedError(absl::StrCat(reason_, ending_));
-  } else if (leaves && phase_ == Phase::kRunning) {
+    Cause cause;
+    cause.text = absl::StrCat("rank ", process.rank, " left generation ", memory_.generation, why);
+    Break(cause, /*is_failure=*/false, now);
+    if (memory_.over) verdict_ = absl::AbortedError(absl::StrCat(Reason(), memory_.ending));
+  } else if (leaves && memory_.phase == Phase::kRunning) {
     Regroup(now);
-  } else if (is_new && phase_ == Phase::kRunning) {
+  } else if (is_new && memory_.phase == Phase::kRunning) {
     TellThatOneIsReady(slot);
   }
 }
@@ -75,88 +191,111 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
 // Unless it is a spare.
 void Membership::TellThatOneIsReady(int slot) {
   const std::vector<int> running = In(State::kMember);
-  if (changes_ || static_cast<int>(running.size()) >= limits_.ranks || finished_members_ > 0) return;
-  changes_ = true;
-  reason_ = absl::StrCat("process ", slot, " is ready");
-  Decide(Decision::Kind::kAfterStep, running, reason_);
+  const int index = memory_.slots[slot].node;
+  const Memory::Node& node = memory_.nodes[index];
+  if (memory_.changes || node.leaves || CountOnNode(running, index) >= node.ranks || memory_.finished_members > 0) {
+    return;
+  }
+  memory_.changes = true;
+  memory_.reason = absl::StrCat(name_ ? name_(slot) : absl::StrCat("process ", slot), " is ready");
+  Decide(Decision::Kind::kAfterStep, running, memory_.reason);
 }
 
 void Membership::OnProgress(int slot, int64_t step) {
-  if (slots_[slot].state != State::kMember || step <= step_) return;
-  step_ = step;
-  progressed_ = true;
+  if (memory_.slots[slot].state != State::kMember || step <= memory_.step) return;
+  memory_.step = step;
+  memory_.progressed = true;
 }
 
 void Membership::Regroup(absl::Time now) {
-  phase_ = Phase::kRegrouping;
+  memory_.phase = Phase::kRegrouping;
   regroups_since_ = now;
   absl::Duration longest;
-  for (const int slot : members_) longest = std::max(longest, slots_[slot].ask.leave_timeout);
+  for (const int slot : memory_.members) longest = std::max(longest, asks_[slot].ask.leave_timeout);
   kill_at_ = now + longest;
 }
 
-void Membership::Break(const std::string& cause, bool is_failure, absl::Time now) {
-  if (phase_ == Phase::kRunning) {
-    over_ = HasBarrenGenerations(now);
+void Membership::Break(const Cause& cause, bool is_failure, absl::Time now) {
+  if (memory_.phase == Phase::kRunning) {
+    memory_.over = HasBarrenGenerations(now);
     Regroup(now);
   }
   // A member that leaves does so because of a failure, which may be seen later.
-  if (failures_ == 0) reason_ = cause;
-  if (is_failure && failures_++ > 0 && failures_ <= kMostCauses) absl::StrAppend(&reason_, "; ", cause);
-  changes_ = false;
-  Decide(Decision::Kind::kNow, In(State::kMember), cause);
+  if (is_failure) {
+    NoteCause(cause);
+  } else {
+    memory_.reason = cause.text;
+  }
+  memory_.changes = false;
+  Decide(Decision::Kind::kNow, In(State::kMember), cause.text);
+}
+
+// Of causes that are alike, the one that was seen first stays the first.
+void Membership::NoteCause(const Cause& cause) {
+  const auto key = [](const Cause& c) { return std::make_tuple(c.consequence, !c.killed, c.time_ns); };
+  std::vector<Cause>& causes = memory_.causes;
+  const auto place = std::upper_bound(causes.begin(), causes.end(), cause,
+                                      [&](const Cause& a, const Cause& b) { return key(a) < key(b); });
+  causes.insert(place, cause);
+  if (causes.size() > kMostCauses) causes.pop_back();
+  ++memory_.failures;
 }
 
 // Counts the generation that has just been broken.
 bool Membership::HasBarrenGenerations(absl::Time now) {
-  barren_ = progressed_ || now - formed_at_ >= kShortGeneration ? 0 : barren_ + 1;
-  if (barren_ < kMostBarrenGenerations) return false;
-  ending_ = absl::StrCat("; the last ", barren_, " generations ended before they completed a step");
+  memory_.barren = memory_.progressed || now - formed_at_ >= kShortGeneration ? 0 : memory_.barren + 1;
+  if (memory_.barren < kMostBarrenGenerations) return false;
+  memory_.ending = absl::StrCat("; the last ", memory_.barren, " generations ended before they completed a step");
   return true;
 }
 
-bool Membership::MayRestart(const Slot& slot, bool was_starting, absl::Time now) {
-  if (!policy_) {
-    int most = limits_.max_restarts;
-    for (const Slot& s : slots_) {
-      if (limits_.max_restarts == 0) most = std::max(most, s.ask.max_restarts);
-    }
-    const bool any =
-        most == 0 && std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ask.max_restarts < 0; });
-    policy_.emplace(any ? std::numeric_limits<int>::max() : most, limits_.restart_window);
+// Earlier restarts count as if they were made now.
+RestartPolicy& Membership::Policy(absl::Time now) {
+  if (policy_) return *policy_;
+  int most = limits_.max_restarts;
+  for (const Times& times : asks_) {
+    if (limits_.max_restarts == 0) most = std::max(most, times.ask.max_restarts);
   }
+  const bool any =
+      most == 0 && std::any_of(asks_.begin(), asks_.end(), [](const Times& t) { return t.ask.max_restarts < 0; });
+  policy_.emplace(any ? std::numeric_limits<int>::max() : most, limits_.restart_window);
+  for (int i = 0; i < memory_.restarts; ++i) policy_->Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+  return *policy_;
+}
+
+bool Membership::MayRestart(int slot, bool was_starting, absl::Time now) {
   // Only a process that was never ready has failed at its start.
-  const absl::Time started = was_starting ? slot.started : absl::InfinitePast();
-  if (!policy_->Restart(AttemptEnd::kFailed, started, now)) {
-    ending_ = policy_->Ending(AttemptEnd::kFailed);
+  const absl::Time started = was_starting ? asks_[slot].started : absl::InfinitePast();
+  if (!Policy(now).Restart(AttemptEnd::kFailed, started, now)) {
+    memory_.ending = policy_->Ending(AttemptEnd::kFailed);
     return false;
   }
-  ++restarts_;
+  ++memory_.restarts;
   return true;
 }
 
-bool Membership::OnFailure(int slot, const std::string& cause, absl::Time now) {
-  if (!formed() || !verdict_.ok() || over_) return false;
-  Slot& process = slots_[slot];
+bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
+  if (!formed() || !verdict_.ok() || memory_.over) return false;
+  Slot& process = memory_.slots[slot];
   const bool was_member = process.state == State::kMember;
   const bool was_starting = process.state == State::kStarting;
   process.state = State::kAwaited;
   if (was_member) Break(cause, /*is_failure=*/true, now);
-  over_ |= !MayRestart(process, was_starting, now);
-  if (over_) return false;
+  memory_.over |= !MayRestart(slot, was_starting, now);
+  if (memory_.over) return false;
   if (was_starting) ++process.failed_starts;
   process.rank = process.local_rank = -1;
   process.owes |= was_member;
   process.state = process.failed_starts < kMostFailedStarts ? State::kAwaited : State::kGivenUp;
-  process.start_at = now + policy_->Pause();
-  if (process.state == State::kGivenUp) Decide(Decision::Kind::kGiveUp, {slot}, cause);
+  asks_[slot].start_at = now + policy_->Pause();
+  if (process.state == State::kGivenUp) Decide(Decision::Kind::kGiveUp, {slot}, cause.text);
   return true;
 }
 
 void Membership::OnSuccess(int slot) {
-  Slot& process = slots_[slot];
+  Slot& process = memory_.slots[slot];
   if (process.state == State::kMember) {
-    ++finished_members_;
+    ++memory_.finished_members;
     process.owes = false;
   }
   process.state = State::kFinished;
@@ -164,23 +303,28 @@ void Membership::OnSuccess(int slot) {
 
 void Membership::Update(absl::Time now) {
   next_look_ = absl::InfiniteFuture();
-  if (!verdict_.ok() || over_ || finished()) return;
+  if (!verdict_.ok() || memory_.over || finished()) return;
   StartAwaited(now);
-  if (phase_ == Phase::kRegrouping) KillLate(now);
-  if (phase_ != Phase::kRunning && In(State::kMember).empty()) TryToForm(now);
+  if (memory_.phase == Phase::kRegrouping) {
+    KillLate(now);
+    DropLeavingNodes();
+  }
+  if (memory_.phase != Phase::kRunning && In(State::kMember).empty()) TryToForm(now);
 }
 
 void Membership::StartAwaited(absl::Time now) {
   std::vector<int> due;
   for (const int slot : In(State::kAwaited)) {
+    Slot& process = memory_.slots[slot];
     // When a member has finished, the job is about to end. Only what was to be done in this slot is left.
-    if (finished_members_ > 0 && !slots_[slot].owes) continue;
-    if (slots_[slot].start_at > now) {
-      LookAt(slots_[slot].start_at);
+    if (memory_.nodes[process.node].leaves || (memory_.finished_members > 0 && !process.owes)) continue;
+    if (asks_[slot].start_at > now) {
+      LookAt(asks_[slot].start_at);
       continue;
     }
-    slots_[slot].state = State::kStarting;
-    slots_[slot].started = now;
+    process.state = State::kStarting;
+    ++process.process;
+    asks_[slot].started = now;
     due.push_back(slot);
   }
   Decide(Decision::Kind::kStart, due);
@@ -194,37 +338,61 @@ void Membership::KillLate(absl::Time now) {
     return;
   }
   kill_at_ = absl::InfiniteFuture();
-  Decide(Decision::Kind::kKill, late, reason_);
+  Decide(Decision::Kind::kKill, late, Reason());
 }
 
 bool Membership::MayForm(const std::vector<int>& ready, absl::Time now) {
   if (!formed()) return true;
-  const bool has_survivor = std::any_of(ready.begin(), ready.end(), [&](int slot) { return slots_[slot].rank >= 0; });
+  const bool has_survivor = std::any_of(ready.begin(), ready.end(), [&](int slot) { return rank(slot) >= 0; });
   if (has_survivor || !SomebodyComes()) return true;
   const absl::Time until = regroups_since_ + kWaitForAll;
   LookAt(until);
   return now >= until;
 }
 
+bool Membership::AllAreReady(const std::vector<int>& ready) const {
+  for (size_t i = 0; i < memory_.nodes.size(); ++i) {
+    const Memory::Node& node = memory_.nodes[i];
+    if (!node.gone && CountOnNode(ready, static_cast<int>(i)) < node.ranks) return false;
+  }
+  return true;
+}
+
+// The members of the generation before keep their order, and new ones follow.
+std::vector<int> Membership::Candidates() const {
+  std::vector<int> ready = In(State::kReady), candidates;
+  std::stable_sort(ready.begin(), ready.end(), [&](int a, int b) {
+    const auto order = [&](int slot) { return rank(slot) >= 0 ? rank(slot) : std::numeric_limits<int>::max(); };
+    return order(a) < order(b);
+  });
+  for (const int slot : ready) {
+    const int index = memory_.slots[slot].node;
+    const Memory::Node& node = memory_.nodes[index];
+    if (!node.leaves && CountOnNode(candidates, index) < node.ranks) candidates.push_back(slot);
+  }
+  return candidates;
+}
+
 void Membership::TryToForm(absl::Time now) {
-  std::vector<int> ready = In(State::kReady);
-  if (!formed() && static_cast<int>(ready.size()) < limits_.ranks) return;
+  std::vector<int> ready = Candidates();
+  if (!formed() && !AllAreReady(ready)) return;
   int least = 1;
-  for (const int slot : ready) least = std::max(least, slots_[slot].ask.min_ranks);
-  if (static_cast<int>(ready.size()) < least) {
-    WaitForMore(static_cast<int>(ready.size()), least, now);
-  } else if (MayForm(ready, now)) {
+  for (const int slot : ready) least = std::max(least, asks_[slot].ask.min_ranks);
+  const int ranks = static_cast<int>(ready.size()), nodes = NodesOf(ready);
+  if (ranks < least) {
+    WaitForMore(NumberText(ranks, least, "rank"), now);
+  } else if (nodes < least_nodes_) {
+    WaitForMore(NumberText(nodes, least_nodes_, "node"), now);
+  } else if (MayForm(ready, now) && (!may_be_rank_0_ || may_be_rank_0_(ready[0]))) {
     Form(std::move(ready), now);
   }
 }
 
-void Membership::WaitForMore(int ready, int least, absl::Time now) {
+void Membership::WaitForMore(const std::string& number, absl::Time now) {
   const absl::Time until = regroups_since_ + limits_.wait_for_ranks;
   LookAt(until);
-  const std::string number =
-      absl::StrCat(ready, " of at least ", least, least == 1 ? " rank is" : " ranks are", " there");
-  const std::string before = reason_.empty() ? "" : absl::StrCat("; before, ", reason_);
-  if (!SomebodyComes()) {
+  const std::string reason = Reason(), before = reason.empty() ? "" : absl::StrCat("; before, ", reason);
+  if (!SomebodyComes() && (!more_may_come_ || memory_.finished_members > 0)) {
     verdict_ = absl::FailedPreconditionError(absl::StrCat(number, ", and no other one comes", before));
   } else if (now >= until) {
     verdict_ = absl::DeadlineExceededError(
@@ -232,41 +400,37 @@ void Membership::WaitForMore(int ready, int least, absl::Time now) {
   }
 }
 
-// `wished`, or the lowest one that no process has.
-int Membership::FreeLocalRank(int wished) const {
-  std::vector<bool> taken(limits_.ranks + 1);
-  for (const Slot& slot : slots_) {
-    if (slot.local_rank >= 0) taken[slot.local_rank] = true;
+// The slot's place on its node, or the lowest one that no process of the node has.
+int Membership::FreeLocalRank(int slot) const {
+  const Memory::Node& node = memory_.nodes[memory_.slots[slot].node];
+  std::vector<bool> taken(node.ranks + 1);
+  for (int i = node.first; i < node.first + node.slots; ++i) {
+    if (local_rank(i) >= 0) taken[local_rank(i)] = true;
   }
-  if (wished < limits_.ranks && !taken[wished]) return wished;
+  const int wished = slot - node.first;
+  if (wished < node.ranks && !taken[wished]) return wished;
   return static_cast<int>(std::find(taken.begin(), taken.end(), false) - taken.begin());
 }
 
-// The members of the generation before keep their order, and new ones follow.
 void Membership::Form(std::vector<int> ready, absl::Time now) {
-  std::stable_sort(ready.begin(), ready.end(), [&](int a, int b) {
-    const auto order = [&](int slot) {
-      return slots_[slot].rank >= 0 ? slots_[slot].rank : std::numeric_limits<int>::max();
-    };
-    return order(a) < order(b);
-  });
-  ready.resize(std::min<size_t>(ready.size(), limits_.ranks));
   for (size_t i = 0; i < ready.size(); ++i) {
-    Slot& slot = slots_[ready[i]];
+    Slot& slot = memory_.slots[ready[i]];
     slot.state = State::kMember;
     slot.rank = static_cast<int>(i);
     if (slot.local_rank < 0) slot.local_rank = FreeLocalRank(ready[i]);
   }
-  for (Slot& slot : slots_) slot.owes = false;  // the new generation does what was to be done
-  ++generation_;
-  phase_ = Phase::kRunning;
+  for (Slot& slot : memory_.slots) slot.owes = false;  // the new generation does what was to be done
+  ++memory_.generation;
+  memory_.formed = true;
+  memory_.phase = Phase::kRunning;
   formed_at_ = now;
-  progressed_ = changes_ = false;
-  if (failures_ > kMostCauses) absl::StrAppend(&reason_, "; and ", failures_ - kMostCauses, " more");
-  failures_ = 0;
+  memory_.progressed = memory_.changes = false;
   kill_at_ = absl::InfiniteFuture();
-  members_ = ready;
-  Decide(Decision::Kind::kForm, std::move(ready), std::exchange(reason_, ""));
+  memory_.members = ready;
+  Decide(Decision::Kind::kForm, std::move(ready), Reason());
+  memory_.reason.clear();
+  memory_.causes.clear();
+  memory_.failures = 0;
 }
 
 }  // namespace lockstep::launch::internal

@@ -1,5 +1,6 @@
-// Decides which processes of a node are the ranks that train together, while processes fail, start again and come. For
-// programs whose ranks stay alive when another one fails (agent_link). Knows neither processes, sockets nor a clock.
+// Decides which processes of one or several nodes are the ranks that train together, while processes fail, start again
+// and come. For programs whose ranks stay alive when another one fails (agent_link). Knows neither processes, sockets nor
+// a clock.
 //
 //   Membership membership(4, limits);
 //   membership.OnReady(slot, ask, now);              // and what else happens
@@ -13,7 +14,9 @@
 // One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member
 // makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
 // with them and with new processes that are ready. A new process that gets ready while a generation runs makes it
-// regroup after a step.
+// regroup after a step, and so does a node that is to leave.
+//
+// The object begins with one node. A job of several nodes adds the others, and says which are lost or are to leave.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MEMBERSHIP_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MEMBERSHIP_H_
@@ -21,8 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,11 +39,19 @@ namespace lockstep::launch::internal {
 class Membership {
  public:
   struct Limits {
-    int ranks = 1;         // of a generation at most; the first one has so many
-    int spares = 0;        // slots besides
+    int ranks = 1;         // of the first node; a generation has so many at most, and the first one has so many
+    int spares = 0;        // slots of the first node besides
     int max_restarts = 0;  // of processes, in the window; 0: as many as the processes ask for
     absl::Duration restart_window = absl::InfiniteDuration();
     absl::Duration wait_for_ranks = absl::Minutes(10);  // how long fewer than the least number of ranks wait for others
+  };
+
+  // A process's failure. Of several, the first in the order of FirstCause() is the reason of the next generation.
+  struct Cause {
+    std::string text;  // a sentence about it
+    bool consequence = false;
+    bool killed = false;
+    int64_t time_ns = 0;
   };
 
   // What a process wants; see JoinOptions.
@@ -63,16 +76,76 @@ class Membership {
     std::string reason;  // for people
   };
 
+  enum class State { kStarting, kReady, kMember, kAwaited, kFinished, kGivenUp, kLost };
+  enum class Phase { kForming, kRunning, kRegrouping };
+
+  // All that another object needs to go on. Times are not in it: they begin anew.
+  struct Memory {
+    struct Slot {
+      State state = State::kStarting;
+      int rank = -1;          // in the last generation, if this process was its member
+      int local_rank = -1;    // the same
+      bool owes = false;      // its process failed as a member, and no generation has formed since
+      int failed_starts = 0;  // processes in succession that failed before they were ready
+      int process = 1;        // the number of processes that have been started in this slot
+      int node = 0;
+    };
+
+    struct Node {
+      int ranks = 1;  // of this node in a generation at most
+      int first = 0;  // of its slots
+      int slots = 1;
+      bool leaves = false;
+      bool gone = false;  // lost, or left
+    };
+
+    std::vector<Node> nodes;
+    std::vector<Slot> slots;
+    Phase phase = Phase::kForming;
+    bool formed = false;
+    int64_t generation = 0;
+    std::vector<int> members;
+    std::string reason;         // why the last generation ended, unless there are causes
+    std::vector<Cause> causes;  // the failures of members since that generation began; the first few
+    int failures = 0;           // the number of all of them
+    bool changes = false;       // members have been told to leave after a step
+    bool progressed = false;    // a step was completed in this generation
+    int barren = 0;             // broken generations in succession without a step
+    int finished_members = 0;
+    bool over = false;  // OnFailure() has said so
+    int64_t step = -1;  // the highest that was completed
+    int restarts = 0;
+    std::string ending;
+  };
+
   // A process has been started in every slot at `now`, which never decreases.
   Membership(const Limits& limits, absl::Time now);
+  // Goes on where another object was.
+  Membership(const Limits& limits, Memory memory, absl::Time now);
+
+  // A node comes, and processes are started in its slots, which may be a gone node's. Its index: the first node has 0.
+  int AddNode(int ranks, int spares, absl::Time now);
+  // A node is there no more, and neither are its processes. Those that have finished count all the same.
+  void LoseNode(int node, const Cause& cause, absl::Time now);
+  // The processes of a node leave between two steps. Then the node is gone.
+  void LeaveNode(int node, const std::string& reason);
+  bool IsGone(int node) const { return memory_.nodes[node].gone; }
+  // A generation needs so many nodes. More than those that are here may come if `more_may_come`.
+  void NeedNodes(int least, bool more_may_come);
+  // What reasons call the process of a slot; "process 3" unless it is set.
+  void set_name(std::function<std::string(int)> name) { name_ = std::move(name); }
+  // If set: a generation does not form while the process of this slot, which would be rank 0, must not.
+  void set_may_be_rank_0(std::function<bool(int)> may_be_rank_0) { may_be_rank_0_ = std::move(may_be_rank_0); }
 
   // A process waits for a generation, and has left the one of the number `left` (0: none).
   void OnReady(int slot, int64_t left, const Ask& ask, absl::Time now);
   void OnProgress(int slot, int64_t step);
+  // For an object that goes on: what the process of this slot has asked for before.
+  void SetAsk(int slot, const Ask& ask);
 
-  // A process has failed; `cause` is a sentence about it. Whether the others go on without it. If not, all of them must
-  // end, and ending() is what the last message adds to the failure.
-  bool OnFailure(int slot, const std::string& cause, absl::Time now);
+  // A process has failed. Whether the others go on without it. If not, all of them must end, and ending() is what the
+  // last message adds to the failure.
+  bool OnFailure(int slot, const Cause& cause, absl::Time now);
   void OnSuccess(int slot);
 
   // Call it after the events above, and at next_look().
@@ -83,13 +156,15 @@ class Membership {
   std::vector<Decision> Take();
 
   // Whether the processes are kept when one fails: a generation has formed.
-  bool formed() const { return generation_ > 0; }
-  int64_t generation() const { return generation_; }
+  bool formed() const { return memory_.formed; }
+  int64_t generation() const { return memory_.generation; }
   // Of the generation that runs, or ran last: slots in the order of the ranks.
-  const std::vector<int>& members() const { return members_; }
-  // The local rank of a member of that generation: its own for as long as it lives.
-  int local_rank(int slot) const { return slots_[slot].local_rank; }
-  int restarts() const { return restarts_; }
+  const std::vector<int>& members() const { return memory_.members; }
+  // The rank of a process in that generation, or -1; and its local rank, which it has for as long as it lives.
+  int rank(int slot) const { return memory_.slots[slot].rank; }
+  int local_rank(int slot) const { return memory_.slots[slot].local_rank; }
+  int restarts() const { return memory_.restarts; }
+  const Memory& memory() const { return memory_; }
 
   // Whether all members have ended with success, and so have the processes that were started again for a member that
   // failed when the others were about to finish. Other processes are then not needed.
@@ -100,60 +175,55 @@ class Membership {
 
   // Why the ranks cannot go on, although none of them has failed just now. OK while they can.
   const absl::Status& verdict() const { return verdict_; }
-  const std::string& ending() const { return ending_; }
+  const std::string& ending() const { return memory_.ending; }
 
  private:
-  enum class State { kStarting, kReady, kMember, kAwaited, kFinished, kGivenUp };
+  using Slot = Memory::Slot;
 
-  struct Slot {
-    State state = State::kStarting;
+  // What a process has asked for, and when it was started or is to be.
+  struct Times {
     Ask ask;
-    int rank = -1;          // in the last generation, if this process was its member
-    int local_rank = -1;    // the same
-    absl::Time started;     // when the process was
-    absl::Time start_at;    // while kAwaited
-    bool owes = false;      // its process failed as a member, and no generation has formed since
-    int failed_starts = 0;  // processes in succession that failed before they were ready
+    absl::Time started;
+    absl::Time start_at;  // while kAwaited
   };
 
-  enum class Phase { kForming, kRunning, kRegrouping };
-
   std::vector<int> In(State state) const;
+  std::string Reason() const;
   void Decide(Decision::Kind kind, std::vector<int> slots, std::string reason = "");
   void Regroup(absl::Time now);
-  void Break(const std::string& cause, bool is_failure, absl::Time now);
+  void Break(const Cause& cause, bool is_failure, absl::Time now);
+  void NoteCause(const Cause& cause);
   bool HasBarrenGenerations(absl::Time now);
-  bool MayRestart(const Slot& slot, bool was_starting, absl::Time now);
+  RestartPolicy& Policy(absl::Time now);
+  bool MayRestart(int slot, bool was_starting, absl::Time now);
+  void Drop(int slot);
   void StartAwaited(absl::Time now);
   void KillLate(absl::Time now);
   void TryToForm(absl::Time now);
+  bool AllAreReady(const std::vector<int>& ready) const;
   bool MayForm(const std::vector<int>& ready, absl::Time now);
-  void WaitForMore(int ready, int least, absl::Time now);
+  void WaitForMore(const std::string& number, absl::Time now);
+  void DropLeavingNodes();
+  std::vector<int> Candidates() const;
+  int CountOnNode(const std::vector<int>& slots, int node) const;
+  int NodesOf(const std::vector<int>& slots) const;
   void Form(std::vector<int> ready, absl::Time now);
   bool SomebodyComes() const;
   void TellThatOneIsReady(int slot);
-  int FreeLocalRank(int wished) const;
+  int FreeLocalRank(int slot) const;
   void LookAt(absl::Time time);
 
   const Limits limits_;
-  std::vector<Slot> slots_;
-  Phase phase_ = Phase::kForming;
-  int64_t generation_ = 0;
-  std::vector<int> members_;
-  std::string reason_;       // why the last generation ended
-  size_t failures_ = 0;      // of members since that generation began
-  bool changes_ = false;     // members have been told to leave after a step
-  bool progressed_ = false;  // a step was completed in this generation
-  int barren_ = 0;           // broken generations in succession without a step
-  int finished_members_ = 0;
-  bool over_ = false;  // OnFailure() has said so
-  int64_t step_ = -1;  // the highest that was completed
+  Memory memory_;
+  std::vector<Times> asks_;  // by slot
+  int least_nodes_ = 1;
+  bool more_may_come_ = false;
+  std::function<bool(int)> may_be_rank_0_;
+  std::function<std::string(int)> name_;
   absl::Time formed_at_, regroups_since_;
   absl::Time kill_at_ = absl::InfiniteFuture();  // members that have not left by then
   std::optional<RestartPolicy> policy_;          // made when the first process fails
-  int restarts_ = 0;
   absl::Status verdict_;
-  std::string ending_;
   std::vector<Decision> decisions_;
   absl::Time next_look_ = absl::InfiniteFuture();
 };

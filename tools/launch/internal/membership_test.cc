@@ -23,6 +23,12 @@ using Kind = Membership::Decision::Kind;
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
+Membership::Cause CauseOf(const std::string& text) {
+  Membership::Cause cause;
+  cause.text = text;
+  return cause;
+}
+
 // Runs a Membership whose processes are only numbers.
 class MembershipTest : public ::testing::Test {
  protected:
@@ -39,7 +45,7 @@ class MembershipTest : public ::testing::Test {
     membership_->Update(At(seconds));
   }
   bool Fail(int slot, double seconds) {
-    const bool goes_on = membership_->OnFailure(slot, absl::StrCat("rank ", slot, " died"), At(seconds));
+    const bool goes_on = membership_->OnFailure(slot, CauseOf(absl::StrCat("rank ", slot, " died")), At(seconds));
     membership_->Update(At(seconds));
     return goes_on;
   }
@@ -382,7 +388,7 @@ class RandomLife {
   void Fail(int slot) {
     processes_[slot] = Process();
     processes_[slot].is = Is::kGone;
-    over_ |= !membership_.OnFailure(slot, "it died", now_);
+    over_ |= !membership_.OnFailure(slot, CauseOf("it died"), now_);
   }
 
   bool AllMembersOfOneGeneration() const {

@@ -41,12 +41,13 @@ Membership::Ask AskOf(const JoinOptions& join) {
 
 }  // namespace
 
-Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, bool alone)
+Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, Nodes nodes)
     : place_(place),
-      alone_(alone),
+      nodes_(nodes),
       watcher_(WatcherOf(options.watcher)),
       links_(options.nproc_per_node + options.spares),
-      membership_(LimitsOf(options), MonotonicTime()) {}
+      membership_(LimitsOf(options), MonotonicTime()),
+      slots_(options.nproc_per_node + options.spares) {}
 
 void Regrouper::SetMaster(const std::string& address, int port) {
   master_addr_ = address;
@@ -72,7 +73,6 @@ void Regrouper::Serve(const pollfd* fds) {
   for (size_t slot = 0; slot < links_.size(); ++slot) {
     if (fds[slot].revents != 0 && links_[slot].valid()) Receive(static_cast<int>(slot));
   }
-  Update();
 }
 
 // A process that writes what no rank writes is no longer listened to.
@@ -87,7 +87,8 @@ void Regrouper::Receive(int slot) {
       return;
     }
     if (message->kind == RankMessage::Kind::kProgress) {
-      membership_.OnProgress(slot, message->step);
+      if (nodes_ == Nodes::kOne) membership_.OnProgress(slot, message->step);
+      if (nodes_ == Nodes::kAgents) slots_.OnProgress(slot, message->step);
       watcher_.NoteStep(slot, message->step, MonotonicNanos());
     } else {
       OnReady(slot, *message);
@@ -97,11 +98,22 @@ void Regrouper::Receive(int slot) {
 
 void Regrouper::OnReady(int slot, const RankMessage& message) {
   watcher_.NoteWaiting(slot, true);
-  if (alone_) {
-    membership_.OnReady(slot, message.left, AskOf(message.join), MonotonicTime());
-    return;
+  switch (nodes_) {
+    case Nodes::kOne:
+      membership_.OnReady(slot, message.left, AskOf(message.join), MonotonicTime());
+      break;
+    case Nodes::kStatic:
+      OnStaticReady(slot, message.left);
+      break;
+    case Nodes::kAgents:
+      if (!next_master_.fd.valid()) HoldNextMaster();
+      slots_.OnReady(slot, message.left, AskOf(message.join));
+      break;
   }
-  if (message.left != 0) return;  // the launchers of all nodes are about to end their ranks
+}
+
+void Regrouper::OnStaticReady(int slot, int64_t left) {
+  if (left != 0) return;  // the launchers of all nodes are about to end their ranks
   LauncherMessage answer;
   RankGeneration& generation = answer.generation;
   generation.number = place_.number;
@@ -117,20 +129,125 @@ void Regrouper::OnReady(int slot, const RankMessage& message) {
   watcher_.NoteWaiting(slot, false);
 }
 
-bool Regrouper::OnEnd(int slot, bool failed, const std::string& cause) {
+bool Regrouper::OnEnd(int slot, const NodeFailure& failure) {
   links_[slot].Close();
-  if (!alone_) return false;
-  bool goes_on = true;
-  if (failed) {
-    goes_on = membership_.OnFailure(slot, cause, MonotonicTime());
-  } else {
+  if (nodes_ == Nodes::kStatic) return false;
+  if (nodes_ == Nodes::kAgents) return slots_.OnEnd(slot, failure);
+  if (failure.status.ok()) {
     membership_.OnSuccess(slot);
+    return true;
   }
-  if (goes_on) Update();
-  return goes_on;
+  Membership::Cause cause;
+  cause.text = std::string(failure.status.message());
+  return membership_.OnFailure(slot, cause, MonotonicTime());
+}
+
+bool Regrouper::goes_on() const { return nodes_ == Nodes::kAgents ? kept() : membership_.awaits_start(); }
+
+int64_t Regrouper::generation() const {
+  return nodes_ == Nodes::kAgents ? slots_.ranks().generation : membership_.generation();
+}
+
+int Regrouper::world_size() const {
+  return nodes_ == Nodes::kAgents ? slots_.ranks().world_size : static_cast<int>(membership_.members().size());
+}
+
+int Regrouper::rank(int slot) const {
+  return nodes_ == Nodes::kAgents ? slots_.ranks().slots[slot].rank : membership_.rank(slot);
+}
+
+void Regrouper::Obey(NodeRanks ranks) {
+  if (!ranks.kept) return;
+  slots_.OnRanks(std::move(ranks));
+  for (const NodeSlots::Action& action : slots_.Take()) Carry(action);
+  // Also if rank 0 has failed before it was told: the generation has used the port.
+  const NodeRanks& obeyed = slots_.ranks();
+  if (obeyed.node_rank == 0 && obeyed.master_port == next_master_.port) HoldNextMaster();
+}
+
+void Regrouper::Carry(const NodeSlots::Action& action) {
+  const NodeRanks& ranks = slots_.ranks();
+  LauncherMessage order;
+  switch (action.kind) {
+    case NodeSlots::Action::Kind::kGeneration:
+      if (std::exchange(told_, ranks.generation) != ranks.generation) NoteRanks();
+      SendRanks(action.slot);
+      break;
+    case NodeSlots::Action::Kind::kOrder:
+      order.kind = ranks.order == RegroupOrder::kNow ? LauncherMessage::Kind::kRegroupNow
+                                                     : LauncherMessage::Kind::kRegroupAfterStep;
+      order.generation.number = ranks.generation;
+      order.generation.reason = ranks.order_reason;
+      Send(action.slot, order);
+      break;
+    case NodeSlots::Action::Kind::kStart:
+      ++restarts_here_;
+      Decide(Kind::kStart, action.slot, "");
+      break;
+    case NodeSlots::Action::Kind::kKill:
+      Decide(Kind::kKill, action.slot, ranks.order_reason);
+      break;
+    case NodeSlots::Action::Kind::kGiveUp:
+      Decide(Kind::kGiveUp, action.slot, std::string(slots_.slots()[action.slot].failure.status.message()));
+      break;
+  }
+}
+
+void Regrouper::Decide(Kind kind, int slot, const std::string& reason) {
+  Membership::Decision decision;
+  decision.kind = kind;
+  decision.slots = {slot};
+  decision.reason = reason;
+  decisions_.push_back(std::move(decision));
+}
+
+// The first process of this node is about to hear of the generation.
+void Regrouper::NoteRanks() {
+  const NodeRanks& ranks = slots_.ranks();
+  Membership::Decision decision;
+  decision.kind = Kind::kForm;
+  decision.reason = ranks.reason;
+  std::vector<int> by_slot;
+  for (size_t slot = 0; slot < ranks.slots.size(); ++slot) {
+    by_slot.push_back(ranks.slots[slot].rank);
+    if (by_slot.back() >= 0) decision.slots.push_back(static_cast<int>(slot));
+  }
+  decisions_.push_back(std::move(decision));
+  watcher_.NoteRegroup(ranks.generation, ranks.restarts, by_slot);
+}
+
+void Regrouper::SendRanks(int slot) {
+  const NodeRanks& ranks = slots_.ranks();
+  LauncherMessage message;
+  RankGeneration& generation = message.generation;
+  generation.number = ranks.generation;
+  generation.rank = ranks.slots[slot].rank;
+  generation.world_size = ranks.world_size;
+  generation.local_rank = ranks.slots[slot].local_rank;
+  generation.local_world_size = ranks.local_world_size;
+  generation.node_rank = ranks.node_rank;
+  generation.nnodes = ranks.nnodes;
+  generation.master_addr = ranks.master_addr;
+  generation.master_port = ranks.master_port;
+  generation.reason = ranks.reason;
+  watcher_.NoteWaiting(slot, false);
+  const bool listens = generation.rank == 0 && generation.master_port == next_master_.port;
+  Send(slot, message, listens ? next_master_.fd.get() : -1);
+}
+
+// While the socket before is open, so that the port is another one.
+void Regrouper::HoldNextMaster() {
+  absl::StatusOr<MasterSocket> master = ListenOnAllAddresses();
+  if (master.ok()) {
+    next_master_ = *std::move(master);
+    slots_.NoteChange();
+  } else {
+    status_ = master.status();
+  }
 }
 
 void Regrouper::Update() {
+  if (nodes_ != Nodes::kOne) return;
   membership_.Update(MonotonicTime());
   if (!membership_.verdict().ok()) status_ = membership_.verdict();
   for (Membership::Decision& decision : membership_.Take()) {
@@ -169,7 +286,9 @@ void Regrouper::SendGeneration(const Membership::Decision& decision) {
     Send(decision.slots[rank], message, rank == 0 ? master->fd.get() : -1);
     watcher_.NoteWaiting(decision.slots[rank], false);
   }
-  watcher_.NoteRegroup(generation.number, place_.restarts + membership_.restarts(), decision.slots);
+  std::vector<int> by_slot(links_.size(), -1);
+  for (const int slot : decision.slots) by_slot[slot] = membership_.rank(slot);
+  watcher_.NoteRegroup(generation.number, place_.restarts + membership_.restarts(), by_slot);
 }
 
 void Regrouper::SendOrder(const Membership::Decision& decision) {

@@ -1,5 +1,5 @@
-// The launcher's ends of the control sockets of a node's ranks (agent_link), and what the ranks are told: Membership's
-// decisions, as messages.
+// The launcher's ends of the control sockets of a node's ranks (agent_link), and what the ranks are told, as messages: on
+// one node Membership's decisions, and on one of several what the job's leader has decided.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REGROUPER_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REGROUPER_H_
@@ -8,13 +8,16 @@
 #include <stdint.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/tools/launch/agent_link/internal/link_message.h"
 #include "lockstep/tools/launch/internal/generation.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/membership.h"
+#include "lockstep/tools/launch/internal/node_ranks.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 #include "lockstep/tools/launch/status/internal/job_watcher.h"
 #include "lockstep/tools/launch/supervisor.h"
@@ -23,26 +26,37 @@ namespace lockstep::launch::internal {
 
 class Regrouper {
  public:
-  // `alone`: the node is the only one of the job. Only then processes are kept when one fails. Otherwise each process
-  // gets one generation, with the ranks of `place`.
-  Regrouper(const Generation& place, const LaunchOptions& options, bool alone);
+  enum class Nodes {
+    kOne,     // the launcher decides
+    kStatic,  // nobody decides: each process gets one generation, with the ranks of `place`
+    kAgents,  // the job's leader decides: see Obey()
+  };
+
+  Regrouper(const Generation& place, const LaunchOptions& options, Nodes nodes);
 
   // A new control socket for the next process of a slot (a local rank). Returns the process's end. ResourceExhausted: no
   // descriptor is free.
   absl::StatusOr<UniqueFd> Open(int slot);
 
-  // Where rank 0 listens in the only generation of a node that is not alone.
+  // Where rank 0 listens, with kStatic.
   void SetMaster(const std::string& address, int port);
 
   // Appends to `fds` what the caller must poll: an entry for each slot.
   void AppendTo(std::vector<pollfd>* fds) const;
-  // Reads what has come, given the first of these entries, and decides. Does not block.
+  // Reads what has come, given the first of these entries. Does not block.
   void Serve(const pollfd* fds);
 
-  // The process of a slot has ended. If it failed, `cause` is a sentence about that. Whether the other ranks go on.
-  bool OnEnd(int slot, bool failed, const std::string& cause);
+  // The process of a slot has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
+  bool OnEnd(int slot, const NodeFailure& failure);
 
-  // Decides what is due, and tells the ranks. Call it at next_look() too.
+  // With kAgents: what the leader says. Tells the ranks.
+  void Obey(NodeRanks ranks);
+  // What to tell the leader: of the processes, and the port at which rank 0 could listen. Whether it has changed.
+  bool TakeChange() { return slots_.TakeChange(); }
+  const NodeSlots& slots() const { return slots_; }
+  int port() const { return next_master_.port; }
+
+  // Decides what is due, and tells the ranks. Call it after the above, and at next_look().
   void Update();
   int64_t next_look() const;  // MonotonicNanos(), or kNever
 
@@ -50,7 +64,19 @@ class Regrouper {
   // kNow have been sent.
   std::vector<Membership::Decision> Take() { return std::exchange(decisions_, {}); }
 
-  const Membership& membership() const { return membership_; }
+  // Whether the processes stay when one of them fails.
+  bool kept() const { return nodes_ == Nodes::kAgents ? slots_.ranks().kept : membership_.formed(); }
+  // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
+  bool goes_on() const;
+  bool finished() const { return membership_.finished(); }
+  int64_t generation() const;
+  int world_size() const;
+  int rank(int slot) const;  // in that generation; -1: none
+  // The processes that were started again, of the job and on this node.
+  int restarts() const { return nodes_ == Nodes::kAgents ? slots_.ranks().restarts : membership_.restarts(); }
+  int restarts_here() const { return nodes_ == Nodes::kAgents ? restarts_here_ : membership_.restarts(); }
+  // What the last message adds to the failure of a rank.
+  const std::string& ending() const { return membership_.ending(); }
 
   // Why the ranks cannot go on, although none of them has failed just now.
   const absl::Status& status() const { return status_; }
@@ -58,17 +84,28 @@ class Regrouper {
  private:
   void Receive(int slot);
   void OnReady(int slot, const RankMessage& message);
+  void OnStaticReady(int slot, int64_t left);
   void Send(int slot, const LauncherMessage& message, int passed = -1);
   void SendGeneration(const Membership::Decision& decision);
   void SendOrder(const Membership::Decision& decision);
+  // With kAgents.
+  void Carry(const NodeSlots::Action& action);
+  void SendRanks(int slot);
+  void NoteRanks();
+  void HoldNextMaster();
+  void Decide(Membership::Decision::Kind kind, int slot, const std::string& reason);
 
   const Generation place_;
-  const bool alone_;
+  const Nodes nodes_;
   JobWatcher& watcher_;
   std::string master_addr_;
   int master_port_ = 0;
   std::vector<UniqueFd> links_;  // by slot; invalid: closed
   Membership membership_;
+  NodeSlots slots_;
+  MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node
+  int64_t told_ = 0;          // the last generation that processes were told
+  int restarts_here_ = 0;
   std::vector<Membership::Decision> decisions_;
   absl::Status status_;
 };

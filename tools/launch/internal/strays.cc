@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 

@@ -40,6 +40,7 @@ AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent)
   state.address = agent.address;
   state.node_rank = agent.node_rank;
   state.ranks = options.nproc_per_node;
+  state.spares = options.spares;
   return state;
 }
 
@@ -68,8 +69,10 @@ class Agent {
   void NoteSignal(int signal);
   void StartRanks(const Generation& generation);
   absl::StatusOr<std::string> Drain(const std::string& host);
+  bool DrainThis();
   absl::StatusOr<std::string> Resize(int min_nodes, int max_nodes);
   void ShowJob();
+  void NoteStayingRanks(const Member& member, HostStatus* host) const;
   int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : agent_.limits.min_nodes; }
   int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : agent_.limits.max_nodes; }
   void WaitForChange();
@@ -110,6 +113,7 @@ absl::Status Agent::Run() {
   Post();
   JobRequests requests;
   requests.drain = [this](const std::string& host) { return Drain(host); };
+  requests.drain_this = [this] { return DrainThis(); };
   requests.resize = [this](int min_nodes, int max_nodes) { return Resize(min_nodes, max_nodes); };
   watcher_.Offer(std::move(requests));
   for (;;) {
@@ -157,6 +161,18 @@ void Agent::Announce(const JobState& job) {
   ShowJob();
 }
 
+// The ranks of a node need not be neighbours after one has failed. The lowest is shown, and how many they are.
+void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
+  const RankPlan& plan = job_.ranks;
+  if (plan.start != job_.generation || !plan.memory.formed) return;
+  host->ranks = 0;
+  for (size_t rank = 0; rank < plan.memory.members.size(); ++rank) {
+    const int node = plan.memory.slots[plan.memory.members[rank]].node;
+    if (plan.nodes[node].entry != member.entry) continue;
+    if (host->ranks++ == 0) host->first_rank = static_cast<int>(rank);
+  }
+}
+
 void Agent::ShowJob() {
   watcher_.NoteLimits(min_nodes(), max_nodes());
   std::vector<HostStatus> hosts;
@@ -167,6 +183,7 @@ void Agent::ShowJob() {
     host.address = member.address;
     host.first_rank = ranks;
     host.ranks = member.ranks;
+    NoteStayingRanks(member, &host);
     if (Contains(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
     if (Contains(job_.left, member.agent)) host.state = HostStatus::State::kLeft;
     ranks += member.ranks;
@@ -198,6 +215,13 @@ absl::StatusOr<std::string> Agent::Drain(const std::string& host) {
   steps_.OnDrain(found[0]);
   Post();
   return absl::StrCat("host ", host, " is asked to leave the job");
+}
+
+bool Agent::DrainThis() {
+  if (!steps_.Ranks().kept) return false;
+  steps_.OnDrain(agent_.id);
+  Post();
+  return true;
 }
 
 absl::StatusOr<std::string> Agent::Resize(int min_nodes, int max_nodes) {
@@ -235,6 +259,15 @@ void Agent::StartRanks(const Generation& generation) {
     steps_.OnFailing();
     Post();
   };
+  control.on_signal = [this](int signal) {
+    NoteSignal(signal);
+    Post();
+  };
+  control.ranks = [this] { return steps_.Ranks(); };
+  control.on_slots = [this](const NodeSlots& slots, int port) {
+    steps_.OnSlots(slots, port);
+    Post();
+  };
   AttemptResult result;
   {
     Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
@@ -245,6 +278,8 @@ void Agent::StartRanks(const Generation& generation) {
   }
   watcher_.NotePhase(JobStatus::Phase::kForming);
   if (result.signal != 0) NoteSignal(result.signal);
+  // The time that the ranks needed to leave does not count.
+  if (leaving_since_ns_ != 0) leaving_since_ns_ = MonotonicNanos();
   if (!result.status.ok()) events_.FirstCause(static_cast<int>(generation.number - 1), result.status);
   NodeFailure failure;
   if (!absl::IsCancelled(result.status)) failure.status = result.status;

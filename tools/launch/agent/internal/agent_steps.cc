@@ -4,14 +4,29 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 using Phase = AgentState::Phase;
+
+void AddSlots(const RankPlan& plan, const Membership::Memory::Node& node, NodeRanks* ranks) {
+  for (int i = node.first; i < node.first + node.slots; ++i) {
+    const Membership::Memory::Slot& slot = plan.memory.slots[i];
+    NodeRanks::Slot said;
+    said.process = slot.process;
+    if (Contains(plan.memory.members, i)) said.rank = slot.rank;
+    said.local_rank = slot.local_rank;
+    said.kill = Contains(plan.killed, i);
+    said.given_up = slot.state == Membership::State::kGivenUp;
+    ranks->slots.push_back(said);
+  }
+}
 
 }  // namespace
 
@@ -49,6 +64,7 @@ void AgentSteps::OnFailing() {
 void AgentSteps::OnEnd(bool succeeded, NodeFailure failure) {
   state_.phase = succeeded ? Phase::kSucceeded : Phase::kReady;
   state_.failure = std::move(failure);
+  state_.slots.clear();
   if (!state_.leaving.empty()) state_.phase = Phase::kLeaving;
   OnJob(JobState(job_));  // later generations may have ended meanwhile
 }
@@ -69,20 +85,58 @@ void AgentSteps::OnResize(int min_nodes, int max_nodes) {
   state_.resize.max_nodes = max_nodes;
 }
 
-// An agent that is drained leaves as after SIGTERM.
+void AgentSteps::OnSlots(const NodeSlots& slots, int port) {
+  state_.slots = slots.slots();
+  state_.link_port = port;
+  state_.progressed = slots.progressed();
+  state_.step = slots.step();
+}
+
+// The nodes of a generation of ranks are numbered in the order of their first ranks.
+NodeRanks AgentSteps::Ranks() const {
+  NodeRanks ranks;
+  const RankPlan& plan = job_.ranks;
+  const auto is_mine = [this](const RankPlan::Node& node) { return node.entry == state_.entry; };
+  const auto mine = std::find_if(plan.nodes.begin(), plan.nodes.end(), is_mine);
+  if (plan.start != job_.generation || !plan.memory.formed || mine == plan.nodes.end()) return ranks;
+  const int index = static_cast<int>(mine - plan.nodes.begin());
+  ranks.kept = true;
+  ranks.generation = plan.memory.generation;
+  ranks.world_size = plan.world_size;
+  ranks.master_addr = plan.master_addr;
+  ranks.master_port = plan.master_port;
+  ranks.reason = plan.reason;
+  ranks.order = plan.order;
+  ranks.order_reason = plan.order_reason;
+  ranks.restarts = job_.restarts;
+  ranks.local_world_size = 0;
+  std::vector<int> nodes;
+  for (const int slot : plan.memory.members) {
+    const int node = plan.memory.slots[slot].node;
+    if (!Contains(nodes, node)) nodes.push_back(node);
+    ranks.local_world_size += node == index;
+  }
+  ranks.nnodes = static_cast<int>(nodes.size());
+  ranks.node_rank = static_cast<int>(std::find(nodes.begin(), nodes.end(), index) - nodes.begin());
+  AddSlots(plan, plan.memory.nodes[index], &ranks);
+  return ranks;
+}
+
+// An agent that is drained leaves as after SIGTERM, once its ranks have left where others stay.
 void AgentSteps::NoteDrain() {
   if (state_.leaving.empty() && Contains(job_.drained, id_)) OnSignal(SIGTERM, "was drained");
 }
 
 std::optional<Generation> AgentSteps::TakeStart() {
-  const bool starts = job_.phase == JobState::Phase::kRunning && job_.generation > state_.generation;
+  const int node_rank = NodeRankIn(job_);
+  const bool starts =
+      job_.phase == JobState::Phase::kRunning && node_rank >= 0 && job_.members[node_rank].entry > state_.entry;
   if (!starts || state_.phase != Phase::kReady || !lost_.ok() || !in_reach_) return std::nullopt;
   Generation generation;
   generation.number = job_.generation;
   generation.restarts = job_.restarts;
   generation.nnodes = static_cast<int>(job_.members.size());
-  generation.node_rank = NodeRankIn(job_);
-  if (generation.node_rank < 0) return std::nullopt;
+  generation.node_rank = node_rank;
   generation.master_addr = job_.members[0].address;
   generation.master_port = job_.members[0].port;
   generation.world_size = 0;
@@ -91,6 +145,7 @@ std::optional<Generation> AgentSteps::TakeStart() {
     generation.world_size += job_.members[i].ranks;
   }
   state_.generation = job_.generation;
+  state_.entry = job_.members[node_rank].entry;
   state_.phase = Phase::kRunning;
   state_.failure = {};
   wants_port_ = true;
@@ -104,7 +159,9 @@ void AgentSteps::OnPort(int port) {
 
 bool AgentSteps::MustEnd() const {
   if (!lost_.ok() || !in_reach_) return true;
-  return job_.generation != state_.generation || job_.phase != JobState::Phase::kRunning;
+  const int node_rank = NodeRankIn(job_);
+  return job_.generation != state_.generation || job_.phase != JobState::Phase::kRunning || node_rank < 0 ||
+         job_.members[node_rank].entry != state_.entry;
 }
 
 std::optional<absl::Status> AgentSteps::Result() const {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "lockstep/tools/launch/agent/internal/job.h"
 #include "lockstep/tools/launch/internal/generation.h"
+#include "lockstep/tools/launch/internal/node_ranks.h"
 
 namespace lockstep::launch::internal {
 
@@ -48,6 +49,11 @@ class AgentSteps {
 
   // Somebody asks that the job has other limits from now on.
   void OnResize(int min_nodes, int max_nodes);
+
+  // What the processes of this node do that stay when another one fails, and the port at which rank 0 could listen.
+  void OnSlots(const NodeSlots& slots, int port);
+  // What the job says to them.
+  NodeRanks Ranks() const;
 
   // What to post now.
   const AgentState& state() const { return state_; }

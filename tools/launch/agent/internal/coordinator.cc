@@ -32,9 +32,12 @@ bool HasFailed(const AgentState& agent, int64_t generation) {
   return agent.generation == generation && (agent.phase == AgentPhase::kFailing || !agent.failure.status.ok());
 }
 
-// The order of causes, as FirstCause() has it for the ranks of one node.
-bool Before(const NodeFailure& a, const NodeFailure& b) {
-  return std::make_tuple(a.consequence, !a.killed, a.time_ns) < std::make_tuple(b.consequence, !b.killed, b.time_ns);
+Membership::Limits RankLimitsOf(const JobLimits& limits) {
+  Membership::Limits ranks;
+  ranks.max_restarts = limits.max_restarts;
+  ranks.restart_window = limits.restart_window;
+  ranks.wait_for_ranks = limits.join_timeout;
+  return ranks;
 }
 
 std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
@@ -45,9 +48,11 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
     : limits_(limits),
       job_(std::move(last)),
       policy_(limits.max_restarts, limits.restart_window),
+      ranks_(RankLimitsOf(limits)),
       forming_since_(now),
       formed_(now) {
   for (int i = 0; i < job_.restarts; ++i) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+  if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, now);
 }
 
 bool Coordinator::Update(const Agents& agents, absl::Time now) {
@@ -78,10 +83,13 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
 
 // A spare node that leaves changes nothing.
 bool Coordinator::JobEndsByLeave() const {
+  return std::any_of(notes_.left.begin(), notes_.left.end(), [&](const auto& left) { return IsNeeded(left.first); });
+}
+
+// Whether the job ends if this agent leaves.
+bool Coordinator::IsNeeded(const std::string& agent) const {
   const bool all_are_needed = min_nodes() == max_nodes();
-  return std::any_of(notes_.left.begin(), notes_.left.end(), [&](const auto& left) {
-    return left.first == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(left.first)));
-  });
+  return agent == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(agent)));
 }
 
 bool Coordinator::IsMember(const std::string& agent) const {
@@ -228,20 +236,27 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   job_.left.clear();
   for (const std::string& id : candidates) {
     if (static_cast<int>(job_.members.size()) == max_nodes()) break;
-    const AgentState& agent = agents.at(id);
-    Member member;
-    member.agent = id;
-    member.host = agent.host;
-    member.address = agent.address;
-    member.port = agent.port;
-    member.ranks = agent.ranks;
-    job_.members.push_back(std::move(member));
+    job_.members.push_back(MemberOf(id, agents.at(id)));
   }
   ++job_.generation;
   job_.phase = JobState::Phase::kRunning;
   notes_ = {};
   enough_since_ = newcomer_since_ = absl::InfiniteFuture();
   formed_ = now;
+  leaves_since_.clear();
+  ranks_.Start(job_, now);
+}
+
+Member Coordinator::MemberOf(const std::string& id, const AgentState& agent) {
+  Member member;
+  member.agent = id;
+  member.entry = ++job_.entries;
+  member.host = agent.host;
+  member.address = agent.address;
+  member.port = agent.port;
+  member.ranks = agent.ranks;
+  member.spares = agent.spares;
+  return member;
 }
 
 bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
@@ -259,6 +274,11 @@ bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
+  if (ranks_.kept()) return StepKept(agents, now);
+  if (NoteRanks(agents, now)) {
+    job_.ranks = ranks_.plan();
+    return true;
+  }
   if (notes_.succeeded.size() == job_.members.size()) {
     Finish(absl::OkStatus());
     return true;
@@ -293,6 +313,139 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
   return true;
 }
 
+// Whether job() has changed.
+bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
+  const bool more_may_come = static_cast<int>(job_.members.size()) < max_nodes();
+  const bool changed = ranks_.Update(agents, min_nodes(), more_may_come, now);
+  LookAt(ranks_.next_look());
+  if (!changed) return false;
+  for (; job_.restarts < ranks_.restarts(); ++job_.restarts) {
+    policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+  }
+  return true;
+}
+
+bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
+  if (EndsKept(agents)) return true;
+  bool changed = false;
+  for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
+  changed |= AddNewcomers(agents, now);
+  changed |= NoteRanks(agents, now);
+  if (changed) job_.ranks = ranks_.plan();
+  if (ranks_.finished()) {
+    Finish(absl::OkStatus());
+    return true;
+  }
+  if (job_.ranks.verdict.ok()) return changed;
+  End(std::string(job_.ranks.verdict.message()));
+  return true;
+}
+
+bool Coordinator::Leaves(const std::string& id, const Agents& agents) const {
+  const AgentState* agent = Find(agents, id);
+  return notes_.left.count(id) != 0 || IsDrained(id) || (agent && !agent->leaving.empty());
+}
+
+// Whether a node leaves without which the others do not go on.
+bool Coordinator::EndsKept(const Agents& agents) {
+  bool all_leave = !job_.members.empty();
+  for (const Member& member : job_.members) {
+    const bool leaves = Leaves(member.agent, agents);
+    all_leave &= leaves;
+    if (!leaves || !IsNeeded(member.agent)) continue;
+    End(absl::StrCat("host ", member.host, " leaves"));
+    return true;
+  }
+  const auto anchor = notes_.left.find(limits_.anchor);
+  if (anchor != notes_.left.end()) {
+    End(absl::StrCat("host ", anchor->second.host, ", which serves the job, leaves"));
+  } else if (all_leave) {
+    End("all hosts leave");
+  }
+  return anchor != notes_.left.end() || all_leave;
+}
+
+// Why the processes of this member are no more; "" if they are.
+std::string Coordinator::LossOf(const Member& member, const Agents& agents) const {
+  const AgentState* agent = Find(agents, member.agent);
+  const auto left = notes_.left.find(member.agent);
+  if (left != notes_.left.end()) return absl::StrCat("host ", member.host, " left the job: ", left->second.leaving);
+  if (!agent) return absl::StrCat("host ", member.host, " was lost");
+  if (!agent->leaving.empty() && !IsDrained(member.agent)) {
+    return absl::StrCat("host ", member.host, " left the job: ", agent->leaving);
+  }
+  if (agent->entry != member.entry || agent->phase == AgentPhase::kRunning) return "";
+  if (agent->phase == AgentPhase::kFailing) return absl::StrCat("host ", member.host, ": a rank failed");
+  if (agent->failure.status.ok()) return absl::StrCat("host ", member.host, " was out of reach");
+  return std::string(OnHost(agent->failure.status, member.host).message());
+}
+
+bool Coordinator::NoteMember(const Member& member, const Agents& agents, absl::Time now) {
+  const std::string loss = LossOf(member, agents);
+  if (!loss.empty()) {
+    ranks_.Lose(member, loss, now);
+  } else if (!IsDrained(member.agent) && !IsSurplus(member)) {
+    return false;
+  } else if (LeavesInTime(member, now)) {
+    ranks_.Leave(member);
+  } else {
+    ranks_.Lose(member, absl::StrCat("host ", member.host, " did not leave in time"), now);
+  }
+  if (!ranks_.IsGone(member)) return false;
+  Remove(member.agent);
+  return true;
+}
+
+// Between two steps, which may take long.
+bool Coordinator::LeavesInTime(const Member& member, absl::Time now) {
+  const absl::Time until = leaves_since_.emplace(member.entry, now).first->second + limits_.join_timeout;
+  LookAt(until);
+  return now < until;
+}
+
+// Whether the job has more nodes than it may: the last ones leave, and the anchor stays.
+bool Coordinator::IsSurplus(const Member& member) const {
+  if (!HasTooManyNodes() || member.agent == limits_.anchor) return false;
+  int others = 0;
+  bool is_before = true;
+  for (const Member& other : job_.members) {
+    is_before &= other.entry != member.entry;
+    others += !IsDrained(other.agent) && (is_before || other.agent == limits_.anchor);
+  }
+  return others >= max_nodes();
+}
+
+void Coordinator::Remove(const std::string& agent) {
+  const auto is_it = [&](const Member& member) { return member.agent == agent; };
+  job_.members.erase(std::remove_if(job_.members.begin(), job_.members.end(), is_it), job_.members.end());
+  notes_.lost.erase(agent);
+  notes_.succeeded.erase(agent);
+}
+
+// A node whose agent started again may be there twice until the earlier agent is lost. One that could not execute the
+// program would fail again.
+bool Coordinator::IsNewcomer(const std::string& id, const Agents& agents) const {
+  const AgentState& agent = agents.at(id);
+  if (agent.phase != AgentPhase::kReady || IsMember(id) || Leaves(id, agents) || agent.failure.not_started) return false;
+  return agent.node_rank < 0 || std::none_of(job_.members.begin(), job_.members.end(), [&](const Member& member) {
+           const AgentState* other = Find(agents, member.agent);
+           return other && other->node_rank == agent.node_rank;
+         });
+}
+
+// Their processes start while the others go on.
+bool Coordinator::AddNewcomers(const Agents& agents, absl::Time now) {
+  bool changed = false;
+  for (const auto& [id, agent] : agents) {
+    const bool full = static_cast<int>(job_.members.size()) >= max_nodes();
+    if (full || ranks_.finishes() || !IsNewcomer(id, agents)) continue;
+    job_.members.push_back(MemberOf(id, agent));
+    ranks_.Add(job_.members.back(), now);
+    changed = true;
+  }
+  return changed;
+}
+
 void Coordinator::End(std::string reason) {
   job_.phase = JobState::Phase::kEnding;
   job_.reason = std::move(reason);
@@ -305,6 +458,10 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
     const AgentState* agent = Find(agents, member.agent);
     if (!agent || agent->phase == AgentPhase::kLeaving) continue;
     if (HasRanks(*agent, job_.generation) || agent->generation < job_.generation) return false;
+  }
+  if (job_.ranks.start == job_.generation && !job_.ranks.verdict.ok()) {
+    Finish(job_.ranks.verdict);
+    return true;
   }
   bool not_started = false;
   absl::Status failure = FailureOfNodes(agents, &not_started);
@@ -332,7 +489,7 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
   if (first && (lost.empty() || first->failure.not_started)) {
     if (not_started) *not_started = first->failure.not_started;
     if (!first->failure.consequence || notes_.left.empty()) {
-      return WithEnding(Annotate(first->failure.status, absl::StrCat("host ", first->host)), OtherHostsText());
+      return WithEnding(OnHost(first->failure.status, first->host), OtherHostsText());
     }
   }
   if (!lost.empty()) {

@@ -7,10 +7,13 @@
 //
 // One life of a job: kForming until enough agents are ready, then kRunning. It is kEnding if a rank fails, if a node is
 // lost or leaves, or if another one can take part. When all members have ended their ranks, it is kForming again, or
-// kDone. If all ranks succeed, it is kDone.
+// kDone. If all ranks succeed, it is kDone. If the ranks stay when another one fails (JobRanks), it is kRunning until they
+// cannot go on: nodes are lost, leave and come meanwhile.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
 #define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
+
+#include <stdint.h>
 
 #include <map>
 #include <set>
@@ -20,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/tools/launch/agent/internal/job_ranks.h"
 #include "lockstep/tools/launch/internal/restart_policy.h"
 
 namespace lockstep::launch::internal {
@@ -57,6 +61,20 @@ class Coordinator {
   bool StepRunning(const Agents& agents, absl::Time now);
   bool StepEnding(const Agents& agents, absl::Time now);
 
+  // While the ranks stay when another one fails.
+  bool StepKept(const Agents& agents, absl::Time now);
+  bool NoteRanks(const Agents& agents, absl::Time now);
+  bool EndsKept(const Agents& agents);
+  bool Leaves(const std::string& id, const Agents& agents) const;
+  bool NoteMember(const Member& member, const Agents& agents, absl::Time now);
+  bool LeavesInTime(const Member& member, absl::Time now);
+  std::string LossOf(const Member& member, const Agents& agents) const;
+  bool IsSurplus(const Member& member) const;
+  void Remove(const std::string& agent);
+  bool AddNewcomers(const Agents& agents, absl::Time now);
+  bool IsNewcomer(const std::string& id, const Agents& agents) const;
+
+  Member MemberOf(const std::string& id, const AgentState& agent);
   std::vector<std::string> Candidates(const Agents& agents) const;
   absl::Status CheckNodeRanks(const Agents& agents) const;
   bool MayForm(const Agents& agents, int candidates, absl::Time now);
@@ -76,6 +94,7 @@ class Coordinator {
   std::string OtherHostsText() const;
   absl::Status NotEnough(const Agents& agents) const;
   bool JobEndsByLeave() const;
+  bool IsNeeded(const std::string& agent) const;
   bool IsMember(const std::string& agent) const;
   bool IsDrained(const std::string& agent) const;
   void LookAt(absl::Time time);
@@ -90,12 +109,14 @@ class Coordinator {
   const JobLimits limits_;
   JobState job_;
   RestartPolicy policy_;
+  JobRanks ranks_;
   Notes notes_;
   absl::Time forming_since_;                          // when this phase began, while kForming
   absl::Time formed_;                                 // when the last generation was formed
   absl::Time hold_until_ = absl::InfinitePast();      // none forms before: the pause of the policy
   absl::Time enough_since_ = absl::InfiniteFuture();  // when min_nodes were there
   absl::Time newcomer_since_ = absl::InfiniteFuture();
+  std::map<int64_t, absl::Time> leaves_since_;  // by entry, of members whose ranks stay
   absl::Time next_look_ = absl::InfiniteFuture();
 };
 

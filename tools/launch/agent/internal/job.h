@@ -12,17 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/tools/launch/internal/contains.h"
+#include "lockstep/tools/launch/internal/membership.h"
+#include "lockstep/tools/launch/internal/node_ranks.h"
 
 namespace lockstep::launch::internal {
-
-// How the ranks of one node ended, if one of them failed or they could not start.
-struct NodeFailure {
-  absl::Status status;       // the sentence about the node's first cause, with the payloads of a launch's status
-  bool not_started = false;  // a program could not be executed
-  bool consequence = false;  // another rank's failure caused it
-  bool killed = false;       // a signal ended the rank that is named
-  int64_t time_ns = 0;       // when the rank failed, on the clock of the process that holds this object
-};
 
 // How many nodes a job has. The number orders the changes; 0: what the launchers' flags say.
 struct NodeLimits {
@@ -46,26 +40,59 @@ struct AgentState {
   int port = 0;         // on this node, for rank 0's store, if this becomes node 0
   int node_rank = -1;   // the node rank that it must have; -1: any
   int ranks = 1;        // number of ranks on the node
+  int spares = 0;       // number of processes besides
   Phase phase = Phase::kReady;
   int64_t generation = 0;  // the last one whose ranks it started, or that ended before it did; 0: none
+  int64_t entry = 0;       // the last entry of a member with which it has started its ranks
   NodeFailure failure;     // of that generation; its status is OK if no rank failed
   std::string leaving;     // why it leaves: "received signal 15 (SIGTERM)"
   int signal = 0;          // the signal that it received, if it leaves because of one
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
+  // While its ranks run, about processes that ask for generations (agent_link): see NodeSlots.
+  std::vector<SlotState> slots;
+  int link_port = 0;  // at which a socket listens for rank 0 of the next of these generations
+  int64_t progressed = 0, step = -1;
 };
 
 // One node of a generation. Its node rank is its index.
 struct Member {
   std::string agent;  // the agent's id in the rendezvous
+  int64_t entry = 0;  // which entry of a node into the job this is: a node starts its ranks once for each of its entries
   std::string host;
   std::string address;
   int port = 0;
   int ranks = 1;
+  int spares = 0;
 };
 
-// What the leading agent has decided. A generation is a start of all ranks of the job.
+// The processes that stay when another one fails (agent_link): which of them train together, in generations of their
+// own numbers.
+struct RankPlan {
+  // One of memory.nodes.
+  struct Node {
+    std::string agent;
+    std::string host;
+    int64_t entry = 0;
+    int used_port = 0;  // the last one of this node at which a rank 0 listened
+  };
+
+  int64_t start = 0;  // the JobState::generation whose processes these are; those of others end together
+  Membership::Memory memory;
+  std::vector<Node> nodes;
+  int world_size = 0;
+  std::string master_addr;
+  int master_port = 0;
+  std::string reason;  // why the generation of ranks before the last one ended
+  RegroupOrder order = RegroupOrder::kGoOn;
+  std::string order_reason;
+  std::vector<int> killed;  // the slots of members that have not left in time
+  absl::Status verdict;     // why the ranks cannot go on
+};
+
+// What the leading agent has decided. A generation is a start of all ranks of the job. If its ranks stay when another
+// one fails, nodes are lost, leave and come while it runs.
 struct JobState {
   enum class Phase {
     kForming,  // agents gather for the next generation
@@ -76,12 +103,14 @@ struct JobState {
 
   Phase phase = Phase::kForming;
   int64_t generation = 0;            // the number of generations so far
+  int64_t entries = 0;               // the number of entries of nodes so far
   std::vector<Member> members;       // of that generation
   std::vector<std::string> left;     // the agents that have left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
-  int restarts = 0;     // the generations that started because one before had failed
+  int restarts = 0;     // of all ranks, or of one that stays alive, because one had failed
   std::string reason;   // why the generation ends, or the one before ended, for people; "" for the first one
+  RankPlan ranks;
   absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
 };
 
@@ -93,8 +122,6 @@ std::string EncodeJob(const JobState& state);
 // InvalidArgument for a text that the functions above did not write.
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);
 absl::StatusOr<JobState> DecodeJob(absl::string_view text);
-
-bool Contains(const std::vector<std::string>& agents, const std::string& id);
 
 // "host a", "hosts a and b", "hosts a, b, c and 5 more".
 std::string HostsText(const std::vector<std::string>& hosts);

@@ -2,7 +2,8 @@
 //
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
 // count from rank 0. The program ends with success after $STEPS steps. For each generation it appends
-// "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>: <reason>" to $D/generations.
+// "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to
+// $D/generations (places.h).
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,12 +27,14 @@
 #include "absl/time/time.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace {
 
 using lockstep::launch::AgentLink;
 using lockstep::launch::RankGeneration;
+using lockstep::launch::internal::MonotonicNanos;
 using lockstep::launch::internal::UniqueFd;
 using Order = AgentLink::Order;
 
@@ -70,7 +73,7 @@ class Group {
     std::unique_ptr<Group> group(new Group(link));
     UniqueFd listener(generation.listen_fd);
     if (generation.rank > 0) {
-      LOCKSTEP_RETURN_IF_ERROR(group->Connect(generation.master_port));
+      LOCKSTEP_RETURN_IF_ERROR(group->Connect(generation));
       return group;
     }
     for (int rank = 1; rank < generation.world_size; ++rank) LOCKSTEP_RETURN_IF_ERROR(group->Accept(listener));
@@ -85,12 +88,12 @@ class Group {
  private:
   explicit Group(AgentLink* link) : link_(*link) {}
 
-  absl::Status Connect(int port) {
+  absl::Status Connect(const RankGeneration& generation) {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address = {};
     address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(generation.master_port));
+    if (inet_pton(AF_INET, generation.master_addr.c_str(), &address.sin_addr) != 1) return Lost("address");
     // Nobody has to try again: the launcher has bound the port.
     if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return Lost("connect");
     is_0_ = false;
@@ -129,9 +132,11 @@ class Group {
 };
 
 void Note(const RankGeneration& generation, int step) {
+  const char* const node = getenv("NODE");
   const std::string line =
       absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", local rank ",
-                   generation.local_rank, ", pid ", getpid(), ", step ", step, ": ", generation.reason, "\n");
+                   generation.local_rank, ", pid ", getpid(), ", step ", step, ", node ", node ? node : "-", ", at ",
+                   MonotonicNanos() / 1000, ": ", generation.reason, "\n");
   const UniqueFd file(open(absl::StrCat(getenv("D"), "/generations").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
   if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
 }

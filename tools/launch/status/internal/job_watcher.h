@@ -19,6 +19,8 @@ namespace lockstep::launch::internal {
 // What people can ask of a job whose nodes find each other. The answer is one line for them.
 struct JobRequests {
   std::function<absl::StatusOr<std::string>(const std::string& host)> drain;  // takes the host out of the job
+  // Takes this node out of the job between two steps. False: its ranks do not stay, so a signal may end them.
+  std::function<bool()> drain_this;
   std::function<absl::StatusOr<std::string>(int min_nodes, int max_nodes)> resize;
 };
 
@@ -36,7 +38,7 @@ class JobWatcher {
   virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
   virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/) {}
-  virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*local_ranks*/) {}
+  virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
   virtual void NoteSpare(int64_t /*generation*/, int /*restarts*/) {}
   virtual void NoteStart(const RankFailure& /*rank*/) {}
   virtual void NoteEnd(const RankFailure& /*rank*/) {}

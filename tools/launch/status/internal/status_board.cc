@@ -30,13 +30,10 @@ void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int64_
   }
 }
 
-void StatusBoard::NoteRegroup(int64_t generation, int restarts, const std::vector<int>& local_ranks) {
+void StatusBoard::NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) {
   job_.generation = generation;
   job_.restarts = restarts;
-  for (Rank& rank : ranks_) rank.status.rank = -1;
-  for (size_t i = 0; i < local_ranks.size(); ++i) {
-    if (Rank* found = Find(local_ranks[i])) found->status.rank = static_cast<int>(i);
-  }
+  for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i].status.rank = i < ranks.size() ? ranks[i] : -1;
 }
 
 void StatusBoard::NoteSpare(int64_t generation, int restarts, int64_t now_ns) {

@@ -32,8 +32,9 @@ class StatusBoard {
   // The ranks of this node are about to start. Forgets all about the ranks before.
   void NoteGeneration(const Generation& generation, int ranks, int64_t now_ns);
 
-  // Processes that stay (agent_link) make a new generation: rank r of it is the process of local_ranks[r].
-  void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& local_ranks);
+  // Processes that stay (agent_link) make a new generation: ranks[i] is the rank of the process of local rank i,
+  // or -1.
+  void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks);
 
   // Other nodes run the ranks of this generation, and this node none.
   void NoteSpare(int64_t generation, int restarts, int64_t now_ns);

@@ -75,7 +75,7 @@ std::string StatusService::Resize(absl::string_view limits) {
 
 // A second signal would mean that there is no time.
 std::string StatusService::DrainThisNode() {
-  if (!drained_) kill(getpid(), SIGTERM);
+  if (!drained_ && !(requests_.drain_this && requests_.drain_this())) kill(getpid(), SIGTERM);
   drained_ = true;
   return Reply("ok", absl::StrCat("host ", host_, " leaves the job"));
 }

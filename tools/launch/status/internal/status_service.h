@@ -42,8 +42,8 @@ class StatusService : public JobWatcher {
   void NoteGeneration(const Generation& generation, int ranks) override {
     board_.NoteGeneration(generation, ranks, MonotonicNanos());
   }
-  void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& local_ranks) override {
-    board_.NoteRegroup(generation, restarts, local_ranks);
+  void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) override {
+    board_.NoteRegroup(generation, restarts, ranks);
   }
   void NoteSpare(int64_t generation, int restarts) override {
     board_.NoteSpare(generation, restarts, MonotonicNanos());

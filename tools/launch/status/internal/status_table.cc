@@ -65,6 +65,7 @@ class Lines {
 };
 
 std::string RanksText(int first, int count) {
+  if (count == 0) return "no rank";
   return count == 1 ? absl::StrCat("rank ", first) : absl::StrCat("ranks ", first, "-", first + count - 1);
 }
 

@@ -1,0 +1,267 @@
+// Ranks that stay when another one ends (agent_link), on several nodes of one job.
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/tools/launch/agent_link/testing/places.h"
+#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::launch {
+namespace {
+
+using etcd::testing::EtcdCluster;
+using testing::Eventually;
+using testing::Gone;
+using ::testing::HasSubstr;
+using testing::Place;
+
+class StayingRanksTest : public testing::NodesTest {
+ protected:
+  // Starts a node of counting ranks.
+  void StartNode(const std::string& name, const std::string& nnodes, std::vector<std::string> flags = {},
+                 int host = -1) {
+    std::vector<std::string> args = {absl::StrCat("--nnodes=", nnodes)};
+    args.insert(args.end(), rendezvous_.begin(), rendezvous_.end());
+    args.insert(args.end(), flags.begin(), flags.end());
+    args.push_back(getenv("COUNTING_RANK"));
+    StartOn(host, name, args);
+  }
+
+  void UseTcp(const std::string& address) {
+    rendezvous_ = {"--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", address, ":", *internal::FreePort()),
+                   "--rdzv_conf=last_call_timeout=20"};
+  }
+
+  std::vector<Place> Await(int world_size, int after_generation = 0) const {
+    return testing::AwaitPlaces(folder_ + "generations", world_size, after_generation);
+  }
+
+  std::vector<Place> On(const std::string& node, const std::vector<Place>& places) const {
+    std::vector<Place> on;
+    for (const Place& place : places) {
+      if (place.node == node) on.push_back(place);
+    }
+    return on;
+  }
+
+  // The processes that both generations have, which must be in the same order.
+  static std::vector<pid_t> Stayed(const std::vector<Place>& before, const std::vector<Place>& after) {
+    std::vector<pid_t> stayed, order;
+    for (const Place& place : before) {
+      if (Has(after, place.pid)) stayed.push_back(place.pid);
+    }
+    for (const Place& place : after) {
+      if (Has(before, place.pid)) order.push_back(place.pid);
+    }
+    EXPECT_EQ(stayed, order);
+    return stayed;
+  }
+
+  static bool Has(const std::vector<Place>& places, pid_t pid) {
+    return std::any_of(places.begin(), places.end(), [pid](const Place& place) { return place.pid == pid; });
+  }
+
+  bool Says(const std::string& node, const std::string& text) const {
+    return Eventually([&] { return absl::StrContains(Err(node), text); }, absl::Seconds(60));
+  }
+
+  // A rank of this node is killed, and comes back. All others stay.
+  std::vector<Place> KillRank(const std::vector<Place>& before, size_t rank) {
+    kill(before[rank].pid, SIGKILL);
+    const int ranks = static_cast<int>(before.size());
+    const std::vector<Place> after = Await(ranks, before[0].generation + 1);
+    EXPECT_EQ(Stayed(before, after).size(), before.size() - 1);
+    EXPECT_EQ(after.back().node, before[rank].node);
+    EXPECT_EQ(after.back().local_rank, before[rank].local_rank);
+    EXPECT_GE(after[0].step, before[0].step);
+    const std::string reason = absl::StrCat("rank ", rank, " (local rank ", before[rank].local_rank, ", pid ",
+                                            before[rank].pid, ") was killed by signal 9 (SIGKILL)");
+    EXPECT_THAT(testing::ReadFile(folder_ + "generations"), HasSubstr(reason));
+    for (const char* node : {"a", "b"}) EXPECT_TRUE(Says(node, reason)) << Err(node);
+    return after;
+  }
+
+  void TearDown() override { unsetenv("STEPS"); }
+
+  std::vector<std::string> rendezvous_;
+};
+
+class TcpStayingRanksTest : public StayingRanksTest {
+ protected:
+  TcpStayingRanksTest() { UseTcp("127.0.0.1"); }
+
+  // The first node serves the others.
+  std::vector<Place> StartTwo(const std::vector<std::string>& flags, const std::string& nnodes = "2") {
+    StartNode("a", nnodes, flags);
+    EXPECT_TRUE(Says("a", "nodes is there"));
+    StartNode("b", nnodes, flags);
+    return Await(4);
+  }
+};
+
+TEST_F(TcpStayingRanksTest, OtherRanksOutliveOneOnEitherNode) {
+  std::vector<Place> places = StartTwo({"--nproc_per_node=2"});
+  EXPECT_EQ(On("a", places).size(), 2);
+  const auto rank_on = [&](const std::string& node) { return static_cast<size_t>(On(node, places).back().rank); };
+  places = KillRank(places, rank_on("b"));
+  places = KillRank(places, rank_on("a"));
+  const pid_t second = places[1].pid;
+  places = KillRank(places, 0);
+  EXPECT_EQ(places[0].pid, second);
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  for (const Place& place : places) EXPECT_TRUE(Gone(place.pid));
+}
+
+TEST_F(TcpStayingRanksTest, ASpareOfTheNodeTakesThePlaceOfARank) {
+  const std::vector<Place> first = StartTwo({"--nproc_per_node=2", "--spares=1"});
+  absl::SleepFor(absl::Seconds(1));  // the spares wait too
+  const Place killed = On("b", first)[0];
+  kill(killed.pid, SIGKILL);
+  const std::vector<Place> second = Await(4, 1);
+  EXPECT_EQ(second[0].generation, 2);
+  EXPECT_EQ(Stayed(first, second).size(), 3);
+  EXPECT_EQ(second[3].node, "b");
+  EXPECT_EQ(second[3].local_rank, killed.local_rank);
+}
+
+TEST_F(TcpStayingRanksTest, OtherNodesOutliveALauncherAndANodeThatComesMakesTheWorldGrow) {
+  StartNode("a", "1:3", {"--nproc_per_node=2"});
+  ASSERT_TRUE(Says("a", "nodes is there"));
+  for (const char* node : {"b", "c"}) StartNode(node, "1:3", {"--nproc_per_node=2"});
+  const std::vector<Place> first = Await(6);
+  Signal("b", SIGKILL);
+  const std::vector<Place> second = Await(4, first[0].generation);
+  EXPECT_EQ(Stayed(first, second).size(), 4);
+  for (const Place& place : On("b", first)) {
+    EXPECT_TRUE(Eventually([&] { return Gone(place.pid); }, absl::Seconds(30)));
+  }
+  for (const Place& place : second) EXPECT_THAT(place.reason, HasSubstr(" was lost"));
+  EXPECT_TRUE(Says("c", " was lost")) << Err("c");
+  StartNode("d", "1:3", {"--nproc_per_node=2"});
+  const std::vector<Place> third = Await(6, second[0].generation);
+  EXPECT_EQ(Stayed(second, third).size(), 4);
+  EXPECT_EQ(third[5].node, "d");
+  EXPECT_EQ(third[5].step, third[0].step);
+  Signal("c", SIGTERM);
+  EXPECT_EQ(Wait("c"), 128 + SIGTERM);
+  EXPECT_EQ(Stayed(third, Await(4, third[0].generation)).size(), 4);
+}
+
+TEST_F(TcpStayingRanksTest, ADrainedNodeLeavesAfterAStep) {
+  const std::vector<Place> first = StartTwo({"--nproc_per_node=2"}, "1:2");
+  Start("drain", {"drain", absl::StrCat(PidOf("b"))});
+  EXPECT_EQ(Wait("drain"), 0) << Err("drain");
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  const std::vector<Place> second = Await(2, first[0].generation);
+  EXPECT_EQ(Stayed(first, second).size(), 2);
+  for (const Place& place : second) EXPECT_THAT(place.reason, HasSubstr(" leaves"));
+}
+
+TEST_F(TcpStayingRanksTest, RanksWaitForAnotherNodeIfTheJobNeedsIt) {
+  const std::vector<Place> first = StartTwo({"--nproc_per_node=2"});
+  Signal("b", SIGKILL);
+  for (const Place& place : On("b", first)) {
+    EXPECT_TRUE(Eventually([&] { return Gone(place.pid); }, absl::Seconds(30)));
+  }
+  absl::SleepFor(absl::Seconds(1));
+  StartNode("c", "2", {"--nproc_per_node=2"});
+  EXPECT_EQ(Stayed(first, Await(4, first[0].generation)).size(), 2);
+  for (const Place& place : testing::Places(folder_ + "generations")) {
+    EXPECT_NE(place.world_size, 2) << "a generation of one node";
+  }
+}
+
+TEST_F(TcpStayingRanksTest, TheBudgetOfRestartsEndsTheJobOnAllNodes) {
+  std::vector<Place> places = StartTwo({"--nproc_per_node=2", "--max_restarts=1"});
+  kill(On("b", places)[1].pid, SIGKILL);
+  places = Await(4, places[0].generation + 1);
+  const Place last = On("a", places)[0];
+  kill(last.pid, SIGKILL);
+  for (const char* node : {"a", "b"}) {
+    EXPECT_EQ(Wait(node), 128 + SIGKILL);
+    EXPECT_THAT(Err(node), HasSubstr(absl::StrCat("pid ", last.pid, ") was killed by signal 9 (SIGKILL); all other ranks "
+                                                  "were ended; after 1 restart\n")));
+  }
+}
+
+TEST_F(TcpStayingRanksTest, EndsWithSuccessWhenAllHaveFinished) {
+  setenv("STEPS", "1000", 1);
+  kill(StartTwo({"--nproc_per_node=2"})[3].pid, SIGKILL);
+  EXPECT_EQ(Wait("a"), 0) << Err("a");
+  EXPECT_EQ(Wait("b"), 0) << Err("b");
+}
+
+// On hosts with links.
+TEST_F(StayingRanksTest, OtherHostsOutliveOneWhoseLinkGoesDown) {
+  MakeHosts(3);
+  if (!hosts_) return;
+  UseTcp(hosts_->Address(0));
+  for (int host = 0; host < 3; ++host) StartNode(absl::StrCat(host), "1:3", {"--nproc_per_node=2"}, host);
+  const std::vector<Place> first = Await(6);
+  ASSERT_TRUE(hosts_->Cut(2).ok());
+  const std::vector<Place> second = Await(4, first[0].generation);
+  EXPECT_EQ(Stayed(first, second).size(), 4);
+  for (const Place& place : On("2", first)) {
+    EXPECT_TRUE(Eventually([&] { return Gone(place.pid); }, absl::Seconds(30)));
+  }
+  ASSERT_TRUE(hosts_->Mend(2).ok());
+}
+
+class EtcdStayingRanksTest : public StayingRanksTest {
+ protected:
+  void SetUp() override {
+    auto cluster = EtcdCluster::Start({});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    const std::string endpoints = absl::StrReplaceAll(absl::StrJoin(cluster_->endpoints(), ","), {{"http://", ""}});
+    rendezvous_ = {"--rdzv_backend=etcd-v3", absl::StrCat("--rdzv_endpoint=", endpoints),
+                   "--rdzv_conf=last_call_timeout=1,ttl=3"};
+  }
+
+  std::unique_ptr<EtcdCluster> cluster_;
+};
+
+TEST_F(EtcdStayingRanksTest, RanksAndLaunchersMayDieAndNodesComeAndLeave) {
+  StartNode("a", "1:3", {"--nproc_per_node=2"});
+  StartNode("b", "1:3", {"--nproc_per_node=2"});
+  std::vector<Place> places = Await(4);
+  places = KillRank(places, 3);
+  places = KillRank(places, 0);
+  StartNode("c", "1:3", {"--nproc_per_node=2"});
+  const std::vector<Place> three = Await(6, places[0].generation);
+  EXPECT_EQ(Stayed(places, three).size(), 4);
+  Start("drain", {"drain", absl::StrCat(PidOf("b"))});
+  EXPECT_EQ(Wait("drain"), 0) << Err("drain");
+  const std::vector<Place> two = Await(4, three[0].generation);
+  EXPECT_EQ(Stayed(three, two).size(), 4);
+  // One of these two leads, after the other one.
+  StartNode("d", "1:3", {"--nproc_per_node=2"});
+  places = Await(6, two[0].generation);
+  Signal("a", SIGKILL);
+  const std::vector<Place> without_a = Await(4, places[0].generation);
+  EXPECT_EQ(Stayed(places, without_a).size(), 4);
+  Signal("c", SIGKILL);
+  EXPECT_EQ(Stayed(without_a, Await(2, without_a[0].generation)).size(), 2);
+  Signal("d", SIGTERM);
+  EXPECT_EQ(Wait("d"), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
