@@ -96,6 +96,7 @@ set(lockstep_launch_sources
   tools/launch/internal/log_folder.cc
   tools/launch/internal/master_socket.cc
   tools/launch/internal/membership.cc
+  tools/launch/internal/node_ranks.cc
   tools/launch/internal/outcome.cc
   tools/launch/internal/output.cc
   tools/launch/internal/process.cc
@@ -133,6 +134,7 @@ set(lockstep_launch_program_sources
   tools/launch/agent/internal/coordinator.cc
   tools/launch/agent/internal/job.cc
   tools/launch/agent/internal/job_link.cc
+  tools/launch/agent/internal/job_ranks.cc
   tools/launch/agent/internal/run_job.cc
   tools/launch/etcd/curl_library.cc
   tools/launch/etcd/endpoint.cc

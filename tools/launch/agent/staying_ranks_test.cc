@@ -84,7 +84,7 @@ class StayingRanksTest : public testing::NodesTest {
   std::vector<Place> KillRank(const std::vector<Place>& before, size_t rank) {
     kill(before[rank].pid, SIGKILL);
     const int ranks = static_cast<int>(before.size());
-    const std::vector<Place> after = Await(ranks, before[0].generation + 1);
+    const std::vector<Place> after = Await(ranks, before[0].generation);
     EXPECT_EQ(Stayed(before, after).size(), before.size() - 1);
     EXPECT_EQ(after.back().node, before[rank].node);
     EXPECT_EQ(after.back().local_rank, before[rank].local_rank);
@@ -191,12 +191,13 @@ TEST_F(TcpStayingRanksTest, RanksWaitForAnotherNodeIfTheJobNeedsIt) {
 TEST_F(TcpStayingRanksTest, TheBudgetOfRestartsEndsTheJobOnAllNodes) {
   std::vector<Place> places = StartTwo({"--nproc_per_node=2", "--max_restarts=1"});
   kill(On("b", places)[1].pid, SIGKILL);
-  places = Await(4, places[0].generation + 1);
+  places = Await(4, places[0].generation);
   const Place last = On("a", places)[0];
   kill(last.pid, SIGKILL);
   for (const char* node : {"a", "b"}) {
     EXPECT_EQ(Wait(node), 128 + SIGKILL);
-    EXPECT_THAT(Err(node), HasSubstr(absl::StrCat("pid ", last.pid, ") was killed by signal 9 (SIGKILL); all other ranks "
+    EXPECT_THAT(Err(node), HasSubstr(absl::StrCat("pid ", last.pid,
+                                                  ") was killed by signal 9 (SIGKILL); all other ranks "
                                                   "were ended; after 1 restart\n")));
   }
 }

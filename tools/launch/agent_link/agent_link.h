@@ -86,7 +86,7 @@ class AgentLink {
   // Why, in a sentence; "" for kGoOn.
   const std::string& reason() const { return reason_; }
 
-  // Becomes readable when order() may have changed.
+  // Becomes readable when order() may have changed. Call order() before the first wait: Join() reads what has come.
   int fd() const { return fd_; }
 
   // Tells the launcher that this rank has completed `step`, which is never lower than before. A job whose generations

@@ -26,10 +26,10 @@ namespace {
 
 using testing::Eventually;
 using testing::Gone;
-using testing::Place;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using testing::Place;
 using testing::ReadFile;
 
 class AgentLinkTest : public testing::LaunchProgramTest {
@@ -85,7 +85,8 @@ TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {
 }
 
 TEST_F(AgentLinkTest, SparesNeedALauncherThatHearsOfTheOthers) {
-  EXPECT_EQ(Run({"--spares=1", "--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=1", "true"}), 2);
+  EXPECT_EQ(Run({"--spares=1", "--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=1", "true"}),
+            2);
   EXPECT_THAT(Err(), HasSubstr("launch: --spares with nnodes 2 needs --rdzv_backend=tcp or etcd-v3"));
   EXPECT_EQ(Run({"--spares=-1", "true"}), 2);
   EXPECT_EQ(Run({"--spares=1", "--virtual_local_rank", "true"}), 2);

@@ -46,9 +46,7 @@ bool IsAboutOthers(absl::StatusCode code) {
 }  // namespace
 
 // Whether the ranks have yet to end by themselves.
-bool Attempt::WillEnd() const {
-  return broken_.ok() && !regrouper_.finished() && (Running() || regrouper_.goes_on());
-}
+bool Attempt::WillEnd() const { return broken_.ok() && !regrouper_.finished() && (Running() || regrouper_.goes_on()); }
 
 bool Attempt::MayLearnMore(int64_t deadline) const {
   return WillEnd() && stop_signal_ == 0 && !must_end_ && MonotonicNanos() < deadline;

@@ -45,9 +45,9 @@ struct AttemptResult {
 // How the agent of a job of several nodes ends the ranks of its node together with the ranks of the others, or keeps
 // them when another one fails. All functions are called on the thread of Attempt::Run().
 struct AttemptControl {
-  int fd = -1;                       // when it becomes readable, `must_end` is asked
-  std::function<bool()> must_end;    // whether the ranks must be ended; makes `fd` unreadable
-  std::function<void()> on_failing;  // a rank has failed, and the others are about to be ended
+  int fd = -1;                         // when it becomes readable, `must_end` is asked
+  std::function<bool()> must_end;      // whether the ranks must be ended; makes `fd` unreadable
+  std::function<void()> on_failing;    // a rank has failed, and the others are about to be ended
   std::function<void(int)> on_signal;  // this process has received this signal, and the ranks are about to be ended
   std::function<NodeRanks()> ranks;    // what the job says to processes that stay; asked after `must_end`
   // What the job must know of processes that ask for generations has changed.

@@ -48,9 +48,8 @@ int Membership::AddNode(int ranks, int spares, absl::Time now) {
     const auto first = memory_.slots.begin() + n.first;
     return std::any_of(first, first + n.slots, [](const Slot& slot) { return slot.owes; });
   };
-  const auto old = std::find_if(nodes.begin(), nodes.end(), [&](const Memory::Node& n) {
-    return n.gone && n.slots == ranks + spares && !owes(n);
-  });
+  const auto old = std::find_if(nodes.begin(), nodes.end(),
+                                [&](const Memory::Node& n) { return n.gone && n.slots == ranks + spares && !owes(n); });
   const int index = static_cast<int>(old - nodes.begin());
   if (old == nodes.end()) {
     Memory::Node node;
@@ -156,7 +155,8 @@ void Membership::Decide(Decision::Kind kind, std::vector<int> slots, std::string
 std::vector<Membership::Decision> Membership::Take() { return std::exchange(decisions_, {}); }
 
 bool Membership::finished() const {
-  return !memory_.over && memory_.finished_members > 0 && std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
+  return !memory_.over && memory_.finished_members > 0 &&
+         std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
            return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
          });
 }

@@ -125,14 +125,14 @@ class Membership {
 
   // A node comes, and processes are started in its slots, which may be a gone node's. Its index: the first node has 0.
   int AddNode(int ranks, int spares, absl::Time now);
-  // A node is there no more, and neither are its processes. Those that have finished count all the same.
+  // A node is there no more, and neither are its processes. A process that has finished counts all the same.
   void LoseNode(int node, const Cause& cause, absl::Time now);
   // The processes of a node leave between two steps. Then the node is gone.
   void LeaveNode(int node, const std::string& reason);
   bool IsGone(int node) const { return memory_.nodes[node].gone; }
-  // A generation needs so many nodes. More than those that are here may come if `more_may_come`.
+  // A generation needs so many nodes. Others may come if `more_may_come`.
   void NeedNodes(int least, bool more_may_come);
-  // What reasons call the process of a slot; "process 3" unless it is set.
+  // The name of the process of a slot in reasons; "process 3" unless it is set.
   void set_name(std::function<std::string(int)> name) { name_ = std::move(name); }
   // If set: a generation does not form while the process of this slot, which would be rank 0, must not.
   void set_may_be_rank_0(std::function<bool(int)> may_be_rank_0) { may_be_rank_0_ = std::move(may_be_rank_0); }

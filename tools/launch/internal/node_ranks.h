@@ -36,9 +36,9 @@ struct SlotState {
 
   int process = 1;  // the number of processes that have been started in this slot
   Phase phase = Phase::kStarting;
-  int64_t left = 0;      // kReady: the generation that it has left; 0: none
-  Membership::Ask ask;   // kReady
-  NodeFailure failure;   // kFailed
+  int64_t left = 0;     // kReady: the generation that it has left; 0: none
+  Membership::Ask ask;  // kReady
+  NodeFailure failure;  // kFailed
 };
 
 // What the ranks of a generation must do about it.

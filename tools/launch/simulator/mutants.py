@@ -3,7 +3,7 @@
 
   tools/launch/simulator/mutants.py [--schedules=100000] [--only=name,name]
 
-It copies the checkout into a temporary folder, gives the sources of tools/launch/agent a switch for each mistake below,
+It copies the checkout into a temporary folder, gives the sources of the decisions a switch for each mistake below,
 which is made when LOCKSTEP_MUTANT names it, and builds the simulator once. With no mistake no schedule may break a rule,
 and with one mistake some schedule must. mutants.md is what came of it (not written with --only).
 """
@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RECORD = pathlib.Path(__file__).resolve().parent / "mutants.md"
-FOLDER = "tools/launch/agent/internal"
 TARGET = "//tools/launch/simulator:simulate"
 LONGEST = 60  # seconds; without a mistake it takes about two
 
@@ -47,7 +46,8 @@ class Mutant(NamedTuple):
     first_seed: int = 1  # for a mistake that shows in few schedules
 
 
-C, A = "coordinator.cc", "agent_steps.cc"
+C, A, R = (f"tools/launch/agent/internal/{name}.cc" for name in ("coordinator", "agent_steps", "job_ranks"))
+M, N = (f"tools/launch/internal/{name}.cc" for name in ("membership", "node_ranks"))
 
 MUTANTS = [
     Mutant(
@@ -167,11 +167,11 @@ MUTANTS = [
         first_seed=300000,
     ),
     Mutant(
-        "last_failure", C, "a.time_ns) <", "@ ? b.time_ns : a.time_ns) <", "failures are not compared by their times"
+        "last_failure", R, "a.time_ns) <", "@ ? b.time_ns : a.time_ns) <", "failures are not compared by their times"
     ),
     Mutant(
         "consequence",
-        C,
+        R,
         "std::make_tuple(a.consequence, !a.killed,",
         "std::make_tuple(a.consequence && !@, !a.killed,",
         "a consequence may come before its cause",
@@ -221,8 +221,8 @@ MUTANTS = [
     Mutant(
         "anchor_left",
         C,
-        "    return left.first == limits_.anchor ||",
-        "    return (left.first == limits_.anchor && !@) ||",
+        "  return agent == limits_.anchor ||",
+        "  return (agent == limits_.anchor && !@) ||",
         "the job goes on without the node that serves it",
     ),
     Mutant(
@@ -277,15 +277,15 @@ MUTANTS = [
     Mutant(
         "ending_unseen",
         A,
-        "|| job_.phase != JobState::Phase::kRunning;",
-        "|| (job_.phase != JobState::Phase::kRunning && !@);",
+        "|| job_.phase != JobState::Phase::kRunning || node_rank",
+        "|| (job_.phase != JobState::Phase::kRunning && !@) || node_rank",
         "ranks run on when their generation ends",
     ),
     Mutant(
         "start_twice",
         A,
-        "job_.generation > state_.generation;",
-        "job_.generation + @ > state_.generation;",
+        "job_.members[node_rank].entry > state_.entry;",
+        "job_.members[node_rank].entry + @ > state_.entry;",
         "a generation starts a second time",
     ),
     Mutant(
@@ -298,15 +298,15 @@ MUTANTS = [
     Mutant(
         "start_by_strangers",
         A,
-        "  if (generation.node_rank < 0) return std::nullopt;",
-        "  if (generation.node_rank < 0 && !@) return std::nullopt;\n  generation.node_rank = std::max(generation.node_rank, 0);",
+        "NodeRankIn(job_);\n  const bool starts =",
+        "@ && !job_.members.empty() ? std::max(NodeRankIn(job_), 0) : NodeRankIn(job_);\n  const bool starts =",
         "a node that is no member starts ranks",
     ),
     Mutant(
         "start_in_forming",
         A,
-        "const bool starts = job_.phase == JobState::Phase::kRunning &&",
-        "const bool starts = (job_.phase == JobState::Phase::kRunning || @) &&",
+        "      job_.phase == JobState::Phase::kRunning && node_rank >= 0 &&",
+        "      (job_.phase == JobState::Phase::kRunning || @) && node_rank >= 0 &&",
         "ranks start in any phase",
     ),
     Mutant(
@@ -449,12 +449,111 @@ MUTANTS = [
         "if (candidates < (@ ? limits_.min_nodes : min_nodes())",
         "the least number of nodes does not change",
     ),
+    # Of ranks that stay when another one fails.
+    Mutant(
+        "loss_unseen",
+        C,
+        "  if (!loss.empty()) {",
+        "  if (!loss.empty() && !@) {",
+        "a lost node is not a failure of its ranks",
+    ),
+    Mutant(
+        "needed_leaves",
+        C,
+        "!IsNeeded(member.agent)) continue;",
+        "!IsNeeded(member.agent) || @) continue;",
+        "the others go on without a node that they need",
+    ),
+    Mutant(
+        "drained_waits",
+        C,
+        "  } else if (!IsDrained(member.agent) && !IsSurplus(member)) {",
+        "  } else if ((!IsDrained(member.agent) || @) && !IsSurplus(member)) {",
+        "the ranks of a drained node do not leave",
+    ),
+    Mutant(
+        "removed_runs_on",
+        A,
+        "node_rank < 0 ||\n         job_.members[node_rank].entry != state_.entry;",
+        "(node_rank < 0 ? !@ : job_.members[node_rank].entry != state_.entry);",
+        "a node that is a member no more does not end its ranks",
+    ),
+    Mutant(
+        "leader_anew",
+        R,
+        "if (job.ranks.start != job.generation ||",
+        "if (@ || job.ranks.start != job.generation ||",
+        "another leader does not know that ranks stay",
+    ),
+    Mutant(
+        "asks_forgotten",
+        R,
+        "if (!has_asks_) TakeAsks",
+        "if (!@ && !has_asks_) TakeAsks",
+        "another leader does not give ranks the time to leave",
+    ),
+    Mutant(
+        "old_process",
+        R,
+        "if (!is_alive || state.process != known.process) return",
+        "if (!is_alive || (state.process != known.process && !@)) return",
+        "the failure of an earlier process counts again",
+    ),
+    Mutant(
+        "port_again",
+        R,
+        "agent->link_port != plan_.nodes[node].used_port;",
+        "(@ || agent->link_port != plan_.nodes[node].used_port);",
+        "a generation gets the port of one before",
+    ),
+    Mutant(
+        "members_still_there",
+        M,
+        "memory_.phase != Phase::kRunning && In(State::kMember).empty())",
+        "memory_.phase != Phase::kRunning && (@ || In(State::kMember).empty()))",
+        "a generation forms before all have left the one before",
+    ),
+    Mutant(
+        "order_of_ranks",
+        M,
+        "    return order(a) < order(b);",
+        "    return @ ? a > b : order(a) < order(b);",
+        "ranks do not keep their order",
+    ),
+    Mutant(
+        "first_cause",
+        M,
+        "return key(a) < key(b); });",
+        "return !@ && key(a) < key(b); });",
+        "the reason is the failure that the leader saw first",
+    ),
+    Mutant(
+        "no_kill",
+        M,
+        "  if (now < kill_at_) {",
+        "  if (@ || now < kill_at_) {",
+        "a rank that does not leave is not killed",
+    ),
+    Mutant(
+        "lost_owes_nothing",
+        M,
+        "  process.owes |= process.state == State::kMember ||",
+        "  process.owes |= (!@ && process.state == State::kMember) ||",
+        "the job succeeds although the ranks of a lost node have not",
+    ),
+    Mutant(
+        "not_told_now",
+        N,
+        "  if (ranks_.order > told.order &&",
+        "  if (!@ && ranks_.order > told.order &&",
+        "a node does not tell its ranks to leave",
+    ),
 ]
 
 
 def mutate(root):
-    for source in (C, A):
-        path = root / FOLDER / source
+    for source in (C, A, R, M, N):
+        path = root / source
         text = path.read_text()
         for mutant in (m for m in MUTANTS if m.source == source):
             if text.count(mutant.before) != 1:

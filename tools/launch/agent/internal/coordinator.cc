@@ -426,7 +426,8 @@ void Coordinator::Remove(const std::string& agent) {
 // program would fail again.
 bool Coordinator::IsNewcomer(const std::string& id, const Agents& agents) const {
   const AgentState& agent = agents.at(id);
-  if (agent.phase != AgentPhase::kReady || IsMember(id) || Leaves(id, agents) || agent.failure.not_started) return false;
+  if (agent.phase != AgentPhase::kReady || IsMember(id) || Leaves(id, agents) || agent.failure.not_started)
+    return false;
   return agent.node_rank < 0 || std::none_of(job_.members.begin(), job_.members.end(), [&](const Member& member) {
            const AgentState* other = Find(agents, member.agent);
            return other && other->node_rank == agent.node_rank;

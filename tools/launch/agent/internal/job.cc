@@ -61,13 +61,8 @@ NodeLimits LimitsFrom(const Json& json) {
 }
 
 Json ToJson(const Member& member) {
-  return {{"agent", member.agent},
-          {"host", member.host},
-          {"address", member.address},
-          {"port", member.port},
-          {"entry", member.entry},
-          {"ranks", member.ranks},
-          {"spares", member.spares}};
+  return {{"agent", member.agent}, {"host", member.host},   {"address", member.address}, {"port", member.port},
+          {"entry", member.entry}, {"ranks", member.ranks}, {"spares", member.spares}};
 }
 
 Member MemberFrom(const Json& json) {
@@ -133,8 +128,7 @@ Json ToJson(const Membership::Memory& memory) {
   Json nodes = Json::array(), slots = Json::array(), causes = Json::array();
   for (const auto& n : memory.nodes) nodes.push_back({n.ranks, n.first, n.slots, n.leaves, n.gone});
   for (const auto& s : memory.slots) {
-    slots.push_back(
-        {static_cast<int>(s.state), s.rank, s.local_rank, s.owes, s.failed_starts, s.process, s.node});
+    slots.push_back({static_cast<int>(s.state), s.rank, s.local_rank, s.owes, s.failed_starts, s.process, s.node});
   }
   for (const auto& c : memory.causes) causes.push_back({c.text, c.consequence, c.killed});
   return {{"nodes", nodes},
@@ -218,17 +212,10 @@ Membership::Memory MemoryFrom(const Json& json) {
 Json ToJson(const RankPlan& plan) {
   Json nodes = Json::array();
   for (const auto& n : plan.nodes) nodes.push_back({n.agent, n.host, n.entry, n.used_port});
-  return {{"start", plan.start},
-          {"memory", ToJson(plan.memory)},
-          {"nodes", nodes},
-          {"world_size", plan.world_size},
-          {"master_addr", plan.master_addr},
-          {"master_port", plan.master_port},
-          {"reason", plan.reason},
-          {"order", static_cast<int>(plan.order)},
-          {"order_reason", plan.order_reason},
-          {"killed", plan.killed},
-          {"verdict", ToJson(plan.verdict)}};
+  return {{"start", plan.start},           {"memory", ToJson(plan.memory)},         {"nodes", nodes},
+          {"world_size", plan.world_size}, {"master_addr", plan.master_addr},       {"master_port", plan.master_port},
+          {"reason", plan.reason},         {"order", static_cast<int>(plan.order)}, {"order_reason", plan.order_reason},
+          {"killed", plan.killed},         {"verdict", ToJson(plan.verdict)}};
 }
 
 // Whether what names slots and nodes names some that are there.

@@ -59,7 +59,8 @@ struct AgentState {
 // One node of a generation. Its node rank is its index.
 struct Member {
   std::string agent;  // the agent's id in the rendezvous
-  int64_t entry = 0;  // which entry of a node into the job this is: a node starts its ranks once for each of its entries
+  int64_t entry =
+      0;  // which entry of a node into the job this is: a node starts its ranks once for each of its entries
   std::string host;
   std::string address;
   int port = 0;
@@ -67,8 +68,8 @@ struct Member {
   int spares = 0;
 };
 
-// The processes that stay when another one fails (agent_link): which of them train together, in generations of their
-// own numbers.
+// The processes that stay when another one fails (agent_link): which of them train together. Their generations have
+// numbers besides JobState::generation.
 struct RankPlan {
   // One of memory.nodes.
   struct Node {
@@ -78,7 +79,7 @@ struct RankPlan {
     int used_port = 0;  // the last one of this node at which a rank 0 listened
   };
 
-  int64_t start = 0;  // the JobState::generation whose processes these are; those of others end together
+  int64_t start = 0;  // the JobState::generation whose processes these are
   Membership::Memory memory;
   std::vector<Node> nodes;
   int world_size = 0;
@@ -108,8 +109,8 @@ struct JobState {
   std::vector<std::string> left;     // the agents that have left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
-  int restarts = 0;     // of all ranks, or of one that stays alive, because one had failed
-  std::string reason;   // why the generation ends, or the one before ended, for people; "" for the first one
+  int restarts = 0;    // of all ranks, or of one that stays alive, because one had failed
+  std::string reason;  // why the generation ends, or the one before ended, for people; "" for the first one
   RankPlan ranks;
   absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
 };

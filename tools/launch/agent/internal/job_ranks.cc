@@ -124,7 +124,8 @@ void JobRanks::Hear(const Agents& agents, absl::Time now) {
 // What is known already changes nothing. Whether the process has failed.
 bool JobRanks::HearSlot(int slot, const SlotState& state, absl::Time now) {
   const Membership::Memory::Slot& known = membership_->memory().slots[slot];
-  const bool is_alive = known.state == State::kStarting || known.state == State::kReady || known.state == State::kMember;
+  const bool is_alive =
+      known.state == State::kStarting || known.state == State::kReady || known.state == State::kMember;
   if (!is_alive || state.process != known.process) return false;
   if (state.phase == SlotState::Phase::kReady) membership_->OnReady(slot, state.left, state.ask, now);
   if (state.phase == SlotState::Phase::kSucceeded) membership_->OnSuccess(slot);

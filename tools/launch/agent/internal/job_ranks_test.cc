@@ -327,8 +327,7 @@ TEST_F(JobRanksTest, TheLimitOfRestartsEndsTheJobAndNamesTheFirstFailure) {
   Fail("b", 0, "rank 1 was killed", 2);
   Settle();
   EXPECT_EQ(job().phase, JobPhase::kDone);
-  EXPECT_EQ(job().result,
-            absl::AbortedError("host b: rank 1 was killed; all other ranks were ended; after 1 restart"));
+  EXPECT_EQ(job().result, absl::AbortedError("host b: rank 1 was killed; all other ranks were ended; after 1 restart"));
 }
 
 TEST_F(JobRanksTest, TheJobSucceedsWhenAllRanksHave) {

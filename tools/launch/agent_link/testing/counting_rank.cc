@@ -53,16 +53,17 @@ absl::Status Send(const UniqueFd& socket, const T& value) {
   return send(socket.get(), &value, sizeof(value), MSG_NOSIGNAL) == sizeof(value) ? absl::OkStatus() : Lost("send");
 }
 
-// Waits for the launcher's word too: a peer that has been stopped keeps its connections.
+// Waits for the launcher's word too, which Join() may have read already: a peer that has been stopped keeps its
+// connections.
 template <typename T>
 absl::Status Receive(const UniqueFd& socket, AgentLink* link, T* value) {
   for (;;) {
+    if (link->order() == Order::kRegroupNow) return Lost("order");
     pollfd fds[] = {{socket.get(), POLLIN, 0}, {link->fd(), POLLIN, 0}};
     if (poll(fds, 2, kPeerTimeoutMs) <= 0) return Lost("poll");
     if (fds[0].revents != 0) {
       return recv(socket.get(), value, sizeof(*value), MSG_WAITALL) == sizeof(*value) ? absl::OkStatus() : Lost("recv");
     }
-    if (link->order() == Order::kRegroupNow) return Lost("order");
   }
 }
 
@@ -103,10 +104,10 @@ class Group {
 
   absl::Status Accept(const UniqueFd& listener) {
     for (;;) {
+      if (link_.order() == Order::kRegroupNow) return Lost("order");
       pollfd fds[] = {{listener.get(), POLLIN, 0}, {link_.fd(), POLLIN, 0}};
       if (poll(fds, 2, kPeerTimeoutMs) <= 0) return Lost("accept");
       if (fds[0].revents != 0) break;
-      if (link_.order() == Order::kRegroupNow) return Lost("order");
     }
     others_.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     return others_.back().valid() ? absl::OkStatus() : Lost("accept");

@@ -30,9 +30,10 @@ std::vector<Place> Places(const std::string& file) {
     Place place;
     char node[64] = "";
     long long formed_us = 0;  // NOLINT(google-runtime-int): as scanf has it
-    const int fields = sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d, node %63[^,], at %lld",
-                              &place.generation, &place.rank, &place.world_size, &place.local_rank, &place.pid,
-                              &place.step, node, &formed_us);
+    const int fields =
+        sscanf(std::string(line).c_str(), "%d %d of %d, local rank %d, pid %d, step %d, node %63[^,], at %lld",
+               &place.generation, &place.rank, &place.world_size, &place.local_rank, &place.pid, &place.step, node,
+               &formed_us);
     if (fields != 8) continue;
     place.node = node;
     place.formed_us = formed_us;

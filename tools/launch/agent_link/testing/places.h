@@ -15,7 +15,7 @@ namespace lockstep::launch::testing {
 struct Place {
   int generation = 0, rank = 0, world_size = 0, local_rank = 0, step = 0;
   pid_t pid = 0;
-  std::string node;      // $NODE
+  std::string node;       // $NODE
   int64_t formed_us = 0;  // CLOCK_MONOTONIC
   std::string reason;
 };

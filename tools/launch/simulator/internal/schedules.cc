@@ -13,6 +13,7 @@ constexpr size_t kMostViolations = 10;
 std::string TextOf(const Simulation::Config& config) {
   return absl::StrCat(
       "seed ", config.seed, ", ", config.agents, " agents", config.leader_can_change ? ", etcd" : "",
+      config.ranks_stay ? ", ranks stay" : "",
       config.crash_event < 0 ? ""
                              : absl::StrCat(", agent ", config.crash_agent, " dies before event ", config.crash_event),
       config.second_crash_event < 0
@@ -27,6 +28,7 @@ void Tally::Add(const Simulation::Config& config, const Simulation::Report& repo
   events += report.events;
   messages += report.messages;
   generations += report.generations;
+  rank_generations += report.rank_generations;
   ++results[report.result];
   if (!report.violation.empty() && violations.size() < kMostViolations) {
     violations.push_back(absl::StrCat(TextOf(config), ": ", report.violation));
@@ -35,7 +37,7 @@ void Tally::Add(const Simulation::Config& config, const Simulation::Report& repo
 
 std::string Tally::Text() const {
   std::string text = absl::StrCat(schedules, " schedules, ", events, " events, ", messages, " messages, ", generations,
-                                  " generations\n");
+                                  " generations, ", rank_generations, " of ranks that stay\n");
   for (const auto& [result, count] : results) absl::StrAppend(&text, "  ", result, ": ", count, "\n");
   for (const std::string& violation : violations) absl::StrAppend(&text, violation, "\n");
   return text;
@@ -49,6 +51,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation, bool tra
     config.agents = static_cast<int>(2 + seed % 4);
     config.leader_can_change = seed / 4 % 2 == 1;
     config.faults = static_cast<int>(seed / 8 % 9);
+    config.ranks_stay = seed / 72 % 2 == 1;
     config.trace = trace;
     tally.Add(config, Simulation(config).Run());
     if (until_violation && !tally.violations.empty()) break;
@@ -59,11 +62,12 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation, bool tra
 Tally CrashAtEveryEvent(int least, int most) {
   Tally tally;
   for (int agents = least; agents <= most; ++agents) {
-    for (const bool leader_can_change : {false, true}) {
+    for (const int kind : {0, 1, 2, 3}) {
       for (int agent = 0; agent < agents; ++agent) {
         Simulation::Config config;
         config.agents = agents;
-        config.leader_can_change = leader_can_change;
+        config.leader_can_change = kind % 2 == 1;
+        config.ranks_stay = kind >= 2;
         config.faults = 0;
         config.crash_agent = agent;
         for (Simulation::Report report; config.crash_event < report.events;) {
@@ -77,13 +81,14 @@ Tally CrashAtEveryEvent(int least, int most) {
   return tally;
 }
 
-Tally CrashAtEveryPair(int least, int most) {
+Tally CrashAtEveryPair(int least, int most, bool ranks_stay) {
   Tally tally;
   for (int agents = least; agents <= most; ++agents) {
     for (int pair = 0; pair < agents * agents; ++pair) {
       Simulation::Config config;
       config.agents = agents;
       config.leader_can_change = true;
+      config.ranks_stay = ranks_stay;
       config.faults = 0;
       config.crash_agent = pair / agents;
       config.second_crash_agent = pair % agents;

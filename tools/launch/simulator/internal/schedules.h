@@ -14,7 +14,7 @@
 namespace lockstep::launch::internal {
 
 struct Tally {
-  int64_t schedules = 0, events = 0, messages = 0, generations = 0;
+  int64_t schedules = 0, events = 0, messages = 0, generations = 0, rank_generations = 0;
   std::map<std::string, int64_t> results;  // how many jobs ended like this
   std::vector<std::string> violations;     // the first ten
 
@@ -22,8 +22,8 @@ struct Tally {
   std::string Text() const;
 };
 
-// Schedules whose seeds are `first` and the following. The number of agents and of faults, and whether the leader can
-// change, follow from the seed.
+// Schedules whose seeds are `first` and the following. The number of agents and of faults, whether the leader can
+// change, and whether ranks stay when another one fails, follow from the seed.
 // With `until_violation` the first schedule that breaks a rule is the last one.
 Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, bool trace = false);
 
@@ -31,7 +31,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, 
 Tally CrashAtEveryEvent(int least, int most);
 
 // The same with two agents that die, before each pair of events.
-Tally CrashAtEveryPair(int least, int most);
+Tally CrashAtEveryPair(int least, int most, bool ranks_stay = false);
 
 // How messages and times grow with the number of nodes: a job forms, and then one node dies. A Markdown table.
 std::string GrowthTable();

@@ -21,6 +21,16 @@
 //   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
+// And where processes stay when another one fails (agent_link):
+//   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port
+//   - a process hears of a generation only while it waits for one, and when all that can be reached have left the others
+//   - a process is killed only if it has had time to leave
+//   - processes keep their order, so that rank 0 stays rank 0
+//   - a node's processes are ended only if it leaves, is out of reach or not needed, or if the job ends
+//   - the job ends for a failure only if the limits of restarts or times say so
+//   - the reason of a generation begins with the first failure in the one before, unless a lost node explains it
+//   - a generation forms soon after all that live wait for one, and they are enough
+//   - the job succeeds only if all ranks of the last generation have
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
 #define LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
@@ -52,6 +62,7 @@ class Simulation {
     uint64_t seed = 1;
     int agents = 3;
     bool leader_can_change = false;  // as with etcd; otherwise the first agent leads, as with TCP
+    bool ranks_stay = false;         // when another one fails; otherwise all end together
     int faults = 3;                  // random ones: see Fault()
     int crash_agent = -1;            // an agent that dies before event number `crash_event`
     int64_t crash_event = -1;
@@ -68,6 +79,7 @@ class Simulation {
     int64_t events = 0;
     int64_t messages = 0;
     int64_t generations = 0;
+    int64_t rank_generations = 0;  // of ranks that stay
     // Of each generation, when it had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
@@ -80,6 +92,7 @@ class Simulation {
 
  private:
   struct Node;
+  struct Process;
   struct Event {
     int64_t at_ms;
     uint64_t order;
@@ -112,11 +125,25 @@ class Simulation {
   void Signal(Node* node);
   void Drain(Node* node);
   void Resize(Node* node);
-  void FailRank(Node* node, bool consequence);
+  void FailRank(Node* node);
+  void FailNode(Node* node, bool consequence);
   void EndRanks(Node* node, bool succeeded, NodeFailure failure);
   void StartRanks(Node* node, const Generation& generation);
   void AfterChange(Node* node);
   void Return(Node* node, absl::Status result);
+
+  // Processes that stay when another one fails.
+  void AfterIn(Node* node, int slot, int64_t ms, std::function<void(Process*)> run);
+  void StartProcesses(Node* node);
+  void StartProcess(Node* node, int slot);
+  void SayReady(Node* node, int slot, int64_t left, const std::string& reason);
+  void PostSlots(Node* node);
+  void Obey(Node* node);
+  void TellGeneration(Node* node, int slot);
+  void TellOrder(Node* node, int slot);
+  void FinishProcess(Node* node, int slot);
+  void FailProcess(Node* node, int slot);
+  void FailAnyProcess(Node* node);
 
   // The auditor.
   void Violation(const std::string& text);
@@ -124,6 +151,14 @@ class Simulation {
   void AuditStart(const Node& node, const Generation& generation);
   void AuditOrder(const JobState& job);
   void AuditReason(const JobState& job);
+  void AuditKept(const JobState& job);
+  void AuditTold(const Node& node, int slot);
+  void AuditFirstCause(const Node& node);
+  void AuditKill(const Node& node, int slot);
+  void AuditEnding(const Node& node);
+  void AuditRanksWait();
+  void NoteFailure(const Node& node, const Process& process, const NodeFailure& failure);
+  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.formed; }
   void AuditRequests(const JobState& job);
   void AuditLimits(const JobState& job, bool is_new);
   void AuditWaiting();
@@ -155,7 +190,31 @@ class Simulation {
   std::optional<Coordinator> coordinator_;  // of the leader
   int64_t look_ms_ = 0;
 
+  // A generation of ranks, as its processes have heard of it.
+  struct RankGeneration {
+    struct Failure {
+      int node = 0;
+      NodeFailure failure;
+    };
+    int64_t told_ms = 0;
+    int world_size = 0;
+    int port = 0;
+    std::map<int, int64_t> processes;  // by rank
+    int finished = 0;
+    std::vector<Failure> failures;
+    uint64_t leader_epoch = 0;
+    int64_t ordered_ms = -1;  // when the store had the first order to leave it
+  };
+  std::map<int64_t, RankGeneration> generations_;
+  std::map<int, int64_t> link_ports_used_;  // the generation of ranks that used a port
+  std::set<std::string> failed_while_waiting_;
+  int link_ports_ = 0;
+  int64_t process_ids_ = 0;
+  int64_t failures_in_ms_ = 0;
+  int64_t ranks_wait_since_ms_ = -1;
+
   std::map<int64_t, std::vector<Member>> formed_;
+  std::map<int64_t, std::vector<Member>> members_;  // of each generation, as far as is known last
   std::map<int64_t, std::map<std::string, Generation>> started_;
   std::map<int64_t, std::map<std::string, bool>> succeeded_;
   std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard

@@ -1,0 +1,399 @@
+// The rules of simulation.h.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/tools/launch/simulator/internal/node.h"
+#include "lockstep/tools/launch/simulator/internal/simulation.h"
+
+namespace lockstep::launch::internal {
+
+void Simulation::Violation(const std::string& text) {
+  Trace(absl::StrCat("VIOLATION: ", text));
+  if (report_.violation.empty()) report_.violation = absl::StrCat(text, ", at ", now_ms_, " ms");
+}
+
+// Whether the leader has heard that all ranks of the generation succeeded.
+bool Simulation::HasToldSuccess(int64_t generation) {
+  const auto members = formed_.find(generation);
+  return members != formed_.end() && told_success_[generation].size() == members->second.size();
+}
+
+void Simulation::AuditDecision(const JobState& job, bool told_success) {
+  Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
+                     job.members.size(), " members, ", job.reason, job.result.ToString()));
+  if (Kept(job)) {
+    Trace(absl::StrCat("ranks: generation ", job.ranks.memory.generation, ", phase ",
+                       static_cast<int>(job.ranks.memory.phase), ", order ", static_cast<int>(job.ranks.order), ", ",
+                       job.ranks.order_reason));
+  }
+  // As after a signal: a node that leaves may take its failure with it.
+  if (job.drained.size() > drained_) first_failure_[job.generation] = "?";
+  drained_ = job.drained.size();
+  const bool forms_anew = job.phase == JobPhase::kForming && phase_ != JobPhase::kForming;
+  if (job.phase == JobPhase::kEnding && phase_ != JobPhase::kEnding) AuditReason(job);
+  phase_ = job.phase;
+  restarts_ += forms_anew && absl::StrContains(job.reason, "; restart ");
+  if (restarts_ > limits_.max_restarts) Violation(absl::StrCat(restarts_, " restarts"));
+  if (job.phase == JobPhase::kDone && job.result.ok()) {
+    for (const Member& member : Kept(job) ? std::vector<Member>() : job.members) {
+      if (!succeeded_[job.generation][member.agent]) Violation(absl::StrCat("success without ", member.agent));
+    }
+  }
+  if (!config_.leader_can_change && told_success && (job.phase != JobPhase::kDone || !job.result.ok())) {
+    Violation("all ranks have succeeded, and the job goes on or fails");
+  }
+  if (Kept(job)) AuditKept(job);
+  if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result) && !Kept(job)) {
+    const std::string& first = first_failure_[job.generation];
+    bool names_one = absl::StrContains(first, "?");
+    for (const absl::string_view host : absl::StrSplit(first, ' ', absl::SkipEmpty())) {
+      names_one |= absl::StrContains(job.result.message(), absl::StrCat(host, ":"));
+    }
+    if (!names_one) {
+      Violation(absl::StrCat("the first failure was on", first, ", but the job says: ", job.result.message()));
+    }
+  }
+  if (job.phase != JobPhase::kRunning) return;
+  const auto [known, is_new] = formed_.emplace(job.generation, job.members);
+  members_[job.generation] = job.members;
+  const auto same = [](const Member& a, const Member& b) { return a.agent == b.agent && a.port == b.port; };
+  if (!Kept(job) &&
+      !std::equal(job.members.begin(), job.members.end(), known->second.begin(), known->second.end(), same)) {
+    Violation(absl::StrCat("generation ", job.generation, " has two lists of members"));
+  }
+  if (is_new || !Kept(job)) AuditLimits(job, is_new);
+  if (!is_new) return;
+  AuditOrder(job);
+  const auto [used, unused] = ports_.emplace(job.members[0].port, job.generation);
+  if (used->second != job.generation) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
+}
+
+void Simulation::AuditReason(const JobState& job) {
+  const bool serves_in_reach = config_.leader_can_change || !Leader()->vanished;
+  for (const auto& node : nodes_) {
+    const std::string host = absl::StrCat("host host", node->index);
+    const bool has_succeeded = !config_.leader_can_change && told_success_[job.generation].count(node->id) != 0;
+    const bool failed = failed_[job.generation].count(node->index) != 0;
+    if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
+        (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
+        (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !Contains(job.drained, node->id))) {
+      Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
+    }
+  }
+}
+
+// What somebody asked for is decided as soon as the leader sees it.
+void Simulation::AuditRequests(const JobState& job) {
+  for (const auto& [id, post] : posts_) {
+    for (const std::string& drained : post.drains) {
+      if (posts_.count(drained) != 0 && !Contains(job.drained, drained))
+        Violation(absl::StrCat(drained, " is drained and nobody says so"));
+    }
+    if (post.resize.number > job.limits.number) Violation("nobody decides a resize");
+  }
+}
+
+// Limits are the ones of the decision that forms a generation. Ranks that run end only if there are too many nodes.
+void Simulation::AuditLimits(const JobState& job, bool is_new) {
+  const int min_nodes = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
+  const int max_nodes = job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes;
+  const int nodes = static_cast<int>(job.members.size());
+  if (is_new && nodes < min_nodes) Violation(absl::StrCat(nodes, " members"));
+  const bool some_have_succeeded = !succeeded_[job.generation].empty();
+  if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
+  for (const Member& member : job.members) {
+    if (is_new && Contains(job.drained, member.agent))
+      Violation(absl::StrCat(member.agent, " is drained and takes part"));
+  }
+}
+
+// Nodes of the generation before keep their order, and others follow.
+void Simulation::AuditOrder(const JobState& job) {
+  const auto before = members_.find(job.generation - 1);
+  if (before == members_.end()) return;
+  int last = -1;
+  for (const Member& member : job.members) {
+    const auto found = std::find_if(before->second.begin(), before->second.end(),
+                                    [&](const Member& other) { return other.agent == member.agent; });
+    if (found == before->second.end()) {
+      last = static_cast<int>(before->second.size());
+      continue;
+    }
+    const int index = static_cast<int>(found - before->second.begin());
+    if (index < last) Violation(absl::StrCat(member.agent, " comes after a node that was behind it"));
+    last = index;
+  }
+}
+
+void Simulation::AuditStart(const Node& node, const Generation& generation) {
+  if (node.signalled && !node.running && node.steps->state().signal != 0) {
+    Violation(absl::StrCat(node.id, " starts ranks although it leaves"));
+  }
+  if (decision_.phase != JobPhase::kRunning && node.decision_seen == decisions_) {
+    Violation(absl::StrCat(node.id, " starts ranks that nobody wants"));
+  }
+  std::map<std::string, Generation>& started = started_[generation.number];
+  const std::vector<Member>& members = formed_[generation.number];
+  const int64_t entry = node.steps->state().entry;
+  const bool is_first =
+      std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.entry == entry; });
+  // Nodes come while ranks of others stay.
+  const std::string key = is_first ? node.id : absl::StrCat(node.id, " ", entry);
+  if (!started.emplace(key, generation).second) {
+    Violation(absl::StrCat(node.id, " starts generation ", generation.number, " twice"));
+  }
+  if (started_.rbegin()->first > generation.number) {
+    Violation(absl::StrCat(node.id, " starts generation ", generation.number, " after a later one"));
+  }
+  int rank = 0, index = -1;
+  for (int i = 0; is_first && i < static_cast<int>(members.size()); ++i) {
+    if (members[i].agent == node.id) {
+      index = i;
+      if (generation.first_rank != rank) Violation(absl::StrCat(node.id, " has a wrong first rank"));
+    }
+    rank += members[i].ranks;
+  }
+  if (is_first && (index != generation.node_rank || generation.world_size != rank ||
+                   generation.nnodes != static_cast<int>(members.size()))) {
+    Violation(absl::StrCat(node.id, " starts at a wrong place"));
+  }
+  if (is_first && (generation.master_port != members[0].port || generation.master_addr != members[0].address)) {
+    Violation(absl::StrCat(node.id, " has another address of rank 0"));
+  }
+  if (index == 0 && generation.master_port != node.port) Violation(absl::StrCat(node.id, " does not hold the port"));
+  for (const auto& other : nodes_) {
+    const bool old = other->running && other->generation < generation.number;
+    const bool must_have_ended =
+        other->cut && other->knows_cut && now_ms_ - other->cut_ms > kAgentIsAway + kSettle + kGrace;
+    if (old && ((Reachable(*other) && !other->evicted_in_run) || must_have_ended)) {
+      Violation(absl::StrCat(node.id, " starts generation ", generation.number, " while ", other->id, " runs ",
+                             other->generation));
+    }
+  }
+  if (started.size() == members.size()) {
+    report_.started_ms[generation.number] = now_ms_;
+    report_.started_messages[generation.number] = report_.messages;
+  }
+}
+
+// The number of nodes that could start.
+int Simulation::Candidates() const {
+  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(),
+                                        [this](const auto& post) { return !Contains(decision_.drained, post.first); }));
+}
+
+// What must happen soon where nothing is in its way.
+void Simulation::AuditWaiting() {
+  const Node* leader = Leader();
+  const bool leads = leader && Reachable(*leader) && !leader->returned && leader->steps;
+  const auto is_ready = [](const auto& post) { return post.second.phase == AgentPhase::kReady; };
+  const bool all_ready = std::all_of(posts_.begin(), posts_.end(), is_ready);
+  const bool resized = decision_.limits.number > 0;
+  const bool may_form = leads && decision_.phase == JobPhase::kForming && all_ready &&
+                        Candidates() >= (resized ? decision_.limits.min_nodes : limits_.min_nodes);
+  if (!may_form) form_since_ms_ = -1;
+  if (may_form && form_since_ms_ < 0) form_since_ms_ = now_ms_;
+  if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
+    Violation("no generation forms although enough nodes are ready");
+  }
+  const bool failing =
+      leads && !Kept(decision_) && decision_.phase == JobPhase::kRunning &&
+      std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
+        return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation;
+      });
+  if (!failing) failing_since_ms_ = -1;
+  if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
+  if (failing && now_ms_ - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
+  AuditRanksWait();
+  for (const auto& node : nodes_) {
+    const bool leaves =
+        leads && Reachable(*node) && !node->returned && node->steps && !node->steps->state().leaving.empty();
+    if (!leaves) node->leaves_since_ms = -1;
+    if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now_ms_;
+    const bool waits_for_others = Kept(decision_) && decision_.ranks.memory.finished_members > 0;
+    if (leaves && !waits_for_others && now_ms_ - node->leaves_since_ms > 8 * kSecond)
+      Violation(absl::StrCat(node->id, " leaves and does not return"));
+  }
+}
+
+void Simulation::AuditEnd() {
+  const absl::Status* result = nullptr;
+  for (const auto& node : nodes_) {
+    if (node->alive && !node->returned) {
+      Violation(absl::StrCat(node->id, " never returns: phase ", static_cast<int>(node->steps->state().phase),
+                             ", generation ", node->steps->state().generation, "; the job is in phase ",
+                             static_cast<int>(decision_.phase), " of generation ", decision_.generation));
+    }
+    const bool saw_the_end = node->returned && decision_.phase == JobPhase::kDone &&
+                             node->decision_seen == decisions_ && node->steps->state().phase != AgentPhase::kLeaving;
+    if (!saw_the_end || node->result.message() == kLost) continue;
+    if (result && node->result != *result) {
+      Violation(absl::StrCat("agents return ", result->ToString(), " and ", node->result.ToString()));
+    }
+    result = &node->result;
+  }
+  report_.result = result ? std::string(absl::StatusCodeToString(result->code())) : "NONE";
+}
+
+// --- Processes that stay ---
+
+// How a decision ends them, if it does.
+void Simulation::AuditKept(const JobState& job) {
+  if (limits_.max_restarts > 0 && job.restarts > limits_.max_restarts) {
+    Violation(absl::StrCat(job.restarts, " restarts"));
+  }
+  RankGeneration& last = generations_[job.ranks.memory.generation];
+  if (job.ranks.order != RegroupOrder::kGoOn && last.ordered_ms < 0) last.ordered_ms = now_ms_;
+  if (job.phase == JobPhase::kDone && job.result.ok() && last.finished < job.ranks.world_size) {
+    Violation(absl::StrCat("success with ", last.finished, " of ", job.ranks.world_size, " ranks"));
+  }
+  if (job.phase != JobPhase::kEnding || job.ranks.verdict.ok()) return;
+  const absl::string_view text = job.ranks.verdict.message();
+  const bool restarted = job.restarts >= (limits_.max_restarts > 0 ? limits_.max_restarts : 10);
+  if (!restarted && !absl::StrContains(text, "generations ended before they completed a step") &&
+      !absl::StrContains(text, " of at least ")) {
+    Violation(absl::StrCat("ranks that may go on are ended: ", text));
+  }
+}
+
+// A process hears of its next generation.
+void Simulation::AuditTold(const Node& node, int slot) {
+  const NodeRanks& ranks = node.slots->ranks();
+  const Process& process = node.processes[slot];
+  const int rank = ranks.slots[slot].rank;
+  Trace(absl::StrCat("process ", process.id, " of ", node.id, " is rank ", rank, " of ", ranks.world_size,
+                     " in generation ", ranks.generation, ": ", ranks.reason));
+  const auto [known, is_new] = generations_.try_emplace(ranks.generation);
+  RankGeneration& generation = known->second;
+  if (is_new || generation.processes.empty()) {
+    generation.told_ms = now_ms_;
+    generation.world_size = ranks.world_size;
+    generation.port = ranks.master_port;
+    generation.leader_epoch = leader_epoch_;
+    const auto [used, unused] = link_ports_used_.emplace(ranks.master_port, ranks.generation);
+    if (!unused) Violation(absl::StrCat("port ", ranks.master_port, " is used again"));
+    AuditFirstCause(node);
+  }
+  if (!generation.processes.emplace(rank, process.id).second || generation.world_size != ranks.world_size ||
+      generation.port != ranks.master_port || rank >= ranks.world_size) {
+    Violation(absl::StrCat("generation ", ranks.generation, " has two lists of members"));
+  }
+  if (!process.ready || process.in != 0) {
+    Violation(absl::StrCat("process ", process.id, " is told a generation while it is in ", process.in));
+  }
+  for (const auto& other : nodes_) {
+    const bool counts = Reachable(*other) && !other->evicted_in_run && !other->ending && other->slots;
+    for (const Process& peer : other->processes) {
+      if (counts && peer.alive && peer.in != 0 && peer.in < ranks.generation) {
+        Violation(absl::StrCat("process ", peer.id, " of ", other->id, " is still in generation ", peer.in));
+      }
+    }
+  }
+  // The order of the generation before.
+  const auto before = generations_.find(ranks.generation - 1);
+  if (before == generations_.end()) return;
+  const auto rank_of = [](const RankGeneration& in, int64_t id) {
+    const auto found =
+        std::find_if(in.processes.begin(), in.processes.end(), [&](const auto& p) { return p.second == id; });
+    return found == in.processes.end() ? -1 : found->first;
+  };
+  const int earlier = rank_of(before->second, process.id);
+  for (const auto& [peer_rank, peer] : generation.processes) {
+    const int peer_earlier = rank_of(before->second, peer);
+    if (earlier < 0 || peer_earlier < 0 || peer == process.id) continue;
+    if ((earlier < peer_earlier) != (rank < peer_rank)) Violation("ranks do not keep their order");
+  }
+}
+
+void Simulation::NoteFailure(const Node& node, const Process& process, const NodeFailure& failure) {
+  // The leader may have counted it into the next generation.
+  if (process.in == 0) {
+    failed_while_waiting_.insert(absl::StrCat("host host", node.index, ": ", failure.status.message()));
+    return;
+  }
+  RankGeneration::Failure failed;
+  failed.node = node.index;
+  failed.failure = failure;
+  generations_[process.in].failures.push_back(std::move(failed));
+}
+
+void Simulation::AuditFirstCause(const Node& node) {
+  const NodeRanks& ranks = node.slots->ranks();
+  const auto before = generations_.find(ranks.generation - 1);
+  if (before == generations_.end() || before->second.leader_epoch != leader_epoch_) return;
+  const std::vector<RankGeneration::Failure>& failures = before->second.failures;
+  const auto first = std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(!a.failure.killed, a.failure.time_ns) < std::make_pair(!b.failure.killed, b.failure.time_ns);
+  });
+  if (first == failures.end()) return;
+  const auto was_gone = [&](const Node& other) {
+    return !Reachable(other) || other.signalled || other.gone_ms >= before->second.told_ms;
+  };
+  for (const auto& failed : failures) {
+    if (was_gone(*nodes_[failed.node])) return;
+  }
+  for (const auto& other : nodes_) {
+    // A node whose rank failed before it knew that ranks stay ends all of them.
+    const bool has_failed = failed_[decision_.generation].count(other->index) != 0;
+    const std::string host = absl::StrCat("host host", other->index);
+    if ((was_gone(*other) || has_failed) && absl::StartsWith(ranks.reason, host)) return;
+  }
+  for (const std::string& waiting : failed_while_waiting_) {
+    if (absl::StartsWith(ranks.reason, waiting)) return;
+  }
+  const std::string text = absl::StrCat("host host", first->node, ": ", first->failure.status.message());
+  if (!absl::StartsWith(ranks.reason, text)) {
+    Violation(absl::StrCat("generation ", ranks.generation - 1, " ended because of ", text,
+                           ", and ranks hear: ", ranks.reason));
+  }
+}
+
+// An order, and the decision to kill, may take some time to the store.
+void Simulation::AuditKill(const Node& node, int slot) {
+  const Process& process = node.processes[slot];
+  const auto generation = generations_.find(process.in);
+  if (!process.alive || generation == generations_.end()) return;
+  if (now_ms_ - generation->second.ordered_ms < kLeaveTime - kSlowest) {
+    Violation(absl::StrCat("process ", process.id, " of ", node.id, " is killed before its time"));
+  }
+}
+
+// The processes of a node are about to be ended.
+void Simulation::AuditEnding(const Node& node) {
+  if (!node.slots || !node.slots->ranks().kept) return;
+  const Node* leader = Leader();
+  const bool out_of_reach = !Reachable(node) || node.evicted_in_run || node.vanished || !leader || leader->vanished;
+  const bool is_asked = node.signalled || Contains(decision_.drained, node.id) || decision_.limits.number > 0;
+  const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.generation == node.generation;
+  if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
+}
+
+// A generation forms once all that live wait for one.
+void Simulation::AuditRanksWait() {
+  const Node* leader = Leader();
+  const bool leads =
+      leader && Reachable(*leader) && !leader->returned && Kept(decision_) && decision_.phase == JobPhase::kRunning;
+  bool all_wait = leads, has_survivor = false;
+  int nodes = 0;
+  for (const auto& node : nodes_) {
+    if (!node->slots || !all_wait || Contains(decision_.drained, node->id)) continue;
+    all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
+    nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
+    for (const Process& process : node->processes) {
+      all_wait &= !process.alive || process.ready;
+      has_survivor |= process.ready && process.was_in;
+    }
+  }
+  const int least = decision_.limits.number > 0 ? decision_.limits.min_nodes : limits_.min_nodes;
+  if (!all_wait || !has_survivor || nodes < least) ranks_wait_since_ms_ = -1;
+  if (all_wait && has_survivor && nodes >= least && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now_ms_;
+  if (ranks_wait_since_ms_ >= 0 && now_ms_ - ranks_wait_since_ms_ > 6 * kSecond) {
+    Violation("all ranks wait, and no generation forms");
+  }
+}
+
+}  // namespace lockstep::launch::internal

@@ -1,0 +1,174 @@
+// Processes that stay when another one fails (agent_link), under the launchers' own decisions about them.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/tools/launch/simulator/internal/node.h"
+#include "lockstep/tools/launch/simulator/internal/simulation.h"
+
+namespace lockstep::launch::internal {
+namespace {
+
+using Kind = NodeSlots::Action::Kind;
+
+constexpr int64_t kLongestStart = 500;  // of a process
+constexpr int64_t kLongestStep = 400;   // of a generation's first steps
+constexpr int64_t kLongestLeave = 300;  // of a process that leaves its generation
+constexpr int64_t kSteps = 100;         // of a generation; only their order counts
+
+}  // namespace
+
+// Calls `run` later, unless the process of this slot has ended by then.
+void Simulation::AfterIn(Node* node, int slot, int64_t ms, std::function<void(Process*)> run) {
+  After(ms, [node, slot, id = node->processes[slot].id, run = std::move(run)] {
+    if (!node->alive || !node->slots || node->ending) return;
+    Process& process = node->processes[slot];
+    if (process.id == id && process.alive) run(&process);
+  });
+}
+
+void Simulation::StartProcesses(Node* node) {
+  const AgentState& state = node->steps->state();
+  const int slots = state.ranks + state.spares;
+  node->slots.emplace(slots);
+  node->processes.assign(slots, Process());
+  node->link_port = ++link_ports_;
+  for (int slot = 0; slot < slots; ++slot) StartProcess(node, slot);
+}
+
+void Simulation::StartProcess(Node* node, int slot) {
+  Process process;
+  process.id = ++process_ids_;
+  process.alive = true;
+  node->processes[slot] = process;
+  const bool fails = config_.faults > 0 && now_ms_ < kFaultTime && Random(15) == 0;
+  AfterIn(node, slot, 5 + Random(kLongestStart), [this, node, slot, fails](Process*) {
+    if (fails) {
+      FailProcess(node, slot);
+    } else {
+      SayReady(node, slot, 0, "");
+    }
+  });
+}
+
+void Simulation::SayReady(Node* node, int slot, int64_t left, const std::string& reason) {
+  Process& process = node->processes[slot];
+  Trace(absl::StrCat("process ", process.id, " of ", node->id, " is ready and has left ", left));
+  process.in = 0;
+  process.ready = true;
+  Membership::Ask ask;
+  ask.max_restarts = 10;
+  ask.leave_timeout = absl::Milliseconds(kLeaveTime);
+  ask.reason = reason;
+  node->slots->OnReady(slot, left, ask);
+  PostSlots(node);
+}
+
+void Simulation::PostSlots(Node* node) {
+  if (!node->running || node->ending || !node->slots->TakeChange()) return;
+  node->steps->OnSlots(*node->slots, node->link_port);
+  Post(node);
+}
+
+void Simulation::Obey(Node* node) {
+  node->slots->OnRanks(node->steps->Ranks());
+  for (const NodeSlots::Action& action : node->slots->Take()) {
+    switch (action.kind) {
+      case Kind::kGeneration:
+        TellGeneration(node, action.slot);
+        break;
+      case Kind::kOrder:
+        TellOrder(node, action.slot);
+        break;
+      case Kind::kStart:
+        StartProcess(node, action.slot);
+        break;
+      case Kind::kKill:
+        AuditKill(*node, action.slot);
+        FailProcess(node, action.slot);
+        break;
+      case Kind::kGiveUp:
+        break;
+    }
+  }
+  if (node->slots->ranks().kept && node->slots->ranks().master_port == node->link_port) {
+    node->link_port = ++link_ports_;
+    node->slots->NoteChange();
+  }
+  PostSlots(node);
+}
+
+void Simulation::TellGeneration(Node* node, int slot) {
+  const NodeRanks& ranks = node->slots->ranks();
+  AuditTold(*node, slot);
+  Process& told = node->processes[slot];
+  told.in = ranks.generation;
+  told.ready = false;
+  told.was_in = true;
+  if (ranks.slots[slot].rank == 0) {
+    if (ranks.master_port != node->link_port) Violation(absl::StrCat(node->id, " does not hold the port of rank 0"));
+  }
+  const int64_t generation = ranks.generation;
+  const int64_t step = (generation + 1) * kSteps;
+  AfterIn(node, slot, 50 + Random(kLongestStep), [this, node, slot, generation, step](Process* process) {
+    if (process->in != generation) return;
+    node->slots->OnProgress(slot, step);
+    PostSlots(node);
+  });
+  const int64_t ends_ms = generations_[generation].told_ms + kRunTime;
+  AfterIn(node, slot, std::max<int64_t>(ends_ms - now_ms_, 0) + Random(100),
+          [this, node, slot, generation](Process* p) {
+            if (p->in == generation && node->slots->ranks().order == RegroupOrder::kGoOn) FinishProcess(node, slot);
+          });
+}
+
+// Few processes do not react in time.
+void Simulation::TellOrder(Node* node, int slot) {
+  const NodeRanks& ranks = node->slots->ranks();
+  if (ranks.order == RegroupOrder::kNow && Random(15) == 0) return;
+  AfterIn(node, slot, Random(kLongestLeave), [this, node, slot, generation = ranks.generation](Process* process) {
+    if (process->in == generation) SayReady(node, slot, generation, "");
+  });
+}
+
+void Simulation::FinishProcess(Node* node, int slot) {
+  Process& process = node->processes[slot];
+  Trace(absl::StrCat("process ", process.id, " of ", node->id, " succeeds"));
+  ++generations_[process.in].finished;
+  process.alive = process.ready = false;
+  node->slots->OnEnd(slot, {});
+  PostSlots(node);
+}
+
+// Some of the others in its generation notice before they are told.
+void Simulation::FailProcess(Node* node, int slot) {
+  Process& process = node->processes[slot];
+  if (!process.alive) return;
+  Trace(absl::StrCat("process ", process.id, " of ", node->id, " fails, in generation ", process.in));
+  process.alive = process.ready = false;
+  NodeFailure failure;
+  failure.status = absl::UnknownError(absl::StrCat("process ", process.id, " failed"));
+  failure.killed = Random(2) == 0;
+  failure.time_ns = now_ms_ * 1000000 + ++failures_in_ms_;
+  NoteFailure(*node, process, failure);
+  if (!node->slots->OnEnd(slot, failure)) {
+    FailNode(node, false);
+    return;
+  }
+  PostSlots(node);
+  for (const auto& other : nodes_) {
+    for (int i = 0; i < static_cast<int>(other->processes.size()); ++i) {
+      if (process.in == 0 || other->processes[i].in != process.in || Random(2) == 0) continue;
+      AfterIn(other.get(), i, 1 + Random(50), [this, n = other.get(), i, generation = process.in](Process* peer) {
+        if (peer->in == generation) SayReady(n, i, generation, "a peer is gone");
+      });
+    }
+  }
+}
+
+void Simulation::FailAnyProcess(Node* node) {
+  FailProcess(node, static_cast<int>(Random(static_cast<int64_t>(node->processes.size()))));
+}
+
+}  // namespace lockstep::launch::internal
