@@ -24,6 +24,8 @@ using internal::RankMessage;
 
 namespace {
 
+// How long Finish() waits for a launcher that does not read.
+constexpr absl::Duration kFinishPatience = absl::Seconds(10);
 // Between two reports of steps, so that they cost neither side anything.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 
@@ -144,6 +146,12 @@ void AgentLink::ReportStep(int64_t step) {
   progress.kind = RankMessage::Kind::kProgress;
   progress.step = step;
   internal::SendPacket(fd_, Encode(progress)).IgnoreError();  // a later one says as much
+}
+
+void AgentLink::Finish() {
+  RankMessage finished;
+  finished.kind = RankMessage::Kind::kFinished;
+  Send(Encode(finished), internal::After(kFinishPatience)).IgnoreError();  // the launcher has ended, and so will this rank
 }
 
 }  // namespace lockstep::launch

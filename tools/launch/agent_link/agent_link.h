@@ -13,6 +13,7 @@
 // - If a rank fails, the launcher tells the others kRegroupNow. When they have joined again, the next generation has the
 //   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
 // - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
+// - A rank that exits with 0 but has not called Finish() has failed too.
 // - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
 //
 // This holds for the ranks of all nodes, if they meet by tcp or etcd-v3. A lost node is a failure of its ranks. With a
@@ -93,6 +94,10 @@ class AgentLink {
   // end one after another without a step is ended. Cheap: at most ten packets a second, and the first one of a
   // generation at once. Thread-safe.
   void ReportStep(int64_t step);
+
+  // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. Does not block for
+  // long.
+  void Finish();
 
  private:
   explicit AgentLink(int fd);

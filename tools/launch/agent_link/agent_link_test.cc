@@ -140,6 +140,18 @@ TEST_F(AgentLinkTest, ARankThatHasBeenStoppedIsKilled) {
   unsetenv("LEAVE_TIMEOUT");
 }
 
+TEST_F(AgentLinkTest, ARankThatEndsBeforeItsWorkHasFailed) {
+  const pid_t launcher = StartRanks(3);
+  const std::vector<Place> first = Await(3);
+  kill(first[1].pid, SIGUSR1);
+  const std::vector<Place> last = Await(3, 2);
+  EXPECT_EQ(last[0].pid, first[0].pid);
+  EXPECT_NE(last[2].pid, first[1].pid);
+  Stop(launcher);
+  EXPECT_THAT(Err(), HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
+                                            ") exited with code 0: it ended before its work did; generation 2 has 2 ")));
+}
+
 TEST_F(AgentLinkTest, TheBudgetOfRestartsEndsTheJob) {
   const pid_t launcher = StartRanks(2, {"--max_restarts=1"});
   kill(Await(2)[1].pid, SIGKILL);

@@ -37,6 +37,7 @@ constexpr int kStoppedLooks = 10;
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
+constexpr char kEndedEarly[] = "it ended before its work did";
 
 // Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
 bool IsAboutOthers(absl::StatusCode code) {
@@ -337,6 +338,10 @@ void Attempt::NoteEnd(int i) {
     outcome.end.signal = info.si_status;
   }
   outcome.failed = outcome.end.exit_code != 0;
+  if (!outcome.failed && !outcome.told_to_end && regrouper_.EndedEarly(i)) {
+    outcome.failed = true;
+    outcome.end.message = kEndedEarly;
+  }
   NoteReport(i);
   if (outcome.failed) output_.WriteError(ranks_[i].attempt, outcome.end.local_rank, TorchErrorOf(ranks_[i].report));
   events_.RankEnded(ranks_[i].attempt, outcome, ranks_[i].started_ns);
@@ -365,7 +370,7 @@ void Attempt::NoteReport(int i) {
   const std::optional<Report> report = ReadReport(ranks_[i].report);
   if (!report && !outcome.failed && options_.require_report) {
     outcome.failed = true;
-    outcome.end.message = "it ended before its work did";
+    outcome.end.message = kEndedEarly;
   }
   outcome.consequence = outcome.failed && WasTold(ranks_[i].report);
   if (!report || !outcome.failed || report->code == absl::StatusCode::kOk) return;

@@ -46,6 +46,7 @@ Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, Node
       nodes_(nodes),
       watcher_(WatcherOf(options.watcher)),
       links_(options.nproc_per_node + options.spares),
+      owes_finish_(options.nproc_per_node + options.spares),
       membership_(LimitsOf(options), MonotonicTime()),
       slots_(options.nproc_per_node + options.spares) {}
 
@@ -60,6 +61,7 @@ absl::StatusOr<UniqueFd> Regrouper::Open(int slot) {
     return DescriptorError("launch: no control socket for a rank", errno, absl::StatusCode::kResourceExhausted);
   }
   links_[slot] = AboveStdio(UniqueFd(ends[0]));
+  owes_finish_[slot] = false;
   UniqueFd end = AboveStdio(UniqueFd(ends[1]));
   if (links_[slot].valid() && end.valid()) return end;
   return DescriptorError("launch: no control socket for a rank", errno, absl::StatusCode::kResourceExhausted);
@@ -90,6 +92,8 @@ void Regrouper::Receive(int slot) {
       if (nodes_ == Nodes::kOne) membership_.OnProgress(slot, message->step);
       if (nodes_ == Nodes::kAgents) slots_.OnProgress(slot, message->step);
       watcher_.NoteStep(slot, message->step, MonotonicNanos());
+    } else if (message->kind == RankMessage::Kind::kFinished) {
+      owes_finish_[slot] = false;
     } else {
       OnReady(slot, *message);
     }
@@ -126,7 +130,14 @@ void Regrouper::OnStaticReady(int slot, int64_t left) {
   generation.master_addr = master_addr_;
   generation.master_port = master_port_;
   Send(slot, answer);
+  owes_finish_[slot] = true;
   watcher_.NoteWaiting(slot, false);
+}
+
+// Its last words may not have been read yet.
+bool Regrouper::EndedEarly(int slot) {
+  if (links_[slot].valid()) Receive(slot);
+  return owes_finish_[slot];
 }
 
 bool Regrouper::OnEnd(int slot, const NodeFailure& failure) {
@@ -231,6 +242,7 @@ void Regrouper::SendRanks(int slot) {
   generation.master_port = ranks.master_port;
   generation.reason = ranks.reason;
   watcher_.NoteWaiting(slot, false);
+  owes_finish_[slot] = true;
   const bool listens = generation.rank == 0 && generation.master_port == next_master_.port;
   Send(slot, message, listens ? next_master_.fd.get() : -1);
 }
@@ -284,6 +296,7 @@ void Regrouper::SendGeneration(const Membership::Decision& decision) {
     generation.rank = static_cast<int>(rank);
     generation.local_rank = membership_.local_rank(decision.slots[rank]);
     Send(decision.slots[rank], message, rank == 0 ? master->fd.get() : -1);
+    owes_finish_[decision.slots[rank]] = true;
     watcher_.NoteWaiting(decision.slots[rank], false);
   }
   std::vector<int> by_slot(links_.size(), -1);

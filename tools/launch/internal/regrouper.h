@@ -46,6 +46,9 @@ class Regrouper {
   // Reads what has come, given the first of these entries. Does not block.
   void Serve(const pollfd* fds);
 
+  // Whether the process of a slot, which has ended, was a rank of a generation and has not said that its work was done.
+  bool EndedEarly(int slot);
+
   // The process of a slot has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, const NodeFailure& failure);
 
@@ -100,7 +103,8 @@ class Regrouper {
   JobWatcher& watcher_;
   std::string master_addr_;
   int master_port_ = 0;
-  std::vector<UniqueFd> links_;  // by slot; invalid: closed
+  std::vector<UniqueFd> links_;    // by slot; invalid: closed
+  std::vector<bool> owes_finish_;  // by slot: its process has got a generation, and has not said that its work is done
   Membership membership_;
   NodeSlots slots_;
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node

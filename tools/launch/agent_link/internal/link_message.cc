@@ -65,6 +65,7 @@ absl::string_view Name(LauncherMessage::Kind kind) {
 
 std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
+  if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
   return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_restarts, " ",
                       absl::ToInt64Nanoseconds(join.leave_timeout), " ", join.reason)
@@ -89,6 +90,8 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
   if (kind == "progress") {
     message.kind = RankMessage::Kind::kProgress;
     words.Number(&message.step);
+  } else if (kind == "finished") {
+    message.kind = RankMessage::Kind::kFinished;
   } else if (kind == "ready") {
     words.Number(&message.left);
     words.Number(&message.join.min_ranks);

@@ -28,6 +28,7 @@ struct RankMessage {
   enum class Kind {
     kReady,     // the rank waits for a generation
     kProgress,  // it has completed `step`
+    kFinished,  // it has done its work, and is about to exit with success
   };
 
   Kind kind = Kind::kReady;

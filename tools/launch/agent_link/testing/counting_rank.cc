@@ -1,14 +1,15 @@
 // A rank without tensors, for tests of agent_link: all ranks count steps together, and go on when others end.
 //
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
-// count from rank 0. The program ends with success after $STEPS steps. For each generation it appends
-// "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to
-// $D/generations (places.h).
+// count from rank 0. The program ends with success after $STEPS steps, and SIGUSR1 makes it exit with 0 at once. For
+// each generation it appends "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at
+// <microseconds>: <reason>" to $D/generations (places.h).
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -169,7 +170,10 @@ absl::Status Run() {
   for (int step = 0;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(const RankGeneration generation, link->Join(options));
     const absl::Status trained = Train(generation, link.get(), &step);
-    if (trained.ok() && step >= steps) return absl::OkStatus();
+    if (trained.ok() && step >= steps) {
+      link->Finish();
+      return absl::OkStatus();
+    }
     options.reason = std::string(trained.message());
   }
 }
@@ -177,6 +181,7 @@ absl::Status Run() {
 }  // namespace
 
 int main() {
+  signal(SIGUSR1, [](int) { _exit(0); });
   const absl::Status status = Run();
   if (status.ok()) return 0;
   std::cerr << status.message() << "\n";
