@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeWorld(const RendezvousOptions&
   LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous rendezvous, OpenStore(options));
   LOCKSTEP_ASSIGN_OR_RETURN(
       Met met, MeetAllRanks(Sealed(rendezvous.store, MeetingSecret(secret, options.environment)), options.rank,
-                            options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting));
+                            options.world_size, absl::StrJoin(LinkedBackends(), ","), deadline, options.waiting,
+                            options.interruption));
   factory->store = StoreOf(met, rendezvous.store, secret, options.rank);
   factory->server = rendezvous.server;
   factory->master_addr = rendezvous.master_addr;
@@ -126,6 +127,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, c
   auto factory = std::make_shared<internal::GroupFactory>();
   LOCKSTEP_ASSIGN_OR_RETURN(factory->candidates, ParseBackendSpec(options.backend));
   factory->timeout = options.timeout;
+  factory->interruption = options.interruption;
   factory->info = debug == Debug::kInfo || debug == Debug::kDetail;
   factory->detail = debug == Debug::kDetail;
   factory->report_uncaught_exceptions = options.report_uncaught_exceptions;
@@ -142,7 +144,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
   const auto waiting =
       std::make_shared<WaitingNotice>(WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
-  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting});
+  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting,
+                              options.interruption});
   if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
   if (!internal::GroupState::AnyFailed()) launch::ForgetFailuresOfOtherRanks();
   return group;

@@ -3,9 +3,11 @@
 #ifndef LOCKSTEP_COMM_INIT_PROCESS_GROUP_H_
 #define LOCKSTEP_COMM_INIT_PROCESS_GROUP_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -44,6 +46,10 @@ struct InitOptions {
   // If an uncaught exception ends this process, its what() is first sent to the other ranks. A terminate handler does
   // this and then calls the previous handler.
   bool report_uncaught_exceptions = true;
+
+  // If this is set, it is asked several times a second while the ranks meet, on any thread. Its first error ends the
+  // call, which returns it. It must own everything that it uses.
+  std::function<absl::Status()> interruption;
 };
 
 // Meets the other ranks and creates the group. Blocks until all ranks have called it, for at most options.timeout. If

@@ -91,6 +91,7 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const GroupFactory& factor
   };
   watch.get = [store](const std::string& key, absl::Time deadline) { return Get(*store, key, deadline); };
   watch.deadline = absl::Now() + factory.timeout;
+  watch.interruption = factory.interruption;
   // Weak: a group that is destroyed destroys its watch, which waits for this.
   watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
     if (const auto group = weak.lock()) group->LearnFailure(cause);

@@ -2,6 +2,7 @@
 #define LOCKSTEP_COMM_INTERNAL_GROUP_FACTORY_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -39,6 +40,7 @@ struct GroupFactory : std::enable_shared_from_this<GroupFactory> {
   UnavailableBackends unavailable;
   std::vector<RankIdentity> ranks;  // of the world; empty if a Python rank is among them
   absl::Duration timeout;
+  std::function<absl::Status()> interruption;  // InitOptions::interruption
   bool info = false;
   bool detail = false;
   bool report_uncaught_exceptions = false;

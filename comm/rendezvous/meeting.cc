@@ -1,6 +1,7 @@
 #include "lockstep/comm/rendezvous/meeting.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -29,6 +30,7 @@ namespace {
 using internal::C10dStore;
 
 constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+constexpr absl::Duration kInterruptionPause = absl::Milliseconds(20);  // if an interruption may come
 // Strangers may write to the store all the time, so that it never looks quiet.
 constexpr absl::Duration kLongestTimeWithoutLook = absl::Seconds(2);
 // How long a rank waits for the outcome before it checks whether the collector still lives.
@@ -61,17 +63,20 @@ absl::Status NotJoined(const std::vector<int>& missing) {
 // outcome, the roster of all ranks. The others wait for that. A rank that fails publishes its failure as the outcome.
 class Meeting {
  public:
-  Meeting(C10dStore store, int rank, int world_size, std::string facts, std::shared_ptr<WaitingNotice> waiting)
+  Meeting(C10dStore store, int rank, int world_size, std::string facts, std::shared_ptr<WaitingNotice> waiting,
+          std::function<absl::Status()> interruption)
       : board_(std::move(store)),
         world_size_(world_size),
         me_{RandomToken(), IdentityOfThisProcess(rank), std::move(facts)},
-        waiting_(std::move(waiting)) {}
+        waiting_(std::move(waiting)),
+        interruption_(std::move(interruption)) {}
 
   absl::StatusOr<Met> Hold(absl::Time deadline);
 
  private:
   int rank() const { return me_.identity.rank; }
   absl::Status CheckDescriptors() const;
+  absl::Status CheckInterruption() const { return interruption_ ? interruption_() : absl::OkStatus(); }
   absl::Status Join();
   absl::Status CheckWorldSize();
   absl::StatusOr<std::string> Announce();
@@ -92,6 +97,7 @@ class Meeting {
   const int world_size_;
   const Member me_;
   const std::shared_ptr<WaitingNotice> waiting_;
+  const std::function<absl::Status()> interruption_;
   bool is_collector_ = false;
   RankIdentity collector_;
   bool warned_ = false;  // about an outcome that no rank of this job wrote
@@ -196,8 +202,10 @@ absl::StatusOr<Roster> Meeting::Collect(absl::Time deadline) {
   Collector collector(&board_, me_.identity, world_size_);
   absl::Time next_look = absl::Now() + kLongestPause;
   absl::Time latest_look = absl::Now() + kLongestTimeWithoutLook;
+  const absl::Duration pause = interruption_ ? kInterruptionPause : kLongestPause;
   while (!collector.complete()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool came, collector.AwaitMore(std::min(kLongestPause, deadline - absl::Now())));
+    LOCKSTEP_RETURN_IF_ERROR(CheckInterruption());
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool came, collector.AwaitMore(std::min(pause, deadline - absl::Now())));
     if (came) continue;
     if (board_.Has({kOutcomeKey})) LOCKSTEP_RETURN_IF_ERROR(ReadOutcome().status());
     const absl::Time now = absl::Now();
@@ -228,6 +236,8 @@ absl::StatusOr<Roster> Meeting::AwaitOutcome(absl::Time deadline) {
   const absl::Time end = deadline + kVerdictPatience;
   absl::Duration patience = kFirstPatience;
   while (true) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckInterruption());
+    if (interruption_) patience = kInterruptionPause;
     // After a wait that timed out, another request finds a server that is stopped.
     if (board_.Await({kOutcomeKey}, std::min(patience, end - absl::Now())) || board_.Has({kOutcomeKey})) {
       LOCKSTEP_ASSIGN_OR_RETURN(std::optional<Roster> roster, ReadOutcome());
@@ -315,6 +325,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
     status = roster.status();
   }
   if (status.ok()) return ToMet(*std::move(roster));
+  LOCKSTEP_RETURN_IF_ERROR(CheckInterruption());  // of which the others know
   if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
   // Reported to the others before this rank fails. The store ends with rank 0, which serves it, so the others get time
   // to read the reason there.
@@ -336,16 +347,18 @@ absl::Status ExplainStore(const absl::Status& error, const C10dStore& store) {
 
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 const std::shared_ptr<WaitingNotice>& waiting) {
+                                 const std::shared_ptr<WaitingNotice>& waiting,
+                                 const std::function<absl::Status()>& interruption) {
   const auto result = std::make_shared<absl::StatusOr<Met>>(absl::UnknownError("not met"));
   const absl::Status spoken = internal::CallByDeadline(
       [=] {
-        Meeting meeting(store, rank, world_size, facts, waiting);
+        Meeting meeting(store, rank, world_size, facts, waiting, interruption);
         *result = meeting.Hold(deadline);
         return absl::OkStatus();
       },
       // Time for a meeting that fails at the deadline to build its error.
       std::max(deadline, absl::Now()) + absl::Seconds(1));
+  if (!spoken.ok() && interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
   if (!spoken.ok()) return ExplainStore(spoken, store);
   return std::move(*result);
 }

@@ -5,6 +5,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -49,9 +50,11 @@ struct Met {
 // waits.
 //
 // Rank 0 returns an error 300 ms late: the store often ends with it, and the others need the store to read the reason.
+// The first error of `interruption`, which is asked at least every 100 ms unless it is null, is returned at once.
 absl::StatusOr<Met> MeetAllRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
                                  const std::string& facts, absl::Time deadline,
-                                 const std::shared_ptr<WaitingNotice>& waiting = nullptr);
+                                 const std::shared_ptr<WaitingNotice>& waiting = nullptr,
+                                 const std::function<absl::Status()>& interruption = nullptr);
 
 }  // namespace lockstep::comm
 

@@ -2,6 +2,7 @@
 
 #include "lockstep/comm/rendezvous/meeting.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -160,6 +161,26 @@ TEST(MeetAllRanks, TheOneWhoseDeadlineComesFirstTellsTheOthers) {
   EXPECT_EQ(MeetAllRanks(store, 1, 3, "", absl::Now() + absl::Milliseconds(100)).status(),
             absl::DeadlineExceededError("these ranks have not joined: 2"));
   patient.join();
+}
+
+TEST(MeetAllRanks, AnInterruptionEndsItOnTheRanksThatAreThere) {
+  const C10dStore store = NewStore();
+  const auto is_interrupted = std::make_shared<std::atomic<bool>>(false);
+  const auto interruption = [is_interrupted] {
+    return *is_interrupted ? absl::CancelledError("rank 1 is dead") : absl::OkStatus();
+  };
+  const absl::Time start = absl::Now();
+  std::vector<std::thread> ranks;
+  for (const int rank : {0, 2}) {
+    ranks.emplace_back([&, rank] {
+      EXPECT_EQ(MeetAllRanks(store, rank, 3, "", start + absl::Minutes(5), nullptr, interruption).status(),
+                absl::CancelledError("rank 1 is dead"));
+    });
+  }
+  while (!store->check({"lockstep/member/0", "lockstep/member/2"})) absl::SleepFor(absl::Milliseconds(1));
+  *is_interrupted = true;
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
 }
 
 TEST(MeetAllRanks, ARankThatDiedMeanwhileIsNamedAtOnce) {

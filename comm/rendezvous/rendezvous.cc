@@ -100,7 +100,7 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   // wait itself.
   LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store,
                             internal::ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout,
-                                                      SayThatStoreIsAwaited(address, options)));
+                                                      SayThatStoreIsAwaited(address, options), options.interruption));
   if (agent && options.environment.restart_count > 0) {
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
         absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);

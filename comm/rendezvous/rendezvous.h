@@ -5,6 +5,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -23,6 +24,7 @@ struct RendezvousOptions {
   absl::Duration timeout;
   RankEnvironment environment;             // address and port for env://
   std::shared_ptr<WaitingNotice> waiting;  // reports that the store cannot be reached; may be null
+  std::function<absl::Status()> interruption = nullptr;  // InitOptions::interruption
 };
 
 struct Rendezvous {

@@ -272,6 +272,19 @@ TEST(TcpStoreClient, UnderstandsWhatLibTorchsOwnClientHasSetAndTheOtherWayRound)
   }
 }
 
+TEST(TcpStoreClient, AnInterruptionEndsTheConnecting) {
+  const absl::Time start = absl::Now();
+  const auto interruption = [start] {
+    return absl::Now() - start > absl::Milliseconds(100) ? absl::CancelledError("rank 0 is dead") : absl::OkStatus();
+  };
+  // Nobody listens there.
+  EXPECT_EQ(
+      internal::ConnectTcpStore({"127.0.0.1", 1}, /*count_as_worker=*/false, absl::Minutes(5), nullptr, interruption)
+          .status(),
+      absl::CancelledError("rank 0 is dead"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
 TEST(TcpStoreClient, GoesOnAfterAWaitThatWasInVain) {
   const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
   const C10dStore store = Connect(server.port());

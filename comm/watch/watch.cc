@@ -27,6 +27,7 @@ constexpr char kEndpointKey[] = "watch";
 constexpr auto kLatecomerPatience = std::chrono::seconds(1);
 // How often a rank that waits for the hub's endpoint checks whether the hub still lives. Each time is another request to
 // the store, so it does so less often later.
+constexpr absl::Duration kInterruptionInterval = absl::Milliseconds(20);
 constexpr absl::Duration kFirstStoreInterval = absl::Milliseconds(250);
 constexpr absl::Duration kMostStoreInterval = absl::Seconds(1);
 
@@ -58,6 +59,8 @@ absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoi
 absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const internal::ProcessHandle& hub) {
   absl::Duration interval = kFirstStoreInterval;
   while (true) {
+    if (options.interruption) LOCKSTEP_RETURN_IF_ERROR(options.interruption());
+    if (options.interruption) interval = kInterruptionInterval;
     const absl::Time until = std::min(options.deadline, absl::Now() + interval);
     interval = std::min(2 * interval, kMostStoreInterval);
     const absl::StatusOr<std::string> text = options.get(kEndpointKey, until);
@@ -72,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Pa
   internal::ProcessHandle hub(participant->ranks()[options.hub], participant->ranks()[options.rank]);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline));
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline, options.interruption));
   return std::make_unique<Spoke>(std::move(joined), std::move(hub), participant);
 }
 
@@ -86,7 +89,8 @@ class Watch::Impl {
 
   absl::Status Connect(const WatchOptions& options) {
     LOCKSTEP_RETURN_IF_ERROR(options.rank == options.hub ? StartHub(options) : StartSpoke(options));
-    const absl::Status welcome = participant.AwaitWelcome();
+    const absl::Status welcome = participant.AwaitWelcome(options.interruption);
+    if (options.interruption) LOCKSTEP_RETURN_IF_ERROR(options.interruption());  // of which the others know
     // At the deadline the other ranks find this out themselves.
     if (hub && !welcome.ok() && !absl::IsDeadlineExceeded(welcome)) hub->AwaitLatecomers(kLatecomerPatience);
     return welcome;

@@ -29,6 +29,9 @@ struct WatchOptions {
   std::function<absl::StatusOr<std::string>(const std::string& key, absl::Time deadline)> get;
   absl::Time deadline;  // for connecting
 
+  // Unless it is null, asked several times a second while the rank connects. Its first error ends that.
+  std::function<absl::Status()> interruption = nullptr;
+
   // Called once, from the watch's thread, with the group's first cause as soon as this rank knows it, even if the cause
   // came from this rank. Must not block, and must not destroy the watch.
   std::function<void(const absl::Status&)> on_failure;

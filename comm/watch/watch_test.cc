@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -204,6 +206,26 @@ TEST(Watch, ARankThatNeverConnectsIsNamedOnAllOthersByTheDeadline) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
+TEST(Watch, AnInterruptionEndsTheConnecting) {
+  MapStore store;
+  const auto is_interrupted = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::thread> threads;
+  const absl::Time start = absl::Now();
+  for (const int rank : {0, 2}) {
+    threads.emplace_back([&, rank] {
+      WatchOptions options = OptionsOver(&store, rank, ThreadRanks(3), absl::Minutes(5));
+      options.interruption = [is_interrupted] {
+        return *is_interrupted ? absl::CancelledError("rank 1 is dead") : absl::OkStatus();
+      };
+      EXPECT_EQ(Watch::Create(std::move(options)).status(), absl::CancelledError("rank 1 is dead"));
+    });
+  }
+  absl::SleepFor(absl::Milliseconds(200));
+  *is_interrupted = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
 }
 
 TEST(Watch, ARank0ThatNeverComesIsNamed) {

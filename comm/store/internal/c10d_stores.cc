@@ -98,16 +98,19 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
 }
 
 absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
-                                          std::function<void(absl::string_view why)> waiting) {
+                                          std::function<void(absl::string_view why)> waiting,
+                                          const std::function<absl::Status()>& interruption) {
   if (!waiting) waiting = [](absl::string_view) {};
   auto store = MakeByDeadline(
       [=]() -> absl::StatusOr<C10dStore> {
-        LOCKSTEP_ASSIGN_OR_RETURN(auto client, TcpStoreClient::Connect(address.host, address.port, timeout, waiting));
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            auto client, TcpStoreClient::Connect(address.host, address.port, timeout, waiting, interruption));
         if (count_as_worker) client->CountAsWorker();
         return C10dStore(std::move(client));
       },
       timeout);
   if (store.ok()) return store;
+  if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
   return Annotate(Explain(store.status(), address, timeout),
                   absl::StrCat("connecting to the store at ", ToString(address)));
 }

@@ -23,6 +23,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 // The time for one attempt. A host that starts later does not answer earlier messages.
 constexpr absl::Duration kAttempt = absl::Seconds(10);
 constexpr absl::Duration kWaitingInterval = absl::Milliseconds(100);
+constexpr absl::Duration kInterruptionInterval = absl::Milliseconds(20);
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of a value; LibTorch's server takes 8 MiB
 
 // Its keys begin with a slash, except for the count of workers.
@@ -66,14 +67,27 @@ absl::Duration Jittered(absl::Duration pause) {
   return pause * std::uniform_real_distribution<double>(0.5, 1)(random);
 }
 
+// Sleeps for `pause`, or until `interruption`, which may be null, has an error.
+absl::Status Sleep(absl::Duration pause, const std::function<absl::Status()>& interruption) {
+  const absl::Time end = absl::Now() + pause;
+  for (absl::Duration left = pause; left > absl::ZeroDuration(); left = end - absl::Now()) {
+    if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
+    absl::SleepFor(interruption ? std::min(left, kInterruptionInterval) : left);
+  }
+  return absl::OkStatus();
+}
+
 // Sends a client's first message, and checks whether a store answers.
-absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStoreClient::Waiting& waiting) {
+absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStoreClient::Waiting& waiting,
+                   const std::function<absl::Status()>& interruption) {
   const uint32_t nonce = std::random_device()();
   Request hello(QueryType::kValidate);
   hello.Number(kValidationMagicNumber).Number(QueryType::kPing).Number(nonce);
   LOCKSTEP_RETURN_IF_ERROR(connection.Send(hello.bytes(), deadline));
   // A socket that a launcher has bound accepts connections before rank 0 can answer.
-  while (absl::Now() < deadline && !connection.AwaitInput(std::min(deadline, absl::Now() + kWaitingInterval))) {
+  const absl::Duration interval = interruption ? kInterruptionInterval : kWaitingInterval;
+  while (absl::Now() < deadline && !connection.AwaitInput(std::min(deadline, absl::Now() + interval))) {
+    if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
     waiting("no answer");
   }
   uint32_t answer = 0;
@@ -83,12 +97,13 @@ absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStor
 }
 
 absl::StatusOr<std::unique_ptr<TcpConnection>> Attempt(const std::string& host, int port, absl::Time deadline,
-                                                       const TcpStoreClient::Waiting& waiting) {
+                                                       const TcpStoreClient::Waiting& waiting,
+                                                       const std::function<absl::Status()>& interruption) {
   auto connection = TcpConnection::Connect(host, port, std::min(deadline, absl::Now() + kAttempt));
   // The server may not listen yet, so this error is retried.
   if (absl::IsUnavailable(connection.status())) return absl::DeadlineExceededError(connection.status().message());
   LOCKSTEP_RETURN_IF_ERROR(connection.status());
-  LOCKSTEP_RETURN_IF_ERROR(Greet(**connection, deadline, waiting));
+  LOCKSTEP_RETURN_IF_ERROR(Greet(**connection, deadline, waiting, interruption));
   return connection;
 }
 
@@ -160,14 +175,15 @@ class TcpStoreClient::Exchange {
   std::unique_lock<std::timed_mutex> lock_;
 };
 
-absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(const std::string& host, int port,
-                                                                           absl::Duration timeout,
-                                                                           const Waiting& waiting) {
+absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(
+    const std::string& host, int port, absl::Duration timeout, const Waiting& waiting,
+    const std::function<absl::Status()>& interruption) {
   timeout = std::max(timeout, kLeastTimeout);
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = kFirstPause;
   while (true) {
-    auto connection = Attempt(host, port, deadline, waiting);
+    if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
+    auto connection = Attempt(host, port, deadline, waiting, interruption);
     if (connection.ok()) return c10::make_intrusive<TcpStoreClient>(host, port, *std::move(connection), timeout);
     if (absl::IsResourceExhausted(connection.status())) return connection.status();
     if (absl::IsFailedPrecondition(connection.status())) return absl::UnavailableError(connection.status().message());
@@ -175,7 +191,7 @@ absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(const
     if (left <= kFirstPause) return connection.status();
     waiting(connection.status().message());
     // At most half of the remaining time, so that a long pause does not end the wait well before the deadline.
-    absl::SleepFor(std::min(Jittered(pause), left / 2));
+    LOCKSTEP_RETURN_IF_ERROR(Sleep(std::min(Jittered(pause), left / 2), interruption));
     pause = std::min(2 * pause, kLongestPause);
   }
 }

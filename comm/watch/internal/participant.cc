@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/wording.h"
 
 namespace lockstep::comm::internal {
@@ -15,6 +16,8 @@ namespace {
 // less often: at most about 3,300 times a second together.
 constexpr auto kLeaverInterval = std::chrono::milliseconds(20);
 constexpr auto kLeaverIntervalOfRank = std::chrono::microseconds(300);
+// How often a rank that waits for the others asks whether it may go on waiting.
+constexpr auto kInterruptionInterval = std::chrono::milliseconds(20);
 // How long a rank waits for the hub before it decides alone: longer than the hub's own patience with the others.
 constexpr auto kExplainPatience = std::chrono::milliseconds(1300);
 constexpr auto kTimeoutPatience = std::chrono::milliseconds(1400);
@@ -220,9 +223,15 @@ absl::Status Participant::failure() {
   return cause_ ? cause_->ToStatus() : absl::OkStatus();
 }
 
-absl::Status Participant::AwaitWelcome() {
+absl::Status Participant::AwaitWelcome(const std::function<absl::Status()>& interruption) {
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return welcome_ || cause_; });
+  const auto has_come = [&] { return welcome_ || cause_; };
+  while (interruption && !changed_.wait_for(lock, kInterruptionInterval, has_come)) {
+    lock.unlock();
+    LOCKSTEP_RETURN_IF_ERROR(interruption());
+    lock.lock();
+  }
+  changed_.wait(lock, has_come);
   return welcome_ ? absl::OkStatus() : cause_->ToStatus();
 }
 

@@ -52,8 +52,8 @@ class Participant {
   void Abort(const absl::Status& cause);
   absl::Status failure();
 
-  // Blocks until every rank has joined, or the first cause.
-  absl::Status AwaitWelcome();
+  // Blocks until every rank has joined, the first cause, or the first error of `interruption`, which may be null.
+  absl::Status AwaitWelcome(const std::function<absl::Status()>& interruption);
   Frame Farewell() const;
   bool hub_left();
 

@@ -74,9 +74,11 @@ absl::Status NotTheHub(const RankIdentity& hub, const Endpoint& endpoint) {
 
 // The frames that the hub sends up to its welcome; none if the connection ends.
 absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const Endpoint& endpoint, int rank,
-                                                const ProcessHandle& hub, absl::Time deadline) {
+                                                const ProcessHandle& hub, absl::Time deadline,
+                                                const std::function<absl::Status()>& interruption) {
   Introduction introduction(endpoint, rank);
   while (absl::Now() < deadline + kVerdictPatience) {
+    if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
     pollfd waited = {connection.fd(), POLLIN, 0};
     poll(&waited, 1, 50);
     std::vector<Frame> frames = connection.Receive();
@@ -92,15 +94,17 @@ absl::StatusOr<std::vector<Frame>> AwaitWelcome(Connection& connection, const En
 
 }  // namespace
 
-absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline) {
+absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline,
+                               const std::function<absl::Status()>& interruption) {
   while (true) {
+    if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
     const absl::StatusOr<int> fd = Connect(NameOf(hub.identity()), endpoint, deadline);
     if (!fd.ok()) {
       const std::string fate = absl::IsUnavailable(fd.status()) ? AwaitFate(hub) : "";
       return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
     }
     Joined joined{std::make_unique<Connection>(*fd), {}};
-    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline));
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline, interruption));
     if (!joined.frames.empty()) return joined;
     const std::string fate = AwaitFate(hub);
     if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub.identity(), fate, joined.connection->end());

@@ -1,6 +1,7 @@
 #ifndef LOCKSTEP_COMM_WATCH_INTERNAL_SPOKE_H_
 #define LOCKSTEP_COMM_WATCH_INTERNAL_SPOKE_H_
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -24,8 +25,10 @@ struct Joined {
 
 // Connects and says hello. Repeats this if the hub, flooded with strangers, closed the connection. Blocks until every
 // rank has joined. Returns the group's first cause if it fails before that. Unavailable: rank 0 has died.
-// DeadlineExceeded. PermissionDenied: the listener does not know the token.
-absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline);
+// DeadlineExceeded. PermissionDenied: the listener does not know the token. Or the first error of `interruption`, which
+// may be null.
+absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline,
+                               const std::function<absl::Status()>& interruption);
 
 // The connection of a rank other than 0 to rank 0, on a separate thread.
 class Spoke {
