@@ -36,6 +36,13 @@ void RememberNumber(Number* number, KeptThing* thing) {
   thing->take_back = [copy, number] { *number = *copy; };
 }
 
+// How much later than its consequences the death of a rank may be known.
+constexpr absl::Duration kCausePatience = absl::Seconds(2);
+
+bool IsAboutOthers(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsDeadlineExceeded(status);
+}
+
 // Copies of the module's buffers.
 void RememberBuffers(torch::nn::Module& module, KeptThing* thing) {
   const auto copies = std::make_shared<std::vector<at::Tensor>>();
@@ -121,10 +128,13 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
     LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
     regroups_ = false;
     const absl::Status status = RunOnce(train);
-    const bool others_caused = OthersCaused(status);
+    const bool others_caused = !regroups_ && OthersCaused(status);
     watcher_.reset();
     group_.reset();
-    if (status.ok() && !regroups_) return absl::OkStatus();
+    if (status.ok() && !regroups_) {
+      link_->Finish();
+      return absl::OkStatus();
+    }
     if (!regroups_ && !others_caused) return status;
     if (!regroups_) kept_->TakeBack();
     join.reason = regroups_ ? "" : std::string(status.message());
@@ -134,13 +144,22 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
 // Whether `status`, of this generation, came from the group: a rank has died, or the launcher says so.
 bool World::OthersCaused(const absl::Status& status) const {
   if (status.ok()) return false;
-  const absl::Status failure = group_ ? group_->failure() : status;
-  return absl::IsUnavailable(failure) || absl::IsAborted(failure) || absl::IsDeadlineExceeded(failure);
+  absl::Status failure = group_ ? group_->failure() : status;
+  // The connection to the store closes before the group knows that the rank that served it has died.
+  const absl::Time until = absl::Now() + kCausePatience;
+  while (failure.ok() && IsAboutOthers(status) && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(1));
+    failure = group_->failure();
+  }
+  return IsAboutOthers(failure);
 }
 
 absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
-  LOCKSTEP_ASSIGN_OR_RETURN(group_, internal::FormGroup(generation_, options_.backend, options_.timeout));
-  LOCKSTEP_ASSIGN_OR_RETURN(watcher_, internal::LinkWatcher::Start(link_.get(), group_.get()));
+  // The launcher is heard while the group forms too: a rank may die then.
+  LOCKSTEP_ASSIGN_OR_RETURN(watcher_, internal::LinkWatcher::Start(link_.get()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      group_, internal::FormGroup(generation_, options_.backend, options_.timeout, watcher_->interruption()));
+  watcher_->Guard(group_.get());
   LOCKSTEP_RETURN_IF_ERROR(Heal());
   next_check_ = commits_ + 1;
   last_check_ = commits_;

@@ -14,7 +14,8 @@ void Set(const char* name, int64_t value) { Set(name, absl::StrCat(value)); }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::RankGeneration& generation,
-                                                              const std::string& backend, absl::Duration timeout) {
+                                                              const std::string& backend, absl::Duration timeout,
+                                                              const std::function<absl::Status()>& interruption) {
   Set("RANK", generation.rank);
   Set("WORLD_SIZE", generation.world_size);
   // Of the generation's ranks on this node, which are numbered without gaps. generation.local_rank may have some.
@@ -33,6 +34,7 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::Rank
   comm::InitOptions options;
   options.backend = backend;
   options.timeout = timeout;
+  options.interruption = interruption;
   // The line about the backend is of interest once.
   if (generation.number > 1 && !getenv("TORCH_DISTRIBUTED_DEBUG")) options.debug = comm::Debug::kOff;
   auto group = comm::InitProcessGroup(options);

@@ -3,9 +3,11 @@
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_FORM_GROUP_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_FORM_GROUP_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/process_group.h"
@@ -14,9 +16,11 @@
 namespace lockstep::elastic::internal {
 
 // Meets the other ranks of `generation`. Sets this process's environment variables of torchrun to its place in the
-// generation, so call it while no other thread reads the environment. Errors: as of comm::InitProcessGroup().
+// generation, so call it while no other thread reads the environment. Errors: as of comm::InitProcessGroup(), which gets
+// `interruption`.
 absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::RankGeneration& generation,
-                                                              const std::string& backend, absl::Duration timeout);
+                                                              const std::string& backend, absl::Duration timeout,
+                                                              const std::function<absl::Status()>& interruption);
 
 }  // namespace lockstep::elastic::internal
 

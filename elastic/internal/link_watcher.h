@@ -1,12 +1,14 @@
-// Listens to the launcher while a training has a group.
+// Listens to the launcher while a training forms a group and has one.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_LINK_WATCHER_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_LINK_WATCHER_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/tools/launch/agent_link/agent_link.h"
@@ -14,26 +16,33 @@
 namespace lockstep::elastic::internal {
 
 // If the generation is broken, it aborts the group, so that calls under way end. Nobody else may use the link's Join()
-// and order() while the object lives. Both arguments must outlive it.
+// and order() while the object lives. The link must outlive it.
 class LinkWatcher {
  public:
   // ResourceExhausted: no thread or descriptor is free.
-  static absl::StatusOr<std::unique_ptr<LinkWatcher>> Start(launch::AgentLink* link, comm::ProcessGroup* group);
+  static absl::StatusOr<std::unique_ptr<LinkWatcher>> Start(launch::AgentLink* link);
   ~LinkWatcher();
   LinkWatcher(const LinkWatcher&) = delete;
   LinkWatcher& operator=(const LinkWatcher&) = delete;
+
+  // An error once the generation is broken: Unavailable, with the launcher's reason. The function may outlive this
+  // object, and any thread may call it.
+  std::function<absl::Status()> interruption() const;
+
+  // Aborts `group`, which must outlive this object, when the generation is broken.
+  void Guard(comm::ProcessGroup* group);
 
   // Whether a process is ready, so that the ranks should regroup after a step.
   bool regroups_after_step() const { return regroups_after_step_; }
 
  private:
-  LinkWatcher(launch::AgentLink* link, comm::ProcessGroup* group, int stop)
-      : link_(*link), group_(*group), stop_(stop) {}
+  struct Shared;
+  LinkWatcher(launch::AgentLink* link, int stop);
   void Run();
 
   launch::AgentLink& link_;
-  comm::ProcessGroup& group_;
   const int stop_;  // an eventfd
+  const std::shared_ptr<Shared> shared_;
   std::atomic<bool> regroups_after_step_ = false;
   std::thread thread_;
 };
