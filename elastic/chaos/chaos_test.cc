@@ -1,0 +1,52 @@
+// A short run of the program that hurts a training.
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::elastic::chaos {
+namespace {
+
+using launch::testing::NewFolder;
+using launch::testing::ReadFile;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+// Runs the program; returns its exit code and its output.
+int RunChaos(const std::string& flags, std::string* output) {
+  const std::string out = absl::StrCat(NewFolder(), "out");
+  const int status =
+      system(absl::StrCat("exec ", getenv("CHAOS"), " --launch=", getenv("LAUNCH"), " --program=", getenv("TRAINING"),
+                          " --data_dir=", getenv("TEST_SRCDIR"), "/lockstep_fashion_mnist ", flags, " > ", out, " 2>&1")
+                 .c_str());
+  *output = ReadFile(out);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// More patience than the program has by default, as machines that test have other work.
+TEST(Chaos, SixtyFaultsDoNotChangeTheFile) {
+  std::string output;
+  EXPECT_EQ(RunChaos("--faults=60 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30", &output), 0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("60 faults, "));
+  EXPECT_THAT(output, HasSubstr("; nothing is left of the job\n"));
+  EXPECT_THAT(output, ContainsRegex("\\| SIGKILL of rank 0 \\| [34] \\|"));
+  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+}
+
+TEST(Chaos, ChecksItsFlags) {
+  std::string output;
+  EXPECT_EQ(RunChaos("--ranks=1", &output), 1);
+  EXPECT_THAT(output, HasSubstr("--ranks=1: expected "));
+  EXPECT_EQ(RunChaos("--only=love", &output), 1);
+  EXPECT_THAT(output, HasSubstr("--only=love: expected a part of the name of a fault"));
+}
+
+}  // namespace
+}  // namespace lockstep::elastic::chaos

@@ -1,0 +1,77 @@
+// Which fault comes next, and whom it hits. Knows neither processes nor a clock.
+
+#ifndef LOCKSTEP_ELASTIC_CHAOS_INTERNAL_FAULTS_H_
+#define LOCKSTEP_ELASTIC_CHAOS_INTERNAL_FAULTS_H_
+
+#include <stdint.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace lockstep::elastic::chaos::internal {
+
+enum class FaultKind {
+  kKill,                // SIGKILL
+  kKillRank0,           // the same, to the rank that serves the others
+  kKillTwo,             // two ranks at once
+  kKillAllButOne,       // at once
+  kKillInRegroup,       // a second rank while the others regroup after the first
+  kKillAtStart,         // a rank, and the process that takes its place, just after its start
+  kKillNewcomer,        // the process that takes its place, while it joins
+  kKillBesideNewcomer,  // another rank, while a newcomer joins and is healed
+  kSegv,                // SIGSEGV
+  kAbort,               // SIGABRT
+  kStop,                // SIGSTOP, and SIGCONT soon after
+  kStopAndKill,         // a rank is stopped when another one dies, and goes on before it must have left
+  kStopTooLong,         // a rank is stopped when another one dies, for longer than it may
+  kExit0,               // in the middle of the training
+  kExit1,
+  kThrow,           // an exception in the step
+  kOutOfMemory,     // RLIMIT_AS, and an allocation in the step
+  kFewDescriptors,  // a rank has none left when another one dies
+  kFullDevShm,      // /dev/shm has no space left when a rank dies
+};
+
+// All kinds, in their order.
+const std::vector<FaultKind>& AllFaultKinds();
+
+// Such as "kill rank 0".
+std::string FaultName(FaultKind kind);
+
+// The least number of ranks that this fault needs: one rank always stays, because the state is in its memory.
+int RanksNeeded(FaultKind kind);
+
+// The ranks that a fault hits, in the order in which it hits them, and when.
+struct Fault {
+  FaultKind kind = FaultKind::kKill;
+  uint64_t choice = 0;   // which ranks
+  absl::Duration delay;  // between its two parts, if it has two
+};
+
+// The ranks that `fault` hits among `ranks`, which are at least RanksNeeded(). Never all of them.
+std::vector<int> Victims(const Fault& fault, int ranks);
+
+// The same seed and kinds give the same faults, on every machine. Each kind comes once before any comes again.
+class FaultSchedule {
+ public:
+  // `leave_timeout` is how long a rank may take to leave a broken generation.
+  FaultSchedule(uint64_t seed, std::vector<FaultKind> kinds, absl::Duration leave_timeout);
+
+  Fault Next();
+
+ private:
+  absl::Duration DelayOf(FaultKind kind);
+  absl::Duration Between(absl::Duration least, absl::Duration most);
+
+  std::mt19937_64 random_;
+  const std::vector<FaultKind> kinds_;
+  const absl::Duration leave_timeout_;
+  std::vector<FaultKind> round_;  // what is left of it
+};
+
+}  // namespace lockstep::elastic::chaos::internal
+
+#endif  // LOCKSTEP_ELASTIC_CHAOS_INTERNAL_FAULTS_H_

@@ -1,0 +1,206 @@
+// The training that chaos hurts: a network of three layers with dropout, on the test images of Fashion-MNIST, because
+// reading all of them would take most of a restart. It ends after the step that its board says, and rank 0 of the last
+// generation writes $D/net.pt.
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <torch/nn/functional/dropout.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/comm/tree_sum/sum_tree.h"
+#include "lockstep/data/fashion_mnist.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/elastic/chaos/internal/board.h"
+#include "lockstep/elastic/world.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
+#include "lockstep/tools/launch/report.h"
+
+namespace lockstep::elastic::chaos::testing {
+namespace {
+
+using internal::Board;
+using internal::NowNanos;
+using internal::Order;
+using internal::Stage;
+
+constexpr int kVirtualRanks = 8;
+constexpr int64_t kBatch = 8;  // of a virtual rank
+
+int64_t Number(const char* name, int64_t otherwise) {
+  int64_t value = otherwise;
+  const char* const text = getenv(name);
+  return text && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(int64_t hidden)
+      : first(register_module("first", torch::nn::Linear(784, hidden))),
+        second(register_module("second", torch::nn::Linear(hidden, hidden))),
+        third(register_module("third", torch::nn::Linear(hidden, 10))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const auto half = torch::nn::functional::DropoutFuncOptions().p(0.1);
+    return third(torch::nn::functional::dropout(second(first(x.flatten(1)).relu()).relu(), half));
+  }
+  torch::nn::Linear first, second, third;
+};
+TORCH_MODULE(Net);
+
+// What a training does wrong when it has no memory: an allocation fails, which is an exception.
+void Allocate() {
+  rlimit limit = {};
+  limit.rlim_cur = limit.rlim_max = rlim_t{1} << 20;  // less than the process has already
+  setrlimit(RLIMIT_AS, &limit);
+  for (;;) at::ones({int64_t{1} << 24}).add_(1);
+}
+
+void Obey(Board* board, int slot) {
+  switch (board->TakeOrder(slot, getpid())) {
+    case Order::kNone:
+      return;
+    case Order::kExit0:
+      exit(0);
+    case Order::kExit1:
+      exit(1);
+    case Order::kThrow:
+      throw std::runtime_error("chaos: an exception in the step");
+    case Order::kAllocate:
+      Allocate();
+  }
+}
+
+class Training {
+ public:
+  static absl::StatusOr<std::unique_ptr<Training>> Create(Board* board, int slot) {
+    Options options;
+    options.timeout = absl::Minutes(2);
+    options.leave_timeout = absl::Milliseconds(Number("LEAVE_TIMEOUT_MS", 1000));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto world, World::Join(options));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto images, data::FashionMnist::Load(getenv("DATA"), data::FashionMnist::Split::kTest));
+    std::unique_ptr<Training> training(new Training(board, slot, std::move(world), std::move(images)));
+    LOCKSTEP_RETURN_IF_ERROR(training->Keep());
+    return training;
+  }
+
+  absl::Status Run() {
+    board_.place(slot_).stage = static_cast<int>(Stage::kJoins);
+    return world_->Run([this](comm::ProcessGroup* group) { return Train(group); });
+  }
+
+ private:
+  Training(Board* board, int slot, std::unique_ptr<World> world, data::FashionMnist images)
+      : board_(*board), slot_(slot), images_(std::move(images)), world_(std::move(world)) {}
+
+  absl::Status Keep() {
+    LOCKSTEP_RETURN_IF_ERROR(world_->Keep("net", *net_));
+    LOCKSTEP_RETURN_IF_ERROR(world_->Keep("optimizer", optimizer_));
+    return world_->Keep("step", &step_);
+  }
+
+  absl::Status Train(comm::ProcessGroup* group) {
+    const int rank = group->rank();
+    board_.Enter(slot_, world_->generation().number, rank, group->size());
+    ddp::Options options;
+    options.virtual_ranks = kVirtualRanks;
+    options.virtual_seed = 7;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net_, group, options));
+    const auto bounds = comm::EvenBounds(kVirtualRanks, group->size());
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        auto sampler, sampler::VirtualRankSampler::Create(images_.size(), {.num_replicas = kVirtualRanks}, bounds[rank],
+                                                          bounds[rank + 1]));
+    const int64_t first = step_;
+    while (step_ < board_.last_step()) {
+      // Not at first, so that it is no part of the time from a death to the next step.
+      if (step_ > first) Pause(group);
+      LOCKSTEP_RETURN_IF_ERROR(Step(&ddp, &sampler, step_ == first));
+    }
+    if (rank != 0) return absl::OkStatus();
+    return checkpoint::Save(absl::StrCat(getenv("D"), "/net.pt"), checkpoint::StateDict(*net_));
+  }
+
+  absl::Status Step(ddp::DistributedDataParallel<Net>* ddp, sampler::VirtualRankSampler* sampler, bool is_first) {
+    LOCKSTEP_RETURN_IF_ERROR(Place(sampler, is_first));
+    LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
+      Obey(&board_, slot_);
+      optimizer_.zero_grad();
+      for ([[maybe_unused]] const int virtual_rank : ddp->VirtualRanks(step_)) {
+        const std::vector<size_t> places = *sampler->next(kBatch);
+        const auto batch = images_.Batch(std::vector<int64_t>(places.begin(), places.end()));
+        torch::nn::functional::cross_entropy((*ddp)(batch.data), batch.target).backward();
+      }
+    }));
+    return world_->Commit([&] {
+      optimizer_.step();
+      ++step_;
+      board_.NoteCommit(step_, world_->generation().number);
+    });
+  }
+
+  // Before the first step of a generation and of an epoch, in which no batch is shorter than the others.
+  absl::Status Place(sampler::VirtualRankSampler* sampler, bool is_first) {
+    const int64_t epoch_steps = images_.size() / (kBatch * kVirtualRanks);
+    if (!is_first && step_ % epoch_steps != 0) return absl::OkStatus();
+    sampler->set_epoch(step_ / epoch_steps);
+    sampler::SamplerState place = sampler->State(0);
+    place.consumed = step_ % epoch_steps * kBatch * kVirtualRanks;
+    LOCKSTEP_RETURN_IF_ERROR(sampler->Restore(place));
+    sampler->reset();
+    return absl::OkStatus();
+  }
+
+  // So that a long run has few steps. A training that waits for data would notice a death as this one does: not.
+  void Pause(comm::ProcessGroup* group) const {
+    const int64_t end_ns = NowNanos() + Number("PAUSE_US", 0) * 1000;
+    while (NowNanos() < end_ns && group->failure().ok()) usleep(500);
+  }
+
+  Board& board_;
+  const int slot_;
+  const data::FashionMnist images_;
+  Net net_{Number("HIDDEN", 512)};
+  torch::optim::SGD optimizer_{net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+  int64_t step_ = 0;
+  const std::unique_ptr<World> world_;  // ends before the things that it keeps
+};
+
+absl::Status Run() {
+  const char* const path = getenv(internal::kBoardVariable);
+  if (!path) return absl::FailedPreconditionError(absl::StrCat(internal::kBoardVariable, " is not set"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto board, Board::Open(path));
+  const int slot = static_cast<int>(Number("LOCAL_RANK", 0));
+  board->Start(slot, getpid());
+  at::set_num_threads(1);
+  at::manual_seed(3);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto training, Training::Create(board.get(), slot));
+  return training->Run();
+}
+
+}  // namespace
+}  // namespace lockstep::elastic::chaos::testing
+
+int main() {
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+  absl::Status status;
+  const absl::Status thrown = lockstep::TorchStatus("", [&] { status = lockstep::elastic::chaos::testing::Run(); });
+  status.Update(thrown);
+  if (status.ok()) return 0;
+  lockstep::launch::ReportError(status);
+  std::cerr << status.message() << "\n";
+  return 1;
+}
