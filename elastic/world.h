@@ -57,7 +57,8 @@ struct Options {
   int min_ranks = 1;                                       // fewer ranks wait for others
   std::string backend = "auto";                            // of the groups; see comm::InitOptions
   absl::Duration timeout = absl::Minutes(30);              // for meeting, and for each collective
-  absl::Duration leave_timeout = absl::Seconds(10);        // for the step under way when a rank dies; then SIGKILL
+  // For the step under way when a rank dies; then SIGKILL. At least 3 s: if rank 0 is stopped, the others need 1.3 s.
+  absl::Duration leave_timeout = absl::Seconds(10);
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come
 };
 

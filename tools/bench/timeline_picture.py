@@ -8,8 +8,9 @@ import html
 import json
 import sys
 
-WIDTH, LEFT, RIGHT = 1000, 92, 14
-FAULTS, RANKS, STEPS, RATE, GAP = 150, 70, 34, 90, 26  # heights
+WIDTH, LEFT, RIGHT = 1000, 92, 130
+FAULTS, RANKS, STEPS, RATE, GAP = 215, 70, 34, 90, 26  # heights
+APART = 15  # between the names of two faults at least
 BIN = 0.25  # seconds
 FAULT_COLOUR, RANKS_COLOUR, STEP_COLOUR, RATE_COLOUR, GRID = "#d62728", "#9ecae1", "#2171b5", "#2171b5", "#dddddd"
 
@@ -46,12 +47,14 @@ class Band:
 
 
 def faults_of(events, band):
+    place = 0
     for fault in events["fault"]:
         x, y = band.x(fault["s"]), band.y(0)
         title = html.escape(f'{fault["name"]}: next step after {fault["next_step_ms"]:.0f} ms')
         band.out.append(f'<circle cx="{x:.1f}" cy="{y - 4:.1f}" r="3" fill="{FAULT_COLOUR}"><title>{title}</title></circle>')
-        turn = f' transform="rotate(-38 {x:.1f} {y - 10:.1f})"'
-        band.out.append(text(x, y - 10, fault["name"], turn=turn))
+        place = max(place + APART, x)
+        turn = f' transform="rotate(-50 {place:.1f} {y - 10:.1f})"'
+        band.out.append(text(place, y - 10, fault["name"], turn=turn))
 
 
 def ranks_of(events, band, end):
@@ -89,9 +92,10 @@ def rate_of(times, band, end):
 
 
 def picture(events):
-    """The SVG from half a second before the first fault to the last step."""
+    """The SVG from the first step on, or half a second before the first fault, to the last step."""
     end = max(step["s"] for step in events["step"])
-    begin = min([0.0] + [fault["s"] - 0.5 for fault in events["fault"]])
+    first = min([0.0] + [fault["s"] - 0.5 for fault in events["fault"]])
+    begin = max(first, min(step["s"] for step in events["step"]))
     times = sorted(step["s"] for step in events["step"] if step["s"] >= begin)
     bands, top = [], 10
     for name, height in (("faults", FAULTS), ("ranks", RANKS), ("each step", STEPS), ("steps a second", RATE)):
