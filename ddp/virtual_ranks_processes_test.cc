@@ -1,9 +1,6 @@
 // Training with dropout gives the same bits on any number of ranks, which are processes, on one host and on several.
 
 #include <ATen/ATen.h>
-#include <torch/nn/functional/dropout.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
 #include <cstdint>
@@ -20,6 +17,7 @@
 #include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/comm/testing/rank_processes.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/testing/dropout_net.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -30,38 +28,10 @@ using comm::testing::RankProcesses;
 
 constexpr int kVirtualRanks = 5;
 
-struct NetImpl : torch::nn::Module {
-  NetImpl()
-      : first(register_module("first", torch::nn::Linear(6, 16))),
-        norm(register_module("norm", torch::nn::BatchNorm1d(16))),
-        second(register_module("second", torch::nn::Linear(16, 2))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    return second(
-        torch::nn::functional::dropout(norm(first(x)).relu(), torch::nn::functional::DropoutFuncOptions().p(0.5)));
-  }
-  torch::nn::Linear first;
-  torch::nn::BatchNorm1d norm;
-  torch::nn::Linear second;
-};
-TORCH_MODULE(Net);
-
-// FNV-1a over the bytes of all tensors.
-uint64_t Digest(const Net& net) {
-  uint64_t digest = 0xcbf29ce484222325;
-  const auto add = [&digest](const at::Tensor& tensor) {
-    const at::Tensor bytes = tensor.detach().contiguous().flatten().view(at::kByte);
-    for (int64_t i = 0; i < bytes.numel(); ++i)
-      digest = (digest ^ static_cast<const uint8_t*>(bytes.const_data_ptr())[i]) * 0x100000001b3;
-  };
-  for (const at::Tensor& parameter : net->parameters()) add(parameter);
-  for (const at::Tensor& buffer : net->buffers()) add(buffer);
-  return digest;
-}
-
 absl::StatusOr<uint64_t> Train(const comm::InitOptions& init, int64_t seed) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup(init));
   at::manual_seed(3);
-  Net net;
+  testing::DropoutNet net(6, 16, 2);
   Options options;
   options.virtual_ranks = kVirtualRanks;
   options.virtual_seed = seed;
@@ -77,7 +47,7 @@ absl::StatusOr<uint64_t> Train(const comm::InitOptions& init, int64_t seed) {
       optimizer.step();
     }
   }));
-  const uint64_t digest = Digest(net);
+  const uint64_t digest = testing::Digest(*net);
   LOCKSTEP_RETURN_IF_ERROR(group->Barrier());
   return digest;
 }

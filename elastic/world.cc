@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
+#include "lockstep/comm/internal/flat.h"
 #include "lockstep/elastic/internal/form_group.h"
 #include "lockstep/elastic/internal/kept_state.h"
 #include "lockstep/elastic/internal/link_watcher.h"
@@ -27,14 +27,6 @@ namespace {
 
 // The most steps between two checks, if steps are much faster than Options::check_interval.
 constexpr int64_t kMostStepsBetweenChecks = 1000;
-
-// Keeps the copy of a number.
-template <typename Number>
-void RememberNumber(Number* number, KeptThing* thing) {
-  const auto copy = std::make_shared<Number>(*number);
-  thing->remember = [copy, number] { *copy = *number; };
-  thing->take_back = [copy, number] { *number = *copy; };
-}
 
 // How much later than its consequences the death of a rank may be known.
 constexpr absl::Duration kCausePatience = absl::Seconds(2);
@@ -88,25 +80,22 @@ absl::Status World::Keep(const std::string& name, torch::optim::Optimizer& optim
   return kept_->Add(name, std::move(thing));
 }
 
-absl::Status World::Keep(const std::string& name, int64_t* number) {
+absl::Status World::KeepBytes(const std::string& name, void* data, size_t size) {
+  const auto copy = std::make_shared<std::string>(static_cast<const char*>(data), size);
   KeptThing thing;
-  thing.save = [number]() -> absl::StatusOr<Value> { return Value(*number); };
-  thing.load = [number](const Value& value) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(*number, checkpoint::GetInt(value, {}));
+  thing.save = [data, size]() -> absl::StatusOr<Value> {
+    return Value::Bytes(absl::string_view(static_cast<const char*>(data), size));
+  };
+  thing.load = [data, size](const Value& value) -> absl::Status {
+    if (!value.is_bytes() || value.bytes_value().size() != size) {
+      return absl::InvalidArgumentError(absl::StrCat("expected the ", size, " bytes of a variable, found ",
+                                                     value.is_bytes() ? value.bytes_value().size() : 0));
+    }
+    memcpy(data, value.bytes_value().data(), size);
     return absl::OkStatus();
   };
-  RememberNumber(number, &thing);
-  return kept_->Add(name, std::move(thing));
-}
-
-absl::Status World::Keep(const std::string& name, double* number) {
-  KeptThing thing;
-  thing.save = [number]() -> absl::StatusOr<Value> { return Value(*number); };
-  thing.load = [number](const Value& value) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(*number, checkpoint::GetDouble(value, {}));
-    return absl::OkStatus();
-  };
-  RememberNumber(number, &thing);
+  thing.remember = [copy, data, size] { memcpy(copy->data(), data, size); };
+  thing.take_back = [copy, data, size] { memcpy(data, copy->data(), size); };
   return kept_->Add(name, std::move(thing));
 }
 
@@ -197,29 +186,9 @@ absl::Status World::TakeState(int source, int64_t newest) {
   return absl::OkStatus();
 }
 
-// In one message for each dtype and device.
-absl::Status World::BroadcastBuffers() {
-  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> alike;
-  for (const at::Tensor& buffer : kept_->buffers()) {
-    alike[{buffer.device().str(), buffer.scalar_type()}].push_back(buffer.detach());
-  }
-  for (const auto& [unused, buffers] : alike) {
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& buffer : buffers) flat.push_back(buffer.flatten());
-    const at::Tensor all = at::cat(flat);
-    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(all, 0));
-    int64_t begin = 0;
-    for (const at::Tensor& buffer : buffers) {
-      buffer.copy_(all.narrow(0, begin, buffer.numel()).view_as(buffer));
-      begin += buffer.numel();
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status World::Commit(const std::function<void()>& apply) {
   if (!group_) return absl::FailedPreconditionError("World::Commit: called outside of Run()");
-  LOCKSTEP_RETURN_IF_ERROR(BroadcastBuffers());
+  LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, kept_->buffers()));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("World::Commit", apply));
   ++commits_;
   kept_->Remember();

@@ -8,6 +8,9 @@
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
+//   ddp::Options options;
+//   options.virtual_ranks = 8;
+//   options.init_sync = options.broadcast_buffers = false;   // Commit() gives all ranks rank 0's
 //   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {   // once for each generation
 //     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
 //     while (step < kSteps) {
@@ -34,10 +37,12 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,12 +80,16 @@ class World {
   // Names a thing that is the same on all ranks after each step, and that outlives them. All ranks keep the same things
   // under the same names, before Run(). The things must outlive the World. InvalidArgument: the name is taken.
   //
-  // A module's buffers, and numbers, return to their values at the last Commit() before a step is repeated. Parameters
+  // A module's buffers, and variables, return to their values at the last Commit() before a step is repeated. Parameters
   // and optimizers must change in Commit() only.
   absl::Status Keep(const std::string& name, torch::nn::Module& module);
   absl::Status Keep(const std::string& name, torch::optim::Optimizer& optimizer);
-  absl::Status Keep(const std::string& name, int64_t* number);
-  absl::Status Keep(const std::string& name, double* number);
+  // A variable without pointers: a number, or a struct such as sampler::SamplerState.
+  template <typename T>
+  absl::Status Keep(const std::string& name, T* variable) {
+    static_assert(std::is_trivially_copyable_v<T>, "keep what it points to, or give functions that save and load it");
+    return KeepBytes(name, variable, sizeof(T));
+  }
   // Anything else. It is not taken back when a step is repeated: change it in Commit() only.
   absl::Status Keep(const std::string& name, std::function<absl::StatusOr<checkpoint::Value>()> save,
                     std::function<absl::Status(const checkpoint::Value& value)> load);
@@ -109,11 +118,11 @@ class World {
 
  private:
   World(const Options& options, std::unique_ptr<launch::AgentLink> link);
+  absl::Status KeepBytes(const std::string& name, void* data, size_t size);
   // One generation: meets, heals, trains.
   absl::Status RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
   absl::Status Heal();
   absl::Status TakeState(int source, int64_t newest);
-  absl::Status BroadcastBuffers();
   absl::Status AgreeToGoOn();
   bool OthersCaused(const absl::Status& status) const;
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/ddp/internal/flat.h"
+#include "lockstep/comm/internal/flat.h"
 
 namespace lockstep::ddp::hooks {
 namespace {
@@ -41,9 +41,9 @@ std::vector<std::vector<at::Tensor>> Alike(const std::vector<at::Tensor>& parame
 }
 
 absl::Status Average(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
-  const at::Tensor flat = ddp::internal::Flatten(parameters).div_(group.size());
+  const at::Tensor flat = comm::internal::Flatten(parameters).div_(group.size());
   LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(flat));
-  ddp::internal::Unflatten(flat, parameters);
+  comm::internal::Unflatten(flat, parameters);
   return absl::OkStatus();
 }
 

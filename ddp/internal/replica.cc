@@ -18,11 +18,11 @@
 #include "lockstep/base/seed.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/flat.h"
 #include "lockstep/comm/internal/group_access.h"
 #include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/ddp/internal/autograd_hooks.h"
 #include "lockstep/ddp/internal/check_options.h"
-#include "lockstep/ddp/internal/flat.h"
 #include "lockstep/ddp/internal/known_hook.h"
 #include "lockstep/ddp/internal/layout_agreement.h"
 
@@ -126,7 +126,7 @@ absl::Status Replica::SynchronizeFrom(int rank) {
   std::vector<at::Tensor> state;
   for (const NamedTensor& parameter : named_parameters_) state.push_back(parameter.tensor);
   if (options_.broadcast_buffers) state.insert(state.end(), buffers_.begin(), buffers_.end());
-  return BroadcastCoalesced(*group_, state, rank);
+  return comm::internal::BroadcastCoalesced(*group_, state, rank);
 }
 
 absl::Status Replica::RegisterHook(CommunicationHook hook) {
@@ -403,7 +403,7 @@ int Replica::RankOf(int virtual_rank) const {
 void Replica::BroadcastBuffers(int candidate) {
   const int source = join_ ? HighestRank(candidate) : 0;
   if (join_) RestoreBuffersOf(source);
-  ThrowIfError(BroadcastCoalesced(*group_, buffers_, join_ ? RankOf(source) : 0));
+  ThrowIfError(comm::internal::BroadcastCoalesced(*group_, buffers_, join_ ? RankOf(source) : 0));
 }
 
 void Replica::ShadowStep() {

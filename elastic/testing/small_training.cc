@@ -6,9 +6,6 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <torch/nn/functional/dropout.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <unistd.h>
 
@@ -23,6 +20,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/ddp/testing/dropout_net.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/tools/launch/report.h"
 
@@ -31,38 +29,10 @@ namespace {
 
 constexpr int kVirtualRanks = 8;
 
-struct NetImpl : torch::nn::Module {
-  NetImpl()
-      : first(register_module("first", torch::nn::Linear(16, 64))),
-        norm(register_module("norm", torch::nn::BatchNorm1d(64))),
-        second(register_module("second", torch::nn::Linear(64, 4))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    return second(
-        torch::nn::functional::dropout(norm(first(x)).relu(), torch::nn::functional::DropoutFuncOptions().p(0.5)));
-  }
-  torch::nn::Linear first;
-  torch::nn::BatchNorm1d norm;
-  torch::nn::Linear second;
-};
-TORCH_MODULE(Net);
-
 int64_t Number(const char* name, int64_t otherwise) {
   int64_t value = otherwise;
   const char* const text = getenv(name);
   return text && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
-
-// FNV-1a over the bytes of all tensors.
-uint64_t Digest(const Net& net) {
-  uint64_t digest = 0xcbf29ce484222325;
-  const auto add = [&digest](const at::Tensor& tensor) {
-    const at::Tensor bytes = tensor.detach().contiguous().flatten().view(at::kByte);
-    for (int64_t i = 0; i < bytes.numel(); ++i)
-      digest = (digest ^ static_cast<const uint8_t*>(bytes.const_data_ptr())[i]) * 0x100000001b3;
-  };
-  for (const at::Tensor& parameter : net->parameters()) add(parameter);
-  for (const at::Tensor& buffer : net->buffers()) add(buffer);
-  return digest;
 }
 
 void Note(const World& world) {
@@ -81,7 +51,7 @@ absl::Status Train() {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(options));
   at::set_num_threads(1);
   at::manual_seed(3);
-  Net net;
+  ddp::testing::DropoutNet net(16, 64, 4);
   torch::optim::Adam optimizer(net->parameters(), 0.01);
   int64_t step = 0;
   double losses = 0;
@@ -94,6 +64,8 @@ absl::Status Train() {
     ddp::Options ddp_options;
     ddp_options.virtual_ranks = kVirtualRanks;
     ddp_options.virtual_seed = 7;
+    // Commit() gives all ranks rank 0's buffers, and the seed equal parameters.
+    ddp_options.init_sync = ddp_options.broadcast_buffers = false;
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, ddp_options));
     while (step < steps) {
       usleep(static_cast<useconds_t>(pause_us));
@@ -110,7 +82,7 @@ absl::Status Train() {
     }
     if (losses != steps) return absl::InternalError(absl::StrCat(losses, " losses of ", steps, " steps"));
     if (group->rank() == 0) {
-      std::ofstream(absl::StrCat(getenv("D"), "/digest")) << absl::StrCat(absl::Hex(Digest(net))) << "\n";
+      std::ofstream(absl::StrCat(getenv("D"), "/digest")) << absl::StrCat(absl::Hex(ddp::testing::Digest(*net))) << "\n";
     }
     return absl::OkStatus();
   });

@@ -16,15 +16,15 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
-#include "lockstep/ddp/internal/flat.h"
+#include "lockstep/comm/internal/flat.h"
 #include "lockstep/ddp/internal/parameter_check.h"
 
 namespace lockstep::ddp::zero::internal {
 namespace {
 
-using ddp::internal::Flatten;
+using comm::internal::Flatten;
+using comm::internal::Unflatten;
 using ddp::internal::NamedTensor;
-using ddp::internal::Unflatten;
 
 std::string NameOf(size_t group, size_t parameter) { return absl::StrCat("group ", group, " parameter ", parameter); }
 

@@ -1,7 +1,7 @@
 // Several tensors as one flat buffer.
 
-#ifndef LOCKSTEP_DDP_INTERNAL_FLAT_H_
-#define LOCKSTEP_DDP_INTERNAL_FLAT_H_
+#ifndef LOCKSTEP_COMM_INTERNAL_FLAT_H_
+#define LOCKSTEP_COMM_INTERNAL_FLAT_H_
 
 #include <ATen/core/Tensor.h>
 
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::ddp::internal {
+namespace lockstep::comm::internal {
 
 // Copies the elements of `tensors`, one tensor after the other, into a new one-dimensional tensor outside the autograd
 // graph. The tensors must have one dtype and device.
@@ -20,9 +20,10 @@ at::Tensor Flatten(const std::vector<at::Tensor>& tensors);
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
 // Overwrites the tensors of every rank with the tensors of rank `root`. They travel in flat buffers of one dtype and
-// device and of up to 250 MiB each. PyTorch issues the same broadcasts in the same order. All ranks must call it.
-absl::Status BroadcastCoalesced(comm::ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
+// device. A buffer is full when it has 250 MiB. PyTorch issues the same broadcasts in the same order. All ranks must
+// call it.
+absl::Status BroadcastCoalesced(ProcessGroup& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
-}  // namespace lockstep::ddp::internal
+}  // namespace lockstep::comm::internal
 
-#endif  // LOCKSTEP_DDP_INTERNAL_FLAT_H_
+#endif  // LOCKSTEP_COMM_INTERNAL_FLAT_H_
