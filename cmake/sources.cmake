@@ -180,6 +180,7 @@ set(lockstep_comm_sources
   comm/internal/backend_status.cc
   comm/internal/call.cc
   comm/internal/choice_text.cc
+  comm/internal/flat.cc
   comm/internal/group_factory.cc
   comm/internal/group_state.cc
   comm/internal/uncaught.cc
@@ -490,7 +491,6 @@ set(lockstep_ddp_sources
   ddp/internal/cast_parameters.cc
   ddp/internal/check_options.cc
   ddp/internal/device_clock.cc
-  ddp/internal/flat.cc
   ddp/internal/gather_texts.cc
   ddp/internal/gradient_buckets.cc
   ddp/internal/kernels.cc
@@ -579,13 +579,19 @@ set(lockstep_ddp_checkpoint_third_party absl)
 
 # lockstep::elastic
 set(lockstep_elastic_sources
+  elastic/internal/failure_budget.cc
+  elastic/internal/fast_hash.cc
   elastic/internal/form_group.cc
+  elastic/internal/healing.cc
   elastic/internal/kept_state.cc
   elastic/internal/link_watcher.cc
+  elastic/internal/parameter_check.cc
+  elastic/internal/transfer_plan.cc
+  elastic/internal/vote.cc
   elastic/world.cc
 )
 set(lockstep_elastic_headers elastic/world.h)
-set(lockstep_elastic_components base base_torch launch comm checkpoint)
+set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint)
 set(lockstep_elastic_third_party absl torch)
 
 # lockstep::dp

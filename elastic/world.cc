@@ -4,29 +4,44 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/logging.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/internal/flat.h"
+#include "lockstep/elastic/internal/failure_budget.h"
 #include "lockstep/elastic/internal/form_group.h"
+#include "lockstep/elastic/internal/healing.h"
 #include "lockstep/elastic/internal/kept_state.h"
 #include "lockstep/elastic/internal/link_watcher.h"
+#include "lockstep/elastic/internal/parameter_check.h"
 
 namespace lockstep::elastic {
 
 using checkpoint::Value;
+using internal::Failure;
 using internal::KeptThing;
 
 namespace {
 
 // The most steps between two checks, if steps are much faster than Options::check_interval.
 constexpr int64_t kMostStepsBetweenChecks = 1000;
+
+// While there are fewer than min_ranks.
+constexpr absl::Duration kPauseOfWaiting = absl::Milliseconds(10);
+
+// More than the launcher allows.
+constexpr int kMostEmptyGenerations = 100;
+
+constexpr char kResumable[] = "lockstep.elastic.resumable";
 
 // How much later than its consequences the death of a rank may be known.
 constexpr absl::Duration kCausePatience = absl::Seconds(2);
@@ -51,7 +66,10 @@ void RememberBuffers(torch::nn::Module& module, KeptThing* thing) {
 }  // namespace
 
 World::World(const Options& options, std::unique_ptr<launch::AgentLink> link)
-    : options_(options), link_(std::move(link)), kept_(std::make_unique<internal::KeptState>()) {}
+    : options_(options),
+      link_(std::move(link)),
+      kept_(std::make_unique<internal::KeptState>()),
+      failures_(std::make_unique<internal::FailureBudget>(options.failures_per_cause, options.failure_window)) {}
 
 World::~World() = default;
 
@@ -69,12 +87,17 @@ absl::Status World::Keep(const std::string& name, torch::nn::Module& module) {
   thing.save = [&module]() -> absl::StatusOr<Value> { return checkpoint::StateDict(module); };
   thing.load = [&module](const Value& value) { return checkpoint::LoadStateDict(module, value); };
   RememberBuffers(module, &thing);
+  thing.shares_memory = true;
   thing.buffers = module.buffers();
+  for (const auto& parameter : module.named_parameters()) {
+    thing.parameters.push_back({absl::StrCat(name, ": ", parameter.key()), parameter.value()});
+  }
   return kept_->Add(name, std::move(thing));
 }
 
 absl::Status World::Keep(const std::string& name, torch::optim::Optimizer& optimizer) {
   KeptThing thing;
+  thing.shares_memory = true;
   thing.save = [&optimizer] { return checkpoint::OptimizerStateDict(optimizer); };
   thing.load = [&optimizer](const Value& value) { return checkpoint::LoadOptimizerStateDict(optimizer, value); };
   return kept_->Add(name, std::move(thing));
@@ -86,17 +109,41 @@ absl::Status World::KeepBytes(const std::string& name, void* data, size_t size) 
   thing.save = [data, size]() -> absl::StatusOr<Value> {
     return Value::Bytes(absl::string_view(static_cast<const char*>(data), size));
   };
-  thing.load = [data, size](const Value& value) -> absl::Status {
-    if (!value.is_bytes() || value.bytes_value().size() != size) {
-      return absl::InvalidArgumentError(absl::StrCat("expected the ", size, " bytes of a variable, found ",
-                                                     value.is_bytes() ? value.bytes_value().size() : 0));
-    }
-    memcpy(data, value.bytes_value().data(), size);
-    return absl::OkStatus();
-  };
+  thing.load = [data, size](const Value& value) { return CopyBytes(value, data, size); };
   thing.remember = [copy, data, size] { memcpy(copy->data(), data, size); };
   thing.take_back = [copy, data, size] { memcpy(data, copy->data(), size); };
   return kept_->Add(name, std::move(thing));
+}
+
+absl::Status World::CopyBytes(const Value& value, void* data, size_t size) {
+  if (!value.is_bytes() || value.bytes_value().size() != size) {
+    const std::string found = value.is_bytes() ? absl::StrCat(value.bytes_value().size(), " bytes") : "something else";
+    return absl::InvalidArgumentError(absl::StrCat("expected ", size, " bytes, found ", found));
+  }
+  memcpy(data, value.bytes_value().data(), size);
+  return absl::OkStatus();
+}
+
+// So that a rank that comes knows the failures before.
+void World::KeepFailures() {
+  KeptThing thing;
+  thing.save = [this]() -> absl::StatusOr<Value> {
+    Value list = Value::List();
+    for (const Failure& f : failures_->failures()) list.Append(Value::Tuple({f.step, f.rank, f.cause}));
+    return list;
+  };
+  thing.load = [this](const Value& value) -> absl::Status {
+    std::vector<Failure> failures;
+    for (const Value& item : value.items()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t step, checkpoint::GetInt(item, {0}));
+      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t rank, checkpoint::GetInt(item, {1}));
+      LOCKSTEP_ASSIGN_OR_RETURN(std::string cause, checkpoint::GetString(item, {2}));
+      failures.push_back({step, static_cast<int>(rank), std::move(cause)});
+    }
+    failures_->Restore(std::move(failures));
+    return absl::OkStatus();
+  };
+  kept_->Add("World", std::move(thing)).IgnoreError();  // kept already: Run() is called again
 }
 
 absl::Status World::Keep(const std::string& name, std::function<absl::StatusOr<Value>()> save,
@@ -108,26 +155,39 @@ absl::Status World::Keep(const std::string& name, std::function<absl::StatusOr<V
 }
 
 absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
+  if (kept_->empty()) return absl::InvalidArgumentError("World::Run: nothing is kept: call Keep() before");
   launch::JoinOptions join;
-  join.min_ranks = options_.min_ranks;
   join.leave_timeout = options_.leave_timeout;
   join.timeout = options_.timeout;
+  KeepFailures();
   kept_->Remember();
   for (;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
     regroups_ = false;
     const absl::Status status = RunOnce(train);
     const bool others_caused = !regroups_ && OthersCaused(status);
+    // `train` made the error, so the ranks should repeat the step.
+    const bool is_own = !status.ok() && !regroups_ && !others_caused && trains_ && !is_final_;
+    if (is_own) join.reason = internal::ErrorText({commits_, culprit_, std::string(status.message())});
+    if (is_own) group_->Abort(absl::AbortedError(join.reason));
     watcher_.reset();
     group_.reset();
-    if (status.ok() && !regroups_) {
-      link_->Finish();
-      return absl::OkStatus();
-    }
-    if (!regroups_ && !others_caused) return status;
+    if (const auto verdict = failures_->Verdict()) return EndJob(*verdict);
+    if (status.ok() && !regroups_) link_->Finish();
+    if (!regroups_ && !is_own && !others_caused) return status;
     if (!regroups_) kept_->TakeBack();
-    join.reason = regroups_ ? "" : std::string(status.message());
+    if (!is_own) join.reason = regroups_ ? "" : std::string(status.message());
   }
+}
+
+// The launcher ends a job whose generations end one after another without a step, with the reason that ranks give.
+absl::Status World::EndJob(const std::string& verdict) {
+  launch::JoinOptions join;
+  join.reason = verdict;
+  join.timeout = options_.timeout;
+  for (int i = 0; i < kMostEmptyGenerations && link_->Join(join).ok(); ++i) {
+  }
+  return absl::AbortedError(absl::StrCat("World: ", verdict));
 }
 
 // Whether `status`, of this generation, came from the group: a rank has died, or the launcher says so.
@@ -144,55 +204,121 @@ bool World::OthersCaused(const absl::Status& status) const {
 }
 
 absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
+  trains_ = is_final_ = false;
+  culprit_ = generation_.rank;
+  CountFailure();
   // The launcher is heard while the group forms too: a rank may die then.
   LOCKSTEP_ASSIGN_OR_RETURN(watcher_, internal::LinkWatcher::Start(link_.get()));
   LOCKSTEP_ASSIGN_OR_RETURN(
       group_, internal::FormGroup(generation_, options_.backend, options_.timeout, watcher_->interruption()));
   watcher_->Guard(group_.get());
   LOCKSTEP_RETURN_IF_ERROR(Heal());
+  if (failures_->Verdict()) return absl::AbortedError("World: the job ends");
+  LOCKSTEP_RETURN_IF_ERROR(AwaitRanks());
   next_check_ = commits_ + 1;
   last_check_ = commits_;
   last_check_time_ = absl::Now();
+  trains_ = true;
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = train(group_.get()); }));
   LOCKSTEP_RETURN_IF_ERROR(status);
   return group_->Barrier();
 }
 
-// Gives everybody the state of a rank with the most completed steps.
-absl::Status World::Heal() {
-  const at::Tensor mine = at::full({1}, commits_, at::kLong), all = at::empty({group_->size()}, at::kLong);
-  LOCKSTEP_RETURN_IF_ERROR(group_->AllGatherIntoTensor(all, mine));
-  const int64_t newest = all.max().item<int64_t>(), oldest = all.min().item<int64_t>();
-  if (newest == oldest) return absl::OkStatus();
-  return TakeState(static_cast<int>(all.argmax().item<int64_t>()), newest);
+// Why the generation before ended. The launcher tells all ranks the same.
+void World::CountFailure() {
+  std::optional<Failure> failure = internal::OwnFailure(generation_.reason);
+  if (!failure) return;
+  if (failure->step < 0) failure->step = std::max<int64_t>(commits_, 0);
+  failures_->Add(*failure);
 }
 
-absl::Status World::TakeState(int source, int64_t newest) {
-  std::string bytes;
-  if (group_->rank() == source) {
-    LOCKSTEP_ASSIGN_OR_RETURN(bytes, kept_->Serialize());
-  }
-  const at::Tensor size = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
-  LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(size, source));
-  const at::Tensor state = at::empty({size.item<int64_t>()}, at::kByte);
-  if (group_->rank() == source) memcpy(state.mutable_data_ptr(), bytes.data(), bytes.size());
-  LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(state, source));
-  if (commits_ == newest) return absl::OkStatus();
-  const absl::string_view received(static_cast<const char*>(state.const_data_ptr()), state.numel());
-  LOCKSTEP_RETURN_IF_ERROR(kept_->Deserialize(received));
-  commits_ = newest;
+absl::Status World::Heal() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Healing healing, internal::PlanHealing(*group_, commits_, *kept_));
+  return Take(healing);
+}
+
+absl::Status World::Take(const internal::Healing& healing) {
+  if (healing.receivers.empty()) return absl::OkStatus();
+  const auto& receivers = healing.receivers;
+  const bool receives = std::find(receivers.begin(), receivers.end(), group_->rank()) != receivers.end();
+  // A new rank has nothing to lose. Another one keeps its state until it has the new one, as the sources may die.
+  const bool in_place = commits_ == internal::kNoState || (commits_ == 0 && healing.newest > 0);
+  if (receives && in_place) commits_ = internal::kNoState;
+  absl::Status healed;
+  LOCKSTEP_RETURN_IF_ERROR(
+      TorchStatus("World", [&] { healed = internal::Heal(*group_, healing, in_place, kept_.get()); }));
+  LOCKSTEP_RETURN_IF_ERROR(healed);
+  if (!receives) return absl::OkStatus();
+  commits_ = healing.newest;
   kept_->Remember();
   return absl::OkStatus();
 }
 
+// Until there are min_ranks. Rank 0 decides, as the ranks' clocks differ.
+absl::Status World::AwaitRanks() {
+  const int ranks = group_->size();
+  if (ranks >= options_.min_ranks) {
+    waits_until_ = absl::InfiniteFuture();
+    return absl::OkStatus();
+  }
+  if (generation_.number == 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("World: min_ranks is ", options_.min_ranks, ", but the launcher has started ", ranks, " ranks"));
+  }
+  waits_until_ = std::min(waits_until_, absl::Now() + options_.wait_for_ranks);
+  enum Word : int64_t { kWait, kRegroup, kGiveUp };
+  const at::Tensor word = at::full({1}, kWait, at::kLong);
+  while (word.item<int64_t>() == kWait) {
+    absl::SleepFor(kPauseOfWaiting);
+    word.fill_(watcher_->regroups_after_step() ? kRegroup : absl::Now() < waits_until_ ? kWait : kGiveUp);
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(word, 0));
+  }
+  if (word.item<int64_t>() == kRegroup) {
+    regroups_ = true;
+    return absl::AbortedError("World: the ranks regroup, since another one has come");
+  }
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat("World: ", ranks, " of at least ", options_.min_ranks, " ranks were there for ",
+                   absl::FormatDuration(options_.wait_for_ranks), "; ", commits_, " steps are complete"));
+  status.SetPayload(kResumable, absl::Cord());
+  return status;
+}
+
+bool World::IsResumable(const absl::Status& status) { return status.GetPayload(kResumable).has_value(); }
+
+absl::Status World::RefuseNonFinite() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto found, internal::FindNonFinite(*group_, kept_->parameters()));
+  if (!found) return absl::OkStatus();
+  culprit_ = found->rank;
+  return absl::DataLossError(found->what);
+}
+
+absl::Status World::CompareParameters() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto vote, internal::CompareParameters(*group_, kept_->parameters()));
+  if (!vote) return absl::OkStatus();
+  const std::string text = absl::StrCat("World: after step ", commits_ - 1, " ", vote->difference);
+  is_final_ = vote->majority.empty();
+  if (is_final_) return absl::DataLossError(absl::StrCat(text, ", and no majority of ranks is equal"));
+  if (group_->rank() == vote->majority[0]) LOG(WARNING) << text << "; it gets the state of the other ranks";
+  const internal::Healing healing = {vote->majority, vote->outvoted, commits_};
+  const auto& outvoted = vote->outvoted;
+  if (std::find(outvoted.begin(), outvoted.end(), group_->rank()) != outvoted.end()) commits_ = internal::kNoState;
+  return Take(healing);
+}
+
 absl::Status World::Commit(const std::function<void()>& apply) {
   if (!group_) return absl::FailedPreconditionError("World::Commit: called outside of Run()");
+  if (options_.refuse_non_finite) LOCKSTEP_RETURN_IF_ERROR(RefuseNonFinite());
   LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, kept_->buffers()));
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("World::Commit", apply));
+  const absl::Status applied = TorchStatus("World::Commit", apply);
+  is_final_ = !applied.ok();  // the step may be applied in part
+  LOCKSTEP_RETURN_IF_ERROR(applied);
   ++commits_;
   kept_->Remember();
   link_->ReportStep(commits_);
+  const bool compares = options_.check_every > 0 && commits_ % options_.check_every == 0 && group_->size() > 1;
+  if (compares) LOCKSTEP_RETURN_IF_ERROR(CompareParameters());
   return commits_ < next_check_ ? absl::OkStatus() : AgreeToGoOn();
 }
 

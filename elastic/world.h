@@ -10,7 +10,7 @@
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
 //   ddp::Options options;
 //   options.virtual_ranks = 8;
-//   options.init_sync = options.broadcast_buffers = false;   // Commit() gives all ranks rank 0's
+//   options.init_sync = options.broadcast_buffers = false;   // Run() and Commit() do so
 //   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {   // once for each generation
 //     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
 //     while (step < kSteps) {
@@ -27,9 +27,13 @@
 // The program runs under //tools/launch or launch::Spawn. With ddp::Options::virtual_ranks the result has the same bits
 // whatever dies, since it does not depend on the number of ranks.
 //
-// A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank dies, the counts of the ranks that are left
-// differ by one at most, because every step has a collective. A rank that is behind gets the state of one that is ahead.
-// If all counts are equal, nobody has applied the step that was under way, and it is repeated.
+// A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank dies,
+// the counts of the ranks that are left differ by one at most, because every step has a collective. A rank that is behind
+// gets the state of the ranks that are ahead. If all counts are equal, nobody has applied the step that was under way, and
+// it is repeated.
+//
+// The rank that dies may be the fault of the training itself. So a cause that comes again and again ends the job:
+// Options::failures_per_cause. Other options find numbers that are not finite, and parameters that differ on one rank.
 
 #ifndef LOCKSTEP_ELASTIC_WORLD_H_
 #define LOCKSTEP_ELASTIC_WORLD_H_
@@ -43,10 +47,12 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/status.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/tools/launch/agent_link/agent_link.h"
@@ -54,24 +60,48 @@
 namespace lockstep::elastic {
 
 namespace internal {
+class FailureBudget;
 class KeptState;
 class LinkWatcher;
+struct Healing;
 }  // namespace internal
 
+// The exit code of a program whose state is saved, and that can go on when it is started again: EX_TEMPFAIL of
+// sysexits.h. See World::IsResumable().
+inline constexpr int kResumableExitCode = 75;
+
 struct Options {
-  int min_ranks = 1;                                       // fewer ranks wait for others
+  int min_ranks = 1;                                       // fewer ranks do not train, but wait for others
+  absl::Duration wait_for_ranks = absl::Minutes(10);       // so long
   std::string backend = "auto";                            // of the groups; see comm::InitOptions
   absl::Duration timeout = absl::Minutes(30);              // for meeting, and for each collective
   // For the step under way when a rank dies; then SIGKILL. At least 3 s: if rank 0 is stopped, the others need 1.3 s.
   absl::Duration leave_timeout = absl::Seconds(10);
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come
+
+  // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself: an
+  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL, or a step that
+  // is not finite. Causes that differ only in numbers are the same. 0: any number of failures.
+  int failures_per_cause = 3;
+  int64_t failure_window = 10;
+
+  // Commit() looks at the gradients and parameters of the modules that are kept. If one has a NaN or an infinity on any
+  // rank, no rank applies the step. It is repeated, and counts as a failure. One small all-reduce a step. Not with a
+  // ddp::GradScaler, which skips such steps.
+  bool refuse_non_finite = false;
+
+  // After each so many steps the ranks compare their parameters by a hash; 0: never. If a rank differs from more than
+  // half of the ranks, a line names the rank, the tensors and the step, and the rank gets the state of the others. So a
+  // flipped bit does not last, but gradients that were computed with it were used. Without a majority, Commit() returns
+  // DataLoss with the names, on all ranks. Only for parameters that are equal on all ranks.
+  int64_t check_every = 0;
 };
 
 // Not thread-safe.
 class World {
  public:
   // Each rank calls it once. FailedPrecondition: the process was not started by Lockstep's launch. InvalidArgument: bad
-  // options.
+  // options. They must be the same on all ranks.
   static absl::StatusOr<std::unique_ptr<World>> Join(const Options& options = {});
   ~World();
   World(const World&) = delete;
@@ -86,29 +116,43 @@ class World {
   absl::Status Keep(const std::string& name, torch::optim::Optimizer& optimizer);
   // A variable without pointers: a number, or a struct such as sampler::SamplerState.
   template <typename T>
-  absl::Status Keep(const std::string& name, T* variable) {
-    static_assert(std::is_trivially_copyable_v<T>, "keep what it points to, or give functions that save and load it");
-    return KeepBytes(name, variable, sizeof(T));
-  }
+  absl::Status Keep(const std::string& name, T* variable);
+  // A thing with StateDict() and LoadStateDict(), such as checkpoint::LRScheduler. Change it in Commit() only.
+  template <typename T, typename = decltype(std::declval<T&>().LoadStateDict(std::declval<T&>().StateDict()))>
+  absl::Status Keep(const std::string& name, T& thing);
+  // A thing with State() and LoadState() of a struct without pointers, such as ddp::GradScaler. Change it in Commit() only.
+  template <typename T, typename State = decltype(std::declval<T&>().State()),
+            typename = decltype(std::declval<T&>().LoadState(std::declval<State>()))>
+  absl::Status Keep(const std::string& name, T& thing);
   // Anything else. It is not taken back when a step is repeated: change it in Commit() only.
   absl::Status Keep(const std::string& name, std::function<absl::StatusOr<checkpoint::Value>()> save,
                     std::function<absl::Status(const checkpoint::Value& value)> load);
 
   // Calls `train` with a group of all ranks, and again with a new group whenever a rank has died or come. Before, it
-  // makes what was kept equal on all ranks. Objects that use the group, such as DDP's wrapper and the loader, are made in
-  // `train`.
+  // makes what was kept equal on all ranks: ranks that are behind get the state from the memory of the ranks that are
+  // ahead, each of which sends a part. At the start, rank 0's state counts. So the wrapper needs no init_sync. Objects
+  // that use the group, such as DDP's wrapper and the loader, are made in `train`.
   //
-  // Returns OK when `train` has returned OK on all ranks of a generation. An error of `train` that is not the group's,
-  // and that another rank has not caused, is returned at once: the rank should end with it, and is started again. The
-  // reason of each new generation is a line of the launcher. Errors besides: of AgentLink::Join(), and InvalidArgument if
-  // the ranks keep different things.
+  // Returns OK when `train` has returned OK on all ranks of a generation. If it returns an error or throws on any rank,
+  // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The reason of each new
+  // generation is a line of the launcher. Errors:
+  // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
+  // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more.
+  // - Aborted, on all ranks: one cause has failed failures_per_cause times. The launcher ends the job with that cause.
+  // - IsResumable(): fewer than min_ranks were there for wait_for_ranks.
+  // - The errors of AgentLink::Join().
   absl::Status Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
 
   // Ends a step: calls `apply`, which steps the optimizer and must not use the group. Call it on every rank after the
   // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get rank
   // 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers, most
-  // calls exchange nothing.
+  // calls exchange nothing. If `apply` throws, Run() returns that at once: this rank should end, and is started again.
   absl::Status Commit(const std::function<void()>& apply);
+
+  // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then. One of
+  // them, of generation().rank 0, should save it within leave_timeout and then end, as the others do, with
+  // kResumableExitCode.
+  static bool IsResumable(const absl::Status& status);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.
   int64_t commits() const { return commits_; }
@@ -119,12 +163,19 @@ class World {
  private:
   World(const Options& options, std::unique_ptr<launch::AgentLink> link);
   absl::Status KeepBytes(const std::string& name, void* data, size_t size);
-  // One generation: meets, heals, trains.
+  static absl::Status CopyBytes(const checkpoint::Value& value, void* data, size_t size);
+  void KeepFailures();
+  // One generation: counts failures, meets, heals, waits for others, trains.
   absl::Status RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
+  void CountFailure();
   absl::Status Heal();
-  absl::Status TakeState(int source, int64_t newest);
+  absl::Status Take(const internal::Healing& healing);
+  absl::Status AwaitRanks();
+  absl::Status RefuseNonFinite();
+  absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
   bool OthersCaused(const absl::Status& status) const;
+  absl::Status EndJob(const std::string& verdict);
 
   const Options options_;
   const std::unique_ptr<launch::AgentLink> link_;
@@ -132,12 +183,43 @@ class World {
   launch::RankGeneration generation_;
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<internal::LinkWatcher> watcher_;
-  int64_t commits_ = 0;
+  int64_t commits_ = 0;     // internal::kNoState while the state is being replaced
   int64_t next_check_ = 0;  // the value of commits_ at which Commit() asks whether to regroup
   int64_t last_check_ = 0;  // at which it asked last, at this time
   absl::Time last_check_time_;
   bool regroups_ = false;  // the ranks have agreed to regroup between two steps
+  const std::unique_ptr<internal::FailureBudget> failures_;
+  bool trains_ = false;                              // `train` has been called in this generation
+  bool is_final_ = false;                            // the error of Commit() must end the ranks
+  int culprit_ = 0;                                  // the rank whose error `train` returns
+  absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks
 };
+
+template <typename T>
+absl::Status World::Keep(const std::string& name, T* variable) {
+  static_assert(std::is_trivially_copyable_v<T>, "give functions that save and load it");
+  return KeepBytes(name, variable, sizeof(T));
+}
+
+template <typename T, typename>
+absl::Status World::Keep(const std::string& name, T& thing) {
+  const auto save = [&thing]() -> absl::StatusOr<checkpoint::Value> { return thing.StateDict(); };
+  return Keep(name, save, [&thing](const checkpoint::Value& value) { return thing.LoadStateDict(value); });
+}
+
+template <typename T, typename State, typename>
+absl::Status World::Keep(const std::string& name, T& thing) {
+  static_assert(std::is_trivially_copyable_v<State>, "give functions that save and load it");
+  const auto save = [&thing]() -> absl::StatusOr<checkpoint::Value> {
+    const State state = thing.State();
+    return checkpoint::Value::Bytes({reinterpret_cast<const char*>(&state), sizeof(state)});
+  };
+  return Keep(name, save, [&thing](const checkpoint::Value& value) -> absl::Status {
+    State state;
+    LOCKSTEP_RETURN_IF_ERROR(CopyBytes(value, &state, sizeof(state)));
+    return thing.LoadState(state);
+  });
+}
 
 }  // namespace lockstep::elastic
 

@@ -35,6 +35,13 @@ struct Place {
 
 class WorldTest : public launch::testing::LaunchProgramTest {
  protected:
+  void TearDown() override {
+    for (const char* name :
+         {"BACKEND", "CHECK_EVERY", "FAULT", "FAULT_AT", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "WAIT_MS"}) {
+      unsetenv(name);
+    }
+  }
+
   pid_t StartTraining(int ranks, int steps, std::vector<std::string> flags = {}) {
     setenv("STEPS", absl::StrCat(steps).c_str(), 1);
     setenv("OMP_NUM_THREADS", "1", 1);
@@ -116,6 +123,138 @@ TEST_F(WorldTest, EndsWithTheSameBitsAfterManyDeaths) {
   EXPECT_EQ(Wait(launcher), 0) << Err();
   EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
   EXPECT_GE(deaths, 6);
+}
+
+// Over TCP, too.
+TEST_F(WorldTest, HealsOverGloo) {
+  setenv("BACKEND", "gloo", 1);
+  const std::string quiet = DigestOfQuietRun(2, 200);
+  setenv("PAUSE_US", "5000", 1);
+  const pid_t launcher = StartTraining(3, 200);
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  absl::SleepFor(absl::Milliseconds(200));
+  kill(Last()[0].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+}
+
+// Nobody has completed a step, so rank 0's state counts.
+TEST_F(WorldTest, StartsWithTheStateOfRank0) {
+  setenv("FAULT", "seeds", 1);
+  setenv("CHECK_EVERY", "1", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 10)), 0) << Err();
+  EXPECT_THAT(Err(), Not(HasSubstr("differs"))) << Err();
+}
+
+TEST_F(WorldTest, RepeatsAStepThatIsNotFinite) {
+  const std::string quiet = DigestOfQuietRun(3, 60);
+  setenv("FAULT", "nan_once", 1);
+  setenv("FAULT_AT", "30", 1);
+  setenv("REFUSE_NON_FINITE", "1", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 60)), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(Err(), HasSubstr("error of rank 0 in step 30: the gradient of net: first.weight is not finite"));
+}
+
+TEST_F(WorldTest, EndsTheJobIfAStepIsNeverFinite) {
+  setenv("FAULT", "nan", 1);
+  setenv("FAULT_AT", "30", 1);
+  setenv("REFUSE_NON_FINITE", "1", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 60)), 1) << Err();
+  EXPECT_THAT(Err(),
+              HasSubstr("rank 0 failed in step 30: the gradient of net: first.weight is not finite; the job ends, "
+                        "since this cause came 3 times within 10 steps: rank 0 in step 30, rank 0 in step 30"));
+}
+
+TEST_F(WorldTest, EndsTheJobIfOneCauseComesAgainAndAgain) {
+  setenv("FAULT", "error", 1);
+  setenv("FAULT_AT", "30", 1);
+  for (const int ranks : {1, 3}) {
+    EXPECT_EQ(Wait(StartTraining(ranks, 60)), 1) << Err();
+    EXPECT_THAT(Err(),
+                HasSubstr("rank 0 failed in step 30: sample 240 is broken; the job ends, since this cause came 3 "
+                          "times within 10 steps: rank 0 in step 30, rank 0 in step 30, rank 0 in step 30"));
+  }
+}
+
+TEST_F(WorldTest, RepeatsAStepAfterAnError) {
+  const std::string quiet = DigestOfQuietRun(3, 60);
+  setenv("FAULT", "error_once", 1);
+  setenv("FAULT_AT", "30", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 60)), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(Err(), HasSubstr("error of rank 0 in step 30: sample 240 is broken"));
+}
+
+TEST_F(WorldTest, EndsTheJobIfProcessesEndAgainAndAgain) {
+  setenv("FAULT", "exit", 1);
+  setenv("FAULT_AT", "30", 1);
+  EXPECT_EQ(Wait(StartTraining(4, 60)), 1) << Err();
+  EXPECT_THAT(Err(), HasSubstr("rank 0 failed in step 30: exited with code 3; the job ends"));
+}
+
+TEST_F(WorldTest, FindsEveryFlippedBitAndNamesItsTensor) {
+  constexpr int kFlips = 50, kEvery = 4;
+  const int flips = getenv("FLIPS") ? atoi(getenv("FLIPS")) : kFlips;
+  setenv("FAULT", "flips", 1);
+  setenv("CHECK_EVERY", absl::StrCat(kEvery).c_str(), 1);
+  EXPECT_EQ(Wait(StartTraining(3, flips * kEvery)), 0) << Err();
+  const std::vector<std::string> made = absl::StrSplit(ReadFile(folder_ + "flips"), '\n', absl::SkipEmpty());
+  ASSERT_EQ(made.size(), flips);
+  for (int i = 0; i < flips; ++i) {
+    const std::vector<std::string> words = absl::StrSplit(made[i], absl::MaxSplits(" net: ", 1));
+    EXPECT_THAT(Err(),
+                HasSubstr(absl::StrCat("World: after step ", (i + 1) * kEvery - 1, " ", words[0],
+                                       " differs in net: ", words[1], "; it gets the state of the other ranks")));
+  }
+}
+
+TEST_F(WorldTest, EndsIfNoMajorityOfRanksIsEqual) {
+  setenv("FAULT", "flips", 1);
+  setenv("CHECK_EVERY", "4", 1);
+  EXPECT_EQ(Wait(StartTraining(2, 60, {"--max_restarts=1"})), 1) << Err();
+  EXPECT_THAT(Err(), HasSubstr("World: after step 3 ranks 0, 1 differ in net: "));
+  EXPECT_THAT(Err(), HasSubstr(", and no majority of ranks is equal"));
+}
+
+TEST_F(WorldTest, WaitsForMinRanks) {
+  const std::string quiet = DigestOfQuietRun(2, 200);
+  setenv("MIN_RANKS", "2", 1);
+  setenv("PAUSE_US", "5000", 1);
+  const pid_t launcher = StartTraining(2, 200);
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  absl::SleepFor(absl::Milliseconds(200));
+  kill(Last()[0].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 1,")));  // alone, a rank does not train
+}
+
+TEST_F(WorldTest, GivesUpWaitingWithAResumableError) {
+  setenv("MIN_RANKS", "2", 1);
+  setenv("WAIT_MS", "1000", 1);
+  setenv("PAUSE_US", "5000", 1);
+  setenv("FAULT", "late", 1);  // the process that is started again does not come in time
+  const pid_t launcher = StartTraining(2, 1000, {"--max_restarts=1"});  // none for the rank that gives up
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  absl::SleepFor(absl::Milliseconds(200));
+  kill(Last()[0].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 75) << Err();
+  EXPECT_THAT(Err(), HasSubstr("World: 1 of at least 2 ranks were there for 1s; "));
+  EXPECT_THAT(ReadFile(folder_ + "resumable"), Not(::testing::IsEmpty()));
+}
+
+TEST_F(WorldTest, NamesMistakes) {
+  setenv("MIN_RANKS", "3", 1);
+  EXPECT_EQ(Wait(StartTraining(2, 10, {"--max_restarts=1"})), 1);
+  EXPECT_THAT(Err(), HasSubstr("World: min_ranks is 3, but the launcher has started 2 ranks"));
+  unsetenv("MIN_RANKS");
+  setenv("FAULT", "other_name", 1);
+  EXPECT_EQ(Wait(StartTraining(2, 10, {"--max_restarts=1"})), 1);
+  EXPECT_THAT(Err(), HasSubstr("World: the ranks keep different things: rank 0 keeps \"net\", \"optimizer\""));
+  setenv("FAULT", "nothing_kept", 1);
+  EXPECT_EQ(Wait(StartTraining(1, 10)), 1);
+  EXPECT_THAT(Err(), HasSubstr("World::Run: nothing is kept: call Keep() before"));
 }
 
 TEST(World, NeedsALauncher) {

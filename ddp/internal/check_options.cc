@@ -103,8 +103,9 @@ absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& 
   if (options.virtual_ranks < ranks)
     return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected at least the number of ranks, ", ranks);
   if (!options.broadcast_buffers && options.init_sync && !module.buffers().empty())
-    return Invalid("virtual_ranks needs broadcast_buffers: each virtual rank would have buffers of its own. If the program "
-                   "gives all ranks rank 0's parameters and buffers, as elastic::World does, set init_sync = false too");
+    return Invalid(
+        "virtual_ranks needs broadcast_buffers: each virtual rank would have buffers of its own. If the program "
+        "gives all ranks rank 0's parameters and buffers, as elastic::World does, set init_sync = false too");
   for (const auto& item : module.named_parameters()) {
     if (item.value().requires_grad() && options.parameters_to_ignore.count(item.key()))
       return Invalid("parameters_to_ignore names ", item.key(),

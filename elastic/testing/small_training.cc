@@ -2,23 +2,32 @@
 //
 // For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations.
 // Rank 0 of the last one writes the digest of parameters and buffers to $D/digest.
+//
+// $FAULT names something that goes wrong: see Faults.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <torch/optim/adam.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <iostream>
+#include <random>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/checkpoint/optim/lr_scheduler.h"
+#include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/dropout_net.h"
 #include "lockstep/elastic/world.h"
@@ -29,63 +38,138 @@ namespace {
 
 constexpr int kVirtualRanks = 8;
 
+std::string Text(const char* name) {
+  const char* const text = getenv(name);
+  return text ? text : "";
+}
+
 int64_t Number(const char* name, int64_t otherwise) {
   int64_t value = otherwise;
-  const char* const text = getenv(name);
-  return text && absl::SimpleAtoi(text, &value) ? value : otherwise;
+  return absl::SimpleAtoi(Text(name), &value) ? value : otherwise;
+}
+
+std::string InFolder(const std::string& name) { return absl::StrCat(getenv("D"), "/", name); }
+
+void Append(const std::string& name, const std::string& line) {
+  const int file = open(InFolder(name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (write(file, line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
+  close(file);
 }
 
 void Note(const World& world) {
   const auto& generation = world.generation();
-  const std::string line = absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size,
-                                        ", pid ", getpid(), ", commits ", world.commits(), "\n");
-  const int file = open(absl::StrCat(getenv("D"), "/generations").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (write(file, line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
-  close(file);
+  Append("generations", absl::StrCat(generation.number, " ", generation.rank, " of ", generation.world_size, ", pid ",
+                                     getpid(), ", commits ", world.commits(), "\n"));
+}
+
+// What goes wrong.
+class Faults {
+ public:
+  Faults(const World& world, const ddp::testing::DropoutNet& net) : world_(world), net_(net) {}
+
+  // In step $FAULT_AT, rank 0 returns an error ("error"), exits ("exit"), or has a gradient that is not finite ("nan");
+  // with "_once" only the first time.
+  absl::Status AfterBackward(int64_t step) {
+    if (world_.generation().rank != 0 || step != Number("FAULT_AT", -1)) return absl::OkStatus();
+    const bool once = absl::EndsWith(fault_, "_once");
+    if (once && mkdir(InFolder("once").c_str(), 0700) != 0) return absl::OkStatus();
+    const absl::string_view fault = absl::StripSuffix(fault_, "_once");
+    if (fault == "error") return absl::DataLossError(absl::StrCat("sample ", step * 8, " is broken"));
+    if (fault == "exit") _exit(3);
+    if (fault == "nan") net_->first->weight.mutable_grad().view(-1)[3] = NAN;
+    return absl::OkStatus();
+  }
+
+  // "flips": between two checks, one rank flips one bit of one parameter. Rank 0 notes which in $D/flips.
+  void AfterCommit(int64_t step) {
+    const int64_t every = Number("CHECK_EVERY", 1);
+    if (fault_ != "flips") return;
+    std::mt19937 random(static_cast<uint32_t>(step / every));
+    const auto below = [&random](int64_t n) { return static_cast<int64_t>(random() % n); };
+    const int64_t when = below(every), rank = below(world_.generation().world_size);
+    const auto parameters = net_->named_parameters();
+    const auto& parameter = parameters[below(static_cast<int64_t>(parameters.size()))];
+    const int64_t element = below(parameter.value().numel()), bit = 10 + below(13);
+    if (step % every != when) return;
+    if (world_.generation().rank == 0) Append("flips", absl::StrCat("rank ", rank, " net: ", parameter.key(), "\n"));
+    if (world_.generation().rank != rank) return;
+    static_cast<uint32_t*>(parameter.value().mutable_data_ptr())[element] ^= 1u << bit;
+  }
+
+ private:
+  const World& world_;
+  const ddp::testing::DropoutNet& net_;
+  const std::string fault_ = Text("FAULT");
+};
+
+Options OptionsFromEnvironment() {
+  Options options;
+  options.timeout = absl::Minutes(2);
+  options.min_ranks = static_cast<int>(Number("MIN_RANKS", 1));
+  options.wait_for_ranks = absl::Milliseconds(Number("WAIT_MS", 60000));
+  options.check_every = Number("CHECK_EVERY", 0);
+  options.refuse_non_finite = Number("REFUSE_NON_FINITE", 0) != 0;
+  options.backend = Text("BACKEND").empty() ? "auto" : Text("BACKEND");
+  return options;
 }
 
 absl::Status Train() {
   const int64_t steps = Number("STEPS", 200), pause_us = Number("PAUSE_US", 0);
-  Options options;
-  options.timeout = absl::Minutes(2);
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(options));
+  if (Text("FAULT") == "late" && access(InFolder("generations").c_str(), F_OK) == 0) sleep(30);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(OptionsFromEnvironment()));
   at::set_num_threads(1);
-  at::manual_seed(3);
-  ddp::testing::DropoutNet net(16, 64, 4);
+  at::manual_seed(Text("FAULT") == "seeds" ? getpid() : 3);
+  ddp::testing::DropoutNet net(16, 1100, 16);  // with tensors of more than 64 KiB, and smaller ones
   torch::optim::Adam optimizer(net->parameters(), 0.01);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto scheduler, checkpoint::LRScheduler::Create(&optimizer, checkpoint::StepLR{50, 0.9}));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto scaler, ddp::GradScaler::Create());
   int64_t step = 0;
   double losses = 0;
-  LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
-  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
-  LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
-  LOCKSTEP_RETURN_IF_ERROR(world->Keep("losses", &losses));
-  return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
+  const std::string fault = Text("FAULT");
+  if (fault != "nothing_kept") LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
+  if (fault == "other_name" && Text("RANK") == "1") LOCKSTEP_RETURN_IF_ERROR(world->Keep("other", &losses));
+  if (fault != "nothing_kept") {
+    LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
+    LOCKSTEP_RETURN_IF_ERROR(world->Keep("scheduler", scheduler));
+    LOCKSTEP_RETURN_IF_ERROR(world->Keep("scaler", scaler));
+    LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
+    LOCKSTEP_RETURN_IF_ERROR(world->Keep("losses", &losses));
+  }
+  Faults faults(*world, net);
+  const absl::Status status = world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     Note(*world);
     ddp::Options ddp_options;
     ddp_options.virtual_ranks = kVirtualRanks;
     ddp_options.virtual_seed = 7;
-    // Commit() gives all ranks rank 0's buffers, and the seed equal parameters.
-    ddp_options.init_sync = ddp_options.broadcast_buffers = false;
+    ddp_options.init_sync = ddp_options.broadcast_buffers = false;  // Run() and Commit() do so
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, ddp_options));
     while (step < steps) {
       usleep(static_cast<useconds_t>(pause_us));
       optimizer.zero_grad();
       for (const int v : ddp.VirtualRanks(step)) {
         const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16});
-        ddp(x).pow(2).mean().backward();
+        scaler.Scale(ddp(x).pow(2).mean()).backward();
       }
+      LOCKSTEP_RETURN_IF_ERROR(faults.AfterBackward(step));
       losses += 1;  // the same on all ranks; taken back if the step is repeated
+      absl::Status applied;
       LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
-        optimizer.step();
+        applied = scaler.Step(optimizer).status();
+        applied.Update(scaler.Update());
+        scheduler.Step();
+        faults.AfterCommit(step);
         ++step;
       }));
+      LOCKSTEP_RETURN_IF_ERROR(applied);
     }
     if (losses != steps) return absl::InternalError(absl::StrCat(losses, " losses of ", steps, " steps"));
     if (group->rank() == 0) {
-      std::ofstream(absl::StrCat(getenv("D"), "/digest")) << absl::StrCat(absl::Hex(ddp::testing::Digest(*net))) << "\n";
+      std::ofstream(InFolder("digest")) << absl::StrCat(absl::Hex(ddp::testing::Digest(*net))) << "\n";
     }
     return absl::OkStatus();
   });
+  if (World::IsResumable(status)) Append("resumable", absl::StrCat(step, "\n"));
+  return status;
 }
 
 }  // namespace
@@ -99,5 +183,5 @@ int main() {
   if (status.ok()) return 0;
   lockstep::launch::ReportError(status);
   std::cerr << status.message() << "\n";
-  return 1;
+  return lockstep::elastic::World::IsResumable(status) ? lockstep::elastic::kResumableExitCode : 1;
 }

@@ -60,6 +60,7 @@ absl::Status Train() {
     if (rank == 0) std::cout << absl::StrFormat("%d ranks, from step %d of %d\n", ranks, step, all_steps) << std::flush;
     ddp::Options options;
     options.virtual_ranks = kVirtualRanks;
+    options.init_sync = options.broadcast_buffers = false;  // World does so
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
     const auto bounds = comm::EvenBounds(kVirtualRanks, ranks);
     LOCKSTEP_ASSIGN_OR_RETURN(

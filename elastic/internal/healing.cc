@@ -1,0 +1,228 @@
+#include "lockstep/elastic/internal/healing.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
+#include "lockstep/checkpoint/serialize.h"
+#include "lockstep/elastic/internal/fast_hash.h"
+#include "lockstep/elastic/internal/transfer_plan.h"
+
+namespace lockstep::elastic::internal {
+using checkpoint::Value;
+
+namespace {
+
+bool Contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// A number of each rank.
+absl::StatusOr<std::vector<int64_t>> Gather(comm::ProcessGroup& group, int64_t mine) {
+  const at::Tensor all = at::empty({group.size()}, at::kLong);
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, at::full({1}, mine, at::kLong)));
+  const auto* const numbers = static_cast<const int64_t*>(all.const_data_ptr());
+  return std::vector<int64_t>(numbers, numbers + group.size());
+}
+
+absl::Status CheckSameNames(comm::ProcessGroup& group, const KeptState& kept) {
+  const std::string names = kept.Names();
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes,
+                            Gather(group, static_cast<int64_t>(FastHash(names.data(), names.size()))));
+  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
+  if (other == hashes.end()) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group.AllGatherBytes(names));
+  const auto rank = other - hashes.begin();
+  return absl::InvalidArgumentError(absl::StrCat("World: the ranks keep different things: rank 0 keeps ", all[0],
+                                                 "; rank ", rank, " keeps ", all[rank]));
+}
+
+// When nobody has completed a step.
+absl::StatusOr<Healing> PlanStart(comm::ProcessGroup& group, const std::vector<int64_t>& commits,
+                                  const KeptState& kept) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Snapshot snapshot, kept.Save());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string frame, checkpoint::Serialize(snapshot.frame));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes, Gather(group, static_cast<int64_t>(snapshot.Hash(frame))));
+  Healing healing;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (commits[rank] == 0 && healing.sources.empty()) {
+      healing.sources = {rank};
+    } else if (commits[rank] < 0 || hashes[rank] != hashes[healing.sources[0]]) {
+      healing.receivers.push_back(rank);
+    }
+  }
+  return healing;
+}
+
+class Transfer {
+ public:
+  Transfer(comm::ProcessGroup& group, const Healing& healing, const std::vector<NamedTensor>& tensors)
+      : group_(group), sources_(healing.sources), receivers_(healing.receivers), tensors_(tensors) {
+    std::vector<int64_t> sizes;
+    for (const NamedTensor& each : tensors_) {
+      sizes.push_back(each.tensor.numel() * static_cast<int64_t>(each.tensor.element_size()));
+    }
+    pieces_ = PlanTransfer(sizes, sources_);
+    receives_ = Contains(receivers_, group_.rank());
+  }
+
+  absl::Status Run() {
+    if (Broadcasts(sources_.size(), receivers_.size())) return Broadcast();
+    std::vector<comm::Work> sends = Send();
+    absl::Status status = receives_ ? Receive() : absl::OkStatus();
+    for (comm::Work& send : sends) status.Update(send.Wait());
+    return status;
+  }
+
+ private:
+  at::Tensor Bytes(const Piece& piece) const {
+    char* const data = static_cast<char*>(tensors_[piece.tensor].tensor.mutable_data_ptr());
+    return at::from_blob(data + piece.begin, {piece.size}, at::kByte);
+  }
+
+  uint64_t Hash(const Piece& piece) const {
+    const char* const data = static_cast<const char*>(tensors_[piece.tensor].tensor.const_data_ptr());
+    return FastHash(data + piece.begin, static_cast<size_t>(piece.size));
+  }
+
+  // Of one source's pieces, in their order.
+  int64_t NumberFrom(int source) const {
+    return std::count_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.source == source; });
+  }
+
+  // Everything that this rank sends. Messages between two ranks arrive in their order.
+  std::vector<comm::Work> Send() {
+    std::vector<comm::Work> sends;
+    const int64_t number = NumberFrom(group_.rank());
+    if (number == 0) return sends;
+    const at::Tensor hashes = at::empty({number}, at::kLong);
+    int64_t next = 0;
+    for (const Piece& piece : pieces_) {
+      if (piece.source != group_.rank()) continue;
+      for (const int receiver : receivers_) sends.push_back(group_.Isend(Bytes(piece), receiver));
+      hashes.mutable_data_ptr<int64_t>()[next++] = static_cast<int64_t>(Hash(piece));
+    }
+    for (const int receiver : receivers_) sends.push_back(group_.Isend(hashes, receiver));
+    return sends;
+  }
+
+  absl::Status Receive() {
+    std::vector<comm::Work> works;
+    for (const Piece& piece : pieces_) works.push_back(group_.Irecv(Bytes(piece), piece.source));
+    std::vector<at::Tensor> hashes;
+    for (const int source : sources_) {
+      hashes.push_back(at::empty({NumberFrom(source)}, at::kLong));
+      if (hashes.back().numel() > 0) works.push_back(group_.Irecv(hashes.back(), source));
+    }
+    std::vector<uint64_t> ours;
+    absl::Status status;
+    for (size_t i = 0; i < works.size(); ++i) {
+      status.Update(works[i].Wait());
+      if (i < pieces_.size()) ours.push_back(Hash(pieces_[i]));  // while the bytes are in the cache
+    }
+    LOCKSTEP_RETURN_IF_ERROR(status);
+    return Compare(ours, hashes);
+  }
+
+  // `ours` of each piece, `theirs` of each source's pieces.
+  absl::Status Compare(const std::vector<uint64_t>& ours, const std::vector<at::Tensor>& theirs) const {
+    std::vector<int64_t> next(sources_.size());
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const Piece& piece = pieces_[i];
+      const size_t source = std::find(sources_.begin(), sources_.end(), piece.source) - sources_.begin();
+      const auto hash =
+          static_cast<uint64_t>(static_cast<const int64_t*>(theirs[source].const_data_ptr())[next[source]++]);
+      if (hash == ours[i]) continue;
+      return absl::DataLossError(absl::StrCat(
+          "rank ", group_.rank(), ": bytes ", piece.begin, " to ", piece.begin + piece.size, " of ",
+          tensors_[piece.tensor].name, " changed on the way from rank ", piece.source, ": expected the hash ",
+          absl::Hex(hash, absl::kZeroPad16), ", found ", absl::Hex(ours[i], absl::kZeroPad16)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast() {
+    const at::Tensor scratch = at::empty({kPieceBytes}, at::kByte);
+    std::vector<uint64_t> ours;
+    for (const Piece& piece : pieces_) {
+      const bool has_place = receives_ || piece.source == group_.rank();
+      LOCKSTEP_RETURN_IF_ERROR(
+          group_.Broadcast(has_place ? Bytes(piece) : scratch.narrow(0, 0, piece.size), piece.source));
+      ours.push_back(has_place ? Hash(piece) : 0);
+    }
+    std::vector<at::Tensor> hashes;
+    for (const int source : sources_) {
+      hashes.push_back(at::empty({NumberFrom(source)}, at::kLong));
+      if (hashes.back().numel() == 0) continue;
+      for (size_t i = 0, next = 0; source == group_.rank() && i < pieces_.size(); ++i) {
+        if (pieces_[i].source == source)
+          hashes.back().mutable_data_ptr<int64_t>()[next++] = static_cast<int64_t>(ours[i]);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(group_.Broadcast(hashes.back(), source));
+    }
+    return receives_ ? Compare(ours, hashes) : absl::OkStatus();
+  }
+
+  comm::ProcessGroup& group_;
+  const std::vector<int>&sources_, &receivers_;
+  const std::vector<NamedTensor>& tensors_;
+  std::vector<Piece> pieces_;
+  bool receives_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Healing> PlanHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameNames(group, kept));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> all, Gather(group, commits));
+  const int64_t newest = *std::max_element(all.begin(), all.end());
+  if (newest == kNoState)
+    return absl::DataLossError("World: the ranks that had the state have died while they sent it");
+  if (newest == 0) return PlanStart(group, all, kept);
+  Healing healing;
+  healing.newest = newest;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    (all[rank] == newest ? healing.sources : healing.receivers).push_back(rank);
+  }
+  return healing;
+}
+
+absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_place, KeptState* kept) {
+  const int rank = group.rank(), first = healing.sources[0];
+  const bool sends = Contains(healing.sources, rank), receives = Contains(healing.receivers, rank);
+  Snapshot snapshot;
+  std::string bytes;
+  if (sends) {
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, kept->Save());
+  }
+  if (rank == first) {
+    LOCKSTEP_ASSIGN_OR_RETURN(bytes, checkpoint::Serialize(snapshot.frame));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(group.BroadcastBytes(bytes, first));
+  checkpoint::LoadOptions options;
+  options.map_location = "cpu";  // the other rank's devices are not this one's
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value frame, checkpoint::Deserialize(bytes, options));
+  const std::vector<NamedTensor> layout = LargeTensors(frame);
+  if (receives) {
+    LOCKSTEP_ASSIGN_OR_RETURN(IncomingState incoming, IncomingState::Prepare(kept, frame, in_place));
+    LOCKSTEP_RETURN_IF_ERROR(TransferTensors(group, healing, incoming.buffers()));
+    return incoming.Finish();
+  }
+  if (!sends) return TransferTensors(group, healing, layout);
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameLayout(snapshot.large, layout), "World"));
+  for (NamedTensor& each : snapshot.large) each.tensor = OnCpu(each.tensor);
+  return TransferTensors(group, healing, snapshot.large);
+}
+
+absl::Status TransferTensors(comm::ProcessGroup& group, const Healing& healing,
+                             const std::vector<NamedTensor>& tensors) {
+  return Transfer(group, healing, tensors).Run();
+}
+
+}  // namespace lockstep::elastic::internal
