@@ -175,9 +175,17 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
     if (const auto verdict = failures_->Verdict()) return EndJob(*verdict);
     if (status.ok() && !regroups_) link_->Finish();
     if (!regroups_ && !is_own && !others_caused) return status;
+    if (is_own && HasFailedBefore()) return absl::Status(status.code(), join.reason);
     if (!regroups_) kept_->TakeBack();
     if (!is_own) join.reason = regroups_ ? "" : std::string(status.message());
   }
+}
+
+// An error that comes again may be this process's: no memory, a broken device. A new process does not have it.
+bool World::HasFailedBefore() {
+  if (culprit_ != generation_.rank) return false;
+  const std::optional<int64_t> before = std::exchange(own_error_, commits_);
+  return generation_.world_size > 1 && before && commits_ - *before <= options_.failure_window;
 }
 
 // The launcher ends a job whose generations end one after another without a step, with the reason that ranks give.

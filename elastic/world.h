@@ -45,6 +45,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -134,8 +135,9 @@ class World {
   // that use the group, such as DDP's wrapper and the loader, are made in `train`.
   //
   // Returns OK when `train` has returned OK on all ranks of a generation. If it returns an error or throws on any rank,
-  // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The reason of each new
-  // generation is a line of the launcher. Errors:
+  // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The second error of a
+  // rank within Options::failure_window steps is returned, unless it is alone: end the process then, and a new one takes
+  // its place. The reason of each new generation is a line of the launcher. Errors:
   // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
   // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more.
   // - Aborted, on all ranks: one cause has failed failures_per_cause times. The launcher ends the job with that cause.
@@ -175,6 +177,7 @@ class World {
   absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
   bool OthersCaused(const absl::Status& status) const;
+  bool HasFailedBefore();
   absl::Status EndJob(const std::string& verdict);
 
   const Options options_;
@@ -192,6 +195,7 @@ class World {
   bool trains_ = false;                              // `train` has been called in this generation
   bool is_final_ = false;                            // the error of Commit() must end the ranks
   int culprit_ = 0;                                  // the rank whose error `train` returns
+  std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
   absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks
 };
 
