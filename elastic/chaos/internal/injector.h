@@ -21,7 +21,7 @@ namespace lockstep::elastic::chaos::internal {
 // FailedPrecondition: that is not allowed.
 absl::Status MountPrivateDevShm();
 
-// What was done.
+// A fault that was carried out.
 struct Injected {
   int ranks = 0;           // that trained before
   int rank = 0;            // that was hit last
