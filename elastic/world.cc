@@ -165,11 +165,15 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
     LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
     regroups_ = false;
     const absl::Status status = RunOnce(train);
-    const bool others_caused = !regroups_ && OthersCaused(status);
+    // If all ranks know the culprit, one of them may have aborted the group already.
+    const bool others_caused = !regroups_ && !culprit_ && OthersCaused(status);
     // `train` made the error, so the ranks should repeat the step.
     const bool is_own = !status.ok() && !regroups_ && !others_caused && trains_ && !is_final_;
-    if (is_own) join.reason = internal::ErrorText({commits_, culprit_, std::string(status.message())});
-    if (is_own) group_->Abort(absl::AbortedError(join.reason));
+    if (is_own) {
+      const int culprit = culprit_.value_or(generation_.rank);
+      join.reason = internal::ErrorText({commits_, culprit, std::string(status.message())});
+      group_->Abort(absl::AbortedError(join.reason));
+    }
     watcher_.reset();
     group_.reset();
     if (const auto verdict = failures_->Verdict()) return EndJob(*verdict);
@@ -183,7 +187,7 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
 
 // An error that comes again may be this process's: no memory, a broken device. A new process does not have it.
 bool World::HasFailedBefore() {
-  if (culprit_ != generation_.rank) return false;
+  if (culprit_.value_or(generation_.rank) != generation_.rank) return false;
   const std::optional<int64_t> before = std::exchange(own_error_, commits_);
   return generation_.world_size > 1 && before && commits_ - *before <= options_.failure_window;
 }
@@ -213,7 +217,7 @@ bool World::OthersCaused(const absl::Status& status) const {
 
 absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
   trains_ = is_final_ = false;
-  culprit_ = generation_.rank;
+  culprit_.reset();
   CountFailure();
   // The launcher is heard while the group forms too: a rank may die then.
   LOCKSTEP_ASSIGN_OR_RETURN(watcher_, internal::LinkWatcher::Start(link_.get()));

@@ -194,7 +194,7 @@ class World {
   const std::unique_ptr<internal::FailureBudget> failures_;
   bool trains_ = false;                              // `train` has been called in this generation
   bool is_final_ = false;                            // the error of Commit() must end the ranks
-  int culprit_ = 0;                                  // the rank whose error `train` returns
+  std::optional<int> culprit_;                       // of an error that Commit() returns on all ranks
   std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
   absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks
 };
