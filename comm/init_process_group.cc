@@ -144,8 +144,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));
   const auto waiting =
       std::make_shared<WaitingNotice>(WaitingNoticeOptions{absl::StrCat("rank ", rank), options.timeout});
-  auto group = Init(options, {options.init_method, rank, world_size, options.timeout, environment, waiting,
-                              options.interruption});
+  auto group = Init(
+      options, {options.init_method, rank, world_size, options.timeout, environment, waiting, options.interruption});
   if (!group.ok()) return Annotate(group.status(), absl::StrCat("rank ", rank, " of ", world_size));
   if (!internal::GroupState::AnyFailed()) launch::ForgetFailuresOfOtherRanks();
   return group;

@@ -22,8 +22,8 @@ struct RendezvousOptions {
   int rank = 0;
   int world_size = 1;
   absl::Duration timeout;
-  RankEnvironment environment;             // address and port for env://
-  std::shared_ptr<WaitingNotice> waiting;  // reports that the store cannot be reached; may be null
+  RankEnvironment environment;                           // address and port for env://
+  std::shared_ptr<WaitingNotice> waiting;                // reports that the store cannot be reached; may be null
   std::function<absl::Status()> interruption = nullptr;  // InitOptions::interruption
 };
 

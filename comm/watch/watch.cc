@@ -75,7 +75,8 @@ absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Pa
   internal::ProcessHandle hub(participant->ranks()[options.hub], participant->ranks()[options.rank]);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, AwaitEndpoint(options, hub));
   LOCKSTEP_ASSIGN_OR_RETURN(const Endpoint endpoint, internal::DecodeEndpoint(text));
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined, JoinHub(endpoint, options.rank, hub, options.deadline, options.interruption));
+  LOCKSTEP_ASSIGN_OR_RETURN(internal::Joined joined,
+                            JoinHub(endpoint, options.rank, hub, options.deadline, options.interruption));
   return std::make_unique<Spoke>(std::move(joined), std::move(hub), participant);
 }
 

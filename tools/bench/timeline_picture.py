@@ -51,7 +51,9 @@ def faults_of(events, band):
     for fault in events["fault"]:
         x, y = band.x(fault["s"]), band.y(0)
         title = html.escape(f'{fault["name"]}: next step after {fault["next_step_ms"]:.0f} ms')
-        band.out.append(f'<circle cx="{x:.1f}" cy="{y - 4:.1f}" r="3" fill="{FAULT_COLOUR}"><title>{title}</title></circle>')
+        band.out.append(
+            f'<circle cx="{x:.1f}" cy="{y - 4:.1f}" r="3" fill="{FAULT_COLOUR}"><title>{title}</title></circle>'
+        )
         place = max(place + APART, x)
         turn = f' transform="rotate(-50 {place:.1f} {y - 10:.1f})"'
         band.out.append(text(place, y - 10, fault["name"], turn=turn))
@@ -85,7 +87,9 @@ def rate_of(times, band, end):
     for second in times:
         bins[int((second - band.begin) / BIN)] += 1
     most = max(bins)
-    points = " ".join(f"{band.x(band.begin + BIN * (i + 0.5)):.1f},{band.y(n / most):.1f}" for i, n in enumerate(bins[:-1]))
+    points = " ".join(
+        f"{band.x(band.begin + BIN * (i + 0.5)):.1f},{band.y(n / most):.1f}" for i, n in enumerate(bins[:-1])
+    )
     band.out.append(f'<path d="M{LEFT} {band.y(0):.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
     band.out.append(f'<polyline points="{points}" fill="none" stroke="{RATE_COLOUR}" stroke-width="1.5"/>')
     band.out.append(text(LEFT + 2, band.y(1) + 9, f"{most / BIN:.0f}"))
@@ -105,11 +109,19 @@ def picture(events):
     ranks_of(events, bands[1], end)
     steps_of(times, bands[2])
     rate_of(times, bands[3], end)
-    lines = [text(bands[0].x(second), top - 8, f"{second} s", "middle") for second in range(0, int(end) + 1, max(1, int(end / 12)))]
+    lines = [
+        text(bands[0].x(second), top - 8, f"{second} s", "middle")
+        for second in range(0, int(end) + 1, max(1, int(end / 12)))
+    ]
     for fault in events["fault"]:
         x = bands[0].x(fault["s"])
-        lines.insert(0, f'<path d="M{x:.1f} {bands[0].y(0):.1f}V{bands[3].y(0):.1f}" stroke="{FAULT_COLOUR}" stroke-width="0.5" stroke-dasharray="3 3"/>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" font-family="sans-serif" font-size="11">'
+        lines.insert(
+            0,
+            f'<path d="M{x:.1f} {bands[0].y(0):.1f}V{bands[3].y(0):.1f}" stroke="{FAULT_COLOUR}" stroke-width="0.5" stroke-dasharray="3 3"/>',
+        )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" font-family="sans-serif" font-size="11">'
+    )
     body = [line for band in bands for line in band.out]
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, *lines, "</svg>", ""])
 

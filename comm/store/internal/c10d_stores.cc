@@ -103,8 +103,8 @@ absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_
   if (!waiting) waiting = [](absl::string_view) {};
   auto store = MakeByDeadline(
       [=]() -> absl::StatusOr<C10dStore> {
-        LOCKSTEP_ASSIGN_OR_RETURN(
-            auto client, TcpStoreClient::Connect(address.host, address.port, timeout, waiting, interruption));
+        LOCKSTEP_ASSIGN_OR_RETURN(auto client,
+                                  TcpStoreClient::Connect(address.host, address.port, timeout, waiting, interruption));
         if (count_as_worker) client->CountAsWorker();
         return C10dStore(std::move(client));
       },

@@ -104,7 +104,8 @@ absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const Process
       return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
     }
     Joined joined{std::make_unique<Connection>(*fd), {}};
-    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames, AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline, interruption));
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.frames,
+                              AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline, interruption));
     if (!joined.frames.empty()) return joined;
     const std::string fate = AwaitFate(hub);
     if (!fate.empty() || absl::Now() >= deadline) return LostStatus(hub.identity(), fate, joined.connection->end());

@@ -151,7 +151,8 @@ void AgentLink::ReportStep(int64_t step) {
 void AgentLink::Finish() {
   RankMessage finished;
   finished.kind = RankMessage::Kind::kFinished;
-  Send(Encode(finished), internal::After(kFinishPatience)).IgnoreError();  // the launcher has ended, and so will this rank
+  Send(Encode(finished), internal::After(kFinishPatience))
+      .IgnoreError();  // the launcher has ended, and so will this rank
 }
 
 }  // namespace lockstep::launch

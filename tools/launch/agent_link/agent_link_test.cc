@@ -148,8 +148,9 @@ TEST_F(AgentLinkTest, ARankThatEndsBeforeItsWorkHasFailed) {
   EXPECT_EQ(last[0].pid, first[0].pid);
   EXPECT_NE(last[2].pid, first[1].pid);
   Stop(launcher);
-  EXPECT_THAT(Err(), HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
-                                            ") exited with code 0: it ended before its work did; generation 2 has 2 ")));
+  EXPECT_THAT(Err(),
+              HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
+                                     ") exited with code 0: it ended before its work did; generation 2 has 2 ")));
 }
 
 TEST_F(AgentLinkTest, TheBudgetOfRestartsEndsTheJob) {

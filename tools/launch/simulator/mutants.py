@@ -463,12 +463,13 @@ MUTANTS = [
         "!IsNeeded(member.agent)) continue;",
         "!IsNeeded(member.agent) || @) continue;",
         "the others go on without a node that they need",
+        "the others wait for another node then, which no rule forbids",
     ),
     Mutant(
         "drained_waits",
         C,
-        "  } else if (!IsDrained(member.agent) && !IsSurplus(member)) {",
-        "  } else if ((!IsDrained(member.agent) || @) && !IsSurplus(member)) {",
+        "  } else if (!IsDrained(member.agent) && !IsSurplus(member) &&",
+        "  } else if ((!IsDrained(member.agent) || @) && !IsSurplus(member) &&",
         "the ranks of a drained node do not leave",
     ),
     Mutant(
@@ -505,6 +506,7 @@ MUTANTS = [
         "agent->link_port != plan_.nodes[node].used_port;",
         "(@ || agent->link_port != plan_.nodes[node].used_port);",
         "a generation gets the port of one before",
+        "what a node says of its port is never older than what it says of its ranks",
     ),
     Mutant(
         "members_still_there",

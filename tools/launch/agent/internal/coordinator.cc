@@ -40,6 +40,14 @@ Membership::Limits RankLimitsOf(const JobLimits& limits) {
   return ranks;
 }
 
+// A node that was not needed leaves even if it is needed again, and then comes as another one.
+bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    if (plan.nodes[i].entry == member.entry) return plan.memory.nodes[i].leaves || plan.memory.nodes[i].gone;
+  }
+  return false;
+}
+
 std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
 
 }  // namespace
@@ -384,7 +392,7 @@ bool Coordinator::NoteMember(const Member& member, const Agents& agents, absl::T
   const std::string loss = LossOf(member, agents);
   if (!loss.empty()) {
     ranks_.Lose(member, loss, now);
-  } else if (!IsDrained(member.agent) && !IsSurplus(member)) {
+  } else if (!IsDrained(member.agent) && !IsSurplus(member) && !HasBegunToLeave(ranks_.plan(), member)) {
     return false;
   } else if (LeavesInTime(member, now)) {
     ranks_.Leave(member);

@@ -234,6 +234,20 @@ TEST_F(JobRanksTest, ANodeThatComesAndOneThatIsDrainedChangeTheWorldAfterAStep) 
   EXPECT_EQ(reason_, "host a leaves");
 }
 
+TEST_F(JobRanksTest, ANodeThatIsNeededAgainWhileItLeavesComesAgain) {
+  RunTwo();
+  nodes_["a"].steps->OnResize(1, 1);
+  Settle();
+  EXPECT_THAT(Told("b"), ElementsAre("after step", "after step"));
+  nodes_["a"].steps->OnResize(1, 2);
+  Settle();
+  Leave({"a", "b"});
+  EXPECT_THAT(Told("a"), ElementsAre("0 of 2 in 2 at a.net:13", "1 of 2 in 2 at a.net:13"));
+  EXPECT_EQ(job().members[1].agent, "b");
+  EXPECT_EQ(job().members[1].entry, 3);
+  EXPECT_THAT(Told("b"), ElementsAre("", ""));
+}
+
 TEST_F(JobRanksTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
   limits_.min_nodes = limits_.max_nodes = 2;
   RunTwo();

@@ -81,16 +81,16 @@ Tally CrashAtEveryEvent(int least, int most) {
   return tally;
 }
 
-Tally CrashAtEveryPair(int least, int most, bool ranks_stay) {
+Tally CrashAtEveryPair(int least, int most) {
   Tally tally;
   for (int agents = least; agents <= most; ++agents) {
-    for (int pair = 0; pair < agents * agents; ++pair) {
+    for (int pair = 0; pair < 2 * agents * agents; ++pair) {
       Simulation::Config config;
       config.agents = agents;
       config.leader_can_change = true;
-      config.ranks_stay = ranks_stay;
+      config.ranks_stay = pair >= agents * agents;
       config.faults = 0;
-      config.crash_agent = pair / agents;
+      config.crash_agent = pair / agents % agents;
       config.second_crash_agent = pair % agents;
       if (config.crash_agent == config.second_crash_agent) continue;
       const int64_t events = Simulation(config).Run().events;

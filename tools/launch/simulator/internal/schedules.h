@@ -31,7 +31,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, 
 Tally CrashAtEveryEvent(int least, int most);
 
 // The same with two agents that die, before each pair of events.
-Tally CrashAtEveryPair(int least, int most, bool ranks_stay = false);
+Tally CrashAtEveryPair(int least, int most);
 
 // How messages and times grow with the number of nodes: a job forms, and then one node dies. A Markdown table.
 std::string GrowthTable();
