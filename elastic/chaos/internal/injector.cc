@@ -135,8 +135,9 @@ absl::StatusOr<Victim> Injector::AwaitNext(const Member& member, bool joins) {
       return false;
     }
     absl::StatusOr<Victim> found = Victim::Find(pid, job_.marker());
-    if (found.ok()) next = *std::move(found);
-    return found.ok();
+    if (!found.ok()) return false;
+    next = *std::move(found);
+    return true;
   };
   LOCKSTEP_RETURN_IF_ERROR(
       watch_.Await(absl::StrCat("the process that follows process ", member.pid), kStart, is_there));
