@@ -351,9 +351,10 @@ bool Membership::MayForm(const std::vector<int>& ready, absl::Time now) {
 }
 
 bool Membership::AllAreReady(const std::vector<int>& ready) const {
-  for (size_t i = 0; i < memory_.nodes.size(); ++i) {
-    const Memory::Node& node = memory_.nodes[i];
-    if (!node.gone && CountOnNode(ready, static_cast<int>(i)) < node.ranks) return false;
+  std::vector<int> counts(memory_.nodes.size());
+  for (const int slot : ready) ++counts[memory_.slots[slot].node];
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (!memory_.nodes[i].gone && counts[i] < memory_.nodes[i].ranks) return false;
   }
   return true;
 }
@@ -365,10 +366,13 @@ std::vector<int> Membership::Candidates() const {
     const auto order = [&](int slot) { return rank(slot) >= 0 ? rank(slot) : std::numeric_limits<int>::max(); };
     return order(a) < order(b);
   });
+  std::vector<int> counts(memory_.nodes.size());
   for (const int slot : ready) {
     const int index = memory_.slots[slot].node;
     const Memory::Node& node = memory_.nodes[index];
-    if (!node.leaves && CountOnNode(candidates, index) < node.ranks) candidates.push_back(slot);
+    if (node.leaves || counts[index] == node.ranks) continue;
+    ++counts[index];
+    candidates.push_back(slot);
   }
   return candidates;
 }

@@ -109,15 +109,16 @@ NodeRanks AgentSteps::Ranks() const {
   ranks.order = plan.order;
   ranks.order_reason = plan.order_reason;
   ranks.restarts = job_.restarts;
-  ranks.local_world_size = 0;
-  std::vector<int> nodes;
+  ranks.local_world_size = ranks.node_rank = ranks.nnodes = 0;
+  std::vector<bool> counted(plan.nodes.size());
   for (const int slot : plan.memory.members) {
     const int node = plan.memory.slots[slot].node;
-    if (!Contains(nodes, node)) nodes.push_back(node);
     ranks.local_world_size += node == index;
+    if (counted[node]) continue;
+    counted[node] = true;
+    ++ranks.nnodes;
+    if (!counted[index]) ++ranks.node_rank;
   }
-  ranks.nnodes = static_cast<int>(nodes.size());
-  ranks.node_rank = static_cast<int>(std::find(nodes.begin(), nodes.end(), index) - nodes.begin());
   AddSlots(plan, plan.memory.nodes[index], &ranks);
   return ranks;
 }
