@@ -1,6 +1,8 @@
 #include "lockstep/comm/process_group.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <exception>
@@ -133,6 +135,18 @@ Work ProcessGroup::BarrierAsync() {
 }
 
 absl::Status ProcessGroup::Barrier() { return BarrierAsync().Wait(); }
+
+absl::Status ProcessGroup::Synchronize(c10::Device device) {
+  if (device.is_cpu()) return failure();
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus(absl::StrCat("rank ", rank_, ": waiting for ", device.str()), [device] {
+    c10::Event moment(device.type());
+    moment.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    moment.synchronize();
+  }));
+  const auto backend = backends_.find(device.type());
+  if (backend != backends_.end()) state_->LearnErrorOf(*backend->second);
+  return failure();
+}
 
 bool ProcessGroup::SharesMemory() const {
   const auto found = backends_.find(c10::DeviceType::CPU);

@@ -199,6 +199,12 @@ class ProcessGroup {
   // reduced without copying; otherwise it is an ordinary tensor. ResourceExhausted: memory ran out.
   absl::StatusOr<at::Tensor> AllocateShared(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat);
 
+  // Blocks until the current stream of `device` has done its work, then returns the group's failure(). The results of a
+  // collective on a GPU may be read, or counted as a step, only after this has returned OK: when a rank dies, the calls
+  // under way end with undefined results, and their Works, which wait on the GPU only, do not tell. On a CPU only returns
+  // failure(). Not a collective. Internal: CUDA reports an error.
+  absl::Status Synchronize(c10::Device device);
+
   // Creates a group of the given ranks of this group. In the new group they are numbered from 0, in ascending order.
   // Every rank of this group must call it, with the same `ranks`. A rank that is not among them gets nullptr and does
   // not wait. Failure or destruction of one group does not affect the other. Messages call the group `name` (default:

@@ -230,6 +230,7 @@ absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup*
   next_check_ = commits_ + 1;
   last_check_ = commits_;
   last_check_time_ = absl::Now();
+  gpus_ = kept_->gpus();
   trains_ = true;
   absl::Status status;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = train(group_.get()); }));
@@ -323,6 +324,8 @@ absl::Status World::Commit(const std::function<void()>& apply) {
   if (!group_) return absl::FailedPreconditionError("World::Commit: called outside of Run()");
   if (options_.refuse_non_finite) LOCKSTEP_RETURN_IF_ERROR(RefuseNonFinite());
   LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, kept_->buffers()));
+  // When a rank dies, what is under way on a GPU ends with undefined results.
+  for (const c10::Device& device : gpus_) LOCKSTEP_RETURN_IF_ERROR(group_->Synchronize(device));
   const absl::Status applied = TorchStatus("World::Commit", apply);
   is_final_ = !applied.ok();  // the step may be applied in part
   LOCKSTEP_RETURN_IF_ERROR(applied);

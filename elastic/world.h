@@ -38,6 +38,7 @@
 #ifndef LOCKSTEP_ELASTIC_WORLD_H_
 #define LOCKSTEP_ELASTIC_WORLD_H_
 
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -49,6 +50,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -148,7 +150,8 @@ class World {
   // Ends a step: calls `apply`, which steps the optimizer and must not use the group. Call it on every rank after the
   // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get rank
   // 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers, most
-  // calls exchange nothing. If `apply` throws, Run() returns that at once: this rank should end, and is started again.
+  // calls exchange nothing. With parameters on a GPU it waits until the GPU has done the step. If `apply` throws, Run()
+  // returns that at once: this rank should end, and is started again.
   absl::Status Commit(const std::function<void()>& apply);
 
   // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then. One of
@@ -186,6 +189,7 @@ class World {
   launch::RankGeneration generation_;
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<internal::LinkWatcher> watcher_;
+  std::vector<c10::Device> gpus_;  // the GPUs that have parameters
   int64_t commits_ = 0;     // internal::kNoState while the state is being replaced
   int64_t next_check_ = 0;  // the value of commits_ at which Commit() asks whether to regroup
   int64_t last_check_ = 0;  // at which it asked last, at this time

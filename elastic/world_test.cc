@@ -3,7 +3,6 @@
 #include "lockstep/elastic/world.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -16,67 +15,18 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
+#include "lockstep/elastic/testing/small_training_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::elastic {
 namespace {
 
-using launch::testing::Eventually;
 using launch::testing::ReadFile;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A line of $D/generations.
-struct Place {
-  int generation = 0, rank = 0, world_size = 0, commits = 0;
-  pid_t pid = 0;
-};
-
-class WorldTest : public launch::testing::LaunchProgramTest {
- protected:
-  void TearDown() override {
-    for (const char* name :
-         {"BACKEND", "CHECK_EVERY", "FAULT", "FAULT_AT", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "WAIT_MS"}) {
-      unsetenv(name);
-    }
-  }
-
-  pid_t StartTraining(int ranks, int steps, std::vector<std::string> flags = {}) {
-    setenv("STEPS", absl::StrCat(steps).c_str(), 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    flags.push_back(absl::StrCat("--nproc_per_node=", ranks));
-    flags.push_back(getenv("SMALL_TRAINING"));
-    return Start(flags);
-  }
-
-  std::string DigestOfQuietRun(int ranks, int steps) {
-    EXPECT_EQ(Wait(StartTraining(ranks, steps)), 0) << Err();
-    const std::string digest = ReadFile(folder_ + "digest");
-    remove((folder_ + "digest").c_str());
-    remove((folder_ + "generations").c_str());
-    return digest;
-  }
-
-  // The places of the last generation, in any order, once all of its ranks train.
-  std::vector<Place> Last() const {
-    std::vector<Place> last;
-    for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "generations"), '\n', absl::SkipEmpty())) {
-      Place place;
-      if (sscanf(std::string(line).c_str(), "%d %d of %d, pid %d, commits %d", &place.generation, &place.rank,
-                 &place.world_size, &place.pid, &place.commits) != 5) {
-        continue;
-      }
-      if (!last.empty() && last[0].generation != place.generation) last.clear();
-      last.push_back(place);
-    }
-    return !last.empty() && static_cast<int>(last.size()) == last[0].world_size ? last : std::vector<Place>();
-  }
-
-  bool AwaitGeneration(int number) {
-    return Eventually([&] { return !Last().empty() && Last()[0].generation >= number; }, absl::Seconds(60));
-  }
-};
+using WorldTest = testing::SmallTrainingTest;
+using testing::Place;
 
 TEST_F(WorldTest, EndsWithTheSameBitsAfterAnyRankHasDied) {
   const std::string quiet = DigestOfQuietRun(3, 300);

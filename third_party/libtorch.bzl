@@ -28,6 +28,12 @@ filegroup(
     srcs = glob(["lib/*.so", "lib/*.so.*"], allow_empty = True),
 )
 
+# What LibTorch loads when it needs it, by its name. The old kind of run path is searched then, too.
+cc_library(
+    name = "loaded_later",
+    linkopts = ["-Wl,--disable-new-dtags", "-Wl,-rpath,{folder}"],
+)
+
 cc_library(
     name = "headers",
     hdrs = glob(["cuda_include/**", "nccl_include/**"], allow_empty = True),
@@ -69,7 +75,8 @@ def _libtorch_impl(ctx):
     run_fetch_torch(ctx, "cuda" if ctx.attr.cuda else "cpu")
     if ctx.attr.cuda:
         includes = [d for d in ["cuda_include", "nccl_include"] if ctx.path(d).exists]
-        ctx.file("BUILD", _CUDA_BUILD.format(includes = repr(includes)))
+        folder = str(ctx.path("lib/libtorch_cuda.so").realpath.dirname)
+        ctx.file("BUILD", _CUDA_BUILD.format(folder = folder, includes = repr(includes)))
     else:
         ctx.file("BUILD", _CPU_BUILD)
 

@@ -44,6 +44,19 @@ void GroupState::Fail(const absl::Status& cause) { FailAs(cause, /*may_be_of_ano
 
 void GroupState::LearnFailure(const absl::Status& cause) { FailAs(cause, /*may_be_of_another_rank=*/true); }
 
+void GroupState::LearnErrorOf(c10d::Backend& backend) {
+  if (failed()) return;
+  try {
+    if (backend.getError() == c10d::ErrorType::SUCCESS) return;
+  } catch (...) {
+    return;  // a backend without such errors
+  }
+  const absl::Status error = absl::UnavailableError(
+      absl::StrCat("rank ", rank(), ": backend \"", backend.getBackendName(), "\" has lost its connection to a rank"));
+  NoteOwnError(error);
+  LearnFailure(watch_ ? watch_->Explain(error) : error);
+}
+
 void GroupState::NoteOwnError(const absl::Status& error) {
   MutexLock lock(mutex_);
   if (own_error_.ok()) own_error_ = error;

@@ -82,6 +82,9 @@ class GroupState {
   // failure to any caller.
   void LearnFailure(const absl::Status& cause);
 
+  // The same for an error that a backend has learnt without a call. NCCL ends the calls under way then.
+  void LearnErrorOf(c10d::Backend& backend);
+
   // An error of this rank that the watch may make the group's failure.
   void NoteOwnError(const absl::Status& error);
 

@@ -33,7 +33,7 @@ TORCH_MODULE(DropoutNet);
 inline uint64_t Digest(const torch::nn::Module& module) {
   uint64_t digest = 0xcbf29ce484222325;
   const auto add = [&digest](const at::Tensor& tensor) {
-    const at::Tensor bytes = tensor.detach().contiguous().flatten().view(at::kByte);
+    const at::Tensor bytes = tensor.detach().cpu().contiguous().flatten().view(at::kByte);
     for (int64_t i = 0; i < bytes.numel(); ++i)
       digest = (digest ^ static_cast<const uint8_t*>(bytes.const_data_ptr())[i]) * 0x100000001b3;
   };

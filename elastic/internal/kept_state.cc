@@ -170,6 +170,17 @@ std::vector<NamedTensor> KeptState::parameters() const {
   return all;
 }
 
+std::vector<c10::Device> KeptState::gpus() const {
+  std::vector<c10::Device> gpus;
+  const auto add = [&gpus](const at::Tensor& tensor) {
+    const bool known = std::find(gpus.begin(), gpus.end(), tensor.device()) != gpus.end();
+    if (!tensor.is_cpu() && !known) gpus.push_back(tensor.device());
+  };
+  for (const NamedTensor& parameter : parameters()) add(parameter.tensor);
+  for (const at::Tensor& buffer : buffers()) add(buffer);
+  return gpus;
+}
+
 void KeptState::Remember() {
   for (const auto& [name, thing] : things_) {
     if (thing.remember) thing.remember();

@@ -7,6 +7,7 @@
 #define LOCKSTEP_ELASTIC_INTERNAL_KEPT_STATE_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -56,6 +57,9 @@ class KeptState {
   // Of all modules.
   std::vector<at::Tensor> buffers() const;
   std::vector<NamedTensor> parameters() const;
+
+  // The devices of parameters and buffers, but the CPU.
+  std::vector<c10::Device> gpus() const;
 
   // What a step that is not completed may have changed.
   void Remember();

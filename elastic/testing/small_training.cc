@@ -1,9 +1,10 @@
 // Trains a small network with BatchNorm, dropout and Adam for $STEPS steps, whatever dies. For tests.
 //
-// For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations.
-// Rank 0 of the last one writes the digest of parameters and buffers to $D/digest.
+// For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations, and
+// after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digest of parameters and buffers to
+// $D/digest.
 //
-// $FAULT names something that goes wrong: see Faults.
+// $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all ranks use the first GPU.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -27,6 +28,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
+#include "lockstep/comm/testing/shared_gpu.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/dropout_net.h"
@@ -117,9 +119,12 @@ absl::Status Train() {
   const int64_t steps = Number("STEPS", 200), pause_us = Number("PAUSE_US", 0);
   if (Text("FAULT") == "late" && access(InFolder("generations").c_str(), F_OK) == 0) sleep(30);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(OptionsFromEnvironment()));
+  const c10::Device device(Text("DEVICE").empty() ? "cpu" : Text("DEVICE"));
+  if (device.is_cuda()) comm::testing::ShareTheGpu(getpid());
   at::set_num_threads(1);
   at::manual_seed(Text("FAULT") == "seeds" ? getpid() : 3);
   ddp::testing::DropoutNet net(16, 1100, 16);  // with tensors of more than 64 KiB, and smaller ones
+  net->to(device);
   torch::optim::Adam optimizer(net->parameters(), 0.01);
   LOCKSTEP_ASSIGN_OR_RETURN(auto scheduler, checkpoint::LRScheduler::Create(&optimizer, checkpoint::StepLR{50, 0.9}));
   LOCKSTEP_ASSIGN_OR_RETURN(auto scaler, ddp::GradScaler::Create());
@@ -143,11 +148,12 @@ absl::Status Train() {
     ddp_options.virtual_seed = 7;
     ddp_options.init_sync = ddp_options.broadcast_buffers = false;  // Run() and Commit() do so
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, ddp_options));
+    const int64_t first = step;
     while (step < steps) {
       usleep(static_cast<useconds_t>(pause_us));
       optimizer.zero_grad();
       for (const int v : ddp.VirtualRanks(step)) {
-        const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16});
+        const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16}).to(device);
         scaler.Scale(ddp(x).pow(2).mean()).backward();
       }
       LOCKSTEP_RETURN_IF_ERROR(faults.AfterBackward(step));
@@ -161,6 +167,7 @@ absl::Status Train() {
         ++step;
       }));
       LOCKSTEP_RETURN_IF_ERROR(applied);
+      if (step == first + 1) Append("first_steps", absl::StrCat(world->generation().number, "\n"));
     }
     if (losses != steps) return absl::InternalError(absl::StrCat(losses, " losses of ", steps, " steps"));
     if (group->rank() == 0) {

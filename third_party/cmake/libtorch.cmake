@@ -146,7 +146,7 @@ endfunction()
 # LibTorch's CUDA part, and the headers of CUDA and NCCL.
 macro(_lockstep_find_torch_cuda)
   get_property(lockstep_torch TARGET lockstep::third_party_torch PROPERTY lockstep_folder)
-  foreach(library torch torch_cuda c10_cuda)
+  foreach(library torch_cuda c10_cuda)
     if(NOT problem)
       _lockstep_torch_library(${library} "it is LibTorch for CPUs only. Name one with CUDA, or build without LOCKSTEP_CUDA." problem)
     endif()

@@ -266,7 +266,7 @@ native = struct(
 # Repositories. A repository rule is run at once, on a machine that has all files that it looks for.
 def repository_rule(implementation, *, attrs = {}, local = False, environ = [], configure = False, remotable = False, doc = ""):
     def repository(*, name, **given):
-        path = lambda of: struct(exists = True, realpath = of, basename = of)
+        path = lambda of: struct(exists = True, realpath = struct(dirname = of), basename = of)
         implementation(
             struct(
                 name = name,

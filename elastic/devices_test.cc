@@ -1,0 +1,57 @@
+// Ranks that share one GPU, with --config=cuda.
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/elastic/testing/small_training_program.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::elastic {
+namespace {
+
+using launch::testing::ReadFile;
+using ::testing::HasSubstr;
+
+class WorldOnGpu : public testing::SmallTrainingTest {
+ protected:
+  void SetUp() override { setenv("DEVICE", "cuda", 1); }
+};
+
+TEST_F(WorldOnGpu, EndsWithTheSameBitsOnOneRankAndTwo) {
+  const std::string one = DigestOfQuietRun(1, 100);
+  EXPECT_THAT(one, ::testing::Not(::testing::IsEmpty()));
+  EXPECT_EQ(DigestOfQuietRun(2, 100), one);
+}
+
+TEST_F(WorldOnGpu, EndsWithTheSameBitsAfterAnyRankHasDied) {
+  constexpr int kRanks = 2, kSteps = 400, kDeathsOfEach = 3;
+  const std::string quiet = DigestOfQuietRun(kRanks, kSteps);
+  setenv("PAUSE_US", "10000", 1);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    const pid_t launcher = StartTraining(kRanks, kSteps);
+    for (int death = 0, next = 1; death < kDeathsOfEach; ++death) {
+      do {
+        ASSERT_TRUE(AwaitGeneration(next)) << Err();
+        next = Last()[0].generation + 1;
+      } while (Last()[0].world_size < kRanks);
+      absl::SleepFor(absl::Milliseconds(300));
+      for (const testing::Place& place : Last()) {
+        if (place.rank == rank) kill(place.pid, SIGKILL);
+      }
+    }
+    EXPECT_EQ(Wait(launcher), 0) << Err();
+    EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+    remove((folder_ + "digest").c_str());
+    remove((folder_ + "generations").c_str());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::elastic
