@@ -120,6 +120,7 @@ class Training {
     ddp::Options options;
     options.virtual_ranks = kVirtualRanks;
     options.virtual_seed = 7;
+    options.init_sync = options.broadcast_buffers = false;  // World does so
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net_, group, options));
     const auto bounds = comm::EvenBounds(kVirtualRanks, group->size());
     LOCKSTEP_ASSIGN_OR_RETURN(
