@@ -16,7 +16,6 @@ namespace lockstep::elastic {
 namespace {
 
 using launch::testing::ReadFile;
-using ::testing::HasSubstr;
 
 class WorldOnGpu : public testing::SmallTrainingTest {
  protected:

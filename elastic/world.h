@@ -190,9 +190,9 @@ class World {
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<internal::LinkWatcher> watcher_;
   std::vector<c10::Device> gpus_;  // the GPUs that have parameters
-  int64_t commits_ = 0;     // internal::kNoState while the state is being replaced
-  int64_t next_check_ = 0;  // the value of commits_ at which Commit() asks whether to regroup
-  int64_t last_check_ = 0;  // at which it asked last, at this time
+  int64_t commits_ = 0;            // internal::kNoState while the state is being replaced
+  int64_t next_check_ = 0;         // the value of commits_ at which Commit() asks whether to regroup
+  int64_t last_check_ = 0;         // at which it asked last, at this time
   absl::Time last_check_time_;
   bool regroups_ = false;  // the ranks have agreed to regroup between two steps
   const std::unique_ptr<internal::FailureBudget> failures_;

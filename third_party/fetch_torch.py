@@ -63,7 +63,7 @@ CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart*.so*
 INCLUDED = ["ATen", "c10", "caffe2", "torch"]
 # What the peer tests compare with besides torch, numpy and torchvision.
 PEERS = ["pillow==13.0.0", "safetensors==0.8.0"]
-# Not libtorch.so, which is empty but for a part of an old std::filesystem: remove_all() crashes if a program links it. Not the libraries that
+# Not libtorch.so, which is empty except for a part of an old std::filesystem: remove_all() crashes if a program links it. Not the libraries that
 # LibTorch loads when it needs them: libtorch_cuda_linalg.so initializes CUDA at once, and libcaffe2_nvrtc.so needs a driver.
 CUDA_LIBRARIES = [
     "libtorch_cuda.so",

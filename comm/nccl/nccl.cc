@@ -74,8 +74,8 @@ class Backend : public c10d::ProcessGroupNCCL {
     if (aborted_.exchange(true)) return;
     Aborts::Get().Begin();
     // On the thread the last reference may go, and the destructor joins PyTorch's threads.
-    const auto self = std::make_shared<c10::intrusive_ptr<Backend>>(
-        c10::intrusive_ptr<Backend>::unsafe_reclaim_from_nonowning(this));
+    const auto self =
+        std::make_shared<c10::intrusive_ptr<Backend>>(c10::intrusive_ptr<Backend>::unsafe_reclaim_from_nonowning(this));
     const auto end = [self] {
       const absl::Status aborted = TorchStatus("", [&] { (*self)->ProcessGroupNCCL::abort(); });
       if (!aborted.ok()) LOG(WARNING) << "aborting NCCL: " << aborted.message();

@@ -524,6 +524,11 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(tidy.sources_of(["a/x.h", "a/y.h", "a/z.h", "BUILD"], files), ["a/x.cc", "a/y_test.cc"])
         self.assertEqual(tidy.sources_of(["a/x_test.cc"], files), ["a/x_test.cc"])
 
+    def test_a_source_that_needs_cuda_is_not_checked(self):
+        for header in ("c10/cuda/CUDAStream.h", "nccl.h", "torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp"):
+            self.assertTrue(tidy.needs_cuda(f"#include <vector>\n#include <{header}>\n"))
+        self.assertFalse(tidy.needs_cuda("#include <torch/cuda.h>\n// #include <nccl.h>\n"))
+
 
 class CompileCommandsTest(unittest.TestCase):
     def test_an_entry_compiles_one_source_with_the_headers_of_the_tree_and_libtorch(self):
