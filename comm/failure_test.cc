@@ -379,6 +379,15 @@ TEST(Failure, WhateverABackendThrowsIsTheCallsStatus) {
   }
 }
 
+// On a GPU: elastic/devices_test.cc.
+TEST(Failure, SynchronizeReturnsTheFailure) {
+  const auto group = Over(c10::make_intrusive<ThrowingBackend>([] {}));
+  EXPECT_EQ(group->Synchronize(at::kCPU), absl::OkStatus());
+  const absl::Status cause = absl::AbortedError("the operator has had enough");
+  group->Abort(cause);
+  EXPECT_EQ(group->Synchronize(at::kCPU), cause);
+}
+
 TEST(Failure, WhateverAWorkThrowsIsTheCallsStatus) {
   for (const auto& [raise, text] : kThrown) {
     const auto late = [raise = raise] { return Over(c10::make_intrusive<LateThrowingBackend>(raise)); };
