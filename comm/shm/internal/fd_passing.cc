@@ -29,7 +29,8 @@ constexpr size_t kRequestBytes = kTokenBytes + sizeof(int32_t);
 // many ranks connect before they get to send it.
 constexpr size_t kMostStrangers = 64;
 constexpr absl::Duration kStrangerPatience = absl::Seconds(2);
-constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+constexpr absl::Duration kConnectPatience = absl::Milliseconds(250);
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(20);
 
 absl::Status SystemError(absl::string_view what) {
@@ -231,7 +232,7 @@ class Handout {
 absl::StatusOr<OwnedFd> Request(const std::string& name, const std::string& request) {
   OwnedFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return SystemError("making a Unix socket");
-  const timeval patience = absl::ToTimeval(kLookInterval);
+  const timeval patience = absl::ToTimeval(kConnectPatience);
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   const AbstractAddress server(name);
   const bool asked =

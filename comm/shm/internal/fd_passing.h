@@ -39,7 +39,7 @@ class FdServer {
 
   // Sends `fd` to each rank in [1, size) that sends the token. A connection with another token, or from a process of
   // another user, is closed. A silent connection is closed after 2 s, or earlier if there are more than 64 besides one
-  // for each rank still to come, the oldest first. `still_wanted` is called every 250 ms, and its error is returned.
+  // for each rank still to come, the oldest first. `still_wanted` is called every 20 ms, and its error is returned.
   // DeadlineExceeded: ranks did not come; the message names them. ResourceExhausted: this process is out of
   // descriptors.
   absl::Status Serve(int fd, int size, absl::Time deadline, const StillWanted& still_wanted);
@@ -53,7 +53,7 @@ class FdServer {
 
 // Asks the server at `address` for its descriptor, and again when the server closes the connection without sending it.
 // Unavailable if the server has gone; ResourceExhausted if this process is out of descriptors; the error of
-// `still_wanted`, which is asked every 250 ms.
+// `still_wanted`, which is asked every 20 ms.
 absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
                                   const StillWanted& still_wanted);
 

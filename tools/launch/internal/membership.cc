@@ -138,6 +138,12 @@ int Membership::NodesOf(const std::vector<int>& slots) const {
   return static_cast<int>(nodes.size());
 }
 
+int Membership::LeastRanks(const std::vector<int>& slots) const {
+  int least = 1;
+  for (const int slot : slots) least = std::max(least, asks_[slot].ask.min_ranks);
+  return least;
+}
+
 std::string Membership::Reason() const {
   if (memory_.causes.empty()) return memory_.reason;
   std::string text;
@@ -205,6 +211,7 @@ void Membership::OnProgress(int slot, int64_t step) {
   if (memory_.slots[slot].state != State::kMember || step <= memory_.step) return;
   memory_.step = step;
   memory_.progressed = true;
+  memory_.barren = 0;
 }
 
 void Membership::Regroup(absl::Time now) {
@@ -288,6 +295,7 @@ bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
   process.owes |= was_member;
   process.state = process.failed_starts < kMostFailedStarts ? State::kAwaited : State::kGivenUp;
   asks_[slot].start_at = now + policy_->Pause();
+  asks_[slot].head_start_ends = was_member ? now + limits_.head_start : absl::InfinitePast();
   if (process.state == State::kGivenUp) Decide(Decision::Kind::kGiveUp, {slot}, cause.text);
   return true;
 }
@@ -312,14 +320,25 @@ void Membership::Update(absl::Time now) {
   if (memory_.phase != Phase::kRunning && In(State::kMember).empty()) TryToForm(now);
 }
 
+// Whether ranks that are left are about to complete a step.
+bool Membership::OthersGoOn() const {
+  if (memory_.finished_members > 0 || (memory_.phase == Phase::kRunning && memory_.progressed)) return false;
+  std::vector<int> others = In(State::kMember);
+  for (const int ready : In(State::kReady)) {
+    if (rank(ready) >= 0) others.push_back(ready);
+  }
+  return !others.empty() && static_cast<int>(others.size()) >= LeastRanks(others) && NodesOf(others) >= least_nodes_;
+}
+
 void Membership::StartAwaited(absl::Time now) {
   std::vector<int> due;
   for (const int slot : In(State::kAwaited)) {
     Slot& process = memory_.slots[slot];
     // When a member has finished, the job is about to end. Only what was to be done in this slot is left.
     if (memory_.nodes[process.node].leaves || (memory_.finished_members > 0 && !process.owes)) continue;
-    if (asks_[slot].start_at > now) {
-      LookAt(asks_[slot].start_at);
+    const Times& times = asks_[slot];
+    if (times.start_at > now || (times.head_start_ends > now && OthersGoOn())) {
+      LookAt(std::max(times.start_at, times.head_start_ends));
       continue;
     }
     process.state = State::kStarting;
@@ -380,8 +399,7 @@ std::vector<int> Membership::Candidates() const {
 void Membership::TryToForm(absl::Time now) {
   std::vector<int> ready = Candidates();
   if (!formed() && !AllAreReady(ready)) return;
-  int least = 1;
-  for (const int slot : ready) least = std::max(least, asks_[slot].ask.min_ranks);
+  const int least = LeastRanks(ready);
   const int ranks = static_cast<int>(ready.size()), nodes = NodesOf(ready);
   if (ranks < least) {
     WaitForMore(NumberText(ranks, least, "rank"), now);

@@ -44,6 +44,9 @@ class Membership {
     int max_restarts = 0;  // of processes, in the window; 0: as many as the processes ask for
     absl::Duration restart_window = absl::InfiniteDuration();
     absl::Duration wait_for_ranks = absl::Minutes(10);  // how long fewer than the least number of ranks wait for others
+    // How long the process that takes a failed member's place is not started while the others have not completed a step
+    // without it: as it loads its libraries it would take their processors.
+    absl::Duration head_start;
   };
 
   // A process's failure. Of several, the first in the order of FirstCause() is the reason of the next generation.
@@ -184,7 +187,8 @@ class Membership {
   struct Times {
     Ask ask;
     absl::Time started;
-    absl::Time start_at;  // while kAwaited
+    absl::Time start_at;         // while kAwaited
+    absl::Time head_start_ends;  // the same: for the others
   };
 
   std::vector<int> In(State state) const;
@@ -198,6 +202,7 @@ class Membership {
   bool MayRestart(int slot, bool was_starting, absl::Time now);
   void Drop(int slot);
   void StartAwaited(absl::Time now);
+  bool OthersGoOn() const;
   void KillLate(absl::Time now);
   void TryToForm(absl::Time now);
   bool AllAreReady(const std::vector<int>& ready) const;
@@ -207,6 +212,7 @@ class Membership {
   std::vector<int> Candidates() const;
   int CountOnNode(const std::vector<int>& slots, int node) const;
   int NodesOf(const std::vector<int>& slots) const;
+  int LeastRanks(const std::vector<int>& slots) const;
   void Form(std::vector<int> ready, absl::Time now);
   bool SomebodyComes() const;
   void TellThatOneIsReady(int slot);

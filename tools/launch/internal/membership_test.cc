@@ -111,6 +111,45 @@ TEST_F(MembershipTest, SurvivorsKeepTheirOrderAndTheNewProcessFollows) {
   EXPECT_EQ(membership_->restarts(), 1);
 }
 
+TEST_F(MembershipTest, TheOthersHaveAHeadStart) {
+  Membership::Limits limits;
+  limits.head_start = absl::Milliseconds(200);
+  Make(3, limits);
+  for (int slot = 0; slot < 3; ++slot) Ready(slot, 1);
+  Said();
+  Fail(0, 20);
+  EXPECT_THAT(Said(), ElementsAre("now 1 2: rank 0 died"));
+  EXPECT_EQ(membership_->next_look(), At(20.2));
+  EXPECT_TRUE(membership_->awaits_start());
+  Ready(1, 20.05);
+  Ready(2, 20.05);
+  EXPECT_THAT(Said(), ElementsAre("form 1 2: rank 0 died"));
+  membership_->OnProgress(1, 7);
+  membership_->Update(At(20.1));
+  EXPECT_THAT(Said(), ElementsAre("start 0"));
+  // They do not complete a step in time.
+  Fail(1, 30);
+  membership_->Update(At(30.19));
+  EXPECT_THAT(Said(), ElementsAre("now 2: rank 1 died"));
+  membership_->Update(At(30.2));
+  EXPECT_THAT(Said(), ElementsAre("start 1"));
+  // The last one has nobody to wait for, and neither has a process that was no member.
+  Fail(2, 31);
+  EXPECT_THAT(Said(), ElementsAre("start 2"));
+  Fail(0, 32);
+  EXPECT_THAT(Said(), ElementsAre("start 0"));
+}
+
+TEST_F(MembershipTest, RanksThatAreTooFewHaveNoHeadStart) {
+  Membership::Limits limits;
+  limits.head_start = absl::Milliseconds(200);
+  Make(3, limits);
+  for (int slot = 0; slot < 3; ++slot) Ready(slot, 1, /*min_ranks=*/3);
+  Said();
+  Fail(0, 20);
+  EXPECT_THAT(Said(), ElementsAre("now 1 2: rank 0 died", "start 0"));
+}
+
 TEST_F(MembershipTest, AMemberThatLeavesByItselfBreaksTheGeneration) {
   StartAll(2);
   Ready(1, 20);
@@ -224,6 +263,18 @@ TEST_F(MembershipTest, AStepIsProgress) {
     if (i % 4 == 3) membership_->OnProgress(0, i);
     ASSERT_TRUE(Fail(1, 2)) << i;
     Ready(0, 2);
+    Ready(1, 2);
+    Ready(0, 2);
+  }
+}
+
+// Whenever the process that was started again has come, one fails; but alone, the other one has completed a step.
+TEST_F(MembershipTest, AStepOfAGenerationThatEndedByPlanIsProgress) {
+  StartAll(2);
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(Fail(1, 2)) << i;
+    Ready(0, 2);
+    membership_->OnProgress(0, i);
     Ready(1, 2);
     Ready(0, 2);
   }
@@ -357,6 +408,7 @@ class RandomLife {
     Membership::Limits limits;
     limits.ranks = 1 + Below(5);
     limits.spares = Below(3);
+    limits.head_start = Below(2) * absl::Seconds(1);
     return limits;
   }
 

@@ -18,6 +18,9 @@ namespace {
 
 using Kind = Membership::Decision::Kind;
 
+// Four ranks on two cores regroup in a fifth less time then.
+constexpr absl::Duration kHeadStart = absl::Milliseconds(200);
+
 // One process cannot keep the launcher busy for longer at a time.
 constexpr int kMostMessages = 16;
 
@@ -27,6 +30,7 @@ Membership::Limits LimitsOf(const LaunchOptions& options) {
   limits.spares = options.spares;
   limits.max_restarts = options.max_restarts;
   limits.restart_window = options.restart_window;
+  limits.head_start = kHeadStart;
   return limits;
 }
 

@@ -35,7 +35,7 @@ class JobWatcher {
 
   // As in StatusBoard.
   virtual void NotePhase(JobStatus::Phase /*phase*/) {}
-  virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}
+  virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
   virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/) {}
   virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
@@ -46,7 +46,7 @@ class JobWatcher {
   virtual void NoteStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}
 
   // From now on people can ask for this. Serve() calls the functions.
-  virtual void Offer(JobRequests /*requests*/) {}
+  virtual void Offer(JobRequests /*requests*/) {}  // NOLINT: the same
 };
 
 // `watcher`, or one that does nothing if it is null.
