@@ -35,6 +35,11 @@
 namespace lockstep::launch::internal {
 namespace {
 
+// For people, rounded up to 10 ms: zero would have no unit.
+std::string TimeSince(int64_t start_ns) {
+  return absl::FormatDuration(absl::Ceil(absl::Nanoseconds(MonotonicNanos() - start_ns), absl::Milliseconds(10)));
+}
+
 // How long a node may need to leave, besides --grace: SIGKILL, the leader's answer, and a loaded machine.
 constexpr absl::Duration kLeaveTime = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(100);
@@ -215,8 +220,7 @@ absl::Status DrainThisNode(const RunningJob& job) {
     return absl::DeadlineExceededError(
         absl::StrCat("the launcher with pid ", job.pid, " still runs after ", absl::FormatDuration(patience)));
   }
-  const absl::Duration took = absl::Nanoseconds(MonotonicNanos() - start_ns);
-  Print(absl::StrCat("it has left after ", absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(10)))));
+  Print(absl::StrCat("it has left after ", TimeSince(start_ns)));
   return absl::OkStatus();
 }
 
@@ -237,8 +241,7 @@ absl::Status DrainHost(const RunningJob& job, const std::string& host) {
     const RunningJob seen = LookAtJob(job.folder, job.pid);
     const bool has_ended = absl::IsNotFound(seen.status.status());
     if (!has_ended && (!seen.status.ok() || TakesPart(*seen.status, host))) continue;
-    const absl::Duration took = absl::Trunc(absl::Nanoseconds(MonotonicNanos() - start_ns), absl::Milliseconds(10));
-    Print(absl::StrCat(has_ended ? "the job has ended after " : "it has left after ", absl::FormatDuration(took)));
+    Print(absl::StrCat(has_ended ? "the job has ended after " : "it has left after ", TimeSince(start_ns)));
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
