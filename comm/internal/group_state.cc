@@ -53,8 +53,13 @@ void GroupState::LearnErrorOf(c10d::Backend& backend) {
   }
   const absl::Status error = absl::UnavailableError(
       absl::StrCat("rank ", rank(), ": backend \"", backend.getBackendName(), "\" has lost its connection to a rank"));
+  LearnOwnError(error);
+}
+
+// Or the failure that explains it.
+void GroupState::LearnOwnError(const absl::Status& error) {
   NoteOwnError(error);
-  LearnFailure(watch_ ? watch_->Explain(error) : error);
+  if (!failed()) LearnFailure(watch_ ? watch_->Explain(error) : error);
 }
 
 void GroupState::NoteOwnError(const absl::Status& error) {
@@ -167,9 +172,7 @@ absl::Status GroupState::Explain(const Call& call, const absl::Status& error) {
 
 absl::Status GroupState::ExplainNamed(const Call& call, const absl::Status& error) {
   const std::string name = NameOf(call);
-  const absl::Status own = Annotate(error, name);
-  NoteOwnError(own);
-  if (!failed()) LearnFailure(watch_ ? watch_->Explain(own) : own);
+  LearnOwnError(Annotate(error, name));
   return FirstCause(name);
 }
 

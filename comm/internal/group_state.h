@@ -122,6 +122,7 @@ class GroupState {
  private:
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends() const;
   void AbortBackends();
+  void LearnOwnError(const absl::Status& error);
   absl::Status CauseOf(const Call& call, const absl::Status& error);
   absl::Status FirstCause(const std::string& name) const;
   void FailAs(const absl::Status& cause, bool may_be_of_another_rank);
