@@ -1,6 +1,7 @@
 #include "lockstep/comm/internal/group_factory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -110,20 +111,32 @@ GroupState::Options StateOptions(const GroupFactory& factory, const BackendConte
   return options;
 }
 
+// How often a rank that waits for another one's address looks whether the group has failed. If there may be an
+// interruption, as in elastic training, somebody waits for that. A look is a request to the store: at most 10,000 a
+// second from all ranks.
+std::chrono::milliseconds LongestPiece(const GroupFactory& factory, int ranks) {
+  constexpr std::chrono::milliseconds kUnhurried(1000), kHurried(20);
+  return factory.interruption ? std::max(kHurried, std::chrono::milliseconds(ranks / 10)) : kUnhurried;
+}
+
 // Sets the store of `context` for each backend.
-absl::StatusOr<BackendMap> MakeBackends(const std::map<c10::DeviceType, BackendChoice>& choices,
+absl::StatusOr<BackendMap> MakeBackends(const GroupFactory& factory,
+                                        const std::map<c10::DeviceType, BackendChoice>& choices,
                                         BackendContext& context, const c10::intrusive_ptr<c10d::Store>& store,
                                         const std::shared_ptr<GroupState>& state) {
   BackendMap backends;
   // Ends with this function: a group's failure does not disturb what its backends do with their stores later.
   const auto scope = std::make_shared<std::shared_ptr<GroupState>>(state);
-  const auto failure = [weak = std::weak_ptr(scope)] {
+  const auto failure = [weak = std::weak_ptr(scope), interruption = factory.interruption]() -> absl::Status {
     const auto group = weak.lock();
-    return group && (*group)->failed() ? (*group)->failure() : absl::OkStatus();
+    if (!group) return absl::OkStatus();
+    if ((*group)->failed()) return (*group)->failure();
+    return interruption ? interruption() : absl::OkStatus();
   };
   for (const auto& [device, choice] : choices) {
     context.store = c10::make_intrusive<GuardedStore>(
-        absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store, failure);
+        absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store, failure,
+        LongestPiece(factory, context.size));
     LOCKSTEP_ASSIGN_OR_RETURN(backends[device], choice.backend.create(context));
   }
   return backends;
@@ -161,7 +174,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> GroupFactory::Make(NewGroupOptions
   // Before the backends, so that the error names a rank that dies while they are created.
   LOCKSTEP_ASSIGN_OR_RETURN(auto watch, MakeWatch(*this, options, context.ranks, state));
   state->SetWatch(watch);
-  auto backends = MakeBackends(choices, context, options.backend_store, state);
+  auto backends = MakeBackends(*this, choices, context, options.backend_store, state);
   if (!backends.ok()) {
     state->NoteOwnError(backends.status());
     const absl::Status cause = watch ? watch->Explain(backends.status()) : backends.status();

@@ -20,6 +20,7 @@
 #include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
+#include "lockstep/comm/store/internal/guarded_store.h"
 #include "lockstep/comm/store/internal/listen_socket.h"
 
 namespace lockstep::comm {
@@ -317,6 +318,23 @@ TEST(TcpStoreClient, ACallThatNobodyAnswersEndsByTheStoresTimeoutAndLaterOnesAtO
   status = TorchStatus("", [&] { store->add("n", 1); });
   EXPECT_EQ(status, absl::UnavailableError("the store stopped answering before"));
   EXPECT_LT(absl::Now() - start, absl::Milliseconds(500));
+}
+
+TEST(GuardedStore, EndsAWaitAPieceAfterTheFailure) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  const absl::Time start = absl::Now(), death = start + absl::Milliseconds(300);
+  int looks = 0;
+  const auto failure = [&] {
+    ++looks;
+    return absl::Now() < death ? absl::OkStatus() : absl::UnavailableError("rank 1 has died");
+  };
+  internal::GuardedStore store("backend/", Connect(server.port()), failure, std::chrono::milliseconds(20));
+  EXPECT_EQ(TorchStatus("", [&] { store.get("address"); }), absl::UnavailableError("rank 1 has died"));
+  EXPECT_GE(absl::Now(), death);
+  EXPECT_GE(looks, 5);  // more than with pieces of 250 ms
+  EXPECT_LE(looks, 17);
+  store.set("address", "here");
+  EXPECT_EQ(TorchStatus("", [&] { store.get("address"); }), absl::UnavailableError("rank 1 has died"));
 }
 
 TEST(FileStore, NamesTheFolderThatDoesNotExist) {

@@ -1,5 +1,6 @@
 #include "lockstep/ddp/internal/gather_texts.h"
 
+#include <algorithm>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -10,6 +11,13 @@
 
 namespace lockstep::ddp::internal {
 
+namespace {
+
+// Of one request. A request has at most 64 KiB of keys.
+constexpr int kMostKeys = 128;
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> GatherTexts(comm::ProcessGroup& group, absl::string_view purpose,
                                                      const std::string& mine, absl::string_view doing) {
   const std::string prefix = comm::internal::GroupAccess::NextKey(group, purpose);
@@ -17,7 +25,11 @@ absl::StatusOr<std::vector<std::string>> GatherTexts(comm::ProcessGroup& group, 
   const auto gather = [=, own = group.rank(), size = group.size()](c10d::Store& store) {
     const auto key = [&](int rank) { return absl::StrCat(prefix, "/", rank); };
     store.set(key(own), mine);
-    for (int rank = 0; rank < size; ++rank) texts->push_back(rank == own ? mine : store.get_to_str(key(rank)));
+    for (int begin = 0; begin < size; begin += kMostKeys) {
+      std::vector<std::string> keys;
+      for (int rank = begin; rank < std::min(size, begin + kMostKeys); ++rank) keys.push_back(key(rank));
+      for (const auto& bytes : store.multiGet(keys)) texts->emplace_back(bytes.begin(), bytes.end());
+    }
     return absl::OkStatus();
   };
   const absl::Status status = group.CallStore(absl::Now() + group.timeout(), gather);

@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,9 +44,13 @@ absl::Status Difference(int rank, const std::string& theirs, const std::string& 
 
 absl::Status CheckSameParameters(comm::ProcessGroup& group, const std::vector<NamedTensor>& parameters,
                                  const std::string& options) {
+  constexpr absl::string_view kDoing = "comparing the ranks' parameters";
   const std::string mine = absl::StrCat(options, "\n", Signature(parameters));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                            GatherTexts(group, "ddp_parameters", mine, "comparing the ranks' parameters"));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> hashes,
+      GatherTexts(group, "ddp_parameters_hash", absl::StrCat(std::hash<std::string>()(mine)), kDoing));
+  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, GatherTexts(group, "ddp_parameters", mine, kDoing));
   for (int rank = 1; rank < group.size(); ++rank) {
     if (all[rank] != all[0]) return Difference(rank, all[rank], all[0]);
   }

@@ -2,9 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -23,37 +24,44 @@ bool Contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// A number of each rank.
-absl::StatusOr<std::vector<int64_t>> Gather(comm::ProcessGroup& group, int64_t mine) {
-  const at::Tensor all = at::empty({group.size()}, at::kLong);
-  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, at::full({1}, mine, at::kLong)));
-  const auto* const numbers = static_cast<const int64_t*>(all.const_data_ptr());
-  return std::vector<int64_t>(numbers, numbers + group.size());
+// N numbers of each rank.
+template <size_t N>
+absl::StatusOr<std::vector<std::array<int64_t, N>>> Gather(comm::ProcessGroup& group,
+                                                           const std::array<int64_t, N>& mine) {
+  const at::Tensor all = at::empty({group.size(), static_cast<int64_t>(N)}, at::kLong);
+  const at::Tensor own = at::empty({static_cast<int64_t>(N)}, at::kLong);
+  std::copy(mine.begin(), mine.end(), own.mutable_data_ptr<int64_t>());
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+  std::vector<std::array<int64_t, N>> numbers(group.size());
+  memcpy(numbers.data(), all.const_data_ptr(), all.nbytes());
+  return numbers;
 }
 
-absl::Status CheckSameNames(comm::ProcessGroup& group, const KeptState& kept) {
-  const std::string names = kept.Names();
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes,
-                            Gather(group, static_cast<int64_t>(FastHash(names.data(), names.size()))));
-  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](int64_t hash) { return hash != hashes[0]; });
-  if (other == hashes.end()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all, group.AllGatherBytes(names));
-  const auto rank = other - hashes.begin();
-  return absl::InvalidArgumentError(absl::StrCat("World: the ranks keep different things: rank 0 keeps ", all[0],
-                                                 "; rank ", rank, " keeps ", all[rank]));
+int64_t Hash(const std::string& bytes) { return static_cast<int64_t>(FastHash(bytes.data(), bytes.size())); }
+
+// All ranks must call it. The error of ranks that keep things of different names, of which `rank` is one.
+absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, int rank) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, group.AllGatherBytes(kept.Names()));
+  return absl::InvalidArgumentError(absl::StrCat("World: the ranks keep different things: rank 0 keeps ", names[0],
+                                                 "; rank ", rank, " keeps ", names[rank]));
 }
+
+// What ranks tell each other before they heal.
+enum Fact : size_t { kNames, kCommits, kNumFacts };
+using RankFacts = std::array<int64_t, kNumFacts>;
 
 // When nobody has completed a step.
-absl::StatusOr<Healing> PlanStart(comm::ProcessGroup& group, const std::vector<int64_t>& commits,
+absl::StatusOr<Healing> PlanStart(comm::ProcessGroup& group, const std::vector<RankFacts>& ranks,
                                   const KeptState& kept) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Snapshot snapshot, kept.Save());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string frame, checkpoint::Serialize(snapshot.frame));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes, Gather(group, static_cast<int64_t>(snapshot.Hash(frame))));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes, Gather<1>(group, {static_cast<int64_t>(snapshot.Hash(frame))}));
   Healing healing;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (commits[rank] == 0 && healing.sources.empty()) {
+    const int64_t commits = ranks[rank][kCommits];
+    if (commits == 0 && healing.sources.empty()) {
       healing.sources = {rank};
-    } else if (commits[rank] < 0 || hashes[rank] != hashes[healing.sources[0]]) {
+    } else if (commits < 0 || hashes[rank] != hashes[healing.sources[0]]) {
       healing.receivers.push_back(rank);
     }
   }
@@ -179,16 +187,19 @@ class Transfer {
 }  // namespace
 
 absl::StatusOr<Healing> PlanHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSameNames(group, kept));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> all, Gather(group, commits));
-  const int64_t newest = *std::max_element(all.begin(), all.end());
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto ranks, Gather<kNumFacts>(group, {Hash(kept.Names()), commits}));
+  int64_t newest = kNoState;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (ranks[rank][kNames] != ranks[0][kNames]) return DifferentNames(group, kept, rank);
+    newest = std::max(newest, ranks[rank][kCommits]);
+  }
   if (newest == kNoState)
     return absl::DataLossError("World: the ranks that had the state have died while they sent it");
-  if (newest == 0) return PlanStart(group, all, kept);
+  if (newest == 0) return PlanStart(group, ranks, kept);
   Healing healing;
   healing.newest = newest;
   for (int rank = 0; rank < group.size(); ++rank) {
-    (all[rank] == newest ? healing.sources : healing.receivers).push_back(rank);
+    (ranks[rank][kCommits] == newest ? healing.sources : healing.receivers).push_back(rank);
   }
   return healing;
 }

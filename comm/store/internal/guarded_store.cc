@@ -11,13 +11,12 @@ namespace {
 
 // Each piece of a wait is another request to the store, so later pieces are longer.
 constexpr std::chrono::milliseconds kFirstPiece(250);
-constexpr std::chrono::milliseconds kLongestPiece(1000);
 
 }  // namespace
 
 GuardedStore::GuardedStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
-                           std::function<absl::Status()> failure)
-    : PrefixStore(std::move(prefix), std::move(store)), failure_(std::move(failure)) {}
+                           std::function<absl::Status()> failure, std::chrono::milliseconds longest_piece)
+    : PrefixStore(std::move(prefix), std::move(store)), failure_(std::move(failure)), longest_piece_(longest_piece) {}
 
 std::vector<uint8_t> GuardedStore::get(const std::string& key) {
   wait({key});
@@ -33,7 +32,7 @@ void GuardedStore::wait(const std::vector<std::string>& keys) { wait(keys, getTi
 
 void GuardedStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (auto piece = kFirstPiece;; piece = std::min(2 * piece, kLongestPiece)) {
+  for (auto piece = std::min(kFirstPiece, longest_piece_);; piece = std::min(2 * piece, longest_piece_)) {
     ThrowIfError(failure_());
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
