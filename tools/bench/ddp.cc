@@ -4,12 +4,14 @@
 //   ./bazelw run //tools/bench:ddp -- --overhead --case=mlp_4x64/b32
 //   ./bazelw run //tools/bench:ddp -- --overhead --world_size=1  # what wrapping costs a rank that is alone
 //   ./bazelw run //tools/bench:ddp -- --virtual_ranks=8  # beside one large batch a rank
+//   ./bazelw run //tools/bench:ddp -- --elastic --case=mlp_4x64/b32  # what elastic::World costs if nobody dies
 //   ./bazelw run --config=cuda //tools/bench:ddp -- --overhead --world_size=1 --device=cuda
 //
 // Prints a JSON line a case: the median time of a step (zero_grad, forward, backward, optimizer) of the slowest rank
 // after some steps to warm up, and rank 0's loss of the last of these, by which compare.py knows that all programs
 // train the same. With --overhead: by how many seconds, and to how much of its time, wrapping lengthens a step, and
-// both steps' times. With --virtual_ranks: the medians with them and without, and of the ratios of blocks of steps.
+// both steps' times. With --virtual_ranks or --elastic: the medians with it and without, and of the ratios of blocks of
+// steps.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -46,6 +48,7 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/gradient_allocator.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
+#include "lockstep/elastic/world.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/bench/hook_named.h"
 #include "lockstep/tools/bench/peak_pss.h"
@@ -80,6 +83,8 @@ DEFINE_int32(
     virtual_ranks, 0,
     "steps with so many virtual ranks, each with the case's batch, in turn with steps without them, in which a "
     "rank has its virtual ranks' batches as one. 0: without");
+DEFINE_bool(elastic, false, "steps with elastic::World, in turn with steps without it");
+DEFINE_int64(check_every, 0, "with --elastic: elastic::Options::check_every");
 DEFINE_string(
     device, "cpu",
     "of --overhead --world_size=1: cpu; or cuda, in a build with --config=cuda: ResNet-18 on 64 images of 224 "
@@ -159,12 +164,6 @@ class Trainer {
 
   const Model& model() const { return model_; }
 
-  double TimedStep() {
-    const auto begin = Clock::now();
-    Step();
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-
  private:
   Model model_;
   torch::optim::SGD optimizer_;
@@ -191,17 +190,32 @@ class VirtualTrainer {
     optimizer_.step();
   }
 
-  double TimedStep() {
-    const auto begin = Clock::now();
-    Step();
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-
  private:
   ddp::DistributedDataParallel<Net> ddp_;
   torch::optim::SGD optimizer_;
   const std::vector<Batch> batches_;
   int64_t step_ = 0;
+};
+
+// One step whose end is elastic::World's.
+template <typename Net>
+class ElasticTrainer {
+ public:
+  ElasticTrainer(ddp::DistributedDataParallel<Net> ddp, torch::optim::SGD* optimizer, elastic::World* world,
+                 Batch batch)
+      : ddp_(std::move(ddp)), optimizer_(*optimizer), world_(*world), batch_(std::move(batch)) {}
+
+  void Step() {
+    optimizer_.zero_grad();
+    at::cross_entropy_loss(ddp_.forward(batch_.inputs), batch_.targets).backward();
+    ThrowIfError(world_.Commit([this] { optimizer_.step(); }));
+  }
+
+ private:
+  ddp::DistributedDataParallel<Net> ddp_;
+  torch::optim::SGD& optimizer_;
+  elastic::World& world_;
+  const Batch batch_;
 };
 
 // What has a module's forward as a member, as ddp::DistributedDataParallel has.
@@ -218,6 +232,13 @@ absl::Status WriteTrace(const ddp::DistributedDataParallel<Net>& ddp, int rank) 
 template <typename Net>
 absl::Status WriteTrace(const Unwrapped<Net>&, int) {
   return absl::InvalidArgumentError("--trace: with --backend=local nothing is wrapped, so there is no trace");
+}
+
+template <typename AnyTrainer>
+double TimedStep(AnyTrainer& trainer) {
+  const auto begin = Clock::now();
+  trainer.Step();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 double Median(std::vector<double> values) {
@@ -257,25 +278,26 @@ absl::Status RunTrainer(comm::ProcessGroup& group, const std::string& name, Leng
   // For suite network, which counts the bytes from here on.
   if (FLAGS_nnodes > 1 && group.rank() == 0) std::cout << nlohmann::json({{"case", "ready"}}) << std::endl;
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(name, [&] {
-    for (int step = 0; step < lengths.steps; ++step) seconds.push_back(trainer.TimedStep());
+    for (int step = 0; step < lengths.steps; ++step) seconds.push_back(TimedStep(trainer));
   }));
   if (!FLAGS_trace.empty()) LOCKSTEP_RETURN_IF_ERROR(WriteTrace(trainer.model(), group.rank()));
   return Report(group, name, "seconds", Median(seconds), loss);
 }
 
 // One step's share of a block. On the CPU the median of the steps' times; a GPU runs behind the host, so there the mean
-// of all of them, of which the first starts when the GPU is idle and the last has ended.
+// of all of them, of which the first starts when the GPU is idle and the last has ended. The mean, too, where only some
+// steps have a part of the cost.
 template <typename AnyTrainer>
 double SecondsInBlock(AnyTrainer& trainer, int steps) {
-  if (!OnGpu()) {
+  if (!OnGpu() && !FLAGS_elastic) {
     std::vector<double> seconds;
-    for (int step = 0; step < steps; ++step) seconds.push_back(trainer.TimedStep());
+    for (int step = 0; step < steps; ++step) seconds.push_back(TimedStep(trainer));
     return Median(seconds);
   }
-  torch::cuda::synchronize();
+  if (OnGpu()) torch::cuda::synchronize();
   const auto begin = Clock::now();
   for (int step = 0; step < steps; ++step) trainer.Step();
-  torch::cuda::synchronize();
+  if (OnGpu()) torch::cuda::synchronize();
   return std::chrono::duration<double>(Clock::now() - begin).count() / steps;
 }
 
@@ -369,6 +391,42 @@ absl::Status RunVirtualRanks(comm::ProcessGroup& group, const std::string& name,
   return absl::OkStatus();
 }
 
+// Steps that survive the death of a rank beside steps that do not.
+template <typename Net>
+absl::Status RunElastic(const std::string& name, Blocks blocks, Net (*make)(), Batch (*make_batch)(int rank)) {
+  elastic::Options options;
+  options.timeout = absl::Minutes(2);
+  options.check_every = FLAGS_check_every;
+  if (FLAGS_check_every > 0) blocks = {5, static_cast<int>(FLAGS_check_every)};
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join(options));
+  torch::manual_seed(7);
+  Net net = make();
+  const Net plain = make();
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
+  LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
+  return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
+    ddp::Options survives = OptionsOfFlags();
+    survives.init_sync = survives.broadcast_buffers = false;  // World does so
+    LOCKSTEP_ASSIGN_OR_RETURN(auto elastic_ddp, ddp::Wrap(net, group, survives));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto plain_ddp, ddp::Wrap(plain, group, OptionsOfFlags()));
+    const Batch batch = make_batch(group->rank());
+    ElasticTrainer<Net> with(std::move(elastic_ddp), &optimizer, world.get(), batch);
+    Trainer<ddp::DistributedDataParallel<Net>> without(std::move(plain_ddp), plain->parameters(), batch);
+    const InTurn turns = MeasureInTurn(*group, blocks, with, without);
+    if (group->rank() == 0) {
+      std::cout << nlohmann::json({{"case", name},
+                                   {"world_size", group->size()},
+                                   {"check_every", FLAGS_check_every},
+                                   {"seconds", turns.with},
+                                   {"seconds_without", turns.without},
+                                   {"ratio", turns.ratio}})
+                << std::endl;
+    }
+    return absl::OkStatus();
+  });
+}
+
 template <typename Net>
 absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths lengths, Blocks blocks, Net (*make)(),
                     Batch (*make_batch)(int rank)) {
@@ -387,6 +445,13 @@ absl::Status RunNet(comm::ProcessGroup& group, const std::string& name, Lengths 
   const std::vector<at::Tensor> parameters = wrapped.parameters();
   return RunTrainer(group, name, lengths,
                     Trainer<ddp::DistributedDataParallel<Net>>(std::move(wrapped), parameters, batch));
+}
+
+absl::Status RunElasticCase(const std::string& name) {
+  if (name == "mlp_4x64/b32") return RunElastic(name, {61, 400}, Mlp4x64, BatchOf4x64);
+  if (name == "mlp_784_512_512_10/b64") return RunElastic(name, {61, 40}, MlpOfImages, BatchOfDigits);
+  if (name == "mlp_26mb/b8") return RunElastic(name, {31, 10}, Mlp26MB, BatchOf26MB);
+  return RunElastic(name, {31, 4}, ResNet18, BatchOfImages);
 }
 
 absl::Status RunCase(comm::ProcessGroup& group, const std::string& name) {
@@ -432,12 +497,28 @@ absl::Status TuneAllocator() {
   return absl::InternalError("mallopt refused a threshold");
 }
 
-bool Alone() { return FLAGS_overhead && FLAGS_world_size == 1; }
-
-absl::Status RunRank(const std::vector<std::string>& cases) {
+absl::Status SetUpRank() {
   at::set_num_threads(1);
   if (FLAGS_tuned_allocator) LOCKSTEP_RETURN_IF_ERROR(TuneAllocator());
   if (FLAGS_gradient_allocator) ddp::InstallGradientAllocator();
+  return absl::OkStatus();
+}
+
+// A process joins one World, so each case has new ranks.
+absl::Status SpawnElastic(const std::vector<std::string>& cases) {
+  for (const std::string& name : cases) {
+    LOCKSTEP_RETURN_IF_ERROR(launch::Spawn(FLAGS_world_size, [&](int) -> absl::Status {
+      LOCKSTEP_RETURN_IF_ERROR(SetUpRank());
+      return RunElasticCase(name);
+    }));
+  }
+  return absl::OkStatus();
+}
+
+bool Alone() { return FLAGS_overhead && FLAGS_world_size == 1; }
+
+absl::Status RunRank(const std::vector<std::string>& cases) {
+  LOCKSTEP_RETURN_IF_ERROR(SetUpRank());
   comm::InitOptions options;
   options.backend = FLAGS_backend == "local" ? "shm" : FLAGS_backend;
   if (Alone() && OnGpu()) options.backend = "cuda:nccl";
@@ -457,6 +538,7 @@ absl::Status RunRank(const std::vector<std::string>& cases) {
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"world_size", static_cast<double>(FLAGS_world_size), 1, 256},
                                         {"virtual_ranks", static_cast<double>(FLAGS_virtual_ranks), 0, 4096},
+                                        {"check_every", static_cast<double>(FLAGS_check_every), 0, 1e4},
                                         {"steps", static_cast<double>(FLAGS_steps), 0, 1e6}}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("backend", FLAGS_backend, {"shm", "gloo", "auto", "local"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("hook", FLAGS_hook, HookNames()));
@@ -472,10 +554,16 @@ absl::Status Run() {
     if (FLAGS_overhead || FLAGS_memory || !FLAGS_trace.empty() || FLAGS_backend == "local")
       return FlagError("virtual_ranks", FLAGS_virtual_ranks, "0 with --overhead, --memory, --trace or --backend=local");
   }
+  if (FLAGS_elastic && (FLAGS_virtual_ranks > 0 || FLAGS_overhead || FLAGS_memory || !FLAGS_trace.empty() ||
+                        FLAGS_backend != "shm" || FLAGS_nnodes > 1)) {
+    return FlagError("elastic", "true",
+                     "false with --virtual_ranks, --overhead, --memory, --trace, --nnodes or another --backend");
+  }
   if (FLAGS_overhead && FLAGS_backend == "local") return FlagError("backend", FLAGS_backend, "another with --overhead");
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto cases,
       FlagItems("case", FLAGS_case, {"resnet18/b8/64px", "mlp_26mb/b8", "mlp_784_512_512_10/b64", "mlp_4x64/b32"}));
+  if (FLAGS_elastic) return SpawnElastic(cases);
   launch::SpawnOptions hosts;
   hosts.nnodes = FLAGS_nnodes;
   hosts.node_rank = FLAGS_node_rank;
@@ -499,6 +587,7 @@ JSON line a case.
   ddp --overhead --case=mlp_4x64/b32     wrapped and unwrapped steps in turn
   ddp --overhead --world_size=1          what wrapping costs a rank that is alone
   ddp --virtual_ranks=8                  virtual ranks, and one large batch a rank
+  ddp --elastic --check_every=100        what elastic::World costs if nobody dies
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   const absl::Status status = lockstep::Run();
