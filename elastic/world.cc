@@ -77,6 +77,10 @@ absl::StatusOr<std::unique_ptr<World>> World::Join(const Options& options) {
   if (options.min_ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("World: min_ranks must be at least 1, but is ", options.min_ranks));
   }
+  if (options.max_ranks != 0 && options.max_ranks < options.min_ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("World: max_ranks must be 0, or at least min_ranks, which is ",
+                                                   options.min_ranks, ", but is ", options.max_ranks));
+  }
   absl::StatusOr<std::unique_ptr<launch::AgentLink>> link = launch::AgentLink::Open();
   if (!link.ok()) return Annotate(link.status(), "World::Join");
   return std::unique_ptr<World>(new World(options, *std::move(link)));
@@ -157,6 +161,7 @@ absl::Status World::Keep(const std::string& name, std::function<absl::StatusOr<V
 absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
   if (kept_->empty()) return absl::InvalidArgumentError("World::Run: nothing is kept: call Keep() before");
   launch::JoinOptions join;
+  join.max_ranks = options_.max_ranks;
   join.leave_timeout = options_.leave_timeout;
   join.timeout = options_.timeout;
   KeepFailures();

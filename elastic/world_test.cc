@@ -180,6 +180,20 @@ TEST_F(WorldTest, WaitsForMinRanks) {
   EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 1,")));  // alone, a rank does not train
 }
 
+TEST_F(WorldTest, LetsProcessesBeyondMaxRanksWait) {
+  const std::string quiet = DigestOfQuietRun(2, 200);
+  setenv("MAX_RANKS", "2", 1);
+  setenv("PAUSE_US", "5000", 1);
+  const pid_t launcher = StartTraining(3, 200);
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  absl::SleepFor(absl::Milliseconds(200));
+  kill(Last()[0].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 3,")));
+  EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 1,")));  // the one that waits takes the place
+}
+
 TEST_F(WorldTest, GivesUpWaitingWithAResumableError) {
   setenv("MIN_RANKS", "2", 1);
   setenv("WAIT_MS", "1000", 1);
@@ -212,6 +226,10 @@ TEST(World, NeedsALauncher) {
   Options options;
   options.min_ranks = 0;
   EXPECT_EQ(World::Join(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options.min_ranks = 3;
+  options.max_ranks = 2;
+  EXPECT_EQ(World::Join(options).status(),
+            absl::InvalidArgumentError("World: max_ranks must be 0, or at least min_ranks, which is 3, but is 2"));
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ Options OptionsFromEnvironment() {
   Options options;
   options.timeout = absl::Minutes(2);
   options.min_ranks = static_cast<int>(Number("MIN_RANKS", 1));
+  options.max_ranks = static_cast<int>(Number("MAX_RANKS", 0));
   options.wait_for_ranks = absl::Milliseconds(Number("WAIT_MS", 60000));
   options.check_every = Number("CHECK_EVERY", 0);
   options.refuse_non_finite = Number("REFUSE_NON_FINITE", 0) != 0;

@@ -53,6 +53,7 @@ struct RankGeneration {
 
 struct JoinOptions {
   int min_ranks = 1;      // the smallest world size. The largest value of all ranks counts
+  int max_ranks = 0;      // the largest; other processes wait to take a rank's place. The smallest counts; 0: any number
   int max_restarts = -1;  // of failed ranks, in the job's life, unless the launcher has --max_restarts; -1: any number
   absl::Duration leave_timeout = absl::Seconds(10);  // for leaving a broken generation
   absl::Duration timeout = absl::Minutes(30);        // for this call
@@ -76,8 +77,8 @@ class AgentLink {
   AgentLink& operator=(const AgentLink&) = delete;
 
   // Says that this rank has left its generation, and waits for the next one. The first generation has all ranks of the
-  // launch. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended. InvalidArgument: min_ranks is
-  // below 1, or a time is negative.
+  // launch, or max_ranks of them. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended. InvalidArgument: min_ranks is
+  // below 1 or above max_ranks, or a time is negative.
   absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
 
   // What the launcher has said last about the generation that this rank is in. Does not block. kRegroupNow too if the

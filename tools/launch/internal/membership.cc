@@ -144,6 +144,14 @@ int Membership::LeastRanks(const std::vector<int>& slots) const {
   return least;
 }
 
+size_t Membership::MostRanks(const std::vector<int>& slots) const {
+  size_t most = std::numeric_limits<size_t>::max();
+  for (const int slot : slots) {
+    if (const int asked = asks_[slot].ask.max_ranks; asked > 0) most = std::min<size_t>(most, asked);
+  }
+  return most;
+}
+
 std::string Membership::Reason() const {
   if (memory_.causes.empty()) return memory_.reason;
   std::string text;
@@ -199,9 +207,8 @@ void Membership::TellThatOneIsReady(int slot) {
   const std::vector<int> running = In(State::kMember);
   const int index = memory_.slots[slot].node;
   const Memory::Node& node = memory_.nodes[index];
-  if (memory_.changes || node.leaves || CountOnNode(running, index) >= node.ranks || memory_.finished_members > 0) {
-    return;
-  }
+  const bool is_spare = CountOnNode(running, index) >= node.ranks || running.size() >= MostRanks(running);
+  if (memory_.changes || node.leaves || is_spare || memory_.finished_members > 0) return;
   memory_.changes = true;
   memory_.reason = absl::StrCat(name_ ? name_(slot) : absl::StrCat("process ", slot), " is ready");
   Decide(Decision::Kind::kAfterStep, running, memory_.reason);
@@ -399,6 +406,7 @@ std::vector<int> Membership::Candidates() const {
 void Membership::TryToForm(absl::Time now) {
   std::vector<int> ready = Candidates();
   if (!formed() && !AllAreReady(ready)) return;
+  ready.resize(std::min(ready.size(), MostRanks(ready)));
   const int least = LeastRanks(ready);
   const int ranks = static_cast<int>(ready.size()), nodes = NodesOf(ready);
   if (ranks < least) {

@@ -8,7 +8,7 @@
 //   for (const auto& decision : membership.Take()) ...
 //
 // A slot is a place for one process; a process that is started again gets the slot of the one before. If there are more
-// slots than ranks, the processes that are ready and not needed are spares: the next generation has them in the places
+// slots than ranks, or if processes ask for fewer ranks, those that are ready and not needed are spares: the next generation has them in the places
 // of members that failed.
 //
 // One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member
@@ -60,6 +60,7 @@ class Membership {
   // What a process wants; see JoinOptions.
   struct Ask {
     int min_ranks = 1;
+    int max_ranks = 0;
     int max_restarts = -1;
     absl::Duration leave_timeout;
     std::string reason;
@@ -213,6 +214,7 @@ class Membership {
   int CountOnNode(const std::vector<int>& slots, int node) const;
   int NodesOf(const std::vector<int>& slots) const;
   int LeastRanks(const std::vector<int>& slots) const;
+  size_t MostRanks(const std::vector<int>& slots) const;
   void Form(std::vector<int> ready, absl::Time now);
   bool SomebodyComes() const;
   void TellThatOneIsReady(int slot);

@@ -37,9 +37,10 @@ class MembershipTest : public ::testing::Test {
     membership_.emplace(limits, At(0));
   }
 
-  void Ready(int slot, double seconds, int min_ranks = 1) {
+  void Ready(int slot, double seconds, int min_ranks = 1, int max_ranks = 0) {
     Membership::Ask ask;
     ask.min_ranks = min_ranks;
+    ask.max_ranks = max_ranks;
     ask.leave_timeout = absl::Seconds(10);
     membership_->OnReady(slot, membership_->generation(), ask, At(seconds));
     membership_->Update(At(seconds));
@@ -148,6 +149,21 @@ TEST_F(MembershipTest, RanksThatAreTooFewHaveNoHeadStart) {
   Said();
   Fail(0, 20);
   EXPECT_THAT(Said(), ElementsAre("now 1 2: rank 0 died", "start 0"));
+}
+
+TEST_F(MembershipTest, ProcessesBeyondMaxRanksAreSpares) {
+  Make(4);
+  for (int slot = 0; slot < 4; ++slot) Ready(slot, 1, 1, /*max_ranks=*/slot == 3 ? 2 : 3);  // the smallest counts
+  EXPECT_THAT(Said(), ElementsAre("form 0 1"));
+  Fail(0, 20);
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 died", "start 0"));
+  Ready(1, 20, 1, 2);
+  EXPECT_THAT(Said(), ElementsAre("form 1 2: rank 0 died"));
+  Ready(0, 21, 1, 2);
+  EXPECT_THAT(Said(), IsEmpty());
+  Succeed(1, 30);
+  Succeed(2, 30);
+  EXPECT_TRUE(membership_->finished());
 }
 
 TEST_F(MembershipTest, AMemberThatLeavesByItselfBreaksTheGeneration) {

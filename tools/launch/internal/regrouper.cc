@@ -37,6 +37,7 @@ Membership::Limits LimitsOf(const LaunchOptions& options) {
 Membership::Ask AskOf(const JoinOptions& join) {
   Membership::Ask ask;
   ask.min_ranks = join.min_ranks;
+  ask.max_ranks = join.max_ranks;
   ask.max_restarts = join.max_restarts;
   ask.leave_timeout = std::max(join.leave_timeout, absl::ZeroDuration());
   ask.reason = join.reason;

@@ -100,6 +100,7 @@ Json ToJson(const SlotState& slot, int64_t now_ns) {
   if (slot.phase == SlotState::Phase::kReady) {
     json["left"] = slot.left;
     json["min_ranks"] = slot.ask.min_ranks;
+    json["max_ranks"] = slot.ask.max_ranks;
     json["max_restarts"] = slot.ask.max_restarts;
     json["leave_ns"] = absl::ToInt64Nanoseconds(slot.ask.leave_timeout);
     json["reason"] = slot.ask.reason;
@@ -115,6 +116,7 @@ SlotState SlotFrom(const Json& json, int64_t received_ns) {
   if (slot.phase == SlotState::Phase::kReady) {
     json.at("left").get_to(slot.left);
     json.at("min_ranks").get_to(slot.ask.min_ranks);
+    json.at("max_ranks").get_to(slot.ask.max_ranks);
     json.at("max_restarts").get_to(slot.ask.max_restarts);
     slot.ask.leave_timeout = absl::Nanoseconds(json.at("leave_ns").get<int64_t>());
     json.at("reason").get_to(slot.ask.reason);

@@ -67,7 +67,7 @@ std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
-  return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_restarts, " ",
+  return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_ranks, " ", join.max_restarts, " ",
                       absl::ToInt64Nanoseconds(join.leave_timeout), " ", join.reason)
       .substr(0, kMostLinkBytes);
 }
@@ -95,6 +95,7 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
   } else if (kind == "ready") {
     words.Number(&message.left);
     words.Number(&message.join.min_ranks);
+    words.Number(&message.join.max_ranks);
     words.Number(&message.join.max_restarts);
     words.Duration(&message.join.leave_timeout);
     message.join.reason = words.Rest();
