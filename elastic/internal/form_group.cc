@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -18,9 +20,11 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::Rank
                                                               const std::function<absl::Status()>& interruption) {
   Set("RANK", generation.rank);
   Set("WORLD_SIZE", generation.world_size);
-  // Of the generation's ranks on this node, which are numbered without gaps. generation.local_rank may have some.
-  Set("LOCAL_RANK", generation.nnodes == 1 ? generation.rank : generation.local_rank);
-  Set("LOCAL_WORLD_SIZE", generation.local_world_size);
+  // On one node its ranks are numbered without gaps. generation.local_rank has gaps where ranks have died, and must be
+  // below LOCAL_WORLD_SIZE all the same.
+  const int local_rank = generation.nnodes == 1 ? generation.rank : generation.local_rank;
+  Set("LOCAL_RANK", local_rank);
+  Set("LOCAL_WORLD_SIZE", std::max(generation.local_world_size, local_rank + 1));
   Set("GROUP_RANK", generation.node_rank);
   Set("MASTER_ADDR", generation.master_addr);
   Set("MASTER_PORT", generation.master_port);
