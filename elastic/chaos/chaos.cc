@@ -2,15 +2,20 @@
 // disturbed, that it never stands still, and that it leaves nothing behind.
 //
 //   bazel run //elastic/chaos -- --faults=60 --faults_per_second=1 --seed=1 --ranks=4
+//   bazel run //elastic/chaos -- --faults=60 --hosts=3 --ranks=2
 //
 // The disturbed run comes first. It ends after its last fault, and the quiet run then trains for as many steps.
 
+#include <errno.h>
 #include <gflags/gflags.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,7 +43,15 @@ DEFINE_int64(faults, 60, "The number of faults.");
 DEFINE_double(faults_per_second, 1, "At most so many. A fault waits until enough ranks train.");
 DEFINE_uint64(seed, 1, "Chooses the faults and whom they hit.");
 DEFINE_string(only, "", "Only faults whose name contains this, such as SIGKILL. Empty: all kinds.");
-DEFINE_int32(ranks, 4, "The ranks of both runs.");
+DEFINE_int32(ranks, 4, "The ranks of a host, and of the quiet run.");
+DEFINE_int32(
+    hosts, 1,
+    "The hosts of the disturbed run: launchers on this machine. With more than one, launchers are hurt too, and "
+    "started again. --hosts=3 --ranks=2 is a world of 1 to 6 ranks, 8 at most.");
+DEFINE_string(
+    rdzv, "etcd-v3",
+    "Where several hosts meet. etcd-v3: at a server that this program starts. tcp: at the first launcher, which "
+    "is not hurt then.");
 DEFINE_double(hang_seconds, 5, "A job without a step for so long hangs, which is a failure.");
 DEFINE_double(leave_seconds, 3, "How long a rank may take to leave a broken generation.");
 DEFINE_int64(hidden, 512, "The width of the network's layers.");
@@ -62,13 +75,15 @@ using internal::Job;
 using internal::JobOptions;
 using internal::Moment;
 using internal::NowNanos;
+using internal::Rendezvous;
 using internal::StepWatch;
 
 constexpr absl::Duration kFirstStep = absl::Minutes(2);
 constexpr int64_t kLastSteps = 100;  // after the last fault
-// What the launcher may hold more at the end: pages that its allocator keeps.
+// What a launcher may hold more at the end: pages that its allocator keeps.
 constexpr int64_t kKibibytesMore = 8 << 10;
-constexpr int kFirstHeld = 10;  // the fault after which the launcher is measured first
+constexpr double kMostRanks = 8;  // as many as the training has virtual ranks
+constexpr int kFirstHeld = 10;    // the fault after which the launchers are measured first
 
 double SecondsOf(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -100,11 +115,11 @@ class DisturbedRun {
     for (int64_t fault = 1; fault <= FLAGS_faults; ++fault) {
       LOCKSTEP_RETURN_IF_ERROR(Annotate(Disturb(fault), absl::StrCat("fault ", fault)));
       if (fault == std::min<int64_t>(kFirstHeld, FLAGS_faults)) {
-        LOCKSTEP_ASSIGN_OR_RETURN(held_first_, MeasureLauncher());
+        LOCKSTEP_ASSIGN_OR_RETURN(held_first_, MeasureLaunchers());
       }
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(const Held held, MeasureLauncher());
-    LOCKSTEP_RETURN_IF_ERROR(CheckLauncher(held));
+    LOCKSTEP_ASSIGN_OR_RETURN(const HeldByHost held, MeasureLaunchers());
+    for (const auto& [host, now] : held) LOCKSTEP_RETURN_IF_ERROR(CheckLauncher(host, now));
     const int64_t last = job_.board().steps() + kLastSteps;
     job_.board().last_step() = last;
     LOCKSTEP_RETURN_IF_ERROR(job_.AwaitEnd(absl::Minutes(2)));
@@ -116,6 +131,8 @@ class DisturbedRun {
   const internal::Summary& summary() const { return summary_; }
 
  private:
+  using HeldByHost = std::map<int, Held>;
+
   absl::Status Disturb(int64_t number) {
     const Fault fault = schedule_.Next();
     LOCKSTEP_RETURN_IF_ERROR(watch_.Check());
@@ -136,8 +153,8 @@ class DisturbedRun {
     const std::string name = FaultName(fault.kind);
     const double at = SecondsOf(done.ns - start_ns_);
     const double next_ms = absl::ToDoubleMilliseconds(next_step), pause_ms = absl::ToDoubleMilliseconds(pause);
-    std::cout << absl::StrFormat("%8.3f s  fault %d: %s: rank %d of %d, pid %d; ", at, number, name, done.rank,
-                                 done.ranks, done.pid)
+    std::cout << absl::StrFormat("%8.3f s  fault %d: %s: %s, pid %d, with %d ranks; ", at, number, name, done.victim,
+                                 done.pid, done.ranks)
               << absl::StrFormat("next step after %.1f ms, longest pause %.1f ms\n", next_ms, pause_ms) << std::flush;
     timeline_.Add(absl::StrFormat(R"({"event":"fault","s":%.6f,"name":"%s","next_step_ms":%.3f,"pause_ms":%.3f})", at,
                                   name, next_ms, pause_ms));
@@ -145,20 +162,24 @@ class DisturbedRun {
   }
 
   // With as many ranks as at first.
-  absl::StatusOr<Held> MeasureLauncher() {
-    LOCKSTEP_RETURN_IF_ERROR(watch_.Await("all ranks train", kFirstStep,
-                                          [&] { return static_cast<int>(job_.Members().size()) == FLAGS_ranks; }));
+  absl::StatusOr<HeldByHost> MeasureLaunchers() {
+    const size_t all = FLAGS_hosts * FLAGS_ranks;
+    LOCKSTEP_RETURN_IF_ERROR(watch_.Await("all ranks train", kFirstStep, [&] { return job_.Members().size() == all; }));
     return job_.held();
   }
 
-  absl::Status CheckLauncher(const Held& held) const {
-    std::cout << absl::StrFormat("launcher: %d descriptors, %d KiB after fault %d; %d descriptors, %d KiB at the end\n",
-                                 held_first_.descriptors, held_first_.kibibytes, kFirstHeld, held.descriptors,
-                                 held.kibibytes);
-    if (held.descriptors == held_first_.descriptors && held.kibibytes <= held_first_.kibibytes + kKibibytesMore) {
+  // A launcher that has lived since the first measurement.
+  absl::Status CheckLauncher(int host, const Held& held) const {
+    const auto found = held_first_.find(host);
+    if (found == held_first_.end() || found->second.pid != held.pid) return absl::OkStatus();
+    const Held& first = found->second;
+    std::cout << absl::StrFormat(
+        "launcher %d: %d descriptors, %d KiB after fault %d; %d descriptors, %d KiB at the end\n", host,
+        first.descriptors, first.kibibytes, kFirstHeld, held.descriptors, held.kibibytes);
+    if (held.descriptors == first.descriptors && held.kibibytes <= first.kibibytes + kKibibytesMore) {
       return absl::OkStatus();
     }
-    return absl::InternalError("the launcher holds more than after its first faults");
+    return absl::InternalError(absl::StrCat("launcher ", host, " holds more than after its first faults"));
   }
 
   // Each step was completed, and none after a later one.
@@ -191,7 +212,7 @@ class DisturbedRun {
   internal::Summary summary_;
   Timeline timeline_;
   int64_t start_ns_ = 0;
-  Held held_first_;
+  HeldByHost held_first_;
 };
 
 std::string Beside(const std::string& flag, const std::string& path) {
@@ -202,11 +223,13 @@ std::string Beside(const std::string& flag, const std::string& path) {
   return absl::StrCat(folder.substr(0, folder.rfind('/')), "/", path);
 }
 
-JobOptions OptionsOf(int64_t pause_us) {
+JobOptions OptionsOf(int hosts, int64_t pause_us) {
   JobOptions options;
   options.launch = Beside(FLAGS_launch, "../../tools/launch/launch");
   options.program = Beside(FLAGS_program, "training");
+  options.hosts = hosts;
   options.ranks = FLAGS_ranks;
+  options.rendezvous = FLAGS_rdzv == "tcp" ? Rendezvous::kTcp : Rendezvous::kEtcd;
   options.environment = {{"DATA", FLAGS_data_dir},
                          {"HIDDEN", absl::StrCat(FLAGS_hidden)},
                          {"PAUSE_US", absl::StrCat(pause_us)},
@@ -215,7 +238,10 @@ JobOptions OptionsOf(int64_t pause_us) {
 }
 
 absl::StatusOr<std::string> NewFolder() {
-  if (!FLAGS_folder.empty()) return FLAGS_folder;
+  if (!FLAGS_folder.empty()) {
+    if (mkdir(FLAGS_folder.c_str(), 0700) == 0) return FLAGS_folder;
+    return FlagError("folder", FLAGS_folder, absl::StrCat("a path for a new folder: ", strerror(errno)));
+  }
   const char* const base = getenv("TEST_TMPDIR") ? getenv("TEST_TMPDIR") : getenv("TMPDIR");
   std::string path = absl::StrCat(base ? base : "/tmp", "/chaos.XXXXXX");
   if (!mkdtemp(path.data())) return absl::FailedPreconditionError(absl::StrCat("cannot make ", path));
@@ -228,7 +254,10 @@ std::vector<FaultKind> Kinds() {
   std::vector<FaultKind> kinds;
   for (const FaultKind kind : internal::AllFaultKinds()) {
     if (kind == FaultKind::kFullDevShm && !shm.ok()) continue;
-    if (internal::RanksNeeded(kind) > FLAGS_ranks) continue;
+    if (internal::RanksNeeded(kind) > FLAGS_ranks * FLAGS_hosts) continue;
+    if (internal::HostsNeeded(kind) > FLAGS_hosts) continue;
+    // With tcp the first launcher leads.
+    if (kind == FaultKind::kKillLeader && FLAGS_rdzv == "tcp") continue;
     if (absl::StrContains(internal::FaultName(kind), FLAGS_only)) kinds.push_back(kind);
   }
   return kinds;
@@ -251,14 +280,17 @@ absl::Status RunQuietly(const std::string& folder, const JobOptions& options, in
 }
 
 absl::Status Run() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"faults", FLAGS_faults * 1.0, 1},
-                                        {"faults_per_second", FLAGS_faults_per_second, 1e-3},
-                                        {"ranks", FLAGS_ranks * 1.0, 2, 8},
-                                        {"hang_seconds", FLAGS_hang_seconds, 1},
-                                        {"leave_seconds", FLAGS_leave_seconds, 0.1},
-                                        {"hidden", FLAGS_hidden * 1.0, 1},
-                                        {"pause_us", FLAGS_pause_us * 1.0, 0}}));
-  const JobOptions disturbed_options = OptionsOf(FLAGS_pause_us), quiet_options = OptionsOf(0);
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRanges({{"faults", FLAGS_faults * 1.0, 1},
+                   {"faults_per_second", FLAGS_faults_per_second, 1e-3},
+                   {"hosts", FLAGS_hosts * 1.0, 1, 8},
+                   {"ranks", FLAGS_ranks * 1.0, FLAGS_hosts == 1 ? 2.0 : 1.0, kMostRanks / FLAGS_hosts},
+                   {"hang_seconds", FLAGS_hang_seconds, 1},
+                   {"leave_seconds", FLAGS_leave_seconds, 0.1},
+                   {"hidden", FLAGS_hidden * 1.0, 1},
+                   {"pause_us", FLAGS_pause_us * 1.0, 0}}));
+  if (FLAGS_rdzv != "etcd-v3" && FLAGS_rdzv != "tcp") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 or tcp");
+  const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us), quiet_options = OptionsOf(1, 0);
   // After the look at /proc/self/exe, which has no path any more in another mount namespace.
   const std::vector<FaultKind> kinds = Kinds();
   if (kinds.empty()) return FlagError("only", FLAGS_only, "a part of the name of a fault");

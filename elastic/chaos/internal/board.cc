@@ -107,6 +107,10 @@ Order Board::TakeOrder(int slot, pid_t pid) {
   return static_cast<Order>(order & ((1 << kOrderBits) - 1));
 }
 
+void Board::NoteBegin(int64_t step) {
+  if (step < kMostSteps) ++shared_->begun[step];
+}
+
 void Board::NoteCommit(int64_t step, int64_t generation) {
   if (step < shared_->steps) ++shared_->undone;
   if (step < kMostSteps) Note(&shared_->commits[step], generation);
@@ -121,6 +125,8 @@ void Board::Give(int slot, pid_t pid, Order order) {
 Moment Board::Commit(int64_t step) const {
   return step > 0 && step < kMostSteps ? Read(shared_->commits[step]) : Moment();
 }
+
+int Board::Begun(int64_t step) const { return step > 0 && step < kMostSteps ? shared_->begun[step].load() : 0; }
 
 Moment Board::Generation(int64_t number) const {
   return number > 0 && number < kMostGenerations ? Read(shared_->generations[number]) : Moment();

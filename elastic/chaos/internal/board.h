@@ -44,7 +44,8 @@ class Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  // A place for each process that the launcher may run at a time: its LOCAL_RANK when it starts.
+  // A place for each process that the launchers may run at a time: SLOT_BASE of its host, and its LOCAL_RANK when it
+  // starts.
   struct Place {
     std::atomic<int32_t> pid, stage, rank;
     std::atomic<int64_t> generation;  // in which the process trains, or trained last; 0: none
@@ -58,6 +59,8 @@ class Board {
   void Enter(int slot, int64_t generation, int rank, int world_size);
   // The order to this process, which is then gone.
   Order TakeOrder(int slot, pid_t pid);
+  // For rank 0, when it begins a step.
+  void NoteBegin(int64_t step);
   // Call it when the step has been applied.
   void NoteCommit(int64_t step, int64_t generation);
 
@@ -68,6 +71,7 @@ class Board {
   int64_t undone() const { return shared_->undone; }          // commits of a step after a higher one
   Moment Commit(int64_t step) const;                          // from 1
   Moment Generation(int64_t number) const;                    // from 1
+  int Begun(int64_t step) const;                              // how often; from 1
 
   // The step after which the training ends. All ranks are within a step of each other, so it must be some steps ahead.
   std::atomic<int64_t>& last_step() { return shared_->last_step; }
@@ -78,6 +82,7 @@ class Board {
     Place places[kMostSlots];
     std::atomic<uint64_t> generations[kMostGenerations];
     std::atomic<uint64_t> commits[kMostSteps];
+    std::atomic<uint8_t> begun[kMostSteps];
   };
 
   explicit Board(Shared* shared) : shared_(shared) {}

@@ -1,5 +1,6 @@
 #include "lockstep/elastic/chaos/internal/faults.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep::elastic::chaos::internal {
@@ -10,6 +11,7 @@ struct KindInfo {
   const char* name;
   int ranks_needed;
   int victims;  // -1: all but one
+  int hosts_needed = 0;
 };
 
 constexpr KindInfo kKinds[] = {
@@ -32,9 +34,83 @@ constexpr KindInfo kKinds[] = {
     {FaultKind::kOutOfMemory, "out of memory", 2, 1},
     {FaultKind::kFewDescriptors, "no descriptors left while another rank dies", 3, 2},
     {FaultKind::kFullDevShm, "/dev/shm full while a rank dies", 2, 1},
+    {FaultKind::kKillHost, "SIGKILL of a launcher", 2, 0, 2},
+    {FaultKind::kKillLeader, "SIGKILL of the launcher that leads", 2, 0, 2},
+    {FaultKind::kKillHostAndRank, "SIGKILL of a launcher and of another host's rank", 3, 0, 2},
+    {FaultKind::kKillHostBesideNewcomer, "SIGKILL of a launcher while another host joins", 3, 0, 3},
+    {FaultKind::kKillAllHostsButOne, "SIGKILL of all launchers but one and of its ranks but one", 2, 0, 2},
+    {FaultKind::kDrainHost, "launch drain", 2, 0, 2},
+    {FaultKind::kTermHost, "SIGTERM to a launcher", 2, 0, 2},
 };
 
 const KindInfo& InfoOf(FaultKind kind) { return kKinds[static_cast<int>(kind)]; }
+
+bool Contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Takes one of `values` away, which are not empty.
+int Draw(std::vector<int>* values, uint64_t* choice) {
+  const auto place = values->begin() + static_cast<int64_t>(*choice % values->size());
+  *choice /= values->size();
+  const int value = *place;
+  values->erase(place);
+  return value;
+}
+
+// The ranks on hosts that are none of `hosts`.
+std::vector<int> RanksBeside(const std::vector<int>& hosts, const WorldView& world) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < world.host_of_rank.size(); ++rank) {
+    if (!Contains(hosts, world.host_of_rank[rank])) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+// The hosts that have ranks and may be hurt.
+std::vector<int> HostsToHurt(const WorldView& world) {
+  std::vector<int> hosts;
+  for (const int host : world.hosts) {
+    if (host != world.spared && Contains(world.host_of_rank, host)) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+HostVictims AllButOneRank(uint64_t choice, const WorldView& world) {
+  std::vector<int> candidates;
+  for (size_t rank = 0; rank < world.host_of_rank.size(); ++rank) {
+    if (world.spared < 0 || world.host_of_rank[rank] == world.spared) candidates.push_back(static_cast<int>(rank));
+  }
+  if (candidates.empty()) return {};
+  const int stays = Draw(&candidates, &choice);
+  HostVictims victims;
+  for (const int host : world.hosts) {
+    if (host != world.host_of_rank[stays]) victims.hosts.push_back(host);
+  }
+  for (const int rank : RanksBeside(victims.hosts, world)) {
+    if (rank != stays) victims.ranks.push_back(rank);
+  }
+  return victims;
+}
+
+HostVictims Candidates(const Fault& fault, const WorldView& world) {
+  HostVictims victims;
+  uint64_t choice = fault.choice;
+  std::vector<int> hosts = HostsToHurt(world);
+  if (fault.kind == FaultKind::kKillAllHostsButOne) return AllButOneRank(choice, world);
+  if (fault.kind == FaultKind::kKillLeader) {
+    if (Contains(hosts, world.leader)) victims.hosts = {world.leader};
+    return victims;
+  }
+  const size_t number = fault.kind == FaultKind::kKillHostBesideNewcomer ? 2 : 1;
+  if (hosts.size() < number) return {};
+  while (victims.hosts.size() < number) victims.hosts.push_back(Draw(&hosts, &choice));
+  if (fault.kind != FaultKind::kKillHostAndRank) return victims;
+  std::vector<int> others = RanksBeside(victims.hosts, world);
+  if (others.empty()) return {};
+  victims.ranks = {Draw(&others, &choice)};
+  return victims;
+}
 
 }  // namespace
 
@@ -51,19 +127,23 @@ std::string FaultName(FaultKind kind) { return InfoOf(kind).name; }
 
 int RanksNeeded(FaultKind kind) { return InfoOf(kind).ranks_needed; }
 
+int HostsNeeded(FaultKind kind) { return InfoOf(kind).hosts_needed; }
+
+bool IsPlanned(FaultKind kind) { return kind == FaultKind::kDrainHost || kind == FaultKind::kTermHost; }
+
 std::vector<int> Victims(const Fault& fault, int ranks) {
   const int count = InfoOf(fault.kind).victims < 0 ? ranks - 1 : InfoOf(fault.kind).victims;
   if (fault.kind == FaultKind::kKillRank0) return {0};
   std::vector<int> left, victims;
   for (int rank = 0; rank < ranks; ++rank) left.push_back(rank);
   uint64_t choice = fault.choice;
-  while (static_cast<int>(victims.size()) < count) {
-    const auto place = left.begin() + static_cast<int64_t>(choice % left.size());
-    choice /= left.size();
-    victims.push_back(*place);
-    left.erase(place);
-  }
+  while (static_cast<int>(victims.size()) < count) victims.push_back(Draw(&left, &choice));
   return victims;
+}
+
+HostVictims VictimsOf(const Fault& fault, const WorldView& world) {
+  HostVictims victims = Candidates(fault, world);
+  return RanksBeside(victims.hosts, world).size() > victims.ranks.size() ? victims : HostVictims();
 }
 
 FaultSchedule::FaultSchedule(uint64_t seed, std::vector<FaultKind> kinds, absl::Duration leave_timeout)
@@ -80,6 +160,7 @@ absl::Duration FaultSchedule::DelayOf(FaultKind kind) {
     case FaultKind::kKillAtStart:
     case FaultKind::kKillNewcomer:
     case FaultKind::kKillBesideNewcomer:
+    case FaultKind::kKillHostBesideNewcomer:
       return Between(absl::ZeroDuration(), absl::Milliseconds(30));
     case FaultKind::kStop:
     case FaultKind::kStopAndKill:
@@ -91,6 +172,11 @@ absl::Duration FaultSchedule::DelayOf(FaultKind kind) {
   }
 }
 
+// A third of the hosts come again at once.
+absl::Duration FaultSchedule::Pause() {
+  return random_() % 3 == 0 ? absl::ZeroDuration() : Between(absl::ZeroDuration(), absl::Seconds(3));
+}
+
 Fault FaultSchedule::Next() {
   if (round_.empty()) round_ = kinds_;
   const auto place = round_.begin() + static_cast<int64_t>(random_() % round_.size());
@@ -98,6 +184,7 @@ Fault FaultSchedule::Next() {
   fault.kind = *place;
   fault.choice = random_();
   fault.delay = DelayOf(fault.kind);
+  if (HostsNeeded(fault.kind) > 0) fault.pause = Pause();
   round_.erase(place);
   return fault;
 }

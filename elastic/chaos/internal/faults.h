@@ -33,6 +33,14 @@ enum class FaultKind {
   kOutOfMemory,     // RLIMIT_AS, and an allocation in the step
   kFewDescriptors,  // a rank has none left when another one dies
   kFullDevShm,      // /dev/shm has no space left when a rank dies
+  // Of hosts. A launcher has three processes; when one of them dies, all processes of the host die.
+  kKillHost,                // SIGKILL of a process of a launcher
+  kKillLeader,              // the same, of the launcher that leads the others
+  kKillHostAndRank,         // the same, and a rank of another host at once
+  kKillHostBesideNewcomer,  // a second launcher, while the first one joins again
+  kKillAllHostsButOne,      // all launchers but one, and all its ranks but one
+  kDrainHost,               // `launch drain`: the host leaves after a step
+  kTermHost,                // SIGTERM to a launcher, which does the same
 };
 
 // All kinds, in their order.
@@ -44,15 +52,38 @@ std::string FaultName(FaultKind kind);
 // The least number of ranks that this fault needs: one rank always stays, because the state is in its memory.
 int RanksNeeded(FaultKind kind);
 
-// The ranks that a fault hits, in the order in which it hits them, and when.
+// The least number of hosts. 0: the fault hits ranks only.
+int HostsNeeded(FaultKind kind);
+
+// Whether no step is repeated because of it.
+bool IsPlanned(FaultKind kind);
+
+// What a fault hits, and when.
 struct Fault {
   FaultKind kind = FaultKind::kKill;
-  uint64_t choice = 0;   // which ranks
+  uint64_t choice = 0;   // which ranks or hosts
   absl::Duration delay;  // between its two parts, if it has two
+  absl::Duration pause;  // until the hosts that it hits are started again, if it hits hosts
 };
 
 // The ranks that `fault` hits among `ranks`, which are at least RanksNeeded(). Never all of them.
 std::vector<int> Victims(const Fault& fault, int ranks);
+
+// The hosts and ranks of a training.
+struct WorldView {
+  std::vector<int> host_of_rank;
+  std::vector<int> hosts;  // whose launchers run; the ranks of some may not train yet
+  int spared = -1;         // the host that must live; -1: none
+  int leader = -1;         // the host whose launcher leads the others; -1: unknown
+};
+
+struct HostVictims {
+  std::vector<int> hosts;  // in the order in which they are hit
+  std::vector<int> ranks;  // of other hosts
+};
+
+// The hosts and ranks that `fault`, which hits hosts, hits. At least one rank is left. No hosts: it cannot be done now.
+HostVictims VictimsOf(const Fault& fault, const WorldView& world);
 
 // The same seed and kinds give the same faults, on every machine. Each kind comes once before any comes again.
 class FaultSchedule {
@@ -64,6 +95,7 @@ class FaultSchedule {
 
  private:
   absl::Duration DelayOf(FaultKind kind);
+  absl::Duration Pause();
   absl::Duration Between(absl::Duration least, absl::Duration most);
 
   std::mt19937_64 random_;

@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/status.h"
+#include "lockstep/elastic/chaos/internal/inspect.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::elastic::chaos::internal {
@@ -25,6 +28,9 @@ constexpr absl::Duration kStart = absl::Minutes(2);
 // How long an order may take to be carried out: a step.
 constexpr absl::Duration kObey = absl::Seconds(30);
 constexpr char kDevShmSize[] = "size=4m";
+// How long the processes of a host may outlive its launcher, and a drained host may take to leave: a step, --grace, and
+// what a machine with other work adds.
+constexpr absl::Duration kGone = absl::Seconds(10), kLeave = absl::Seconds(32);
 
 bool IsStop(FaultKind kind) {
   return kind == FaultKind::kStop || kind == FaultKind::kStopAndKill || kind == FaultKind::kStopTooLong;
@@ -40,6 +46,16 @@ absl::Status MountPrivateDevShm() {
   return absl::FailedPreconditionError(absl::StrCat("no private /dev/shm: ", strerror(errno)));
 }
 
+bool Injector::FindMembers(const std::vector<Member>& members, std::vector<Target>* targets) const {
+  targets->clear();
+  for (const Member& member : members) {
+    absl::StatusOr<Victim> victim = Victim::Find(member.pid, job_.marker());
+    if (!victim.ok() || victim->ended()) return false;
+    targets->push_back({member, *std::move(victim)});
+  }
+  return true;
+}
+
 // Members may end by themselves meanwhile, since the fault before may have more consequences.
 absl::StatusOr<std::vector<Injector::Target>> Injector::FindTargets(const Fault& fault, int* ranks) {
   std::vector<Target> targets;
@@ -50,13 +66,7 @@ absl::StatusOr<std::vector<Injector::Target>> Injector::FindTargets(const Fault&
     // Pauses that follow one another without a step would look like a hang.
     const Moment last = job_.board().Commit(job_.board().steps());
     if (IsStop(fault.kind) && last.value < job_.board().generation()) return false;
-    targets.clear();
-    for (const Member& member : members) {
-      absl::StatusOr<Victim> victim = Victim::Find(member.pid, job_.marker());
-      if (!victim.ok() || victim->ended()) return false;
-      targets.push_back({member, *std::move(victim)});
-    }
-    return true;
+    return FindMembers(members, &targets);
   };
   LOCKSTEP_RETURN_IF_ERROR(watch_.Await(absl::StrCat(RanksNeeded(fault.kind), " ranks that train"), kStart, found));
   std::vector<Target> hit;
@@ -65,6 +75,7 @@ absl::StatusOr<std::vector<Injector::Target>> Injector::FindTargets(const Fault&
 }
 
 absl::StatusOr<Injected> Injector::Inject(const Fault& fault) {
+  if (HostsNeeded(fault.kind) > 0) return InjectHosts(fault);
   Injected done;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Target> targets, FindTargets(fault, &done.ranks));
   LOCKSTEP_RETURN_IF_ERROR(Carry(fault, targets, &done));
@@ -109,12 +120,14 @@ absl::Status Injector::Carry(const Fault& fault, const std::vector<Target>& targ
       return absl::OkStatus();
     case FaultKind::kFullDevShm:
       return FillDevShm(targets[0], done);
+    default:
+      break;
   }
   return absl::InternalError("chaos: no such fault");
 }
 
 void Injector::Hit(const Target& target, int signal, Injected* done) {
-  done->rank = target.member.rank;
+  done->victim = absl::StrCat("rank ", target.member.rank);
   done->pid = target.member.pid;
   done->generation = job_.board().place(target.member.slot).generation;
   done->ns = NowNanos();
@@ -185,7 +198,7 @@ absl::Status Injector::Stop(const Fault& fault, const std::vector<Target>& targe
 
 absl::Status Injector::Tell(const Target& target, Order order, Injected* done) {
   Board::Place& place = job_.board().place(target.member.slot);
-  done->rank = target.member.rank;
+  done->victim = absl::StrCat("rank ", target.member.rank);
   done->pid = target.member.pid;
   done->generation = place.generation;
   job_.board().Give(target.member.slot, target.member.pid, order);
@@ -207,6 +220,159 @@ absl::Status Injector::FillDevShm(const Target& target, Injected* done) {
   const absl::Status recovered = watch_.AwaitStep(done->ns, done->generation).status();
   unlink(path.c_str());
   return recovered;
+}
+
+bool Injector::FindHost(int number, HostTarget* target) const {
+  target->number = number;
+  const std::string marker = job_.host(number).marker();
+  const auto find = [&](const std::vector<pid_t>& pids, std::vector<Victim>* victims) {
+    for (const pid_t pid : pids) {
+      absl::StatusOr<Victim> victim = Victim::Find(pid, marker);
+      if (victim.ok()) victims->push_back(*std::move(victim));
+    }
+    return !victims->empty();
+  };
+  return find(job_.host(number).LauncherProcesses(), &target->launcher) &&
+         find(ProcessesWith(marker), &target->processes);
+}
+
+// A step that a planned fault finds must not be repeated because of the fault before. So all must be well.
+absl::StatusOr<Injector::HostTargets> Injector::FindHosts(const Fault& fault, int* ranks) {
+  HostTargets targets;
+  const auto found = [&] {
+    const std::vector<Member> members = job_.Members();
+    const Moment last = job_.board().Commit(job_.board().steps());
+    if (last.value < job_.board().generation() || (IsPlanned(fault.kind) && !job_.IsWhole())) return false;
+    std::vector<Target> all;
+    if (!FindMembers(members, &all)) return false;
+    WorldView world;
+    for (const Member& member : members) world.host_of_rank.push_back(job_.HostOf(member.slot));
+    world.hosts = job_.RunningHosts();
+    world.spared = job_.meeting()->spared();
+    if (fault.kind == FaultKind::kKillLeader) world.leader = job_.meeting()->Leader().value_or(-1);
+    const HostVictims victims = VictimsOf(fault, world);
+    if (victims.hosts.empty()) return false;
+    targets = {};
+    for (const int rank : victims.ranks) targets.ranks.push_back(std::move(all[rank]));
+    for (const int host : victims.hosts) {
+      if (!FindHost(host, &targets.hosts.emplace_back())) return false;
+    }
+    *ranks = static_cast<int>(members.size());
+    return true;
+  };
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Await("enough hosts that train", kStart, found));
+  return targets;
+}
+
+absl::StatusOr<Injected> Injector::InjectHosts(const Fault& fault) {
+  Injected done;
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostTargets targets, FindHosts(fault, &done.ranks));
+  if (IsPlanned(fault.kind)) {
+    LOCKSTEP_RETURN_IF_ERROR(Drain(fault, targets.hosts[0], &done));
+    return done;
+  }
+  if (fault.kind == FaultKind::kKillHostBesideNewcomer) {
+    LOCKSTEP_RETURN_IF_ERROR(KillBesideNewcomer(fault, targets, &done));
+    return done;
+  }
+  done.generation = job_.board().generation();
+  Hit(targets.ranks, SIGKILL, &done);
+  for (const HostTarget& target : targets.hosts) KillHost(fault, target, &done);
+  for (const HostTarget& target : targets.hosts) {
+    LOCKSTEP_RETURN_IF_ERROR(AwaitGone(target));
+    job_.StartAgain(target.number, fault.pause);
+  }
+  return done;
+}
+
+// Each of the launcher's processes ends the others and the ranks when it sees the death of one of them.
+void Injector::KillHost(const Fault& fault, const HostTarget& target, Injected* done) {
+  const Victim& victim = target.launcher[(fault.choice >> 32) % target.launcher.size()];
+  job_.ExpectEnd(target.number);
+  done->victim = absl::StrCat("host ", target.number);
+  done->pid = victim.pid();
+  done->ns = NowNanos();
+  victim.Signal(SIGKILL);
+}
+
+absl::Status Injector::AwaitGone(const HostTarget& target) {
+  Host& host = job_.host(target.number);
+  const auto are_gone = [&] {
+    return !host.runs() && std::all_of(target.processes.begin(), target.processes.end(),
+                                       [](const Victim& process) { return process.ended(); });
+  };
+  const std::string what = absl::StrCat("the end of all processes of host ", target.number);
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Await(what, kGone, are_gone));
+  // Also of those that were started meanwhile.
+  return watch_.Await(what, kGone, [&] { return ProcessesWith(host.marker()).empty(); });
+}
+
+// The second host dies when a process of the first one joins, or is about to be healed.
+absl::Status Injector::KillBesideNewcomer(const Fault& fault, const HostTargets& targets, Injected* done) {
+  const int first = targets.hosts[0].number;
+  KillHost(fault, targets.hosts[0], done);
+  LOCKSTEP_RETURN_IF_ERROR(AwaitGone(targets.hosts[0]));
+  job_.StartAgain(first, absl::ZeroDuration());
+  const auto joins = [&] {
+    for (int slot = 0; slot < kMostSlots; ++slot) {
+      if (job_.IsLost(first) || job_.HostOf(slot) != first) continue;
+      const Board::Place& place = job_.board().place(slot);
+      if (place.pid != 0 && place.pid == job_.LastStarted(slot) && place.stage >= static_cast<int>(Stage::kJoins) &&
+          EnvironmentContains(place.pid, job_.host(first).marker())) {
+        return true;
+      }
+    }
+    return false;
+  };
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Await(absl::StrCat("a process of host ", first, " that joins"), kStart, joins));
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Sleep(fault.delay));
+  done->generation = job_.board().generation();
+  KillHost(fault, targets.hosts[1], done);
+  LOCKSTEP_RETURN_IF_ERROR(AwaitGone(targets.hosts[1]));
+  job_.StartAgain(targets.hosts[1].number, fault.pause);
+  return absl::OkStatus();
+}
+
+absl::Status Injector::AwaitDrained(const HostTarget& target, pid_t command) {
+  Host& host = job_.host(target.number);
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Await(absl::StrCat("the end of host ", target.number, ", which was drained"), kLeave,
+                                        [&] { return !host.runs(); }));
+  if (!host.ExitedWith(128 + SIGTERM)) {
+    return absl::InternalError(absl::StrCat("the launcher of host ", target.number, ", which was drained, ",
+                                            host.EndText(), "; expected exit code ", 128 + SIGTERM));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(AwaitGone(target));
+  int wait_status = 0;
+  if (command == 0) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(watch_.Await("the end of launch drain", kLeave,
+                                        [&] { return waitpid(command, &wait_status, WNOHANG) == command; }));
+  return wait_status == 0 ? absl::OkStatus() : absl::InternalError(absl::StrCat("launch drain failed\n", job_.Dump()));
+}
+
+// The ranks leave after a step, so rank 0 has begun each step once. It may have begun a step already.
+absl::Status Injector::Drain(const Fault& fault, const HostTarget& target, Injected* done) {
+  Board& board = job_.board();
+  const int64_t first = board.steps() + 2;
+  done->victim = absl::StrCat("host ", target.number);
+  done->pid = job_.host(target.number).pid();
+  done->generation = board.generation();
+  done->ns = NowNanos();
+  job_.ExpectEnd(target.number);
+  pid_t command = 0;
+  if (fault.kind == FaultKind::kTermHost) {
+    target.launcher[0].Signal(SIGTERM);
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(command, job_.StartCommand({"drain", absl::StrCat(done->pid)}));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(AwaitDrained(target, command));
+  LOCKSTEP_RETURN_IF_ERROR(watch_.AwaitStep(done->ns, done->generation).status());
+  for (int64_t step = first; step <= board.steps(); ++step) {
+    if (board.Begun(step) == 1) continue;
+    return absl::InternalError(absl::StrCat("step ", step, " was begun ", board.Begun(step), " times while host ",
+                                            target.number, " was drained\n", job_.Dump()));
+  }
+  job_.StartAgain(target.number, fault.pause);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::elastic::chaos::internal

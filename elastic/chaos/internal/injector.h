@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,8 +26,8 @@ absl::Status MountPrivateDevShm();
 // A fault that was carried out.
 struct Injected {
   int ranks = 0;           // that trained before
-  int rank = 0;            // that was hit last
-  pid_t pid = 0;           // of this rank
+  std::string victim;      // that was hit last: "rank 2"
+  pid_t pid = 0;           // of it
   int64_t ns = 0;          // when the last part of the fault was done
   int64_t generation = 0;  // the job has recovered when a step is completed in a higher one
 };
@@ -44,7 +46,27 @@ class Injector {
     Victim victim;
   };
 
+  // A host, and all of its processes.
+  struct HostTarget {
+    int number = 0;
+    std::vector<Victim> launcher, processes;
+  };
+  struct HostTargets {
+    std::vector<HostTarget> hosts;
+    std::vector<Target> ranks;
+  };
+
+  // Whether all of these processes could be found alive.
+  bool FindMembers(const std::vector<Member>& members, std::vector<Target>* targets) const;
   absl::StatusOr<std::vector<Target>> FindTargets(const Fault& fault, int* ranks);
+  absl::StatusOr<HostTargets> FindHosts(const Fault& fault, int* ranks);
+  bool FindHost(int number, HostTarget* target) const;
+  absl::StatusOr<Injected> InjectHosts(const Fault& fault);
+  absl::Status KillBesideNewcomer(const Fault& fault, const HostTargets& targets, Injected* done);
+  absl::Status Drain(const Fault& fault, const HostTarget& target, Injected* done);
+  absl::Status AwaitDrained(const HostTarget& target, pid_t command);
+  void KillHost(const Fault& fault, const HostTarget& target, Injected* done);
+  absl::Status AwaitGone(const HostTarget& target);
   absl::Status Carry(const Fault& fault, const std::vector<Target>& targets, Injected* done);
   void Hit(const Target& target, int signal, Injected* done);
   void Hit(const std::vector<Target>& targets, int signal, Injected* done);

@@ -1,23 +1,20 @@
 #include "lockstep/elastic/chaos/internal/job.h"
 
-#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
+#include "lockstep/elastic/chaos/internal/inspect.h"
 #include "lockstep/elastic/chaos/internal/victim.h"
 #include "lockstep/tools/launch/internal/process.h"
 #include "lockstep/tools/launch/internal/rank_variables.h"
@@ -27,88 +24,70 @@
 namespace lockstep::elastic::chaos::internal {
 namespace {
 
-using launch::internal::UniqueFd;
-using launch::testing::ReadFile;
-
-std::vector<std::string> NamesIn(const std::string& path) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
-  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
-    if (entry->d_name[0] != '.') names.push_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// The number after `key`, as in "pid":4711.
-bool FindNumber(absl::string_view line, absl::string_view key, int* number) {
-  const size_t begin = line.find(key);
-  if (begin == absl::string_view::npos) return false;
-  line.remove_prefix(begin + key.size());
-  return absl::SimpleAtoi(line.substr(0, line.find_first_of(",}")), number);
-}
-
-std::string LastLines(const std::string& path) {
-  std::string text = ReadFile(path);
-  constexpr size_t kMost = 4000;
-  if (text.size() > kMost) text = absl::StrCat("...", text.substr(text.size() - kMost));
-  return text;
-}
-
-// The file that it executes; "" if it is gone.
-std::string ProgramOf(pid_t pid) {
-  char path[PATH_MAX];
-  const ssize_t length = readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), path, sizeof(path));
-  return length > 0 ? std::string(path, length) : "";
-}
-
-// Its name, state and threads; "" if it is gone.
-std::string DumpOf(pid_t pid) {
-  const std::string folder = absl::StrCat("/proc/", pid);
-  std::string text = absl::StrCat("process ", pid, ": ", ReadFile(absl::StrCat(folder, "/stat")));
-  for (const std::string& thread : NamesIn(absl::StrCat(folder, "/task"))) {
-    const std::string task = absl::StrCat(folder, "/task/", thread);
-    absl::StrAppend(&text, "  thread ", thread, " ", ReadFile(absl::StrCat(task, "/comm")), "  waits in ",
-                    ReadFile(absl::StrCat(task, "/wchan")), "\n", ReadFile(absl::StrCat(task, "/stack")));
-  }
-  return text;
-}
+std::string OutputOf(const std::string& folder, int host) { return absl::StrCat(folder, "/output", host); }
 
 }  // namespace
 
-Job::Job(std::string folder) : folder_(std::move(folder)), marker_(absl::StrCat(kBoardVariable, "=", folder_, "/")) {}
+Job::Job(std::string folder, const JobOptions& options)
+    : folder_(std::move(folder)),
+      marker_(absl::StrCat(kBoardVariable, "=", folder_, "/")),
+      launch_(options.launch),
+      ranks_(options.ranks),
+      environment_(options.environment),
+      lost_(options.hosts) {
+  environment_[kBoardVariable] = absl::StrCat(folder_, "/board");
+  environment_["D"] = folder_;
+  environment_["TMPDIR"] = absl::StrCat(folder_, "/tmp");
+  environment_["XDG_RUNTIME_DIR"] = absl::StrCat(folder_, "/run");
+  environment_["OMP_NUM_THREADS"] = "1";
+}
 
 absl::StatusOr<std::unique_ptr<Job>> Job::Start(const std::string& folder, const JobOptions& options) {
-  std::unique_ptr<Job> job(new Job(folder));
-  for (const std::string& path : {folder, absl::StrCat(folder, "/tmp"), absl::StrCat(folder, "/run")}) {
+  std::unique_ptr<Job> job(new Job(folder, options));
+  for (const char* name : {"", "/tmp", "/run", "/etcd"}) {
+    const std::string path = absl::StrCat(folder, name);
     if (mkdir(path.c_str(), 0700) != 0) return absl::FailedPreconditionError(absl::StrCat("chaos: cannot make ", path));
   }
-  const std::string board = absl::StrCat(folder, "/board");
-  LOCKSTEP_ASSIGN_OR_RETURN(job->board_, Board::Create(board));
+  LOCKSTEP_ASSIGN_OR_RETURN(job->board_, Board::Create(job->environment_[kBoardVariable]));
   job->shm_before_ = NamesIn("/dev/shm");
-  std::map<std::string, std::string> environment = options.environment;
-  environment[kBoardVariable] = board;
-  environment["D"] = folder;
-  environment["TMPDIR"] = absl::StrCat(folder, "/tmp");
-  environment["XDG_RUNTIME_DIR"] = absl::StrCat(folder, "/run");
-  environment["OMP_NUM_THREADS"] = "1";
-  const UniqueFd output(open(absl::StrCat(folder, "/output").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  launch::internal::ProcessSpec spec;
-  spec.path = options.launch;
-  spec.argv = {"launch", "--standalone", absl::StrCat("--nproc_per_node=", options.ranks),
-               absl::StrCat("--event_log=", folder, "/events"), options.program};
-  spec.environment = launch::internal::ChangedEnvironment(environment);
-  spec.stdout_fd = spec.stderr_fd = output.get();
-  absl::StatusOr<launch::internal::Process> process = launch::internal::StartProcess(spec);
-  if (!process.ok()) return Annotate(process.status(), options.launch);
-  job->pid_ = process->pid;
+  LOCKSTEP_RETURN_IF_ERROR(job->MakeHosts(options));
+  for (Host& host : job->hosts_) LOCKSTEP_RETURN_IF_ERROR(host.Start());
   return job;
 }
 
+absl::Status Job::MakeHosts(const JobOptions& options) {
+  if (options.hosts > 1) {
+    LOCKSTEP_ASSIGN_OR_RETURN(meeting_, Meeting::Start(options.rendezvous, absl::StrCat(folder_, "/etcd/")));
+    const std::string secret = launch::internal::NewJobSecret(/*nnodes=*/1, environment_);
+    if (!secret.empty()) environment_["LOCKSTEP_JOB_SECRET"] = secret;
+  }
+  for (int number = 0; number < options.hosts; ++number) {
+    HostSpec spec;
+    spec.number = number;
+    spec.launch = launch_;
+    spec.arguments = {"--standalone"};
+    if (meeting_) spec.arguments = meeting_->Arguments(number, options.hosts);
+    spec.arguments.push_back(absl::StrCat("--nproc_per_node=", ranks_));
+    spec.arguments.push_back(options.program);
+    spec.environment = environment_;
+    spec.environment["SLOT_BASE"] = absl::StrCat(number * ranks_);
+    spec.output = OutputOf(folder_, number);
+    spec.events = absl::StrCat(folder_, "/events", number);
+    hosts_.emplace_back(std::move(spec));
+  }
+  return absl::OkStatus();
+}
+
 Job::~Job() {
-  if (pid_ == 0 || ended()) return;
-  kill(pid_, SIGKILL);  // launch's other processes then end everything
-  waitpid(pid_, nullptr, 0);
+  for (Host& host : hosts_) {
+    if (host.runs()) kill(host.pid(), SIGKILL);  // launch's other processes then end everything
+  }
+  for (Host& host : hosts_) {
+    if (host.runs()) waitpid(host.pid(), nullptr, 0);
+  }
+  meeting_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(absl::StrCat(folder_, "/etcd"), ignored);
 }
 
 std::vector<Member> Job::Members() {
@@ -124,66 +103,80 @@ std::vector<Member> Job::Members() {
   return members;
 }
 
-void Job::ReadEvents() {
-  std::ifstream file(absl::StrCat(folder_, "/events"));
-  file.seekg(static_cast<std::streamoff>(events_read_));
-  std::string line;
-  while (std::getline(file, line) && !file.eof()) {
-    events_read_ += line.size() + 1;
-    int slot = 0, pid = 0;
-    if (absl::StrContains(line, "\"event\":\"rank_started\"") && FindNumber(line, "\"local_rank\":", &slot) &&
-        FindNumber(line, "\"pid\":", &pid)) {
-      started_[slot] = pid;
+std::vector<int> Job::RunningHosts() {
+  std::vector<int> running;
+  for (size_t number = 0; number < hosts_.size(); ++number) {
+    if (!lost_[number].is_expected && hosts_[number].runs()) running.push_back(static_cast<int>(number));
+  }
+  return running;
+}
+
+bool Job::IsWhole() { return Members().size() == RunningHosts().size() * ranks_; }
+
+void Job::StartAgain(int number, absl::Duration pause) {
+  lost_[number].start_ns = NowNanos() + absl::ToInt64Nanoseconds(pause);
+}
+
+absl::Status Job::Tend() {
+  for (size_t number = 0; number < hosts_.size(); ++number) {
+    Lost& lost = lost_[number];
+    if (lost.start_ns != 0 && NowNanos() >= lost.start_ns) {
+      LOCKSTEP_RETURN_IF_ERROR(hosts_[number].Start());
+      lost = {};
+    }
+    if (lost.is_expected || hosts_[number].runs()) continue;
+    return absl::AbortedError(
+        absl::StrCat("the launcher of host ", number, " has ended too early: it ", hosts_[number].EndText()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<pid_t> Job::StartCommand(std::vector<std::string> command) const {
+  const std::string path = absl::StrCat(folder_, "/commands");
+  const launch::internal::UniqueFd output(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  launch::internal::ProcessSpec spec;
+  spec.path = launch_;
+  spec.argv = std::move(command);
+  spec.argv.insert(spec.argv.begin(), "launch");
+  spec.environment = launch::internal::ChangedEnvironment(environment_);
+  spec.stdout_fd = spec.stderr_fd = output.get();
+  LOCKSTEP_ASSIGN_OR_RETURN(const launch::internal::Process process, launch::internal::StartProcess(spec));
+  return process.pid;
+}
+
+std::map<int, Held> Job::held() {
+  std::map<int, Held> all;
+  for (const int number : RunningHosts()) {
+    Held& held = all[number];
+    held.pid = hosts_[number].pid();
+    for (const pid_t pid : hosts_[number].LauncherProcesses()) {
+      held.descriptors += DescriptorsOf(pid);
+      held.kibibytes += MemoryOf(pid);
     }
   }
-}
-
-pid_t Job::LastStarted(int slot) {
-  ReadEvents();
-  return started_[slot];
-}
-
-// launch is three processes.
-Held Job::held() const {
-  Held held;
-  for (const pid_t pid : Processes()) {
-    if (!absl::EndsWith(ProgramOf(pid), "/launch")) continue;
-    held.descriptors += DescriptorsOf(pid);
-    held.kibibytes += MemoryOf(pid);
-  }
-  return held;
-}
-
-bool Job::ended() {
-  if (!ended_) ended_ = waitpid(pid_, &wait_status_, WNOHANG) == pid_;
-  return ended_;
+  return all;
 }
 
 absl::Status Job::AwaitEnd(absl::Duration patience) {
-  if (!launch::testing::Eventually([this] { return ended(); }, patience)) {
+  const auto has_ended = [this] {
+    return std::none_of(hosts_.begin(), hosts_.end(), [](Host& host) { return host.runs(); });
+  };
+  if (!launch::testing::Eventually(has_ended, patience)) {
     return absl::DeadlineExceededError(
         absl::StrCat("the job has not ended within ", absl::FormatDuration(patience), "\n", Dump()));
   }
-  if (WIFEXITED(wait_status_) && WEXITSTATUS(wait_status_) == 0) return absl::OkStatus();
-  const std::string how = WIFEXITED(wait_status_) ? absl::StrCat("with code ", WEXITSTATUS(wait_status_))
-                                                  : absl::StrCat("by signal ", WTERMSIG(wait_status_));
-  return absl::AbortedError(
-      absl::StrCat("launch has ended ", how, "; its last lines:\n", LastLines(absl::StrCat(folder_, "/output"))));
-}
-
-// All that have the marker. Other users' processes cannot be read.
-std::vector<pid_t> Job::Processes() const {
-  std::vector<pid_t> pids;
-  for (const std::string& name : NamesIn("/proc")) {
-    pid_t pid = 0;
-    if (absl::SimpleAtoi(name, &pid) && EnvironmentContains(pid, marker_)) pids.push_back(pid);
+  for (size_t number = 0; number < hosts_.size(); ++number) {
+    if (hosts_[number].ExitedWith(0)) continue;
+    return absl::AbortedError(absl::StrCat("the launcher of host ", number, " ", hosts_[number].EndText()));
   }
-  return pids;
+  return absl::OkStatus();
 }
 
 std::vector<std::string> Job::Leftovers() const {
+  const absl::StatusOr<pid_t> command = StartCommand({"status"});
+  if (command.ok()) waitpid(*command, nullptr, 0);
   std::vector<std::string> left;
-  for (const pid_t pid : Processes()) left.push_back(absl::StrCat("process ", pid, ": ", DumpOf(pid)));
+  for (const pid_t pid : ProcessesWith(marker_)) left.push_back(absl::StrCat("process ", pid, ": ", DumpOf(pid)));
   for (const char* folder : {"/tmp", "/run/lockstep"}) {
     for (const std::string& name : NamesIn(absl::StrCat(folder_, folder))) {
       left.push_back(absl::StrCat(folder_, folder, "/", name));
@@ -198,8 +191,11 @@ std::vector<std::string> Job::Leftovers() const {
 
 std::string Job::Dump() const {
   std::string text;
-  for (const pid_t pid : Processes()) absl::StrAppend(&text, DumpOf(pid));
-  return absl::StrCat(text, LastLines(absl::StrCat(folder_, "/output")));
+  for (const pid_t pid : ProcessesWith(marker_)) absl::StrAppend(&text, DumpOf(pid));
+  for (size_t number = 0; number < hosts_.size(); ++number) {
+    absl::StrAppend(&text, "host ", number, ":\n", LastLines(OutputOf(folder_, static_cast<int>(number))));
+  }
+  return text;
 }
 
 }  // namespace lockstep::elastic::chaos::internal

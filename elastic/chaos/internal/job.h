@@ -15,12 +15,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/elastic/chaos/internal/board.h"
+#include "lockstep/elastic/chaos/internal/host.h"
+#include "lockstep/elastic/chaos/internal/meeting.h"
 
 namespace lockstep::elastic::chaos::internal {
 
 struct JobOptions {
-  std::string launch, program;  // files
-  int ranks = 4;
+  std::string launch, program;                     // files
+  int hosts = 1;                                   // launchers, all on this machine
+  int ranks = 4;                                   // of a host
+  Rendezvous rendezvous = Rendezvous::kEtcd;       // with several hosts
   std::map<std::string, std::string> environment;  // for the program
 };
 
@@ -30,8 +34,9 @@ struct Member {
   pid_t pid = 0;
 };
 
-// What the launcher holds.
+// What a launcher holds.
 struct Held {
+  pid_t pid = 0;  // of the launcher
   int descriptors = 0;
   int64_t kibibytes = 0;
 };
@@ -40,7 +45,7 @@ class Job {
  public:
   // Starts it in a new folder `folder`. The files of the ranks and of the launcher, temporary ones too, are there.
   static absl::StatusOr<std::unique_ptr<Job>> Start(const std::string& folder, const JobOptions& options);
-  // Kills the job if it still runs.
+  // Kills what still runs of the job.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -52,35 +57,59 @@ class Job {
   // The ranks of the newest generation in their order, if all of them train; otherwise none.
   std::vector<Member> Members();
 
-  // The process that the launcher has started last in a slot; 0: none. Read from its log of events.
-  pid_t LastStarted(int slot);
+  // The process that a launcher has started last in a slot; 0: none.
+  pid_t LastStarted(int slot) { return hosts_[HostOf(slot)].LastStarted(slot % ranks_); }
 
-  Held held() const;
+  int HostOf(int slot) const { return slot / ranks_; }
+  Host& host(int number) { return hosts_[number]; }
+  std::vector<int> RunningHosts();
+  // All ranks of the running hosts train.
+  bool IsWhole();
+  // The host's launcher may end from now on, until it is started again.
+  void ExpectEnd(int number) { lost_[number].is_expected = true; }
+  // Its launcher, which has ended, is started again after `pause`.
+  void StartAgain(int number, absl::Duration pause);
+  bool IsLost(int number) const { return lost_[number].is_expected; }
+  Meeting* meeting() { return meeting_.get(); }  // null with one host
 
-  bool ended();
-  // OK if it ended with success within `patience`. Otherwise it says how it ended, with the launcher's last lines.
+  // `launch command...`; returns its pid. The caller reaps it.
+  absl::StatusOr<pid_t> StartCommand(std::vector<std::string> command) const;
+
+  // Starts the launchers whose pause is over. Call it often. Aborted: a launcher has ended by itself.
+  absl::Status Tend();
+
+  // What the launchers that run hold, by host.
+  std::map<int, Held> held();
+
+  // OK if all launchers have ended with success within `patience`. Otherwise it says how they ended.
   absl::Status AwaitEnd(absl::Duration patience);
 
-  // Of a job that has ended: its processes, and its files in its temporary folders and in /dev/shm. One a line.
+  // Of a job that has ended: its processes, and its files in its temporary folders and in /dev/shm. One a line. The
+  // socket of a launcher that SIGKILL ended is left, until the next command: Leftovers() runs one.
   std::vector<std::string> Leftovers() const;
 
   // The state of each process of the job, with the kernel's stacks of its threads where they may be read.
   std::string Dump() const;
 
  private:
-  explicit Job(std::string folder);
-  std::vector<pid_t> Processes() const;
-  void ReadEvents();
+  struct Lost {
+    bool is_expected = false;
+    int64_t start_ns = 0;  // 0: not yet known
+  };
+
+  Job(std::string folder, const JobOptions& options);
+  absl::Status MakeHosts(const JobOptions& options);
 
   const std::string folder_;  // without a slash at its end
   const std::string marker_;
+  const std::string launch_;
+  const int ranks_;
+  std::map<std::string, std::string> environment_;
   std::unique_ptr<Board> board_;
-  pid_t pid_ = 0;  // of launch
-  bool ended_ = false;
-  int wait_status_ = 0;
+  std::unique_ptr<Meeting> meeting_;
+  std::vector<Host> hosts_;
+  std::vector<Lost> lost_;  // by host
   std::vector<std::string> shm_before_;
-  size_t events_read_ = 0;
-  std::map<int, pid_t> started_;
 };
 
 }  // namespace lockstep::elastic::chaos::internal

@@ -17,10 +17,7 @@ StepWatch::StepWatch(Job* job, absl::Duration first_patience, absl::Duration pat
     : job_(*job), patience_(patience), until_ns_(NowNanos() + absl::ToInt64Nanoseconds(first_patience)) {}
 
 absl::Status StepWatch::Check() {
-  if (job_.ended()) {
-    const absl::Status end = job_.AwaitEnd(absl::ZeroDuration());
-    return end.ok() ? absl::AbortedError("the job has ended with success too early") : end;
-  }
+  LOCKSTEP_RETURN_IF_ERROR(job_.Tend());
   if (job_.board().undone() > 0) {
     return absl::DataLossError(absl::StrCat("the state was lost: steps have been done again\n", job_.Dump()));
   }

@@ -101,7 +101,11 @@ class Training {
 
   absl::Status Run() {
     board_.place(slot_).stage = static_cast<int>(Stage::kJoins);
-    return world_->Run([this](comm::ProcessGroup* group) { return Train(group); });
+    return world_->Run([this](comm::ProcessGroup* group) {
+      const absl::Status status = Train(group);
+      board_.place(slot_).stage = static_cast<int>(Stage::kJoins);  // until the next generation trains
+      return status;
+    });
   }
 
  private:
@@ -137,6 +141,7 @@ class Training {
   }
 
   absl::Status Step(ddp::DistributedDataParallel<Net>* ddp, sampler::VirtualRankSampler* sampler, bool is_first) {
+    if (world_->generation().rank == 0) board_.NoteBegin(step_ + 1);
     LOCKSTEP_RETURN_IF_ERROR(Place(sampler, is_first));
     LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
       Obey(&board_, slot_);
@@ -185,7 +190,7 @@ absl::Status Run() {
   const char* const path = getenv(internal::kBoardVariable);
   if (!path) return absl::FailedPreconditionError(absl::StrCat(internal::kBoardVariable, " is not set"));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto board, Board::Open(path));
-  const int slot = static_cast<int>(Number("LOCAL_RANK", 0));
+  const int slot = static_cast<int>(Number("SLOT_BASE", 0) + Number("LOCAL_RANK", 0));
   board->Start(slot, getpid());
   at::set_num_threads(1);
   at::manual_seed(3);

@@ -50,7 +50,9 @@ int FreePort(UniqueFd* fd) {
 }  // namespace
 
 EtcdCluster::EtcdCluster(const EtcdClusterOptions& options)
-    : options_(options), folder_(launch::testing::NewFolder()), pids_(options.members) {}
+    : options_(options),
+      folder_(options.folder.empty() ? launch::testing::NewFolder() : options.folder),
+      pids_(options.members) {}
 
 EtcdCluster::~EtcdCluster() {
   for (int member = 0; member < options_.members; ++member) Kill(member);

@@ -19,6 +19,7 @@ namespace lockstep::launch::etcd::testing {
 
 struct EtcdClusterOptions {
   int members = 3;
+  std::string folder;  // for their data, with a slash at its end. Empty: a new one in the test's temporary folder
   // Files in PEM format, for TLS with clients, whose certificates must be of the same authority. Empty: no TLS.
   std::string ca, cert, key;
   // Member i runs on host i, at etcd's usual ports. Null: all run on the loopback interface. Must outlive the cluster.
@@ -28,7 +29,7 @@ struct EtcdClusterOptions {
 // The members end with the object, and with the thread that started them.
 class EtcdCluster {
  public:
-  // Returns when all members answer. Their ports are free ones, and their data is in the test's temporary folder.
+  // Returns when all members answer. Their ports are free ones.
   static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(const EtcdClusterOptions& options);
   ~EtcdCluster();
   EtcdCluster(const EtcdCluster&) = delete;
