@@ -1,11 +1,13 @@
 // Trains a network on Fashion-MNIST with DistributedDataParallel:
 //   bazel run //examples/fashion_mnist:train                               # two ranks on this machine
 //   bazel run //examples/fashion_mnist:train -- --checkpoint_dir=/tmp/run  # run it again to resume
+//   bazel run //examples/fashion_mnist:train -- --elastic --virtual_ranks=8  # kill ranks: the result is the same
 
 #include <gflags/gflags.h>
 #include <torch/torch.h>
 
 #include <iostream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,18 +17,15 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/manager/manager.h"
-#include "lockstep/checkpoint/optim/optimizer.h"
-#include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/data/torch_dataset.h"
-#include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/elastic/world.h"
 #include "lockstep/examples/fashion_mnist/metrics.h"
 #include "lockstep/examples/fashion_mnist/net.h"
-#include "lockstep/examples/program/saved_flag.h"
+#include "lockstep/examples/fashion_mnist/run_state.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/sampler/sampler_state_value.h"
 #include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 #include "lockstep/tools/launch/spawn.h"
@@ -38,104 +37,103 @@ DEFINE_int64(batch_size, 1024, "Images per step, over all ranks.");
 DEFINE_int32(virtual_ranks, 0, "Train to the same bits on up to so many ranks. Must divide --batch_size. 0: off.");
 DEFINE_string(data_dir, lockstep::data::FashionMnist::kDebianDirectory, "The folder of the four IDX files.");
 DEFINE_string(checkpoint_dir, "", "The folder of the run's checkpoints; the newest one is resumed. Empty: none.");
-DEFINE_int64(checkpoint_every, 20, "Save a checkpoint every so many steps, and after each epoch.");
+DEFINE_bool(elastic, false, "Go on when ranks die, under Lockstep's launch; with --virtual_ranks to the same bits.");
 
 namespace lockstep::examples {
 namespace {
 
-absl::Status Train(comm::ProcessGroup* group) {
+constexpr int64_t kCheckpointEvery = 20;  // steps. Another checkpoint is saved after each epoch.
+constexpr char kHeading[] = "epoch   train loss   test accuracy    images/s   seconds\n";
+
+// Trains with one group of ranks from where `run` is. Without --elastic `world` is null; with it, the next group goes on.
+absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& test, comm::ProcessGroup* group,
+                   elastic::World* world, RunState& run) {
   const int rank = group->rank(), ranks = group->size(), parts = FLAGS_virtual_ranks ? FLAGS_virtual_ranks : ranks;
-  if (parts < ranks) return FlagError("virtual_ranks", parts, absl::StrCat("0, or at least the ", ranks, " ranks"));
-  if (FLAGS_batch_size % parts) return FlagError("batch_size", FLAGS_batch_size, absl::StrCat("a multiple of ", parts));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
   const int64_t epoch_steps = (train.size() - 1) / FLAGS_batch_size + 1, all_steps = FLAGS_epochs * epoch_steps;
   const auto bounds = comm::EvenBounds(parts, ranks);  // of each rank's parts; without virtual ranks it has one
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = parts},
                                                                               bounds[rank], bounds[rank + 1]));
-  if (FLAGS_virtual_ranks && !getenv("OMP_NUM_THREADS")) torch::set_num_threads(1);  // their number affects rounding
-  torch::manual_seed(0);
   ddp::Options options;
   options.virtual_ranks = FLAGS_virtual_ranks;
-  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(Net(), group, options));
-  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
-  int64_t step = 0, consumed = 0;  // steps of the run, and this rank's images since it began or resumed the epoch
-  std::unique_ptr<checkpoint::Manager> manager;
-  const auto save = [&]() -> absl::Status {
-    if (!manager) return absl::OkStatus();
-    LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
-    return manager->Save(step, checkpoint::Value::Dict({{"batch_size", FLAGS_batch_size},
-                                                        {"virtual_ranks", FLAGS_virtual_ranks},
-                                                        {"state_dict", checkpoint::StateDict(*net.module())},
-                                                        {"optimizer", optimizer_state},
-                                                        {"sampler", sampler::ToValue(sampler.State(consumed))},
-                                                        {"bucket_layout", ddp::ToValue(net.bucket_layout(), ranks)}}));
-  };
-  const auto restore = [&](const checkpoint::Value& saved) -> absl::Status {
-    const auto part = [&](const char* key) { return saved.Find(key) ? *saved.Find(key) : checkpoint::Value(); };
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net.module(), part("state_dict")));
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, part("optimizer")));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto place, sampler::ToSamplerState(part("sampler")));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto buckets, ddp::ToBucketLayout(part("bucket_layout"), ranks));
-    LOCKSTEP_RETURN_IF_ERROR(net.RestoreBucketLayout(buckets));  // with many ranks, it affects rounding
-    LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "batch_size", FLAGS_batch_size));
-    LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "virtual_ranks", FLAGS_virtual_ranks));
-    return sampler.Restore(place);
-  };
+  options.init_sync = options.broadcast_buffers = !world;  // World does so
+  LOCKSTEP_ASSIGN_OR_RETURN(auto net, ddp::Wrap(run.net, group, options));
+  const auto commit = [&](const auto& apply) { return world ? world->Commit(apply) : TorchStatus("", apply); };
+  Progress& progress = run.progress;  // changes in commit(), and else returns to what it was if a rank dies
   std::ostream out(rank == 0 ? std::cout.rdbuf() : nullptr);
-  if (!FLAGS_checkpoint_dir.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(manager, checkpoint::Manager::Create(FLAGS_checkpoint_dir, group));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, manager->LoadLatest());
-    if (newest) LOCKSTEP_RETURN_IF_ERROR(Annotate(restore(newest->value), newest->info.path));
-    step = newest ? newest->info.step : 0;
-    out << (newest ? "resuming from " + newest->info.path : "no checkpoint yet in " + FLAGS_checkpoint_dir)
-        << absl::StrFormat(": %d of %d steps are done\n", step, all_steps);
+  const bool begins = !world || world->commits() == 0;  // other groups have the state of the group before
+  if (begins) progress.place = sampler.State(0);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, CheckpointManager(FLAGS_checkpoint_dir, group));
+  if (manager && begins) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string file, run.Resume(*manager, net, ranks, sampler));
+    out << (file.empty() ? "no checkpoint yet in " + FLAGS_checkpoint_dir : "resuming from " + file)
+        << absl::StrFormat(": %d of %d steps are done\n", progress.step, all_steps);
   }
-  out << (step < all_steps ? "epoch   train loss   test accuracy    images/s   seconds\n" : "this run is finished\n");
-  while (step < all_steps) {
+  if (begins) out << (progress.place.epoch < FLAGS_epochs ? kHeading : "this run is finished\n") << std::flush;
+  while (progress.place.epoch < FLAGS_epochs) {
     const absl::Time start = absl::Now();
+    LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(progress.place));
     const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
                                                       FLAGS_batch_size / parts);
-    const at::Tensor losses = torch::zeros({parts, 2}, torch::kDouble);  // their sum and number, of each part
+    int64_t consumed = 0;  // this rank's images since `start`
     for (auto batch = loader->begin(); batch != loader->end();) {
+      const at::Tensor losses = torch::zeros({parts, 2}, torch::kDouble);  // their sum and number, of each part
       LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-        optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(step, all_steps));
-        optimizer.zero_grad();
-        for (const int part : net.VirtualRanks(step)) {
+        const int64_t done = progress.place.epoch * epoch_steps + progress.place.consumed / FLAGS_batch_size;
+        run.optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(done, all_steps));
+        run.optimizer.zero_grad();
+        for (const int part : net.VirtualRanks(progress.step)) {
           const at::Tensor loss = torch::nn::functional::cross_entropy(net(Normalized(batch->data)), batch->target);
           loss.backward();  // averages the gradients over the ranks, in the last part
-          losses[part] += torch::tensor({loss.item<double>(), 1.0}, torch::kDouble);
+          losses[part] = torch::tensor({loss.item<double>(), 1.0}, torch::kDouble);
           consumed += batch->target.size(0);
           ++batch;
         }
-        optimizer.step();
       }));
-      if (++step % FLAGS_checkpoint_every == 0 && step % epoch_steps != 0) LOCKSTEP_RETURN_IF_ERROR(save());
+      LOCKSTEP_ASSIGN_OR_RETURN(const double loss, MeanLoss(losses, group));
+      LOCKSTEP_RETURN_IF_ERROR(commit([&] {
+        run.optimizer.step();
+        progress = {progress.step + 1, sampler.State(consumed), progress.losses + loss, progress.loss_steps + 1};
+      }));
+      if (progress.step % kCheckpointEvery == 0 && batch != loader->end())
+        LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
     }
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     const double speed = consumed / sampler.num_virtual_ranks() * parts / seconds;
-    sampler.set_epoch(step / epoch_steps);
-    consumed = 0;
-    LOCKSTEP_RETURN_IF_ERROR(save());
-    LOCKSTEP_ASSIGN_OR_RETURN(const double loss, MeanLoss(losses, group));
-    LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(net.module(), test, parts, group));
-    out << absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", step / epoch_steps, loss, accuracy, speed, seconds)
-        << std::endl;
+    LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
+    const std::string line = absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
+                                             progress.losses / progress.loss_steps, accuracy, speed, seconds);
+    sampler.set_epoch(progress.place.epoch + 1);
+    progress = {progress.step, sampler.State(0)};
+    LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
+    LOCKSTEP_RETURN_IF_ERROR(commit([&] { out << line << std::endl; }));  // until here a death repeats the epoch's end
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(net.module(), test, parts, group));
-  out << absl::StrFormat("done: test accuracy %.4f after %d epochs", accuracy, step / epoch_steps) << std::endl;
+  LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
+  out << absl::StrFormat("done: test accuracy %.4f after %d epochs", accuracy, progress.place.epoch) << std::endl;
   return absl::OkStatus();
+}
+
+absl::Status TrainAsRank() {
+  LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
+  if (FLAGS_virtual_ranks && !getenv("OMP_NUM_THREADS")) torch::set_num_threads(1);  // their number affects rounding
+  torch::manual_seed(0);
+  RunState run = {FLAGS_batch_size, FLAGS_virtual_ranks};
+  LOCKSTEP_RETURN_IF_ERROR(run.CheckFlags(FLAGS_elastic));
+  if (!FLAGS_elastic) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.backend = FLAGS_backend}));
+    return FinishRank(group.get(), Train(train, test, group.get(), nullptr, run));
+  }
+  const auto world = elastic::World::Join({.backend = FLAGS_backend});
+  if (!world.ok()) return Annotate(world.status(), "--elastic");
+  LOCKSTEP_RETURN_IF_ERROR(run.KeepIn(**world));
+  return (*world)->Run([&](comm::ProcessGroup* group) { return Train(train, test, group, world->get(), run); });
 }
 
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(CheckRanges({{"nproc_per_node", FLAGS_nproc_per_node * 1.0, 1},
                                         {"epochs", FLAGS_epochs * 1.0, 1},
-                                        {"batch_size", FLAGS_batch_size * 1.0, 1},
-                                        {"checkpoint_every", FLAGS_checkpoint_every * 1.0, 1}}));
-  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.backend = FLAGS_backend}));
-    return FinishRank(group.get(), Train(group.get()));
-  });
+                                        {"batch_size", FLAGS_batch_size * 1.0, 1}}));
+  return launch::SpawnUnlessLaunched(FLAGS_nproc_per_node, [](int) { return TrainAsRank(); });
 }
 
 }  // namespace

@@ -28,12 +28,12 @@ using testing::RunOnTwoHosts;
 using testing::RunProgram;
 using testing::SmallData;
 
-// 2000 images are 15 steps. The last batch is short.
-constexpr int kSteps = 15;
+// 2000 images are 42 steps. The last batch is short. There are checkpoints of steps 20, 40 and 42.
+constexpr int kSteps = 42;
 
 std::vector<std::string> TrainCommand(const std::vector<std::string>& more) {
-  std::vector<std::string> command = {getenv("TRAIN"),    "--data_dir=" + SmallData(), "--epochs=1",
-                                      "--batch_size=136", "--virtual_ranks=8",         "--checkpoint_every=5"};
+  std::vector<std::string> command = {getenv("TRAIN"), "--data_dir=" + SmallData(), "--epochs=1", "--batch_size=48",
+                                      "--virtual_ranks=8"};
   command.insert(command.end(), more.begin(), more.end());
   return command;
 }
@@ -102,7 +102,7 @@ TEST(VirtualRanks, TrainToTheSameBitsOnTwoHosts) {
 TEST(VirtualRanks, GoOnInMidEpochOnOtherNumbersOfRanks) {
   ASSERT_NE(Whole().digest, "");
   std::string before = WholeRun();
-  for (const auto& [ranks, step] : std::map<int, int>{{3, 5}, {5, 10}}) {
+  for (const auto& [ranks, step] : std::map<int, int>{{3, 20}, {5, 40}}) {
     const std::string folder = NewFolder();
     std::filesystem::copy(CheckpointOf(before, step), folder);
     EXPECT_EQ(TrainOn(ranks, "gloo", folder).digest, Whole().digest) << ranks << " ranks";
@@ -126,9 +126,9 @@ TEST(VirtualRanks, WithoutTheOptionDependOnTheNumberOfRanks) {
 TEST(VirtualRanks, WhatDoesNotFitIsNamed) {
   ExpectError(TrainCommand({"--virtual_ranks=1"}), "--virtual_ranks=1: expected 0, or at least the 2 ranks");
   ExpectError(TrainCommand({"--virtual_ranks=-1"}), "--virtual_ranks=-1: expected 0, or at least the 2 ranks");
-  ExpectError(TrainCommand({"--virtual_ranks=3"}), "--batch_size=136: expected a multiple of 3");
+  ExpectError(TrainCommand({"--virtual_ranks=5"}), "--batch_size=48: expected a multiple of 5");
   ASSERT_NE(Whole().digest, "");
-  const std::string resume = "--checkpoint_dir=" + WholeRun(), file = "/step_00000015.pt: ";
+  const std::string resume = "--checkpoint_dir=" + WholeRun(), file = "/step_00000042.pt: ";
   ExpectError(TrainCommand({resume, "--virtual_ranks=4"}),
               file + "--virtual_ranks=4: expected 8, as in the checkpoint");
   ExpectError(TrainCommand({resume, "--virtual_ranks=0"}),

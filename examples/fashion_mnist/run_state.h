@@ -1,0 +1,71 @@
+// The state of a training run between two steps: the contents of its checkpoints, and what its ranks keep when one dies.
+
+#ifndef LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
+#define LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
+
+#include <torch/optim/sgd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/checkpoint/manager/manager.h"
+#include "lockstep/checkpoint/value.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/elastic/world.h"
+#include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/sampler/sampler_state.h"
+#include "lockstep/sampler/virtual_rank_sampler.h"
+
+namespace lockstep::examples {
+
+// Null for a folder "". Every rank must call it. Errors are Manager::Create's.
+absl::StatusOr<std::unique_ptr<checkpoint::Manager>> CheckpointManager(const std::string& folder,
+                                                                       comm::ProcessGroup* group);
+
+// The same on all ranks.
+struct Progress {
+  int64_t step = 0;             // steps that are done
+  sampler::SamplerState place;  // in the training images
+  // The sum of the losses of this epoch's steps, and their number.
+  double losses = 0;
+  int64_t loss_steps = 0;
+};
+
+struct RunState {
+  // The flags that must be the same when a run is resumed.
+  int64_t batch_size, virtual_ranks;
+
+  Net net{};
+  torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum)};
+  Progress progress{};
+
+  // Whether the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
+  // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not divide
+  // it; then a step has some images fewer. Not collective. Otherwise FlagError(), or the environment's error.
+  absl::Status CheckFlags(bool elastic) const;
+
+  // So that `world` keeps the net, the optimizer and the progress. `world` must not outlive this state.
+  absl::Status KeepIn(elastic::World& world);
+
+  // Saves a checkpoint. `ddp` has wrapped `net` for `ranks` ranks. Every rank must call it. Without a manager (nullptr) it
+  // does nothing.
+  absl::Status Save(checkpoint::Manager* manager, const ddp::DistributedDataParallel<Net>& ddp, int ranks) const;
+
+  // Restores the newest checkpoint and returns its file, or "" if there is none yet. Also gives `ddp` the layout of its
+  // buckets, which affects rounding with many ranks, and `sampler` its place. Every rank must call it, before the first
+  // step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference: the checkpoint is from another
+  // model or other data, or has other flags. NotFound: an entry is missing. Other errors are the manager's.
+  absl::StatusOr<std::string> Resume(checkpoint::Manager& manager, ddp::DistributedDataParallel<Net>& ddp, int ranks,
+                                     sampler::VirtualRankSampler& sampler);
+
+ private:
+  absl::Status Restore(const checkpoint::Value& saved, ddp::DistributedDataParallel<Net>& ddp, int ranks);
+};
+
+}  // namespace lockstep::examples
+
+#endif  // LOCKSTEP_EXAMPLES_FASHION_MNIST_RUN_STATE_H_
