@@ -134,9 +134,9 @@ absl::StatusOr<BackendMap> MakeBackends(const GroupFactory& factory,
     return interruption ? interruption() : absl::OkStatus();
   };
   for (const auto& [device, choice] : choices) {
-    context.store = c10::make_intrusive<GuardedStore>(
-        absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store, failure,
-        LongestPiece(factory, context.size));
+    context.store =
+        c10::make_intrusive<GuardedStore>(absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store,
+                                          failure, LongestPiece(factory, context.size));
     LOCKSTEP_ASSIGN_OR_RETURN(backends[device], choice.backend.create(context));
   }
   return backends;

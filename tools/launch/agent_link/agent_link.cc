@@ -37,8 +37,9 @@ absl::Status Check(const JoinOptions& options) {
         absl::StrCat("AgentLink::Join: min_ranks must be at least 1, but is ", options.min_ranks));
   }
   if (options.max_ranks != 0 && options.max_ranks < options.min_ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("AgentLink::Join: max_ranks must be 0, or at least min_ranks, which is ",
-                                                   options.min_ranks, ", but is ", options.max_ranks));
+    return absl::InvalidArgumentError(
+        absl::StrCat("AgentLink::Join: max_ranks must be 0, or at least min_ranks, which is ", options.min_ranks,
+                     ", but is ", options.max_ranks));
   }
   if (options.leave_timeout < absl::ZeroDuration() || options.timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("AgentLink::Join: leave_timeout and timeout must not be negative");
