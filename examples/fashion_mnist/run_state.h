@@ -57,8 +57,9 @@ struct RunState {
 
   // Restores the newest checkpoint and returns its file, or "" if there is none yet. Also gives `ddp` the layout of its
   // buckets, which affects rounding with many ranks, and `sampler` its place. Every rank must call it, before the first
-  // step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference: the checkpoint is from another
-  // model or other data, or has other flags. NotFound: an entry is missing. Other errors are the manager's.
+  // step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference: the checkpoint
+  // is from another model or other data, or has other flags. NotFound: an entry is missing. Other errors are the
+  // manager's.
   absl::StatusOr<std::string> Resume(checkpoint::Manager& manager, ddp::DistributedDataParallel<Net>& ddp, int ranks,
                                      sampler::VirtualRankSampler& sampler);
 

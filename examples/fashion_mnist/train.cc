@@ -123,7 +123,7 @@ absl::Status TrainAsRank() {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.backend = FLAGS_backend}));
     return FinishRank(group.get(), Train(train, test, group.get(), nullptr, run));
   }
-  const auto world = elastic::World::Join({.backend = FLAGS_backend});
+  const auto world = elastic::World::Join({.max_ranks = FLAGS_virtual_ranks, .backend = FLAGS_backend});
   if (!world.ok()) return Annotate(world.status(), "--elastic");
   LOCKSTEP_RETURN_IF_ERROR(run.KeepIn(**world));
   return (*world)->Run([&](comm::ProcessGroup* group) { return Train(train, test, group, world->get(), run); });
