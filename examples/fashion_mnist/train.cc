@@ -98,7 +98,7 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
         LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
     }
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-    const double speed = consumed / sampler.num_virtual_ranks() * parts / seconds;
+    const double speed = 1.0 * consumed * parts / sampler.num_virtual_ranks() / seconds;
     LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
     const std::string line = absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
                                              progress.losses / progress.loss_steps, accuracy, speed, seconds);

@@ -23,7 +23,6 @@ namespace {
 using launch::testing::NewFolder;
 using testing::DigestOf;
 using testing::ExpectError;
-using ::testing::HasSubstr;
 using testing::RunOnTwoHosts;
 using testing::RunProgram;
 using testing::SmallData;
