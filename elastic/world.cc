@@ -168,16 +168,17 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
   kept_->Remember();
   for (;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
+    was_first_ |= generation_.number == 1;
     regroups_ = false;
     const absl::Status status = RunOnce(train);
     // If all ranks know the culprit, one of them may have aborted the group already.
     const bool others_caused = !regroups_ && !culprit_ && OthersCaused(status);
-    // `train` made the error, so the ranks should repeat the step.
-    const bool is_own = !status.ok() && !regroups_ && !others_caused && trains_ && !is_final_;
+    // `train` made the error, so the ranks should repeat the step; or all of them may have made it, and none has a step.
+    const bool is_own = !status.ok() && !regroups_ && !others_caused && (trains_ || Begins()) && !is_final_;
     if (is_own) {
       const int culprit = culprit_.value_or(generation_.rank);
-      join.reason = internal::ErrorText({commits_, culprit, std::string(status.message())});
-      group_->Abort(absl::AbortedError(join.reason));
+      join.reason = internal::ErrorText({std::max<int64_t>(commits_, 0), culprit, std::string(status.message())});
+      if (group_) group_->Abort(absl::AbortedError(join.reason));
     }
     watcher_.reset();
     group_.reset();
@@ -190,8 +191,13 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
   }
 }
 
-// An error that comes again may be this process's: no memory, a broken device. A new process does not have it.
+// Whether the job has just begun, and has not completed a step.
+bool World::Begins() const { return was_first_ && commits_ <= 0; }
+
+// An error that comes again may be this process's: no memory, a broken device. A new process does not have it. But one
+// before the first step is likely a mistake that all processes make. New ones would not know how often it came.
 bool World::HasFailedBefore() {
+  if (Begins()) return false;
   if (culprit_.value_or(generation_.rank) != generation_.rank) return false;
   const std::optional<int64_t> before = std::exchange(own_error_, commits_);
   return generation_.world_size > 1 && before && commits_ - *before <= options_.failure_window;
@@ -252,7 +258,7 @@ void World::CountFailure() {
 }
 
 absl::Status World::Heal() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Healing healing, internal::PlanHealing(*group_, commits_, *kept_));
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Healing healing, internal::AgreeOnHealing(*group_, commits_, *kept_));
   return Take(healing);
 }
 
@@ -260,8 +266,7 @@ absl::Status World::Take(const internal::Healing& healing) {
   if (healing.receivers.empty()) return absl::OkStatus();
   const auto& receivers = healing.receivers;
   const bool receives = std::find(receivers.begin(), receivers.end(), group_->rank()) != receivers.end();
-  // A new rank has nothing to lose. Another one keeps its state until it has the new one, as the sources may die.
-  const bool in_place = commits_ == internal::kNoState || (commits_ == 0 && healing.newest > 0);
+  const bool in_place = internal::HealsInPlace(commits_, healing.newest);
   if (receives && in_place) commits_ = internal::kNoState;
   absl::Status healed;
   LOCKSTEP_RETURN_IF_ERROR(
@@ -281,6 +286,7 @@ absl::Status World::AwaitRanks() {
     return absl::OkStatus();
   }
   if (generation_.number == 1) {
+    is_final_ = true;  // a later generation would wait
     return absl::InvalidArgumentError(
         absl::StrCat("World: min_ranks is ", options_.min_ranks, ", but the launcher has started ", ranks, " ranks"));
   }

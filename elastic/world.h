@@ -181,6 +181,7 @@ class World {
   absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
   bool OthersCaused(const absl::Status& status) const;
+  bool Begins() const;
   bool HasFailedBefore();
   absl::Status EndJob(const std::string& verdict);
 
@@ -195,10 +196,11 @@ class World {
   int64_t next_check_ = 0;         // the value of commits_ at which Commit() asks whether to regroup
   int64_t last_check_ = 0;         // at which it asked last, at this time
   absl::Time last_check_time_;
-  bool regroups_ = false;  // the ranks have agreed to regroup between two steps
+  bool was_first_ = false;  // this rank was in the first generation
+  bool regroups_ = false;   // the ranks have agreed to regroup between two steps
   const std::unique_ptr<internal::FailureBudget> failures_;
   bool trains_ = false;                              // `train` has been called in this generation
-  bool is_final_ = false;                            // the error of Commit() must end the ranks
+  bool is_final_ = false;                            // the error must end the ranks
   std::optional<int> culprit_;                       // of an error that Commit() returns on all ranks
   std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
   absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks

@@ -214,8 +214,15 @@ TEST_F(WorldTest, NamesMistakes) {
   EXPECT_THAT(Err(), HasSubstr("World: min_ranks is 3, but the launcher has started 2 ranks"));
   unsetenv("MIN_RANKS");
   setenv("FAULT", "other_name", 1);
-  EXPECT_EQ(Wait(StartTraining(2, 10, {"--max_restarts=1"})), 1);
+  EXPECT_EQ(Wait(StartTraining(2, 10)), 1);
   EXPECT_THAT(Err(), HasSubstr("World: the ranks keep different things: rank 0 keeps \"net\", \"optimizer\""));
+  EXPECT_THAT(Err(), HasSubstr("the job ends, since this cause came 3 times"));
+  unsetenv("FAULT");
+  setenv("BACKEND", "pigeon", 1);
+  EXPECT_EQ(Wait(StartTraining(2, 10)), 1);
+  EXPECT_THAT(Err(), HasSubstr("pigeon"));
+  EXPECT_THAT(Err(), HasSubstr("the job ends, since this cause came 3 times"));
+  unsetenv("BACKEND");
   setenv("FAULT", "nothing_kept", 1);
   EXPECT_EQ(Wait(StartTraining(1, 10)), 1);
   EXPECT_THAT(Err(), HasSubstr("World::Run: nothing is kept: call Keep() before"));

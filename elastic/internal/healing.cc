@@ -48,24 +48,16 @@ absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, in
 
 // What ranks tell each other before they heal.
 enum Fact : size_t { kNames, kCommits, kNumFacts };
-using RankFacts = std::array<int64_t, kNumFacts>;
 
 // When nobody has completed a step.
-absl::StatusOr<Healing> PlanStart(comm::ProcessGroup& group, const std::vector<RankFacts>& ranks,
-                                  const KeptState& kept) {
+absl::StatusOr<Healing> AgreeOnStart(comm::ProcessGroup& group, const std::vector<int64_t>& commits,
+                                     const KeptState& kept) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Snapshot snapshot, kept.Save());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string frame, checkpoint::Serialize(snapshot.frame));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto hashes, Gather<1>(group, {static_cast<int64_t>(snapshot.Hash(frame))}));
-  Healing healing;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const int64_t commits = ranks[rank][kCommits];
-    if (commits == 0 && healing.sources.empty()) {
-      healing.sources = {rank};
-    } else if (commits < 0 || hashes[rank] != hashes[healing.sources[0]]) {
-      healing.receivers.push_back(rank);
-    }
-  }
-  return healing;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto ranks, Gather<1>(group, {static_cast<int64_t>(snapshot.Hash(frame))}));
+  std::vector<uint64_t> hashes;
+  for (const auto& rank : ranks) hashes.push_back(static_cast<uint64_t>(rank[0]));
+  return PlanStart(commits, hashes);
 }
 
 class Transfer {
@@ -186,22 +178,17 @@ class Transfer {
 
 }  // namespace
 
-absl::StatusOr<Healing> PlanHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept) {
+absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto ranks, Gather<kNumFacts>(group, {Hash(kept.Names()), commits}));
-  int64_t newest = kNoState;
+  std::vector<int64_t> all;
   for (int rank = 0; rank < group.size(); ++rank) {
     if (ranks[rank][kNames] != ranks[0][kNames]) return DifferentNames(group, kept, rank);
-    newest = std::max(newest, ranks[rank][kCommits]);
+    all.push_back(ranks[rank][kCommits]);
   }
-  if (newest == kNoState)
+  Healing healing = PlanHealing(all);
+  if (healing.sources.empty())
     return absl::DataLossError("World: the ranks that had the state have died while they sent it");
-  if (newest == 0) return PlanStart(group, ranks, kept);
-  Healing healing;
-  healing.newest = newest;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    (ranks[rank][kCommits] == newest ? healing.sources : healing.receivers).push_back(rank);
-  }
-  return healing;
+  return healing.newest == 0 ? AgreeOnStart(group, all, kept) : healing;
 }
 
 absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_place, KeptState* kept) {

@@ -9,24 +9,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/elastic/internal/healing_plan.h"
 #include "lockstep/elastic/internal/kept_state.h"
 
 namespace lockstep::elastic::internal {
 
-// The number of steps of a rank whose state was destroyed while it got another one.
-inline constexpr int64_t kNoState = -1;
-
-struct Healing {
-  std::vector<int> sources;    // ranks whose states are equal and the newest
-  std::vector<int> receivers;  // ranks that get it
-  int64_t newest = 0;          // the steps in it
-};
-
-// Decides who gets whose state. `commits` are the steps in this rank's state, or kNoState. If no rank has completed a
-// step, the first rank's state counts, and ranks with the same one keep it. All ranks must call it.
+// Decides who gets whose state. `commits` are the steps in this rank's state, or kNoState. All ranks must call it.
 //
 // InvalidArgument: the ranks keep things of different names. DataLoss: no rank has a state.
-absl::StatusOr<Healing> PlanHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept);
+absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept);
 
 // Does so. All ranks must call it, if there are receivers. `in_place`: a receiver's own state does not count any more,
 // and is destroyed. InvalidArgument: a receiver's things differ from the source's. DataLoss: bytes changed on the way.

@@ -1,0 +1,138 @@
+// A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership) and World's
+// (healing_plan.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed replays exactly.
+//
+//   Simulation::Config config;
+//   config.seed = 7;
+//   const Simulation::Report report = Simulation(config).Run();
+//   // report.violation: "" or what went wrong
+//
+// A state is a number that says which steps were applied, in which order. An auditor looks after each event:
+//   - a state with n steps has the steps 1 to n, each once
+//   - the newest state of the job gets older only when a process dies, and by one step if a process with it is left
+//   - ranks train only if their states are equal, and no process that lives has a newer one
+//   - a rank that dies while it sends its state takes no other rank's state with it
+//   - a planned change repeats no step: all ranks leave the generation with the same number of steps
+//   - a rank hears of a generation only while it waits for one
+//   - the job succeeds only with all steps, and ends otherwise only if its limits say so
+//   - the job ends in time
+
+#ifndef LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_SIMULATION_H_
+#define LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_SIMULATION_H_
+
+#include <stdint.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/membership.h"
+
+namespace lockstep::elastic::internal {
+
+class Simulation {
+ public:
+  // A process that is killed before an event.
+  struct Death {
+    int slot = -1;
+    int64_t event = -1;
+  };
+
+  struct Config {
+    uint64_t seed = 1;
+    int ranks = 3;
+    int spares = 0;
+    int max_ranks = 0;
+    int64_t steps = 12;
+    int faults = 3;             // at random times
+    std::vector<Death> deaths;  // besides
+    bool trace = false;         // prints each event
+  };
+
+  struct Report {
+    std::string violation;
+    int64_t events = 0;
+    int64_t generations = 0;
+    int64_t healed = 0;    // states that ranks got
+    int64_t repeated = 0;  // steps that were under way when a generation broke
+    int64_t most_ranks = 0;
+    std::string result;  // "success", or why the job ended
+  };
+
+  explicit Simulation(const Config& config);
+  ~Simulation();
+  Report Run();
+
+ private:
+  struct Process;
+  struct Generation;
+  struct Event {
+    int64_t at_us;
+    uint64_t order;
+    std::function<void()> run;
+    bool operator>(const Event& other) const {
+      return at_us != other.at_us ? at_us > other.at_us : order > other.order;
+    }
+  };
+  using Then = std::function<void()>;
+
+  int64_t Random(int64_t bound);  // from 0 to bound - 1
+  void After(int64_t us, Then run);
+  // Not if the process has died. While it is stopped, it waits.
+  void AfterIn(Process* process, int64_t us, Then run);
+  void Trace(const std::string& text) const;
+  void Violation(const std::string& text);
+
+  // The launcher.
+  void Start(int slot);
+  void Decide();
+  void Obey(const launch::internal::Membership::Decision& decision);
+  void Die(Process* process, const std::string& how);
+  void End(const std::string& result);
+  void Fault();
+
+  // A rank, as elastic::World has it.
+  void Join(Process* process, const std::string& reason);
+  void Leave(Process* process, const std::string& reason);
+  void Learn(Process* process);
+  void Enter(Process* process, int64_t fact, Then then);
+  void Form(Process* process, int64_t generation);
+  void Plan(Process* process);
+  void Heal(Process* process);
+  void Train(Process* process);
+  void Commit(Process* process);
+  void Agree(Process* process);
+  void Finish(Process* process);
+
+  void AuditEvent();
+  void AuditTraining(const Process& process);
+
+  absl::Time Now() const { return absl::UnixEpoch() + absl::Microseconds(now_us_); }
+  Generation& In(const Process& process);
+  int64_t Newest() const;
+
+  const Config config_;
+  std::mt19937_64 random_;
+  int64_t now_us_ = 0;
+  uint64_t order_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  std::optional<launch::internal::Membership> membership_;
+  std::vector<std::unique_ptr<Process>> processes_;  // all that there have been
+  std::vector<Process*> slots_;                      // the last one of each
+  std::map<int64_t, std::unique_ptr<Generation>> generations_;
+  std::vector<uint64_t> states_;                     // after each number of steps
+  int64_t newest_ = 0;  // steps of the newest state before this event
+  bool died_ = false;   // in this event
+  bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
+  bool over_ = false;
+  Report report_;
+};
+
+}  // namespace lockstep::elastic::internal
+
+#endif  // LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_SIMULATION_H_

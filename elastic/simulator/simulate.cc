@@ -1,0 +1,36 @@
+// Runs many schedules of a training with elastic::World, and says which one broke a rule.
+//
+//   ./bazelw run //elastic/simulator:simulate -- --schedules=100000
+//   ./bazelw run //elastic/simulator:simulate -- --first_seed=4711 --schedules=1 --trace
+
+#include <gflags/gflags.h>
+
+#include <iostream>
+
+#include "lockstep/base/command_line.h"
+#include "lockstep/elastic/simulator/internal/schedules.h"
+
+DEFINE_int64(schedules, 100000, "random schedules");
+DEFINE_int64(first_seed, 1, "of the first of them");
+DEFINE_bool(deaths, false, "instead, one process dies before each event of a training on 2 to 5 ranks");
+DEFINE_bool(pairs, false, "instead, two die before each pair of events of a short training on 2 and 3 ranks");
+DEFINE_bool(trace, false, "prints what happens in random schedules");
+
+int main(int argc, char** argv) {
+  lockstep::ProgramUsage usage;
+  usage.source = __FILE__;
+  usage.description = R"(
+Runs schedules of elastic training in virtual time, and says which one broke a
+rule. The exit code is then 1.
+
+  simulate --schedules=10000000
+  simulate --first_seed=4711 --schedules=1 --trace
+)";
+  lockstep::ParseCommandLine(argc, argv, usage);
+  namespace internal = lockstep::elastic::internal;
+  const internal::Tally tally = FLAGS_deaths  ? internal::DeathAtEveryEvent(2, 5)
+                                : FLAGS_pairs ? internal::DeathsAtEveryPair(2, 3)
+                                              : internal::RunRandom(FLAGS_first_seed, FLAGS_schedules, FLAGS_trace);
+  std::cout << tally.Text();
+  return tally.violations.empty() ? 0 : 1;
+}
