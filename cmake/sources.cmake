@@ -578,21 +578,26 @@ set(lockstep_ddp_checkpoint_components base checkpoint ddp)
 set(lockstep_ddp_checkpoint_third_party absl)
 
 # lockstep::elastic
+set(lockstep_elastic_program simulate)
 set(lockstep_elastic_sources
   elastic/internal/failure_budget.cc
   elastic/internal/fast_hash.cc
   elastic/internal/form_group.cc
   elastic/internal/healing.cc
+  elastic/internal/healing_plan.cc
   elastic/internal/kept_state.cc
   elastic/internal/link_watcher.cc
   elastic/internal/parameter_check.cc
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
+  elastic/simulator/internal/schedules.cc
+  elastic/simulator/internal/simulation.cc
+  elastic/simulator/simulate.cc
   elastic/world.cc
 )
 set(lockstep_elastic_headers elastic/world.h)
-set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint)
-set(lockstep_elastic_third_party absl torch)
+set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint inspect_program)
+set(lockstep_elastic_third_party absl gflags torch)
 
 # lockstep::dp
 set(lockstep_dp_sources

@@ -77,8 +77,8 @@ struct Options {
   int min_ranks = 1;                                  // fewer ranks do not train, but wait for others
   absl::Duration wait_for_ranks = absl::Minutes(10);  // so long
   int max_ranks = 0;  // more processes wait to take a rank's place; with virtual ranks, their number. 0: any number
-  std::string backend = "auto";                       // of the groups; see comm::InitOptions
-  absl::Duration timeout = absl::Minutes(30);         // for meeting, and for each collective
+  std::string backend = "auto";                // of the groups; see comm::InitOptions
+  absl::Duration timeout = absl::Minutes(30);  // for meeting, and for each collective
   // For the step under way when a rank dies; then SIGKILL. At least 3 s: if rank 0 is stopped, the others need 1.3 s.
   absl::Duration leave_timeout = absl::Seconds(10);
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come

@@ -17,7 +17,7 @@ using Kind = Membership::Decision::Kind;
 constexpr int64_t kMs = 1000, kSecond = 1000 * kMs;
 constexpr int64_t kHorizon = 600 * kSecond;  // nobody may still train then
 constexpr int64_t kMostEvents = 50000;       // nor may so much happen
-constexpr int64_t kFaultTime = 400 * kMs;  // within which faults happen
+constexpr int64_t kFaultTime = 400 * kMs;    // within which faults happen
 constexpr int64_t kLeaveTimeout = 2 * kSecond;
 constexpr int64_t kNotice = 15 * kMs;  // until ranks know of a death
 
@@ -439,8 +439,8 @@ void Simulation::AuditEvent() {
   for (const auto& process : processes_) {
     process->has_trained |= process->commits > 0;
     if (process->alive && process->has_trained && process->commits < newest - 1)
-      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->commits, " of ", newest,
-                             " steps"));
+      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->commits, " of ",
+                             newest, " steps"));
   }
   if (newest < newest_ && !died_ && !over_ && membership_->generation() > 0 && Newest() != kNoState)
     Violation(absl::StrCat("the newest state has ", newest, " steps, and had ", newest_));

@@ -125,9 +125,9 @@ class Simulation {
   std::vector<std::unique_ptr<Process>> processes_;  // all that there have been
   std::vector<Process*> slots_;                      // the last one of each
   std::map<int64_t, std::unique_ptr<Generation>> generations_;
-  std::vector<uint64_t> states_;                     // after each number of steps
-  int64_t newest_ = 0;  // steps of the newest state before this event
-  bool died_ = false;   // in this event
+  std::vector<uint64_t> states_;              // after each number of steps
+  int64_t newest_ = 0;                        // steps of the newest state before this event
+  bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
   bool over_ = false;
   Report report_;

@@ -8,8 +8,8 @@
 //   for (const auto& decision : membership.Take()) ...
 //
 // A slot is a place for one process; a process that is started again gets the slot of the one before. If there are more
-// slots than ranks, or if processes ask for fewer ranks, those that are ready and not needed are spares: the next generation has them in the places
-// of members that failed.
+// slots than ranks, or if processes ask for fewer ranks, ready processes that are not needed are spares: the next
+// generation has them in the places of members that failed.
 //
 // One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member
 // makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
