@@ -7,6 +7,7 @@
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
+  ./bazelw run //tools/bench:compare -- recovery [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=kill/mlp/4ranks] [--peers=torchrun,torchft] [--deaths=20] [--peer_deaths=5] [--seed=1]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
   ./bazelw run //tools/bench:compare -- virtual_ranks [--json=FILE] [--markdown=FILE] [--rounds=N]
@@ -31,6 +32,7 @@ import suite_dp
 import suite_image_loader
 import suite_launch
 import suite_network
+import suite_recovery
 import suite_resnet
 import suite_sampler
 import suite_virtual_ranks
@@ -43,6 +45,7 @@ SUITES = {
     "image_loader": suite_image_loader,
     "launch": suite_launch,
     "network": suite_network,
+    "recovery": suite_recovery,
     "resnet": suite_resnet,
     "sampler": suite_sampler,
     "virtual_ranks": suite_virtual_ranks,
@@ -65,6 +68,8 @@ PROGRAMS = (
     "../launch/launch",
     "launch_rank",
     "photographs.py",
+    "recovery",
+    "recovery_python.py",
     "resnet",
     "resnet_python.py",
     "sampler",

@@ -71,6 +71,15 @@ REFUSED = {
         "--prefetch=0": "1 or more",
         "--epochs=0": "1 or more",
     },
+    "recovery": {
+        "--network=vgg": "mlp or resnet18",
+        "--hidden=0": "1 or more",
+        "--batch=0": "1 or more",
+        "--batch=100": "a divisor of 1024 and a multiple of --virtual_ranks",
+        "--batch=4": "a divisor of 1024 and a multiple of --virtual_ranks",
+        "--virtual_ranks=0": "1 or more",
+        "--virtual_ranks=1000": "at most 256",
+    },
     "resnet": {
         "--setting=fp8": "float32, channels_last, mkldnn, bf16, channels_last_bf16 or channels_last_fp16",
         "--setting=channels_last_fp16": "--device=cuda with it",

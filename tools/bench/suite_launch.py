@@ -157,12 +157,17 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def launchers_of(programs):
-    """{name: (its command line without its flags, variables)}."""
-    # The interpreter itself: the scripts that lead to it do not belong to a start.
+def interpreter_of(programs):
+    """The peer's interpreter itself, without the scripts that lead to it, and its PYTHONPATH."""
     what = "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH'])"
     python = subprocess.run([programs["python"], "-c", what], check=True, capture_output=True, text=True)
-    executable, path = python.stdout.splitlines()
+    return python.stdout.splitlines()
+
+
+def launchers_of(programs):
+    """{name: (its command line without its flags, variables)}."""
+    # The scripts that lead to the interpreter do not belong to a start.
+    executable, path = interpreter_of(programs)
     torchrun, variables = [executable, "-m", "torch.distributed.run", "--no_python"], {"PYTHONPATH": path}
     return {
         "ours": ([programs["launch"]], {}),

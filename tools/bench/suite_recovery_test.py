@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Suite recovery: what it makes of the steps that ranks commit, what it says of a missing peer, and ours with a death."""
+
+import argparse
+import pathlib
+import random
+import unittest
+import unittest.mock
+
+import suite_recovery
+from suite_recovery import Commit, Death, History, Result
+
+HERE = pathlib.Path(__file__).absolute().parent
+PROGRAMS = {
+    "launch": str(HERE.parent / "launch" / "launch"),
+    "recovery": str(HERE / "recovery"),
+    "python": "",
+    "recovery_python": "",
+}
+
+
+def history(*commits):
+    of = History()
+    for commit in commits:
+        of.add(Commit(*commit))
+    return of
+
+
+def figures(p50, **others):
+    of = {
+        "deaths": 2,
+        "p50": p50,
+        "p99": p50,
+        "worst": p50,
+        "steps_repeated": 0,
+        "samples_lost": 0,
+        "same_weights": True,
+    }
+    return {**of, **others}
+
+
+class HistoryTest(unittest.TestCase):
+    def test_a_line_is_a_commit(self):
+        commit = suite_recovery.commit_of("4711 3 4 2 17 64 123456789\n")
+        self.assertEqual(commit, Commit(pid=4711, rank=3, ranks=4, group=2, step=17, samples=64, at=123456789))
+
+    def test_a_training_is_whole_when_all_ranks_of_the_newest_group_have_committed(self):
+        of = history((10, 0, 2, 1, 5, 8, 100), (11, 1, 2, 1, 5, 8, 101))
+        self.assertEqual(of.whole(2), {0: 10, 1: 11})
+        of.add(Commit(10, 0, 2, 2, 6, 8, 102))
+        self.assertIsNone(of.whole(2))
+        of.add(Commit(12, 1, 2, 2, 6, 8, 103))
+        self.assertEqual(of.whole(2), {0: 10, 1: 12})
+        of.add(Commit(10, 0, 1, 3, 7, 8, 104))
+        self.assertIsNone(of.whole(2))
+
+    def test_a_death_lasts_until_a_step_of_a_newer_group(self):
+        of = history((10, 0, 2, 1, 5, 8, 1_000_000_000))
+        # The step was under way, and the dead rank has had its part in it.
+        of.add(Commit(10, 0, 2, 1, 6, 8, 2_000_000_001))
+        self.assertIsNone(of.death(2_000_000_000, 1))
+        of.add(Commit(10, 0, 1, 2, 7, 8, 2_250_000_000))
+        self.assertEqual(of.death(2_000_000_000, 1), Death(0.25, 0))
+
+    def test_steps_since_a_checkpoint_are_repeated(self):
+        of = history((10, 0, 2, 0, 17, 8, 100), (11, 1, 2, 0, 16, 8, 100), (12, 0, 2, 1, 11, 8, 300))
+        self.assertEqual(of.death(200, 0).steps, 7)  # 11 to 17
+
+    def test_samples_of_a_rank_that_is_away_are_skipped(self):
+        of = history((10, 0, 4, 1, 1, 64, 1), (11, 1, 4, 1, 1, 64, 1), (10, 0, 3, 2, 2, 48, 2), (10, 0, 4, 3, 3, 64, 3))
+        self.assertEqual(of.samples_skipped(64), 16)
+
+
+class FiguresTest(unittest.TestCase):
+    def test_percentiles_are_values(self):
+        self.assertEqual(suite_recovery.percentile(list(range(1, 101)), 99), 99)
+        self.assertEqual(suite_recovery.percentile([1, 2, 3], 99), 3)
+        self.assertEqual(suite_recovery.percentile([1], 50), 1)
+
+    def test_a_result_is_of_all_deaths(self):
+        result = Result([Death(0.3, 6), Death(0.1, 0), Death(0.2, 0)], samples_skipped=36, same_weights=False)
+        self.assertEqual(
+            result.figures(64),
+            {
+                "deaths": 3,
+                "p50": 0.2,
+                "p99": 0.3,
+                "worst": 0.3,
+                "steps_repeated": 2,
+                "samples_lost": 2 * 64 + 12,
+                "same_weights": False,
+            },
+        )
+
+    def test_a_ratio_is_of_medians(self):
+        of_ours, of_peer = figures(0.1), figures(5.0, same_weights=False)
+        (row,) = suite_recovery.comparisons(
+            {("kill/mlp/4ranks", "ours"): of_ours, ("kill/mlp/4ranks", "torchft"): of_peer}
+        )
+        self.assertEqual((row["case"], row["peer_name"], row["unit"]), ("kill/mlp/4ranks", "torchft", "s"))
+        self.assertAlmostEqual(row["ratio"], 50)
+        self.assertEqual((row["of_ours"], row["of_peer"]), (of_ours, of_peer))
+
+    def test_the_table_names_a_peer_that_is_missing(self):
+        measured = {
+            ("kill/mlp/4ranks", "ours"): figures(0.1),
+            ("kill/mlp/4ranks", "torchrun"): figures(5.0, steps_repeated=4.5, samples_lost=288, same_weights=False),
+        }
+        lines = suite_recovery.markdown(measured, {"torchft": "pip install failed"}, 1).splitlines()
+        self.assertEqual(
+            lines[4], "| kill/mlp/4ranks | ours | 2 | 100.00 ms | 100.00 ms | 100.00 ms | 0.0 | 0.0 | the same |  |"
+        )
+        self.assertEqual(
+            lines[5],
+            "| kill/mlp/4ranks | torchrun | 2 | 5000.00 ms | 5000.00 ms | 5000.00 ms | 4.5 | 288.0 | others | 50.0 |",
+        )
+        self.assertEqual(lines[-1], "Not measured: torchft. pip install failed")
+
+
+class PeersTest(unittest.TestCase):
+    def peers(self):
+        with unittest.mock.patch.object(suite_recovery, "interpreter_of", return_value=("python3", "/torch")):
+            return suite_recovery.Peers(PROGRAMS)
+
+    def test_a_peer_that_cannot_be_fetched_is_missing(self):
+        with unittest.mock.patch.object(suite_recovery, "fetch_torchft", side_effect=SystemExit("no network")):
+            self.assertEqual(self.peers().missing("torchft"), "no network")
+            self.assertIsNone(self.peers().missing("torchrun"))
+
+    def test_a_peer_that_cannot_be_imported_is_missing(self):
+        with unittest.mock.patch.object(suite_recovery, "fetch_torchft", return_value="/none"):
+            peers = self.peers()
+            for name in ("torchft", "torchft_short"):
+                self.assertRegex(peers.missing(name), "import torchft: ModuleNotFoundError: No module named 'torchft'")
+
+
+class FlagsTest(unittest.TestCase):
+    def parse(self, *flags):
+        parser = argparse.ArgumentParser()
+        suite_recovery.add_arguments(parser)
+        arguments = parser.parse_args(flags)
+        with unittest.mock.patch.object(parser, "error", side_effect=ValueError):
+            suite_recovery.check_arguments(arguments, parser)
+        return arguments
+
+    def test_unknown_cases_and_peers_are_refused(self):
+        self.assertEqual(self.parse("--peers=").peers, [])
+        for flag in ("--cases=kill/none", "--peers=horovod", "--deaths=0", "--peer_deaths=0"):
+            with self.assertRaises(ValueError, msg=flag):
+                self.parse(flag)
+
+
+class TrainingTest(unittest.TestCase):
+    def test_ours_ends_with_the_same_weights_after_a_death(self):
+        case, result = suite_recovery.Case("mlp", 32, 16, 2, 4, 0), Result()
+        make = lambda folder: suite_recovery.ours(PROGRAMS, case, folder)
+        suite_recovery.disturb_and_compare(make, case, 2, random.Random(1), result)
+        self.assertEqual([death.steps for death in result.deaths], [0, 0])
+        self.assertTrue(all(0 < death.seconds < suite_recovery.PATIENCE for death in result.deaths))
+        self.assertEqual((result.samples_skipped, result.same_weights), (0, True))
+
+    def test_a_training_that_ends_early_is_an_error_with_what_it_wrote(self):
+        case = suite_recovery.Case("mlp", 32, 15, 2, 4, 0)
+        make = lambda folder: suite_recovery.ours(PROGRAMS, case, folder)
+        with self.assertRaisesRegex(SystemExit, "(?s)a process ended with 1:.*--batch=15: expected a divisor of 1024"):
+            suite_recovery.disturb_and_compare(make, case, 1, random.Random(1), Result())
+
+
+if __name__ == "__main__":
+    unittest.main()
