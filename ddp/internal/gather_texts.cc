@@ -10,7 +10,6 @@
 #include "lockstep/comm/internal/group_access.h"
 
 namespace lockstep::ddp::internal {
-
 namespace {
 
 // Of one request. A request has at most 64 KiB of keys.

@@ -1,10 +1,13 @@
 #include "lockstep/elastic/chaos/internal/faults.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "lockstep/tools/launch/internal/contains.h"
 
 namespace lockstep::elastic::chaos::internal {
 namespace {
+
+using launch::internal::Contains;
 
 struct KindInfo {
   FaultKind kind;
@@ -44,10 +47,6 @@ constexpr KindInfo kKinds[] = {
 };
 
 const KindInfo& InfoOf(FaultKind kind) { return kKinds[static_cast<int>(kind)]; }
-
-bool Contains(const std::vector<int>& values, int value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
 
 // Takes one of `values` away, which are not empty.
 int Draw(std::vector<int>* values, uint64_t* choice) {

@@ -21,8 +21,8 @@ constexpr int64_t kFaultTime = 400 * kMs;    // within which faults happen
 constexpr int64_t kLeaveTimeout = 2 * kSecond;
 constexpr int64_t kNotice = 15 * kMs;  // until ranks know of a death
 
-// The state after one more step. A state is the sum of the steps' places, so a step that is missing, that was applied
-// twice or in another order shows.
+// The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that was
+// applied twice or in another order.
 uint64_t Applied(uint64_t state, int64_t step) { return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step); }
 
 constexpr uint64_t kInitialState = 1;
@@ -31,7 +31,6 @@ constexpr uint64_t kInitialState = 1;
 
 struct Simulation::Process {
   int slot = 0;
-  int64_t id = 0;
   bool alive = true;
   int64_t stopped_until_us = 0;
   int64_t generation = 0;  // that it is in; 0: it waits for one, or starts
@@ -143,7 +142,6 @@ void Simulation::Start(int slot) {
   processes_.push_back(std::make_unique<Process>());
   Process* const process = slots_[slot] = processes_.back().get();
   process->slot = slot;
-  process->id = static_cast<int64_t>(processes_.size());
   process->may_fail = Random(4) == 0;
   AfterIn(process, 20 * kMs + Random(300 * kMs), [this, process] { Join(process, ""); });
 }
@@ -390,8 +388,8 @@ void Simulation::Train(Process* process) {
 void Simulation::Commit(Process* process) {
   ++process->commits;
   process->state = Applied(process->state, process->commits);
-  After(Random(kMs), [this, slot = process->slot, process, step = process->commits] {
-    if (!over_ && process->alive) membership_->OnProgress(slot, step);
+  After(Random(kMs), [this, process, step = process->commits] {
+    if (!over_ && process->alive) membership_->OnProgress(process->slot, step);
   });
   const auto go_on = [this, process] {
     if (process->commits < process->next_check) return Train(process);

@@ -77,8 +77,8 @@ class AgentLink {
   AgentLink& operator=(const AgentLink&) = delete;
 
   // Says that this rank has left its generation, and waits for the next one. The first generation has all ranks of the
-  // launch, or max_ranks of them. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended. InvalidArgument: min_ranks is
-  // below 1 or above max_ranks, or a time is negative.
+  // launch, or max_ranks of them. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended.
+  // InvalidArgument: min_ranks is below 1 or above max_ranks, or a time is negative.
   absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
 
   // What the launcher has said last about the generation that this rank is in. Does not block. kRegroupNow too if the
