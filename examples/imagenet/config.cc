@@ -97,8 +97,11 @@ void AddFiles(TrainConfig& config, FlagTable& flags) {
   flags.Add("trace-steps", &config.trace_steps, "The number of steps in the trace.", {1});
 }
 
-void AddRanks(RankConfig& ranks, FlagTable& flags) {
+void AddRanks(TrainConfig& config, RankConfig& ranks, FlagTable& flags) {
   flags.Group("Ranks");
+  flags.Add("elastic", &config.elastic,
+            "Go on when ranks die, under Lockstep's launch or with --multiprocessing-distributed. With --virtual-ranks "
+            "to the same bits.");
   flags.Add("multiprocessing-distributed", &ranks.multiprocessing_distributed,
             "Start a rank for each GPU, or --cpu-ranks ranks without a GPU.");
   flags.Add("cpu-ranks", &ranks.cpu_ranks, "The number of ranks to start on a machine without GPUs.", {1, 4096});
@@ -146,6 +149,13 @@ absl::Status CheckLayout(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckElastic(const TrainConfig& config) {
+  if (!config.elastic) return absl::OkStatus();
+  if (config.evaluate) return absl::InvalidArgumentError("--elastic is for training: expected no --evaluate");
+  if (config.dry_run) return absl::InvalidArgumentError("--elastic is for training: expected no --dry-run");
+  return absl::OkStatus();
+}
+
 bool IsDirectory(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
@@ -187,7 +197,7 @@ FlagTable FlagsOf(TrainConfig& config, RankConfig& ranks) {
   AddNetwork(config, flags);
   AddTraining(config, flags);
   AddFiles(config, flags);
-  AddRanks(ranks, flags);
+  AddRanks(config, ranks, flags);
   return flags;
 }
 
@@ -196,6 +206,7 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckVirtualRanks(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckElastic(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);
 }

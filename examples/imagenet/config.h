@@ -61,6 +61,7 @@ struct TrainConfig {
   std::string resume;
   bool evaluate = false;
   bool dry_run = false;
+  bool elastic = false;
 
   int64_t print_freq = 10;
   std::string json_file;

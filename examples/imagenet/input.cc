@@ -92,59 +92,58 @@ absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
   return data;
 }
 
-absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config, const Place& place) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const VirtualShare share, ShareOf(config.virtual_ranks, place.rank, place.ranks));
-  const int64_t batch_size = config.batch_size / (config.virtual_ranks > 0 ? share.all : place.local_ranks);
-  if (batch_size == 0) {
-    return FlagError("batch-size", config.batch_size,
-                     absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
-  }
+absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(Data data, config.dummy ? Fake(config) : Folders(config));
-  sampler::DistributedSamplerOptions options;
-  options.num_replicas = share.all;
-  options.seed = config.seed.value_or(0);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(data.train->size(), options, share.first,
-                                                                              share.last, config.accum_steps));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto validation_sampler,
-                            sampler::EvaluationSampler::Create(data.validation->size(), {share.all, share.first}));
-  std::unique_ptr<Input> input(
-      new Input(std::move(data), share, batch_size, std::move(sampler), std::move(validation_sampler)));
-  LOCKSTEP_RETURN_IF_ERROR(input->MakeLoaders(config, place));
-  return input;
+  return std::unique_ptr<Input>(new Input(config, std::move(data)));
 }
 
-Input::Input(Data data, const VirtualShare& share, int64_t batch_size, sampler::VirtualRankSampler sampler,
-             sampler::EvaluationSampler validation_sampler)
-    : train_(std::move(data.train)),
-      validation_(std::move(data.validation)),
-      num_classes_(data.num_classes),
-      share_(share),
-      batch_size_(batch_size),
-      sampler_(std::move(sampler)),
-      validation_sampler_(std::move(validation_sampler)) {}
+Input::Input(const TrainConfig& config, Data data) : config_(config), data_(std::move(data)) {}
 
-absl::Status Input::MakeLoaders(const TrainConfig& config, const Place& place) {
+absl::Status Input::Divide(const Place& place) {
+  LOCKSTEP_ASSIGN_OR_RETURN(share_, ShareOf(config_.virtual_ranks, place.rank, place.ranks));
+  batch_size_ = place.batch_size;
+  if (batch_size_ == 0) {
+    batch_size_ = config_.batch_size / (config_.virtual_ranks > 0 ? share_.all : place.local_ranks);
+  }
+  if (batch_size_ == 0) {
+    return FlagError("batch-size", config_.batch_size,
+                     absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
+  }
+  train_loader_.reset();
+  validation_loader_.reset();
+  sampler::DistributedSamplerOptions options;
+  options.num_replicas = share_.all;
+  options.seed = config_.seed.value_or(0);
+  LOCKSTEP_ASSIGN_OR_RETURN(sampler_, sampler::VirtualRankSampler::Create(train_images(), options, share_.first,
+                                                                          share_.last, config_.accum_steps));
+  LOCKSTEP_ASSIGN_OR_RETURN(validation_sampler_,
+                            sampler::EvaluationSampler::Create(validation_images(), {share_.all, share_.first}));
+  return MakeLoaders(place);
+}
+
+absl::Status Input::MakeLoaders(const Place& place) {
   data::LoaderOptions options;
   options.batch_size = batch_size_;
-  options.num_workers = (config.workers + place.local_ranks - 1) / place.local_ranks;
-  options.seed = config.seed.value_or(0);
-  options.max_skipped = config.max_skipped;
+  options.num_workers = (config_.workers + place.local_ranks - 1) / place.local_ranks;
+  options.seed = config_.seed.value_or(0);
+  options.max_skipped = config_.max_skipped;
   options.device = place.device;
-  LOCKSTEP_ASSIGN_OR_RETURN(train_loader_, data::Loader::Create(train_.get(), &sampler_, options));
-  LOCKSTEP_ASSIGN_OR_RETURN(validation_loader_, data::Loader::Create(validation_.get(), &validation_sampler_, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(train_loader_, data::Loader::Create(data_.train.get(), &*sampler_, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(validation_loader_,
+                            data::Loader::Create(data_.validation.get(), &*validation_sampler_, options));
   return absl::OkStatus();
 }
 
 absl::Status Input::StartValidation(int virtual_rank) {
   LOCKSTEP_ASSIGN_OR_RETURN(validation_sampler_,
-                            sampler::EvaluationSampler::Create(validation_->size(), {share_.all, virtual_rank}));
+                            sampler::EvaluationSampler::Create(validation_images(), {share_.all, virtual_rank}));
   return validation_loader_->Start(/*epoch=*/0);
 }
 
 int64_t Input::ValidationBatches() const {
   int64_t batches = 0;
   for (int v = share_.first; v < share_.last; ++v) {
-    batches += Batches((validation_->size() - v + share_.all - 1) / share_.all);
+    batches += Batches((validation_images() - v + share_.all - 1) / share_.all);
   }
   return batches;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,30 +26,38 @@ struct Place {
   int ranks = 1;
   int local_ranks = 1;             // on this node; they share --workers and, without --virtual-ranks, --batch-size
   c10::Device device = c10::kCPU;  // device of the batches
+  int64_t batch_size = 0;          // of a virtual rank. 0: this rank's share of --batch-size
 };
 
 // The training images, divided among the virtual ranks by VirtualRankSampler, shuffled and augmented; and the validation
 // images, each in the share of one virtual rank:
 //
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto input, Input::Create(config));
+//   LOCKSTEP_RETURN_IF_ERROR(input->Divide(place));
 //   input->sampler().set_epoch(epoch);
 //   LOCKSTEP_RETURN_IF_ERROR(input->train().Start(epoch));   // a step's batches of each virtual rank in turn
 //
 // The order and the augmentation depend on --seed (default: 0) and the epoch.
 class Input {
  public:
-  // Reads no image. InvalidArgument: there are more ranks than virtual ranks, the batch is too small to be divided, the
-  // classes of train/ and val/ differ, or there are more than --num-classes. Other errors come from listing the folders.
-  static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config, const Place& place);
+  // Reads no image. InvalidArgument: the classes of train/ and val/ differ, or there are more than --num-classes. Other
+  // errors come from listing the folders.
+  static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config);
 
-  int64_t num_classes() const { return num_classes_; }
+  // Takes this rank's images, from the beginning of epoch 0. Call it before the functions below, and again when the
+  // ranks have changed. InvalidArgument: there are more ranks than virtual ranks, or the batch is too small to be
+  // divided.
+  absl::Status Divide(const Place& place);
+
+  int64_t num_classes() const { return data_.num_classes; }
   // The virtual ranks of this rank.
   const VirtualShare& share() const { return share_; }
   // Batch size of a virtual rank. The last batch of an epoch may be smaller.
   int64_t batch_size() const { return batch_size_; }
-  int64_t train_images() const { return train_->size(); }
-  int64_t validation_images() const { return validation_->size(); }
+  int64_t train_images() const { return data_.train->size(); }
+  int64_t validation_images() const { return data_.validation->size(); }
 
-  sampler::VirtualRankSampler& sampler() { return sampler_; }
+  sampler::VirtualRankSampler& sampler() { return *sampler_; }
   data::Loader& train() { return *train_loader_; }
   data::Loader& validation() { return *validation_loader_; }
 
@@ -56,8 +65,8 @@ class Input {
   absl::Status StartValidation(int virtual_rank);
 
   // Numbers of batches of a virtual rank: in a whole epoch, and in the rest of a restored one.
-  int64_t BatchesPerEpoch() const { return Batches(sampler_.num_samples() / sampler_.num_virtual_ranks()); }
-  int64_t BatchesRemaining() const { return Batches(sampler_.num_remaining() / sampler_.num_virtual_ranks()); }
+  int64_t BatchesPerEpoch() const { return Batches(sampler_->num_samples() / sampler_->num_virtual_ranks()); }
+  int64_t BatchesRemaining() const { return Batches(sampler_->num_remaining() / sampler_->num_virtual_ranks()); }
   // The number of batches of all virtual ranks of this rank.
   int64_t ValidationBatches() const;
 
@@ -69,17 +78,16 @@ class Input {
   static absl::StatusOr<Data> Fake(const TrainConfig& config);
   static absl::StatusOr<Data> Folders(const TrainConfig& config);
 
-  Input(Data data, const VirtualShare& share, int64_t batch_size, sampler::VirtualRankSampler sampler,
-        sampler::EvaluationSampler validation_sampler);
-  absl::Status MakeLoaders(const TrainConfig& config, const Place& place);
+  Input(const TrainConfig& config, Data data);
+  absl::Status MakeLoaders(const Place& place);
   int64_t Batches(int64_t images) const { return (images + batch_size_ - 1) / batch_size_; }
 
-  std::unique_ptr<data::Dataset> train_, validation_;
-  int64_t num_classes_;
+  const TrainConfig config_;
+  const Data data_;
   VirtualShare share_;
-  int64_t batch_size_;
-  sampler::VirtualRankSampler sampler_;
-  sampler::EvaluationSampler validation_sampler_;                   // of one virtual rank
+  int64_t batch_size_ = 0;
+  std::optional<sampler::VirtualRankSampler> sampler_;
+  std::optional<sampler::EvaluationSampler> validation_sampler_;    // of one virtual rank
   std::unique_ptr<data::Loader> train_loader_, validation_loader_;  // after the members that they borrow
 };
 

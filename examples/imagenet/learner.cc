@@ -99,8 +99,14 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const TrainConfig& conf
       net->parameters(),
       torch::optim::SGDOptions(config.lr).momentum(config.momentum).weight_decay(config.weight_decay));
   LOCKSTEP_ASSIGN_OR_RETURN(LRScheduler scheduler, MakeScheduler(optimizer.get(), config));
-  return std::unique_ptr<Learner>(
+  std::unique_ptr<Learner> learner(
       new Learner(config, device, std::move(net), std::move(optimizer), std::move(scheduler), std::move(scaler)));
+  if (config.ema_decay == 0) return learner;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("--ema-decay", [&] {
+    learner->average_ =
+        models::ImageClassifier(std::dynamic_pointer_cast<models::ImageClassifierImpl>(learner->net_->clone()));
+  }));
+  return learner;
 }
 
 Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageClassifier net,
@@ -113,27 +119,42 @@ Learner::Learner(const TrainConfig& config, c10::Device device, models::ImageCla
       scheduler_(std::move(scheduler)),
       scaler_(std::move(scaler)) {}
 
-// The average begins here, at weights that are read or rank 0's.
-absl::Status Learner::Distribute(comm::ProcessGroup* group) {
-  if (group) {
-    ddp::Options options;
-    options.virtual_ranks = config_.virtual_ranks;
-    options.virtual_seed = config_.seed.value_or(0);
-    LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group, options));
-    group_ = group;
-    if (buckets_) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const ddp::BucketLayout layout, ddp::ToBucketLayout(*buckets_, group->size()));
-      LOCKSTEP_RETURN_IF_ERROR(ddp_->RestoreBucketLayout(layout));
-    }
-  }
-  if (config_.ema_decay == 0 || average_) return absl::OkStatus();
-  return StartAverage();
+absl::Status Learner::KeepIn(elastic::World& world) {
+  LOCKSTEP_RETURN_IF_ERROR(world.Keep("net", *net_));
+  LOCKSTEP_RETURN_IF_ERROR(world.Keep("optimizer", *optimizer_));
+  LOCKSTEP_RETURN_IF_ERROR(world.Keep("scheduler", scheduler_));
+  if (scaler_) LOCKSTEP_RETURN_IF_ERROR(world.Keep("scaler", *scaler_));
+  if (!average_) return absl::OkStatus();
+  // Not as a module, whose buffers the ranks exchange in each step: these are equal.
+  const auto save = [this]() -> absl::StatusOr<Value> { return checkpoint::StateDict(*average_); };
+  return world.Keep("model_ema", save,
+                    [this](const Value& value) { return checkpoint::LoadStateDict(*average_, value); });
 }
 
-absl::Status Learner::StartAverage() {
-  return TorchStatus("--ema-decay", [&] {
-    average_ = models::ImageClassifier(std::dynamic_pointer_cast<models::ImageClassifierImpl>(net_->clone()));
-  });
+absl::Status Learner::Distribute(comm::ProcessGroup* group) {
+  ddp_.reset();
+  optimizer_->zero_grad();  // of a step that another group did not complete
+  if (!group) return absl::OkStatus();
+  ddp::Options options;
+  options.virtual_ranks = config_.virtual_ranks;
+  options.virtual_seed = config_.seed.value_or(0);
+  options.init_sync = options.broadcast_buffers = !config_.elastic;  // World does so
+  LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group, options));
+  group_ = group;
+  if (!buckets_) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::BucketLayout layout, ddp::ToBucketLayout(*buckets_, group->size()));
+  return ddp_->RestoreBucketLayout(layout);
+}
+
+void Learner::Leave() {
+  ddp_.reset();
+  group_ = nullptr;
+  buckets_.reset();  // a rank that comes does not have them
+}
+
+absl::Status Learner::Begin() {
+  if (!average_ || average_is_restored_) return absl::OkStatus();
+  return checkpoint::LoadStateDict(*average_, checkpoint::StateDict(*net_));
 }
 
 data::Example Learner::OnDevice(const data::Example& batch) const {
@@ -145,11 +166,6 @@ data::Example Learner::OnDevice(const data::Example& batch) const {
 at::Tensor Learner::Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const {
   return torch::nn::functional::cross_entropy(
       logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(label_smoothing));
-}
-
-absl::Status Learner::Step(int64_t step, const std::function<absl::Status(int virtual_rank)>& train) {
-  LOCKSTEP_RETURN_IF_ERROR(ForEachVirtualRank(step, train));
-  return StepOptimizer();
 }
 
 absl::Status Learner::ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train) {
@@ -243,8 +259,8 @@ absl::Status Learner::RestoreWeights(const Value& file) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value state_dict, checkpoint::GetDict(file, "state_dict"));
   LOCKSTEP_RETURN_IF_ERROR(LoadPossiblyWrapped(*net_, state_dict));
   const Value* const average = file.Find("model_ema");
-  if (!average || config_.ema_decay == 0) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(StartAverage());
+  if (!average || !average_) return absl::OkStatus();
+  average_is_restored_ = true;
   return checkpoint::LoadStateDict(*average_, *average);
 }
 

@@ -20,6 +20,7 @@
 #include "lockstep/data/example.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/models/image_classifier.h"
 
@@ -38,10 +39,12 @@ struct BatchResult {
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto learner, Learner::Create(config, num_classes, device));
 //   LOCKSTEP_RETURN_IF_ERROR(learner->Distribute(group));
+//   LOCKSTEP_RETURN_IF_ERROR(learner->Begin());
 //   for (epochs) {
 //     for (steps) {
 //       const auto train = [&](int virtual_rank) { return learner->Train(batch, /*parts=*/1, true).status(); };
-//       LOCKSTEP_RETURN_IF_ERROR(learner->Step(step, train));
+//       LOCKSTEP_RETURN_IF_ERROR(learner->ForEachVirtualRank(step, train));
+//       LOCKSTEP_RETURN_IF_ERROR(learner->StepOptimizer());
 //     }
 //     learner->EndEpoch();
 //   }
@@ -56,16 +59,25 @@ class Learner {
   Learner(const Learner&) = delete;
   Learner& operator=(const Learner&) = delete;
 
-  // From here on the ranks train together, starting from rank 0's weights. Every rank must call it, and then call Step()
-  // equally often. Without a group (nullptr) it does nothing.
+  // Makes `world` keep all of this. `world` must not outlive this learner.
+  absl::Status KeepIn(elastic::World& world);
+
+  // From here on the ranks of `group` train together. In an --elastic run their weights are equal already; in others they
+  // get rank 0's. Without a group (nullptr) each rank trains alone. Every rank must call it, may call it again with
+  // another group, and must call Leave() before a group ends.
   absl::Status Distribute(comm::ProcessGroup* group);
+  void Leave();
 
-  // Takes step number `step` of the optimizer, after `train` has been called for each virtual rank of this rank, in
-  // order. Without --virtual-ranks that is once. `train` calls Train(). Returns its error, and then takes no step.
-  absl::Status Step(int64_t step, const std::function<absl::Status(int virtual_rank)>& train);
+  // Begins a run: the average of weights starts at the weights, unless Restore() has read it from a checkpoint. Call it
+  // after Distribute().
+  absl::Status Begin();
 
-  // The same without the step of the optimizer.
+  // Calls `train` for each virtual rank of this rank, in order, for step number `step` of the optimizer. Without
+  // --virtual-ranks that is once. `train` calls Train(). Returns its error.
   absl::Status ForEachVirtualRank(int64_t step, const std::function<absl::Status(int virtual_rank)>& train);
+
+  // Takes a step of the optimizer, after ForEachVirtualRank(). Not collective.
+  absl::Status StepOptimizer();
 
   // Runs forward and backward of one of the `parts` batches of a virtual rank in a step. With `last`, the gradients are
   // averaged over the virtual ranks. If the batches have equal sizes, the step is that of all their images together.
@@ -91,7 +103,7 @@ class Learner {
   // scaler, model_ema and bucket_layout.
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const;
   // Restores these entries from a checkpoint, which may be Python's. scaler, model_ema and bucket_layout may be
-  // missing. Call it before Distribute().
+  // missing. Call it before Distribute() and Begin().
   absl::Status Restore(const checkpoint::Value& file);
   // Restores only state_dict and model_ema, for evaluation.
   absl::Status RestoreWeights(const checkpoint::Value& file);
@@ -103,8 +115,6 @@ class Learner {
 
   data::Example OnDevice(const data::Example& batch) const;
   at::Tensor Loss(const at::Tensor& logits, const at::Tensor& target, double label_smoothing) const;
-  absl::Status StepOptimizer();
-  absl::Status StartAverage();
 
   const TrainConfig config_;
   const c10::Device device_;
@@ -112,10 +122,11 @@ class Learner {
   std::unique_ptr<torch::optim::SGD> optimizer_;
   checkpoint::LRScheduler scheduler_;  // of *optimizer_
   std::optional<ddp::GradScaler> scaler_;
-  models::ImageClassifier average_{nullptr};
-  comm::ProcessGroup* group_ = nullptr;  // null before Distribute()
+  models::ImageClassifier average_{nullptr};  // null without --ema-decay
+  bool average_is_restored_ = false;
+  comm::ProcessGroup* group_ = nullptr;  // of Distribute()
   std::optional<ddp::DistributedDataParallel<models::ImageClassifier>> ddp_;
-  std::optional<checkpoint::Value> buckets_;  // from the restored checkpoint
+  std::optional<checkpoint::Value> buckets_;  // from the restored checkpoint, for the first group
 };
 
 }  // namespace lockstep::examples::imagenet

@@ -27,6 +27,7 @@ std::unique_ptr<Learner> Make(const TrainConfig& config, ProcessGroup* group = n
   absl::StatusOr<std::unique_ptr<Learner>> learner = Learner::Create(config, kClasses, c10::kCPU);
   EXPECT_TRUE(learner.ok()) << learner.status();
   EXPECT_TRUE((*learner)->Distribute(group).ok());
+  EXPECT_TRUE((*learner)->Begin().ok());
   return *std::move(learner);
 }
 
@@ -39,13 +40,14 @@ Example Images(uint64_t seed) {
 absl::StatusOr<BatchResult> Step(Learner& learner, const std::vector<Example>& batches) {
   absl::StatusOr<BatchResult> result;
   const auto parts = static_cast<int64_t>(batches.size());
-  LOCKSTEP_RETURN_IF_ERROR(learner.Step(/*step=*/0, [&](int) {
+  LOCKSTEP_RETURN_IF_ERROR(learner.ForEachVirtualRank(/*step=*/0, [&](int) {
     for (int64_t part = 0; part < parts; ++part) {
       result = learner.Train(batches[part], parts, part + 1 == parts);
       if (!result.ok()) break;
     }
     return result.status();
   }));
+  LOCKSTEP_RETURN_IF_ERROR(learner.StepOptimizer());
   return result;
 }
 
@@ -63,7 +65,7 @@ TEST(Learner, PartsOfAStepComeToTheMeanOfTheirGradientsWhenTheLastIsIn) {
   EXPECT_TRUE(parts->Train(batch, 2, false).ok());
   EXPECT_TRUE(parts->Train(batch, 2, true).ok());
   EXPECT_EQ(MaxDifference(Copy(*parts), before), 0) << "stepped too early";
-  EXPECT_TRUE(parts->Step(0, [](int) { return absl::OkStatus(); }).ok());
+  EXPECT_TRUE(parts->StepOptimizer().ok());
   EXPECT_GT(MaxDifference(Copy(*whole), before), 1e-3);
   EXPECT_LT(MaxDifference(Copy(*whole), Copy(*parts)), 1e-5);
 }
@@ -98,13 +100,13 @@ TEST(Learner, VirtualRanksStepToTheSameBitsOnAnyNumberOfRanks) {
                   const std::unique_ptr<Learner>& learner = learners[group.rank()];
                   EXPECT_EQ(learner->Distribute(&group), absl::OkStatus());
                   for (int step = 0; step < 2; ++step) {
-                    EXPECT_EQ(learner->Step(step,
-                                            [&](int virtual_rank) -> absl::Status {
-                                              const std::vector<Example>& own = batches[virtual_rank];
-                                              LOCKSTEP_RETURN_IF_ERROR(learner->Train(own[0], 2, false).status());
-                                              return learner->Train(own[1], 2, true).status();
-                                            }),
-                              absl::OkStatus());
+                    const auto train = [&](int virtual_rank) -> absl::Status {
+                      const std::vector<Example>& own = batches[virtual_rank];
+                      LOCKSTEP_RETURN_IF_ERROR(learner->Train(own[0], 2, false).status());
+                      return learner->Train(own[1], 2, true).status();
+                    };
+                    EXPECT_EQ(learner->ForEachVirtualRank(step, train), absl::OkStatus());
+                    EXPECT_EQ(learner->StepOptimizer(), absl::OkStatus());
                   }
                   if (group.rank() != 0) return;
                   if (ranks == 1) expected = Copy(*learner);

@@ -1,10 +1,10 @@
 #include "lockstep/examples/imagenet/pass_meters.h"
 
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cstdint>
-
-#include "lockstep/base/status.h"
+#include <utility>
 
 namespace lockstep::examples::imagenet {
 namespace {
@@ -40,16 +40,16 @@ void PassMeters::Update(const BatchResult& result, absl::Duration waited) {
   top5.Update(Percent(result.in_top5, result), result.images);
 }
 
-absl::Status PassMeters::AllReduce(comm::ProcessGroup* group) {
-  if (group) LOCKSTEP_RETURN_IF_ERROR(group->AllReduce(sums_));
+at::Tensor PassMeters::TakeSums() { return std::exchange(sums_, at::zeros_like(sums_)); }
+
+void PassMeters::Show(const at::Tensor& sums) {
   double totals[kColumns] = {};
-  const auto* const sums = static_cast<const double*>(sums_.const_data_ptr());
-  for (int64_t i = 0; i < sums_.numel(); ++i) totals[i % kColumns] += sums[i];
+  const auto* const values = static_cast<const double*>(sums.const_data_ptr());
+  for (int64_t i = 0; i < sums.numel(); ++i) totals[i % kColumns] += values[i];
   const auto images = static_cast<int64_t>(totals[0]);
   loss.Reset(totals[1], images);
   top1.Reset(totals[2], images);
   top5.Reset(totals[3], images);
-  return absl::OkStatus();
 }
 
 }  // namespace lockstep::examples::imagenet

@@ -5,10 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/examples/imagenet/learner.h"
 #include "lockstep/examples/imagenet/meters.h"
 #include "lockstep/examples/imagenet/virtual_share.h"
@@ -20,29 +18,31 @@ class PassMeters {
  public:
   AverageMeter time{"Time", AverageMeter::Form::kSeconds};  // time of a batch
   AverageMeter data{"Data", AverageMeter::Form::kSeconds};  // part of it spent waiting for images
-  // Of the batches given to Update(), until AllReduce().
+  // Of the batches given to Update(), until Show().
   AverageMeter loss{"Loss", AverageMeter::Form::kLoss};
   AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
   AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
 
   explicit PassMeters(const VirtualShare& share);
 
-  // Counts a batch of one of this rank's virtual ranks for AllReduce().
+  // Counts a batch of one of this rank's virtual ranks for TakeSums().
   void Count(int virtual_rank, const BatchResult& result);
 
   // Ends a batch, and shows `result`. `waited` is the total time that the pass has waited for images so far.
   void Update(const BatchResult& result, absl::Duration waited);
 
-  // Makes the last three meters cover what all ranks have counted. Each virtual rank's batches are summed on its rank,
-  // and these sums in the order of the virtual ranks. So with --virtual-ranks the averages have the same bits on any
-  // number of ranks. `group` may be null. Every rank must call it, even without batches.
-  absl::Status AllReduce(comm::ProcessGroup* group);
+  // The counts since the last call. Float64 [virtual ranks, 4]: the number of images and the sums of the last
+  // three meters, with zeros in the rows of other ranks. So the sum of all ranks' has the rows of all virtual ranks, and
+  // with --virtual-ranks the same bits on any number of ranks.
+  at::Tensor TakeSums();
+
+  // Makes the last three meters cover `sums`, whose rows are added up in their order.
+  void Show(const at::Tensor& sums);
 
  private:
   absl::Time last_end_ = absl::Now();
   absl::Duration waited_;
-  // Float64 [virtual ranks, 4]: the number of images and the sums of the three meters. Zeros for other ranks' rows.
-  at::Tensor sums_;
+  at::Tensor sums_;  // for TakeSums()
 };
 
 }  // namespace lockstep::examples::imagenet

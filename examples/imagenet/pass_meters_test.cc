@@ -34,11 +34,14 @@ TEST(PassMeters, ShowTheBatchesOfUpdateUntilTheyCoverWhatAllRanksCounted) {
                 }
                 EXPECT_EQ(meters.loss.average(), group.rank() == 0 ? 4 : group.rank() == 1 ? 8 : 0);
                 EXPECT_EQ(meters.loss.count(), group.rank() == 0 ? 1 : group.rank() == 1 ? 3 : 0);
-                EXPECT_TRUE(meters.AllReduce(&group).ok());
+                const at::Tensor sums = meters.TakeSums();
+                EXPECT_TRUE(group.AllReduce(sums).ok());
+                meters.Show(sums);
                 EXPECT_EQ(meters.loss.average(), 7);
                 EXPECT_EQ(meters.loss.count(), 4);
                 EXPECT_EQ(meters.top1.average(), 25);
                 EXPECT_EQ(meters.top5.average(), 100);
+                EXPECT_EQ(meters.TakeSums().count_nonzero().item<int64_t>(), 0) << "they were taken";
               }).ok());
 }
 
@@ -55,7 +58,9 @@ TEST(PassMeters, HaveTheSameBitsOnAnyNumberOfRanks) {
                       meters.Count(v, Result(std::exp(std::sin(100. * v + batch)), 3 + v % 4, v % 3, 3));
                     }
                   }
-                  EXPECT_TRUE(meters.AllReduce(&group).ok());
+                  const at::Tensor sums = meters.TakeSums();
+                  EXPECT_TRUE(group.AllReduce(sums).ok());
+                  meters.Show(sums);
                   const std::lock_guard<std::mutex> lock(mutex);
                   losses.insert(meters.loss.average());
                   top1.insert(meters.top1.average());

@@ -5,6 +5,8 @@
 //   bazel-bin/examples/imagenet/train --multiprocessing-distributed /data/imagenet            # a rank for each GPU
 //   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/imagenet/train /data/imagenet
 //   srun bazel-bin/examples/imagenet/train /data/imagenet                                     # or torchrun, mpirun
+//   bazel-bin/tools/launch/launch --standalone --nproc_per_node=4 bazel-bin/examples/imagenet/train --elastic
+//     --virtual-ranks=8 --resume=auto /data/imagenet                                          # kill ranks as you like
 //   bazel-bin/examples/imagenet/train --dummy --dummy-train-images=256 --dummy-val-images=64 --image-size=64 -b32
 //     --epochs=1                                                                              # without data
 //
@@ -28,6 +30,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/trainer.h"
 #include "lockstep/examples/program/flag_table.h"
@@ -86,6 +89,20 @@ absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
   return FinishRank(group.get(), Train(config, group.get(), environment.local_world_size, device));
 }
 
+// As one of the ranks that the launcher, or this program, keeps alive.
+absl::Status TrainAsElasticRank(const TrainConfig& config, const RankConfig& ranks) {
+  if (!ranks.multiprocessing_distributed) {
+    if (ranks.rank != -1) return FlagError("rank", ranks.rank, "none with --elastic, whose ranks a launcher numbers");
+    if (ranks.dist_url != "env://") return FlagError("dist-url", ranks.dist_url, "env:// with --elastic");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
+  elastic::Options options;
+  options.backend = ranks.dist_backend;
+  options.timeout = absl::Seconds(ranks.dist_timeout);
+  return TrainElastic(config, options, /*says=*/environment.rank.value_or(0) == 0, device);
+}
+
 // In one process. Virtual ranks need DistributedDataParallel, and so a group, which has this rank only.
 absl::Status TrainAlone(const TrainConfig& config, const RankConfig& ranks, c10::Device device) {
   if (config.virtual_ranks == 0) return Train(config, /*group=*/nullptr, /*local_ranks=*/1, device);
@@ -123,7 +140,8 @@ absl::Status TrainInProcesses(const TrainConfig& config, const RankConfig& ranks
   LOCKSTEP_ASSIGN_OR_RETURN(const launch::SpawnOptions options, SpawnOptionsOf(ranks));
   const c10::DeviceIndex gpus = torch::cuda::device_count();
   return launch::Spawn(
-      gpus > 0 ? gpus : ranks.cpu_ranks, [&](int) { return TrainAsRank(config, ranks); }, options);
+      gpus > 0 ? gpus : ranks.cpu_ranks,
+      [&](int) { return config.elastic ? TrainAsElasticRank(config, ranks) : TrainAsRank(config, ranks); }, options);
 }
 
 void WarnAboutFlags(const TrainConfig& config, const RankConfig& ranks) {
@@ -152,6 +170,7 @@ absl::Status Run(const TrainConfig& config, const RankConfig& ranks) {
                             comm::ReadRankEnvironment(comm::ProcessEnvironment, {ranks.rank, ranks.world_size}));
   if (ranks.world_size > 1 && !environment.rank) return FlagError("world-size", ranks.world_size, "--rank with it");
   if (environment.rank.value_or(0) == 0) WarnAboutFlags(config, ranks);
+  if (config.elastic) return TrainAsElasticRank(config, ranks);
   if (environment.rank) return TrainAsRank(config, ranks);
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
   return TrainAlone(config, ranks, device);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/flag_error.h"
@@ -27,6 +29,7 @@
 #include "lockstep/checkpoint/manager/manager.h"
 #include "lockstep/checkpoint/manager/preemption_notice.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/dry_run.h"
 #include "lockstep/examples/imagenet/input.h"
 #include "lockstep/examples/imagenet/learner.h"
@@ -47,26 +50,45 @@ using Batch = data::Example;
 
 constexpr char kResumable[] = "stopped by a signal; go on with --resume=auto";
 
+// For a batch of a large network, or a file, that is under way on a CPU when another rank dies.
+constexpr absl::Duration kLeaveTimeout = absl::Minutes(2);
+
+// The same on all ranks. In an --elastic run it changes in Trainer::Commit() only.
+struct RunProgress {
+  Position position;
+  int64_t step = 0;             // steps of the optimizer that are done, in the whole run
+  sampler::SamplerState place;  // in the training images
+  int64_t batch_size = 0;       // of a virtual rank. 0: before the first step
+  bool is_reported = false;     // the training of this epoch, after its last step
+  bool is_saved = true;
+  std::optional<double> acc1;  // of the checkpoint that is to be saved
+};
+
 class Trainer {
  public:
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config, comm::ProcessGroup* group,
-                                                         int local_ranks, c10::Device device);
-  absl::Status Run();
+  // `world` is null if the run is not --elastic. `says` whether this rank says what it does before there is a group.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config, elastic::World* world, bool says,
+                                                         c10::Device device);
+  // In an --elastic run each generation calls it.
+  absl::Status Run(comm::ProcessGroup* group, int local_ranks);
+  absl::Status EndFiles();
 
  private:
-  Trainer(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, std::unique_ptr<Input> input,
+  Trainer(const TrainConfig& config, elastic::World* world, c10::Device device, std::unique_ptr<Input> input,
           std::unique_ptr<Learner> learner)
-      : config_(config),
-        group_(group),
-        local_ranks_(local_ranks),
-        input_(std::move(input)),
-        learner_(std::move(learner)),
-        finite_loss_(group, config.terminate_on_nan) {}
+      : config_(config), world_(world), device_(device), input_(std::move(input)), learner_(std::move(learner)) {}
 
   int rank() const { return group_ ? group_->rank() : 0; }
   int ranks() const { return group_ ? group_->size() : 1; }
 
-  absl::Status Prepare();
+  absl::Status KeepState();
+  absl::Status Work();
+  absl::Status Commit(const std::function<absl::Status()>& apply);
+  absl::Status CheckGroup() const;
+  absl::Status AllReduce(const at::Tensor& tensor) const;
+  absl::Status Divide();
+  absl::Status Begin();
+  absl::Status GoOn();
   absl::Status ManageCheckpoints();
   absl::StatusOr<std::optional<CheckpointInfo>> Newest();
   absl::Status ResumeNewest(const CheckpointInfo& newest);
@@ -77,69 +99,133 @@ class Trainer {
   absl::Status TrainAll();
   absl::Status TrainEpoch();
   absl::Status TrainStep(PassMeters& meters);
+  absl::Status ApplyStep(const at::Tensor& sums);
   absl::StatusOr<BatchResult> TrainBatch(int64_t parts, bool last);
   absl::Status EndBatch(const BatchResult& shown, PassMeters& meters);
   absl::Status AfterStep();
   StepReport Report() const;
   absl::Status ReportEpoch(PassMeters& meters);
-  absl::StatusOr<double> Validate();
-  absl::StatusOr<double> Validated(PassMeters& meters);
-  absl::Status EndEpoch(double acc1);
-  absl::Status EndFiles();
+  absl::StatusOr<PassMeters> Validate();
+  absl::Status ReportValidation(const PassMeters& meters);
+  absl::Status EndEpoch(const PassMeters& validation);
   void SayWhatIsSkipped(const data::Loader& loader) const;
-  absl::Status Save(int64_t consumed, std::map<std::string, double> metrics = {});
+  absl::Status SaveIfDue();
 
   const TrainConfig config_;
-  comm::ProcessGroup* const group_;
-  const int local_ranks_;
+  elastic::World* const world_;
+  const c10::Device device_;
   const std::unique_ptr<Input> input_;
   const std::unique_ptr<Learner> learner_;
   std::optional<Reporter> reporter_;  // on rank 0
   std::unique_ptr<PreemptionNotice> notice_;
-  std::unique_ptr<StepTrace> trace_;  // on rank 0, if one is wanted
-  FiniteLoss finite_loss_;
+  std::unique_ptr<StepTrace> trace_;  // on the first rank 0, if one is wanted
+  RunProgress progress_;
+  // Of the steps of this pass over the epoch, as PassMeters::TakeSums(); in an --elastic run of the whole epoch, and of
+  // all ranks. Then it has one row without --virtual-ranks, as their number may change.
+  at::Tensor sums_;
+  int64_t run_steps_ = 0;  // of this process
+
+  // Of this group.
+  comm::ProcessGroup* group_ = nullptr;
+  int local_ranks_ = 1;
+  std::optional<FiniteLoss> finite_loss_;
   std::unique_ptr<Manager> manager_;  // null if this run neither saves nor looks for the newest checkpoint
   bool is_resumed_ = false;
-  Position position_;
   // Of each virtual rank: batches of the epoch that were done before this pass over it, that the pass has, and that are
   // done.
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
-  int64_t run_steps_ = 0;      // of this process
-  int64_t resumed_steps_ = 0;  // of the run before this process
 };
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, comm::ProcessGroup* group,
-                                                         int local_ranks, c10::Device device) {
-  Place place;
-  place.rank = group ? group->rank() : 0;
-  place.ranks = group ? group->size() : 1;
-  place.local_ranks = local_ranks;
-  place.device = device;
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, elastic::World* world, bool says,
+                                                         c10::Device device) {
   std::optional<Progress> progress;
-  if (place.rank == 0) progress.emplace("train");
-  if (place.rank == 0 && !config.dummy) {
+  if (says) progress.emplace("train");
+  if (says && !config.dummy) {
     const std::string listing = absl::StrCat("listing the images of ", config.data);
     std::cout << "=> " << Printable(listing) << std::endl;
     progress->Doing(listing);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config, place));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Input> input, Input::Create(config));
   if (config.seed) torch::manual_seed(static_cast<uint64_t>(*config.seed));
   if (progress) progress->Doing("making the model");
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::Create(config, input->num_classes(), device));
-  return std::unique_ptr<Trainer>(new Trainer(config, group, local_ranks, std::move(input), std::move(learner)));
+  for (int64_t epoch = 0; epoch < config.start_epoch; ++epoch) learner->EndEpoch();  // a resumed run has its own rate
+  std::unique_ptr<Trainer> trainer(new Trainer(config, world, device, std::move(input), std::move(learner)));
+  if (world) LOCKSTEP_RETURN_IF_ERROR(trainer->KeepState());
+  return trainer;
 }
 
-absl::Status Trainer::Run() {
-  LOCKSTEP_RETURN_IF_ERROR(Prepare());
+absl::Status Trainer::KeepState() {
+  LOCKSTEP_RETURN_IF_ERROR(learner_->KeepIn(*world_));
+  LOCKSTEP_RETURN_IF_ERROR(world_->Keep("progress", &progress_));
+  sums_ = PassMeters({std::max(config_.virtual_ranks, 1), 0, 1}).TakeSums();
+  const auto save = [this]() -> absl::StatusOr<Value> { return Value(sums_); };
+  return world_->Keep("sums", save,
+                      [this](const Value& value) { return TorchStatus("", [&] { sums_.copy_(value.tensor()); }); });
+}
+
+// What needs the group ends with it.
+absl::Status Trainer::Run(comm::ProcessGroup* group, int local_ranks) {
+  group_ = group;
+  local_ranks_ = local_ranks;
+  finite_loss_.emplace(group, config_.terminate_on_nan);
+  const absl::Cleanup leave = [&] {
+    learner_->Leave();
+    manager_.reset();
+    group_ = nullptr;
+    // The launcher may end a rank that waits for the next group.
+    if (world_ && notice_ && !notice_->Received()) notice_.reset();
+  };
+  return Work();
+}
+
+absl::Status Trainer::Work() {
+  LOCKSTEP_RETURN_IF_ERROR(Divide());
+  LOCKSTEP_RETURN_IF_ERROR(ManageCheckpoints());
+  const bool begins = !world_ || world_->commits() == 0;
+  LOCKSTEP_RETURN_IF_ERROR(begins ? Begin() : GoOn());
+  if (begins) progress_.place = input_->sampler().State(0);
+  LOCKSTEP_RETURN_IF_ERROR(learner_->Distribute(group_));
+  if (begins) LOCKSTEP_RETURN_IF_ERROR(learner_->Begin());
   if (config_.dry_run) {
     if (reporter_) reporter_->Begin("=> dry run: the first batches ...");
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string summary, DryRun(*input_, *learner_, group_, local_ranks_));
     if (reporter_) reporter_->Say(summary);
     return absl::OkStatus();
   }
-  absl::Status status = config_.evaluate ? Validate().status() : TrainAll();
-  status.Update(EndFiles());
-  return status;
+  if (!config_.evaluate) return TrainAll();
+  LOCKSTEP_ASSIGN_OR_RETURN(const PassMeters meters, Validate());
+  return ReportValidation(meters);
+}
+
+// Changes progress_, and what else outlives the ranks.
+absl::Status Trainer::Commit(const std::function<absl::Status()>& apply) {
+  if (!world_) return apply();
+  return world_->Commit([&] { ThrowIfError(apply()); });
+}
+
+// Between collectives that are far apart: a rank that does not hear of another one's death is killed.
+absl::Status Trainer::CheckGroup() const { return world_ ? group_->failure() : absl::OkStatus(); }
+
+absl::Status Trainer::AllReduce(const at::Tensor& tensor) const {
+  return group_ ? group_->AllReduce(tensor) : absl::OkStatus();
+}
+
+// Without --virtual-ranks, the batches of the ranks of an --elastic run keep their size if the nodes have other numbers of
+// ranks.
+absl::Status Trainer::Divide() {
+  Place place;
+  place.rank = rank();
+  place.ranks = ranks();
+  place.local_ranks = local_ranks_;
+  place.device = device_;
+  place.batch_size = progress_.batch_size;
+  if (world_ && config_.virtual_ranks == 0 && place.batch_size == 0) {
+    const at::Tensor size = at::full({1}, config_.batch_size / local_ranks_, at::kLong);
+    LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(size, /*root=*/0));
+    place.batch_size = size.item<int64_t>();
+  }
+  return input_->Divide(place);
 }
 
 // Also where the run ends with an error: what was traced until then may show why.
@@ -154,9 +240,12 @@ absl::Status Trainer::EndFiles() {
   return status;
 }
 
-absl::Status Trainer::Prepare() {
-  position_.epoch = config_.start_epoch;
-  LOCKSTEP_RETURN_IF_ERROR(ManageCheckpoints());
+// At the beginning of the run, or of a resumed one.
+absl::Status Trainer::Begin() {
+  progress_ = RunProgress();
+  progress_.position.epoch = config_.start_epoch;
+  progress_.batch_size = input_->batch_size();
+  input_->sampler().set_epoch(config_.start_epoch);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest, Newest());
   is_resumed_ = newest || (!config_.resume.empty() && config_.resume != "auto");
   if (!is_resumed_) LOCKSTEP_RETURN_IF_ERROR(CheckFolderIsFree());  // before the reporter empties files
@@ -170,13 +259,22 @@ absl::Status Trainer::Prepare() {
     }
   }
   if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *learner_->net()));
-  if (newest) {
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeNewest(*newest), "--resume"));
-  } else if (is_resumed_) {
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeFile(), "--resume"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckFolderIsFree());
+  if (newest) return Annotate(ResumeNewest(*newest), "--resume");
+  if (!is_resumed_) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeFile(), "--resume"));
+  return CheckFolderIsFree();
+}
+
+// With another group, from the ranks' memory.
+absl::Status Trainer::GoOn() {
+  if (rank() != 0) reporter_.reset();
+  if (rank() == 0 && !reporter_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_, /*append=*/true));
   }
-  return learner_->Distribute(group_);
+  LOCKSTEP_RETURN_IF_ERROR(input_->sampler().Restore(progress_.place));
+  first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
+  batches_ = 0;
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::ManageCheckpoints() {
@@ -207,7 +305,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> Trainer::Newest() {
 absl::Status Trainer::ResumeNewest(const CheckpointInfo& newest) {
   LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Restored restored, manager_->Load(newest, {.map_location = "cpu"}));
   LOCKSTEP_RETURN_IF_ERROR(Resume(newest.path, restored.value));
-  resumed_steps_ = newest.step;
+  progress_.step = newest.step;
   return absl::OkStatus();
 }
 
@@ -217,7 +315,7 @@ absl::Status Trainer::ResumeFile() {
   LOCKSTEP_RETURN_IF_ERROR(Resume(config_.resume, snapshot));
   const absl::StatusOr<int64_t> step = checkpoint::GetInt(snapshot, {"lockstep", "step"});
   const int64_t epoch_steps = (input_->BatchesPerEpoch() + config_.accum_steps - 1) / config_.accum_steps;
-  resumed_steps_ = step.ok() ? *step : position_.epoch * epoch_steps + first_batch_ / config_.accum_steps;
+  progress_.step = step.ok() ? *step : progress_.position.epoch * epoch_steps + first_batch_ / config_.accum_steps;
   return absl::OkStatus();
 }
 
@@ -226,12 +324,12 @@ absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
   sampler::VirtualRankSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
   absl::StatusOr<Position> position = Restore(snapshot, config_, *learner_, sampler);
   if (!position.ok()) return Annotate(position.status(), path);
-  position_ = *position;
-  input_->sampler().set_epoch(position_.epoch);
+  progress_.position = *position;
+  input_->sampler().set_epoch(progress_.position.epoch);
   first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
   if (reporter_ && !config_.evaluate) {
-    reporter_->Say(absl::StrCat("=> loaded checkpoint '", path, "' (epoch ", position_.epoch, ", ", first_batch_,
-                                " of ", input_->BatchesPerEpoch(), " batches done)"));
+    reporter_->Say(absl::StrCat("=> loaded checkpoint '", path, "' (epoch ", progress_.position.epoch, ", ",
+                                first_batch_, " of ", input_->BatchesPerEpoch(), " batches done)"));
   }
   return absl::OkStatus();
 }
@@ -240,36 +338,42 @@ absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
 absl::Status Trainer::CheckFolderIsFree() {
   if (!manager_ || config_.evaluate || config_.dry_run) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, manager_->Steps());
-  if (steps.empty() || steps.back() <= resumed_steps_) return absl::OkStatus();
+  if (steps.empty() || steps.back() <= progress_.step) return absl::OkStatus();
   return FlagError("checkpoint-dir", config_.checkpoint_dir,
                    absl::StrCat("a folder without later checkpoints, but it has that of step ", steps.back(),
                                 "; continue its run with --resume=auto, or choose another folder"));
 }
 
 absl::Status Trainer::TrainAll() {
-  LOCKSTEP_ASSIGN_OR_RETURN(notice_, PreemptionNotice::Create({SIGTERM, SIGUSR1}));
-  if (!is_resumed_) {
-    for (int64_t epoch = 0; epoch < config_.start_epoch; ++epoch) learner_->EndEpoch();
+  if (!notice_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(notice_, PreemptionNotice::Create({SIGTERM, SIGUSR1}));
   }
-  while (position_.epoch < config_.epochs) {
+  LOCKSTEP_RETURN_IF_ERROR(SaveIfDue());  // the ranks before did not complete it
+  while (progress_.position.epoch < config_.epochs) {
     LOCKSTEP_RETURN_IF_ERROR(TrainEpoch());
-    LOCKSTEP_ASSIGN_OR_RETURN(const double acc1, Validate());
-    LOCKSTEP_RETURN_IF_ERROR(EndEpoch(acc1));
+    LOCKSTEP_ASSIGN_OR_RETURN(const PassMeters validation, Validate());
+    LOCKSTEP_RETURN_IF_ERROR(EndEpoch(validation));
   }
   return absl::OkStatus();
 }
 
-// From where position_ is to the end of its epoch.
+// From where it is to its end.
 absl::Status Trainer::TrainEpoch() {
   data::Loader& loader = input_->train();
-  input_->sampler().set_epoch(position_.epoch);
+  const int64_t epoch = progress_.position.epoch;
+  input_->sampler().set_epoch(epoch);
   pass_batches_ = input_->BatchesRemaining();
-  LOCKSTEP_RETURN_IF_ERROR(loader.Start(position_.epoch));
-  if (reporter_) reporter_->BeginEpoch(position_.epoch, first_batch_, first_batch_ + pass_batches_);
+  LOCKSTEP_RETURN_IF_ERROR(loader.Start(epoch));
+  if (reporter_) reporter_->BeginEpoch(epoch, first_batch_, first_batch_ + pass_batches_);
   PassMeters meters(input_->share());
+  if (!world_) sums_ = meters.TakeSums();
   for (batches_ = 0; batches_ < pass_batches_;) LOCKSTEP_RETURN_IF_ERROR(TrainStep(meters));
   SayWhatIsSkipped(loader);
-  return ReportEpoch(meters);
+  if (progress_.is_reported) return absl::OkStatus();
+  return Commit([&] {
+    progress_.is_reported = true;
+    return ReportEpoch(meters);
+  });
 }
 
 // A step of the optimizer. It has at most --accum-steps batches of each virtual rank. A batch ends when it has ended on
@@ -278,7 +382,7 @@ absl::Status Trainer::TrainStep(PassMeters& meters) {
   const VirtualShare& share = input_->share();
   const int64_t before = batches_, parts = std::min(config_.accum_steps, pass_batches_ - before);
   std::vector<BatchResult> shown;
-  LOCKSTEP_RETURN_IF_ERROR(learner_->Step(resumed_steps_ + run_steps_, [&](int virtual_rank) -> absl::Status {
+  LOCKSTEP_RETURN_IF_ERROR(learner_->ForEachVirtualRank(progress_.step, [&](int virtual_rank) -> absl::Status {
     for (int64_t part = 0; part < parts; ++part) {
       const bool last = part + 1 == parts;
       LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(parts, last));
@@ -289,11 +393,27 @@ absl::Status Trainer::TrainStep(PassMeters& meters) {
     }
     return absl::OkStatus();
   }));
+  at::Tensor sums = meters.TakeSums();
+  if (world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
+  if (world_ && config_.virtual_ranks == 0) sums = sums.sum(0, /*keepdim=*/true);
+  LOCKSTEP_RETURN_IF_ERROR(Commit([&] { return ApplyStep(sums); }));
   LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown.back(), meters));  // its time includes the step of the optimizer
   return AfterStep();
 }
 
+absl::Status Trainer::ApplyStep(const at::Tensor& sums) {
+  LOCKSTEP_RETURN_IF_ERROR(learner_->StepOptimizer());
+  sums_ += sums;
+  ++progress_.step;
+  progress_.place = input_->sampler().State(input_->train().consumed());
+  const int64_t done = batches_ + 1, steps = (first_batch_ + done) / config_.accum_steps;
+  const bool is_due = config_.checkpoint_every > 0 && steps % config_.checkpoint_every == 0;
+  progress_.is_saved = !is_due || done == pass_batches_;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<BatchResult> Trainer::TrainBatch(int64_t parts, bool last) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckGroup());
   data::Loader& loader = input_->train();
   const int64_t consumed = loader.consumed();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
@@ -310,8 +430,8 @@ absl::Status Trainer::EndBatch(const BatchResult& shown, PassMeters& meters) {
 }
 
 absl::Status Trainer::CheckLoss(const BatchResult& result, int64_t batch) {
-  const std::string where = absl::StrCat("epoch ", position_.epoch, ", batch ", first_batch_ + batch);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_.Check(result.loss, where));
+  const std::string where = absl::StrCat("epoch ", progress_.position.epoch, ", batch ", first_batch_ + batch);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string warning, finite_loss_->Check(result.loss, where));
   if (warning.empty()) return absl::OkStatus();
   if (reporter_) {
     reporter_->Warn(warning);
@@ -323,10 +443,10 @@ absl::Status Trainer::CheckLoss(const BatchResult& result, int64_t batch) {
 
 StepReport Trainer::Report() const {
   StepReport report;
-  report.epoch = position_.epoch;
+  report.epoch = progress_.position.epoch;
   report.batch = first_batch_ + batches_;
   report.batches = first_batch_ + pass_batches_;
-  report.step = position_.epoch * input_->BatchesPerEpoch() + report.batch;
+  report.step = progress_.position.epoch * input_->BatchesPerEpoch() + report.batch;
   report.shares = input_->share().all;
   report.lr = learner_->lr();
   return report;
@@ -337,20 +457,18 @@ absl::Status Trainer::AfterStep() {
   ++run_steps_;
   if (trace_) LOCKSTEP_RETURN_IF_ERROR(trace_->AfterStep(run_steps_));
   LOCKSTEP_ASSIGN_OR_RETURN(const bool stop, notice_->ReceivedByAnyRank(group_));
-  const int64_t steps = (first_batch_ + batches_) / config_.accum_steps;
-  const bool is_due = config_.checkpoint_every > 0 && steps % config_.checkpoint_every == 0;
-  if (stop || (is_due && batches_ != pass_batches_)) {
-    LOCKSTEP_RETURN_IF_ERROR(Save(input_->train().consumed()));
-  }
-  if (!stop) return absl::OkStatus();
-  return absl::CancelledError(kResumable);
+  if (stop) progress_.is_saved = false;
+  LOCKSTEP_RETURN_IF_ERROR(SaveIfDue());
+  return stop ? absl::CancelledError(kResumable) : absl::OkStatus();
 }
 
+// In an --elastic run sums_ are of all ranks already, and this is not collective.
 absl::Status Trainer::ReportEpoch(PassMeters& meters) {
   const StepReport last = Report();
   const double images_per_second = last.ImagesPerSecond(meters);
-  LOCKSTEP_RETURN_IF_ERROR(meters.AllReduce(group_));
-  if (!reporter_ || batches_ == 0) return absl::OkStatus();
+  if (!world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums_));
+  meters.Show(sums_);
+  if (!reporter_ || meters.loss.count() == 0) return absl::OkStatus();
   EpochReport report;
   report.epoch = last.epoch;
   report.step = last.step;
@@ -363,9 +481,9 @@ absl::Status Trainer::ReportEpoch(PassMeters& meters) {
   return reporter_->Epoch(report);
 }
 
-// Top-1 over all validation images, each of which counts once, in percent. Each virtual rank has its own batches, so that
-// they do not depend on the number of ranks.
-absl::StatusOr<double> Trainer::Validate() {
+// Its meters are of all validation images, each of which counts once. Each virtual rank has its own batches, so that they
+// do not depend on the number of ranks.
+absl::StatusOr<PassMeters> Trainer::Validate() {
   data::Loader& loader = input_->validation();
   LOCKSTEP_RETURN_IF_ERROR(learner_->BeginEvaluation());
   PassMeters meters(input_->share());
@@ -377,6 +495,7 @@ absl::StatusOr<double> Trainer::Validate() {
   for (int virtual_rank = input_->share().first; virtual_rank < input_->share().last; ++virtual_rank) {
     LOCKSTEP_RETURN_IF_ERROR(input_->StartValidation(virtual_rank));
     while (true) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckGroup());
       LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
       if (!batch) break;
       LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Evaluate(*batch));
@@ -388,20 +507,20 @@ absl::StatusOr<double> Trainer::Validate() {
     waited += loader.waited();
     SayWhatIsSkipped(loader);
   }
-  return Validated(meters);
-}
-
-absl::StatusOr<double> Trainer::Validated(PassMeters& meters) {
-  LOCKSTEP_RETURN_IF_ERROR(meters.AllReduce(group_));
+  const at::Tensor sums = meters.TakeSums();
+  LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
+  meters.Show(sums);
   if (config_.max_skipped == 0 && meters.loss.count() != input_->validation_images()) {
     return absl::InternalError(
         absl::StrCat("validated ", meters.loss.count(), " images, there are ", input_->validation_images()));
   }
-  if (reporter_) {
-    const int64_t step = position_.epoch * input_->BatchesPerEpoch() + first_batch_ + batches_;
-    LOCKSTEP_RETURN_IF_ERROR(reporter_->Validation(position_.epoch, step, meters));
-  }
-  return meters.top1.average();
+  return meters;
+}
+
+absl::Status Trainer::ReportValidation(const PassMeters& meters) {
+  if (!reporter_) return absl::OkStatus();
+  const StepReport last = Report();
+  return reporter_->Validation(last.epoch, last.step, meters);
 }
 
 // Each rank tells its own.
@@ -411,21 +530,40 @@ void Trainer::SayWhatIsSkipped(const data::Loader& loader) const {
   }
 }
 
-absl::Status Trainer::EndEpoch(double acc1) {
-  position_ = {position_.epoch + 1, std::max(acc1, position_.best_acc1)};
+absl::Status Trainer::EndEpoch(const PassMeters& validation) {
+  const double acc1 = validation.top1.average();
+  const auto end = [&]() -> absl::Status {
+    Position& position = progress_.position;
+    const absl::Status reported = ReportValidation(validation);
+    position = {position.epoch + 1, std::max(acc1, position.best_acc1)};
+    learner_->EndEpoch();
+    input_->sampler().set_epoch(position.epoch);
+    progress_.place = input_->sampler().State(0);
+    progress_.is_reported = progress_.is_saved = false;
+    progress_.acc1 = acc1;
+    sums_.zero_();
+    return reported;
+  };
+  LOCKSTEP_RETURN_IF_ERROR(Commit(end));
   first_batch_ = batches_ = 0;
-  learner_->EndEpoch();
-  input_->sampler().set_epoch(position_.epoch);
-  return Save(/*consumed=*/0, {{"acc1", acc1}});
+  return SaveIfDue();
 }
 
-// Only rank 0's snapshot is used.
-absl::Status Trainer::Save(int64_t consumed, std::map<std::string, double> metrics) {
+// Only rank 0's snapshot is used. If a rank dies before all know that the file is in place, the others save it again.
+absl::Status Trainer::SaveIfDue() {
+  if (progress_.is_saved) return absl::OkStatus();
   Value snapshot = Value::Dict();
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, position_, *learner_, input_->sampler().State(consumed)));
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, progress_.position, *learner_, progress_.place));
   }
-  return manager_->Save(resumed_steps_ + run_steps_, snapshot, {std::move(metrics)});
+  std::map<std::string, double> metrics;
+  if (progress_.acc1) metrics["acc1"] = *progress_.acc1;
+  LOCKSTEP_RETURN_IF_ERROR(manager_->Save(progress_.step, snapshot, {std::move(metrics)}));
+  return Commit([&] {
+    progress_.is_saved = true;
+    progress_.acc1.reset();
+    return absl::OkStatus();
+  });
 }
 
 // A seed makes runs repeatable, for which cuDNN must not choose its algorithms by their speed. With virtual ranks a rank
@@ -442,9 +580,33 @@ void SetUpDevice(const TrainConfig& config, c10::Device device) {
 
 absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, c10::Device device) {
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
+  const bool says = !group || group->rank() == 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                            Trainer::Create(config, group, local_ranks, device));
-  return trainer->Run();
+                            Trainer::Create(config, /*world=*/nullptr, says, device));
+  absl::Status status = trainer->Run(group, local_ranks);
+  status.Update(trainer->EndFiles());
+  return status;
+}
+
+absl::Status TrainElastic(const TrainConfig& config, const elastic::Options& options, bool says, c10::Device device) {
+  std::unique_ptr<Trainer> trainer;  // the world refers to it
+  elastic::Options of_world = options;
+  of_world.max_ranks = config.virtual_ranks;
+  of_world.leave_timeout = kLeaveTimeout;
+  const absl::StatusOr<std::unique_ptr<elastic::World>> joined = elastic::World::Join(of_world);
+  if (!joined.ok()) return Annotate(joined.status(), "--elastic");
+  elastic::World& world = **joined;
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
+  LOCKSTEP_ASSIGN_OR_RETURN(trainer, Trainer::Create(config, &world, says, device));
+  bool stops = false;
+  absl::Status status = world.Run([&](comm::ProcessGroup* group) {
+    absl::Status trained = trainer->Run(group, world.generation().local_world_size);
+    stops = IsResumable(trained);
+    return stops ? absl::OkStatus() : trained;  // all ranks end, and do not regroup
+  });
+  if (status.ok() && stops) status = absl::CancelledError(kResumable);
+  status.Update(trainer->EndFiles());
+  return status;
 }
 
 bool IsResumable(const absl::Status& status) {

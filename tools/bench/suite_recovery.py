@@ -36,7 +36,7 @@ class Case:
 
 
 CASES = {
-    "kill/mlp/4ranks": Case("mlp", 512, 64, 4, 8, 1000),
+    "kill/mlp/4ranks": Case("mlp", 512, 64, 4, 4, 1000),
     "kill/resnet18/4ranks": Case("resnet18", 1, 16, 4, 4, 2000),
     # Parameters of 512 MiB, and as much momentum.
     "kill/1GiB/2ranks": Case("mlp", 11184, 16, 2, 2, 10000),

@@ -127,7 +127,8 @@ Output of the ranks: this program's own, unless one of these is given
 
 Failures
   --max_restarts=N            how often the ranks start again after a failure; 0 unless given. While
-                              they fail within 10 s, a pause of up to 10 s comes before each start
+                              they fail within 10 s, a pause of up to 10 s comes before each start.
+                              If N is 0, programs whose ranks stay (agent_link) choose the number
   --restart_window=SECONDS    counts only restarts of this time; of the whole job unless given
   --spares=N                  processes besides on each node, 0 unless given. They wait to take the
                               place of a rank that fails, in programs whose ranks stay (agent_link)

@@ -1,0 +1,185 @@
+// The trainer with --elastic, as a user runs it, while ranks die.
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/program/testing/program.h"
+#include "lockstep/examples/program/testing/same_bits.h"
+#include "lockstep/tools/launch/testing/processes.h"
+
+namespace lockstep::examples::imagenet {
+namespace {
+
+using launch::testing::Eventually;
+using launch::testing::NewFolder;
+using testing::DigestOf;
+using testing::ExpectError;
+using ::testing::HasSubstr;
+using testing::Program;
+using testing::RunProgram;
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// 80 images are 10 batches an epoch, in 5 steps. There are checkpoints after each second step and after each epoch.
+constexpr int kSaved = 6;
+constexpr char kLast[] = "step_00000010.pt";
+
+Words Train(const std::string& folder) {
+  return {getenv("TRAIN"),
+          "--dummy",
+          "--dummy-train-images=80",
+          "--dummy-val-images=10",
+          "--num-classes=5",
+          "--image-size=24",
+          "-b8",
+          "--accum-steps=2",
+          "--dropout=0.2",
+          "--ema-decay=0.9",
+          "--lr=0.01",
+          "--warmup-epochs=1",
+          "--epochs=2",
+          "--seed=3",
+          "-j2",
+          "-p1",
+          "--keep-last=0",
+          "--checkpoint-every=2",
+          "--checkpoint-dir=" + folder,
+          "--json-file=" + folder + "json"};
+}
+
+Words Launched(const Words& train, int ranks = 3) {
+  return Words{getenv("LAUNCH"), "--standalone", absl::StrCat("--nproc-per-node=", ranks), "--grace=30"} + train;
+}
+
+const Words kElastic = {"--elastic", "--virtual-ranks=4"};
+
+// The JSON lines of epochs and validations, apart from speeds.
+std::string Figures(const std::string& folder) {
+  std::string figures;
+  std::ifstream file(folder + "json");
+  for (std::string line; std::getline(file, line);) {
+    auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.value("event", "") == "step") continue;
+    json.erase("images_per_second");
+    json.erase("data_share");
+    absl::StrAppend(&figures, json.dump(), "\n");
+  }
+  return figures;
+}
+
+// The digests of the checkpoints of all saved steps, and of the best one.
+std::map<std::string, std::string> Digests(const std::string& folder) {
+  std::map<std::string, std::string> digests;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (absl::EndsWith(name, ".pt")) digests[name] = DigestOf(entry.path());
+  }
+  return digests;
+}
+
+// A run without --elastic, which nothing disturbed.
+struct Quiet {
+  std::map<std::string, std::string> digests;
+  std::string figures;
+};
+const Quiet& QuietRun() {
+  static const Quiet* const quiet = [] {
+    const std::string folder = NewFolder();
+    int code;
+    const std::string output = RunProgram(Launched(Train(folder) + Words{"--virtual-ranks=4"}, 2), &code);
+    EXPECT_EQ(code, 0) << output;
+    EXPECT_EQ(Digests(folder).size(), kSaved + 1) << output;
+    return new Quiet{Digests(folder), Figures(folder)};
+  }();
+  return *quiet;
+}
+
+bool AwaitText(const Program& program, const std::string& text) {
+  return Eventually([&] { return absl::StrContains(program.Output(), text); }, absl::Seconds(60));
+}
+
+TEST(Elastic, RanksThatDieChangeNeitherACheckpointNorTheFigures) {
+  const std::string folder = NewFolder();
+  Program run(Launched(Train(folder) + kElastic));
+  ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 3/10]")) << run.Output();
+  const std::map<int, pid_t> ranks = run.Ranks();
+  ASSERT_EQ(ranks.size(), 3) << run.Output();
+  kill(ranks.at(0), SIGKILL);
+  ASSERT_TRUE(AwaitText(run, "generation 2 has 2 ranks")) << run.Output();
+  ASSERT_TRUE(AwaitText(run, "Epoch: [1][ 5/10]")) << run.Output();
+  kill(ranks.at(1), SIGKILL);
+  kill(ranks.at(2), SIGKILL);
+  EXPECT_EQ(run.Wait(), 0) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr(absl::StrCat("(local rank 1, pid ", ranks.at(1), ") was killed by signal 9")));
+  EXPECT_EQ(Digests(folder), QuietRun().digests) << run.Output();
+  EXPECT_EQ(Figures(folder), QuietRun().figures) << run.Output();
+}
+
+TEST(Elastic, ARunThatIsStoppedOrWhoseRanksAllDiedResumesToTheSameBits) {
+  const std::string folder = NewFolder();
+  {
+    Program run(Launched(Train(folder) + kElastic));
+    ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 5/10]")) << run.Output();
+  }  // the launcher is killed, and the ranks with it
+  const Words resumed = Train(folder) + kElastic + Words{"--resume=auto"};
+  {
+    Program run(Launched(resumed, 2));
+    ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 9/10]")) << run.Output();
+    EXPECT_THAT(run.Output(), HasSubstr("batches done)"));
+    kill(run.pid(), SIGTERM);
+    EXPECT_EQ(run.Wait(), 143) << run.Output();
+    EXPECT_THAT(run.Output(), HasSubstr("train: stopped by a signal; go on with --resume=auto"));
+  }
+  Program run(resumed + Words{"--multiprocessing-distributed", "--cpu-ranks=2"});
+  ASSERT_TRUE(AwaitText(run, "batches done)")) << run.Output();
+  kill(run.Ranks().at(1), SIGKILL);
+  EXPECT_EQ(run.Wait(), 0) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr("generation 2 has 1 rank"));
+  EXPECT_EQ(Digests(folder)[kLast], QuietRun().digests.at(kLast)) << run.Output();
+}
+
+TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
+  const std::string folder = NewFolder();
+  // The last batch of a rank may be one image, of which BatchNorm must see more than one pixel.
+  Program run(Launched(Train(folder) + Words{"--elastic", "--image-size=40"}));
+  ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 3/")) << run.Output();
+  kill(run.Ranks().at(2), SIGKILL);
+  EXPECT_EQ(run.Wait(), 0) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr("generation 2 has 2 ranks"));
+  EXPECT_THAT(Figures(folder), HasSubstr("\"epoch\":1,\"event\":\"validation\",\"images\":10"));
+}
+
+TEST(Elastic, ALossThatIsNotFiniteEndsTheJob) {
+  Program run(Launched(Train(NewFolder()) + kElastic + Words{"--lr=1e9", "--terminate-on-nan"}, 1));
+  EXPECT_EQ(run.Wait(), 1) << run.Output();
+  EXPECT_THAT(run.Output(),
+              HasSubstr(", at which --terminate-on-nan ends the run; the job ends, since this cause came 3 times"));
+}
+
+TEST(Elastic, WhatDoesNotFitIsNamed) {
+  const Words train = {getenv("TRAIN"), "--dummy", "--elastic", "--checkpoint-dir=" + NewFolder()};
+  ExpectError(train, "train: --elastic: World::Join: ");
+  ExpectError(train + Words{"--evaluate"}, "train: --elastic is for training: expected no --evaluate");
+  ExpectError(train + Words{"--dry-run"}, "train: --elastic is for training: expected no --dry-run");
+  ExpectError(train + Words{"--rank=0", "--world-size=1"}, "train: --rank=0: expected none with --elastic");
+  ExpectError(train + Words{"--dist-url=tcp://127.0.0.1:1"}, "--dist-url=tcp://127.0.0.1:1: expected env:// with");
+}
+
+}  // namespace
+}  // namespace lockstep::examples::imagenet
