@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/agent/internal/run_job.h"
+#include "lockstep/tools/launch/agent/internal/shared_lease.h"
 #include "lockstep/tools/launch/internal/command_line.h"
 #include "lockstep/tools/launch/internal/host_name.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
@@ -229,11 +230,11 @@ void SurviveClosedOutput() {
   if (action.sa_handler == SIG_DFL) signal(SIGPIPE, [](int) {});
 }
 
-absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line) {
+absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line, launch::internal::SharedLease* lease) {
   launch::internal::StatusService service(JobOf(*line, known_pid), PrintNotice);
   line->options.watcher = &service;
   if (!launch::internal::MeetsOthers(line->rendezvous)) return launch::Launch(line->program, line->options);
-  return launch::internal::RunJob(line->program, line->options, line->rendezvous);
+  return launch::internal::RunJob(line->program, line->options, line->rendezvous, lease);
 }
 
 }  // namespace
@@ -254,7 +255,9 @@ int main(int argc, char** argv) {
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
   const pid_t known_pid = getpid();
   line->options.cgroup = launch::internal::CreateJobCgroup();
-  const absl::StatusOr<pid_t> keeper = launch::internal::ForkLauncher(argc, argv, line->options.cgroup);
+  launch::internal::SharedLease lease;
+  const absl::StatusOr<pid_t> keeper = launch::internal::ForkLauncher(
+      argc, argv, line->options.cgroup, [&] { return launch::internal::EndLease(line->rendezvous, lease.Get()); });
   if (!keeper.ok()) {
     Print(keeper.status());
     launch::internal::RemoveJobCgroup(line->options.cgroup, absl::Seconds(1));
@@ -265,7 +268,7 @@ int main(int argc, char** argv) {
   if (!line->notice.empty()) PrintNotice(line->notice);
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;
-  const absl::Status status = RunRanks(known_pid, &*line);
+  const absl::Status status = RunRanks(known_pid, &*line, &lease);
   if (status.ok()) return 0;
   Print(WithNearestCommand(status, args[0], line->program[0]));
   PrintStderrOf(status);

@@ -13,11 +13,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
 #include "lockstep/tools/launch/agent_link/testing/places.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -231,13 +233,77 @@ class EtcdStayingRanksTest : public StayingRanksTest {
     auto cluster = EtcdCluster::Start({});
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
+    UseTtl(3);
+  }
+
+  void UseTtl(int seconds) {
     const std::string endpoints = absl::StrReplaceAll(absl::StrJoin(cluster_->endpoints(), ","), {{"http://", ""}});
     rendezvous_ = {"--rdzv_backend=etcd-v3", absl::StrCat("--rdzv_endpoint=", endpoints),
-                   "--rdzv_conf=last_call_timeout=1,ttl=3"};
+                   absl::StrCat("--rdzv_conf=last_call_timeout=1,ttl=", seconds)};
+  }
+
+  // The pids of the first keeper, the second one and the launcher.
+  std::vector<pid_t> ProcessesOf(const std::string& node) const {
+    std::vector<pid_t> pids = {PidOf(node)};
+    const internal::ProcessTree tree;
+    while (pids.size() < 3) pids.push_back(tree.ChildrenOf(pids.back()).at(0));
+    return pids;
   }
 
   std::unique_ptr<EtcdCluster> cluster_;
 };
+
+// The ranks of the others do not wait until its lease ends.
+TEST_F(EtcdStayingRanksTest, ALauncherIsMissedAtOnceWhicheverOfItsProcessesIsKilled) {
+  UseTtl(60);
+  StartNode("a", "1:2");
+  StartNode("b0", "1:2");
+  std::vector<Place> places = Await(2);
+  for (int i = 0; i < 3; ++i) {
+    const std::string node = absl::StrCat("b", i);
+    const absl::Time start = absl::Now();
+    kill(ProcessesOf(node)[i], SIGKILL);
+    const std::vector<Place> alone = Await(1, places[0].generation);
+    EXPECT_LT(absl::Now() - start, absl::Seconds(20)) << "process " << i;
+    EXPECT_EQ(Stayed(places, alone).size(), 1);
+    for (const Place& place : On(node, places)) EXPECT_TRUE(Gone(place.pid)) << "the others were told too early";
+    StartNode(absl::StrCat("b", i + 1), "1:2");
+    places = Await(2, alone[0].generation);
+  }
+}
+
+TEST_F(EtcdStayingRanksTest, ALauncherThatIsStoppedIsNotLost) {
+  UseTtl(60);
+  StartNode("a", "1:2");
+  StartNode("b", "1:2");
+  const std::vector<Place> places = Await(2);
+  for (const pid_t pid : ProcessesOf("b")) {
+    kill(pid, SIGSTOP);
+    absl::SleepFor(absl::Seconds(1));
+    EXPECT_EQ(testing::Places(folder_ + "generations").back().generation, places[0].generation);
+    kill(pid, SIGCONT);
+  }
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  for (const Place& place : Await(1, places[0].generation))
+    EXPECT_THAT(place.reason, HasSubstr("received signal 15 (SIGTERM)"));
+}
+
+TEST_F(EtcdStayingRanksTest, AKilledLauncherEndsThoughEtcdDoesNotAnswer) {
+  UseTtl(60);
+  for (const char* node : {"a", "b"}) StartNode(node, "1:2");
+  Await(2);
+  for (int member = 0; member < 3; ++member) cluster_->Stop(member);
+  const absl::Time start = absl::Now();
+  kill(ProcessesOf("a")[2], SIGKILL);
+  EXPECT_EQ(Wait("a"), 128 + SIGKILL);
+  EXPECT_THAT(Err("a"), HasSubstr("launch: the other nodes see the loss of this one only when its lease ends, within "
+                                  "1m: etcd http://127.0.0.1:"));
+  cluster_.reset();
+  kill(ProcessesOf("b")[2], SIGKILL);
+  EXPECT_EQ(Wait("b"), 128 + SIGKILL);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(40));
+}
 
 TEST_F(EtcdStayingRanksTest, RanksAndLaunchersMayDieAndNodesComeAndLeave) {
   StartNode("a", "1:3", {"--nproc_per_node=2"});

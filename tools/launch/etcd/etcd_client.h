@@ -127,6 +127,7 @@ class EtcdClient {
   void NextEndpoint() { endpoint_ = (endpoint_ + 1) % options_.endpoints.size(); }
   void UseEndpoint(size_t index) { endpoint_ = index % options_.endpoints.size(); }
   const std::vector<std::string>& endpoints() const { return options_.endpoints; }
+  const std::string& endpoint() const { return options_.endpoints[endpoint_]; }
 
   // Waits until `wake_fd` is readable, a callback has been called, or `timeout` has passed.
   absl::Status Poll(int wake_fd, absl::Duration timeout) { return http_->Poll(wake_fd, timeout); }

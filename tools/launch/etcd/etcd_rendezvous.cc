@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
@@ -23,11 +24,16 @@
 #include "lockstep/tools/launch/etcd/etcd_session.h"
 #include "lockstep/tools/launch/etcd/shared_view.h"
 #include "lockstep/tools/launch/internal/event.h"
+#include "lockstep/tools/launch/internal/report_file.h"
 
 namespace lockstep::launch::etcd {
 namespace {
 
+using internal::MonotonicTime;
 using internal::Rendezvous;
+
+constexpr absl::Duration kEndLeaseLimit = absl::Seconds(5);
+constexpr absl::Duration kEndLeasePause = absl::Milliseconds(50);
 
 // What the caller's thread has asked for, and the thread of a rendezvous has not taken yet.
 struct Orders {
@@ -173,6 +179,21 @@ EtcdClientOptions ClientOptions(const EtcdOptions& options) {
   return client;
 }
 
+// Whether a server has answered that the lease is not there any more, or why not.
+absl::Status RevokeLease(EtcdClient* client, int64_t lease, absl::Time deadline) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Event never, internal::Event::Create());
+  absl::Status status;
+  std::optional<absl::Status> answer;
+  client->RevokeLease(lease, [&](const absl::StatusOr<int64_t>& reply) { answer = reply.status(); });
+  while (!answer && status.ok() && MonotonicTime() < deadline) {
+    status = client->Poll(never.fd(), deadline - MonotonicTime());
+  }
+  client->CancelAll();
+  if (answer) return absl::IsNotFound(*answer) ? absl::OkStatus() : *answer;
+  if (!status.ok()) return status;
+  return absl::UnavailableError(absl::StrCat("etcd ", client->endpoint(), ": there was no answer"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> EtcdRendezvous::Join(const EtcdOptions& options) {
@@ -183,6 +204,20 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> EtcdRendezvous::Join(const EtcdOptio
   auto rendezvous = std::make_unique<Implementation>(options, std::move(client), std::move(view), std::move(wake));
   LOCKSTEP_RETURN_IF_ERROR(rendezvous->Start());
   return std::unique_ptr<Rendezvous>(std::move(rendezvous));
+}
+
+// Each server gets the same share of the time, as one of them may be stopped.
+absl::Status EtcdRendezvous::EndLease(const EtcdOptions& options, int64_t lease) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<EtcdClient> client, EtcdClient::Create(ClientOptions(options)));
+  const absl::Duration limit = std::min(options.ttl, kEndLeaseLimit);
+  const absl::Duration share = limit / static_cast<int64_t>(options.endpoints.size());
+  const absl::Time deadline = MonotonicTime() + limit;
+  for (;;) {
+    const absl::Status status = RevokeLease(client.get(), lease, std::min(deadline, MonotonicTime() + share));
+    if (status.ok() || MonotonicTime() + kEndLeasePause >= deadline) return status;
+    client->NextEndpoint();
+    absl::SleepFor(kEndLeasePause);
+  }
 }
 
 }  // namespace lockstep::launch::etcd

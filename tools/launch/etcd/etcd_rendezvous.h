@@ -20,6 +20,8 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
 #define LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
 
+#include <stdint.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -50,6 +52,8 @@ struct EtcdOptions {
   // Gets a line about a text that is ignored because its signature is wrong. Called on another thread, once for each
   // key.
   std::function<void(const std::string& notice)> on_notice;
+  // Gets the agent's lease before a key has it. Called on another thread, again if the agent needs another lease.
+  std::function<void(int64_t lease)> on_lease;
 };
 
 // One thread for each object does all the work.
@@ -61,6 +65,12 @@ class EtcdRendezvous : public internal::Rendezvous {
   // View::status is also InvalidArgument if a text is longer than etcd takes (1.5 MiB by default), and PermissionDenied
   // if etcd refuses the user or the password, or the user may not write the keys.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const EtcdOptions& options);
+
+  // Removes the keys of an agent whose process was killed, so that the others need not wait until its lease ends. Also
+  // OK if the lease has ended. `options` are the agent's, and the ids and callbacks are not used. Blocks until a server
+  // has done so, for `options.ttl` and for 5 s at most, and then returns the last error; Unavailable if none answers.
+  // NotFound: libcurl is missing.
+  static absl::Status EndLease(const EtcdOptions& options, int64_t lease);
 };
 
 }  // namespace lockstep::launch::etcd

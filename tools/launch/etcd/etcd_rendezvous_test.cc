@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -19,12 +22,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_job.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 #include "lockstep/tools/launch/testing/rendezvous_suite.h"
 
@@ -113,6 +119,71 @@ TEST(EtcdRendezvous, AnAgentWhoseProcessIsKilledIsReplaced) {
   End(pid);
   EXPECT_TRUE(AwaitLead(agent.get()));
   EXPECT_TRUE(absl::StartsWith(agent->Look().decision, "old"));
+}
+
+TEST(EtcdRendezvous, AnAgentWhoseLeaseIsEndedAfterItsDeathIsReplacedAtOnce) {
+  EtcdOptions options = NewJobOptions(Cluster());
+  options.agent_id = "old";
+  options.ttl = absl::Seconds(40);
+  const std::string folder = NewFolder();
+  options.on_lease = [&](int64_t lease) { std::ofstream(folder + "lease") << lease << std::endl; };
+  const pid_t pid = StartDecidingProcess(options);
+  options.on_lease = nullptr;
+  const Agent agent = JoinAs(options, "new");
+  ASSERT_FALSE(AwaitView(agent.get(), [](const auto& view) { return !view.decision.empty(); }).decision.empty());
+  End(pid);
+  const absl::Time start = absl::Now();
+  int64_t lease = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(absl::StripSuffix(ReadFile(folder + "lease"), "\n"), &lease));
+  EXPECT_EQ(EtcdRendezvous::EndLease(options, lease), absl::OkStatus());
+  EXPECT_TRUE(AwaitLead(agent.get()));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+}
+
+TEST(EtcdRendezvous, AnAgentThatLosesItsLeaseSaysWhichOneFollows) {
+  const EtcdOptions options = NewJobOptions(Cluster());
+  std::mutex mutex;
+  std::vector<int64_t> leases;
+  const auto number = [&] {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return leases.size();
+  };
+  EtcdOptions with_leases = options;
+  with_leases.on_lease = [&](int64_t lease) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    leases.push_back(lease);
+  };
+  const Agent a = JoinAs(with_leases, "a");
+  ASSERT_TRUE(AwaitLead(a.get()));
+  ASSERT_EQ(number(), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(EtcdRendezvous::EndLease(options, leases[0]), absl::OkStatus());
+  ASSERT_TRUE(Eventually([&] { return number() == 2; }, kRendezvousLimit));
+  EXPECT_NE(leases[0], leases[1]);
+  EXPECT_TRUE(AwaitLead(a.get()));
+}
+
+// A server that is gone, and one that is stopped: the kernel accepts connections for it.
+TEST(EtcdRendezvous, TheEndOfALeaseDoesNotNeedEveryServer) {
+  EtcdOptions options = NewJobOptions(Cluster());
+  std::atomic<int64_t> lease = 0;
+  EtcdOptions with_lease = options;
+  with_lease.on_lease = [&](int64_t granted) { lease = granted; };
+  const Agent a = JoinAs(with_lease, "a");
+  ASSERT_TRUE(AwaitLead(a.get()));
+  const auto stopped = internal::ListenOnLoopback(), gone = internal::HoldPort();
+  ASSERT_TRUE(stopped.ok() && gone.ok());
+  options.endpoints = {absl::StrCat("127.0.0.1:", stopped->port), absl::StrCat("127.0.0.1:", gone->port)};
+  options.ttl = absl::Seconds(3);
+  const int64_t first = lease;
+  const absl::Time start = absl::Now();
+  const absl::Status status = EtcdRendezvous::EndLease(options, first);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(status.message(), "etcd http://127.0.0.1:")) << status;
+  EXPECT_EQ(lease, first);
+  options.endpoints.push_back(Cluster().endpoints()[0]);
+  EXPECT_EQ(EtcdRendezvous::EndLease(options, first), absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return lease != first; }, kRendezvousLimit));
 }
 
 TEST(EtcdRendezvous, AHundredAgentsMeet) {

@@ -226,6 +226,7 @@ void EtcdSession::Grant() {
   client_->GrantLease(Seconds(options_.ttl), [this, sent](const absl::StatusOr<int64_t>& lease) {
     if (!Ended(&grant_, lease.status())) return;
     lease_ = *lease;
+    if (options_.on_lease) options_.on_lease(lease_);
     OnKeptAlive(sent, Seconds(options_.ttl));
   });
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,10 +15,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -28,6 +31,8 @@ constexpr absl::Duration kKillWait = absl::Seconds(10);
 constexpr absl::Duration kLateKillWait = absl::Seconds(1);
 constexpr absl::Duration kCgroupWait = absl::Seconds(1);
 constexpr int kOutputWaitMs = 1000;
+// Of `on_killed`.
+constexpr int kOnKilledWaitMs = 6000;
 
 // These end the keeper, stop it or have no effect, as without a keeper. SIGPIPE is blocked but not passed on.
 constexpr int kNotPassedOn[] = {SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGSEGV, SIGBUS,
@@ -48,18 +53,28 @@ void Block(sigset_t signals, sigset_t* earlier) {
 }
 
 // A line of less than PIPE_BUF bytes does not block where poll finds room.
-void Print(const std::string& text) {
+void Print(absl::string_view text) {
   const std::string line = absl::StrCat("launch: ", text, "\n");
   pollfd output = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&output, 1, kOutputWaitMs) != 1) return;
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody reads it
 }
 
+absl::Status NoProcess(absl::string_view purpose) {
+  return absl::ResourceExhaustedError(absl::StrCat("no process ", purpose, ": ", strerror(errno)));
+}
+
 class Keeper {
  public:
   // `parent` is the first keeper's pid in the second keeper, and 0 in the first.
-  Keeper(pid_t child, pid_t parent, const sigset_t& signals, std::vector<pid_t> spared, const std::string& cgroup)
-      : child_(child), parent_(parent), signals_(signals), spared_(std::move(spared)), cgroup_(cgroup) {}
+  Keeper(pid_t child, pid_t parent, const sigset_t& signals, std::vector<pid_t> spared, const std::string& cgroup,
+         const std::function<absl::Status()>& on_killed)
+      : child_(child),
+        parent_(parent),
+        signals_(signals),
+        spared_(std::move(spared)),
+        cgroup_(cgroup),
+        on_killed_(on_killed) {}
 
   // Returns the exit code of this process once the job has ended.
   int Run() {
@@ -99,6 +114,23 @@ class Keeper {
     RemoveJobCgroup(cgroup_, kCgroupWait);
     if (!killed) return;  // the launcher has named what is left
     Print(absl::StrCat(Cause(), "; the ranks and all that they started were killed", left.empty() ? "" : "; ", left));
+    if (on_killed_) CallOnKilled();
+  }
+
+  // A library that crashes or hangs there changes neither the exit code nor the time of the end.
+  void CallOnKilled() {
+    const pid_t pid = fork();
+    if (pid < 0) return Print(NoProcess("that tells the other hosts").message());
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const absl::Status status = on_killed_();
+      if (!status.ok()) Print(status.message());
+      _exit(0);
+    }
+    const UniqueFd pidfd(syscall(SYS_pidfd_open, pid, 0));
+    pollfd ended = {pidfd.get(), POLLIN, 0};
+    poll(&ended, 1, kOnKilledWaitMs);
+    EndDescendants(spared_, kLateKillWait);
   }
 
   std::string Cause() const {
@@ -113,6 +145,7 @@ class Keeper {
   const sigset_t signals_;
   const std::vector<pid_t> spared_;
   const std::string& cgroup_;
+  const std::function<absl::Status()>& on_killed_;
   bool ended_ = false;  // the child
   int status_ = 0;      // as of waitpid
 };
@@ -133,13 +166,10 @@ std::vector<pid_t> EarlierChildren() {
   return ProcessTree().ChildrenOf(getpid());
 }
 
-absl::Status NoProcess() {
-  return absl::ResourceExhaustedError(absl::StrCat("launch: no process for the launcher: ", strerror(errno)));
-}
-
 }  // namespace
 
-absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup) {
+absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup,
+                                   const std::function<absl::Status()>& on_killed) {
   const sigset_t signals = TakenSignals();
   sigset_t earlier;
   Block(signals, &earlier);
@@ -147,18 +177,18 @@ absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgr
   const std::vector<pid_t> spared = EarlierChildren();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t second = fork();
-  if (second < 0) return NoProcess();
-  if (second > 0) _exit(Keeper(second, 0, signals, spared, cgroup).Run());
+  if (second < 0) return NoProcess("for the launcher");
+  if (second > 0) _exit(Keeper(second, 0, signals, spared, cgroup, on_killed).Run());
 
   setsid();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_PDEATHSIG, SIGCONT);  // it wakes the second keeper, even if that is stopped
   const pid_t keeper = getpid();
   const pid_t launcher = fork();
-  if (launcher < 0) return NoProcess();
+  if (launcher < 0) return NoProcess("for the launcher");
   if (launcher > 0) {
     TakeName(argc, argv, "rank-keeper");
-    _exit(Keeper(launcher, first, signals, {}, cgroup).Run());
+    _exit(Keeper(launcher, first, signals, {}, cgroup, on_killed).Run());
   }
 
   prctl(PR_SET_PDEATHSIG, SIGKILL);

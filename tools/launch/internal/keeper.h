@@ -17,6 +17,8 @@
 //
 // If both keepers are killed in the same moment, the launcher and the ranks still die, but their descendants remain.
 //
+// A keeper that has killed everything then does what the launcher cannot do any more: it tells other hosts.
+//
 // The second keeper is in another session for three reasons. Ctrl-C and SIGKILL to the process group of a job, as `kill
 // -9 %1` and timeout(1) send it, reach the first keeper alone, so that a signal is not counted twice, and one of the
 // two lives. A terminal with `stty tostop` does not stop a launcher that writes to it. Ctrl-Z stops only the first
@@ -28,8 +30,10 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lockstep::launch::internal {
@@ -39,7 +43,12 @@ namespace lockstep::launch::internal {
 // files. Earlier children, of a shell that has become this process by exec, are spared. `argv` is main's; the second
 // keeper overwrites it with its name. `cgroup` is the folder of the ranks' cgroup (job_cgroup.h), which the keepers
 // remove, or "". The process must not ignore SIGCHLD. ResourceExhausted: the system refuses a process.
-absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup);
+//
+// `on_killed` is called if one of the three processes was killed, once all that the ranks started has ended. It runs in
+// a child of the keeper, so it may load libraries and start threads. After 6 s the child is killed. An error is printed.
+// Null: nothing is called.
+absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup,
+                                   const std::function<absl::Status()>& on_killed = nullptr);
 
 }  // namespace lockstep::launch::internal
 

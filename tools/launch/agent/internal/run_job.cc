@@ -66,14 +66,10 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& optio
   return std::move(joined.rendezvous);
 }
 
-absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& options, const RendezvousOptions& nodes,
-                                                       const std::optional<crypto::JobSecret>& secret,
-                                                       const AgentOptions& agent) {
+// Without the ids, the secret and the callbacks.
+etcd::EtcdOptions EtcdOptionsOf(const RendezvousOptions& nodes) {
   etcd::EtcdOptions etcd;
   for (const HostAndPort& endpoint : nodes.endpoints) etcd.endpoints.push_back(EtcdEndpoint(endpoint, nodes));
-  etcd.job_id = options.run_id;
-  etcd.agent_id = agent.id;
-  if (secret) etcd.secret = secret->DeriveKey("launch by etcd");
   etcd.ca = nodes.ca_file;
   etcd.cert = nodes.cert_file;
   etcd.key = nodes.key_file;
@@ -81,14 +77,25 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& opti
   etcd.password = nodes.password;
   if (nodes.time_to_live > absl::ZeroDuration()) etcd.ttl = nodes.time_to_live;
   etcd.timeout = std::max(etcd.timeout, 2 * etcd.ttl);
+  return etcd;
+}
+
+absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& options, const RendezvousOptions& nodes,
+                                                       const std::optional<crypto::JobSecret>& secret,
+                                                       const AgentOptions& agent, SharedLease* lease) {
+  etcd::EtcdOptions etcd = EtcdOptionsOf(nodes);
+  etcd.job_id = options.run_id;
+  etcd.agent_id = agent.id;
+  if (secret) etcd.secret = secret->DeriveKey("launch by etcd");
+  etcd.on_lease = [lease](int64_t id) { lease->Set(id); };
   etcd.on_notice = options.on_notice;
   return etcd::EtcdRendezvous::Join(etcd);
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const LaunchOptions& options, const RendezvousOptions& nodes,
-                                                 AgentOptions* agent) {
+                                                 AgentOptions* agent, SharedLease* lease) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<crypto::JobSecret> secret, crypto::ReadJobSecret());
-  if (nodes.backend == RendezvousOptions::Backend::kEtcd) return JoinByEtcd(options, nodes, secret, *agent);
+  if (nodes.backend == RendezvousOptions::Backend::kEtcd) return JoinByEtcd(options, nodes, secret, *agent, lease);
   return JoinByTcp(options, nodes, secret, agent);
 }
 
@@ -99,7 +106,7 @@ bool MeetsOthers(const RendezvousOptions& nodes) {
 }
 
 absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions& options,
-                    const RendezvousOptions& nodes) {
+                    const RendezvousOptions& nodes, SharedLease* lease) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(program, options));
   AgentOptions agent;
   agent.id = absl::BytesToHexString(crypto::RandomBytes(kAgentIdBytes));
@@ -112,8 +119,16 @@ absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions
   }
   agent.node_rank = nodes.node_rank.value_or(-1);
   agent.limits = LimitsOf(options, nodes);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Join(options, nodes, &agent));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Join(options, nodes, &agent, lease));
   return RunAgent(program, options, agent, std::move(rendezvous));
+}
+
+absl::Status EndLease(const RendezvousOptions& nodes, int64_t lease) {
+  if (lease == 0) return absl::OkStatus();
+  const etcd::EtcdOptions etcd = EtcdOptionsOf(nodes);
+  return Annotate(etcd::EtcdRendezvous::EndLease(etcd, lease),
+                  absl::StrCat("the other nodes see the loss of this one only when its lease ends, within ",
+                               absl::FormatDuration(etcd.ttl)));
 }
 
 }  // namespace lockstep::launch::internal
