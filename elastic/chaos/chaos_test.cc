@@ -42,7 +42,6 @@ TEST(Chaos, SixtyFaultsDoNotChangeTheFile) {
 
 constexpr char kHosts[] = "--hosts=3 --ranks=2 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30";
 
-// A host that is lost is noticed after 0.5 s with tcp, and after 3 s with etcd.
 TEST(Chaos, LaunchersMayDieAndHostsMayBeDrained) {
   std::string output;
   EXPECT_EQ(RunChaos(absl::StrCat(kHosts, " --rdzv=tcp --faults=6 --only=launch"), &output), 0) << output;
