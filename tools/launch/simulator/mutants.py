@@ -3,48 +3,16 @@
 
   tools/launch/simulator/mutants.py [--schedules=100000] [--only=name,name]
 
-It copies the checkout into a temporary folder, gives the sources of the decisions a switch for each mistake below,
-which is made when LOCKSTEP_MUTANT names it, and builds the simulator once. With no mistake no schedule may break a rule,
-and with one mistake some schedule must. mutants.md is what came of it (not written with --only).
+The mistakes are listed below; tools/mutation_testing.py makes them in a copy of the checkout. With no mistake no schedule
+may break a rule, and with one mistake some schedule must. mutants.md is what came of it (not written with --only).
 """
 
-import argparse
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
-from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-RECORD = pathlib.Path(__file__).resolve().parent / "mutants.md"
-TARGET = "//tools/launch/simulator:simulate"
-LONGEST = 60  # seconds; without a mistake it takes about two
-
-# Ahead of the namespace of a source.
-SWITCH = """
-#include <cstdlib>
-#include <cstring>
-namespace {
-bool Mutant(const char* name) {
-  static const char* const mutant = std::getenv("LOCKSTEP_MUTANT");
-  return mutant && std::strcmp(mutant, name) == 0;
-}
-}  // namespace
-
-"""
-
-
-class Mutant(NamedTuple):
-    name: str
-    source: str
-    before: str
-    after: str  # @ is whether the mistake is made
-    does: str  # in words
-    why_not: str = ""  # why no rule sees it
-    first_seed: int = 1  # for a mistake that shows in few schedules
-
+sys.path.append(str(pathlib.Path(__file__).absolute().parents[2]))
+import mutation_testing
+from mutation_testing import Mutant
 
 C, A, R = (f"tools/launch/agent/internal/{name}.cc" for name in ("coordinator", "agent_steps", "job_ranks"))
 M, N = (f"tools/launch/internal/{name}.cc" for name in ("membership", "node_ranks"))
@@ -256,8 +224,16 @@ MUTANTS = [
     Mutant(
         "node_order",
         C,
-        "earlier == before.end() ? kLast : earlier->second, agent.host, id);",
-        "earlier == before.end() || @ ? kLast - job_.generation % 2 * earlier_order++ : earlier->second, agent.host, id);",
+        "  const auto key = [&](const std::string& id, const AgentState& agent) {\n"
+        "    const auto earlier = before.find(id);\n"
+        "    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,\n"
+        "                           earlier == before.end() ? kLast : earlier->second, agent.host, id);",
+        "  size_t earlier_order = 0;\n"
+        "  const auto key = [&](const std::string& id, const AgentState& agent) {\n"
+        "    const auto earlier = before.find(id);\n"
+        "    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,\n"
+        "                           earlier == before.end() || @ ? kLast - job_.generation % 2 * earlier_order++\n"
+        "                                                        : earlier->second, agent.host, id);",
         "nodes change their order from one generation to the next",
     ),
     Mutant(
@@ -553,68 +529,5 @@ MUTANTS = [
 ]
 
 
-def mutate(root):
-    for source in (C, A, R, M, N):
-        path = root / source
-        text = path.read_text()
-        for mutant in (m for m in MUTANTS if m.source == source):
-            if text.count(mutant.before) != 1:
-                sys.exit(f"{source} has {text.count(mutant.before)} times: {mutant.before}")
-            text = text.replace(mutant.before, mutant.after.replace("@", f'Mutant("{mutant.name}")'))
-        text = text.replace("namespace lockstep", SWITCH + "namespace lockstep", 1)
-        path.write_text(
-            text.replace("  const auto key = [&](", "  size_t earlier_order = 0;\n  const auto key = [&](", 1)
-        )
-
-
-def first_violation(simulate, name, schedules, first_seed=1):
-    env = dict(os.environ, LOCKSTEP_MUTANT=name)
-    for flags in ([f"--first_seed={first_seed}", f"--schedules={schedules}", "--until_violation"], ["--crashes"]):
-        try:
-            done = subprocess.run([simulate, *flags], env=env, capture_output=True, text=True, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            return "a decision does not end"
-        if done.returncode != 0:
-            lines = [line for line in done.stdout.splitlines() if ": " in line and "seed" in line]
-            return lines[0] if lines else f"it ended with {done.returncode}"
-    return ""
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schedules", type=int, default=100000)
-    parser.add_argument("--only", default="")
-    args = parser.parse_args()
-    only = [name for name in args.only.split(",") if name]
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder) / "lockstep"
-        shutil.copytree(ROOT, root, symlinks=True, ignore=shutil.ignore_patterns("bazel-*", ".git"))
-        mutate(root)
-        subprocess.run(["./bazelw", "build", "--noshow_progress", TARGET], cwd=root, check=True)
-        simulate = root / "bazel-bin/tools/launch/simulator/simulate"
-        if first_violation(simulate, "", args.schedules):
-            sys.exit("without a mistake a rule is broken")
-        rows, found = [], 0
-        for mutant in MUTANTS:
-            if only and mutant.name not in only:
-                continue
-            violation = first_violation(simulate, mutant.name, args.schedules, mutant.first_seed)
-            found += bool(violation)
-            print(f"{mutant.name}: {violation or 'NOT FOUND'}", flush=True)
-            rows.append(
-                f"| {mutant.name} | {mutant.does} | {violation or ': '.join(filter(None, ['not found', mutant.why_not]))} |"
-            )
-        subprocess.run(["./bazelw", "shutdown"], cwd=root, check=False)
-    print(f"{found} of {len(rows)} found")
-    if not only:
-        RECORD.write_text(
-            "# Mistakes that the simulator finds\n\n"
-            "mutants.py wrote this page; its first lines explain the method.\n"
-            f"{found} of {len(rows)} mistakes break a rule within {args.schedules} random schedules, or a death at each event.\n\n"
-            "| Mistake | What it does | First schedule that breaks a rule |\n|---|---|---|\n" + "\n".join(rows) + "\n"
-        )
-    return 0 if found >= 0.95 * len(rows) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(mutation_testing.main(__doc__, __file__, "//tools/launch/simulator:simulate", ["--crashes"], MUTANTS))
