@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -86,19 +85,15 @@ const Quiet& QuietRun() {
   return *quiet;
 }
 
-bool AwaitText(const Program& program, const std::string& text) {
-  return Eventually([&] { return absl::StrContains(program.Output(), text); }, absl::Seconds(60));
-}
-
 TEST(Elastic, RanksThatDieChangeNeitherTheCheckpointNorTheTable) {
   const std::string folder = NewFolder();
   Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
-  ASSERT_TRUE(AwaitText(run, "\n    1  ")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
   const std::map<int, pid_t> ranks = run.Ranks();
   ASSERT_EQ(ranks.size(), 3) << run.Output();
   kill(ranks.at(0), SIGKILL);
-  ASSERT_TRUE(AwaitText(run, "generation 2 has 2 ranks")) << run.Output();
-  ASSERT_TRUE(AwaitText(run, "\n    2  ")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("generation 2 has 2 ranks")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("\n    2  ")) << run.Output();
   kill(ranks.at(1), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr(absl::StrCat("(local rank 1, pid ", ranks.at(1), ") was killed by signal 9")));
@@ -110,14 +105,14 @@ TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
   const std::string folder = NewFolder();
   {
     Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
-    ASSERT_TRUE(AwaitText(run, "\n    1  ")) << run.Output();
+    ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
     const auto is_in_mid_epoch = [&] {
       return std::filesystem::exists(CheckpointOf(folder, 60)) || std::filesystem::exists(CheckpointOf(folder, 80));
     };
     ASSERT_TRUE(Eventually(is_in_mid_epoch, absl::Seconds(60)));
   }  // the launcher is killed, and the ranks with it
   Program run(TrainCommand(folder, {"--elastic", "--virtual_ranks=6", "--nproc_per_node=2"}));
-  ASSERT_TRUE(AwaitText(run, "steps are done\n")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("steps are done\n")) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("resuming from " + folder));
   kill(run.Ranks().at(1), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
@@ -130,7 +125,7 @@ TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
 TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
   const std::string folder = NewFolder();
   Program run(Launched(folder, {"--elastic"}));
-  ASSERT_TRUE(AwaitText(run, "\n    1  ")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
   kill(run.Ranks().at(2), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("generation 2 has 2 ranks"));

@@ -12,7 +12,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/program/testing/program.h"
@@ -22,7 +21,6 @@
 namespace lockstep::examples::imagenet {
 namespace {
 
-using launch::testing::Eventually;
 using launch::testing::NewFolder;
 using testing::DigestOf;
 using testing::ExpectError;
@@ -110,19 +108,15 @@ const Quiet& QuietRun() {
   return *quiet;
 }
 
-bool AwaitText(const Program& program, const std::string& text) {
-  return Eventually([&] { return absl::StrContains(program.Output(), text); }, absl::Seconds(60));
-}
-
 TEST(Elastic, RanksThatDieChangeNeitherACheckpointNorTheFigures) {
   const std::string folder = NewFolder();
   Program run(Launched(Train(folder) + kElastic));
-  ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 3/10]")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("Epoch: [0][ 3/10]")) << run.Output();
   const std::map<int, pid_t> ranks = run.Ranks();
   ASSERT_EQ(ranks.size(), 3) << run.Output();
   kill(ranks.at(0), SIGKILL);
-  ASSERT_TRUE(AwaitText(run, "generation 3 has 3 ranks")) << run.Output();
-  ASSERT_TRUE(AwaitText(run, "Epoch: [1][ 3/10]")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("generation 3 has 3 ranks")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("Epoch: [1][ 3/10]")) << run.Output();
   kill(ranks.at(1), SIGKILL);
   kill(ranks.at(2), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
@@ -135,19 +129,19 @@ TEST(Elastic, ARunThatIsStoppedOrWhoseRanksAllDiedResumesToTheSameBits) {
   const std::string folder = NewFolder();
   {
     Program run(Launched(Train(folder) + kElastic));
-    ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 5/10]")) << run.Output();
+    ASSERT_TRUE(run.AwaitText("Epoch: [0][ 5/10]")) << run.Output();
   }  // the launcher is killed, and the ranks with it
   const Words resumed = Train(folder) + kElastic + Words{"--resume=auto"};
   {
     Program run(Launched(resumed, 2));
-    ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 9/10]")) << run.Output();
+    ASSERT_TRUE(run.AwaitText("Epoch: [0][ 9/10]")) << run.Output();
     EXPECT_THAT(run.Output(), HasSubstr("batches done)"));
     kill(run.pid(), SIGTERM);
     EXPECT_EQ(run.Wait(), 143) << run.Output();
     EXPECT_THAT(run.Output(), HasSubstr("train: stopped by a signal; go on with --resume=auto"));
   }
   Program run(resumed + Words{"--multiprocessing-distributed", "--cpu-ranks=2"});
-  ASSERT_TRUE(AwaitText(run, "batches done)")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("batches done)")) << run.Output();
   kill(run.Ranks().at(1), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("was killed by signal 9 (SIGKILL); generation 2 has "));
@@ -158,7 +152,7 @@ TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
   const std::string folder = NewFolder();
   // The last batch of a rank may be one image, of which BatchNorm must see more than one pixel.
   Program run(Launched(Train(folder) + Words{"--elastic", "--image-size=40"}));
-  ASSERT_TRUE(AwaitText(run, "Epoch: [0][ 3/")) << run.Output();
+  ASSERT_TRUE(run.AwaitText("Epoch: [0][ 3/")) << run.Output();
   kill(run.Ranks().at(2), SIGKILL);
   EXPECT_EQ(run.Wait(), 0) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("generation 2 has 2 ranks"));

@@ -92,6 +92,14 @@ absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
   return data;
 }
 
+absl::StatusOr<int64_t> Input::BatchSizeOf(const TrainConfig& config, const Place& place) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const VirtualShare share, ShareOf(config.virtual_ranks, place.rank, place.ranks));
+  if (place.batch_size != 0) return place.batch_size;
+  const int64_t batch_size = config.batch_size / (config.virtual_ranks > 0 ? share.all : place.local_ranks);
+  if (batch_size != 0) return batch_size;
+  return FlagError("batch-size", config.batch_size, absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
+}
+
 absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config) {
   LOCKSTEP_ASSIGN_OR_RETURN(Data data, config.dummy ? Fake(config) : Folders(config));
   return std::unique_ptr<Input>(new Input(config, std::move(data)));
@@ -100,15 +108,8 @@ absl::StatusOr<std::unique_ptr<Input>> Input::Create(const TrainConfig& config) 
 Input::Input(const TrainConfig& config, Data data) : config_(config), data_(std::move(data)) {}
 
 absl::Status Input::Divide(const Place& place) {
+  LOCKSTEP_ASSIGN_OR_RETURN(batch_size_, BatchSizeOf(config_, place));
   LOCKSTEP_ASSIGN_OR_RETURN(share_, ShareOf(config_.virtual_ranks, place.rank, place.ranks));
-  batch_size_ = place.batch_size;
-  if (batch_size_ == 0) {
-    batch_size_ = config_.batch_size / (config_.virtual_ranks > 0 ? share_.all : place.local_ranks);
-  }
-  if (batch_size_ == 0) {
-    return FlagError("batch-size", config_.batch_size,
-                     absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
-  }
   train_loader_.reset();
   validation_loader_.reset();
   sampler::DistributedSamplerOptions options;

@@ -40,13 +40,16 @@ struct Place {
 // The order and the augmentation depend on --seed (default: 0) and the epoch.
 class Input {
  public:
+  // The batch size of a virtual rank. InvalidArgument: there are more ranks than virtual ranks, or the batch is too small
+  // to be divided. Known before Create(), which may take long.
+  static absl::StatusOr<int64_t> BatchSizeOf(const TrainConfig& config, const Place& place);
+
   // Reads no image. InvalidArgument: the classes of train/ and val/ differ, or there are more than --num-classes. Other
   // errors come from listing the folders.
   static absl::StatusOr<std::unique_ptr<Input>> Create(const TrainConfig& config);
 
   // Takes this rank's images, from the beginning of epoch 0. Call it before the functions below, and again when the
-  // ranks have changed. InvalidArgument: there are more ranks than virtual ranks, or the batch is too small to be
-  // divided.
+  // ranks have changed. Errors are BatchSizeOf()'s.
   absl::Status Divide(const Place& place);
 
   int64_t num_classes() const { return data_.num_classes; }

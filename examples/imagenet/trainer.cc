@@ -580,9 +580,10 @@ void SetUpDevice(const TrainConfig& config, c10::Device device) {
 
 absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, c10::Device device) {
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
-  const bool says = !group || group->rank() == 0;
+  const int rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
+  LOCKSTEP_RETURN_IF_ERROR(Input::BatchSizeOf(config, {rank, ranks, local_ranks, device}).status());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                            Trainer::Create(config, /*world=*/nullptr, says, device));
+                            Trainer::Create(config, /*world=*/nullptr, /*says=*/rank == 0, device));
   absl::Status status = trainer->Run(group, local_ranks);
   status.Update(trainer->EndFiles());
   return status;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -86,6 +87,10 @@ int Program::Wait(absl::Duration limit) {
 }
 
 std::string Program::Output() const { return ReadFile(output_path_); }
+
+bool Program::AwaitText(const std::string& text) const {
+  return launch::testing::Eventually([&] { return absl::StrContains(Output(), text); }, absl::Seconds(60));
+}
 
 std::map<int, pid_t> Program::Ranks() const {
   std::map<int, pid_t> ranks;

@@ -31,6 +31,9 @@ class Program {
   // Standard output and standard error so far.
   std::string Output() const;
 
+  // Whether the output has `text` within a minute.
+  bool AwaitText(const std::string& text) const;
+
   // The running processes that it has started, by their RANK.
   std::map<int, pid_t> Ranks() const;
 
