@@ -99,9 +99,17 @@ struct Copy {
   at::Tensor to;
 };
 
+// As when a module's own state is loaded into it.
+bool SameMemory(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() && b.has_storage() && a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
+         a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
 void CopyAll(const std::vector<Copy>& copies) {
   const c10::NoGradGuard no_grad;
-  for (const Copy& copy : copies) copy.to.copy_(copy.from.reshape(copy.to.sizes()));
+  for (const Copy& copy : copies) {
+    if (!SameMemory(copy.from, copy.to)) copy.to.copy_(copy.from.reshape(copy.to.sizes()));
+  }
 }
 
 std::vector<Value::Entry> KeysWithout(const Value& dict, absl::string_view prefix) {

@@ -588,6 +588,7 @@ set(lockstep_elastic_sources
   elastic/internal/kept_state.cc
   elastic/internal/link_watcher.cc
   elastic/internal/parameter_check.cc
+  elastic/internal/prefault.cc
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
   elastic/simulator/internal/schedules.cc

@@ -103,7 +103,9 @@ absl::Status World::Keep(const std::string& name, torch::optim::Optimizer& optim
   KeptThing thing;
   thing.shares_memory = true;
   thing.save = [&optimizer] { return checkpoint::OptimizerStateDict(optimizer); };
-  thing.load = [&optimizer](const Value& value) { return checkpoint::LoadOptimizerStateDict(optimizer, value); };
+  thing.load = [&optimizer](const Value& value) {
+    return checkpoint::LoadOptimizerStateDict(optimizer, value, /*copy=*/false);
+  };
   return kept_->Add(name, std::move(thing));
 }
 

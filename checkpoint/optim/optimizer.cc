@@ -91,7 +91,7 @@ absl::Status PlanParameter(const OptimizerKind& kind, const Value& states, const
 }
 
 absl::Status PlanGroup(const OptimizerKind& kind, const Value& group, const Value& states,
-                       const OptimizerParamGroup& target, Plan& plan) {
+                       const OptimizerParamGroup& target, bool copy, Plan& plan) {
   std::unique_ptr<OptimizerOptions> options = target.options().clone();
   Fields reader(group);
   kind.describe_options(reader, *options);
@@ -102,14 +102,15 @@ absl::Status PlanGroup(const OptimizerKind& kind, const Value& group, const Valu
         absl::StrCat("[\"params\"]: ", numbers.size(), " parameters, the optimizer has ", target.params().size()));
   }
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const StateOwner owner{target.params()[i], target.params(), *options};
+    const StateOwner owner{target.params()[i], target.params(), *options, copy};
     LOCKSTEP_RETURN_IF_ERROR(PlanParameter(kind, states, numbers[i], owner, plan));
   }
   plan.options.push_back(std::move(options));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> MakePlan(const OptimizerKind& kind, const Optimizer& optimizer, const Value& state_dict) {
+absl::StatusOr<Plan> MakePlan(const OptimizerKind& kind, const Optimizer& optimizer, const Value& state_dict,
+                              bool copy) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value states, GetDict(state_dict, "state"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> groups, GetItems(state_dict, "param_groups"));
   if (groups.size() != optimizer.param_groups().size()) {
@@ -118,7 +119,7 @@ absl::StatusOr<Plan> MakePlan(const OptimizerKind& kind, const Optimizer& optimi
   }
   Plan plan;
   for (size_t i = 0; i < groups.size(); ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(PlanGroup(kind, groups[i], states, optimizer.param_groups()[i], plan),
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(PlanGroup(kind, groups[i], states, optimizer.param_groups()[i], copy, plan),
                                       KeyPath({"param_groups", i}).ToString()));
   }
   return plan;
@@ -152,9 +153,9 @@ absl::StatusOr<Value> OptimizerStateDict(const Optimizer& optimizer) {
   return Value::Dict({{"state", states}, {"param_groups", groups}});
 }
 
-absl::Status LoadOptimizerStateDict(Optimizer& optimizer, const Value& state_dict) {
+absl::Status LoadOptimizerStateDict(Optimizer& optimizer, const Value& state_dict, bool copy) {
   LOCKSTEP_ASSIGN_OR_RETURN(const OptimizerKind* kind, KindOf(optimizer));
-  auto plan = MakePlan(*kind, optimizer, state_dict);
+  auto plan = MakePlan(*kind, optimizer, state_dict, copy);
   if (!plan.ok()) return optim::InvalidIfMissing(plan.status());
   Apply(*kind, *std::move(plan), optimizer);
   return absl::OkStatus();

@@ -36,6 +36,9 @@ absl::StatusOr<Value> OptimizerStateDict(const torch::optim::Optimizer& optimize
 // not its result. Tensors are copied to the device and dtype of their parameter. On an error the optimizer is
 // unchanged.
 //
+// With copy=false, a tensor that has its parameter's device and dtype is not copied, as in Python: it becomes the
+// optimizer's own. Nobody may use it for anything else afterwards.
+//
 // As in Python, the keys decide whether a state fits, not the name of the type. AdamW accepts Adam's state and stays
 // AdamW. Adam accepts AdamW's state only with decoupled_weight_decay=False (Python's Adam would become AdamW).
 //
@@ -46,7 +49,7 @@ absl::StatusOr<Value> OptimizerStateDict(const torch::optim::Optimizer& optimize
 // missing or has a wrong type, including keys that the options need (such as max_exp_avg_sq with amsgrad); or, for
 // Adagrad, a parameter has no state. Unimplemented: an optimizer of another type, or options that C++'s optimizers
 // lack: maximize=True, differentiable=True or, for Adam, decoupled_weight_decay=True.
-absl::Status LoadOptimizerStateDict(torch::optim::Optimizer& optimizer, const Value& state_dict);
+absl::Status LoadOptimizerStateDict(torch::optim::Optimizer& optimizer, const Value& state_dict, bool copy = true);
 
 }  // namespace lockstep::checkpoint
 

@@ -42,23 +42,24 @@ using torch::optim::SGD;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
-absl::StatusOr<at::Tensor> CopyOf(const Value& value, at::IntArrayRef sizes, const at::Tensor& parameter) {
+absl::StatusOr<at::Tensor> TensorFor(const StateOwner& owner, const Value& value, at::IntArrayRef sizes) {
   if (!value.is_tensor()) return absl::InvalidArgumentError(absl::StrCat("expected Tensor, found ", value.type_name()));
   if (value.tensor().sizes() != sizes) {
     return absl::InvalidArgumentError(absl::StrCat("expected shape [", absl::StrJoin(sizes, ", "), "], found [",
                                                    absl::StrJoin(value.tensor().sizes(), ", "), "]"));
   }
   return TorchStatusOr("copy", [&] {
-    return value.tensor().detach().to(parameter.options().requires_grad(false), /*non_blocking=*/false, /*copy=*/true);
+    return value.tensor().detach().to(owner.parameter.options().requires_grad(false), /*non_blocking=*/false,
+                                      owner.copy);
   });
 }
 
 // None if the tensor is undefined.
 Value Detached(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor.detach()) : Value(); }
 
-void Tensor(Fields& fields, const char* key, at::Tensor& field, at::IntArrayRef sizes, const at::Tensor& parameter) {
+void Tensor(Fields& fields, const char* key, at::Tensor& field, at::IntArrayRef sizes, const StateOwner& owner) {
   fields.Field(key, Detached(field), [&](const Value& found) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(field, CopyOf(found, sizes, parameter));
+    LOCKSTEP_ASSIGN_OR_RETURN(field, TensorFor(owner, found, sizes));
     return absl::OkStatus();
   });
 }
@@ -66,12 +67,12 @@ void Tensor(Fields& fields, const char* key, at::Tensor& field, at::IntArrayRef 
 // A tensor of the parameter's shape. A missing key is an undefined tensor, and an error if `required`.
 void Tensor(Fields& fields, const char* key, at::Tensor& field, const StateOwner& owner, bool required = true) {
   const bool present = fields.reading() ? required || fields.Has(key) : field.defined();
-  if (present) Tensor(fields, key, field, owner.parameter.sizes(), owner.parameter);
+  if (present) Tensor(fields, key, field, owner.parameter.sizes(), owner);
 }
 
 // `field` is a vector or a deque. An undefined tensor in it is None, which is an error unless `optional`.
 template <typename Container>
-void Tensors(Fields& fields, const char* key, Container& field, at::IntArrayRef sizes, const at::Tensor& parameter,
+void Tensors(Fields& fields, const char* key, Container& field, at::IntArrayRef sizes, const StateOwner& owner,
              bool optional = false) {
   Value written = Value::List();
   for (const at::Tensor& tensor : field) written.Append(Detached(tensor));
@@ -80,9 +81,9 @@ void Tensors(Fields& fields, const char* key, Container& field, at::IntArrayRef 
     field.assign(list.size(), at::Tensor());
     for (size_t i = 0; i < list.size(); ++i) {
       if (optional && list.items()[i].is_none()) continue;
-      auto copy = CopyOf(list.items()[i], sizes, parameter);
-      LOCKSTEP_RETURN_IF_ERROR(Annotate(copy.status(), KeyPath({i}).ToString()));
-      field[i] = *std::move(copy);
+      auto tensor = TensorFor(owner, list.items()[i], sizes);
+      LOCKSTEP_RETURN_IF_ERROR(Annotate(tensor.status(), KeyPath({i}).ToString()));
+      field[i] = *std::move(tensor);
     }
     return absl::OkStatus();
   });
@@ -239,33 +240,33 @@ void Describe(Fields& fields, LBFGSOptions& options) {
 }
 
 // The int 1 until there is a curvature to compute it from.
-void HessianDiagonal(Fields& fields, at::Tensor& field, const at::Tensor& parameter) {
+void HessianDiagonal(Fields& fields, at::Tensor& field, const StateOwner& owner) {
   const bool is_int = field.defined() && !field.is_floating_point();
   fields.Field("H_diag", is_int ? Value(1) : Detached(field), [&](const Value& found) -> absl::Status {
     if (found.is_int()) {
       field = at::scalar_tensor(found.int_value(), at::kLong);
       return absl::OkStatus();
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(field, CopyOf(found, {}, parameter));
+    LOCKSTEP_ASSIGN_OR_RETURN(field, TensorFor(owner, found, {}));
     return absl::OkStatus();
   });
 }
 
 // `al` is scratch space of history_size items, made in the second iteration.
-void Alphas(Fields& fields, LBFGSParamState& state, int64_t history_size, const at::Tensor& parameter) {
+void Alphas(Fields& fields, LBFGSParamState& state, int64_t history_size, const StateOwner& owner) {
   if (fields.reading() ? !fields.Has("al") : !state.al().has_value()) return;
   std::vector<at::Tensor> al = state.al().value_or(std::vector<at::Tensor>());
-  Tensors(fields, "al", al, {}, parameter, /*optional=*/true);
+  Tensors(fields, "al", al, {}, owner, /*optional=*/true);
   fields.Check(al.size() == history_size,
                absl::StrCat("[\"al\"]: expected history_size, ", history_size, ", items, found ", al.size()));
   state.al(std::move(al));
 }
 
 void History(Fields& fields, LBFGSParamState& state, int64_t history_size, at::IntArrayRef sizes,
-             const at::Tensor& parameter) {
-  Tensors(fields, "old_dirs", state.old_dirs(), sizes, parameter);
-  Tensors(fields, "old_stps", state.old_stps(), sizes, parameter);
-  Tensors(fields, "ro", state.ro(), {}, parameter);
+             const StateOwner& owner) {
+  Tensors(fields, "old_dirs", state.old_dirs(), sizes, owner);
+  Tensors(fields, "old_stps", state.old_stps(), sizes, owner);
+  Tensors(fields, "ro", state.ro(), {}, owner);
   const size_t count = state.old_dirs().size();
   fields.Check(count == state.old_stps().size() && count == state.ro().size() && count <= history_size,
                absl::StrCat("expected as many old_dirs, old_stps and ro, at most history_size, ", history_size,
@@ -279,12 +280,12 @@ void Describe(Fields& fields, LBFGSParamState& state, const LBFGSOptions& option
   fields.Int("func_evals", state.func_evals());
   fields.Int("n_iter", state.n_iter());
   if (state.n_iter() == 0) return;
-  Alphas(fields, state, options.history_size(), owner.parameter);
-  Tensor(fields, "d", state.d(), {numel}, owner.parameter);
+  Alphas(fields, state, options.history_size(), owner);
+  Tensor(fields, "d", state.d(), {numel}, owner);
   fields.Double("t", state.t());
-  History(fields, state, options.history_size(), {numel}, owner.parameter);
-  HessianDiagonal(fields, state.H_diag(), owner.parameter);
-  Tensor(fields, "prev_flat_grad", state.prev_flat_grad(), {numel}, owner.parameter);
+  History(fields, state, options.history_size(), {numel}, owner);
+  HessianDiagonal(fields, state.H_diag(), owner);
+  Tensor(fields, "prev_flat_grad", state.prev_flat_grad(), {numel}, owner);
   fields.Double("prev_loss", state.prev_loss());
 }
 

@@ -19,6 +19,7 @@ struct StateOwner {
   const at::Tensor& parameter;
   const std::vector<at::Tensor>& group;  // `parameter`'s, whole
   const torch::optim::OptimizerOptions& options;
+  bool copy = true;  // tensors that are read, even if they have the parameter's device and dtype
 };
 
 struct OptimizerKind {
@@ -30,7 +31,7 @@ struct OptimizerKind {
   void (*describe_options)(Fields&, torch::optim::OptimizerOptions&);
   void (*assign_options)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
   std::unique_ptr<torch::optim::OptimizerParamState> (*new_state)();
-  // Tensors are written as they are; read ones are copies, of the parameter's device and dtype.
+  // Tensors are written as they are; read ones get the parameter's device and dtype.
   void (*describe_state)(Fields&, torch::optim::OptimizerParamState&, const StateOwner&);
 };
 

@@ -136,6 +136,21 @@ std::string Keys(const Value& dict) {
                        [](std::string* out, const Value::Entry& entry) { out->append(entry.first.string_value()); });
 }
 
+TEST(Optimizer, TensorsAreCopiedUnlessAskedNotTo) {
+  Training from(kSgd);
+  from.Steps(1);
+  const Value state = from.State();
+  const auto memory = [](const Value& value) {
+    return GetTensor(value, {"state", 0, "momentum_buffer"})->const_data_ptr();
+  };
+  for (const bool copy : {true, false}) {
+    Training to(kSgd);
+    ASSERT_TRUE(LoadOptimizerStateDict(*to.optimizer, state, copy).ok());
+    EXPECT_EQ(memory(to.State()) != memory(state), copy);
+    EXPECT_TRUE(Identical(to.State(), state));
+  }
+}
+
 TEST(Optimizer, HasPythonsForm) {
   Training training(kSgd);
   training.Steps(1);

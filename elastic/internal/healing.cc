@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/serialize.h"
 #include "lockstep/elastic/internal/fast_hash.h"
+#include "lockstep/elastic/internal/prefault.h"
 #include "lockstep/elastic/internal/transfer_plan.h"
 
 namespace lockstep::elastic::internal {
@@ -73,6 +75,8 @@ class Transfer {
   }
 
   absl::Status Run() {
+    std::optional<Prefault> prefault;
+    if (receives_) prefault.emplace(tensors_);
     if (Broadcasts(sources_.size(), receivers_.size())) return Broadcast();
     std::vector<comm::Work> sends = Send();
     absl::Status status = receives_ ? Receive() : absl::OkStatus();

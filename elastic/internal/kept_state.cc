@@ -86,14 +86,16 @@ bool SameLayout(const NamedTensor& a, const NamedTensor& b) {
   return a.name == b.name && a.tensor.sizes() == b.tensor.sizes() && a.tensor.scalar_type() == b.tensor.scalar_type();
 }
 
-// The frame's value with this thing's own large tensors, where it has them.
+// The frame's value with this thing's own large tensors, and new ones of undefined contents where it has none.
 Value WithOwn(const std::string& name, const Value& framed, const Value& own) {
   std::map<std::string, NamedTensor> ours;
   for (const NamedTensor& tensor : LargeTensorsOf(name, own)) ours[tensor.name] = tensor;
   return WithLargeTensors(framed, "", [&](const std::string& path, const at::Tensor& stand_in) {
     const NamedTensor theirs = {absl::StrCat(name, ": ", path), stand_in};
     const auto found = ours.find(theirs.name);
-    return found != ours.end() && SameLayout(found->second, theirs) ? found->second.tensor : stand_in;
+    return found != ours.end() && SameLayout(found->second, theirs)
+               ? found->second.tensor
+               : at::empty(stand_in.sizes(), stand_in.scalar_type());
   });
 }
 

@@ -59,7 +59,9 @@ struct State {
     module.save = [this]() -> absl::StatusOr<Value> { return checkpoint::StateDict(*net); };
     module.load = [this](const Value& value) { return checkpoint::LoadStateDict(*net, value); };
     adam.save = [this] { return checkpoint::OptimizerStateDict(optimizer); };
-    adam.load = [this](const Value& value) { return checkpoint::LoadOptimizerStateDict(optimizer, value); };
+    adam.load = [this](const Value& value) {
+      return checkpoint::LoadOptimizerStateDict(optimizer, value, /*copy=*/false);
+    };
     kept.Add("net", module).IgnoreError();
     kept.Add("optimizer", adam).IgnoreError();
   }
