@@ -38,9 +38,6 @@ constexpr int64_t kMostStepsBetweenChecks = 1000;
 // While there are fewer than min_ranks.
 constexpr absl::Duration kPauseOfWaiting = absl::Milliseconds(10);
 
-// More than the launcher allows.
-constexpr int kMostEmptyGenerations = 100;
-
 constexpr char kResumable[] = "lockstep.elastic.resumable";
 
 // How much later than its consequences the death of a rank may be known.
@@ -184,7 +181,10 @@ absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* gro
     }
     watcher_.reset();
     group_.reset();
-    if (const auto verdict = failures_->Verdict()) return EndJob(*verdict);
+    if (const auto verdict = failures_->Verdict()) {
+      link_->EndJob(*verdict);
+      return absl::AbortedError(absl::StrCat("World: ", *verdict));
+    }
     if (status.ok() && !regroups_) link_->Finish();
     if (!regroups_ && !is_own && !others_caused) return status;
     if (is_own && HasFailedBefore()) return absl::Status(status.code(), join.reason);
@@ -203,16 +203,6 @@ bool World::HasFailedBefore() {
   if (culprit_.value_or(generation_.rank) != generation_.rank) return false;
   const std::optional<int64_t> before = std::exchange(own_error_, commits_);
   return generation_.world_size > 1 && before && commits_ - *before <= options_.failure_window;
-}
-
-// The launcher ends a job whose generations end one after another without a step, with the reason that ranks give.
-absl::Status World::EndJob(const std::string& verdict) {
-  launch::JoinOptions join;
-  join.reason = verdict;
-  join.timeout = options_.timeout;
-  for (int i = 0; i < kMostEmptyGenerations && link_->Join(join).ok(); ++i) {
-  }
-  return absl::AbortedError(absl::StrCat("World: ", verdict));
 }
 
 // Whether `status`, of this generation, came from the group: a rank has died, or the launcher says so.

@@ -69,9 +69,8 @@ class LinkWatcher;
 struct Healing;
 }  // namespace internal
 
-// The exit code of a program whose state is saved, and that can go on when it is started again: EX_TEMPFAIL of
-// sysexits.h. See World::IsResumable().
-inline constexpr int kResumableExitCode = 75;
+// 75, of a program whose state is saved, and that can go on when it is started again. See World::IsResumable().
+using launch::kResumableExitCode;
 
 struct Options {
   int min_ranks = 1;                                  // fewer ranks do not train, but wait for others
@@ -183,7 +182,6 @@ class World {
   bool OthersCaused(const absl::Status& status) const;
   bool Begins() const;
   bool HasFailedBefore();
-  absl::Status EndJob(const std::string& verdict);
 
   const Options options_;
   const std::unique_ptr<launch::AgentLink> link_;

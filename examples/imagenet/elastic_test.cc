@@ -140,6 +140,13 @@ TEST(Elastic, ARunThatIsStoppedOrWhoseRanksAllDiedResumesToTheSameBits) {
     EXPECT_EQ(run.Wait(), 143) << run.Output();
     EXPECT_THAT(run.Output(), HasSubstr("train: stopped by a signal; go on with --resume=auto"));
   }
+  {
+    Program run(Launched(resumed, 2));
+    ASSERT_TRUE(run.AwaitText("Epoch: [1][ 2/10]")) << run.Output();
+    kill(run.Ranks().at(1), SIGUSR1);
+    EXPECT_EQ(run.Wait(), 75) << run.Output();
+    EXPECT_THAT(run.Output(), HasSubstr("exited with code 75; the job can be started again"));
+  }
   Program run(resumed + Words{"--multiprocessing-distributed", "--cpu-ranks=2"});
   ASSERT_TRUE(run.AwaitText("batches done)")) << run.Output();
   kill(run.Ranks().at(1), SIGKILL);

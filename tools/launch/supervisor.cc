@@ -62,7 +62,7 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
     events->AttemptStarted(policy.restarts());
     const absl::Time start = internal::MonotonicTime();
     const internal::AttemptResult result = attempt.Run(earlier_port);
-    if (result.status.ok()) return absl::OkStatus();
+    if (result.status.ok()) return result.resumable;
     events->FirstCause(policy.restarts(), result.status);
     if (!policy.Restart(result.end, start, internal::MonotonicTime())) {
       return internal::WithEnding(result.status, policy.Ending(result.end));

@@ -30,6 +30,7 @@ using etcd::testing::EtcdCluster;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Place;
 
 class StayingRanksTest : public testing::NodesTest {
@@ -98,7 +99,11 @@ class StayingRanksTest : public testing::NodesTest {
     return after;
   }
 
-  void TearDown() override { unsetenv("STEPS"); }
+  void TearDown() override {
+    unsetenv("STEPS");
+    unsetenv("EXIT_CODE");
+    unsetenv("END_JOB");
+  }
 
   std::vector<std::string> rendezvous_;
 };
@@ -129,6 +134,27 @@ TEST_F(TcpStayingRanksTest, OtherRanksOutliveOneOnEitherNode) {
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
   for (const Place& place : places) EXPECT_TRUE(Gone(place.pid));
+}
+
+TEST_F(TcpStayingRanksTest, RanksThatHaveFinishedMayAskForAnotherStart) {
+  setenv("STEPS", "50", 1);
+  setenv("EXIT_CODE", "75", 1);
+  StartTwo({"--nproc_per_node=2"});
+  for (const char* node : {"a", "b"}) {
+    EXPECT_EQ(Wait(node), 75) << Err(node);
+    EXPECT_THAT(Err(node), HasSubstr(" exited with code 75; the job can be started again\n"));
+  }
+}
+
+TEST_F(TcpStayingRanksTest, ARankMayEndTheJob) {
+  setenv("STEPS", "50", 1);
+  setenv("END_JOB", "sample 7 is broken", 1);
+  StartTwo({"--nproc_per_node=2"});
+  for (const char* node : {"a", "b"}) {
+    EXPECT_EQ(Wait(node), 1) << Err(node);
+    EXPECT_THAT(Err(node), HasSubstr("launch: sample 7 is broken\n"));
+    EXPECT_THAT(Err(node), Not(HasSubstr("generation 2")));
+  }
 }
 
 TEST_F(TcpStayingRanksTest, ASpareOfTheNodeTakesThePlaceOfARank) {

@@ -24,8 +24,8 @@ using internal::RankMessage;
 
 namespace {
 
-// How long Finish() waits for a launcher that does not read.
-constexpr absl::Duration kFinishPatience = absl::Seconds(10);
+// How long Finish() and EndJob() wait for a launcher that does not read.
+constexpr absl::Duration kLastWordsPatience = absl::Seconds(10);
 // Between two reports of steps, so that they cost neither side anything.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 
@@ -153,11 +153,23 @@ void AgentLink::ReportStep(int64_t step) {
   internal::SendPacket(fd_, Encode(progress)).IgnoreError();  // a later one says as much
 }
 
+void AgentLink::EndJob(const std::string& reason) {
+  RankMessage ready;
+  ready.left = generation_;
+  ready.join.reason = reason;
+  ready.ends_job = true;
+  SendLastWords(ready);
+}
+
 void AgentLink::Finish() {
   RankMessage finished;
   finished.kind = RankMessage::Kind::kFinished;
-  Send(Encode(finished), internal::After(kFinishPatience))
-      .IgnoreError();  // the launcher has ended, and so will this rank
+  SendLastWords(finished);
+}
+
+// If the launcher has ended, so will this rank.
+void AgentLink::SendLastWords(const RankMessage& message) {
+  Send(Encode(message), internal::After(kLastWordsPatience)).IgnoreError();
 }
 
 }  // namespace lockstep::launch

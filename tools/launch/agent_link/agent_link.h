@@ -14,6 +14,8 @@
 //   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
 // - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
 // - A rank that exits with 0 but has not called Finish() has failed too.
+// - One that exits with kResumableExitCode after Finish() has not failed. When all ranks have ended, the launcher ends
+//   with that code.
 // - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
 //
 // This holds for the ranks of all nodes, if they meet by tcp or etcd-v3. A lost node is a failure of its ranks. With a
@@ -34,6 +36,14 @@
 #include "absl/time/time.h"
 
 namespace lockstep::launch {
+
+namespace internal {
+struct RankMessage;
+}
+
+// The exit code of a program whose state is saved, and that can go on when it is started again: EX_TEMPFAIL of
+// sysexits.h.
+inline constexpr int kResumableExitCode = 75;
 
 // The ranks that train together until one of them ends or another one comes, from one rank's view.
 struct RankGeneration {
@@ -96,6 +106,11 @@ class AgentLink {
   // generation at once. Thread-safe.
   void ReportStep(int64_t step);
 
+  // Tells the launcher that the job must end, as when an error comes again and again. The launcher ends all ranks, and
+  // names `reason`, a sentence, as the cause. This rank should end too. Does not block for long. With a static rendezvous
+  // of several nodes the launcher does not listen, but ends all ranks when this one fails.
+  void EndJob(const std::string& reason);
+
   // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. Does not block for
   // long.
   void Finish();
@@ -103,6 +118,7 @@ class AgentLink {
  private:
   explicit AgentLink(int fd);
   absl::Status Send(const std::string& text, int64_t deadline);
+  void SendLastWords(const internal::RankMessage& message);
   absl::Status Read();
 
   struct Steps;  // what ReportStep() remembers

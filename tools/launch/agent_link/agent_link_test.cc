@@ -24,6 +24,7 @@
 namespace lockstep::launch {
 namespace {
 
+using ::testing::ContainsRegex;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
@@ -102,11 +103,32 @@ TEST_F(AgentLinkTest, StatusShowsTheStepsAndTheGeneration) {
         const std::string table = ReadFile(folder_ + "status");
         return absl::StrContains(table, "generation 3, 1 restart\n") &&
                ::testing::Matches(
-                   ::testing::ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
+                   ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
       },
       absl::Seconds(20)))
       << Err() << ReadFile(folder_ + "status");
   Stop(launcher);
+}
+
+TEST_F(AgentLinkTest, RanksThatHaveFinishedMayAskForAnotherStart) {
+  setenv("STEPS", "20", 1);
+  setenv("EXIT_CODE", "75", 1);
+  EXPECT_EQ(Wait(StartRanks(3)), 75);
+  unsetenv("STEPS");
+  unsetenv("EXIT_CODE");
+  EXPECT_THAT(Err(), ContainsRegex("launch: rank 0 \\(local rank 0, pid [0-9]+\\) exited with code 75; "
+                                   "the job can be started again\n"));
+  EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
+}
+
+TEST_F(AgentLinkTest, ARankMayEndTheJob) {
+  setenv("STEPS", "20", 1);
+  setenv("END_JOB", "sample 7 is broken", 1);
+  EXPECT_EQ(Wait(StartRanks(3)), 1);
+  unsetenv("STEPS");
+  unsetenv("END_JOB");
+  EXPECT_THAT(Err(), HasSubstr("launch: sample 7 is broken\n"));
+  EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
 }
 
 TEST_F(AgentLinkTest, AlsoRankZeroMayEnd) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent_link/agent_link.h"
 #include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 #include "lockstep/tools/launch/internal/job_cgroup.h"
@@ -107,6 +108,7 @@ AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
     result.status = WithEnding(result.status, absl::StrCat("; then the launcher received signal ", stop_signal_, " (",
                                                            SignalName(stop_signal_), ")"));
   }
+  if (result.status.ok()) result.resumable = Resumable();
   result.end = End(started.ok());
   if (const Outcome* cause = FirstCause(outcomes_)) {
     result.consequence = cause->consequence;
@@ -114,6 +116,16 @@ AttemptResult Attempt::Result(const absl::Status& started, bool stopped) const {
     result.failed_ns = cause->time_ns;
   }
   return result;
+}
+
+// OK if all ranks succeeded.
+absl::Status Attempt::Resumable() const {
+  for (const Outcome& outcome : outcomes_) {
+    if (!outcome.resumable) continue;
+    const std::vector<Outcome> alone = {outcome};
+    return WithEnding(FailureStatus(alone[0], alone, absl::ZeroDuration()), "; the job can be started again");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Attempt::Verdict(bool stopped) const {
@@ -337,8 +349,10 @@ void Attempt::NoteEnd(int i) {
   } else {
     outcome.end.signal = info.si_status;
   }
-  outcome.failed = outcome.end.exit_code != 0;
-  if (!outcome.failed && !outcome.told_to_end && regrouper_.EndedEarly(i)) {
+  const bool ended_early = regrouper_.EndedEarly(i);
+  outcome.resumable = outcome.end.exit_code == kResumableExitCode && regrouper_.has_finished(i);
+  outcome.failed = outcome.end.exit_code != 0 && !outcome.resumable;
+  if (!outcome.failed && !outcome.told_to_end && ended_early) {
     outcome.failed = true;
     outcome.end.message = kEndedEarly;
   }

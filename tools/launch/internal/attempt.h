@@ -32,6 +32,7 @@ namespace lockstep::launch::internal {
 
 struct AttemptResult {
   absl::Status status;
+  absl::Status resumable;                // if `status` is OK: about a rank that ended with kResumableExitCode
   AttemptEnd end = AttemptEnd::kFailed;  // means nothing if the status is OK
   bool must_end = false;                 // AttemptControl ended it before a rank had failed; the status may be OK
   int signal = 0;                        // the first signal that this process received and that ends it
@@ -124,6 +125,7 @@ class Attempt {
   void Reap();
 
   absl::Status Verdict(bool stopped) const;
+  absl::Status Resumable() const;
   AttemptEnd End(bool started) const;
   AttemptResult Result(const absl::Status& started, bool stopped) const;
   void AskControl();

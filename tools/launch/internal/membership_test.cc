@@ -273,6 +273,17 @@ TEST_F(MembershipTest, EndsIfMembersLeaveAgainAndAgain) {
             "rank 1 left generation 10; the last 10 generations ended before they completed a step");
 }
 
+TEST_F(MembershipTest, EndsIfAProcessSaysSo) {
+  StartAll(3);
+  Membership::Ask ask;
+  ask.ends_job = true;
+  ask.reason = "sample 7 is broken";
+  membership_->OnReady(1, membership_->generation(), ask, At(2));
+  EXPECT_EQ(membership_->verdict(), absl::AbortedError("sample 7 is broken"));
+  EXPECT_FALSE(Fail(1, 2));
+  EXPECT_THAT(Said(), IsEmpty());
+}
+
 TEST_F(MembershipTest, AStepIsProgress) {
   StartAll(2);
   for (int i = 0; i < 50; ++i) {

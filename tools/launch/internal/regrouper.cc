@@ -34,13 +34,15 @@ Membership::Limits LimitsOf(const LaunchOptions& options) {
   return limits;
 }
 
-Membership::Ask AskOf(const JoinOptions& join) {
+Membership::Ask AskOf(const RankMessage& message) {
+  const JoinOptions& join = message.join;
   Membership::Ask ask;
   ask.min_ranks = join.min_ranks;
   ask.max_ranks = join.max_ranks;
   ask.max_restarts = join.max_restarts;
   ask.leave_timeout = std::max(join.leave_timeout, absl::ZeroDuration());
   ask.reason = join.reason;
+  ask.ends_job = message.ends_job;
   return ask;
 }
 
@@ -52,6 +54,7 @@ Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, Node
       watcher_(WatcherOf(options.watcher)),
       links_(options.nproc_per_node + options.spares),
       owes_finish_(options.nproc_per_node + options.spares),
+      has_finished_(options.nproc_per_node + options.spares),
       membership_(LimitsOf(options), MonotonicTime()),
       slots_(options.nproc_per_node + options.spares) {}
 
@@ -66,7 +69,7 @@ absl::StatusOr<UniqueFd> Regrouper::Open(int slot) {
     return DescriptorError("launch: no control socket for a rank", errno, absl::StatusCode::kResourceExhausted);
   }
   links_[slot] = AboveStdio(UniqueFd(ends[0]));
-  owes_finish_[slot] = false;
+  owes_finish_[slot] = has_finished_[slot] = false;
   UniqueFd end = AboveStdio(UniqueFd(ends[1]));
   if (links_[slot].valid() && end.valid()) return end;
   return DescriptorError("launch: no control socket for a rank", errno, absl::StatusCode::kResourceExhausted);
@@ -99,6 +102,7 @@ void Regrouper::Receive(int slot) {
       watcher_.NoteStep(slot, message->step, MonotonicNanos());
     } else if (message->kind == RankMessage::Kind::kFinished) {
       owes_finish_[slot] = false;
+      has_finished_[slot] = true;
     } else {
       OnReady(slot, *message);
     }
@@ -109,14 +113,14 @@ void Regrouper::OnReady(int slot, const RankMessage& message) {
   watcher_.NoteWaiting(slot, true);
   switch (nodes_) {
     case Nodes::kOne:
-      membership_.OnReady(slot, message.left, AskOf(message.join), MonotonicTime());
+      membership_.OnReady(slot, message.left, AskOf(message), MonotonicTime());
       break;
     case Nodes::kStatic:
       OnStaticReady(slot, message.left);
       break;
     case Nodes::kAgents:
       if (!next_master_.fd.valid()) HoldNextMaster();
-      slots_.OnReady(slot, message.left, AskOf(message.join));
+      slots_.OnReady(slot, message.left, AskOf(message));
       break;
   }
 }

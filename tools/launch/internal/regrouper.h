@@ -48,6 +48,8 @@ class Regrouper {
 
   // Whether the process of a slot, which has ended, was a rank of a generation and has not said that its work was done.
   bool EndedEarly(int slot);
+  // Whether it has said so. Call EndedEarly() before.
+  bool has_finished(int slot) const { return has_finished_[slot]; }
 
   // The process of a slot has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, const NodeFailure& failure);
@@ -105,6 +107,7 @@ class Regrouper {
   int master_port_ = 0;
   std::vector<UniqueFd> links_;    // by slot; invalid: closed
   std::vector<bool> owes_finish_;  // by slot: its process has got a generation, and has not said that its work is done
+  std::vector<bool> has_finished_;  // by slot: it has said so
   Membership membership_;
   NodeSlots slots_;
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node

@@ -97,6 +97,7 @@ class Agent {
   int64_t said_ns_ = 0;
   int64_t forming_since_ns_ = MonotonicNanos();
   int64_t leaving_since_ns_ = 0;
+  absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
 };
 
@@ -123,7 +124,7 @@ absl::Status Agent::Run() {
       StartRanks(*generation);
       continue;
     }
-    if (const std::optional<absl::Status> result = steps_.Result()) return *result;
+    if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
     if (leaving_since_ns_ != 0 && MonotonicNanos() - leaving_since_ns_ > absl::ToInt64Nanoseconds(kLeaveTimeout)) {
       return StoppedStatus(steps_.state().signal, {}, absl::ZeroDuration());
     }
@@ -276,6 +277,7 @@ void Agent::StartRanks(const Generation& generation) {
     result = attempt.Run(0);
     shows_ranks_ = false;
   }
+  resumable_ = result.resumable;
   watcher_.NotePhase(JobStatus::Phase::kForming);
   if (result.signal != 0) NoteSignal(result.signal);
   // The time that the ranks needed to leave does not count.

@@ -68,7 +68,7 @@ std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
   return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_ranks, " ", join.max_restarts, " ",
-                      absl::ToInt64Nanoseconds(join.leave_timeout), " ", join.reason)
+                      absl::ToInt64Nanoseconds(join.leave_timeout), " ", message.ends_job ? 1 : 0, " ", join.reason)
       .substr(0, kMostLinkBytes);
 }
 
@@ -98,6 +98,9 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
     words.Number(&message.join.max_ranks);
     words.Number(&message.join.max_restarts);
     words.Duration(&message.join.leave_timeout);
+    int ends_job = 0;
+    words.Number(&ends_job);
+    message.ends_job = ends_job != 0;
     message.join.reason = words.Rest();
   } else {
     return NotOurs(text);

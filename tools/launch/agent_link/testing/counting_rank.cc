@@ -1,9 +1,9 @@
 // A rank without tensors, for tests of agent_link: all ranks count steps together, and go on when others end.
 //
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
-// count from rank 0. The program ends with success after $STEPS steps, and SIGUSR1 makes it exit with 0 at once. For
-// each generation it appends "<number> <rank> of <world size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at
-// <microseconds>: <reason>" to $D/generations (places.h).
+// count from rank 0. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
+// reason $END_JOB. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
+// size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations (places.h).
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -170,9 +170,14 @@ absl::Status Run() {
   for (int step = 0;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(const RankGeneration generation, link->Join(options));
     const absl::Status trained = Train(generation, link.get(), &step);
-    if (trained.ok() && step >= steps) {
+    const char* const ends_job = getenv("END_JOB");
+    if (trained.ok() && step >= steps && !ends_job) {
       link->Finish();
       return absl::OkStatus();
+    }
+    if (trained.ok() && step >= steps && generation.rank == 0) {
+      link->EndJob(ends_job);
+      return absl::AbortedError(ends_job);
     }
     options.reason = std::string(trained.message());
   }
@@ -183,7 +188,7 @@ absl::Status Run() {
 int main() {
   signal(SIGUSR1, [](int) { _exit(0); });
   const absl::Status status = Run();
-  if (status.ok()) return 0;
+  if (status.ok()) return Number("EXIT_CODE", 0);
   std::cerr << status.message() << "\n";
   return 1;
 }
