@@ -193,7 +193,9 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   process.state = State::kReady;
   asks_[slot].ask = ask;
   process.failed_starts = 0;
-  if (leaves && memory_.phase == Phase::kRunning && !memory_.changes) {
+  // A failure may come before the step after which they should leave.
+  const bool is_planned = memory_.changes && ask.reason.empty();
+  if (leaves && memory_.phase == Phase::kRunning && !is_planned) {
     const std::string why = ask.reason.empty() ? "" : absl::StrCat(": ", ask.reason);
     Cause cause;
     cause.text = absl::StrCat("rank ", process.rank, " left generation ", memory_.generation, why);

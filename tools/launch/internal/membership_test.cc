@@ -37,8 +37,9 @@ class MembershipTest : public ::testing::Test {
     membership_.emplace(limits, At(0));
   }
 
-  void Ready(int slot, double seconds, int min_ranks = 1, int max_ranks = 0) {
+  void Ready(int slot, double seconds, int min_ranks = 1, int max_ranks = 0, const std::string& reason = "") {
     Membership::Ask ask;
+    ask.reason = reason;
     ask.min_ranks = min_ranks;
     ask.max_ranks = max_ranks;
     ask.leave_timeout = absl::Seconds(10);
@@ -172,6 +173,21 @@ TEST_F(MembershipTest, AMemberThatLeavesByItselfBreaksTheGeneration) {
   EXPECT_THAT(Said(), ElementsAre("now 0: rank 1 left generation 1"));
   Ready(0, 20);
   EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 1 left generation 1"));
+}
+
+TEST_F(MembershipTest, AnErrorBreaksAGenerationThatIsToEndAfterAStep) {
+  Make(3);
+  for (int i = 0; i < 3; ++i) Ready(i, 1);
+  ASSERT_TRUE(Fail(2, 20));
+  Ready(0, 20);
+  Ready(1, 20);
+  Said();
+  Ready(2, 21);
+  EXPECT_THAT(Said(), ElementsAre("after step 0 1: process 2 is ready"));
+  Ready(0, 22, 1, 0, "sample 7 is broken");
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 left generation 2: sample 7 is broken"));
+  Ready(1, 22, 1, 0, "the group failed");
+  EXPECT_THAT(Said(), ElementsAre("form 0 1 2: rank 0 left generation 2: sample 7 is broken"));
 }
 
 TEST_F(MembershipTest, WhoDoesNotLeaveInTimeIsKilled) {
