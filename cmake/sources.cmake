@@ -591,6 +591,7 @@ set(lockstep_elastic_sources
   elastic/internal/prefault.cc
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
+  elastic/simulator/internal/auditor.cc
   elastic/simulator/internal/schedules.cc
   elastic/simulator/internal/simulation.cc
   elastic/simulator/simulate.cc

@@ -22,7 +22,7 @@ import tempfile
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LONGEST = 60  # seconds of one run
+LONGEST = 600  # seconds of one run
 
 # Ahead of the namespace of a source.
 SWITCH = """

@@ -14,6 +14,7 @@ DEFINE_int64(schedules, 100000, "random schedules");
 DEFINE_int64(first_seed, 1, "of the first of them");
 DEFINE_bool(deaths, false, "instead, one process dies before each event of a training on 2 to 5 ranks");
 DEFINE_bool(pairs, false, "instead, two die before each pair of events of a short training on 2 and 3 ranks");
+DEFINE_bool(until_violation, false, "stops at the first random schedule that breaks a rule");
 DEFINE_bool(trace, false, "prints what happens in random schedules");
 
 int main(int argc, char** argv) {
@@ -28,9 +29,10 @@ rule. The exit code is then 1.
 )";
   lockstep::ParseCommandLine(argc, argv, usage);
   namespace internal = lockstep::elastic::internal;
-  const internal::Tally tally = FLAGS_deaths  ? internal::DeathAtEveryEvent(2, 5)
-                                : FLAGS_pairs ? internal::DeathsAtEveryPair(2, 3)
-                                              : internal::RunRandom(FLAGS_first_seed, FLAGS_schedules, FLAGS_trace);
+  const internal::Tally tally =
+      FLAGS_deaths  ? internal::DeathAtEveryEvent(2, 5)
+      : FLAGS_pairs ? internal::DeathsAtEveryPair(2, 3)
+                    : internal::RunRandom(FLAGS_first_seed, FLAGS_schedules, FLAGS_until_violation, FLAGS_trace);
   std::cout << tally.Text();
   return tally.violations.empty() ? 0 : 1;
 }

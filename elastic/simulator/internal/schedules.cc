@@ -51,7 +51,7 @@ std::string Tally::Text() const {
   return text;
 }
 
-Tally RunRandom(int64_t first, int64_t schedules, bool trace) {
+Tally RunRandom(int64_t first, int64_t schedules, bool until_violation, bool trace) {
   Tally tally;
   for (int64_t seed = first; seed < first + schedules; ++seed) {
     Simulation::Config config;
@@ -62,6 +62,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool trace) {
     config.max_ranks = seed / 96 % 3 == 0 ? 2 : 0;
     config.trace = trace;
     tally.Add(config, Simulation(config).Run());
+    if (until_violation && !tally.violations.empty()) break;
   }
   return tally;
 }

@@ -23,8 +23,8 @@ struct Tally {
 };
 
 // Schedules whose seeds are `first` and the following. The numbers of ranks, spares and faults, and max_ranks follow from
-// the seed.
-Tally RunRandom(int64_t first, int64_t schedules, bool trace = false);
+// the seed. With `until_violation` the first schedule that breaks a rule is the last one.
+Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, bool trace = false);
 
 // Trainings on `least` to `most` ranks without other faults, in which one process dies before each event.
 Tally DeathAtEveryEvent(int least, int most);

@@ -6,7 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/elastic/internal/failure_budget.h"
 #include "lockstep/elastic/internal/healing_plan.h"
+#include "lockstep/elastic/simulator/internal/process.h"
 
 namespace lockstep::elastic::internal {
 namespace {
@@ -14,54 +16,35 @@ namespace {
 using launch::internal::Membership;
 using Kind = Membership::Decision::Kind;
 
-constexpr int64_t kMs = 1000, kSecond = 1000 * kMs;
-constexpr int64_t kHorizon = 600 * kSecond;  // nobody may still train then
-constexpr int64_t kMostEvents = 50000;       // nor may so much happen
-constexpr int64_t kFaultTime = 400 * kMs;    // within which faults happen
-constexpr int64_t kLeaveTimeout = 2 * kSecond;
-constexpr int64_t kNotice = 15 * kMs;  // until ranks know of a death
+// Causes by which ranks fail themselves.
+enum Cause : int { kSample, kLoss, kExit, kCrash };
 
 // The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that was
 // applied twice or in another order.
 uint64_t Applied(uint64_t state, int64_t step) { return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step); }
 
-constexpr uint64_t kInitialState = 1;
+constexpr char kKilled[] = "was killed by signal 9 (SIGKILL)";
+constexpr const char* kHows[] = {kKilled, kKilled, "exited with code 3", "was killed by signal 11 (SIGSEGV)"};
+
+std::string DeathText(int rank, int id, const std::string& how) {
+  return absl::StrCat("rank ", rank, " (local rank ", rank, ", pid ", id, ") ", how);
+}
+
+// Of the state that is kept: failures belong to it.
+uint64_t HashOf(uint64_t state, int initial, const std::vector<Failure>& failures) {
+  state = Applied(state, initial);
+  for (const Failure& failure : failures)
+    state = Applied(state, failure.step) + std::hash<std::string>()(failure.cause);
+  return state;
+}
+
+std::optional<int> KindOf(const std::string& how) {
+  if (absl::StrContains(how, "exited")) return kExit;
+  if (absl::StrContains(how, "SIGSEGV")) return kCrash;
+  return std::nullopt;
+}
 
 }  // namespace
-
-struct Simulation::Process {
-  int slot = 0;
-  bool alive = true;
-  int64_t stopped_until_us = 0;
-  int64_t generation = 0;  // that it is in; 0: it waits for one, or starts
-  int64_t left = 0;        // the last one that it was in
-  int rank = 0;
-  bool waits = false;     // in Join()
-  bool broken = false;    // it knows that its generation is
-  bool trains = false;    // in this generation
-  bool regroups = false;  // after a step
-  int64_t commits = 0;    // steps in its state
-  uint64_t state = kInitialState;
-  bool has_trained = false;
-  size_t calls = 0;  // collectives of this generation that it has entered
-  bool in_call = false;
-  int64_t next_check = 0;
-  bool may_fail = true;  // by itself, once
-  bool done = false;     // it has finished, and ends
-};
-
-// What ranks tell each other in their collectives.
-struct Simulation::Generation {
-  struct Call {
-    std::vector<int64_t> facts;  // by rank
-    std::map<int, Then> entered;
-  };
-  int64_t number = 0;
-  std::vector<Process*> members;
-  std::vector<Call> calls;
-  Healing healing;
-  std::vector<int64_t> leave_planned;  // the steps of ranks that leave as planned
-};
 
 Simulation::Simulation(const Config& config) : config_(config), random_(config.seed), states_({kInitialState}) {
   for (int64_t step = 1; step <= config.steps; ++step) states_.push_back(Applied(states_.back(), step));
@@ -75,11 +58,6 @@ int64_t Simulation::Random(int64_t bound) {
 
 void Simulation::Trace(const std::string& text) const {
   if (config_.trace) std::cerr << absl::StrCat(report_.events, " ", now_us_, " us: ", text, "\n");
-}
-
-void Simulation::Violation(const std::string& text) {
-  Trace("VIOLATION " + text);
-  if (report_.violation.empty()) report_.violation = absl::StrCat(text, " (event ", report_.events, ")");
 }
 
 void Simulation::After(int64_t us, Then run) { events_.push({now_us_ + us, order_++, std::move(run)}); }
@@ -97,23 +75,17 @@ void Simulation::AfterIn(Process* process, int64_t us, Then run) {
 
 Simulation::Generation& Simulation::In(const Process& process) { return *generations_.at(process.generation); }
 
-int64_t Simulation::Newest() const {
-  int64_t newest = kNoState;
-  for (const auto& process : processes_) {
-    if (process->alive && !process->done) newest = std::max(newest, process->commits);
-  }
-  return newest;
-}
-
 Simulation::Report Simulation::Run() {
   Membership::Limits limits;
   limits.ranks = config_.ranks;
   limits.spares = config_.spares;
   limits.wait_for_ranks = absl::Seconds(60);
-  if (Random(2) == 0) limits.head_start = absl::Milliseconds(200);
+  has_head_start_ = Random(2) == 0;
+  if (has_head_start_) limits.head_start = absl::Microseconds(kHeadStart);
   membership_.emplace(limits, Now());
   checks_ = Random(2) == 0;
   broadcasts_ = Random(2) == 0;
+  if (config_.faults > 0 && Random(8) == 0) broken_step_ = Random(config_.steps);
   slots_.resize(config_.ranks + config_.spares);
   for (size_t slot = 0; slot < slots_.size(); ++slot) Start(static_cast<int>(slot));
   for (int i = 0; i < config_.faults; ++i) After(Random(kFaultTime), [this] { Fault(); });
@@ -124,7 +96,7 @@ Simulation::Report Simulation::Run() {
     died_ = false;
     for (const Death& death : config_.deaths) {
       Process* const process = slots_[death.slot];
-      if (death.event == report_.events && process->alive && !process->done) Die(process, "SIGKILL");
+      if (death.event == report_.events && process->alive) Die(process, kKilled);
     }
     ++report_.events;
     event.run();
@@ -139,9 +111,14 @@ Simulation::Report Simulation::Run() {
 // The launcher.
 
 void Simulation::Start(int slot) {
+  const Process* const before = slots_[slot];
   processes_.push_back(std::make_unique<Process>());
   Process* const process = slots_[slot] = processes_.back().get();
+  process->id = static_cast<int>(processes_.size());
+  process->initial = process->id;
   process->slot = slot;
+  if (before) process->owes = before->owes;
+  if (before) process->failed_starts = before->failed_starts;
   process->may_fail = Random(4) == 0;
   AfterIn(process, 20 * kMs + Random(300 * kMs), [this, process] { Join(process, ""); });
 }
@@ -157,36 +134,63 @@ void Simulation::Decide() {
   }
 }
 
-void Simulation::Obey(const Membership::Decision& decision) {
-  if (decision.kind == Kind::kForm) {
-    ++report_.generations;
-    report_.most_ranks = std::max<int64_t>(report_.most_ranks, static_cast<int64_t>(decision.slots.size()));
-    auto generation = std::make_unique<Generation>();
-    generation->number = membership_->generation();
-    for (const int slot : decision.slots) generation->members.push_back(slots_[slot]);
-    const int64_t number = generation->number;
-    generations_[number] = std::move(generation);
-    for (size_t rank = 0; rank < decision.slots.size(); ++rank) {
-      Process* const process = slots_[decision.slots[rank]];
-      AfterIn(process, Random(2 * kMs), [this, process, number, rank] {
-        if (!process->waits) Violation(absl::StrCat("slot ", process->slot, " does not wait for a generation"));
-        process->rank = static_cast<int>(rank);
-        Form(process, number);
-      });
-    }
-    return;
+// A generation forms.
+void Simulation::Begin(const Membership::Decision& decision) {
+  ++report_.generations;
+  report_.most_ranks = std::max<int64_t>(report_.most_ranks, static_cast<int64_t>(decision.slots.size()));
+  const int64_t number = membership_->generation();
+  auto generation = std::make_unique<Generation>();
+  generation->number = number;
+  generation->reason = decision.reason;
+  for (const int slot : decision.slots) {
+    generation->members.push_back(slots_[slot]);
+    generation->failed |= !slots_[slot]->alive;  // which the launcher does not know yet
   }
+  Trace(absl::StrCat("generation ", number, " has ", decision.slots.size(), " ranks: ", decision.reason));
+  AuditForm(*generation);
+  regroups_since_us_.reset();
+  left_because_.clear();
+  ends_as_planned_ = false;
+  for (Process* const process : slots_) process->owes = false;
+  for (size_t rank = 0; rank < decision.slots.size(); ++rank) {
+    Process* const process = generation->members[rank];
+    process->is_ready = false;
+    process->is_member = true;
+    process->local_rank = membership_->local_rank(process->slot);
+    AfterIn(process, Random(2 * kMs), [this, process, number, rank] {
+      if (!process->waits) Violation(absl::StrCat("slot ", process->slot, " does not wait for a generation"));
+      process->rank = static_cast<int>(rank);
+      Form(process, number);
+    });
+  }
+  generations_[number] = std::move(generation);
+}
+
+void Simulation::Obey(const Membership::Decision& decision) {
+  if (decision.kind == Kind::kForm) return Begin(decision);
+  if (decision.kind == Kind::kNow) AuditBreak();
+  if (decision.kind == Kind::kAfterStep) AuditPlan();
   const int64_t number = membership_->generation();
   for (const int slot : decision.slots) {
     Process* const process = slots_[slot];
-    if (decision.kind == Kind::kStart) Start(slot);
-    if (decision.kind == Kind::kKill && process->alive) Die(process, "killed late");
+    if (decision.kind == Kind::kStart) {
+      AuditStart(*process);
+      Start(slot);
+    }
+    if (decision.kind == Kind::kGiveUp) AuditGiveUp(process);
+    if (decision.kind == Kind::kKill && process->alive) {
+      AuditKill(*process);
+      Die(process, kKilled);
+    }
     AfterIn(process, Random(2 * kMs), [this, process, number, kind = decision.kind] {
       const bool is_in = process->generation == number;
-      if (kind == Kind::kNow && is_in) Learn(process);
+      if (kind == Kind::kNow && is_in) Learn(process, "the group failed");
       // The order may come before the generation.
-      if (kind == Kind::kNow && process->waits && process->left < number) process->broken = true;
-      if (kind == Kind::kAfterStep && is_in) process->regroups = true;
+      if (kind == Kind::kNow && process->waits && process->left < number) {
+        process->broken = true;
+        process->why = "the group failed";
+      }
+      if (kind == Kind::kAfterStep) process->regroups_in = std::max(process->regroups_in, number);
     });
   }
 }
@@ -196,33 +200,47 @@ void Simulation::Die(Process* process, const std::string& how) {
   Trace(absl::StrCat("slot ", process->slot, " dies: ", how));
   died_ = true;
   process->alive = false;
-  if (process->generation != 0) {
-    for (Process* const other : In(*process).members) {
-      const int64_t number = process->generation;
-      AfterIn(other, Random(kNotice), [this, other, number] {
-        if (other->generation == number) Learn(other);
-      });
-    }
+  deaths_[process->id] = KindOf(how);
+  process->died_us = now_us_;
+  process->killed = absl::StrContains(how, "killed");
+  if (process->generation != 0) TellOthers(*process, "the group failed");
+  for (const auto& [number, generation] : generations_) {
+    if (std::count(generation->members.begin(), generation->members.end(), process) > 0) generation->failed = true;
   }
   Membership::Cause cause;
-  cause.text = absl::StrCat("slot ", process->slot, " died");
-  cause.killed = true;
+  cause.text = DeathText(process->rank, process->id, how);
+  cause.killed = process->killed;
   cause.time_ns = now_us_ * 1000;
-  After(Random(5 * kMs), [this, process, cause] {
-    if (over_) return;
-    const bool someone_lives =
-        std::any_of(slots_.begin(), slots_.end(), [](const Process* each) { return each->alive; });
-    if (membership_->OnFailure(process->slot, cause, Now())) return;
-    const bool is_limit = absl::StrContains(membership_->ending(), "generations ended before they completed a step");
-    if (membership_->formed() && someone_lives && !is_limit) Violation("the job ends, although a process lives");
-    End(membership_->formed() ? "barren generations" : "not started");
+  After(Random(kReport), [this, process, cause] {
+    if (!over_) HearFailure(process, cause);
   });
+}
+
+// The launcher does.
+void Simulation::HearFailure(Process* process, const Membership::Cause& cause) {
+  const bool someone_lives = std::any_of(slots_.begin(), slots_.end(), [](const Process* each) { return each->alive; });
+  process->failed_us = now_us_;
+  if (!process->was_ready) ++process->failed_starts;
+  process->failed_as_member = process->is_member;
+  process->failed_in = membership_->generation();
+  process->owes |= process->is_member;
+  if (process->is_member && !regroups_since_us_) regroups_since_us_ = now_us_;
+  process->is_ready = process->is_member = false;
+  if (membership_->OnFailure(process->slot, cause, Now())) return;
+  const bool is_limit = absl::StrContains(membership_->ending(), kBarren);
+  if (membership_->formed() && someone_lives && !is_limit) Violation("the job ends, although a process lives");
+  End(membership_->formed() ? membership_->ending() : kNotStarted);
 }
 
 void Simulation::End(const std::string& result) {
   Trace("the job ends: " + result);
+  AuditEnd(result);
   over_ = true;
-  report_.result = result;
+  const bool has_verdict =
+      std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return !process->verdict.empty(); });
+  report_.result = has_verdict                          ? "one cause came too often"
+                   : absl::StrContains(result, kBarren) ? "generations without a step"
+                                                        : result;
 }
 
 // Before the first generation a failure ends all ranks, and then the launcher starts again. That is not simulated.
@@ -246,7 +264,7 @@ void Simulation::Fault() {
                 alive.end());
   }
   const size_t deaths = kind < 6 ? 1 : kind == 6 ? 2 : kind < 9 ? alive.size() - 1 : alive.size();
-  for (size_t i = 0; i < std::min(deaths, alive.size()); ++i) Die(alive[i], "SIGKILL");
+  for (size_t i = 0; i < std::min(deaths, alive.size()); ++i) Die(alive[i], kHows[Random(4)]);
 }
 
 // A rank.
@@ -255,12 +273,23 @@ void Simulation::Join(Process* process, const std::string& reason) {
   Membership::Ask ask;
   ask.max_ranks = config_.max_ranks;
   ask.leave_timeout = absl::Microseconds(kLeaveTimeout);
-  ask.reason = reason;
+  if (const auto verdict = process->failures.Verdict()) process->verdict = *verdict;
+  ask.reason = process->verdict.empty() ? reason : process->verdict;
+  if (process->generation != 0 && !ask.reason.empty()) In(*process).failed = true;
   process->generation = 0;
   process->waits = true;
   process->broken = process->trains = process->in_call = false;
   After(Random(kMs), [this, process, ask] {
-    if (!over_ && process->alive) membership_->OnReady(process->slot, process->left, ask, Now());
+    if (over_ || !process->alive) return;
+    if (std::exchange(process->is_member, false) && !regroups_since_us_) {
+      regroups_since_us_ = now_us_;
+      left_because_ = ask.reason;
+      ends_as_planned_ = ask.reason.empty();
+    }
+    process->is_ready = process->was_ready = true;
+    process->failed_starts = 0;
+    process->ready_at = std::max<int64_t>(Newest(), 0);
+    membership_->OnReady(process->slot, process->left, ask, Now());
   });
 }
 
@@ -277,16 +306,51 @@ void Simulation::Leave(Process* process, const std::string& reason) {
 }
 
 // Of a failure. In a call it ends soon; otherwise the rank sees it at its next call.
-void Simulation::Learn(Process* process) {
-  if (std::exchange(process->broken, true) || !process->in_call) return;
+void Simulation::Learn(Process* process, const std::string& why) {
+  if (std::exchange(process->broken, true)) return;
+  process->why = why;
+  if (!process->in_call) return;
   AfterIn(process, Random(3 * kMs), [this, process, number = process->generation, call = process->calls] {
-    if (process->generation == number && process->in_call && process->calls == call) Leave(process, "the group failed");
+    if (process->generation == number && process->in_call && process->calls == call) Leave(process, process->why);
   });
+}
+
+void Simulation::TellOthers(const Process& process, const std::string& why) {
+  for (Process* const other : In(process).members) {
+    AfterIn(other, Random(kNotice), [this, other, why, number = process.generation] {
+      if (other->generation == number) Learn(other, why);
+    });
+  }
+}
+
+// Why the generation before ended.
+void Simulation::CountFailure(Process* process) {
+  const std::string& reason = In(*process).reason;
+  if (auto failure = OwnFailure(reason)) {
+    if (failure->step < 0) failure->step = std::max<int64_t>(process->commits, 0);
+    process->failures.Add(*failure);
+  }
+  if (const auto counted = FailureIn(*process, reason)) process->counted.push_back(*counted);
+  AuditFailures(*process);
+}
+
+// An error in the step. Of the second one within the window the process ends.
+void Simulation::FailStep(Process* process, int kind) {
+  const std::string cause = kind == kSample ? absl::StrCat("sample ", errors_.size(), " is broken")
+                                            : absl::StrCat("loss ", errors_.size(), " is not a number");
+  errors_.push_back({kind, process->commits});
+  const std::string reason = ErrorText({process->commits, process->rank, cause});
+  TellOthers(*process, "the group failed: " + reason);
+  const std::optional<int64_t> before = std::exchange(process->own_error, process->commits);
+  const bool ends = before && process->commits - *before <= kFailureWindow && In(*process).members.size() > 1 &&
+                    !(process->was_first && process->commits == 0);
+  if (ends) return Die(process, "exited with code 1");
+  Leave(process, reason);
 }
 
 // A collective. Once all ranks have entered it, each has its result, unless it hears of a failure before.
 void Simulation::Enter(Process* process, int64_t fact, Then then) {
-  if (process->broken) return Leave(process, "the group failed");
+  if (process->broken) return Leave(process, process->why);
   Generation& generation = In(*process);
   const size_t ranks = generation.members.size(), call = process->calls++;
   if (generation.calls.size() <= call) generation.calls.resize(call + 1);
@@ -301,7 +365,7 @@ void Simulation::Enter(Process* process, int64_t fact, Then then) {
     AfterIn(member, Random(kMs), [this, member, number = generation.number, calls = call + 1, next = std::move(next)] {
       if (member->generation != number || member->calls != calls || !member->in_call) return;
       member->in_call = false;
-      if (member->broken && Random(2) == 0) return Leave(member, "the group failed");
+      if (member->broken && Random(2) == 0) return Leave(member, member->why);
       next();
     });
   }
@@ -310,9 +374,12 @@ void Simulation::Enter(Process* process, int64_t fact, Then then) {
 void Simulation::Form(Process* process, int64_t generation) {
   process->generation = process->left = generation;
   process->waits = false;
-  process->regroups = false;
   process->calls = 0;
-  if (process->broken) return Leave(process, "the group failed");
+  if (!process->verdict.empty())
+    return AfterIn(process, Random(kMs), [this, process] { Leave(process, process->verdict); });
+  process->was_first |= generation == 1;
+  CountFailure(process);
+  if (process->broken) return Leave(process, process->why);
   AfterIn(process, Random(5 * kMs), [this, process] {
     Enter(process, 0, [this, process] { Enter(process, process->commits, [this, process] { Plan(process); }); });
   });
@@ -323,41 +390,61 @@ void Simulation::Plan(Process* process) {
   Generation& generation = In(*process);
   const std::vector<int64_t> commits = generation.calls[process->calls - 1].facts;
   generation.healing = PlanHealing(commits);
-  if (generation.healing.newest == kNoState) {
-    if (Newest() > 0) Violation("no rank of a generation has a state, although a process has one");
-    return Die(process, "no state");
+  if (generation.healing.sources.empty()) {
+    AuditLoss(generation);
+    return Die(process, "exited with code 1");
   }
-  if (generation.healing.newest > 0) return Heal(process);
-  Enter(process, static_cast<int64_t>(process->state), [this, process, commits] {
-    Generation& group = In(*process);
-    std::vector<uint64_t> hashes;
-    for (const int64_t fact : group.calls[process->calls - 1].facts) hashes.push_back(static_cast<uint64_t>(fact));
-    group.healing = PlanStart(commits, hashes);
-    Heal(process);
-  });
+  if (generation.healing.newest != 0) return Heal(process);
+  Enter(process, static_cast<int64_t>(HashOf(process->state, process->initial, process->failures.failures())),
+        [this, process, commits] {
+          Generation& group = In(*process);
+          std::vector<uint64_t> hashes;
+          for (const int64_t fact : group.calls[process->calls - 1].facts)
+            hashes.push_back(static_cast<uint64_t>(fact));
+          group.healing = PlanStart(commits, hashes);
+          Heal(process);
+        });
 }
 
 void Simulation::Heal(Process* process) {
   const Healing healing = In(*process).healing;
-  if (healing.receivers.empty()) return Train(process);
   const auto& receivers = healing.receivers;
   const bool receives = std::find(receivers.begin(), receivers.end(), process->rank) != receivers.end();
+  if (receivers.empty()) return Trust(process);
   if (receives && HealsInPlace(process->commits, healing.newest)) {
+    process->gave_up |= healing.newest > 0;
     process->commits = kNoState;
     process->state = 0;
   }
+  In(*process).known[process->rank] = {process->initial, process->failures.failures(), process->counted};
   Enter(process, static_cast<int64_t>(process->state), [this, process, healing, receives] {
-    if (!receives) return Train(process);
-    // Each source has sent a part.
-    const std::vector<int64_t>& states = In(*process).calls[process->calls - 1].facts;
-    for (const int source : healing.sources) {
-      if (states[source] != states[healing.sources[0]]) Violation("the sources of a state differ");
-    }
-    ++report_.healed;
-    process->state = static_cast<uint64_t>(states[healing.sources[0]]);
-    process->commits = healing.newest;
-    Train(process);
+    if (receives) Take(process, healing);
+    Trust(process);
   });
+}
+
+// Each source has sent a part.
+void Simulation::Take(Process* process, const Healing& healing) {
+  Generation& generation = In(*process);
+  const std::vector<int64_t>& states = generation.calls[process->calls - 1].facts;
+  const int first = healing.sources[0];
+  for (const int source : healing.sources) {
+    if (states[source] != states[first]) Violation("the sources of a state differ");
+  }
+  ++report_.healed;
+  process->state = static_cast<uint64_t>(states[first]);
+  process->commits = healing.newest;
+  process->initial = generation.known[first].initial;
+  process->failures.Restore(generation.known[first].failures);
+  process->counted = generation.known[first].counted;
+}
+
+// The state is the newest one, and so are the failures.
+void Simulation::Trust(Process* process) {
+  AuditFailures(*process);
+  AuditEqual(*process);
+  if (const auto verdict = process->failures.Verdict()) return Leave(process, *verdict);
+  Train(process);
 }
 
 void Simulation::Train(Process* process) {
@@ -367,16 +454,11 @@ void Simulation::Train(Process* process) {
     AuditTraining(*process);
   }
   const auto step = [this, process] {
-    if (process->broken) return Leave(process, "the group failed");
-    if (std::exchange(process->may_fail, false) && Random(8) == 0) {
-      // Its own error, of which it tells the others.
-      for (Process* const other : In(*process).members) {
-        AfterIn(other, Random(kNotice), [this, other, number = process->generation] {
-          if (other->generation == number) Learn(other);
-        });
-      }
-      return Leave(process, "an error in the step");
-    }
+    if (process->broken) return Leave(process, process->why);
+    const bool is_broken = process->commits == broken_step_ && process->rank == 0 && Random(8) != 0;
+    if (is_broken) return FailStep(process, kSample);
+    if (std::exchange(process->may_fail, false) && Random(8) == 0)
+      return FailStep(process, kSample + static_cast<int>(Random(2)));
     if (process->commits == config_.steps) return Enter(process, 0, [this, process] { Finish(process); });
     const Then commit = [this, process] { Commit(process); };
     if (!broadcasts_) return Enter(process, 0, commit);
@@ -389,11 +471,18 @@ void Simulation::Commit(Process* process) {
   ++process->commits;
   process->state = Applied(process->state, process->commits);
   After(Random(kMs), [this, process, step = process->commits] {
-    if (!over_ && process->alive) membership_->OnProgress(process->slot, step);
+    if (over_ || !process->alive) return;
+    if (process->is_member && step > reported_step_) {
+      reported_step_ = step;
+      progressed_us_ = progressed_us_.value_or(now_us_);
+    }
+    membership_->OnProgress(process->slot, step);
   });
+  AuditStep(*process);
   const auto go_on = [this, process] {
     if (process->commits < process->next_check) return Train(process);
-    Enter(process, (process->regroups ? 1 : 0) + (process->rank == 0 ? 2 * (1 + Random(3)) : 0),
+    Enter(process,
+          (process->regroups_in == process->generation ? 1 : 0) + (process->rank == 0 ? 2 * (1 + Random(3)) : 0),
           [this, process] { Agree(process); });
   };
   if (!checks_) return go_on();
@@ -424,37 +513,10 @@ void Simulation::Finish(Process* process) {
   process->done = died_ = true;  // its state is not needed any more
   AfterIn(process, Random(50 * kMs), [this, process] {
     process->alive = false;
+    process->is_done = true;
+    process->is_member = false;
     membership_->OnSuccess(process->slot);
   });
-}
-
-void Simulation::AuditEvent() {
-  for (const auto& process : processes_) {
-    if (process->alive && process->commits != kNoState && process->state != states_.at(process->commits))
-      Violation(absl::StrCat("slot ", process->slot, " has a wrong state of ", process->commits, " steps"));
-  }
-  const int64_t newest = Newest();
-  for (const auto& process : processes_) {
-    process->has_trained |= process->commits > 0;
-    if (process->alive && process->has_trained && process->commits < newest - 1)
-      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->commits, " of ",
-                             newest, " steps"));
-  }
-  if (newest < newest_ && !died_ && !over_ && membership_->generation() > 0 && Newest() != kNoState)
-    Violation(absl::StrCat("the newest state has ", newest, " steps, and had ", newest_));
-  newest_ = newest;
-}
-
-void Simulation::AuditTraining(const Process& process) {
-  const Generation& generation = In(process);
-  if (process.commits != generation.healing.newest)
-    Violation(absl::StrCat("a rank trains with ", process.commits, " of ", generation.healing.newest, " steps"));
-  for (const auto& other : processes_) {
-    if (other->alive && other->commits > generation.healing.newest && other->generation != generation.number &&
-        other->left < generation.number)
-      Violation(absl::StrCat("generation ", generation.number, " begins with ", generation.healing.newest,
-                             " steps, but slot ", other->slot, " has ", other->commits));
-  }
 }
 
 }  // namespace lockstep::elastic::internal

@@ -1,5 +1,6 @@
 // A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership) and World's
-// (healing_plan.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed replays exactly.
+// (healing_plan.h, failure_budget.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed
+// replays exactly.
 //
 //   Simulation::Config config;
 //   config.seed = 7;
@@ -12,8 +13,20 @@
 //   - ranks train only if their states are equal, and no process that lives has a newer one
 //   - a rank that dies while it sends its state takes no other rank's state with it
 //   - a planned change repeats no step: all ranks leave the generation with the same number of steps
+//   - ranks leave at once only after a failure, and after a step only if somebody waits for a place
 //   - a rank hears of a generation only while it waits for one
-//   - the job succeeds only with all steps, and ends otherwise only if its limits say so
+//   - a generation has all ranks that are ready, up to the most; the first one waits for all
+//   - ranks keep their order, ahead of new ones
+//   - a rank that is ready takes part within a few steps if there is a place
+//   - a rank that does not leave in time is killed, and not before
+//   - a process takes a failed member's place: at once, or when the others have completed a step or the head start is over
+//   - a place is given up when five processes in succession have failed before they were ready, and not before
+//   - the reason of a generation names the member that died first, one that was killed first of all; or else the error of
+//     the rank that left first
+//   - all ranks of a generation know the same failures by themselves
+//   - the job ends for a cause if it came too often within the window, and not before
+//   - the job ends for generations without a step after ten of them, and not before
+//   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
 
 #ifndef LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_SIMULATION_H_
@@ -34,6 +47,9 @@
 #include "lockstep/tools/launch/internal/membership.h"
 
 namespace lockstep::elastic::internal {
+
+struct CountedFailure;
+struct Healing;
 
 class Simulation {
  public:
@@ -92,6 +108,8 @@ class Simulation {
   void Start(int slot);
   void Decide();
   void Obey(const launch::internal::Membership::Decision& decision);
+  void Begin(const launch::internal::Membership::Decision& decision);
+  void HearFailure(Process* process, const launch::internal::Membership::Cause& cause);
   void Die(Process* process, const std::string& how);
   void End(const std::string& result);
   void Fault();
@@ -99,22 +117,46 @@ class Simulation {
   // A rank, as elastic::World has it.
   void Join(Process* process, const std::string& reason);
   void Leave(Process* process, const std::string& reason);
-  void Learn(Process* process);
+  void Learn(Process* process, const std::string& why);
+  void TellOthers(const Process& process, const std::string& why);
+  void CountFailure(Process* process);
+  void FailStep(Process* process, int kind);
   void Enter(Process* process, int64_t fact, Then then);
   void Form(Process* process, int64_t generation);
   void Plan(Process* process);
   void Heal(Process* process);
+  void Take(Process* process, const Healing& healing);
+  void Trust(Process* process);
   void Train(Process* process);
   void Commit(Process* process);
   void Agree(Process* process);
   void Finish(Process* process);
 
   void AuditEvent();
+  int64_t StartOf(const Process& process) const;
+  void AuditTimes();
+  void AuditForm(const Generation& generation);
+  void AuditMembers(const Generation& generation);
+  void AuditReason(const Generation& generation);
+  void AuditBarren(const Generation& generation);
+  void AuditBreak();
+  void AuditPlan();
+  void AuditStart(const Process& before);
+  void AuditGiveUp(Process* process);
+  void AuditKill(const Process& process);
   void AuditTraining(const Process& process);
+  void AuditStep(const Process& process);
+  std::optional<CountedFailure> FailureIn(const Process& process, const std::string& reason) const;
+  void AuditFailures(const Process& process);
+  void AuditEqual(const Process& process);
+  void AuditLoss(const Generation& generation);
+  void AuditEnd(const std::string& result);
 
   absl::Time Now() const { return absl::UnixEpoch() + absl::Microseconds(now_us_); }
   Generation& In(const Process& process);
   int64_t Newest() const;
+  size_t MostRanks() const;
+  bool HasFinished() const;  // a rank, as the launcher knows
 
   const Config config_;
   std::mt19937_64 random_;
@@ -129,6 +171,16 @@ class Simulation {
   int64_t newest_ = 0;                        // steps of the newest state before this event
   bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
+  bool has_head_start_ = false;
+  int64_t broken_step_ = -1;                  // a rank fails in it nearly always
+  std::vector<CountedFailure> errors_;        // of steps
+  std::map<int, std::optional<int>> deaths_;  // the kind of each process's failure, if it is its own
+  std::optional<int64_t> regroups_since_us_;  // as the launcher knows
+  std::string left_because_;                  // the same: the first rank that left, unless a death was known before
+  bool ends_as_planned_ = false;              // the same
+  int64_t reported_step_ = 0;                 // the highest of which the launcher has heard
+  std::optional<int64_t> progressed_us_;      // when it heard of a new one in this generation
+  int barren_ = 0;                            // broken generations in succession without one, before this one
   bool over_ = false;
   Report report_;
 };

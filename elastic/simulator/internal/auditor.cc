@@ -1,0 +1,291 @@
+// The rules of simulation.h.
+
+#include <stdio.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/elastic/simulator/internal/process.h"
+#include "lockstep/elastic/simulator/internal/simulation.h"
+
+namespace lockstep::elastic::internal {
+namespace {
+
+constexpr int64_t kSlack = 10 * kMs;
+// A rank that is ready takes part after so many steps: until the launcher knows, and until the next check.
+constexpr int64_t kMostStepsOfWaiting = 8;
+
+// The number behind the first `marker` in `text`.
+std::optional<int> NumberAfter(const std::string& text, const std::string& marker) {
+  int number = 0;
+  const size_t at = text.find(marker);
+  if (at == std::string::npos || sscanf(text.c_str() + at + marker.size(), "%d", &number) != 1) return std::nullopt;
+  return number;
+}
+
+template <typename T>
+bool Contains(const std::vector<T>& all, const T& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+}  // namespace
+
+void Simulation::Violation(const std::string& text) {
+  Trace("VIOLATION " + text);
+  if (report_.violation.empty()) report_.violation = absl::StrCat(text, " (event ", report_.events, ")");
+}
+
+int64_t Simulation::Newest() const {
+  int64_t newest = kNoState;
+  for (const auto& process : processes_) {
+    if (process->alive && !process->done) newest = std::max(newest, process->commits);
+  }
+  return newest;
+}
+
+size_t Simulation::MostRanks() const {
+  return static_cast<size_t>(config_.max_ranks > 0 ? std::min(config_.max_ranks, config_.ranks) : config_.ranks);
+}
+
+void Simulation::AuditEvent() {
+  for (const auto& process : processes_) {
+    if (process->alive && process->commits != kNoState && process->state != states_.at(process->commits))
+      Violation(absl::StrCat("slot ", process->slot, " has a wrong state of ", process->commits, " steps"));
+  }
+  const int64_t newest = Newest();
+  for (const auto& process : processes_) {
+    process->has_trained |= process->commits > 0;
+    if (process->alive && process->has_trained && process->commits < newest - 1)
+      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->commits, " of ",
+                             newest, " steps"));
+  }
+  if (newest < newest_ && !died_ && !over_ && membership_->generation() > 0 && Newest() != kNoState)
+    Violation(absl::StrCat("the newest state has ", newest, " steps, and had ", newest_));
+  newest_ = newest;
+  if (!over_) AuditTimes();
+}
+
+bool Simulation::HasFinished() const {
+  return std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return process->is_done; });
+}
+
+// When the place of a member that has failed is to be taken at the latest.
+int64_t Simulation::StartOf(const Process& process) const {
+  const bool has_step = progressed_us_ && membership_->generation() > process.failed_in;
+  const int64_t head_start_ends = *process.failed_us + (has_head_start_ ? kHeadStart : 0);
+  return has_step ? std::min(head_start_ends, std::max(*process.failed_us, *progressed_us_)) : head_start_ends;
+}
+
+// Nobody waits longer than the limits say.
+void Simulation::AuditTimes() {
+  for (const Process* const process : slots_) {
+    if (process->failed_as_member && !HasFinished() && now_us_ > StartOf(*process) + kSlack)
+      Violation(absl::StrCat("slot ", process->slot, " gets no new process"));
+  }
+  if (!regroups_since_us_ || now_us_ <= *regroups_since_us_ + kLeaveTimeout + kSlack) return;
+  for (const Process* const member : generations_.rbegin()->second->members) {
+    if (member->alive && member->is_member)
+      Violation(absl::StrCat("slot ", member->slot, " does not leave, and is not killed"));
+  }
+}
+
+// A generation is about to form. Its members have not heard of it yet.
+void Simulation::AuditForm(const Generation& generation) {
+  const int64_t before = generations_.empty() ? 0 : generations_.rbegin()->first;
+  if (generation.number != before + 1) Violation(absl::StrCat("generation ", generation.number, " follows ", before));
+  AuditMembers(generation);
+  AuditReason(generation);
+  AuditBarren(generation);
+}
+
+void Simulation::AuditMembers(const Generation& generation) {
+  std::vector<Process*> survivors;
+  for (Process* const member :
+       generations_.empty() ? std::vector<Process*>() : generations_.rbegin()->second->members) {
+    if (member->is_ready) survivors.push_back(member);
+    if (member->is_member)
+      Violation(absl::StrCat("generation ", generation.number, " forms, but slot ", member->slot, " has not left"));
+  }
+  if (survivors.size() > generation.members.size() ||
+      !std::equal(survivors.begin(), survivors.end(), generation.members.begin()))
+    Violation(absl::StrCat("the ranks of generation ", generation.number, " are in another order than before"));
+  size_t ready = 0, coming = 0;
+  for (const Process* const process : slots_) {
+    ready += process->is_ready;
+    coming += !process->is_ready && !process->is_done && !process->is_given_up;
+  }
+  if (generation.members.size() != std::min(ready, MostRanks()))
+    Violation(absl::StrCat("generation ", generation.number, " has ", generation.members.size(), " of ", ready,
+                           " ranks that are ready, and of ", MostRanks(), " at most"));
+  if (generation.number == 1 && static_cast<int>(ready) < config_.ranks)
+    Violation(absl::StrCat("the first generation forms when ", ready, " ranks are ready"));
+  if (generation.number > 1 && survivors.empty() && coming > 0 &&
+      now_us_ < regroups_since_us_.value_or(now_us_) + kWaitForAll)
+    Violation(absl::StrCat("generation ", generation.number, " of new ranks does not wait for all"));
+  std::set<int> local_ranks;
+  for (const Process* const member : generation.members) {
+    const int local_rank = membership_->local_rank(member->slot);
+    if (!local_ranks.insert(local_rank).second || (member->local_rank >= 0 && member->local_rank != local_rank))
+      Violation(absl::StrCat("slot ", member->slot, " has local rank ", local_rank, ", and had ", member->local_rank));
+  }
+}
+
+// It names the process of the generation before that died first, one that was killed first of all. If none has, it has
+// the error of the rank that left first.
+void Simulation::AuditReason(const Generation& generation) {
+  const auto key = [](const Process& process) {
+    return std::make_tuple(!process.killed, process.died_us, *process.failed_us);
+  };
+  const Process *first = nullptr, *named = nullptr;
+  const std::optional<int> id = NumberAfter(generation.reason, "pid ");
+  for (const auto& process : processes_) {
+    if (id == process->id) named = process.get();
+    if (!process->failed_as_member || process->failed_in != generation.number - 1) continue;
+    if (!first || key(*process) < key(*first)) first = process.get();
+  }
+  if (!first != !named || (first && (!named->failed_us || key(*first) != key(*named))))
+    Violation(absl::StrCat("process ", first ? first->id : 0, " failed first, and the reason is: ", generation.reason));
+  if (!first && !absl::StrContains(generation.reason, left_because_))
+    Violation(absl::StrCat("a rank left because of ", left_because_, ", and the reason is: ", generation.reason));
+}
+
+// The launcher ends a job after 10 broken generations without a step.
+void Simulation::AuditBarren(const Generation& generation) {
+  if (generation.number > 1 && !ends_as_planned_) ++barren_;
+  if (progressed_us_) barren_ = 0;
+  progressed_us_.reset();
+  if (barren_ >= kMostBarren) Violation(absl::StrCat("the job goes on after ", barren_, " generations without a step"));
+}
+
+// Members must leave at once.
+void Simulation::AuditBreak() {
+  if (!generations_.rbegin()->second->failed)
+    Violation(absl::StrCat("generation ", membership_->generation(), " is broken, although nothing has failed"));
+}
+
+// Members must leave after a step.
+void Simulation::AuditPlan() {
+  const Generation& generation = *generations_.rbegin()->second;
+  const bool someone_waits = std::any_of(slots_.begin(), slots_.end(), [&](Process* process) {
+    return process->is_ready && !Contains(generation.members, process);
+  });
+  if (!someone_waits || generation.members.size() >= MostRanks() || HasFinished())
+    Violation(absl::StrCat("generation ", generation.number, " must leave after a step, but nobody needs a place"));
+}
+
+void Simulation::AuditStart(const Process& before) {
+  if (!before.failed_us) return Violation(absl::StrCat("slot ", before.slot, " gets a process, and has one"));
+  const std::string start = absl::StrCat("the process of slot ", before.slot, " starts ");
+  if (HasFinished() && !before.owes) Violation(start + "although nothing is left to do");
+  if (before.failed_starts >= kMostFailedStarts) Violation(start + "although so many have failed before");
+  if (!before.failed_as_member || HasFinished()) return;
+  if (now_us_ > StartOf(before) + kSlack) Violation(start + "too late");
+  const std::vector<Process*>& members = generations_.rbegin()->second->members;
+  const bool others_go_on =
+      std::any_of(members.begin(), members.end(), [](const Process* member) { return !member->failed_us; });
+  if (others_go_on && now_us_ < StartOf(before)) Violation(start + "before the others have completed a step");
+}
+
+void Simulation::AuditGiveUp(Process* process) {
+  process->is_given_up = true;
+  if (process->failed_starts < kMostFailedStarts)
+    Violation(absl::StrCat("slot ", process->slot, " is given up after ", process->failed_starts, " failed starts"));
+}
+
+void Simulation::AuditKill(const Process& process) {
+  const int64_t time = regroups_since_us_.value_or(now_us_) + kLeaveTimeout;
+  if (now_us_ < time || now_us_ > time + kSlack)
+    Violation(absl::StrCat("slot ", process.slot, " is killed ", now_us_ - time, " us after its time to leave"));
+}
+
+void Simulation::AuditTraining(const Process& process) {
+  const Generation& generation = In(process);
+  if (process.commits != generation.healing.newest)
+    Violation(absl::StrCat("a rank trains with ", process.commits, " of ", generation.healing.newest, " steps"));
+  for (const auto& other : processes_) {
+    if (other->alive && other->commits > generation.healing.newest && other->generation != generation.number &&
+        other->left < generation.number)
+      Violation(absl::StrCat("generation ", generation.number, " begins with ", generation.healing.newest,
+                             " steps, but slot ", other->slot, " has ", other->commits));
+  }
+}
+
+// A rank that is ready while others train does not wait for long if there is a place for it.
+void Simulation::AuditStep(const Process& process) {
+  const std::vector<Process*>& members = In(process).members;
+  if (members.size() >= MostRanks() || HasFinished()) return;
+  if (std::any_of(members.begin(), members.end(), [](const Process* member) { return member->done; })) return;
+  for (Process* const other : slots_) {
+    if (other->is_ready && !Contains(members, other) && process.commits > other->ready_at + kMostStepsOfWaiting)
+      Violation(absl::StrCat("slot ", other->slot, " has waited since step ", other->ready_at, " for a place"));
+  }
+}
+
+// Of the failure that `reason` names. An error has its number in its text, and a process its id.
+std::optional<CountedFailure> Simulation::FailureIn(const Process& process, const std::string& reason) const {
+  if (absl::StrContains(reason, "; the job ends")) return std::nullopt;
+  if (const auto id = NumberAfter(reason, "pid ")) {
+    const auto death = deaths_.find(*id);
+    if (death == deaths_.end() || !death->second) return std::nullopt;
+    return CountedFailure{*death->second, std::max<int64_t>(process.commits, 0)};
+  }
+  for (const char* thing : {"sample ", "loss "}) {
+    if (const auto id = NumberAfter(reason, thing)) return errors_.at(*id);
+  }
+  return std::nullopt;
+}
+
+// World has counted what the auditor has.
+void Simulation::AuditFailures(const Process& process) {
+  bool ends = false;
+  if (!process.counted.empty()) {
+    const CountedFailure last = process.counted.back();
+    ends = std::count_if(process.counted.begin(), process.counted.end(), [&](const CountedFailure& each) {
+             return each.kind == last.kind && each.step >= last.step - kFailureWindow;
+           }) >= kFailuresPerCause;
+  }
+  const std::optional<std::string> verdict = process.failures.Verdict();
+  if (ends && !verdict) Violation("the job goes on, although one cause came too often");
+  if (!ends && verdict) Violation(absl::StrCat("the job must not end: ", *verdict));
+}
+
+// A rank has healed.
+void Simulation::AuditEqual(const Process& process) {
+  std::string healed = absl::StrCat("began as process ", process.initial);
+  for (const Failure& each : process.failures.failures()) absl::StrAppend(&healed, "; ", ErrorText(each));
+  std::string& first = In(process).healed;
+  if (first.empty()) first = healed;
+  if (first != healed) Violation(absl::StrCat("ranks differ: ", first, " and ", healed));
+}
+
+// No rank of a generation has a state.
+void Simulation::AuditLoss(const Generation& generation) {
+  if (Newest() > 0) Violation("no rank of a generation has a state, although a process has one");
+  if (std::none_of(generation.members.begin(), generation.members.end(),
+                   [](const Process* member) { return member->gave_up; }))
+    Violation("ranks have lost their first state");
+}
+
+void Simulation::AuditEnd(const std::string& result) {
+  if (result == "success") {
+    for (const Process* const member : generations_.rbegin()->second->members) {
+      if (!member->is_done) Violation(absl::StrCat("the job succeeds, but slot ", member->slot, " has not finished"));
+    }
+  } else if (absl::StrContains(result, kBarren)) {
+    if (progressed_us_ || barren_ + 1 < kMostBarren)
+      Violation(absl::StrCat("the job ends after ", barren_ + 1, " generations without a step"));
+  } else if (result != kNotStarted) {
+    for (const Process* const process : slots_) {
+      if (!process->is_done && !process->is_given_up)
+        Violation(absl::StrCat("the job ends, although slot ", process->slot, " may get a process: ", result));
+    }
+  }
+}
+
+}  // namespace lockstep::elastic::internal

@@ -1,0 +1,115 @@
+// What the parts of the simulation share: a process, a generation, and the times.
+
+#ifndef LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_PROCESS_H_
+#define LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_PROCESS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/elastic/internal/failure_budget.h"
+#include "lockstep/elastic/internal/healing_plan.h"
+#include "lockstep/elastic/simulator/internal/simulation.h"
+
+namespace lockstep::elastic::internal {
+
+inline constexpr int64_t kMs = 1000, kSecond = 1000 * kMs;
+inline constexpr int64_t kHorizon = 600 * kSecond;  // nobody may still train then
+inline constexpr int64_t kMostEvents = 50000;       // nor may so much happen
+inline constexpr int64_t kFaultTime = 400 * kMs;    // within which faults happen
+inline constexpr int64_t kLeaveTimeout = 2 * kSecond;
+inline constexpr int64_t kHeadStart = 200 * kMs;
+inline constexpr int64_t kWaitForAll = 30 * kSecond;  // of new processes, if no rank is left
+inline constexpr int64_t kNotice = 15 * kMs;          // until ranks know of a death
+inline constexpr int64_t kReport = 5 * kMs;           // until the launcher does
+inline constexpr int kMostFailedStarts = 5;           // then a slot gets no process any more
+inline constexpr int kFailuresPerCause = 3;
+inline constexpr int64_t kFailureWindow = 4;  // steps
+inline constexpr uint64_t kInitialState = 1;
+// The launcher ends a job after so many generations without a step, and says so.
+inline constexpr int kMostBarren = 10;
+inline constexpr char kNotStarted[] = "not started";  // a process failed before the first generation
+inline constexpr char kBarren[] = "generations ended before they completed a step";
+
+// A failure by itself that a rank has counted, as the auditor knows it.
+struct CountedFailure {
+  int kind = 0;  // failures of one kind have one cause
+  int64_t step = 0;
+};
+
+struct Simulation::Process {
+  int id = 0;  // no other process of the job has it
+  int slot = 0;
+  bool alive = true;
+  int64_t stopped_until_us = 0;
+  int64_t generation = 0;  // that it is in; 0: it waits for one, or starts
+  int64_t left = 0;        // the last one that it was in
+  int rank = 0;
+  bool waits = false;       // in Join()
+  bool broken = false;      // it knows that its generation is
+  std::string why;          // the same
+  bool trains = false;      // in this generation
+  int64_t regroups_in = 0;  // the generation that it should leave after a step
+  int64_t commits = 0;      // steps in its state
+  int initial = 0;          // the id of the process whose parameters the training began with
+  uint64_t state = kInitialState;
+  bool has_trained = false;
+  size_t calls = 0;  // collectives of this generation that it has entered
+  bool in_call = false;
+  int64_t next_check = 0;
+  bool may_fail = true;  // by itself, once
+  bool done = false;     // it has finished, and ends
+  // As World counts failures.
+  FailureBudget failures{kFailuresPerCause, kFailureWindow};
+  std::string verdict;               // with which it ends the job
+  bool was_first = false;            // it was in the first generation
+  std::optional<int64_t> own_error;  // the step of its last error
+
+  // For the auditor: what the launcher has heard, and what is to be found in `failures`.
+  bool is_ready = false, is_member = false, is_done = false;
+  bool was_ready = false, is_given_up = false;
+  int failed_starts = 0;             // processes of this slot in succession that failed before they were ready
+  std::optional<int64_t> failed_us;  // the time at which the launcher heard of its failure
+  bool failed_as_member = false;
+  int64_t failed_in = 0;  // the same: the generation
+  int64_t died_us = 0;
+  bool killed = false;   // by somebody
+  bool owes = false;     // a member failed in its slot, and no generation has formed since
+  bool gave_up = false;  // its state, while it got one with steps
+  int local_rank = -1;
+  int64_t ready_at = 0;  // steps of the newest state when it got ready
+  std::vector<CountedFailure> counted;
+};
+
+// What ranks tell each other in their collectives.
+struct Simulation::Generation {
+  struct Call {
+    std::vector<int64_t> facts;  // by rank
+    std::map<int, Then> entered;
+  };
+
+  // Of a rank, when it began to heal.
+  struct Known {
+    int initial = 0;
+    std::vector<Failure> failures;
+    std::vector<CountedFailure> counted;
+  };
+
+  int64_t number = 0;
+  std::string reason;
+  std::vector<Process*> members;
+  std::vector<Call> calls;
+  Healing healing;
+  std::map<int, Known> known;          // by rank
+  std::string healed;                  // what a rank had then besides the steps
+  std::vector<int64_t> leave_planned;  // the steps of ranks that leave as planned
+  bool failed = false;                 // a member has died, or has left it because of a failure
+};
+
+}  // namespace lockstep::elastic::internal
+
+#endif  // LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_PROCESS_H_
