@@ -75,9 +75,11 @@ bool Simulation::HasFinished() const {
   return std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return process->is_done; });
 }
 
-// When the place of a member that has failed is to be taken at the latest.
+// When the place of a member that has failed is to be taken at the latest. A step of which the launcher hears when the
+// generation is broken does not count: the others begin again.
 int64_t Simulation::StartOf(const Process& process) const {
-  const bool has_step = progressed_us_ && membership_->generation() > process.failed_in;
+  const bool has_step = progressed_us_ && membership_->generation() > process.failed_in &&
+                        (!regroups_since_us_ || *progressed_us_ < *regroups_since_us_);
   const int64_t head_start_ends = *process.failed_us + (has_head_start_ ? kHeadStart : 0);
   return has_step ? std::min(head_start_ends, std::max(*process.failed_us, *progressed_us_)) : head_start_ends;
 }
