@@ -434,6 +434,13 @@ MUTANTS = [
         "a process starts again although the job is about to end",
     ),
     Mutant(
+        "end_unheard",
+        M,
+        "  if (ask.ends_job) {",
+        "  if (ask.ends_job && !@) {",
+        "a process that ends the job gets another generation",
+    ),
+    Mutant(
         "owed_unstarted",
         M,
         "    if (memory_.nodes[process.node].leaves ||",

@@ -282,7 +282,7 @@ void Simulation::AuditEnd(const std::string& result) {
   } else if (absl::StrContains(result, kBarren)) {
     if (progressed_us_ || barren_ + 1 < kMostBarren)
       Violation(absl::StrCat("the job ends after ", barren_ + 1, " generations without a step"));
-  } else if (result != kNotStarted) {
+  } else if (result != kNotStarted && !IsVerdict(result)) {
     for (const Process* const process : slots_) {
       if (!process->is_done && !process->is_given_up)
         Violation(absl::StrCat("the job ends, although slot ", process->slot, " may get a process: ", result));

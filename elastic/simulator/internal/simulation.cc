@@ -236,11 +236,15 @@ void Simulation::End(const std::string& result) {
   Trace("the job ends: " + result);
   AuditEnd(result);
   over_ = true;
-  const bool has_verdict =
-      std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return !process->verdict.empty(); });
-  report_.result = has_verdict                          ? "one cause came too often"
+  report_.result = IsVerdict(result)                    ? "one cause came too often"
                    : absl::StrContains(result, kBarren) ? "generations without a step"
                                                         : result;
+}
+
+// Whether a process has ended the job with this result.
+bool Simulation::IsVerdict(const std::string& result) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [&](const auto& process) { return !result.empty() && process->verdict == result; });
 }
 
 // Before the first generation a failure ends all ranks, and then the launcher starts again. That is not simulated.
@@ -255,7 +259,7 @@ void Simulation::Fault() {
   std::shuffle(alive.begin(), alive.end(), random_);
   const int64_t kind = Random(10);
   if (kind < 3) {  // a process is stopped, for longer than it may take to leave in half of the cases
-    alive[0]->stopped_until_us = now_us_ + Random(2 * kLeaveTimeout);
+    alive[0]->stopped_until_us = std::max(alive[0]->stopped_until_us, now_us_ + Random(2 * kLeaveTimeout));
     Trace(absl::StrCat("slot ", alive[0]->slot, " is stopped"));
     return;
   }
@@ -275,6 +279,7 @@ void Simulation::Join(Process* process, const std::string& reason) {
   ask.leave_timeout = absl::Microseconds(kLeaveTimeout);
   if (const auto verdict = process->failures.Verdict()) process->verdict = *verdict;
   ask.reason = process->verdict.empty() ? reason : process->verdict;
+  ask.ends_job = !process->verdict.empty();
   if (process->generation != 0 && !ask.reason.empty()) In(*process).failed = true;
   process->generation = 0;
   process->waits = true;
@@ -376,7 +381,7 @@ void Simulation::Form(Process* process, int64_t generation) {
   process->waits = false;
   process->calls = 0;
   if (!process->verdict.empty())
-    return AfterIn(process, Random(kMs), [this, process] { Leave(process, process->verdict); });
+    Violation(absl::StrCat("the job goes on, although slot ", process->slot, " has ended it"));
   process->was_first |= generation == 1;
   CountFailure(process);
   if (process->broken) return Leave(process, process->why);

@@ -112,6 +112,7 @@ class Simulation {
   void HearFailure(Process* process, const launch::internal::Membership::Cause& cause);
   void Die(Process* process, const std::string& how);
   void End(const std::string& result);
+  bool IsVerdict(const std::string& result) const;
   void Fault();
 
   // A rank, as elastic::World has it.

@@ -102,8 +102,8 @@ TEST_F(AgentLinkTest, StatusShowsTheStepsAndTheGeneration) {
         if (RunScript(absl::StrCat("$LAUNCH status ", launcher, " > $D/status")) != 0) return false;
         const std::string table = ReadFile(folder_ + "status");
         return absl::StrContains(table, "generation 3, 1 restart\n") &&
-               ::testing::Matches(
-                   ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(table);
+               ::testing::Matches(ContainsRegex(absl::StrCat("1 +0 +", last.pid, " +running +[0-9]+s +[0-9]+ ")))(
+                   table);
       },
       absl::Seconds(20)))
       << Err() << ReadFile(folder_ + "status");

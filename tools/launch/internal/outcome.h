@@ -28,10 +28,10 @@ inline constexpr int kNotExecutable = 126, kNotFound = 127;
 struct Outcome {
   RankFailure end;  // who it is and how it ended; its end means nothing while it runs
   bool ended = false;
-  bool failed = false;           // it ended, and not well
-  bool resumable = false;        // it ended with kResumableExitCode after its work (agent_link), which is no failure
-  bool told_to_end = false;      // it ran when the launcher sent the first signal
-  bool needed_kill = false;      // and still ran after the grace period
+  bool failed = false;       // it ended, and not well
+  bool resumable = false;    // it ended with kResumableExitCode after its work (agent_link), so the rank has not failed
+  bool told_to_end = false;  // it ran when the launcher sent the first signal
+  bool needed_kill = false;  // and still ran after the grace period
   bool outlived_kill = false;    // and even after SIGKILL
   char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
   bool survived = false;         // it failed, and the other ranks go on without it (agent_link)

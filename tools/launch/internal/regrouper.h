@@ -105,8 +105,8 @@ class Regrouper {
   JobWatcher& watcher_;
   std::string master_addr_;
   int master_port_ = 0;
-  std::vector<UniqueFd> links_;    // by slot; invalid: closed
-  std::vector<bool> owes_finish_;  // by slot: its process has got a generation, and has not said that its work is done
+  std::vector<UniqueFd> links_;     // by slot; invalid: closed
+  std::vector<bool> owes_finish_;   // by slot: its process has got a generation, and has not said that its work is done
   std::vector<bool> has_finished_;  // by slot: it has said so
   Membership membership_;
   NodeSlots slots_;

@@ -32,10 +32,10 @@ struct RankMessage {
   };
 
   Kind kind = Kind::kReady;
-  int64_t left = 0;  // kReady: the generation that the rank has left; 0: none
-  JoinOptions join;  // kReady, without the timeout
+  int64_t left = 0;       // kReady: the generation that the rank has left; 0: none
+  JoinOptions join;       // kReady, without the timeout
   bool ends_job = false;  // kReady: the job must end for the reason in `join`
-  int64_t step = 0;  // kProgress
+  int64_t step = 0;       // kProgress
 };
 
 // From the launcher.
