@@ -436,9 +436,9 @@ MUTANTS = [
     Mutant(
         "end_unheard",
         M,
-        "  if (ask.ends_job) {",
-        "  if (ask.ends_job && !@) {",
-        "a process that ends the job gets another generation",
+        "  if (verdict_.ok()) verdict_ = absl::AbortedError(reason);",
+        "  if (verdict_.ok() && !@) verdict_ = absl::AbortedError(reason);",
+        "a job does not end although a process says that it must",
     ),
     Mutant(
         "owed_unstarted",

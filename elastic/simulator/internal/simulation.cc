@@ -279,7 +279,6 @@ void Simulation::Join(Process* process, const std::string& reason) {
   ask.leave_timeout = absl::Microseconds(kLeaveTimeout);
   if (const auto verdict = process->failures.Verdict()) process->verdict = *verdict;
   ask.reason = process->verdict.empty() ? reason : process->verdict;
-  ask.ends_job = !process->verdict.empty();
   if (process->generation != 0 && !ask.reason.empty()) In(*process).failed = true;
   process->generation = 0;
   process->waits = true;
@@ -294,6 +293,7 @@ void Simulation::Join(Process* process, const std::string& reason) {
     process->is_ready = process->was_ready = true;
     process->failed_starts = 0;
     process->ready_at = std::max<int64_t>(Newest(), 0);
+    if (!process->verdict.empty()) return membership_->OnEndJob(process->verdict);
     membership_->OnReady(process->slot, process->left, ask, Now());
   });
 }

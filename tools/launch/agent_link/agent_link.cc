@@ -154,11 +154,10 @@ void AgentLink::ReportStep(int64_t step) {
 }
 
 void AgentLink::EndJob(const std::string& reason) {
-  RankMessage ready;
-  ready.left = generation_;
-  ready.join.reason = reason;
-  ready.ends_job = true;
-  SendLastWords(ready);
+  RankMessage end;
+  end.kind = RankMessage::Kind::kEndsJob;
+  end.join.reason = reason;
+  SendLastWords(end);
 }
 
 void AgentLink::Finish() {

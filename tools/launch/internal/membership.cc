@@ -182,10 +182,6 @@ bool Membership::SomebodyComes() const { return !In(State::kStarting).empty() ||
 void Membership::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
 void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now) {
-  if (ask.ends_job) {
-    if (verdict_.ok()) verdict_ = absl::AbortedError(ask.reason);
-    return;
-  }
   Slot& process = memory_.slots[slot];
   // A process that joins again because its time was over may have got the generation meanwhile.
   if (process.state == State::kMember && left != memory_.generation) return;
@@ -206,6 +202,10 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   } else if (is_new && memory_.phase == Phase::kRunning) {
     TellThatOneIsReady(slot);
   }
+}
+
+void Membership::OnEndJob(const std::string& reason) {
+  if (verdict_.ok()) verdict_ = absl::AbortedError(reason);
 }
 
 // Unless it is a spare.

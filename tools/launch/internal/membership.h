@@ -64,7 +64,6 @@ class Membership {
     int max_restarts = -1;
     absl::Duration leave_timeout;
     std::string reason;
-    bool ends_job = false;  // it does not want a generation, but the end of the job for that reason
   };
 
   struct Decision {
@@ -142,9 +141,11 @@ class Membership {
   // If set: a generation does not form while the process of this slot, which would be rank 0, must not.
   void set_may_be_rank_0(std::function<bool(int)> may_be_rank_0) { may_be_rank_0_ = std::move(may_be_rank_0); }
 
-  // A process waits for a generation, and has left the one of the number `left` (0: none); or the job must end.
+  // A process waits for a generation, and has left the one of the number `left` (0: none).
   void OnReady(int slot, int64_t left, const Ask& ask, absl::Time now);
   void OnProgress(int slot, int64_t step);
+  // A process says that the job must end.
+  void OnEndJob(const std::string& reason);
   // For an object that goes on: what the process of this slot has asked for before.
   void SetAsk(int slot, const Ask& ask);
 

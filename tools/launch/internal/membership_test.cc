@@ -291,10 +291,8 @@ TEST_F(MembershipTest, EndsIfMembersLeaveAgainAndAgain) {
 
 TEST_F(MembershipTest, EndsIfAProcessSaysSo) {
   StartAll(3);
-  Membership::Ask ask;
-  ask.ends_job = true;
-  ask.reason = "sample 7 is broken";
-  membership_->OnReady(1, membership_->generation(), ask, At(2));
+  membership_->OnEndJob("sample 7 is broken");
+  membership_->OnEndJob("sample 8 is broken");
   EXPECT_EQ(membership_->verdict(), absl::AbortedError("sample 7 is broken"));
   EXPECT_FALSE(Fail(1, 2));
   EXPECT_THAT(Said(), IsEmpty());

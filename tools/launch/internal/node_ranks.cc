@@ -39,6 +39,11 @@ void NodeSlots::OnProgress(int slot, int64_t step) {
   changed_ = true;
 }
 
+void NodeSlots::OnEndJob(int slot, const std::string& reason) {
+  slots_[slot].ends_job = reason;
+  changed_ = true;
+}
+
 bool NodeSlots::OnEnd(int slot, NodeFailure failure) {
   SlotState& process = slots_[slot];
   process.phase = failure.status.ok() ? Phase::kSucceeded : Phase::kFailed;

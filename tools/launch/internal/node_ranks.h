@@ -39,6 +39,7 @@ struct SlotState {
   int64_t left = 0;     // kReady: the generation that it has left; 0: none
   Membership::Ask ask;  // kReady
   NodeFailure failure;  // kFailed
+  std::string ends_job; // why the job must end; "": the process has not said that it must
 };
 
 // What the ranks of a generation must do about it.
@@ -87,6 +88,8 @@ class NodeSlots {
   // A process has asked for a generation, and has left the one of the number `left`; or it has completed a step.
   void OnReady(int slot, int64_t left, const Membership::Ask& ask);
   void OnProgress(int slot, int64_t step);
+  // It says that the job must end.
+  void OnEndJob(int slot, const std::string& reason);
 
   // A process has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, NodeFailure failure);

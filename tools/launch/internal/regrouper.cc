@@ -34,15 +34,13 @@ Membership::Limits LimitsOf(const LaunchOptions& options) {
   return limits;
 }
 
-Membership::Ask AskOf(const RankMessage& message) {
-  const JoinOptions& join = message.join;
+Membership::Ask AskOf(const JoinOptions& join) {
   Membership::Ask ask;
   ask.min_ranks = join.min_ranks;
   ask.max_ranks = join.max_ranks;
   ask.max_restarts = join.max_restarts;
   ask.leave_timeout = std::max(join.leave_timeout, absl::ZeroDuration());
   ask.reason = join.reason;
-  ask.ends_job = message.ends_job;
   return ask;
 }
 
@@ -103,6 +101,9 @@ void Regrouper::Receive(int slot) {
     } else if (message->kind == RankMessage::Kind::kFinished) {
       owes_finish_[slot] = false;
       has_finished_[slot] = true;
+    } else if (message->kind == RankMessage::Kind::kEndsJob) {
+      if (nodes_ == Nodes::kOne) membership_.OnEndJob(message->join.reason);
+      if (nodes_ == Nodes::kAgents) slots_.OnEndJob(slot, message->join.reason);
     } else {
       OnReady(slot, *message);
     }
@@ -113,14 +114,14 @@ void Regrouper::OnReady(int slot, const RankMessage& message) {
   watcher_.NoteWaiting(slot, true);
   switch (nodes_) {
     case Nodes::kOne:
-      membership_.OnReady(slot, message.left, AskOf(message), MonotonicTime());
+      membership_.OnReady(slot, message.left, AskOf(message.join), MonotonicTime());
       break;
     case Nodes::kStatic:
       OnStaticReady(slot, message.left);
       break;
     case Nodes::kAgents:
       if (!next_master_.fd.valid()) HoldNextMaster();
-      slots_.OnReady(slot, message.left, AskOf(message));
+      slots_.OnReady(slot, message.left, AskOf(message.join));
       break;
   }
 }

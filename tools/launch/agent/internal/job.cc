@@ -106,7 +106,7 @@ Json ToJson(const SlotState& slot, int64_t now_ns) {
     json["reason"] = slot.ask.reason;
   }
   if (slot.phase == SlotState::Phase::kFailed) json["failure"] = ToJson(slot.failure, now_ns);
-  if (slot.ask.ends_job) json["ends_job"] = slot.ask.reason;
+  if (!slot.ends_job.empty()) json["ends_job"] = slot.ends_job;
   return json;
 }
 
@@ -123,10 +123,7 @@ SlotState SlotFrom(const Json& json, int64_t received_ns) {
     json.at("reason").get_to(slot.ask.reason);
   }
   if (slot.phase == SlotState::Phase::kFailed) slot.failure = FailureFrom(json.at("failure"), received_ns);
-  if (const auto ends_job = json.find("ends_job"); ends_job != json.end()) {
-    slot.ask.ends_job = true;
-    ends_job->get_to(slot.ask.reason);
-  }
+  slot.ends_job = json.value("ends_job", "");
   return slot;
 }
 

@@ -128,8 +128,8 @@ bool JobRanks::HearSlot(int slot, const SlotState& state, absl::Time now) {
   const bool is_alive =
       known.state == State::kStarting || known.state == State::kReady || known.state == State::kMember;
   if (!is_alive || state.process != known.process) return false;
-  if (state.phase == SlotState::Phase::kReady || state.ask.ends_job)
-    membership_->OnReady(slot, state.left, state.ask, now);
+  if (!state.ends_job.empty()) membership_->OnEndJob(state.ends_job);
+  if (state.phase == SlotState::Phase::kReady) membership_->OnReady(slot, state.left, state.ask, now);
   if (state.phase == SlotState::Phase::kSucceeded) membership_->OnSuccess(slot);
   return state.phase == SlotState::Phase::kFailed;
 }

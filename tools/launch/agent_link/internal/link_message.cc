@@ -67,8 +67,9 @@ std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
+  if (message.kind == RankMessage::Kind::kEndsJob) return absl::StrCat("ends_job ", join.reason).substr(0, kMostLinkBytes);
   return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_ranks, " ", join.max_restarts, " ",
-                      absl::ToInt64Nanoseconds(join.leave_timeout), " ", message.ends_job ? 1 : 0, " ", join.reason)
+                      absl::ToInt64Nanoseconds(join.leave_timeout), " ", join.reason)
       .substr(0, kMostLinkBytes);
 }
 
@@ -92,15 +93,15 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
     words.Number(&message.step);
   } else if (kind == "finished") {
     message.kind = RankMessage::Kind::kFinished;
+  } else if (kind == "ends_job") {
+    message.kind = RankMessage::Kind::kEndsJob;
+    message.join.reason = words.Rest();
   } else if (kind == "ready") {
     words.Number(&message.left);
     words.Number(&message.join.min_ranks);
     words.Number(&message.join.max_ranks);
     words.Number(&message.join.max_restarts);
     words.Duration(&message.join.leave_timeout);
-    int ends_job = 0;
-    words.Number(&ends_job);
-    message.ends_job = ends_job != 0;
     message.join.reason = words.Rest();
   } else {
     return NotOurs(text);

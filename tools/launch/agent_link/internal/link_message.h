@@ -29,13 +29,13 @@ struct RankMessage {
     kReady,     // the rank waits for a generation
     kProgress,  // it has completed `step`
     kFinished,  // it has done its work, and is about to exit with success
+    kEndsJob,   // the job must end, for the reason in `join`
   };
 
   Kind kind = Kind::kReady;
-  int64_t left = 0;       // kReady: the generation that the rank has left; 0: none
-  JoinOptions join;       // kReady, without the timeout
-  bool ends_job = false;  // kReady: the job must end for the reason in `join`
-  int64_t step = 0;       // kProgress
+  int64_t left = 0;  // kReady: the generation that the rank has left; 0: none
+  JoinOptions join;  // kReady, without the timeout
+  int64_t step = 0;  // kProgress
 };
 
 // From the launcher.
