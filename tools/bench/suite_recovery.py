@@ -224,7 +224,10 @@ class Training:
 
     def parameters(self):
         """Once all processes have ended by themselves."""
-        self.await_("the end", lambda: all(process.poll() in self._good_ends for process in self._processes))
+        ended = lambda: all(process.poll() in self._good_ends for process in self._processes)
+        while not ended():
+            last = self.history.last_step()
+            self.await_("another step or the end", lambda: ended() or self.history.last_step() > last)
         return (self.folder / "out").read_bytes()
 
 

@@ -225,6 +225,23 @@ class TrainingTest(unittest.TestCase):
         self.assertTrue(all(0 < death.seconds < suite_recovery.PATIENCE for death in result.deaths))
         self.assertEqual((result.samples_skipped, result.same_weights), (0, True))
 
+    def steps(self, script):
+        """A training whose one rank is a shell script in which `step N` commits a step. It awaits its end."""
+        with tempfile.TemporaryDirectory() as folder:
+            step = f'step() {{ echo "$$ 0 1 1 $1 8 $1" >{folder}/fifo; }}; '
+            with suite_recovery.Training([["sh", "-c", step + script]], {"OUT": f"{folder}/out"}, folder) as training:
+                return training.parameters()
+
+    def test_the_last_steps_may_take_longer_than_one_may(self):
+        with unittest.mock.patch.object(suite_recovery, "PATIENCE", 2.0):
+            script = "for i in 1 2 3 4 5; do sleep 0.5; step $i; done; printf weights >$OUT"
+            self.assertEqual(self.steps(script), b"weights")
+
+    def test_a_training_that_stands_still_before_its_end_is_an_error(self):
+        with unittest.mock.patch.object(suite_recovery, "PATIENCE", 0.5):
+            with self.assertRaisesRegex(SystemExit, "without another step or the end after step 1"):
+                self.steps("step 1; sleep 100")
+
     def test_a_training_that_ends_early_is_an_error_with_what_it_wrote(self):
         case = suite_recovery.Case("mlp", 32, 15, 2, 4, 0)
         make = lambda folder: suite_recovery.ours(PROGRAMS, case, folder)
