@@ -36,10 +36,10 @@ struct SlotState {
 
   int process = 1;  // the number of processes that have been started in this slot
   Phase phase = Phase::kStarting;
-  int64_t left = 0;     // kReady: the generation that it has left; 0: none
-  Membership::Ask ask;  // kReady
-  NodeFailure failure;  // kFailed
-  std::string ends_job; // why the job must end; "": the process has not said that it must
+  int64_t left = 0;      // kReady: the generation that it has left; 0: none
+  Membership::Ask ask;   // kReady
+  NodeFailure failure;   // kFailed
+  std::string ends_job;  // why the job must end; "": the process has not said that it must
 };
 
 // What the ranks of a generation must do about it.

@@ -67,7 +67,8 @@ std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
-  if (message.kind == RankMessage::Kind::kEndsJob) return absl::StrCat("ends_job ", join.reason).substr(0, kMostLinkBytes);
+  if (message.kind == RankMessage::Kind::kEndsJob)
+    return absl::StrCat("ends_job ", join.reason).substr(0, kMostLinkBytes);
   return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_ranks, " ", join.max_restarts, " ",
                       absl::ToInt64Nanoseconds(join.leave_timeout), " ", join.reason)
       .substr(0, kMostLinkBytes);
