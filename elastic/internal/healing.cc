@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/serialize.h"
@@ -21,10 +22,6 @@ namespace lockstep::elastic::internal {
 using checkpoint::Value;
 
 namespace {
-
-bool Contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
 
 // N numbers of each rank.
 template <size_t N>
@@ -71,7 +68,7 @@ class Transfer {
       sizes.push_back(each.tensor.numel() * static_cast<int64_t>(each.tensor.element_size()));
     }
     pieces_ = PlanTransfer(sizes, sources_);
-    receives_ = Contains(receivers_, group_.rank());
+    receives_ = absl::c_linear_search(receivers_, group_.rank());
   }
 
   absl::Status Run() {
@@ -197,7 +194,8 @@ absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, int64_t commit
 
 absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_place, KeptState* kept) {
   const int rank = group.rank(), first = healing.sources[0];
-  const bool sends = Contains(healing.sources, rank), receives = Contains(healing.receivers, rank);
+  const bool sends = absl::c_linear_search(healing.sources, rank),
+             receives = absl::c_linear_search(healing.receivers, rank);
   Snapshot snapshot;
   std::string bytes;
   if (sends) {

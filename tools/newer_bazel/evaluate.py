@@ -55,8 +55,8 @@ CC_COMMON = set(
 # Flags that Bazel 4.2.3 and Bazel 9 both have. Look another one up before you add it.
 FLAGS = set(
     """build_tag_filters build_tests_only color compilation_mode copt cxxopt disk_cache features force_pic host_copt host_cxxopt
-    incompatible_strict_action_env linkopt repo_env show_loading_progress show_progress show_result spawn_strategy strategy strip
-    test_env test_output test_tag_filters ui_event_filters""".split()
+    incompatible_strict_action_env linkopt repo_env sandbox_debug show_loading_progress show_progress show_result spawn_strategy
+    strategy strip test_env test_output test_tag_filters ui_event_filters""".split()
 )
 
 _BUILTINS = f"{HERE}builtins.bzl"

@@ -2,12 +2,10 @@
 
 #include <utility>
 
-#include "lockstep/tools/launch/internal/contains.h"
+#include "absl/algorithm/container.h"
 
 namespace lockstep::elastic::chaos::internal {
 namespace {
-
-using launch::internal::Contains;
 
 struct KindInfo {
   FaultKind kind;
@@ -61,7 +59,7 @@ int Draw(std::vector<int>* values, uint64_t* choice) {
 std::vector<int> RanksBeside(const std::vector<int>& hosts, const WorldView& world) {
   std::vector<int> ranks;
   for (size_t rank = 0; rank < world.host_of_rank.size(); ++rank) {
-    if (!Contains(hosts, world.host_of_rank[rank])) ranks.push_back(static_cast<int>(rank));
+    if (!absl::c_linear_search(hosts, world.host_of_rank[rank])) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
@@ -70,7 +68,7 @@ std::vector<int> RanksBeside(const std::vector<int>& hosts, const WorldView& wor
 std::vector<int> HostsToHurt(const WorldView& world) {
   std::vector<int> hosts;
   for (const int host : world.hosts) {
-    if (host != world.spared && Contains(world.host_of_rank, host)) hosts.push_back(host);
+    if (host != world.spared && absl::c_linear_search(world.host_of_rank, host)) hosts.push_back(host);
   }
   return hosts;
 }
@@ -98,7 +96,7 @@ HostVictims Candidates(const Fault& fault, const WorldView& world) {
   std::vector<int> hosts = HostsToHurt(world);
   if (fault.kind == FaultKind::kKillAllHostsButOne) return AllButOneRank(choice, world);
   if (fault.kind == FaultKind::kKillLeader) {
-    if (Contains(hosts, world.leader)) victims.hosts = {world.leader};
+    if (absl::c_linear_search(hosts, world.leader)) victims.hosts = {world.leader};
     return victims;
   }
   const size_t number = fault.kind == FaultKind::kKillHostBesideNewcomer ? 2 : 1;

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/elastic/simulator/internal/process.h"
@@ -27,11 +28,6 @@ std::optional<int> NumberAfter(const std::string& text, const std::string& marke
   const size_t at = text.find(marker);
   if (at == std::string::npos || sscanf(text.c_str() + at + marker.size(), "%d", &number) != 1) return std::nullopt;
   return number;
-}
-
-template <typename T>
-bool Contains(const std::vector<T>& all, const T& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
 }
 
 }  // namespace
@@ -175,7 +171,7 @@ void Simulation::AuditBreak() {
 void Simulation::AuditPlan() {
   const Generation& generation = *generations_.rbegin()->second;
   const bool someone_waits = std::any_of(slots_.begin(), slots_.end(), [&](Process* process) {
-    return process->is_ready && !Contains(generation.members, process);
+    return process->is_ready && !absl::c_linear_search(generation.members, process);
   });
   if (!someone_waits || generation.members.size() >= MostRanks() || HasFinished())
     Violation(absl::StrCat("generation ", generation.number, " must leave after a step, but nobody needs a place"));
@@ -224,7 +220,8 @@ void Simulation::AuditStep(const Process& process) {
   if (members.size() >= MostRanks() || HasFinished()) return;
   if (std::any_of(members.begin(), members.end(), [](const Process* member) { return member->done; })) return;
   for (Process* const other : slots_) {
-    if (other->is_ready && !Contains(members, other) && process.commits > other->ready_at + kMostStepsOfWaiting)
+    if (other->is_ready && !absl::c_linear_search(members, other) &&
+        process.commits > other->ready_at + kMostStepsOfWaiting)
       Violation(absl::StrCat("slot ", other->slot, " has waited since step ", other->ready_at, " for a place"));
   }
 }

@@ -12,11 +12,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 
@@ -115,7 +115,7 @@ void ForEachDescendant(pid_t root, const std::vector<pid_t>& spared, const Proce
   std::vector<pid_t> parents = {root};
   for (size_t i = 0; i < parents.size(); ++i) {
     VisitChildren(parents[i], root, tree, [&](pid_t pid, UniqueFd pidfd) {
-      if (Contains(spared, pid)) return;
+      if (absl::c_linear_search(spared, pid)) return;
       parents.push_back(pid);
       visit(pid, std::move(pidfd));
     });

@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
-#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/process_state.h"
 
 namespace lockstep::launch::internal {
@@ -23,7 +23,7 @@ std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
   if (!folder) return members;
   while (const dirent* entry = readdir(folder.get())) {
     pid_t pid;
-    if (absl::SimpleAtoi(entry->d_name, &pid) && Contains(groups, getpgid(pid))) members.push_back(pid);
+    if (absl::SimpleAtoi(entry->d_name, &pid) && absl::c_linear_search(groups, getpgid(pid))) members.push_back(pid);
   }
   return members;
 }
@@ -44,7 +44,7 @@ bool HasEnded(const UniqueFd& pidfd) {
 std::vector<UniqueFd> LiveMembers(const std::vector<pid_t>& groups) {
   std::vector<UniqueFd> members;
   for (const pid_t pid : MembersOf(groups)) {
-    if (Contains(groups, pid)) continue;
+    if (absl::c_linear_search(groups, pid)) continue;
     UniqueFd pidfd(syscall(SYS_pidfd_open, pid, 0));
     if (pidfd.valid() && !HasEnded(pidfd)) members.push_back(std::move(pidfd));
   }

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/tools/launch/internal/contains.h"
+#include "absl/algorithm/container.h"
 #include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/group_members.h"
 
@@ -25,7 +25,7 @@ void ForEachStray(pid_t subreaper, const std::vector<pid_t>& groups,
                   const std::function<void(pid_t pid, UniqueFd pidfd)>& visit) {
   if (subreaper == 0) return;
   ForEachDescendant(subreaper, {}, ProcessTree(), [&](pid_t pid, UniqueFd pidfd) {
-    if (pid != getpid() && !Contains(groups, pid)) visit(pid, std::move(pidfd));
+    if (pid != getpid() && !absl::c_linear_search(groups, pid)) visit(pid, std::move(pidfd));
   });
 }
 
@@ -43,14 +43,14 @@ std::vector<UniqueFd> LiveStrays(pid_t subreaper, const std::vector<pid_t>& grou
 void TellOrphans(pid_t subreaper, const std::vector<pid_t>& groups, int signal, std::set<pid_t>* told) {
   if (subreaper == 0) return;
   ForEachChild(subreaper, ProcessTree(), [&](pid_t pid, const UniqueFd& pidfd) {
-    if (pid == getpid() || Contains(groups, getpgid(pid)) || !told->insert(pid).second) return;
+    if (pid == getpid() || absl::c_linear_search(groups, getpgid(pid)) || !told->insert(pid).second) return;
     Send(pidfd, IsStopped(pid) ? SIGKILL : signal);
   });
 }
 
 void KillStrays(pid_t subreaper, const std::vector<pid_t>& groups) {
   ForEachStray(subreaper, groups, [&](pid_t pid, const UniqueFd& pidfd) {
-    if (!Contains(groups, getpgid(pid))) Send(pidfd, SIGKILL);
+    if (!absl::c_linear_search(groups, getpgid(pid))) Send(pidfd, SIGKILL);
   });
 }
 

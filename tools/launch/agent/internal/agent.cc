@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/status.h"
@@ -162,7 +163,7 @@ void Agent::Announce(const JobState& job) {
   ShowJob();
 }
 
-// The ranks of a node need not be neighbours after one has failed. The lowest is shown, and how many they are.
+// The ranks of a node need not be neighbours after one has failed.
 void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
   const RankPlan& plan = job_.ranks;
   if (plan.start != job_.generation || !plan.memory.formed) return;
@@ -170,7 +171,8 @@ void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
   for (size_t rank = 0; rank < plan.memory.members.size(); ++rank) {
     const int node = plan.memory.slots[plan.memory.members[rank]].node;
     if (plan.nodes[node].entry != member.entry) continue;
-    if (host->ranks++ == 0) host->first_rank = static_cast<int>(rank);
+    if (host->ranks == 0) host->first_rank = static_cast<int>(rank);
+    if (host->first_rank + host->ranks++ != static_cast<int>(rank)) host->first_rank = -1;
   }
 }
 
@@ -185,8 +187,8 @@ void Agent::ShowJob() {
     host.first_rank = ranks;
     host.ranks = member.ranks;
     NoteStayingRanks(member, &host);
-    if (Contains(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
-    if (Contains(job_.left, member.agent)) host.state = HostStatus::State::kLeft;
+    if (absl::c_linear_search(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
+    if (absl::c_linear_search(job_.left, member.agent)) host.state = HostStatus::State::kLeft;
     ranks += member.ranks;
     hosts.push_back(std::move(host));
   }

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
@@ -20,9 +20,9 @@ void AddSlots(const RankPlan& plan, const Membership::Memory::Node& node, NodeRa
     const Membership::Memory::Slot& slot = plan.memory.slots[i];
     NodeRanks::Slot said;
     said.process = slot.process;
-    if (Contains(plan.memory.members, i)) said.rank = slot.rank;
+    if (absl::c_linear_search(plan.memory.members, i)) said.rank = slot.rank;
     said.local_rank = slot.local_rank;
-    said.kill = Contains(plan.killed, i);
+    said.kill = absl::c_linear_search(plan.killed, i);
     said.given_up = slot.state == Membership::State::kGivenUp;
     ranks->slots.push_back(said);
   }
@@ -76,7 +76,7 @@ void AgentSteps::OnSignal(int signal, std::string reason) {
 }
 
 void AgentSteps::OnDrain(const std::string& agent) {
-  if (!Contains(state_.drains, agent)) state_.drains.push_back(agent);
+  if (!absl::c_linear_search(state_.drains, agent)) state_.drains.push_back(agent);
 }
 
 void AgentSteps::OnResize(int min_nodes, int max_nodes) {
@@ -125,7 +125,7 @@ NodeRanks AgentSteps::Ranks() const {
 
 // An agent that is drained leaves as after SIGTERM, once its ranks have left where others stay.
 void AgentSteps::NoteDrain() {
-  if (state_.leaving.empty() && Contains(job_.drained, id_)) OnSignal(SIGTERM, "was drained");
+  if (state_.leaving.empty() && absl::c_linear_search(job_.drained, id_)) OnSignal(SIGTERM, "was drained");
 }
 
 std::optional<Generation> AgentSteps::TakeStart() {
@@ -169,7 +169,7 @@ std::optional<absl::Status> AgentSteps::Result() const {
   if (Runs()) return std::nullopt;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
-  if (state_.phase != Phase::kLeaving || !Contains(job_.left, id_)) return std::nullopt;
+  if (state_.phase != Phase::kLeaving || !absl::c_linear_search(job_.left, id_)) return std::nullopt;
   return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));
 }
 

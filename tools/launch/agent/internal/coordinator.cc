@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
@@ -104,7 +105,7 @@ bool Coordinator::IsMember(const std::string& agent) const {
   return std::any_of(job_.members.begin(), job_.members.end(), [&](const Member& m) { return m.agent == agent; });
 }
 
-bool Coordinator::IsDrained(const std::string& agent) const { return Contains(job_.drained, agent); }
+bool Coordinator::IsDrained(const std::string& agent) const { return absl::c_linear_search(job_.drained, agent); }
 
 void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
@@ -114,7 +115,7 @@ bool Coordinator::NoteNodes(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
     if (agent.phase != AgentPhase::kLeaving || !notes_.left.emplace(id, agent).second) continue;
-    if (id == limits_.anchor || Contains(job_.left, id)) continue;
+    if (id == limits_.anchor || absl::c_linear_search(job_.left, id)) continue;
     job_.left.push_back(id);
     changed = true;
   }

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/contains.h"
 #include "lockstep/tools/launch/internal/membership.h"
 #include "lockstep/tools/launch/internal/node_ranks.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -80,7 +81,8 @@ void Simulation::AuditReason(const JobState& job) {
     const bool failed = failed_[job.generation].count(node->index) != 0;
     if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
         (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
-        (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !Contains(job.drained, node->id))) {
+        (job.reason == absl::StrCat(host, " leaves") && !node->signalled &&
+         !absl::c_linear_search(job.drained, node->id))) {
       Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
     }
   }
@@ -90,7 +92,7 @@ void Simulation::AuditReason(const JobState& job) {
 void Simulation::AuditRequests(const JobState& job) {
   for (const auto& [id, post] : posts_) {
     for (const std::string& drained : post.drains) {
-      if (posts_.count(drained) != 0 && !Contains(job.drained, drained))
+      if (posts_.count(drained) != 0 && !absl::c_linear_search(job.drained, drained))
         Violation(absl::StrCat(drained, " is drained and nobody says so"));
     }
     if (post.resize.number > job.limits.number) Violation("nobody decides a resize");
@@ -106,7 +108,7 @@ void Simulation::AuditLimits(const JobState& job, bool is_new) {
   const bool some_have_succeeded = !succeeded_[job.generation].empty();
   if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
   for (const Member& member : job.members) {
-    if (is_new && Contains(job.drained, member.agent))
+    if (is_new && absl::c_linear_search(job.drained, member.agent))
       Violation(absl::StrCat(member.agent, " is drained and takes part"));
   }
 }
@@ -182,8 +184,9 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
 
 // The number of nodes that could start.
 int Simulation::Candidates() const {
-  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(),
-                                        [this](const auto& post) { return !Contains(decision_.drained, post.first); }));
+  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(), [this](const auto& post) {
+    return !absl::c_linear_search(decision_.drained, post.first);
+  }));
 }
 
 // What must happen soon where nothing is in its way.
@@ -367,7 +370,8 @@ void Simulation::AuditEnding(const Node& node) {
   if (!node.slots || !node.slots->ranks().kept) return;
   const Node* leader = Leader();
   const bool out_of_reach = !Reachable(node) || node.evicted_in_run || node.vanished || !leader || leader->vanished;
-  const bool is_asked = node.signalled || Contains(decision_.drained, node.id) || decision_.limits.number > 0;
+  const bool is_asked =
+      node.signalled || absl::c_linear_search(decision_.drained, node.id) || decision_.limits.number > 0;
   const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.generation == node.generation;
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
@@ -380,7 +384,7 @@ void Simulation::AuditRanksWait() {
   bool all_wait = leads, has_survivor = false;
   int nodes = 0;
   for (const auto& node : nodes_) {
-    if (!node->slots || !all_wait || Contains(decision_.drained, node->id)) continue;
+    if (!node->slots || !all_wait || absl::c_linear_search(decision_.drained, node->id)) continue;
     all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
     nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
     for (const Process& process : node->processes) {

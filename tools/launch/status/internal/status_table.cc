@@ -66,6 +66,7 @@ class Lines {
 
 std::string RanksText(int first, int count) {
   if (count == 0) return "no rank";
+  if (first < 0) return absl::StrCat(count, " ranks");
   return count == 1 ? absl::StrCat("rank ", first) : absl::StrCat("ranks ", first, "-", first + count - 1);
 }
 
@@ -127,7 +128,7 @@ std::string RankRow(const RankStatus& rank, bool is_slowest) {
 
 // Ranks that stay (agent_link) may start again without a limit.
 std::string RestartsText(const JobStatus& status) {
-  if (status.max_restarts > 0 || status.restarts == 0) {
+  if (status.max_restarts > 0) {
     return absl::StrCat(status.restarts, " of ", status.max_restarts, " restarts");
   }
   return absl::StrCat(status.restarts, status.restarts == 1 ? " restart" : " restarts");

@@ -95,6 +95,18 @@ TEST(StatusTable, IsCutAtTheWindow) {
   }
 }
 
+TEST(StatusTable, CountsRanksThatAreNotNeighbours) {
+  JobStatus job = JobOfFour();
+  job.hosts[0].first_rank = -1;
+  EXPECT_EQ(StatusTable(job, {}, false)[2], "2 of 1 to 3 hosts: a 4 ranks, b (10.0.0.2) rank 4 leaving");
+}
+
+TEST(StatusTable, SaysNoLimitOfRestartsIfThereIsNone) {
+  JobStatus job = JobOfFour();
+  job.max_restarts = job.restarts = 0;
+  EXPECT_EQ(StatusTable(job, {}, false)[0], "job bert: running for 2m05s, generation 2, 0 restarts");
+}
+
 TEST(StatusTable, SaysHowManyHostsAreThereWhileTheJobForms) {
   JobStatus job = Job();
   job.meets_others = true;
