@@ -175,9 +175,10 @@ absl::StatusOr<Packet> ReceivePacket(int socket) {
   header.msg_control = control;
   header.msg_controllen = sizeof(control);
   ssize_t n;
+  // ECONNRESET comes once, before packets that wait, if the other end was closed with packets that it had not read.
   do {
     n = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
+  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return Packet();
   if (n < 0) return absl::UnavailableError(absl::StrCat("a control socket: ", strerror(errno)));
   const cmsghdr* const message = CMSG_FIRSTHDR(&header);
