@@ -45,7 +45,7 @@ struct HostStatus {
 
   std::string host;
   std::string address;  // at which the other nodes reach it; "" if they do not tell
-  int first_rank = 0;  // the lowest; -1: they are not neighbours, as after one has failed and come back
+  int first_rank = 0;   // the lowest; -1: they are not neighbours, as after one has failed and come back
   int ranks = 1;
   State state = State::kMember;
 };
