@@ -1,4 +1,4 @@
-"""Draws a program's output as a terminal, for README.md and for tools/launch/README.md, whose text a job of two hosts had.
+"""Draws a program's output as a terminal, for README.md.
 
     run=docs/fashion_mnist_run.txt
     { echo '$ ./bazelw run //examples/fashion_mnist:train'; ./bazelw run //examples/fashion_mnist:train; } > $run 2>&1
@@ -10,7 +10,8 @@ A line that begins with $ is what the reader types. A line of more than COLUMNS 
 import html
 import textwrap
 
-PICTURES = {"docs/fashion_mnist_run.txt": "docs/fashion_mnist_run.svg", "docs/launch_top.txt": "docs/launch_top.svg"}
+TEXT = "docs/fashion_mnist_run.txt"
+PICTURE = "docs/fashion_mnist_run.svg"
 COLUMNS = 100
 
 _SIZE, _LINE, _MARGIN, _TITLE = 13, 20, 22, 34

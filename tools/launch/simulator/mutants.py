@@ -400,8 +400,8 @@ MUTANTS = [
     Mutant(
         "drained_stays",
         A,
-        "if (state_.leaving.empty() && Contains",
-        "if (!@ && state_.leaving.empty() && Contains",
+        "if (state_.leaving.empty() && absl::c_linear_search",
+        "if (!@ && state_.leaving.empty() && absl::c_linear_search",
         "a drained node does not leave",
     ),
     Mutant(
