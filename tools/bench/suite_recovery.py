@@ -34,13 +34,14 @@ class Case:
     ranks: int
     virtual_ranks: int  # ours
     short_gloo_ms: int  # longer than a step, of torchft_short
+    share: float = 1  # of --deaths and --peer_deaths
 
 
 CASES = {
     "kill/mlp/4ranks": Case("mlp", 512, 64, 4, 4, 1000),
     "kill/resnet18/4ranks": Case("resnet18", 1, 16, 4, 4, 2000),
     # Parameters of 512 MiB, and as much momentum.
-    "kill/1GiB/2ranks": Case("mlp", 11184, 16, 2, 2, 10000),
+    "kill/1GiB/2ranks": Case("mlp", 11184, 16, 2, 2, 10000, share=1 / 5),
 }
 # The peers, and how the table calls them.
 PEERS = {
@@ -399,7 +400,7 @@ def measure(arguments, programs):
                 disturb_and_compare(
                     lambda folder: make(CASES[case], folder),
                     CASES[case],
-                    deaths,
+                    max(1, round(deaths * CASES[case].share)),
                     random.Random(f"{arguments.seed} {round_}"),
                     results[case, name],
                 )
