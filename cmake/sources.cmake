@@ -589,15 +589,20 @@ set(lockstep_elastic_sources
   elastic/internal/link_watcher.cc
   elastic/internal/parameter_check.cc
   elastic/internal/prefault.cc
+  elastic/internal/shard.cc
+  elastic/internal/shard_plan.cc
+  elastic/internal/shards.cc
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
   elastic/simulator/internal/auditor.cc
   elastic/simulator/internal/schedules.cc
+  elastic/simulator/internal/sharded_step.cc
   elastic/simulator/internal/simulation.cc
   elastic/simulator/simulate.cc
   elastic/world.cc
+  elastic/world_shards.cc
 )
-set(lockstep_elastic_headers elastic/world.h)
+set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h)
 set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint inspect_program)
 set(lockstep_elastic_third_party absl gflags torch)
 

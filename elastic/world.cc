@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -15,6 +16,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/checkpoint/serialize.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/internal/flat.h"
 #include "lockstep/elastic/internal/failure_budget.h"
@@ -23,12 +25,14 @@
 #include "lockstep/elastic/internal/kept_state.h"
 #include "lockstep/elastic/internal/link_watcher.h"
 #include "lockstep/elastic/internal/parameter_check.h"
+#include "lockstep/elastic/internal/shards.h"
 
 namespace lockstep::elastic {
 
 using checkpoint::Value;
 using internal::Failure;
 using internal::KeptThing;
+using internal::StepPart;
 
 namespace {
 
@@ -45,6 +49,14 @@ constexpr absl::Duration kCausePatience = absl::Seconds(2);
 
 bool IsAboutOthers(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsDeadlineExceeded(status);
+}
+
+// The status of f(), which may throw.
+template <typename F>
+absl::Status StatusOf(const std::string& who, const F& f) {
+  absl::Status status;
+  const absl::Status thrown = TorchStatus(who, [&] { status = f(); });
+  return thrown.ok() ? status : thrown;
 }
 
 // Copies of the module's buffers.
@@ -66,6 +78,8 @@ World::World(const Options& options, std::unique_ptr<launch::AgentLink> link)
     : options_(options),
       link_(std::move(link)),
       kept_(std::make_unique<internal::KeptState>()),
+      shards_(std::make_unique<internal::Shards>()),
+      part_(StepPart::kNothing),
       failures_(std::make_unique<internal::FailureBudget>(options.failures_per_cause, options.failure_window)) {}
 
 World::~World() = default;
@@ -130,23 +144,27 @@ absl::Status World::CopyBytes(const Value& value, void* data, size_t size) {
 // So that a rank that comes knows the failures before.
 void World::KeepFailures() {
   KeptThing thing;
-  thing.save = [this]() -> absl::StatusOr<Value> {
-    Value list = Value::List();
-    for (const Failure& f : failures_->failures()) list.Append(Value::Tuple({f.step, f.rank, f.cause}));
-    return list;
-  };
-  thing.load = [this](const Value& value) -> absl::Status {
-    std::vector<Failure> failures;
-    for (const Value& item : value.items()) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t step, checkpoint::GetInt(item, {0}));
-      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t rank, checkpoint::GetInt(item, {1}));
-      LOCKSTEP_ASSIGN_OR_RETURN(std::string cause, checkpoint::GetString(item, {2}));
-      failures.push_back({step, static_cast<int>(rank), std::move(cause)});
-    }
-    failures_->Restore(std::move(failures));
-    return absl::OkStatus();
-  };
+  thing.save = [this]() -> absl::StatusOr<Value> { return Failures(); };
+  thing.load = [this](const Value& value) { return SetFailures(value); };
   kept_->Add("World", std::move(thing)).IgnoreError();  // kept already: Run() is called again
+}
+
+Value World::Failures() const {
+  Value list = Value::List();
+  for (const Failure& f : failures_->failures()) list.Append(Value::Tuple({f.step, f.rank, f.cause}));
+  return list;
+}
+
+absl::Status World::SetFailures(const Value& value) {
+  std::vector<Failure> failures;
+  for (const Value& item : value.items()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t step, checkpoint::GetInt(item, {0}));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t rank, checkpoint::GetInt(item, {1}));
+    LOCKSTEP_ASSIGN_OR_RETURN(std::string cause, checkpoint::GetString(item, {2}));
+    failures.push_back({step, static_cast<int>(rank), std::move(cause)});
+  }
+  failures_->Restore(std::move(failures));
+  return absl::OkStatus();
 }
 
 absl::Status World::Keep(const std::string& name, std::function<absl::StatusOr<Value>()> save,
@@ -159,38 +177,58 @@ absl::Status World::Keep(const std::string& name, std::function<absl::StatusOr<V
 
 absl::Status World::Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
   if (kept_->empty()) return absl::InvalidArgumentError("World::Run: nothing is kept: call Keep() before");
+  KeepFailures();
+  kept_->Remember();
+  end_.reset();
+  for (;;) {
+    absl::Status status;
+    if (!std::exchange(met_, false)) {
+      LOCKSTEP_RETURN_IF_ERROR(JoinGeneration());
+      status = Meet();
+    }
+    if (status.ok()) status = HealAndTrain(train);
+    if (!met_ && !end_) end_ = Leave(status);
+    left_group_.reset();
+    if (end_) return *end_;
+  }
+}
+
+absl::Status World::JoinGeneration() {
   launch::JoinOptions join;
   join.max_ranks = options_.max_ranks;
   join.leave_timeout = options_.leave_timeout;
   join.timeout = options_.timeout;
-  KeepFailures();
-  kept_->Remember();
-  for (;;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
-    was_first_ |= generation_.number == 1;
-    regroups_ = false;
-    const absl::Status status = RunOnce(train);
-    // If all ranks know the culprit, one of them may have aborted the group already.
-    const bool others_caused = !regroups_ && !culprit_ && OthersCaused(status);
-    // `train` made the error, so the ranks should repeat the step; or all of them may have made it, and none has a step.
-    const bool is_own = !status.ok() && !regroups_ && !others_caused && (trains_ || Begins()) && !is_final_;
-    if (is_own) {
-      const int culprit = culprit_.value_or(generation_.rank);
-      join.reason = internal::ErrorText({std::max<int64_t>(commits_, 0), culprit, std::string(status.message())});
-      if (group_) group_->Abort(absl::AbortedError(join.reason));
-    }
-    watcher_.reset();
-    group_.reset();
-    if (const auto verdict = failures_->Verdict()) {
-      link_->EndJob(*verdict);
-      return absl::AbortedError(absl::StrCat("World: ", *verdict));
-    }
-    if (status.ok() && !regroups_) link_->Finish();
-    if (!regroups_ && !is_own && !others_caused) return status;
-    if (is_own && HasFailedBefore()) return absl::Status(status.code(), join.reason);
-    if (!regroups_) kept_->TakeBack();
-    if (!is_own) join.reason = regroups_ ? "" : std::string(status.message());
+  join.reason = reason_;
+  LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
+  was_first_ |= generation_.number == 1;
+  return absl::OkStatus();
+}
+
+// After `status` of the generation. nullopt: this rank joins the next one. Otherwise Run() must return the status.
+// `keeps_group`: in left_group_.
+std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_group) {
+  // If all ranks know the culprit, one of them may have aborted the group already.
+  const bool others_caused = !regroups_ && !culprit_ && OthersCaused(status);
+  // `train` made the error, so the ranks should repeat the step; or all of them may have made it, and none has a step.
+  const bool is_own = !status.ok() && !regroups_ && !others_caused && (trains_ || Begins()) && !is_final_;
+  if (is_own) {
+    const int culprit = culprit_.value_or(generation_.rank);
+    reason_ = internal::ErrorText({std::max<int64_t>(commits_, 0), culprit, std::string(status.message())});
+    if (group_) group_->Abort(absl::AbortedError(reason_));
   }
+  watcher_.reset();
+  if (keeps_group) left_group_ = std::move(group_);
+  group_.reset();
+  if (const auto verdict = failures_->Verdict()) {
+    link_->EndJob(*verdict);
+    return absl::AbortedError(absl::StrCat("World: ", *verdict));
+  }
+  if (status.ok() && !regroups_) link_->Finish();
+  if (!regroups_ && !is_own && !others_caused) return status;
+  if (is_own && HasFailedBefore()) return absl::Status(status.code(), reason_);
+  if (!regroups_ && part_ == StepPart::kNothing) kept_->TakeBack();
+  if (!is_own) reason_ = regroups_ ? "" : std::string(status.message());
+  return std::nullopt;
 }
 
 // Whether the job has just begun, and has not completed a step.
@@ -218,8 +256,8 @@ bool World::OthersCaused(const absl::Status& status) const {
   return IsAboutOthers(failure);
 }
 
-absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
-  trains_ = is_final_ = false;
+absl::Status World::Meet() {
+  trains_ = is_final_ = regroups_ = false;
   culprit_.reset();
   CountFailure();
   // The launcher is heard while the group forms too: a rank may die then.
@@ -227,18 +265,23 @@ absl::Status World::RunOnce(const std::function<absl::Status(comm::ProcessGroup*
   LOCKSTEP_ASSIGN_OR_RETURN(
       group_, internal::FormGroup(generation_, options_.backend, options_.timeout, watcher_->interruption()));
   watcher_->Guard(group_.get());
-  LOCKSTEP_RETURN_IF_ERROR(Heal());
+  LOCKSTEP_ASSIGN_OR_RETURN(auto healing,
+                            internal::AgreeOnHealing(*group_, {progress(), part_, generation_.node_rank}, *kept_));
+  healing_ = std::make_unique<internal::Healing>(std::move(healing));
+  return absl::OkStatus();
+}
+
+absl::Status World::HealAndTrain(const std::function<absl::Status(comm::ProcessGroup* group)>& train) {
+  LOCKSTEP_RETURN_IF_ERROR(StatusOf("World", [this] { return Heal(); }));
   if (failures_->Verdict()) return absl::AbortedError("World: the job ends");
-  LOCKSTEP_RETURN_IF_ERROR(AwaitRanks());
+  LOCKSTEP_RETURN_IF_ERROR(StatusOf("World", [this] { return AwaitRanks(); }));
   next_check_ = commits_ + 1;
   last_check_ = commits_;
   last_check_time_ = absl::Now();
   gpus_ = kept_->gpus();
   trains_ = true;
-  absl::Status status;
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { status = train(group_.get()); }));
-  LOCKSTEP_RETURN_IF_ERROR(status);
-  return group_->Barrier();
+  LOCKSTEP_RETURN_IF_ERROR(StatusOf("", [&] { return train(group_.get()); }));
+  return met_ || end_ ? absl::OkStatus() : group_->Barrier();
 }
 
 // Why the generation before ended. The launcher tells all ranks the same.
@@ -250,22 +293,23 @@ void World::CountFailure() {
 }
 
 absl::Status World::Heal() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Healing healing, internal::AgreeOnHealing(*group_, commits_, *kept_));
-  return Take(healing);
+  if (healing_->spreads) LOCKSTEP_RETURN_IF_ERROR(CompleteStep());
+  LOCKSTEP_RETURN_IF_ERROR(Take(*healing_));
+  if (shards_->empty()) return absl::OkStatus();
+  if (healing_->newest == 0) shards_->HaveAll();
+  divided_ = true;
+  return shards_->Divide(*group_, healing_->nodes);
 }
 
 absl::Status World::Take(const internal::Healing& healing) {
   if (healing.receivers.empty()) return absl::OkStatus();
-  const auto& receivers = healing.receivers;
-  const bool receives = std::find(receivers.begin(), receivers.end(), group_->rank()) != receivers.end();
-  const bool in_place = internal::HealsInPlace(commits_, healing.newest);
+  const bool receives = absl::c_linear_search(healing.receivers, group_->rank());
+  const bool in_place = internal::HealsInPlace(progress(), healing.newest);
   if (receives && in_place) commits_ = internal::kNoState;
-  absl::Status healed;
-  LOCKSTEP_RETURN_IF_ERROR(
-      TorchStatus("World", [&] { healed = internal::Heal(*group_, healing, in_place, kept_.get()); }));
-  LOCKSTEP_RETURN_IF_ERROR(healed);
+  LOCKSTEP_RETURN_IF_ERROR(internal::Heal(*group_, healing, in_place, kept_.get()));
   if (!receives) return absl::OkStatus();
-  commits_ = healing.newest;
+  SetProgress(healing.newest);
+  shards_->HaveNone();
   kept_->Remember();
   return absl::OkStatus();
 }
@@ -298,6 +342,7 @@ absl::Status World::AwaitRanks() {
       absl::StrCat("World: ", ranks, " of at least ", options_.min_ranks, " ranks were there for ",
                    absl::FormatDuration(options_.wait_for_ranks), "; ", commits_, " steps are complete"));
   status.SetPayload(kResumable, absl::Cord());
+  LOCKSTEP_RETURN_IF_ERROR(GatherShards());
   return status;
 }
 
@@ -317,24 +362,38 @@ absl::Status World::CompareParameters() {
   is_final_ = vote->majority.empty();
   if (is_final_) return absl::DataLossError(absl::StrCat(text, ", and no majority of ranks is equal"));
   if (group_->rank() == vote->majority[0]) LOG(WARNING) << text << "; it gets the state of the other ranks";
-  const internal::Healing healing = {vote->majority, vote->outvoted, commits_};
-  const auto& outvoted = vote->outvoted;
-  if (std::find(outvoted.begin(), outvoted.end(), group_->rank()) != outvoted.end()) commits_ = internal::kNoState;
-  return Take(healing);
+  const internal::Healing healing = {vote->majority, vote->outvoted, progress()};
+  if (absl::c_linear_search(vote->outvoted, group_->rank())) commits_ = internal::kNoState;
+  return StatusOf("World", [&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(Take(healing));
+    return shards_->empty() ? absl::OkStatus() : shards_->Divide(*group_, healing_->nodes);
+  });
+}
+
+absl::Status World::Apply(const std::function<void()>& apply) {
+  const absl::Status applied = TorchStatus("World::Commit", apply);
+  is_final_ = !applied.ok();  // the step may be applied in part
+  return applied;
+}
+
+void World::CountStep() {
+  part_ = StepPart::kNothing;
+  ++commits_;
+  kept_->Remember();
+  link_->ReportStep(commits_);
 }
 
 absl::Status World::Commit(const std::function<void()>& apply) {
-  if (!group_) return absl::FailedPreconditionError("World::Commit: called outside of Run()");
+  if (!group_ || met_) {
+    return absl::FailedPreconditionError("World::Commit: called outside of Run(), or after it has returned an error");
+  }
   if (options_.refuse_non_finite) LOCKSTEP_RETURN_IF_ERROR(RefuseNonFinite());
   LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(*group_, kept_->buffers()));
   // When a rank dies, what is under way on a GPU ends with undefined results.
   for (const c10::Device& device : gpus_) LOCKSTEP_RETURN_IF_ERROR(group_->Synchronize(device));
-  const absl::Status applied = TorchStatus("World::Commit", apply);
-  is_final_ = !applied.ok();  // the step may be applied in part
-  LOCKSTEP_RETURN_IF_ERROR(applied);
-  ++commits_;
-  kept_->Remember();
-  link_->ReportStep(commits_);
+  LOCKSTEP_RETURN_IF_ERROR(shards_->empty() ? Apply(apply)
+                                            : StatusOf("World::Commit", [&] { return StepShards(apply); }));
+  CountStep();
   const bool compares = options_.check_every > 0 && commits_ % options_.check_every == 0 && group_->size() > 1;
   if (compares) LOCKSTEP_RETURN_IF_ERROR(CompareParameters());
   return commits_ < next_check_ ? absl::OkStatus() : AgreeToGoOn();

@@ -66,8 +66,14 @@ namespace internal {
 class FailureBudget;
 class KeptState;
 class LinkWatcher;
+class Shards;
+enum class StepPart : int64_t;
 struct Healing;
+struct Shard;
 }  // namespace internal
+
+template <typename Base>
+class ShardedOptimizer;
 
 // 75, of a program whose state is saved, and that can go on when it is started again. See World::IsResumable().
 using launch::kResumableExitCode;
@@ -117,6 +123,9 @@ class World {
   // and optimizers must change in Commit() only.
   absl::Status Keep(const std::string& name, torch::nn::Module& module);
   absl::Status Keep(const std::string& name, torch::optim::Optimizer& optimizer);
+  // Each parameter's state is on two ranks: see sharded_optimizer.h.
+  template <typename Base>
+  absl::Status Keep(const std::string& name, ShardedOptimizer<Base>& optimizer);
   // A variable without pointers: a number, or a struct such as sampler::SamplerState.
   template <typename T>
   absl::Status Keep(const std::string& name, T* variable);
@@ -141,7 +150,8 @@ class World {
   // rank within Options::failure_window steps is returned, unless it is alone: end the process then, and a new one takes
   // its place. The reason of each new generation is a line of the launcher. Errors:
   // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
-  // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more.
+  // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more. With a
+  //   ShardedOptimizer it is lost if both ranks that had a parameter's state have died at once.
   // - Aborted, on all ranks: one cause has failed failures_per_cause times. The launcher ends the job with that cause.
   // - IsResumable(): fewer than min_ranks were there for wait_for_ranks.
   // - The errors of AgentLink::Join().
@@ -152,11 +162,20 @@ class World {
   // 0's buffers, as DDP gives them at the next forward; otherwise they would be lost with rank 0. Without buffers, most
   // calls exchange nothing. With parameters on a GPU it waits until the GPU has done the step. If `apply` throws, Run()
   // returns that at once: this rank should end, and is started again.
+  //
+  // With a ShardedOptimizer it first waits for all ranks, and after `apply` it gives each rank the parameters that other
+  // ranks have stepped. So in `apply` most parameters still have their old values: derive nothing from them there, such
+  // as averaged weights. If a rank dies meanwhile, this call may form the next group, since the others may have applied
+  // the step already; `apply` then runs after that.
   absl::Status Commit(const std::function<void()>& apply);
 
-  // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then. One of
-  // them, of generation().rank 0, should save it within leave_timeout and then end, as the others do, with
-  // kResumableExitCode.
+  // Gives rank `to` the state of all parameters of the sharded optimizers until its next Commit(), to save it with
+  // checkpoint::OptimizerStateDict(). A collective, in `train`, between two steps. InvalidArgument: `to` is not a rank.
+  absl::Status GatherShards(int to = 0);
+
+  // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then, and
+  // generation().rank 0 that of all parameters of sharded optimizers. It should save the state within leave_timeout and
+  // then end, as the others do, with kResumableExitCode.
   static bool IsResumable(const absl::Status& status);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.
@@ -169,16 +188,29 @@ class World {
   World(const Options& options, std::unique_ptr<launch::AgentLink> link);
   absl::Status KeepBytes(const std::string& name, void* data, size_t size);
   static absl::Status CopyBytes(const checkpoint::Value& value, void* data, size_t size);
+  absl::Status KeepSharded(const std::string& name, torch::optim::Optimizer& optimizer, internal::Shard& shard);
   void KeepFailures();
-  // One generation: counts failures, meets, heals, waits for others, trains.
-  absl::Status RunOnce(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
+  checkpoint::Value Failures() const;
+  absl::Status SetFailures(const checkpoint::Value& value);
+  // The life of a generation: it is joined; its ranks meet; they heal, wait for others and train; they leave it.
+  absl::Status JoinGeneration();
+  absl::Status Meet();
+  absl::Status HealAndTrain(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
+  std::optional<absl::Status> Leave(const absl::Status& status, bool keeps_group = false);
   void CountFailure();
   absl::Status Heal();
+  absl::Status CompleteStep();
   absl::Status Take(const internal::Healing& healing);
   absl::Status AwaitRanks();
+  absl::Status Apply(const std::function<void()>& apply);
+  absl::Status StepShards(const std::function<void()>& apply);
+  absl::Status MeetBeforeStep(absl::Status status, const std::function<void()>& apply);
+  void CountStep();
   absl::Status RefuseNonFinite();
   absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
+  int64_t progress() const;
+  void SetProgress(int64_t progress);
   bool OthersCaused(const absl::Status& status) const;
   bool Begins() const;
   bool HasFailedBefore();
@@ -186,21 +218,29 @@ class World {
   const Options options_;
   const std::unique_ptr<launch::AgentLink> link_;
   const std::unique_ptr<internal::KeptState> kept_;
+  const std::unique_ptr<internal::Shards> shards_;
   launch::RankGeneration generation_;
   std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<comm::ProcessGroup> left_group_;  // which `train` may still use
   std::unique_ptr<internal::LinkWatcher> watcher_;
-  std::vector<c10::Device> gpus_;  // the GPUs that have parameters
-  int64_t commits_ = 0;            // internal::kNoState while the state is being replaced
-  int64_t next_check_ = 0;         // the value of commits_ at which Commit() asks whether to regroup
-  int64_t last_check_ = 0;         // at which it asked last, at this time
+  std::unique_ptr<internal::Healing> healing_;  // which the ranks have agreed on when they met
+  std::vector<c10::Device> gpus_;               // the GPUs that have parameters
+  int64_t commits_ = 0;                         // internal::kNoState while the state is being replaced
+  internal::StepPart part_;                     // of the step after these
+  bool divided_ = false;                        // all ranks had one state, of which shards_ are a part
+  int64_t next_check_ = 0;                      // the value of commits_ at which Commit() asks whether to regroup
+  int64_t last_check_ = 0;                      // at which it asked last, at this time
   absl::Time last_check_time_;
   bool was_first_ = false;  // this rank was in the first generation
   bool regroups_ = false;   // the ranks have agreed to regroup between two steps
+  std::string reason_;      // why this rank leaves its generation; "": the launcher says so
   const std::unique_ptr<internal::FailureBudget> failures_;
   bool trains_ = false;                              // `train` has been called in this generation
   bool is_final_ = false;                            // the error must end the ranks
   std::optional<int> culprit_;                       // of an error that Commit() returns on all ranks
   std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
+  bool met_ = false;                                 // Commit() has joined the generation, and its ranks have met
+  std::optional<absl::Status> end_;                  // which Run() must return, although Commit() has found it
   absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks
 };
 
@@ -228,6 +268,11 @@ absl::Status World::Keep(const std::string& name, T& thing) {
     LOCKSTEP_RETURN_IF_ERROR(CopyBytes(value, &state, sizeof(state)));
     return thing.LoadState(state);
   });
+}
+
+template <typename Base>
+absl::Status World::Keep(const std::string& name, ShardedOptimizer<Base>& optimizer) {
+  return KeepSharded(name, optimizer, optimizer.shard_);
 }
 
 }  // namespace lockstep::elastic

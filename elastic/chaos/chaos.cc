@@ -43,6 +43,8 @@ DEFINE_int64(faults, 60, "The number of faults.");
 DEFINE_double(faults_per_second, 1, "At most so many. A fault waits until enough ranks train.");
 DEFINE_uint64(seed, 1, "Chooses the faults and whom they hit.");
 DEFINE_string(only, "", "Only faults whose name contains this, such as SIGKILL. Empty: all kinds.");
+DEFINE_bool(sharded, false,
+            "The disturbed run has a ShardedOptimizer, and no fault ends two ranks at once, which may have its state.");
 DEFINE_int32(ranks, 4, "The ranks of a host, and of the quiet run.");
 DEFINE_int32(
     hosts, 1,
@@ -223,7 +225,7 @@ std::string Beside(const std::string& flag, const std::string& path) {
   return absl::StrCat(folder.substr(0, folder.rfind('/')), "/", path);
 }
 
-JobOptions OptionsOf(int hosts, int64_t pause_us) {
+JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded) {
   JobOptions options;
   options.launch = Beside(FLAGS_launch, "../../tools/launch/launch");
   options.program = Beside(FLAGS_program, "training");
@@ -232,6 +234,7 @@ JobOptions OptionsOf(int hosts, int64_t pause_us) {
   options.rendezvous = FLAGS_rdzv == "tcp" ? Rendezvous::kTcp : Rendezvous::kEtcd;
   options.environment = {{"DATA", FLAGS_data_dir},
                          {"HIDDEN", absl::StrCat(FLAGS_hidden)},
+                         {"SHARDED", sharded ? "1" : "0"},
                          {"PAUSE_US", absl::StrCat(pause_us)},
                          {"LEAVE_TIMEOUT_MS", absl::StrCat(static_cast<int64_t>(FLAGS_leave_seconds * 1000))}};
   return options;
@@ -258,6 +261,7 @@ std::vector<FaultKind> Kinds() {
     if (internal::HostsNeeded(kind) > FLAGS_hosts) continue;
     // With tcp the first launcher leads.
     if (kind == FaultKind::kKillLeader && FLAGS_rdzv == "tcp") continue;
+    if (FLAGS_sharded && internal::EndsSeveralRanks(kind)) continue;
     if (absl::StrContains(internal::FaultName(kind), FLAGS_only)) kinds.push_back(kind);
   }
   return kinds;
@@ -290,7 +294,8 @@ absl::Status Run() {
                    {"hidden", FLAGS_hidden * 1.0, 1},
                    {"pause_us", FLAGS_pause_us * 1.0, 0}}));
   if (FLAGS_rdzv != "etcd-v3" && FLAGS_rdzv != "tcp") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 or tcp");
-  const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us), quiet_options = OptionsOf(1, 0);
+  const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us, FLAGS_sharded);
+  const JobOptions quiet_options = OptionsOf(1, 0, /*sharded=*/false);
   // After the look at /proc/self/exe, which has no path any more in another mount namespace.
   const std::vector<FaultKind> kinds = Kinds();
   if (kinds.empty()) return FlagError("only", FLAGS_only, "a part of the name of a fault");

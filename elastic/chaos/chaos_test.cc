@@ -40,6 +40,16 @@ TEST(Chaos, SixtyFaultsDoNotChangeTheFile) {
   EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
 }
 
+// The quiet run has a plain optimizer.
+TEST(Chaos, AShardedOptimizerHasTheBitsOfAPlainOne) {
+  std::string output;
+  EXPECT_EQ(
+      RunChaos("--sharded --faults=14 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30", &output), 0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("14 faults, "));
+  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+}
+
 constexpr char kHosts[] = "--hosts=3 --ranks=2 --faults_per_second=4 --hidden=64 --pause_us=5000 --hang_seconds=30";
 
 TEST(Chaos, LaunchersMayDieAndHostsMayBeDrained) {

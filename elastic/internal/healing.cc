@@ -46,7 +46,7 @@ absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, in
 }
 
 // What ranks tell each other before they heal.
-enum Fact : size_t { kNames, kCommits, kNumFacts };
+enum Fact : size_t { kNames, kCommits, kPart, kNode, kNumFacts };
 
 // When nobody has completed a step.
 absl::StatusOr<Healing> AgreeOnStart(comm::ProcessGroup& group, const std::vector<int64_t>& commits,
@@ -179,17 +179,25 @@ class Transfer {
 
 }  // namespace
 
-absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto ranks, Gather<kNumFacts>(group, {Hash(kept.Names()), commits}));
-  std::vector<int64_t> all;
+absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress& progress, const KeptState& kept) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto facts,
+                            Gather<kNumFacts>(group, {Hash(kept.Names()), progress.commits,
+                                                      static_cast<int64_t>(progress.part), progress.node}));
+  std::vector<Progress> ranks;
+  std::vector<int64_t> commits;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (ranks[rank][kNames] != ranks[0][kNames]) return DifferentNames(group, kept, rank);
-    all.push_back(ranks[rank][kCommits]);
+    if (facts[rank][kNames] != facts[0][kNames]) return DifferentNames(group, kept, rank);
+    ranks.push_back(
+        {facts[rank][kCommits], static_cast<StepPart>(facts[rank][kPart]), static_cast<int>(facts[rank][kNode])});
+    commits.push_back(facts[rank][kCommits]);
   }
-  Healing healing = PlanHealing(all);
+  Healing healing = PlanHealing(ranks);
   if (healing.sources.empty())
     return absl::DataLossError("World: the ranks that had the state have died while they sent it");
-  return healing.newest == 0 ? AgreeOnStart(group, all, kept) : healing;
+  if (healing.newest != 0) return healing;
+  LOCKSTEP_ASSIGN_OR_RETURN(Healing start, AgreeOnStart(group, commits, kept));
+  start.nodes = std::move(healing.nodes);
+  return start;
 }
 
 absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_place, KeptState* kept) {

@@ -14,10 +14,10 @@
 
 namespace lockstep::elastic::internal {
 
-// Decides who gets whose state. `commits` are the steps in this rank's state, or kNoState. All ranks must call it.
+// Decides who gets whose state. All ranks must call it.
 //
 // InvalidArgument: the ranks keep things of different names. DataLoss: no rank has a state.
-absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, int64_t commits, const KeptState& kept);
+absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress& progress, const KeptState& kept);
 
 // Does so. All ranks must call it, if there are receivers. `in_place`: a receiver's own state does not count any more,
 // and is destroyed. InvalidArgument: a receiver's things differ from the source's. DataLoss: bytes changed on the way.

@@ -14,6 +14,22 @@ Healing PlanHealing(const std::vector<int64_t>& commits) {
   return healing;
 }
 
+Healing PlanHealing(const std::vector<Progress>& ranks) {
+  int64_t newest = kNoState;
+  for (const Progress& rank : ranks) newest = std::max(newest, rank.commits + (rank.part == StepPart::kOwnShards));
+  std::vector<int64_t> commits;
+  bool spreads = false;
+  for (const Progress& rank : ranks) {
+    const bool steps = rank.part != StepPart::kNothing && rank.commits + 1 == newest;
+    commits.push_back(rank.commits + steps);
+    spreads |= steps;
+  }
+  Healing healing = PlanHealing(commits);
+  healing.spreads = spreads;
+  for (const Progress& rank : ranks) healing.nodes.push_back(rank.node);
+  return healing;
+}
+
 Healing PlanStart(const std::vector<int64_t>& commits, const std::vector<uint64_t>& hashes) {
   Healing healing;
   for (size_t rank = 0; rank < commits.size(); ++rank) {

@@ -13,10 +13,31 @@ namespace lockstep::elastic::internal {
 inline constexpr int64_t kNoState = -1;
 
 struct Healing {
-  std::vector<int> sources;    // ranks whose states are equal and the newest; empty: no rank has a state
-  std::vector<int> receivers;  // ranks that get it
-  int64_t newest = 0;          // the steps in it
+  std::vector<int> sources;     // ranks whose states are equal and the newest; empty: no rank has a state
+  std::vector<int> receivers;   // ranks that get it
+  int64_t newest = 0;           // the steps in it
+  std::vector<int> nodes = {};  // of each rank, unless the plan is made from commits only
+  // Some sources have stepped the parameters of their shards only. The ranks give each other these parameters, and then
+  // the sources have the newest state.
+  bool spreads = false;
 };
+
+// How much of the step after its newest state a rank has done. Without a ShardedOptimizer always kNothing.
+enum class StepPart : int64_t {
+  kNothing,
+  kGradients,  // it has the gradients, and waited until all ranks have them
+  kOwnShards,  // all ranks had the gradients, and it has stepped the parameters of its shards
+};
+
+struct Progress {
+  int64_t commits = 0;  // the steps in a rank's state, or kNoState
+  StepPart part = StepPart::kNothing;
+  int node = 0;
+};
+
+// If a rank is ahead of the ranks that have only the gradients, all ranks had them, and these ranks will step their
+// shards.
+Healing PlanHealing(const std::vector<Progress>& ranks);
 
 // `commits` are the steps in each rank's state, or kNoState. If the newest state has no step, the ranks' states may
 // differ: see PlanStart().

@@ -60,7 +60,7 @@ void ExpectHealed(int ranks, std::vector<int> behind, bool in_place, bool shares
                          const void* const memory = thing.tensors[0].const_data_ptr();
                          KeptState kept;
                          thing.Keep(&kept, shares_memory);
-                         const auto healing = AgreeOnHealing(group, is_behind ? 4 : 5, kept);
+                         const auto healing = AgreeOnHealing(group, {is_behind ? 4 : 5}, kept);
                          ASSERT_EQ(healing.status(), absl::OkStatus());
                          EXPECT_EQ(healing->receivers, behind);
                          EXPECT_EQ(healing->newest, 5);
@@ -88,12 +88,12 @@ TEST(AgreeOnHealing, TakesTheFirstRanksStateAtTheStart) {
                          Thing thing(group.rank() == 1 ? 1 : 7);
                          KeptState kept;
                          thing.Keep(&kept, true);
-                         const auto healing = AgreeOnHealing(group, group.rank() == 0 ? kNoState : 0, kept);
+                         const auto healing = AgreeOnHealing(group, {group.rank() == 0 ? kNoState : 0}, kept);
                          ASSERT_EQ(healing.status(), absl::OkStatus());
                          EXPECT_THAT(healing->sources, ElementsAre(1));
                          EXPECT_THAT(healing->receivers, ElementsAre(0, 2));
                          thing.tensors[1].fill_(7);
-                         const auto again = AgreeOnHealing(group, 0, kept);
+                         const auto again = AgreeOnHealing(group, {0}, kept);
                          ASSERT_EQ(again.status(), absl::OkStatus());
                          EXPECT_THAT(again->sources, ElementsAre(0));
                          EXPECT_THAT(again->receivers, ElementsAre(1));
@@ -106,10 +106,10 @@ TEST(AgreeOnHealing, NamesWhatTheRanksKeepAndSaysThatTheStateIsLost) {
          Thing thing(1);
          KeptState kept;
          thing.Keep(&kept, true);
-         EXPECT_EQ(AgreeOnHealing(group, kNoState, kept).status().code(), absl::StatusCode::kDataLoss);
+         EXPECT_EQ(AgreeOnHealing(group, {kNoState}, kept).status().code(), absl::StatusCode::kDataLoss);
          Thing other(1);
          if (group.rank() == 1) EXPECT_EQ(kept.Add("more", {}), absl::OkStatus());
-         return AgreeOnHealing(group, 3, kept).status();
+         return AgreeOnHealing(group, {3}, kept).status();
        })) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("the ranks keep different things: rank 0 keeps \"thing\"; rank 1 keeps \"thing\", \"more\""));

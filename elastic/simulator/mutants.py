@@ -14,7 +14,7 @@ sys.path.append(str(pathlib.Path(__file__).absolute().parents[2] / "tools"))
 import mutation_testing
 from mutation_testing import Mutant
 
-H, B = (f"elastic/internal/{name}.cc" for name in ("healing_plan", "failure_budget"))
+H, P, B = (f"elastic/internal/{name}.cc" for name in ("healing_plan", "shard_plan", "failure_budget"))
 M = "tools/launch/internal/membership.cc"
 
 MUTANTS = [
@@ -89,6 +89,43 @@ MUTANTS = [
         "(commits == 0 && newest > 0)",
         "(commits == 0 && (newest > 0 || @))",
         "a rank gives up its state before the first step while it gets rank 0's",
+    ),
+    # A step with a sharded optimizer, and who keeps its state.
+    Mutant(
+        "shards_unseen",
+        H,
+        "(rank.part == StepPart::kOwnShards)",
+        "(rank.part == StepPart::kOwnShards && !@)",
+        "a step that ranks have made with their shards does not count",
+    ),
+    Mutant(
+        "gradients_count",
+        H,
+        "std::max(newest, rank.commits +",
+        "std::max(newest, rank.commits + (@ && rank.part == StepPart::kGradients) +",
+        "a step counts when a rank has its gradients",
+    ),
+    Mutant(
+        "gradients_unused",
+        H,
+        "rank.part != StepPart::kNothing &&",
+        "(rank.part == StepPart::kOwnShards || (!@ && rank.part != StepPart::kNothing)) &&",
+        "a rank that has the gradients does not step its shards",
+    ),
+    Mutant(
+        "no_spread",
+        H,
+        "spreads |= steps;",
+        "spreads |= steps && !@;",
+        "ranks that have stepped their shards do not get the other parameters",
+    ),
+    Mutant("one_keeper", P, "(nodes.size(), 2)", "(nodes.size(), @ ? 1 : 2)", "each state is on one rank"),
+    Mutant(
+        "same_keeper",
+        P,
+        ": rank != first;",
+        ": (rank != first || @);",
+        "one rank may be both keepers of a state",
     ),
     # When a cause ends the job.
     Mutant(

@@ -1,13 +1,15 @@
-// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps, whatever dies. For tests.
+// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps, whatever dies. For tests. With $SHARDED=1 Adam
+// is a ShardedOptimizer.
 //
 // For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations, and
-// after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digest of parameters and buffers to
-// $D/digest.
+// after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digests of the network and of the
+// optimizer to $D/digest.
 //
 // $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all ranks use the first GPU.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <torch/optim/adam.h>
@@ -17,8 +19,10 @@
 #include <cstdint>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -28,10 +32,14 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/checkpoint/serialize.h"
 #include "lockstep/comm/testing/shared_gpu.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/testing/dropout_net.h"
+#include "lockstep/elastic/internal/fast_hash.h"
+#include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/tools/launch/report.h"
 
@@ -64,6 +72,12 @@ void Note(const World& world) {
                                      getpid(), ", commits ", world.commits(), "\n"));
 }
 
+absl::StatusOr<uint64_t> Digest(const torch::optim::Optimizer& optimizer) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Value state, checkpoint::OptimizerStateDict(optimizer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes, checkpoint::Serialize(state));
+  return internal::FastHash(bytes.data(), bytes.size());
+}
+
 // What goes wrong.
 class Faults {
  public:
@@ -82,8 +96,26 @@ class Faults {
     return absl::OkStatus();
   }
 
+  // "stops": in step $FAULT_AT of the first generation, rank 2 stops (SIGSTOP) in Commit() while it waits for the others.
+  void BeforeCommit(int64_t step) const {
+    if (fault_ != "stops" || step != Number("FAULT_AT", -1) || world_.generation().number != 1) return;
+    if (world_.generation().rank != 2) {
+      usleep(300000);
+      return;
+    }
+    std::thread([] {
+      usleep(150000);
+      kill(getpid(), SIGSTOP);
+    }).detach();
+  }
+
   // "flips": between two checks, one rank flips one bit of one parameter. Rank 0 notes which in $D/flips.
+  // "killed_once": in step $FAULT_AT, SIGKILL of rank $FAULT_RANK.
   void AfterCommit(int64_t step) {
+    if (fault_ == "killed_once" && step == Number("FAULT_AT", -1) &&
+        world_.generation().rank == Number("FAULT_RANK", 0) && mkdir(InFolder("once").c_str(), 0700) == 0) {
+      raise(SIGKILL);
+    }
     const int64_t every = Number("CHECK_EVERY", 1);
     if (fault_ != "flips") return;
     std::mt19937 random(static_cast<uint32_t>(step / every));
@@ -126,7 +158,10 @@ absl::Status Train() {
   at::manual_seed(Text("FAULT") == "seeds" ? getpid() : 3);
   ddp::testing::DropoutNet net(16, 1100, 16);  // with tensors of more than 64 KiB, and smaller ones
   net->to(device);
-  torch::optim::Adam optimizer(net->parameters(), 0.01);
+  torch::optim::Adam plain(net->parameters(), 0.01);
+  ShardedOptimizer<torch::optim::Adam> sharded(net->parameters(), 0.01);
+  const bool shards = Number("SHARDED", 0) != 0;
+  torch::optim::Optimizer& optimizer = shards ? static_cast<torch::optim::Optimizer&>(sharded) : plain;
   LOCKSTEP_ASSIGN_OR_RETURN(auto scheduler, checkpoint::LRScheduler::Create(&optimizer, checkpoint::StepLR{50, 0.9}));
   LOCKSTEP_ASSIGN_OR_RETURN(auto scaler, ddp::GradScaler::Create());
   int64_t step = 0;
@@ -135,7 +170,7 @@ absl::Status Train() {
   if (fault != "nothing_kept") LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
   if (fault == "other_name" && Text("RANK") == "1") LOCKSTEP_RETURN_IF_ERROR(world->Keep("other", &losses));
   if (fault != "nothing_kept") {
-    LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
+    LOCKSTEP_RETURN_IF_ERROR(shards ? world->Keep("optimizer", sharded) : world->Keep("optimizer", plain));
     LOCKSTEP_RETURN_IF_ERROR(world->Keep("scheduler", scheduler));
     LOCKSTEP_RETURN_IF_ERROR(world->Keep("scaler", scaler));
     LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
@@ -158,6 +193,7 @@ absl::Status Train() {
         scaler.Scale(ddp(x).pow(2).mean()).backward();
       }
       LOCKSTEP_RETURN_IF_ERROR(faults.AfterBackward(step));
+      faults.BeforeCommit(step);
       losses += 1;  // the same on all ranks; taken back if the step is repeated
       absl::Status applied;
       LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
@@ -171,12 +207,19 @@ absl::Status Train() {
       if (step == first + 1) Append("first_steps", absl::StrCat(world->generation().number, "\n"));
     }
     if (losses != steps) return absl::InternalError(absl::StrCat(losses, " losses of ", steps, " steps"));
-    if (group->rank() == 0) {
-      std::ofstream(InFolder("digest")) << absl::StrCat(absl::Hex(ddp::testing::Digest(*net))) << "\n";
+    if (shards && group->size() > 2 && optimizer.state().size() == net->parameters().size()) {
+      return absl::InternalError("this rank has the state of all parameters");
     }
+    LOCKSTEP_RETURN_IF_ERROR(world->GatherShards());
+    if (group->rank() != 0) return absl::OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t digest, Digest(optimizer));
+    std::ofstream(InFolder("digest")) << absl::StrCat(absl::Hex(ddp::testing::Digest(*net)), " ", absl::Hex(digest),
+                                                      "\n");
     return absl::OkStatus();
   });
-  if (World::IsResumable(status)) Append("resumable", absl::StrCat(step, "\n"));
+  if (World::IsResumable(status)) {
+    Append("resumable", absl::StrCat(step, " steps, states of ", optimizer.state().size(), " parameters\n"));
+  }
   return status;
 }
 

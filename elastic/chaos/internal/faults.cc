@@ -126,6 +126,23 @@ int RanksNeeded(FaultKind kind) { return InfoOf(kind).ranks_needed; }
 
 int HostsNeeded(FaultKind kind) { return InfoOf(kind).hosts_needed; }
 
+bool EndsSeveralRanks(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKillTwo:
+    case FaultKind::kKillAllButOne:
+    case FaultKind::kKillInRegroup:
+    case FaultKind::kKillBesideNewcomer:
+    case FaultKind::kStopTooLong:
+    case FaultKind::kFewDescriptors:
+    case FaultKind::kKillHostAndRank:
+    case FaultKind::kKillHostBesideNewcomer:
+    case FaultKind::kKillAllHostsButOne:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsPlanned(FaultKind kind) { return kind == FaultKind::kDrainHost || kind == FaultKind::kTermHost; }
 
 std::vector<int> Victims(const Fault& fault, int ranks) {

@@ -55,6 +55,9 @@ int RanksNeeded(FaultKind kind);
 // The least number of hosts. 0: the fault hits ranks only.
 int HostsNeeded(FaultKind kind);
 
+// Whether it may end several ranks before the others have regrouped.
+bool EndsSeveralRanks(FaultKind kind);
+
 // Whether no step is repeated because of it.
 bool IsPlanned(FaultKind kind);
 

@@ -28,6 +28,7 @@
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/chaos/internal/board.h"
+#include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 #include "lockstep/tools/launch/report.h"
@@ -114,7 +115,9 @@ class Training {
 
   absl::Status Keep() {
     LOCKSTEP_RETURN_IF_ERROR(world_->Keep("net", *net_));
-    LOCKSTEP_RETURN_IF_ERROR(world_->Keep("optimizer", optimizer_));
+    torch::optim::Optimizer& plain = optimizer_;
+    const bool shards = Number("SHARDED", 0) != 0;
+    LOCKSTEP_RETURN_IF_ERROR(shards ? world_->Keep("optimizer", optimizer_) : world_->Keep("optimizer", plain));
     return world_->Keep("step", &step_);
   }
 
@@ -181,7 +184,7 @@ class Training {
   const int slot_;
   const data::FashionMnist images_;
   Net net_{Number("HIDDEN", 512)};
-  torch::optim::SGD optimizer_{net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+  ShardedOptimizer<torch::optim::SGD> optimizer_{net_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
   int64_t step_ = 0;
   const std::unique_ptr<World> world_;  // ends before the things that it keeps
 };

@@ -51,8 +51,11 @@ size_t Simulation::MostRanks() const {
 
 void Simulation::AuditEvent() {
   for (const auto& process : processes_) {
-    if (process->alive && process->commits != kNoState && process->state != states_.at(process->commits))
+    if (!process->alive || process->commits == kNoState) continue;
+    const bool steps = process->part == StepPart::kOwnShards;
+    if (process->state != states_.at(process->commits + (steps ? 1 : 0)))
       Violation(absl::StrCat("slot ", process->slot, " has a wrong state of ", process->commits, " steps"));
+    if (shards_) AuditShards(*process);
   }
   const int64_t newest = Newest();
   for (const auto& process : processes_) {
@@ -204,13 +207,35 @@ void Simulation::AuditKill(const Process& process) {
 
 void Simulation::AuditTraining(const Process& process) {
   const Generation& generation = In(process);
-  if (process.commits != generation.healing.newest)
-    Violation(absl::StrCat("a rank trains with ", process.commits, " of ", generation.healing.newest, " steps"));
+  const int64_t newest = StepsOf(generation.healing.newest);
+  if (process.commits != newest)
+    Violation(absl::StrCat("a rank trains with ", process.commits, " of ", newest, " steps"));
   for (const auto& other : processes_) {
-    if (other->alive && other->commits > generation.healing.newest && other->generation != generation.number &&
+    if (other->alive && other->commits > newest && other->generation != generation.number &&
         other->left < generation.number)
-      Violation(absl::StrCat("generation ", generation.number, " begins with ", generation.healing.newest,
-                             " steps, but slot ", other->slot, " has ", other->commits));
+      Violation(absl::StrCat("generation ", generation.number, " begins with ", newest, " steps, but slot ",
+                             other->slot, " has ", other->commits));
+  }
+  for (size_t p = 0; p < kParameters && shards_; ++p) {
+    const auto has_it = [p](const Process* member) { return member->shards[p] != kNoState; };
+    const auto keepers = std::count_if(generation.members.begin(), generation.members.end(), has_it);
+    if (keepers < std::min<int64_t>(static_cast<int64_t>(generation.members.size()), 2))
+      Violation(absl::StrCat("ranks train, and ", keepers, " ranks have the optimizer's state of parameter ", p));
+  }
+}
+
+// Between two events, the parameters and the optimizer's states that a process has are of the steps in its state.
+void Simulation::AuditShards(const Process& process) {
+  const bool steps = process.part == StepPart::kOwnShards;
+  for (size_t p = 0; p < kParameters; ++p) {
+    const bool has_it = process.shards[p] != kNoState;
+    const int64_t expected = process.commits + (steps ? 1 : 0);
+    if (has_it && process.shards[p] != expected)
+      Violation(absl::StrCat("slot ", process.slot, " has the optimizer's state of parameter ", p, " of ",
+                             process.shards[p], " steps, expected ", expected));
+    if (process.parameters[p] != expected && (has_it || !steps))
+      Violation(absl::StrCat("slot ", process.slot, " has parameter ", p, " of ", process.parameters[p],
+                             " steps, expected ", expected));
   }
 }
 

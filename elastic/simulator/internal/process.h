@@ -13,6 +13,7 @@
 
 #include "lockstep/elastic/internal/failure_budget.h"
 #include "lockstep/elastic/internal/healing_plan.h"
+#include "lockstep/elastic/internal/shard_plan.h"
 #include "lockstep/elastic/simulator/internal/simulation.h"
 
 namespace lockstep::elastic::internal {
@@ -30,10 +31,17 @@ inline constexpr int kMostFailedStarts = 5;           // then a slot gets no pro
 inline constexpr int kFailuresPerCause = 3;
 inline constexpr int64_t kFailureWindow = 4;  // steps
 inline constexpr uint64_t kInitialState = 1;
+inline constexpr size_t kParameters = 6;  // of a sharded optimizer
 // The launcher ends a job after so many generations without a step, and says so.
 inline constexpr int kMostBarren = 10;
 inline constexpr char kNotStarted[] = "not started";  // a process failed before the first generation
 inline constexpr char kBarren[] = "generations ended before they completed a step";
+
+// The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that was
+// applied twice or in another order.
+inline uint64_t Applied(uint64_t state, int64_t step) {
+  return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
+}
 
 // A failure by itself that a rank has counted, as the auditor knows it.
 struct CountedFailure {
@@ -55,7 +63,11 @@ struct Simulation::Process {
   bool trains = false;      // in this generation
   int64_t regroups_in = 0;  // the generation that it should leave after a step
   int64_t commits = 0;      // steps in its state
-  int initial = 0;          // the id of the process whose parameters the training began with
+  StepPart part = StepPart::kNothing;
+  bool divided = false;  // as World has it
+  // The steps in each parameter, and in its optimizer's state; kNoState: the process does not have it.
+  std::vector<int64_t> parameters = std::vector<int64_t>(kParameters), shards = parameters;
+  int initial = 0;  // the id of the process whose parameters the training began with
   uint64_t state = kInitialState;
   bool has_trained = false;
   size_t calls = 0;  // collectives of this generation that it has entered
@@ -104,6 +116,7 @@ struct Simulation::Generation {
   std::vector<Process*> members;
   std::vector<Call> calls;
   Healing healing;
+  std::vector<Keepers> keepers;
   std::map<int, Known> known;          // by rank
   std::string healed;                  // what a rank had then besides the steps
   std::vector<int64_t> leave_planned;  // the steps of ranks that leave as planned

@@ -19,16 +19,15 @@ using Kind = Membership::Decision::Kind;
 // Causes by which ranks fail themselves.
 enum Cause : int { kSample, kLoss, kExit, kCrash };
 
-// The state after one more step. A state is a hash of the steps in their order, so a step shows that is missing, that was
-// applied twice or in another order.
-uint64_t Applied(uint64_t state, int64_t step) { return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step); }
-
 constexpr char kKilled[] = "was killed by signal 9 (SIGKILL)";
 constexpr const char* kHows[] = {kKilled, kKilled, "exited with code 3", "was killed by signal 11 (SIGSEGV)"};
 
 std::string DeathText(int rank, int id, const std::string& how) {
   return absl::StrCat("rank ", rank, " (local rank ", rank, ", pid ", id, ") ", how);
 }
+
+int64_t FactOf(const Progress& progress) { return (progress.commits + 1) * 4 + static_cast<int64_t>(progress.part); }
+Progress ProgressIn(int64_t fact) { return {fact / 4 - 1, static_cast<StepPart>(fact % 4)}; }
 
 // Of the state that is kept: failures belong to it.
 uint64_t HashOf(uint64_t state, int initial, const std::vector<Failure>& failures) {
@@ -86,6 +85,7 @@ Simulation::Report Simulation::Run() {
   checks_ = Random(2) == 0;
   broadcasts_ = Random(2) == 0;
   if (config_.faults > 0 && Random(8) == 0) broken_step_ = Random(config_.steps);
+  shards_ = Random(2) == 0;
   slots_.resize(config_.ranks + config_.spares);
   for (size_t slot = 0; slot < slots_.size(); ++slot) Start(static_cast<int>(slot));
   for (int i = 0; i < config_.faults; ++i) After(Random(kFaultTime), [this] { Fault(); });
@@ -386,18 +386,29 @@ void Simulation::Form(Process* process, int64_t generation) {
   CountFailure(process);
   if (process->broken) return Leave(process, process->why);
   AfterIn(process, Random(5 * kMs), [this, process] {
-    Enter(process, 0, [this, process] { Enter(process, process->commits, [this, process] { Plan(process); }); });
+    Enter(process, 0, [this, process] {
+      Enter(process, FactOf({ProgressOf(*process), process->part}), [this, process] { Plan(process); });
+    });
   });
 }
 
 // All ranks make the same plan.
 void Simulation::Plan(Process* process) {
   Generation& generation = In(*process);
-  const std::vector<int64_t> commits = generation.calls[process->calls - 1].facts;
-  generation.healing = PlanHealing(commits);
+  std::vector<Progress> ranks;
+  std::vector<int64_t> commits;
+  for (const int64_t fact : generation.calls[process->calls - 1].facts) {
+    ranks.push_back(ProgressIn(fact));
+    commits.push_back(ranks.back().commits);
+  }
+  generation.healing = PlanHealing(ranks);
   if (generation.healing.sources.empty()) {
     AuditLoss(generation);
     return Die(process, "exited with code 1");
+  }
+  if (process->part == StepPart::kGradients) {
+    process->part = StepPart::kNothing;
+    if (generation.healing.newest > ProgressOf(*process)) StepShards(process);
   }
   if (generation.healing.newest != 0) return Heal(process);
   Enter(process, static_cast<int64_t>(HashOf(process->state, process->initial, process->failures.failures())),
@@ -412,19 +423,31 @@ void Simulation::Plan(Process* process) {
 }
 
 void Simulation::Heal(Process* process) {
+  if (!In(*process).healing.spreads) return HealState(process);
+  int64_t has = 0;
+  const auto& receivers = In(*process).healing.receivers;
+  const bool receives = std::find(receivers.begin(), receivers.end(), process->rank) != receivers.end();
+  for (size_t p = 0; p < kParameters && !receives; ++p) {
+    if (process->part == StepPart::kNothing || process->shards[p] != kNoState) has |= int64_t{1} << p;
+  }
+  Enter(process, has, [this, process] { Spread(process); });
+}
+
+void Simulation::HealState(Process* process) {
   const Healing healing = In(*process).healing;
   const auto& receivers = healing.receivers;
   const bool receives = std::find(receivers.begin(), receivers.end(), process->rank) != receivers.end();
-  if (receivers.empty()) return Trust(process);
-  if (receives && HealsInPlace(process->commits, healing.newest)) {
+  const Then then = [this, process] { shards_ ? Divide(process) : Trust(process); };
+  if (receivers.empty()) return then();
+  if (receives && HealsInPlace(ProgressOf(*process), healing.newest)) {
     process->gave_up |= healing.newest > 0;
     process->commits = kNoState;
     process->state = 0;
   }
   In(*process).known[process->rank] = {process->initial, process->failures.failures(), process->counted};
-  Enter(process, static_cast<int64_t>(process->state), [this, process, healing, receives] {
+  Enter(process, static_cast<int64_t>(process->state), [this, process, healing, receives, then] {
     if (receives) Take(process, healing);
-    Trust(process);
+    then();
   });
 }
 
@@ -438,7 +461,10 @@ void Simulation::Take(Process* process, const Healing& healing) {
   }
   ++report_.healed;
   process->state = static_cast<uint64_t>(states[first]);
-  process->commits = healing.newest;
+  process->commits = StepsOf(healing.newest);
+  process->part = StepPart::kNothing;
+  process->parameters.assign(kParameters, process->commits);
+  process->shards.assign(kParameters, kNoState);
   process->initial = generation.known[first].initial;
   process->failures.Restore(generation.known[first].failures);
   process->counted = generation.known[first].counted;
@@ -465,16 +491,16 @@ void Simulation::Train(Process* process) {
     if (std::exchange(process->may_fail, false) && Random(8) == 0)
       return FailStep(process, kSample + static_cast<int>(Random(2)));
     if (process->commits == config_.steps) return Enter(process, 0, [this, process] { Finish(process); });
-    const Then commit = [this, process] { Commit(process); };
+    const Then commit = [this, process] { shards_ ? Ready(process) : Commit(process); };
     if (!broadcasts_) return Enter(process, 0, commit);
     Enter(process, 0, [this, process, commit] { Enter(process, 0, commit); });  // the buffers
   };
   AfterIn(process, Random(20 * kMs), step);
 }
 
-void Simulation::Commit(Process* process) {
+void Simulation::CountStep(Process* process) {
   ++process->commits;
-  process->state = Applied(process->state, process->commits);
+  process->part = StepPart::kNothing;
   After(Random(kMs), [this, process, step = process->commits] {
     if (over_ || !process->alive) return;
     if (process->is_member && step > reported_step_) {
@@ -483,6 +509,11 @@ void Simulation::Commit(Process* process) {
     }
     membership_->OnProgress(process->slot, step);
   });
+}
+
+void Simulation::Commit(Process* process) {
+  if (!shards_) process->state = Applied(process->state, process->commits + 1);
+  CountStep(process);
   AuditStep(*process);
   const auto go_on = [this, process] {
     if (process->commits < process->next_check) return Train(process);

@@ -26,6 +26,8 @@
 //   - all ranks of a generation know the same failures by themselves
 //   - the job ends for a cause if it came too often within the window, and not before
 //   - the job ends for generations without a step after ten of them, and not before
+//   - in half of the schedules the optimizer is sharded: a rank's parameters, and the optimizer's states that it has, are of
+//     the steps in its state; ranks train only if each state is on two ranks; a state is lost only with both of them
 //   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
 
@@ -126,12 +128,26 @@ class Simulation {
   void Form(Process* process, int64_t generation);
   void Plan(Process* process);
   void Heal(Process* process);
+  void HealState(Process* process);
   void Take(Process* process, const Healing& healing);
   void Trust(Process* process);
   void Train(Process* process);
   void Commit(Process* process);
+  void CountStep(Process* process);
   void Agree(Process* process);
   void Finish(Process* process);
+
+  // With a sharded optimizer.
+  int64_t ProgressOf(const Process& process) const;
+  int64_t StepsOf(int64_t progress) const;
+  void Ready(Process* process);
+  void StepShards(Process* process);
+  void ShareParameters(Process* process);
+  void Spread(Process* process);
+  void Divide(Process* process);
+  void Drop(Process* process);
+  bool LosesShard(Process* process, const std::vector<std::vector<int>>& have);
+  void AuditShards(const Process& process);
 
   void AuditEvent();
   int64_t StartOf(const Process& process) const;
@@ -172,6 +188,7 @@ class Simulation {
   int64_t newest_ = 0;                        // steps of the newest state before this event
   bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
+  bool shards_ = false;                       // the optimizer is sharded
   bool has_head_start_ = false;
   int64_t broken_step_ = -1;                  // a rank fails in it nearly always
   std::vector<CountedFailure> errors_;        // of steps

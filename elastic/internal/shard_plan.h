@@ -1,0 +1,28 @@
+// Which two ranks keep the optimizer's state of which parameter. Knows neither tensors nor a group.
+
+#ifndef LOCKSTEP_ELASTIC_INTERNAL_SHARD_PLAN_H_
+#define LOCKSTEP_ELASTIC_INTERNAL_SHARD_PLAN_H_
+
+#include <stdint.h>
+
+#include <vector>
+
+namespace lockstep::elastic::internal {
+
+// The ranks that step one parameter, and so have its state. They compute the same bits.
+struct Keepers {
+  int owner = 0;   // gives the parameter to the other ranks after a step
+  int second = 0;  // has the state too if the owner dies. With one rank it is the owner
+};
+
+// The keepers of parameters of these sizes. `have[p]` are the ranks that have the state of parameter p, at least one, in
+// ascending order. `nodes[rank]` is the rank's node. Ranks keep what they have, and the keepers of a parameter are on two
+// nodes, as far as the ranks' shares remain about equal. The same on every rank.
+//
+// No rank gets more than 2 / ranks of all elements and one parameter, since parameters are not divided.
+std::vector<Keepers> PlanShards(const std::vector<int64_t>& sizes, const std::vector<std::vector<int>>& have,
+                                const std::vector<int>& nodes);
+
+}  // namespace lockstep::elastic::internal
+
+#endif  // LOCKSTEP_ELASTIC_INTERNAL_SHARD_PLAN_H_

@@ -1,0 +1,248 @@
+#include "lockstep/elastic/internal/shards.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/status.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/comm/internal/flat.h"
+#include "lockstep/elastic/internal/healing.h"
+#include "lockstep/elastic/internal/kept_state.h"
+
+namespace lockstep::elastic::internal {
+
+using checkpoint::Value;
+
+namespace {
+
+// Calls f(number, parameter) for each parameter of the optimizer.
+template <typename F>
+void ForEachParameter(const torch::optim::Optimizer& optimizer, const F& f) {
+  int64_t number = 0;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) f(number++, parameter);
+  }
+}
+
+int64_t NumberOfElements(const std::vector<at::Tensor>& tensors) {
+  int64_t number = 0;
+  for (const at::Tensor& tensor : tensors) number += tensor.numel();
+  return number;
+}
+
+// Gives every rank each rank's tensors, which have one dtype and device. `tensors[rank]` are the rank's.
+absl::Status ShareTensors(comm::ProcessGroup& group, const std::vector<std::vector<at::Tensor>>& tensors) {
+  int64_t most = 0;
+  at::TensorOptions options;
+  for (const std::vector<at::Tensor>& of_rank : tensors) {
+    most = std::max(most, NumberOfElements(of_rank));
+    if (!of_rank.empty()) options = of_rank[0].options().requires_grad(false);
+  }
+  const at::Tensor own = at::empty({most}, options), all = at::empty({group.size() * most}, options);
+  const std::vector<at::Tensor>& mine = tensors[group.rank()];
+  if (!mine.empty()) own.narrow(0, 0, NumberOfElements(mine)).copy_(comm::internal::Flatten(mine));
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank != group.rank()) comm::internal::Unflatten(all.narrow(0, rank * most, most), tensors[rank]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Shards::Add(const std::string& name, torch::optim::Optimizer* optimizer, Shard* shard) {
+  things_.push_back({name, optimizer, shard});
+}
+
+std::vector<Shards::Parameter> Shards::Parameters() const {
+  std::vector<Parameter> parameters;
+  for (size_t thing = 0; thing < things_.size(); ++thing) {
+    ForEachParameter(*things_[thing].optimizer, [&](int64_t number, const at::Tensor& tensor) {
+      parameters.push_back({thing, number, tensor});
+    });
+  }
+  return parameters;
+}
+
+void Shards::SetAll(bool keeps) {
+  for (const Thing& thing : things_) {
+    std::vector<bool> of_all;
+    ForEachParameter(*thing.optimizer, [&](int64_t, const at::Tensor&) { of_all.push_back(keeps); });
+    thing.shard->keeps = std::move(of_all);
+  }
+}
+
+bool Shards::Keeps(const Parameter& parameter) const { return things_[parameter.thing].shard->keeps[parameter.number]; }
+
+std::string Shards::NameOf(const Parameter& parameter) const {
+  return absl::StrCat(things_[parameter.thing].name, ": parameter ", parameter.number, " of shape [",
+                      absl::StrJoin(parameter.tensor.sizes(), ", "), "]");
+}
+
+// The ranks for which `mine` is true, for each parameter.
+absl::StatusOr<std::vector<std::vector<int>>> Shards::WhoHas(comm::ProcessGroup& group,
+                                                             const std::vector<bool>& mine) const {
+  const auto number = static_cast<int64_t>(mine.size());
+  std::vector<std::vector<int>> ranks(mine.size());
+  if (mine.empty()) return ranks;
+  const at::Tensor own = at::empty({number}, at::kByte), all = at::empty({group.size(), number}, at::kByte);
+  std::copy(mine.begin(), mine.end(), own.mutable_data_ptr<uint8_t>());
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+  const auto* has = static_cast<const uint8_t*>(all.const_data_ptr());
+  for (int rank = 0; rank < group.size(); ++rank) {
+    for (std::vector<int>& of_parameter : ranks) {
+      if (*has++) of_parameter.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+absl::Status Shards::CheckNoneLost(const std::vector<Parameter>& parameters,
+                                   const std::vector<std::vector<int>>& have) const {
+  for (size_t p = 0; p < have.size(); ++p) {
+    if (!have[p].empty()) continue;
+    return absl::DataLossError(
+        absl::StrCat("World: the optimizer's state is lost, since both ranks that had a part of it have left: of ",
+                     NameOf(parameters[p]), "; load the last checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::vector<int>>> Shards::WhoHasStates(comm::ProcessGroup& group) const {
+  const std::vector<Parameter> parameters = Parameters();
+  std::vector<bool> mine;
+  for (const Parameter& parameter : parameters) mine.push_back(Keeps(parameter));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto have, WhoHas(group, mine));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNoneLost(parameters, have));
+  return have;
+}
+
+absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& nodes) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHasStates(group));
+  const std::vector<Parameter> parameters = Parameters();
+  std::vector<int64_t> sizes;
+  for (const Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
+  keepers_ = PlanShards(sizes, have, nodes);
+  std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<size_t>> moves;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    std::vector<int> receivers;
+    for (const int rank : {keepers_[p].owner, keepers_[p].second}) {
+      if (!absl::c_linear_search(have[p], rank)) receivers.push_back(rank);
+    }
+    absl::c_sort(receivers);
+    if (!receivers.empty()) moves[{have[p], receivers}].push_back(p);
+  }
+  std::vector<Move> all;
+  for (const auto& [ranks, of_move] : moves) all.push_back({ranks.first, ranks.second, of_move});
+  LOCKSTEP_RETURN_IF_ERROR(Transfer(group, all));
+  // Nobody drops a state that another rank still needs.
+  LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const bool keeps = keepers_[p].owner == group.rank() || keepers_[p].second == group.rank();
+    things_[parameters[p].thing].shard->keeps[parameters[p].number] = keeps;
+  }
+  DropOthers();
+  return absl::OkStatus();
+}
+
+absl::Status Shards::Gather(comm::ProcessGroup& group, int to) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHasStates(group));
+  std::map<std::vector<int>, std::vector<size_t>> moves;
+  for (size_t p = 0; p < have.size(); ++p) {
+    if (!absl::c_linear_search(have[p], to)) moves[have[p]].push_back(p);
+  }
+  std::vector<Move> all;
+  for (const auto& [sources, parameters] : moves) all.push_back({sources, {to}, parameters});
+  return Transfer(group, all);
+}
+
+// Each move is a healing of a few values: the states of its parameters.
+absl::Status Shards::Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves) const {
+  const std::vector<Parameter> parameters = Parameters();
+  std::vector<Value> states, received;
+  for (const Thing& thing : things_) {
+    const absl::StatusOr<Value> dict = checkpoint::OptimizerStateDict(*thing.optimizer);
+    if (!dict.ok()) return Annotate(dict.status(), thing.name);
+    states.push_back(*dict->Find("state"));
+    received.push_back(Value::Dict());
+  }
+  for (const Move& move : moves) {
+    KeptState kept;
+    for (const size_t p : move.parameters) {
+      const Parameter& parameter = parameters[p];
+      KeptThing state;
+      state.save = [&]() -> absl::StatusOr<Value> {
+        const Value* found = states[parameter.thing].Find(parameter.number);
+        return found ? *found : Value::Dict();  // before the first step
+      };
+      state.load = [&](const Value& value) {
+        received[parameter.thing].Set(parameter.number, value);
+        return absl::OkStatus();
+      };
+      LOCKSTEP_RETURN_IF_ERROR(kept.Add(NameOf(parameter), std::move(state)));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Heal(group, {move.sources, move.receivers}, /*in_place=*/false, &kept));
+  }
+  for (size_t t = 0; t < things_.size(); ++t) {
+    if (received[t].entries().empty()) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(Value dict, checkpoint::OptimizerStateDict(*things_[t].optimizer));
+    Value all = *dict.Find("state");
+    for (const auto& [number, state] : received[t].entries()) {
+      if (!state.entries().empty()) all.Set(number, state);
+    }
+    dict.Set("state", all);
+    LOCKSTEP_RETURN_IF_ERROR(
+        Annotate(checkpoint::LoadOptimizerStateDict(*things_[t].optimizer, dict, /*copy=*/false), things_[t].name));
+  }
+  return absl::OkStatus();
+}
+
+void Shards::DropOthers() const {
+  for (const Parameter& parameter : Parameters()) {
+    if (!Keeps(parameter)) things_[parameter.thing].optimizer->state().erase(parameter.tensor.unsafeGetTensorImpl());
+  }
+}
+
+absl::Status Shards::ShareParameters(comm::ProcessGroup& group) const {
+  const c10::NoGradGuard no_grad;
+  const std::vector<Parameter> parameters = Parameters();
+  // In the parameters' order, since the devices of ranks have different numbers.
+  using Kind = std::pair<c10::Device, at::ScalarType>;
+  std::vector<std::pair<Kind, std::vector<std::vector<at::Tensor>>>> kinds;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const at::Tensor& tensor = parameters[p].tensor;
+    const Kind kind = {tensor.device(), tensor.scalar_type()};
+    auto found = absl::c_find_if(kinds, [&kind](const auto& each) { return each.first == kind; });
+    if (found == kinds.end()) {
+      found = kinds.insert(found, {kind, std::vector<std::vector<at::Tensor>>(group.size())});
+    }
+    found->second[keepers_[p].owner].push_back(tensor);
+  }
+  for (const auto& [kind, tensors] : kinds) LOCKSTEP_RETURN_IF_ERROR(ShareTensors(group, tensors));
+  return absl::OkStatus();
+}
+
+absl::Status Shards::SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) const {
+  const std::vector<Parameter> parameters = Parameters();
+  std::vector<bool> mine;
+  for (const Parameter& parameter : parameters) mine.push_back(has_all || (!has_none && Keeps(parameter)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHas(group, mine));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNoneLost(parameters, have));
+  std::vector<std::vector<at::Tensor>> from(group.size());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    from[have[p][0]].push_back(parameters[p].tensor);
+  }
+  for (int rank = 0; rank < group.size(); ++rank) {
+    LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(group, from[rank], rank));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::elastic::internal

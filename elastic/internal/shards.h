@@ -1,0 +1,80 @@
+// The states of sharded optimizers, each of which is on two ranks.
+
+#ifndef LOCKSTEP_ELASTIC_INTERNAL_SHARDS_H_
+#define LOCKSTEP_ELASTIC_INTERNAL_SHARDS_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/elastic/internal/shard.h"
+#include "lockstep/elastic/internal/shard_plan.h"
+
+namespace lockstep::elastic::internal {
+
+// Which parameters' states this rank has is known to this rank only, so every function that needs all ranks' begins with
+// a message of a byte for each parameter. Functions with a group are collective.
+class Shards {
+ public:
+  // Both must outlive the object.
+  void Add(const std::string& name, torch::optim::Optimizer* optimizer, Shard* shard);
+  bool empty() const { return things_.empty(); }
+
+  // This rank has the state of all parameters, or of none.
+  void HaveAll() { SetAll(true); }
+  void HaveNone() { SetAll(false); }
+
+  // Gives two ranks each parameter's state, by memory to memory transfers from the ranks that have it. Then each rank
+  // drops what it need not keep. `nodes` are of the ranks. DataLoss, on all ranks: no rank has the state of a parameter.
+  absl::Status Divide(comm::ProcessGroup& group, const std::vector<int>& nodes);
+
+  // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each dtype.
+  absl::Status ShareParameters(comm::ProcessGroup& group) const;
+
+  // After a step of which ranks have stepped their own shards only. `has_all`: this rank has all parameters already.
+  // `has_none`: it has not made the step. DataLoss, on all ranks: no rank has a parameter.
+  absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) const;
+
+  // Gives rank `to` all states, until DropOthers().
+  absl::Status Gather(comm::ProcessGroup& group, int to) const;
+  void DropOthers() const;
+
+ private:
+  struct Thing {
+    std::string name;
+    torch::optim::Optimizer* optimizer = nullptr;
+    Shard* shard = nullptr;
+  };
+  struct Parameter {
+    size_t thing = 0;
+    int64_t number = 0;  // among the parameters of the thing
+    at::Tensor tensor;
+  };
+  // Parameters whose states go from the same ranks to the same ranks.
+  struct Move {
+    std::vector<int> sources, receivers;
+    std::vector<size_t> parameters;
+  };
+
+  std::vector<Parameter> Parameters() const;
+  void SetAll(bool keeps);
+  bool Keeps(const Parameter& parameter) const;
+  std::string NameOf(const Parameter& parameter) const;
+  absl::Status CheckNoneLost(const std::vector<Parameter>& parameters, const std::vector<std::vector<int>>& have) const;
+  absl::StatusOr<std::vector<std::vector<int>>> WhoHas(comm::ProcessGroup& group, const std::vector<bool>& mine) const;
+  absl::StatusOr<std::vector<std::vector<int>>> WhoHasStates(comm::ProcessGroup& group) const;
+  absl::Status Transfer(comm::ProcessGroup& group, const std::vector<Move>& moves) const;
+
+  std::vector<Thing> things_;
+  std::vector<Keepers> keepers_;  // of each parameter, since Divide()
+};
+
+}  // namespace lockstep::elastic::internal
+
+#endif  // LOCKSTEP_ELASTIC_INTERNAL_SHARDS_H_

@@ -1,0 +1,121 @@
+#include "lockstep/elastic/internal/shards.h"
+
+#include <ATen/ATen.h>
+#include <torch/optim/adam.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status.h"
+#include "lockstep/checkpoint/optim/optimizer.h"
+#include "lockstep/checkpoint/serialize.h"
+#include "lockstep/comm/testing/run_ranks.h"
+
+namespace lockstep::elastic::internal {
+namespace {
+
+using comm::ProcessGroup;
+using comm::testing::RunRanks;
+using ::testing::HasSubstr;
+
+// An optimizer that has made two steps, and so has a state, the same on all ranks. Some tensors are large, and some are in
+// the frame of a healing.
+struct Training {
+  Training() {
+    for (int i = 0; i < 7; ++i)
+      parameters.push_back(at::full({i % 2 == 0 ? 30000 : 3, 2}, static_cast<float>(i)).requires_grad_());
+    optimizer = std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.1));
+    for (int step = 0; step < 2; ++step) {
+      for (at::Tensor& parameter : parameters) parameter.mutable_grad() = parameter.detach().sin().add(step);
+      optimizer->step();
+    }
+    shards.Add("optimizer", optimizer.get(), &shard);
+    shards.HaveAll();
+  }
+
+  std::string State() const { return *checkpoint::Serialize(*checkpoint::OptimizerStateDict(*optimizer)); }
+
+  std::vector<at::Tensor> parameters;
+  std::unique_ptr<torch::optim::Adam> optimizer;
+  Shard shard;
+  Shards shards;
+};
+
+void ExpectOk(int ranks, const std::function<absl::Status(ProcessGroup& group)>& body) {
+  for (const absl::Status& status : RunRanks(ranks, body)) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(Shards, GivesTwoRanksEachState) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    ExpectOk(ranks, [](ProcessGroup& group) -> absl::Status {
+      Training training;
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      const auto number = static_cast<int64_t>(training.optimizer->state().size());
+      EXPECT_EQ(number, std::count(training.shard.keeps.begin(), training.shard.keeps.end(), true));
+      const at::Tensor sum = at::full({1}, number, at::kLong);
+      LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(sum));
+      EXPECT_EQ(sum.item<int64_t>(), 7 * std::min(group.size(), 2));
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST(Shards, GivesARankThatHasNoneTheStatesOfTheOthers) {
+  for (const int ranks : {2, 3, 5}) {
+    ExpectOk(ranks, [](ProcessGroup& group) -> absl::Status {
+      Training training;
+      const std::string whole = training.State();
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      for (int newcomer = 0; newcomer < group.size(); ++newcomer) {
+        if (group.rank() == newcomer) training.shards.HaveNone();
+        training.shards.DropOthers();
+        LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Gather(group, 1));
+      EXPECT_EQ(training.State() == whole, group.rank() == 1 || group.size() == 2);
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST(Shards, SaysWhichStateIsLost) {
+  for (const absl::Status& status : RunRanks(3, [](ProcessGroup& group) -> absl::Status {
+         Training training;
+         LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+         if (group.rank() != 1) training.shards.HaveNone();
+         return training.shards.Divide(group, std::vector<int>(group.size()));
+       })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("both ranks that had a part of it have left: of optimizer: "));
+  }
+}
+
+// Each rank has stepped what it keeps.
+TEST(Shards, GivesAllRanksTheParametersOfTheOwners) {
+  for (const bool after_a_failure : {false, true}) {
+    ExpectOk(3, [&](ProcessGroup& group) -> absl::Status {
+      Training training;
+      LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
+      for (size_t p = 0; p < training.parameters.size(); ++p) {
+        training.parameters[p].detach().fill_(training.shard.keeps[p] ? 100 + static_cast<float>(p) : -1);
+      }
+      if (after_a_failure) {
+        LOCKSTEP_RETURN_IF_ERROR(training.shards.SpreadParameters(group, false, /*has_none=*/group.rank() == 2));
+      } else {
+        LOCKSTEP_RETURN_IF_ERROR(training.shards.ShareParameters(group));
+      }
+      for (size_t p = 0; p < training.parameters.size(); ++p) {
+        EXPECT_TRUE(training.parameters[p].eq(100 + static_cast<float>(p)).all().item<bool>()) << p;
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::elastic::internal
