@@ -111,18 +111,18 @@ def wanted(root, files):
     readme_text = (root / README).read_text()
     plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
     model = scaling.of_root(root) if (root / scaling.PAGE).is_file() else {}
-    run = (
-        {terminal.PICTURE: terminal.picture((root / terminal.TEXT).read_text())}
-        if (root / terminal.TEXT).is_file()
-        else {}
-    )
+    runs = {
+        drawn: terminal.picture((root / text).read_text())
+        for drawn, text in terminal.PICTURES.items()
+        if (root / text).is_file()
+    }
     sources = (
         {cmake_sources.PAGE: cmake_sources.page(of_libraries, lambda name: (root / name).read_text())}
         if (root / cmake_sources.PAGE).is_file()
         else {}
     )
     return {
-        **run,
+        **runs,
         **sources,
         **model,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},

@@ -1,4 +1,4 @@
-"""Draws a program's output as a terminal, for README.md.
+"""Draws programs' output as a terminal, for README.md and other pages.
 
     run=docs/fashion_mnist_run.txt
     { echo '$ ./bazelw run //examples/fashion_mnist:train'; ./bazelw run //examples/fashion_mnist:train; } > $run 2>&1
@@ -10,8 +10,8 @@ A line that begins with $ is what the reader types. A line of more than COLUMNS 
 import html
 import textwrap
 
-TEXT = "docs/fashion_mnist_run.txt"
-PICTURE = "docs/fashion_mnist_run.svg"
+# The pictures, and what a program wrote. launch_top.txt is the screen of `launch top` after a rank was killed.
+PICTURES = {f"docs/{name}.svg": f"docs/{name}.txt" for name in ("fashion_mnist_run", "launch_top")}
 COLUMNS = 100
 
 _SIZE, _LINE, _MARGIN, _TITLE = 13, 20, 22, 34
