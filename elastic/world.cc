@@ -208,7 +208,7 @@ absl::Status World::JoinGeneration() {
 // `keeps_group`: in left_group_.
 std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_group) {
   // If all ranks know the culprit, one of them may have aborted the group already.
-  const bool others_caused = !regroups_ && !culprit_ && OthersCaused(status);
+  const bool others_caused = !regroups_ && !culprit_ && !is_final_ && OthersCaused(status);
   // `train` made the error, so the ranks should repeat the step; or all of them may have made it, and none has a step.
   const bool is_own = !status.ok() && !regroups_ && !others_caused && (trains_ || Begins()) && !is_final_;
   if (is_own) {

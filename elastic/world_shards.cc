@@ -89,16 +89,18 @@ absl::Status World::MeetBeforeStep(absl::Status status, const std::function<void
     if (end_) return *end_;
     status = Meet();
   } while (!status.ok());
-  met_ = true;
   if (healing_->newest > progress()) {
     const absl::Status applied = Apply(apply);
-    if (!applied.ok()) end_ = applied;
-    LOCKSTEP_RETURN_IF_ERROR(applied);
+    if (!applied.ok()) {
+      end_ = Leave(applied);
+      return applied;
+    }
     part_ = StepPart::kOwnShards;
   } else {
     part_ = StepPart::kNothing;
     kept_->TakeBack();
   }
+  met_ = true;
   return absl::AbortedError("World: the ranks regroup, since one of them has left");
 }
 
