@@ -595,6 +595,7 @@ set(lockstep_elastic_sources
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
   elastic/simulator/internal/auditor.cc
+  elastic/simulator/internal/rank.cc
   elastic/simulator/internal/schedules.cc
   elastic/simulator/internal/sharded_step.cc
   elastic/simulator/internal/simulation.cc

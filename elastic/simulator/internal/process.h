@@ -43,6 +43,9 @@ inline uint64_t Applied(uint64_t state, int64_t step) {
   return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
 }
 
+// Causes by which ranks fail themselves.
+enum Cause : int { kSample, kLoss, kExit, kCrash };
+
 // A failure by itself that a rank has counted, as the auditor knows it.
 struct CountedFailure {
   int kind = 0;  // failures of one kind have one cause
