@@ -223,7 +223,7 @@ std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_
     link_->EndJob(*verdict);
     return absl::AbortedError(absl::StrCat("World: ", *verdict));
   }
-  if (status.ok() && !regroups_) link_->Finish();
+  if ((status.ok() || IsResumable(status)) && !regroups_) link_->Finish();
   if (!regroups_ && !is_own && !others_caused) return status;
   if (is_own && HasFailedBefore()) return absl::Status(status.code(), reason_);
   if (!regroups_ && part_ == StepPart::kNothing) kept_->TakeBack();

@@ -174,8 +174,8 @@ class World {
   absl::Status GatherShards(int to = 0);
 
   // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then, and
-  // generation().rank 0 that of all parameters of sharded optimizers. It should save the state within leave_timeout and
-  // then end, as the others do, with kResumableExitCode.
+  // generation().rank 0 that of all parameters of sharded optimizers. It should save the state and then end, as the
+  // others do, with kResumableExitCode. The launcher starts nobody again, and ends with that code too.
   static bool IsResumable(const absl::Status& status);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.

@@ -199,7 +199,7 @@ TEST_F(WorldTest, GivesUpWaitingWithAResumableError) {
   setenv("WAIT_MS", "1000", 1);
   setenv("PAUSE_US", "5000", 1);
   setenv("FAULT", "late", 1);  // the process that is started again does not come in time
-  const pid_t launcher = StartTraining(2, 1000, {"--max_restarts=1"});  // none for the rank that gives up
+  const pid_t launcher = StartTraining(2, 1000);
   ASSERT_TRUE(AwaitGeneration(1)) << Err();
   absl::SleepFor(absl::Milliseconds(200));
   kill(Last()[0].pid, SIGKILL);
