@@ -52,5 +52,20 @@ TEST_F(WorldOnGpu, EndsWithTheSameBitsAfterAnyRankHasDied) {
   }
 }
 
+TEST_F(WorldOnGpu, ShardsAnOptimizerWithTheBitsOfThePlainOne) {
+  const std::string plain = DigestOfQuietRun(1, 60);
+  EXPECT_THAT(plain, ::testing::Not(::testing::IsEmpty()));
+  setenv("SHARDED", "1", 1);
+  EXPECT_EQ(DigestOfQuietRun(2, 60), plain);
+  for (const char* rank : {"0", "1"}) {
+    SCOPED_TRACE(absl::StrCat("killed inside of a step: rank ", rank));
+    setenv("FAULT", "dies", 1);
+    setenv("FAULT_AT", "30", 1);
+    setenv("FAULT_RANK", rank, 1);
+    EXPECT_EQ(DigestOfQuietRun(2, 60), plain);
+    EXPECT_THAT(Err(), ::testing::HasSubstr("was killed by signal 9 (SIGKILL); generation 2 has 1 rank"));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::elastic

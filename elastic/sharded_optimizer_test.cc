@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <random>
 #include <string>
@@ -40,7 +39,6 @@ class ShardedOptimizerTest : public testing::SmallTrainingTest {
     EXPECT_EQ(Wait(launcher), 0) << Err();
     EXPECT_EQ(ReadFile(folder_ + "digest"), digest) << Err();
     for (const char* name : {"digest", "generations"}) remove((folder_ + name).c_str());
-    rmdir((folder_ + "once").c_str());
   }
 
   pid_t PidOf(int rank) const {
@@ -68,10 +66,11 @@ TEST_F(ShardedOptimizerTest, SurvivesTheDeathOfAnyRankInAStep) {
     for (const char* rank : {"0", "1", "2"}) {
       SCOPED_TRACE(absl::StrCat(backend, ", rank ", rank));
       setenv("BACKEND", backend, 1);
-      setenv("FAULT", "killed_once", 1);
+      setenv("FAULT", "dies", 1);
       setenv("FAULT_AT", "30", 1);
       setenv("FAULT_RANK", rank, 1);
       ExpectEndsWith(plain, StartTraining(3, 60));
+      EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL); generation 2 has 2 ranks"));
     }
   }
 }
@@ -117,6 +116,21 @@ TEST_F(ShardedOptimizerTest, SurvivesManyDeathsOneAtATime) {
   }
   EXPECT_GE(deaths, 4);
   ExpectEndsWith(plain, launcher);
+}
+
+// There are more ranks than states, so some ranks have none.
+TEST_F(ShardedOptimizerTest, HasTheBitsOfThePlainOptimizerOnSixteenRanks) {
+  constexpr int kRanks = 16;
+  setenv("VIRTUAL_RANKS", absl::StrCat(kRanks).c_str(), 1);
+  const std::string plain = PlainDigest(40);
+  setenv("FAULT", "dies", 1);
+  setenv("FAULT_AT", "20", 1);
+  for (const int rank : {0, kRanks - 1}) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    setenv("FAULT_RANK", absl::StrCat(rank).c_str(), 1);
+    ExpectEndsWith(plain, StartTraining(kRanks, 40));
+    EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL); generation 2 has 15 ranks"));
+  }
 }
 
 // The state of some parameters was on these two ranks only. All processes start again; here without a checkpoint.

@@ -1,5 +1,5 @@
-// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps, whatever dies. For tests. With $SHARDED=1 Adam
-// is a ShardedOptimizer.
+// Trains a small network with BatchNorm, dropout and Adam for $STEPS steps with $VIRTUAL_RANKS (8) virtual ranks, whatever
+// dies. For tests. With $SHARDED=1 Adam is a ShardedOptimizer.
 //
 // For each generation, each rank appends "<number> <rank> of <world size>, pid <pid>, commits <n>" to $D/generations, and
 // after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digests of the network and of the
@@ -45,8 +45,6 @@
 
 namespace lockstep::elastic::testing {
 namespace {
-
-constexpr int kVirtualRanks = 8;
 
 std::string Text(const char* name) {
   const char* const text = getenv(name);
@@ -110,10 +108,11 @@ class Faults {
   }
 
   // "flips": between two checks, one rank flips one bit of one parameter. Rank 0 notes which in $D/flips.
-  // "killed_once": in step $FAULT_AT, SIGKILL of rank $FAULT_RANK.
+  // "dies": in step $FAULT_AT of the first generation, SIGKILL of rank $FAULT_RANK inside of Commit().
   void AfterCommit(int64_t step) {
-    if (fault_ == "killed_once" && step == Number("FAULT_AT", -1) &&
-        world_.generation().rank == Number("FAULT_RANK", 0) && mkdir(InFolder("once").c_str(), 0700) == 0) {
+    const launch::RankGeneration& generation = world_.generation();
+    if (fault_ == "dies" && step == Number("FAULT_AT", -1) && generation.number == 1 &&
+        generation.rank == Number("FAULT_RANK", 0)) {
       raise(SIGKILL);
     }
     const int64_t every = Number("CHECK_EVERY", 1);
@@ -180,7 +179,7 @@ absl::Status Train() {
   const absl::Status status = world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     Note(*world);
     ddp::Options ddp_options;
-    ddp_options.virtual_ranks = kVirtualRanks;
+    ddp_options.virtual_ranks = static_cast<int>(Number("VIRTUAL_RANKS", 8));
     ddp_options.virtual_seed = 7;
     ddp_options.init_sync = ddp_options.broadcast_buffers = false;  // Run() and Commit() do so
     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, ddp_options));

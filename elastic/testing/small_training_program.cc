@@ -16,7 +16,7 @@ using launch::testing::ReadFile;
 
 void SmallTrainingTest::TearDown() {
   for (const char* name : {"BACKEND", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK", "MAX_RANKS",
-                           "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "SHARDED", "WAIT_MS"}) {
+                           "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "SHARDED", "VIRTUAL_RANKS", "WAIT_MS"}) {
     unsetenv(name);
   }
 }
