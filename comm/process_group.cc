@@ -124,8 +124,12 @@ c10d::Backend* ProcessGroup::BackendFor(const Call& call) const {
 
 absl::Status ProcessGroup::NoBackend(const Call& call) const {
   if (!call.has_tensor) return absl::FailedPreconditionError("the group was shut down");
+  const auto has = [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, c10::DeviceTypeName(entry.first, true), ":", entry.second->getBackendName());
+  };
   return absl::InvalidArgumentError(absl::StrCat("the group has no backend for ",
-                                                 c10::DeviceTypeName(call.tensor.device().type(), true), " tensors"));
+                                                 c10::DeviceTypeName(call.tensor.device().type(), true),
+                                                 " tensors, only ", absl::StrJoin(backends_, ", ", has)));
 }
 
 Work ProcessGroup::BarrierAsync() {

@@ -140,7 +140,7 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
                         HasSubstr("an average needs a floating-point"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
-                        HasSubstr("no backend for meta tensors"));
+                        HasSubstr("the group has no backend for meta tensors, only cpu:threads"));
             EXPECT_THAT(group.Reduce(at::eye(2).to_sparse(), 0).message(), HasSubstr("the tensor is not dense"));
             EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(),
                         HasSubstr("expected 2 outputs, one a rank, found 1"));

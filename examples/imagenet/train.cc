@@ -71,6 +71,11 @@ absl::StatusOr<c10::Device> ChooseDevice(const RankConfig& ranks, const comm::Ra
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.gpu));
 }
 
+// InitOptions::backend. The ranks sum their counts in the CPU's memory, which NCCL does not take.
+std::string BackendOf(const RankConfig& ranks) {
+  return ranks.dist_backend == "nccl" ? "cpu:gloo,cuda:nccl" : ranks.dist_backend;
+}
+
 // As one of several ranks, which the environment or --rank and --world-size number. A rank that this program started
 // has its number from the environment.
 absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
@@ -80,7 +85,7 @@ absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
                             comm::ReadRankEnvironment(comm::ProcessEnvironment, given));
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
   comm::InitOptions options;
-  options.backend = ranks.dist_backend;
+  options.backend = BackendOf(ranks);
   options.init_method = ranks.dist_url;
   options.rank = given.rank;
   options.world_size = given.world_size;
@@ -98,7 +103,7 @@ absl::Status TrainAsElasticRank(const TrainConfig& config, const RankConfig& ran
   LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
   LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
   elastic::Options options;
-  options.backend = ranks.dist_backend;
+  options.backend = BackendOf(ranks);
   options.timeout = absl::Seconds(ranks.dist_timeout);
   return TrainElastic(config, options, /*says=*/environment.rank.value_or(0) == 0, device);
 }
@@ -108,7 +113,7 @@ absl::Status TrainAlone(const TrainConfig& config, const RankConfig& ranks, c10:
   if (config.virtual_ranks == 0) return Train(config, /*group=*/nullptr, /*local_ranks=*/1, device);
   const TemporaryPath store("lockstep_imagenet");
   comm::InitOptions options;
-  options.backend = ranks.dist_backend;
+  options.backend = BackendOf(ranks);
   options.init_method = absl::StrCat("file://", store.path());
   options.rank = 0;
   options.world_size = 1;

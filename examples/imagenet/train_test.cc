@@ -362,6 +362,8 @@ TEST(Train, BadFlagsAreNamed) {
   ExpectError({"--dummy", "--world-size=2"}, "train: --world-size=2: expected --rank with it");
   ExpectError({"--dummy", "--amp=fp16", "--checkpoint-dir=" + NewFolder()},
               "train: --amp=fp16 needs a GPU; on the CPU there is --amp=bf16");
+  ExpectError({"--dummy", "--virtual-ranks=1", "--dist-backend=nccl", "--checkpoint-dir=" + NewFolder()},
+              "this program was built without CUDA; build it with --config=cuda");
   ExpectError({"--dummy", "--gpu=99", "--checkpoint-dir=" + NewFolder()},
               "train: --gpu=99: expected one of this machine's ");
 }

@@ -144,8 +144,8 @@ absl::Status Train() {
       LOCKSTEP_RETURN_IF_ERROR(world->Commit([&] {
         optimizer.step();
         ++step;
-        fifo.NoteCommit(*world,
-                        step);  // not after Commit(), which returns an error if the ranks regroup after the step
+        // Not after Commit(), which returns an error if the ranks regroup after the step.
+        fifo.NoteCommit(*world, step);
       }));
     }
     return group->rank() == 0 ? WriteParameters(net->parameters()) : absl::OkStatus();
