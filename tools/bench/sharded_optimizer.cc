@@ -5,6 +5,8 @@
 // The three train the same network in turn, in blocks of steps. Prints a JSON line: the medians over the blocks of the
 // slowest rank's seconds for a step, and the most bytes of optimizer state on a rank.
 
+#include "lockstep/elastic/sharded_optimizer.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gflags/gflags.h>
@@ -37,12 +39,12 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
-#include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(ranks, 4, "processes of this host, of one thread each");
-DEFINE_int64(hidden, 1024, "the width of the network's two hidden layers; its inputs have 784 values, and its outputs 10");
+DEFINE_int64(hidden, 1024,
+             "the width of the network's two hidden layers; its inputs have 784 values, and its outputs 10");
 DEFINE_int64(batch, 64, "samples of a rank in a step");
 DEFINE_int32(steps, 20, "steps of a block");
 DEFINE_int32(blocks, 15, "blocks of each optimizer, after one that is not counted");
@@ -150,8 +152,11 @@ absl::Status RunRank() {
     contenders.push_back({"plain", std::move(with_plain), &plain, [&] { return plain.step(), absl::OkStatus(); }, {}});
     contenders.push_back(
         {"zero", std::move(with_zero), zero.get(), [&] { return zero->step(), absl::OkStatus(); }, {}});
-    contenders.push_back({"elastic_sharded", std::move(with_sharded), &sharded,
-                          [&] { return world->Commit([&] { sharded.step(); }); }, {}});
+    contenders.push_back({"elastic_sharded",
+                          std::move(with_sharded),
+                          &sharded,
+                          [&] { return world->Commit([&] { sharded.step(); }); },
+                          {}});
     absl::Status status;
     status.Update(TorchStatus("sharded_optimizer", [&] { status = Measure(*group, std::move(contenders)); }));
     return status;
@@ -174,7 +179,8 @@ int main(int argc, char** argv) {
   lockstep::ParseCommandLine(
       argc, argv,
       {.source = __FILE__,
-       .description = "Measures a step of elastic::ShardedOptimizer<Adam>, beside Adam and ZeroRedundancyOptimizer<Adam>."});
+       .description =
+           "Measures a step of elastic::ShardedOptimizer<Adam>, beside Adam and ZeroRedundancyOptimizer<Adam>."});
   const absl::Status status = lockstep::Run();
   if (!status.ok()) std::cerr << absl::StrCat("sharded_optimizer: ", status.message(), "\n");
   return lockstep::launch::ExitCode(status);
