@@ -194,6 +194,22 @@ TEST_F(WorldTest, LetsProcessesBeyondMaxRanksWait) {
   EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 1,")));  // the one that waits takes the place
 }
 
+TEST_F(WorldTest, SaysWhichRankItWaitsForAndKillsIt) {
+  const std::string quiet = DigestOfQuietRun(1, 100);
+  setenv("PAUSE_US", "10000", 1);
+  const pid_t launcher = StartTraining(3, 100);
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  const std::vector<Place> places = Last();
+  kill(places[0].pid, SIGSTOP);
+  kill(places[1].pid, SIGKILL);
+  EXPECT_EQ(Wait(launcher), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(Err(), HasSubstr(absl::StrCat(", pid ", places[1].pid, ") was killed by signal 9 (SIGKILL); the next ",
+                                            "generation waits for rank ", places[0].rank, " (local rank ",
+                                            places[0].rank, ", pid ", places[0].pid, ", stopped)\n")));
+  EXPECT_THAT(Err(), HasSubstr(absl::StrCat(places[0].pid, ", stopped) has not left generation 1 in time and is killed")));
+}
+
 TEST_F(WorldTest, GivesUpWaitingWithAResumableError) {
   setenv("MIN_RANKS", "2", 1);
   setenv("WAIT_MS", "1000", 1);

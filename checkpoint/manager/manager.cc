@@ -26,8 +26,8 @@ namespace {
 std::string Described(const ManagerOptions& options) {
   return absl::StrCat("keep_last ", options.keep_last, ", keep_every ", options.keep_every, ", best_metric \"",
                       options.best_metric, "\", best_is_highest ", options.best_is_highest, ", writers ",
-                      options.writers == Writers::kEachNode ? "kEachNode" : "kRankZero", ", asynchronous ",
-                      options.asynchronous);
+                      options.writers == Writers::kEachNode ? "kEachNode" : "kRankZero",
+                      ", independent_of_ranks ", options.independent_of_ranks, ", asynchronous ", options.asynchronous);
 }
 
 absl::Status CheckOptions(const std::string& directory, const ManagerOptions& options) {
@@ -177,6 +177,11 @@ absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
 // "step\n" and the serialized {"metrics", "state"}.
 absl::StatusOr<std::string> Manager::Request(int64_t step, const Value& value, const SaveArguments& arguments) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckArguments(step, value));
+  if (options_.independent_of_ranks && !arguments.rank_state.is_none()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step, ": expected no rank_state with independent_of_ranks, found a ",
+                     arguments.rank_state.type_name()));
+  }
   Value metrics = Value::Dict();
   for (const auto& [name, metric] : arguments.metrics) metrics.Set(name, metric);
   const auto contents = Serialize(Value::Dict({{"metrics", metrics}, {"state", arguments.rank_state}}));
@@ -201,7 +206,7 @@ absl::Status Manager::Begin(int64_t step, const Value& value, const SaveArgument
 }
 
 absl::Status Manager::Write(int64_t step, Value value, const std::vector<std::string>& requests) {
-  CheckpointInfo info{step, directory_.PathOf(step), {}, size()};
+  CheckpointInfo info{step, directory_.PathOf(step), {}, options_.independent_of_ranks ? 0 : size()};
   std::vector<Value> states;
   for (const std::string& request : requests) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Value contents, Contents(request));
@@ -211,6 +216,7 @@ absl::Status Manager::Write(int64_t step, Value value, const std::vector<std::st
       info.metrics[name.string_value()] = metric.double_value();
     }
   }
+  if (options_.independent_of_ranks) states.clear();
   value.Set(kManagersKey, ManagersEntry(info, states));
   if (options_.asynchronous)
     return saver_.Save(info.path, value, options_.save, [this, info] { return Publish(info); });

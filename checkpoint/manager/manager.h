@@ -37,6 +37,9 @@ struct ManagerOptions {
   std::string best_metric = "";
   bool best_is_highest = true;
   Writers writers = Writers::kRankZero;
+  // The files do not tell how many ranks saved them: their world_size is 0, and they have no rank_states. So trainings
+  // with the same result on any number of ranks have the same files. No rank may pass a rank_state then.
+  bool independent_of_ranks = false;
   // Save returns once the tensors are copied. See async_saver.h.
   bool asynchronous = false;
   // Without `sync`, old files may be removed before the new one is on the disk.

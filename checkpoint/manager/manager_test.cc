@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -22,6 +26,9 @@ namespace {
 using comm::ProcessGroup;
 using comm::testing::RunRanksOk;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 // The value that `rank` saves as `step`.
@@ -178,6 +185,31 @@ TEST_P(ManagerTest, AnotherNumberOfRanksGetsAllStates) {
                          }
                        }),
             absl::OkStatus());
+}
+
+TEST_P(ManagerTest, FilesThatAreIndependentOfRanksAreTheSameOnAnyNumberOfThem) {
+  ManagerOptions options = Options();
+  options.independent_of_ranks = true;
+  std::vector<std::string> files;
+  for (const int ranks : {1, 3}) {
+    EXPECT_EQ(RunRanksOk(ranks,
+                         [&](ProcessGroup& group) {
+                           const auto manager = Make(directory_, &group, options);
+                           EXPECT_EQ(manager->Save(1, Weights(1), {.metrics = {{"loss", 2}}}), absl::OkStatus());
+                           EXPECT_EQ(manager->Wait(), absl::OkStatus());
+                           const auto restored = manager->LoadLatest();
+                           ASSERT_TRUE(restored.ok()) << restored.status();
+                           EXPECT_EQ((*restored)->info.world_size, 0);
+                           EXPECT_THAT((*restored)->rank_states, IsEmpty());
+                           EXPECT_THAT(manager->Save(2, Weights(1), {.rank_state = StateOf(group.rank())}).message(),
+                                       HasSubstr("expected no rank_state with independent_of_ranks, found a "));
+                         }),
+              absl::OkStatus());
+    std::ifstream file(directory_ + "/step_00000001.pt", std::ios::binary);
+    files.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  EXPECT_THAT(files[0], Not(IsEmpty()));
+  EXPECT_TRUE(files[0] == files[1]);
 }
 
 TEST_P(ManagerTest, WhatChangesAfterSaveIsNotSaved) {

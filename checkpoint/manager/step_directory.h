@@ -22,7 +22,7 @@ struct CheckpointInfo {
   int64_t step = 0;
   std::string path;
   std::map<std::string, double> metrics;
-  int world_size = 1;  // the number of ranks that saved it
+  int world_size = 1;  // the number of ranks that saved it; 0: the file does not tell
 };
 
 // Creates the entry kManagersKey of a checkpoint.

@@ -14,12 +14,6 @@ namespace lockstep::examples {
 
 using checkpoint::Value;
 
-absl::StatusOr<std::unique_ptr<checkpoint::Manager>> CheckpointManager(const std::string& folder,
-                                                                       comm::ProcessGroup* group) {
-  if (folder.empty()) return nullptr;
-  return checkpoint::Manager::Create(folder, group);
-}
-
 absl::Status RunState::CheckFlags(bool elastic) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
   const int64_t ranks = environment.world_size.value_or(1), parts = virtual_ranks ? virtual_ranks : ranks;
@@ -27,6 +21,14 @@ absl::Status RunState::CheckFlags(bool elastic) const {
   const bool may_shrink = elastic && virtual_ranks == 0;
   if (batch_size >= parts && (batch_size % parts == 0 || may_shrink)) return absl::OkStatus();
   return FlagError("batch_size", batch_size, absl::StrCat("a multiple of ", parts));
+}
+
+absl::StatusOr<std::unique_ptr<checkpoint::Manager>> RunState::MakeManager(const std::string& folder,
+                                                                           comm::ProcessGroup* group) const {
+  if (folder.empty()) return nullptr;
+  checkpoint::ManagerOptions options;
+  options.independent_of_ranks = virtual_ranks > 0;
+  return checkpoint::Manager::Create(folder, group, options);
 }
 
 absl::Status RunState::KeepIn(elastic::World& world) {
@@ -39,14 +41,15 @@ absl::Status RunState::Save(checkpoint::Manager* manager, const ddp::Distributed
                             int ranks) const {
   if (!manager) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const Value optimizer_state, checkpoint::OptimizerStateDict(optimizer));
-  return manager->Save(progress.step, Value::Dict({{"batch_size", batch_size},
-                                                   {"virtual_ranks", virtual_ranks},
-                                                   {"state_dict", checkpoint::StateDict(*net)},
-                                                   {"optimizer", optimizer_state},
-                                                   {"sampler", sampler::ToValue(progress.place)},
-                                                   {"losses", progress.losses},
-                                                   {"loss_steps", progress.loss_steps},
-                                                   {"bucket_layout", ddp::ToValue(ddp.bucket_layout(), ranks)}}));
+  Value saved = Value::Dict({{"batch_size", batch_size},
+                             {"virtual_ranks", virtual_ranks},
+                             {"state_dict", checkpoint::StateDict(*net)},
+                             {"optimizer", optimizer_state},
+                             {"sampler", sampler::ToValue(progress.place)},
+                             {"losses", progress.losses},
+                             {"loss_steps", progress.loss_steps}});
+  if (virtual_ranks == 0) saved.Set("bucket_layout", ddp::ToValue(ddp.bucket_layout(), ranks));
+  return manager->Save(progress.step, saved);
 }
 
 absl::StatusOr<std::string> RunState::Resume(checkpoint::Manager& manager, ddp::DistributedDataParallel<Net>& ddp,
@@ -64,8 +67,10 @@ absl::Status RunState::Restore(const Value& saved, ddp::DistributedDataParallel<
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, part("state_dict")));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, part("optimizer")));
   LOCKSTEP_ASSIGN_OR_RETURN(progress.place, sampler::ToSamplerState(part("sampler")));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto buckets, ddp::ToBucketLayout(part("bucket_layout"), ranks));
-  LOCKSTEP_RETURN_IF_ERROR(ddp.RestoreBucketLayout(buckets));
+  if (virtual_ranks == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto buckets, ddp::ToBucketLayout(part("bucket_layout"), ranks));
+    LOCKSTEP_RETURN_IF_ERROR(ddp.RestoreBucketLayout(buckets));
+  }
   if (saved.Find("losses")) {
     LOCKSTEP_ASSIGN_OR_RETURN(progress.losses, checkpoint::GetDouble(saved, "losses"));
     LOCKSTEP_ASSIGN_OR_RETURN(progress.loss_steps, checkpoint::GetInt(saved, "loss_steps"));

@@ -22,10 +22,6 @@
 
 namespace lockstep::examples {
 
-// Null for a folder "". Every rank must call it. Errors are Manager::Create's.
-absl::StatusOr<std::unique_ptr<checkpoint::Manager>> CheckpointManager(const std::string& folder,
-                                                                       comm::ProcessGroup* group);
-
 // The same on all ranks.
 struct Progress {
   int64_t step = 0;             // steps that are done
@@ -48,6 +44,11 @@ struct RunState {
   // it; then a step has some images fewer. Not collective. Otherwise FlagError(), or the environment's error.
   absl::Status CheckFlags(bool elastic) const;
 
+  // Null for a folder "". With virtual ranks, its files are the same on any number of ranks. Every rank must call it.
+  // Errors are Manager::Create's.
+  absl::StatusOr<std::unique_ptr<checkpoint::Manager>> MakeManager(const std::string& folder,
+                                                                   comm::ProcessGroup* group) const;
+
   // So that `world` keeps the net, the optimizer and the progress. `world` must not outlive this state.
   absl::Status KeepIn(elastic::World& world);
 
@@ -55,11 +56,11 @@ struct RunState {
   // does nothing.
   absl::Status Save(checkpoint::Manager* manager, const ddp::DistributedDataParallel<Net>& ddp, int ranks) const;
 
-  // Restores the newest checkpoint and returns its file, or "" if there is none yet. Also gives `ddp` the layout of its
-  // buckets, which affects rounding with many ranks, and `sampler` its place. Every rank must call it, before the first
-  // step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference: the checkpoint
-  // is from another model or other data, or has other flags. NotFound: an entry is missing. Other errors are the
-  // manager's.
+  // Restores the newest checkpoint and returns its file, or "" if there is none yet. Without virtual ranks it gives `ddp`
+  // the layout of its buckets, which affects rounding with many ranks. Gives `sampler` its place. Every rank must call it,
+  // before the first step. A checkpoint of Python has no losses. InvalidArgument, which names the file and the difference:
+  // the checkpoint is from another model or other data, or has other flags. NotFound: an entry is missing. Other errors
+  // are the manager's.
   absl::StatusOr<std::string> Resume(checkpoint::Manager& manager, ddp::DistributedDataParallel<Net>& ddp, int ranks,
                                      sampler::VirtualRankSampler& sampler);
 

@@ -62,7 +62,7 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
   std::ostream out(rank == 0 ? std::cout.rdbuf() : nullptr);
   const bool begins = !world || world->commits() == 0;  // other groups have the state of the group before
   if (begins) progress.place = sampler.State(0);
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, CheckpointManager(FLAGS_checkpoint_dir, group));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto manager, run.MakeManager(FLAGS_checkpoint_dir, group));
   if (manager && begins) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string file, run.Resume(*manager, net, ranks, sampler));
     out << (file.empty() ? "no checkpoint yet in " + FLAGS_checkpoint_dir : "resuming from " + file)

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,14 +16,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/examples/program/testing/same_bits.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
 
 using launch::testing::NewFolder;
-using testing::DigestOf;
+using launch::testing::ReadFile;
 using testing::ExpectError;
 using ::testing::HasSubstr;
 using testing::Program;
@@ -81,19 +81,19 @@ std::string Figures(const std::string& folder) {
   return figures;
 }
 
-// The digests of the checkpoints of all saved steps, and of the best one.
-std::map<std::string, std::string> Digests(const std::string& folder) {
-  std::map<std::string, std::string> digests;
+// The hashes of the files of all saved steps, and of the best one.
+std::map<std::string, size_t> Digests(const std::string& folder) {
+  std::map<std::string, size_t> digests;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
-    if (absl::EndsWith(name, ".pt")) digests[name] = DigestOf(entry.path());
+    if (absl::EndsWith(name, ".pt")) digests[name] = std::hash<std::string>()(ReadFile(entry.path()));
   }
   return digests;
 }
 
 // A run without --elastic, which nothing disturbed.
 struct Quiet {
-  std::map<std::string, std::string> digests;
+  std::map<std::string, size_t> digests;
   std::string figures;
 };
 const Quiet& QuietRun() {

@@ -238,7 +238,8 @@ absl::StatusOr<std::vector<Value::Entry>> Learner::State() const {
       {"state_dict", checkpoint::StateDict(*net_)}, {"optimizer", optimizer}, {"scheduler", scheduler_.StateDict()}};
   if (scaler_) entries.push_back({"scaler", ToValue(scaler_->State())});
   if (average_) entries.push_back({"model_ema", checkpoint::StateDict(*average_)});
-  if (ddp_) entries.push_back({"bucket_layout", ddp::ToValue(ddp_->bucket_layout(), group_->size())});
+  const bool buckets_matter = ddp_ && config_.virtual_ranks == 0;
+  if (buckets_matter) entries.push_back({"bucket_layout", ddp::ToValue(ddp_->bucket_layout(), group_->size())});
   return entries;
 }
 

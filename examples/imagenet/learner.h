@@ -100,7 +100,7 @@ class Learner {
   int64_t StateBytes() const;
 
   // Entries for a checkpoint, which share the learner's memory: state_dict, optimizer, scheduler and, if they exist,
-  // scaler, model_ema and bucket_layout.
+  // scaler, model_ema and, without virtual ranks, bucket_layout.
   absl::StatusOr<std::vector<checkpoint::Value::Entry>> State() const;
   // Restores these entries from a checkpoint, which may be Python's. scaler, model_ema and bucket_layout may be
   // missing. Call it before Distribute() and Begin().

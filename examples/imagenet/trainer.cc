@@ -283,6 +283,7 @@ absl::Status Trainer::ManageCheckpoints() {
   checkpoint::ManagerOptions options;
   options.keep_last = static_cast<int>(config_.keep_last);
   options.best_metric = "acc1";
+  options.independent_of_ranks = config_.virtual_ranks > 0;
   LOCKSTEP_ASSIGN_OR_RETURN(manager_, Manager::Create(config_.checkpoint_dir, group_, options));
   return absl::OkStatus();
 }

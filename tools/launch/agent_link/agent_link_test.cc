@@ -207,7 +207,7 @@ TEST_F(AgentLinkTest, TheOthersGoOnIfAProcessCannotBeStarted) {
   kill(first[1].pid, SIGKILL);
   EXPECT_EQ(Await(1, 1)[0].pid, first[0].pid);
   EXPECT_TRUE(
-      Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again\n"); }, absl::Seconds(30)));
+      Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again, since five of its processes in succession have not joined\n"); }, absl::Seconds(30)));
   EXPECT_THAT(Err(), HasSubstr("cannot be started: No such file or directory"));
   Stop(launcher);
 }

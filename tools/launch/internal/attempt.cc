@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/agent_link/agent_link.h"
 #include "lockstep/tools/launch/internal/deadline.h"
@@ -38,6 +39,9 @@ constexpr int kStoppedLooks = 10;
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 // A process that SIGKILL does not end is stuck in the kernel. The launcher reports that instead of waiting for it.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
+// After which a notice says which ranks have not left a broken generation, and how many of them it names.
+constexpr absl::Duration kLongLeave = absl::Seconds(5);
+constexpr size_t kMostNames = 4;
 constexpr char kEndedEarly[] = "it ended before its work did";
 
 // Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
@@ -60,9 +64,10 @@ void Attempt::WaitForVerdict() {
   while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
     // No event tells that a rank has been stopped.
     const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
-    WaitForEvent(std::min(look, regrouper_.next_look()));
+    WaitForEvent(std::min({look, regrouper_.next_look(), tell_at_}));
     if (MonotonicNanos() >= look) LookForStopped();
     Regroup();
+    if (MonotonicNanos() >= tell_at_) TellWhoIsAwaited();
   }
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause || IsCertain(*cause)) return;
@@ -217,18 +222,54 @@ void Attempt::Regroup() {
 
 void Attempt::Carry(const Membership::Decision& decision) {
   if (decision.kind == Membership::Decision::Kind::kForm) NoteGeneration(decision);
+  if (decision.kind == Membership::Decision::Kind::kNow) NoteLeaving(decision);
   for (const int slot : decision.slots) {
     if (decision.kind == Membership::Decision::Kind::kStart) ReplaceRank(slot);
     if (decision.kind == Membership::Decision::Kind::kKill && !outcomes_[slot].ended) {
+      if (options_.on_notice) {
+        options_.on_notice(absl::StrCat(NameOf(slot), " has not left generation ", regrouper_.generation(),
+                                        " in time and is killed"));
+      }
       kill(-outcomes_[slot].end.pid, SIGKILL);
     }
   }
   if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
-    options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0], " is not started again"));
+    options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0],
+                                    " is not started again, since five of its processes in succession have not joined"));
   }
 }
 
+std::string Attempt::NameOf(int slot) const {
+  const pid_t pid = outcomes_[slot].end.pid;
+  return absl::StrCat("rank ", regrouper_.rank(slot), " (local rank ", slot, ", pid ", pid,
+                      IsStopped(pid) ? ", stopped)" : ")");
+}
+
+void Attempt::NoteLeaving(const Membership::Decision& decision) {
+  if (leaving_.empty()) {
+    leaving_because_ = decision.reason;
+    tell_at_ = After(kLongLeave);
+  }
+  leaving_.insert(decision.slots.begin(), decision.slots.end());
+}
+
+// The ranks that are left wait for members that take long to leave a broken generation.
+void Attempt::TellWhoIsAwaited() {
+  tell_at_ = kNever;
+  std::vector<std::string> awaited;
+  for (const int slot : std::exchange(leaving_, {})) {
+    if (!outcomes_[slot].ended && !regrouper_.HasLeft(slot)) awaited.push_back(NameOf(slot));
+  }
+  if (awaited.empty() || !options_.on_notice) return;
+  const size_t others = awaited.size() - std::min(awaited.size(), kMostNames);
+  awaited.resize(awaited.size() - others);
+  options_.on_notice(absl::StrCat(leaving_because_, "; the next generation waits for ", absl::StrJoin(awaited, ", "),
+                                  others > 0 ? absl::StrCat(" and ", others, " others") : ""));
+}
+
 void Attempt::NoteGeneration(const Membership::Decision& decision) {
+  leaving_.clear();
+  tell_at_ = kNever;
   for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
   const int64_t generation = regrouper_.generation();
   if (generation == 1 || !options_.on_notice) return;

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/internal/event_log.h"
 #include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
@@ -99,6 +100,9 @@ class Attempt {
   void Regroup();
   void Carry(const Membership::Decision& decision);
   void NoteGeneration(const Membership::Decision& decision);
+  void NoteLeaving(const Membership::Decision& decision);
+  void TellWhoIsAwaited();
+  std::string NameOf(int slot) const;
 
   bool Running() const;
   bool WillEnd() const;
@@ -145,6 +149,10 @@ class Attempt {
   int master_port_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
+  // The members of a broken generation that had to leave it and why, until the next one forms or TellWhoIsAwaited().
+  std::set<int> leaving_;
+  std::string leaving_because_;
+  int64_t tell_at_ = kNever;
   std::vector<UniqueFd> strays_;   // processes that the ranks started and left behind
   UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;

@@ -177,6 +177,12 @@ int Regrouper::rank(int slot) const {
   return nodes_ == Nodes::kAgents ? slots_.ranks().slots[slot].rank : membership_.rank(slot);
 }
 
+bool Regrouper::HasLeft(int slot) const {
+  if (nodes_ != Nodes::kAgents) return membership_.memory().slots[slot].state != Membership::State::kMember;
+  const SlotState& process = slots_.slots()[slot];
+  return process.phase != SlotState::Phase::kReady || process.left >= generation();
+}
+
 void Regrouper::Obey(NodeRanks ranks) {
   if (!ranks.kept) return;
   slots_.OnRanks(std::move(ranks));
@@ -200,6 +206,7 @@ void Regrouper::Carry(const NodeSlots::Action& action) {
       order.generation.number = ranks.generation;
       order.generation.reason = ranks.order_reason;
       Send(action.slot, order);
+      Decide(ranks.order == RegroupOrder::kNow ? Kind::kNow : Kind::kAfterStep, action.slot, ranks.order_reason);
       break;
     case NodeSlots::Action::Kind::kStart:
       ++restarts_here_;

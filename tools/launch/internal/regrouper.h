@@ -77,6 +77,8 @@ class Regrouper {
   int64_t generation() const;
   int world_size() const;
   int rank(int slot) const;  // in that generation; -1: none
+  // Whether the process of a slot is no member of that generation, or no longer.
+  bool HasLeft(int slot) const;
   // The processes that were started again, of the job and on this node.
   int restarts() const { return nodes_ == Nodes::kAgents ? slots_.ranks().restarts : membership_.restarts(); }
   int restarts_here() const { return nodes_ == Nodes::kAgents ? restarts_here_ : membership_.restarts(); }
