@@ -67,6 +67,8 @@ absl::Status RunState::Restore(const Value& saved, ddp::DistributedDataParallel<
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadStateDict(*net, part("state_dict")));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::LoadOptimizerStateDict(optimizer, part("optimizer")));
   LOCKSTEP_ASSIGN_OR_RETURN(progress.place, sampler::ToSamplerState(part("sampler")));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "batch_size", batch_size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "virtual_ranks", virtual_ranks));
   if (virtual_ranks == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto buckets, ddp::ToBucketLayout(part("bucket_layout"), ranks));
     LOCKSTEP_RETURN_IF_ERROR(ddp.RestoreBucketLayout(buckets));
@@ -75,8 +77,7 @@ absl::Status RunState::Restore(const Value& saved, ddp::DistributedDataParallel<
     LOCKSTEP_ASSIGN_OR_RETURN(progress.losses, checkpoint::GetDouble(saved, "losses"));
     LOCKSTEP_ASSIGN_OR_RETURN(progress.loss_steps, checkpoint::GetInt(saved, "loss_steps"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(saved, "batch_size", batch_size));
-  return CheckSavedFlag(saved, "virtual_ranks", virtual_ranks);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::examples

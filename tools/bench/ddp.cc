@@ -397,7 +397,10 @@ absl::Status RunElastic(const std::string& name, Blocks blocks, Net (*make)(), B
   elastic::Options options;
   options.timeout = absl::Minutes(2);
   options.check_every = FLAGS_check_every;
-  if (FLAGS_check_every > 0) blocks = {5, static_cast<int>(FLAGS_check_every)};
+  if (FLAGS_check_every > 0) {
+    const auto steps = static_cast<int>(FLAGS_check_every);
+    blocks = {std::max(5, blocks.count * blocks.steps / steps), steps};  // one check in each
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, elastic::World::Join(options));
   torch::manual_seed(7);
   Net net = make();
