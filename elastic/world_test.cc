@@ -207,7 +207,8 @@ TEST_F(WorldTest, SaysWhichRankItWaitsForAndKillsIt) {
   EXPECT_THAT(Err(), HasSubstr(absl::StrCat(", pid ", places[1].pid, ") was killed by signal 9 (SIGKILL); the next ",
                                             "generation waits for rank ", places[0].rank, " (local rank ",
                                             places[0].rank, ", pid ", places[0].pid, ", stopped)\n")));
-  EXPECT_THAT(Err(), HasSubstr(absl::StrCat(places[0].pid, ", stopped) has not left generation 1 in time and is killed")));
+  EXPECT_THAT(Err(),
+              HasSubstr(absl::StrCat(places[0].pid, ", stopped) has not left generation 1 in time and is killed")));
 }
 
 TEST_F(WorldTest, GivesUpWaitingWithAResumableError) {

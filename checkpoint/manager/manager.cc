@@ -26,8 +26,8 @@ namespace {
 std::string Described(const ManagerOptions& options) {
   return absl::StrCat("keep_last ", options.keep_last, ", keep_every ", options.keep_every, ", best_metric \"",
                       options.best_metric, "\", best_is_highest ", options.best_is_highest, ", writers ",
-                      options.writers == Writers::kEachNode ? "kEachNode" : "kRankZero",
-                      ", independent_of_ranks ", options.independent_of_ranks, ", asynchronous ", options.asynchronous);
+                      options.writers == Writers::kEachNode ? "kEachNode" : "kRankZero", ", independent_of_ranks ",
+                      options.independent_of_ranks, ", asynchronous ", options.asynchronous);
 }
 
 absl::Status CheckOptions(const std::string& directory, const ManagerOptions& options) {
@@ -178,9 +178,9 @@ absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
 absl::StatusOr<std::string> Manager::Request(int64_t step, const Value& value, const SaveArguments& arguments) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckArguments(step, value));
   if (options_.independent_of_ranks && !arguments.rank_state.is_none()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", step, ": expected no rank_state with independent_of_ranks, found a ",
-                     arguments.rank_state.type_name()));
+    return absl::InvalidArgumentError(absl::StrCat("step ", step,
+                                                   ": expected no rank_state with independent_of_ranks, found a ",
+                                                   arguments.rank_state.type_name()));
   }
   Value metrics = Value::Dict();
   for (const auto& [name, metric] : arguments.metrics) metrics.Set(name, metric);

@@ -206,8 +206,12 @@ TEST_F(AgentLinkTest, TheOthersGoOnIfAProcessCannotBeStarted) {
   ASSERT_EQ(remove(program.c_str()), 0);
   kill(first[1].pid, SIGKILL);
   EXPECT_EQ(Await(1, 1)[0].pid, first[0].pid);
-  EXPECT_TRUE(
-      Eventually([&] { return absl::StrContains(Err(), "; local rank 1 is not started again, since five of its processes in succession have not joined\n"); }, absl::Seconds(30)));
+  EXPECT_TRUE(Eventually(
+      [&] {
+        return absl::StrContains(
+            Err(), "; local rank 1 is not started again, since five of its processes in succession have not joined\n");
+      },
+      absl::Seconds(30)));
   EXPECT_THAT(Err(), HasSubstr("cannot be started: No such file or directory"));
   Stop(launcher);
 }

@@ -227,15 +227,16 @@ void Attempt::Carry(const Membership::Decision& decision) {
     if (decision.kind == Membership::Decision::Kind::kStart) ReplaceRank(slot);
     if (decision.kind == Membership::Decision::Kind::kKill && !outcomes_[slot].ended) {
       if (options_.on_notice) {
-        options_.on_notice(absl::StrCat(NameOf(slot), " has not left generation ", regrouper_.generation(),
-                                        " in time and is killed"));
+        options_.on_notice(
+            absl::StrCat(NameOf(slot), " has not left generation ", regrouper_.generation(), " in time and is killed"));
       }
       kill(-outcomes_[slot].end.pid, SIGKILL);
     }
   }
   if (decision.kind == Membership::Decision::Kind::kGiveUp && options_.on_notice) {
-    options_.on_notice(absl::StrCat(decision.reason, "; local rank ", decision.slots[0],
-                                    " is not started again, since five of its processes in succession have not joined"));
+    options_.on_notice(
+        absl::StrCat(decision.reason, "; local rank ", decision.slots[0],
+                     " is not started again, since five of its processes in succession have not joined"));
   }
 }
 

@@ -153,8 +153,8 @@ class Attempt {
   std::set<int> leaving_;
   std::string leaving_because_;
   int64_t tell_at_ = kNever;
-  std::vector<UniqueFd> strays_;   // processes that the ranks started and left behind
-  UniqueFd ends_;                  // an epoll of the ranks' pidfds, which says in which order they ended
+  std::vector<UniqueFd> strays_;  // processes that the ranks started and left behind
+  UniqueFd ends_;                 // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;
   int stopped_looks_ = 0;  // how often in succession all running ranks were stopped
   int stop_signal_ = 0;    // the first signal that this process got
