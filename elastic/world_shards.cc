@@ -72,9 +72,7 @@ absl::Status World::StepShards(const std::function<void()>& apply) {
   if (!all_have_gradients.ok()) return MeetBeforeStep(all_have_gradients, apply);
   LOCKSTEP_RETURN_IF_ERROR(Apply(apply));
   part_ = StepPart::kOwnShards;
-  LOCKSTEP_RETURN_IF_ERROR(shards_->ShareParameters(*group_));
-  for (const c10::Device& device : gpus_) LOCKSTEP_RETURN_IF_ERROR(group_->Synchronize(device));
-  return absl::OkStatus();
+  return shards_->ShareParameters(*group_);
 }
 
 // Asks the ranks that are left whether one of them has passed the barrier that failed here with `status`. `apply` is still

@@ -1,6 +1,7 @@
 #include "lockstep/elastic/internal/shards.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -49,6 +50,8 @@ absl::Status ShareTensors(comm::ProcessGroup& group, const std::vector<std::vect
   const std::vector<at::Tensor>& mine = tensors[group.rank()];
   if (!mine.empty()) own.narrow(0, 0, NumberOfElements(mine)).copy_(comm::internal::Flatten(mine));
   LOCKSTEP_RETURN_IF_ERROR(group.AllGatherIntoTensor(all, own));
+  // If a rank has died, `all` is undefined on a GPU, and this rank may be the only one that has a parameter now.
+  LOCKSTEP_RETURN_IF_ERROR(group.Synchronize(options.device()));
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank != group.rank()) comm::internal::Unflatten(all.narrow(0, rank * most, most), tensors[rank]);
   }
@@ -237,10 +240,16 @@ absl::Status Shards::SpreadParameters(comm::ProcessGroup& group, bool has_all, b
   LOCKSTEP_RETURN_IF_ERROR(CheckNoneLost(parameters, have));
   std::vector<std::vector<at::Tensor>> from(group.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
-    from[have[p][0]].push_back(parameters[p].tensor);
+    const int source = have[p][0];
+    // If a rank dies, what arrives is undefined on a GPU.
+    const bool overwrites = mine[p] && source != group.rank();
+    from[source].push_back(overwrites ? at::empty_like(parameters[p].tensor) : parameters[p].tensor);
   }
   for (int rank = 0; rank < group.size(); ++rank) {
     LOCKSTEP_RETURN_IF_ERROR(comm::internal::BroadcastCoalesced(group, from[rank], rank));
+  }
+  for (const Parameter& parameter : parameters) {
+    LOCKSTEP_RETURN_IF_ERROR(group.Synchronize(parameter.tensor.device()));
   }
   return absl::OkStatus();
 }

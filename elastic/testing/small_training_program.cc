@@ -52,7 +52,11 @@ std::vector<Place> SmallTrainingTest::Last() const {
 }
 
 bool SmallTrainingTest::AwaitGeneration(int number) {
-  return Eventually([&] { return !Last().empty() && Last()[0].generation >= number; }, absl::Seconds(60));
+  const auto trains = [&] {
+    const std::vector<Place> last = Last();  // may be empty the next time
+    return !last.empty() && last[0].generation >= number;
+  };
+  return Eventually(trains, absl::Seconds(60));
 }
 
 }  // namespace lockstep::elastic::testing
