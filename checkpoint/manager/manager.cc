@@ -163,8 +163,13 @@ absl::StatusOr<std::string> Manager::PrepareDirectory() const {
   return absl::StrFormat("%.17g", metric->second);
 }
 
-absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
+absl::Status Manager::CheckArguments(int64_t step, const Value& value, const SaveArguments& arguments) const {
   if (step < 0) return absl::InvalidArgumentError(absl::StrCat("expected a step of 0 or more, found ", step));
+  if (options_.independent_of_ranks && !arguments.rank_state.is_none()) {
+    return absl::InvalidArgumentError(absl::StrCat("step ", step,
+                                                   ": expected no rank_state with independent_of_ranks, found a ",
+                                                   arguments.rank_state.type_name()));
+  }
   if (!writer_) return absl::OkStatus();
   if (!value.is_dict()) {
     return absl::InvalidArgumentError(absl::StrCat("step ", step, ": expected a dict, found ", value.type_name()));
@@ -176,12 +181,7 @@ absl::Status Manager::CheckArguments(int64_t step, const Value& value) const {
 
 // "step\n" and the serialized {"metrics", "state"}.
 absl::StatusOr<std::string> Manager::Request(int64_t step, const Value& value, const SaveArguments& arguments) const {
-  LOCKSTEP_RETURN_IF_ERROR(CheckArguments(step, value));
-  if (options_.independent_of_ranks && !arguments.rank_state.is_none()) {
-    return absl::InvalidArgumentError(absl::StrCat("step ", step,
-                                                   ": expected no rank_state with independent_of_ranks, found a ",
-                                                   arguments.rank_state.type_name()));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckArguments(step, value, arguments));
   Value metrics = Value::Dict();
   for (const auto& [name, metric] : arguments.metrics) metrics.Set(name, metric);
   const auto contents = Serialize(Value::Dict({{"metrics", metrics}, {"state", arguments.rank_state}}));

@@ -145,7 +145,7 @@ class Manager {
   absl::Status PrepareDirectories();
   absl::StatusOr<std::string> PrepareDirectory() const;
   absl::Status Begin(int64_t step, const Value& value, const SaveArguments& arguments);
-  absl::Status CheckArguments(int64_t step, const Value& value) const;
+  absl::Status CheckArguments(int64_t step, const Value& value, const SaveArguments& arguments) const;
   absl::StatusOr<std::string> Request(int64_t step, const Value& value, const SaveArguments& arguments) const;
   absl::Status Write(int64_t step, Value value, const std::vector<std::string>& requests);
   absl::Status Publish(const CheckpointInfo& info);

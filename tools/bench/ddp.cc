@@ -51,6 +51,7 @@
 #include "lockstep/elastic/world.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/bench/hook_named.h"
+#include "lockstep/tools/bench/median.h"
 #include "lockstep/tools/bench/peak_pss.h"
 #include "lockstep/tools/launch/spawn.h"
 
@@ -239,11 +240,6 @@ double TimedStep(AnyTrainer& trainer) {
   const auto begin = Clock::now();
   trainer.Step();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // The largest of all ranks' values, printed by one.

@@ -40,6 +40,7 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/tools/bench/median.h"
 #include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(ranks, 4, "processes of this host, of one thread each");
@@ -97,11 +98,6 @@ absl::StatusOr<int64_t> StateBytes(comm::ProcessGroup& group, const torch::optim
   const at::Tensor most = at::full({1}, bytes, at::kLong);
   LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(most, comm::ReduceOp::kMax));
   return most.item<int64_t>();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 absl::Status Measure(comm::ProcessGroup& group, std::vector<Contender> contenders) {

@@ -247,19 +247,17 @@ std::string Attempt::NameOf(int slot) const {
 }
 
 void Attempt::NoteLeaving(const Membership::Decision& decision) {
-  if (leaving_.empty()) {
-    leaving_because_ = decision.reason;
-    tell_at_ = After(kLongLeave);
-  }
-  leaving_.insert(decision.slots.begin(), decision.slots.end());
+  if (tell_at_ != kNever) return;
+  leaving_because_ = decision.reason;
+  tell_at_ = After(kLongLeave);
 }
 
 // The ranks that are left wait for members that take long to leave a broken generation.
 void Attempt::TellWhoIsAwaited() {
   tell_at_ = kNever;
   std::vector<std::string> awaited;
-  for (const int slot : std::exchange(leaving_, {})) {
-    if (!outcomes_[slot].ended && !regrouper_.HasLeft(slot)) awaited.push_back(NameOf(slot));
+  for (int slot = 0; slot < static_cast<int>(outcomes_.size()); ++slot) {
+    if (!outcomes_[slot].ended && regrouper_.IsMember(slot)) awaited.push_back(NameOf(slot));
   }
   if (awaited.empty() || !options_.on_notice) return;
   const size_t others = awaited.size() - std::min(awaited.size(), kMostNames);
@@ -269,7 +267,6 @@ void Attempt::TellWhoIsAwaited() {
 }
 
 void Attempt::NoteGeneration(const Membership::Decision& decision) {
-  leaving_.clear();
   tell_at_ = kNever;
   for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
   const int64_t generation = regrouper_.generation();

@@ -149,10 +149,9 @@ class Attempt {
   int master_port_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
-  // The members of a broken generation that had to leave it and why, until the next one forms or TellWhoIsAwaited().
-  std::set<int> leaving_;
-  std::string leaving_because_;
+  // When TellWhoIsAwaited() is due, and why members must leave their generation.
   int64_t tell_at_ = kNever;
+  std::string leaving_because_;
   std::vector<UniqueFd> strays_;  // processes that the ranks started and left behind
   UniqueFd ends_;                 // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;

@@ -177,10 +177,10 @@ int Regrouper::rank(int slot) const {
   return nodes_ == Nodes::kAgents ? slots_.ranks().slots[slot].rank : membership_.rank(slot);
 }
 
-bool Regrouper::HasLeft(int slot) const {
-  if (nodes_ != Nodes::kAgents) return membership_.memory().slots[slot].state != Membership::State::kMember;
+bool Regrouper::IsMember(int slot) const {
+  if (nodes_ != Nodes::kAgents) return membership_.memory().slots[slot].state == Membership::State::kMember;
   const SlotState& process = slots_.slots()[slot];
-  return process.phase != SlotState::Phase::kReady || process.left >= generation();
+  return process.phase == SlotState::Phase::kReady && rank(slot) >= 0 && process.left < generation();
 }
 
 void Regrouper::Obey(NodeRanks ranks) {

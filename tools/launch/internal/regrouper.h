@@ -76,9 +76,8 @@ class Regrouper {
   bool finished() const { return membership_.finished(); }
   int64_t generation() const;
   int world_size() const;
-  int rank(int slot) const;  // in that generation; -1: none
-  // Whether the process of a slot is no member of that generation, or no longer.
-  bool HasLeft(int slot) const;
+  int rank(int slot) const;       // in that generation; -1: none
+  bool IsMember(int slot) const;  // of that generation, and has not left it
   // The processes that were started again, of the job and on this node.
   int restarts() const { return nodes_ == Nodes::kAgents ? slots_.ranks().restarts : membership_.restarts(); }
   int restarts_here() const { return nodes_ == Nodes::kAgents ? restarts_here_ : membership_.restarts(); }
