@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -47,6 +48,20 @@ TEST_F(WorldTest, EndsWithTheSameBitsAfterAnyRankHasDied) {
     EXPECT_THAT(Err(), HasSubstr("generation 3 has 3 ranks\n"));
     remove((folder_ + "digest").c_str());
     remove((folder_ + "generations").c_str());
+  }
+}
+
+TEST_F(WorldTest, EndsWithTheSameBitsIfARankDiesBeforeAllHaveJoined) {
+  const std::string quiet = DigestOfQuietRun(3, 30);
+  setenv("FAULT", "dies_early", 1);
+  for (const char* rank : {"0", "2"}) {
+    setenv("FAULT_RANK", rank, 1);
+    EXPECT_EQ(Wait(StartTraining(3, 30)), 0) << Err();
+    EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes"));
+    EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
+    EXPECT_EQ(ReadFile(folder_ + "digest"), quiet);
+    remove((folder_ + "digest").c_str());
+    rmdir((folder_ + "died").c_str());
   }
 }
 

@@ -151,6 +151,9 @@ absl::Status Train() {
   const int64_t steps = Number("STEPS", 200), pause_us = Number("PAUSE_US", 0);
   if (Text("FAULT") == "late" && access(InFolder("generations").c_str(), F_OK) == 0) sleep(30);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(OptionsFromEnvironment()));
+  // "dies_early": the first process of local rank $FAULT_RANK, before it waits for the others.
+  const bool dies_early = Text("FAULT") == "dies_early" && Text("LOCAL_RANK") == Text("FAULT_RANK");
+  if (dies_early && mkdir(InFolder("died").c_str(), 0700) == 0) raise(SIGKILL);
   const c10::Device device(Text("DEVICE").empty() ? "cpu" : Text("DEVICE"));
   if (device.is_cuda()) comm::testing::ShareTheGpu(getpid());
   at::set_num_threads(1);

@@ -105,7 +105,12 @@ void Simulation::Start(int slot) {
   if (before) process->owes = before->owes;
   if (before) process->failed_starts = before->failed_starts;
   process->may_fail = Random(4) == 0;
-  AfterIn(process, 20 * kMs + Random(300 * kMs), [this, process] { Join(process, ""); });
+  const int64_t joins_us = 20 * kMs + Random(300 * kMs);
+  AfterIn(process, Random(joins_us), [this] {
+    stays_ = true;
+    membership_->OnStays();
+  });
+  AfterIn(process, joins_us, [this, process] { Join(process, ""); });
 }
 
 void Simulation::Decide() {
@@ -195,6 +200,7 @@ void Simulation::Die(Process* process, const std::string& how) {
   Membership::Cause cause;
   cause.text = DeathText(process->rank, process->id, how);
   cause.killed = process->killed;
+  cause.exited = !process->killed;
   cause.time_ns = now_us_ * 1000;
   After(Random(kReport), [this, process, cause] {
     if (!over_) HearFailure(process, cause);
@@ -211,10 +217,18 @@ void Simulation::HearFailure(Process* process, const Membership::Cause& cause) {
   process->owes |= process->is_member;
   if (process->is_member && !regroups_since_us_) regroups_since_us_ = now_us_;
   process->is_ready = process->is_member = false;
-  if (membership_->OnFailure(process->slot, cause, Now())) return;
+  if (membership_->OnFailure(process->slot, cause, Now())) {
+    if (MayEndJob(*process)) Violation("the job goes on, although none of its processes stays or one has exited");
+    return;
+  }
   const bool is_limit = absl::StrContains(membership_->ending(), kBarren);
-  if (membership_->formed() && someone_lives && !is_limit) Violation("the job ends, although a process lives");
+  if (!MayEndJob(*process) && someone_lives && !is_limit) Violation("the job ends, although a process lives");
   End(membership_->formed() ? membership_->ending() : kNotStarted);
+}
+
+// Whether its failure may: before the first generation, if no process has said that it stays, or if this one has exited.
+bool Simulation::MayEndJob(const Process& process) const {
+  return generations_.empty() && (!stays_ || !process.killed);
 }
 
 void Simulation::End(const std::string& result) {
@@ -232,10 +246,12 @@ bool Simulation::IsVerdict(const std::string& result) const {
                      [&](const auto& process) { return !result.empty() && process->verdict == result; });
 }
 
-// Before the first generation a failure ends all ranks, and then the launcher starts again. That is not simulated.
+// Before a process has said that it stays, a failure ends all ranks, and then the launcher starts again. That is not
+// simulated.
 void Simulation::Fault() {
   if (over_) return;
-  if (!membership_->formed()) return After(Random(kFaultTime), [this] { Fault(); });
+  const bool waits = !membership_->formed() && Random(4) != 0;  // few, as many of them end the job
+  if (!stays_ || waits) return After(Random(kFaultTime), [this] { Fault(); });
   std::vector<Process*> alive;
   for (Process* const process : slots_) {
     if (process->alive && !process->done) alive.push_back(process);

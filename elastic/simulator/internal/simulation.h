@@ -28,6 +28,7 @@
 //   - the job ends for generations without a step after ten of them, and not before
 //   - in half of the schedules the optimizer is sharded: a rank's parameters, and the optimizer's states that it has, are of
 //     the steps in its state; ranks train only if each state is on two ranks; a state is lost only with both of them
+//   - before the first generation, a process that is killed gets a successor, and one that exits ends the job
 //   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
 
@@ -113,6 +114,7 @@ class Simulation {
   void Begin(const launch::internal::Membership::Decision& decision);
   void HearFailure(Process* process, const launch::internal::Membership::Cause& cause);
   void Die(Process* process, const std::string& how);
+  bool MayEndJob(const Process& process) const;
   void End(const std::string& result);
   bool IsVerdict(const std::string& result) const;
   void Fault();
@@ -189,6 +191,7 @@ class Simulation {
   bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
   bool shards_ = false;                       // the optimizer is sharded
+  bool stays_ = false;                        // a process has said that it stays
   bool has_head_start_ = false;
   int64_t broken_step_ = -1;                  // a rank fails in it nearly always
   std::vector<CountedFailure> errors_;        // of steps

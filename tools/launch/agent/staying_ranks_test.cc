@@ -41,7 +41,7 @@ class StayingRanksTest : public testing::NodesTest {
     std::vector<std::string> args = {absl::StrCat("--nnodes=", nnodes)};
     args.insert(args.end(), rendezvous_.begin(), rendezvous_.end());
     args.insert(args.end(), flags.begin(), flags.end());
-    args.push_back(getenv("COUNTING_RANK"));
+    args.insert(args.end(), program_.begin(), program_.end());
     StartOn(host, name, args);
   }
 
@@ -105,7 +105,7 @@ class StayingRanksTest : public testing::NodesTest {
     unsetenv("END_JOB");
   }
 
-  std::vector<std::string> rendezvous_;
+  std::vector<std::string> rendezvous_, program_ = {getenv("COUNTING_RANK")};
 };
 
 class TcpStayingRanksTest : public StayingRanksTest {
@@ -134,6 +134,20 @@ TEST_F(TcpStayingRanksTest, OtherRanksOutliveOneOnEitherNode) {
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
   for (const Place& place : places) EXPECT_TRUE(Gone(place.pid));
+}
+
+TEST_F(TcpStayingRanksTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
+  const std::string script =
+      "[ $NODE = b ] && [ $LOCAL_RANK = 1 ] && mkdir $D/slow 2> /dev/null && sleep 1 && kill -9 $$; exec $COUNTING_RANK";
+  program_ = {"--no-python", "sh", "-c", script};
+  const std::vector<Place> places = StartTwo({"--nproc_per_node=2"});
+  EXPECT_EQ(places[0].generation, 1);
+  EXPECT_EQ(On("b", places).size(), 2);
+  EXPECT_TRUE(Says("b", "was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes its place"));
+  for (const char* node : {"a", "b"}) EXPECT_THAT(Err(node), Not(HasSubstr("restart")));
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
 }
 
 TEST_F(TcpStayingRanksTest, RanksThatHaveFinishedMayAskForAnotherStart) {

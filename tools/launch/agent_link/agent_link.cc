@@ -64,6 +64,9 @@ absl::StatusOr<std::unique_ptr<AgentLink>> AgentLink::Open() {
         "socket is taken already"));
   }
   unsetenv(internal::kLinkVariable);
+  RankMessage stays;
+  stays.kind = RankMessage::Kind::kStays;
+  internal::SendPacket(fd, Encode(stays)).IgnoreError();  // Join() says so too
   return std::unique_ptr<AgentLink>(new AgentLink(fd));
 }
 

@@ -7,9 +7,11 @@
 //     // collectives fails, or when link->order() says so. Then join the next generation.
 //   }
 //
-// Without it, the launcher ends all ranks when one fails, and starts all of them again if it may. A program that has
-// joined a generation on every rank is treated otherwise:
+// Without it, the launcher ends all ranks when one fails, and starts all of them again if it may. A program that calls
+// Open() is treated otherwise:
 //
+// - If a rank is killed before all have joined, it is started again, and the others wait for it. If one exits with an
+//   error, the launcher ends all ranks: the error is likely one that all make.
 // - If a rank fails, the launcher tells the others kRegroupNow. When they have joined again, the next generation has the
 //   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
 // - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
@@ -79,7 +81,8 @@ class AgentLink {
     kRegroupNow,        // the generation is broken: leave it, and Join()
   };
 
-  // Takes the control socket of this process, which child processes then do not find any more. FailedPrecondition: no
+  // Takes the control socket of this process, which child processes then do not find any more, and tells the launcher
+  // that this rank stays when another one fails. So call it as early as is possible. FailedPrecondition: no
   // launcher started this process, or the socket is taken already.
   static absl::StatusOr<std::unique_ptr<AgentLink>> Open();
   ~AgentLink();

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -70,6 +71,52 @@ TEST_F(AgentLinkTest, OtherRanksOutliveOneAndItComesBack) {
   EXPECT_THAT(Err(), HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
                                             ") was killed by signal 9 (SIGKILL); generation 2 has 2 ranks\n")));
   EXPECT_THAT(Err(), HasSubstr("launch: process 1 is ready; generation 3 has 3 ranks\n"));
+}
+
+// What the first process of local rank 1 does before it becomes a counting rank, while the others wait for it.
+std::vector<std::string> SlowStart(const std::string& command) {
+  const std::string script =
+      absl::StrCat("echo $$ > $D/pid$LOCAL_RANK; if [ $LOCAL_RANK = 1 ] && mkdir $D/slow 2> /dev/null; then ", command,
+                   "; fi; exec $COUNTING_RANK");
+  return {"--no-python", "sh", "-c", script};
+}
+
+TEST_F(AgentLinkTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
+  std::vector<std::string> flags = {"--nproc_per_node=3"};
+  for (const std::string& arg : SlowStart("while ! [ -e $D/go ]; do sleep 0.01; done; kill -9 $$")) flags.push_back(arg);
+  const pid_t launcher = Start(flags);
+  absl::SleepFor(absl::Milliseconds(500));  // the others have joined
+  int first = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(ReadFile(folder_ + "pid0"), &first));
+  kill(first, SIGKILL);
+  std::ofstream(folder_ + "go") << "\n";
+  const std::vector<Place> places = Await(3);
+  EXPECT_EQ(places[0].generation, 1);
+  EXPECT_NE(places[0].pid, first);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(places[rank].local_rank, rank);
+  Stop(launcher);
+  for (const char* local_rank : {"0", "1"}) {
+    EXPECT_THAT(Err(), ContainsRegex(absl::StrCat(
+                           "launch: rank ", local_rank, " \\(local rank ", local_rank,
+                           ", pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\) before all ranks had joined; "
+                           "another process takes its place\n")));
+  }
+}
+
+TEST_F(AgentLinkTest, ARankThatExitsBeforeAllHaveJoinedEndsTheJob) {
+  std::vector<std::string> flags = {"--nproc_per_node=3"};
+  for (const std::string& arg : SlowStart("sleep 0.5; exit 7")) flags.push_back(arg);
+  EXPECT_EQ(Run(flags), 7);
+  EXPECT_THAT(Err(), ContainsRegex("launch: rank 1 \\(local rank 1, pid [0-9]+\\) exited with code 7; the other 2 ranks "
+                                   "were ended\n$"));
+}
+
+TEST_F(AgentLinkTest, ARankThatIsKilledAtEachStartEndsTheJob) {
+  EXPECT_EQ(Run({"--nproc_per_node=2", "--no-python", "sh", "-c",
+                 "[ $LOCAL_RANK = 0 ] && exec $COUNTING_RANK; sleep 0.3; kill -9 $$"}),
+            1);
+  EXPECT_THAT(Err(), HasSubstr("is not started again, since five of its processes in succession have not joined\n"));
+  EXPECT_THAT(Err(), HasSubstr("launch: 1 of at least 2 ranks are there, and no other one comes\n"));
 }
 
 TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {

@@ -98,7 +98,7 @@ AttemptResult Attempt::Run(int earlier_port) {
 
 AttemptEnd Attempt::End(bool started) const {
   if (stop_signal_ != 0) return AttemptEnd::kSignalled;
-  if (regrouper_.kept()) return AttemptEnd::kExhausted;
+  if (regrouper_.formed() || !regrouper_.ending().empty()) return AttemptEnd::kExhausted;
   return started ? AttemptEnd::kFailed : AttemptEnd::kNotStarted;
 }
 
@@ -173,7 +173,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   epoll_ctl(ends_.get(), EPOLL_CTL_ADD, rank.process.pidfd.get(), &event);
   Outcome outcome;
   outcome.end.local_rank = local_rank;
-  const bool has_rank = !regrouper_.kept() && local_rank < options_.nproc_per_node;
+  const bool has_rank = !regrouper_.formed() && local_rank < options_.nproc_per_node;
   outcome.end.rank = has_rank ? generation_.first_rank + local_rank : -1;
   outcome.end.pid = rank.process.pid;
   events_.RankStarted(rank.attempt, outcome.end);
@@ -402,6 +402,10 @@ void Attempt::NoteEnd(int i) {
   if (outcome.told_to_end) return;
   const bool goes_on = regrouper_.OnEnd(i, FailureOf(outcome));
   outcome.survived = outcome.failed && goes_on;
+  if (outcome.survived && !regrouper_.formed() && options_.on_notice) {
+    const std::string failure(FailureOf(outcome).status.message());
+    options_.on_notice(absl::StrCat(failure, " before all ranks had joined; another process takes its place"));
+  }
 }
 
 // Of one process, while the others go on. OK if it succeeded.

@@ -84,6 +84,7 @@ void Membership::LoseNode(int node, const Cause& cause, absl::Time now) {
   Memory::Node& lost = memory_.nodes[node];
   if (std::exchange(lost.gone, true)) return;
   const bool had_members = CountOnNode(In(State::kMember), node) > 0;
+  if (!formed()) regroups_since_ = now;  // another node may come
   for (int slot = lost.first; slot < lost.first + lost.slots; ++slot) Drop(slot);
   if (!had_members) return;
   Break(cause, /*is_failure=*/true, now);
@@ -168,7 +169,14 @@ void Membership::Decide(Decision::Kind kind, std::vector<int> slots, std::string
 
 std::vector<Membership::Decision> Membership::Take() { return std::exchange(decisions_, {}); }
 
+bool Membership::HaveAllFinished() const {
+  return !In(State::kFinished).empty() && std::all_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
+    return s.state == State::kFinished || s.state == State::kLost;
+  });
+}
+
 bool Membership::finished() const {
+  if (!formed()) return HaveAllFinished();
   return !memory_.over && memory_.finished_members > 0 &&
          std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
            return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
@@ -181,7 +189,10 @@ bool Membership::SomebodyComes() const { return !In(State::kStarting).empty() ||
 
 void Membership::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
+void Membership::OnStays() { memory_.stays = true; }
+
 void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now) {
+  OnStays();
   Slot& process = memory_.slots[slot];
   // A process that joins again because its time was over may have got the generation meanwhile.
   if (process.state == State::kMember && left != memory_.generation) return;
@@ -295,7 +306,7 @@ bool Membership::MayRestart(int slot, bool was_starting, absl::Time now) {
 }
 
 bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
-  if (!formed() || !verdict_.ok() || memory_.over) return false;
+  if (!kept() || !verdict_.ok() || memory_.over || (!formed() && cause.exited)) return false;
   Slot& process = memory_.slots[slot];
   const bool was_member = process.state == State::kMember;
   const bool was_starting = process.state == State::kStarting;
@@ -411,7 +422,7 @@ std::vector<int> Membership::Candidates() const {
 
 void Membership::TryToForm(absl::Time now) {
   std::vector<int> ready = Candidates();
-  if (!formed() && !AllAreReady(ready)) return;
+  if (!formed() && !AllAreReady(ready)) return WaitForAll(ready.size(), now);
   ready.resize(std::min(ready.size(), MostRanks(ready)));
   const int least = LeastRanks(ready);
   const int ranks = static_cast<int>(ready.size()), nodes = NodesOf(ready);
@@ -436,6 +447,14 @@ void Membership::WaitForMore(const std::string& number, absl::Time now) {
   }
 }
 
+// The first generation has a rank in every place.
+void Membership::WaitForAll(size_t ready, absl::Time now) {
+  if (SomebodyComes()) return;
+  int ranks = 0;
+  for (const Memory::Node& node : memory_.nodes) ranks += node.gone ? 0 : node.ranks;
+  WaitForMore(NumberText(static_cast<int>(ready), ranks, "rank"), now);
+}
+
 // The slot's place on its node, or the lowest one that no process of the node has.
 int Membership::FreeLocalRank(int slot) const {
   const Memory::Node& node = memory_.nodes[memory_.slots[slot].node];
@@ -457,7 +476,7 @@ void Membership::Form(std::vector<int> ready, absl::Time now) {
   }
   for (Slot& slot : memory_.slots) slot.owes = false;  // the new generation does what was to be done
   ++memory_.generation;
-  memory_.formed = true;
+  if (!std::exchange(memory_.formed, true)) policy_.reset();  // all have asked now
   memory_.phase = Phase::kRunning;
   formed_at_ = now;
   memory_.progressed = memory_.changes = false;

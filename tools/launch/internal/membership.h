@@ -11,8 +11,9 @@
 // slots than ranks, or if processes ask for fewer ranks, ready processes that are not needed are spares: the next
 // generation has them in the places of members that failed.
 //
-// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. A failure of a member
-// makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
+// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. Meanwhile a process that
+// is killed is started again once one has said that it stays; one that exits ends the job, as it would do so on each
+// start. A failure of a member makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
 // with them and with new processes that are ready. A new process that gets ready while a generation runs makes it
 // regroup after a step, and so does a node that is to leave.
 //
@@ -55,6 +56,7 @@ class Membership {
     bool consequence = false;
     bool killed = false;
     int64_t time_ns = 0;
+    bool exited = false;  // by itself: with an exit code, or because of an error
   };
 
   // What a process wants; see JoinOptions.
@@ -106,6 +108,7 @@ class Membership {
     std::vector<Node> nodes;
     std::vector<Slot> slots;
     Phase phase = Phase::kForming;
+    bool stays = false;  // a process has said so
     bool formed = false;
     int64_t generation = 0;
     std::vector<int> members;
@@ -141,6 +144,8 @@ class Membership {
   // If set: a generation does not form while the process of this slot, which would be rank 0, must not.
   void set_may_be_rank_0(std::function<bool(int)> may_be_rank_0) { may_be_rank_0_ = std::move(may_be_rank_0); }
 
+  // A process says that it stays when another one fails.
+  void OnStays();
   // A process waits for a generation, and has left the one of the number `left` (0: none).
   void OnReady(int slot, int64_t left, const Ask& ask, absl::Time now);
   void OnProgress(int slot, int64_t step);
@@ -161,7 +166,8 @@ class Membership {
   // The decisions since the last call, in their order. A process that one of them names may have ended since.
   std::vector<Decision> Take();
 
-  // Whether the processes are kept when one fails: a generation has formed.
+  // Whether the processes are kept when one of them is killed, and when one exits: a generation has formed.
+  bool kept() const { return memory_.stays; }
   bool formed() const { return memory_.formed; }
   int64_t generation() const { return memory_.generation; }
   // Of the generation that runs, or ran last: slots in the order of the ranks.
@@ -173,7 +179,8 @@ class Membership {
   const Memory& memory() const { return memory_; }
 
   // Whether all members have ended with success, and so have the processes that were started again for a member that
-  // failed when the others were about to finish. Other processes are then not needed.
+  // failed when the others were about to finish. Other processes are then not needed. Before a generation has formed:
+  // whether all processes have.
   bool finished() const;
 
   // Whether a process is to be started.
@@ -203,6 +210,7 @@ class Membership {
   bool HasBarrenGenerations(absl::Time now);
   RestartPolicy& Policy(absl::Time now);
   bool MayRestart(int slot, bool was_starting, absl::Time now);
+  bool HaveAllFinished() const;
   void Drop(int slot);
   void StartAwaited(absl::Time now);
   bool OthersGoOn() const;
@@ -211,6 +219,7 @@ class Membership {
   bool AllAreReady(const std::vector<int>& ready) const;
   bool MayForm(const std::vector<int>& ready, absl::Time now);
   void WaitForMore(const std::string& number, absl::Time now);
+  void WaitForAll(size_t ready, absl::Time now);
   void DropLeavingNodes();
   std::vector<int> Candidates() const;
   int CountOnNode(const std::vector<int>& slots, int node) const;

@@ -88,11 +88,83 @@ TEST_F(MembershipTest, FormsWhenAllAreReady) {
   EXPECT_EQ(membership_->generation(), 1);
 }
 
-TEST_F(MembershipTest, AFailureBeforeTheFirstGenerationIsNotItsConcern) {
+TEST_F(MembershipTest, AFailureBeforeAProcessStaysIsNotItsConcern) {
   Make(2);
-  Ready(0, 1);
   EXPECT_FALSE(Fail(1, 2));
   EXPECT_EQ(membership_->ending(), "");
+  EXPECT_THAT(Said(), IsEmpty());
+}
+
+TEST_F(MembershipTest, BeforeTheFirstGenerationAProcessThatIsKilledStartsAgain) {
+  Make(3);
+  membership_->OnStays();
+  EXPECT_TRUE(membership_->kept());
+  EXPECT_FALSE(membership_->formed());
+  ASSERT_TRUE(Fail(1, 2));
+  EXPECT_THAT(Said(), ElementsAre("start 1"));
+  Ready(0, 3);
+  Ready(1, 3);
+  ASSERT_TRUE(Fail(0, 4));  // it was ready
+  EXPECT_THAT(Said(), ElementsAre("start 0"));
+  Ready(2, 5);
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(0, 6);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1 2"));
+  EXPECT_EQ(membership_->restarts(), 2);
+}
+
+TEST_F(MembershipTest, BeforeTheFirstGenerationAProcessThatExitsEndsTheJob) {
+  Make(2);
+  Ready(0, 1);
+  Membership::Cause cause = CauseOf("rank 1 exited with code 2");
+  cause.exited = true;
+  EXPECT_FALSE(membership_->OnFailure(1, cause, At(2)));
+  EXPECT_EQ(membership_->ending(), "");
+}
+
+TEST_F(MembershipTest, BeforeTheFirstGenerationAPlaceThatIsGivenUpEndsTheJob) {
+  for (const int ready : {0, 1}) {
+    Make(ready + 1);
+    membership_->OnStays();
+    if (ready == 1) Ready(1, 1);
+    for (int i = 0; i < 5; ++i) {
+      membership_->Update(At(100 * i));
+      ASSERT_TRUE(Fail(0, 100 * i + 50));
+    }
+    EXPECT_EQ(Said().back(), "give up 0: rank 0 died");
+    EXPECT_EQ(membership_->verdict().message(), absl::StrCat(ready, " of at least ", ready + 1, " rank",
+                                                             ready == 0 ? " is" : "s are",
+                                                             " there, and no other one comes"));
+  }
+}
+
+TEST_F(MembershipTest, BeforeTheFirstGenerationAProcessThatEndsWithSuccessIsMissed) {
+  Make(2);
+  Ready(0, 1);
+  EXPECT_TRUE(membership_->verdict().ok());
+  Succeed(1, 2);
+  EXPECT_EQ(membership_->verdict().message(), "1 of at least 2 ranks are there, and no other one comes");
+  Make(2);
+  Succeed(0, 1);
+  EXPECT_FALSE(membership_->finished());
+  Succeed(1, 2);
+  EXPECT_TRUE(membership_->finished());
+  EXPECT_TRUE(membership_->verdict().ok());
+}
+
+// A process may die before any has said how often they may start again.
+TEST_F(MembershipTest, RestartsBeforeTheFirstGenerationCount) {
+  Make(2);
+  membership_->OnStays();
+  ASSERT_TRUE(Fail(1, 1));
+  Membership::Ask ask;
+  ask.max_restarts = 2;
+  for (const int slot : {0, 1}) membership_->OnReady(slot, 0, ask, At(2));
+  membership_->Update(At(2));
+  ASSERT_EQ(membership_->generation(), 1);
+  EXPECT_TRUE(Fail(1, 30));
+  EXPECT_FALSE(Fail(0, 60));
+  EXPECT_EQ(membership_->ending(), "; after 2 restarts");
 }
 
 TEST_F(MembershipTest, SurvivorsKeepTheirOrderAndTheNewProcessFollows) {

@@ -16,7 +16,11 @@ void NodeSlots::Act(Action::Kind kind, int slot) {
 
 const std::vector<SlotState>& NodeSlots::slots() const {
   static const auto& none = *new std::vector<SlotState>();
-  return asked_ ? slots_ : none;
+  return kept_ ? slots_ : none;
+}
+
+void NodeSlots::OnStays() {
+  if (!std::exchange(kept_, true)) changed_ = true;
 }
 
 void NodeSlots::OnReady(int slot, int64_t left, const Membership::Ask& ask) {
@@ -27,7 +31,7 @@ void NodeSlots::OnReady(int slot, int64_t left, const Membership::Ask& ask) {
   process.phase = Phase::kReady;
   process.left = left;
   process.ask = ask;
-  asked_ = changed_ = true;
+  kept_ = changed_ = true;
 }
 
 void NodeSlots::OnProgress(int slot, int64_t step) {
@@ -46,14 +50,16 @@ void NodeSlots::OnEndJob(int slot, const std::string& reason) {
 
 bool NodeSlots::OnEnd(int slot, NodeFailure failure) {
   SlotState& process = slots_[slot];
-  process.phase = failure.status.ok() ? Phase::kSucceeded : Phase::kFailed;
+  const bool succeeded = failure.status.ok(), killed = failure.killed;
+  process.phase = succeeded ? Phase::kSucceeded : Phase::kFailed;
   process.failure = std::move(failure);
   changed_ = true;
-  return ranks_.kept;
+  return kept_ && (ranks_.formed || succeeded || killed);
 }
 
 void NodeSlots::OnRanks(NodeRanks ranks) {
   ranks_ = std::move(ranks);
+  if (ranks_.kept) OnStays();
   if (!ranks_.kept || ranks_.slots.size() != slots_.size()) return;
   for (size_t slot = 0; slot < slots_.size(); ++slot) Obey(static_cast<int>(slot), ranks_.slots[slot]);
 }

@@ -55,7 +55,8 @@ struct NodeRanks {
     bool given_up = false;  // it is not started again
   };
 
-  bool kept = false;  // whether the others go on when a process fails. Otherwise the rest means nothing
+  bool kept = false;    // whether the others go on when a process is killed. Otherwise the rest means nothing
+  bool formed = false;  // whether they do so when one exits: a generation has formed since they started
   int64_t generation = 0;
   int world_size = 1, local_world_size = 1;
   int node_rank = 0, nnodes = 1;
@@ -85,6 +86,8 @@ class NodeSlots {
   // A process has been started in every slot.
   explicit NodeSlots(int slots) : slots_(slots), told_(slots) {}
 
+  // A process says that it stays when another one fails.
+  void OnStays();
   // A process has asked for a generation, and has left the one of the number `left`; or it has completed a step.
   void OnReady(int slot, int64_t left, const Membership::Ask& ask);
   void OnProgress(int slot, int64_t step);
@@ -93,6 +96,8 @@ class NodeSlots {
 
   // A process has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, NodeFailure failure);
+  // Whether the ranks stay: one of them has said so, here or on another node.
+  bool kept() const { return kept_; }
 
   // What the job says. It may be the same again, or skip others, but it is never older than the one before.
   void OnRanks(NodeRanks ranks);
@@ -101,7 +106,7 @@ class NodeSlots {
   // The actions since the last call.
   std::vector<Action> Take() { return std::exchange(actions_, {}); }
 
-  // What to tell the leader. Empty while no process has asked for a generation: then nobody needs to know.
+  // What to tell the leader. Empty while no process stays: then nobody needs to know.
   const std::vector<SlotState>& slots() const;
   // The last generation in which a process of this node completed a step that none of them had before, and that step.
   int64_t progressed() const { return progressed_; }
@@ -124,7 +129,7 @@ class NodeSlots {
   std::vector<SlotState> slots_;
   std::vector<Told> told_;
   NodeRanks ranks_;
-  bool asked_ = false;
+  bool kept_ = false;
   bool changed_ = false;
   int64_t progressed_ = 0;
   int64_t step_ = -1;

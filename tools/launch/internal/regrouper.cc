@@ -94,7 +94,9 @@ void Regrouper::Receive(int slot) {
       links_[slot].Close();
       return;
     }
-    if (message->kind == RankMessage::Kind::kProgress) {
+    if (message->kind == RankMessage::Kind::kStays) {
+      OnStays();
+    } else if (message->kind == RankMessage::Kind::kProgress) {
       if (nodes_ == Nodes::kOne) membership_.OnProgress(slot, message->step);
       if (nodes_ == Nodes::kAgents) slots_.OnProgress(slot, message->step);
       watcher_.NoteStep(slot, message->step, MonotonicNanos());
@@ -108,6 +110,11 @@ void Regrouper::Receive(int slot) {
       OnReady(slot, *message);
     }
   }
+}
+
+void Regrouper::OnStays() {
+  if (nodes_ == Nodes::kOne) membership_.OnStays();
+  if (nodes_ == Nodes::kAgents) slots_.OnStays();
 }
 
 void Regrouper::OnReady(int slot, const RankMessage& message) {
@@ -160,6 +167,7 @@ bool Regrouper::OnEnd(int slot, const NodeFailure& failure) {
   }
   Membership::Cause cause;
   cause.text = std::string(failure.status.message());
+  cause.exited = !failure.killed;
   return membership_.OnFailure(slot, cause, MonotonicTime());
 }
 
@@ -189,7 +197,7 @@ void Regrouper::Obey(NodeRanks ranks) {
   for (const NodeSlots::Action& action : slots_.Take()) Carry(action);
   // Also if rank 0 has failed before it was told: the generation has used the port.
   const NodeRanks& obeyed = slots_.ranks();
-  if (obeyed.node_rank == 0 && obeyed.master_port == next_master_.port) HoldNextMaster();
+  if (obeyed.formed && obeyed.node_rank == 0 && obeyed.master_port == next_master_.port) HoldNextMaster();
 }
 
 void Regrouper::Carry(const NodeSlots::Action& action) {

@@ -69,8 +69,9 @@ class Regrouper {
   // kNow have been sent.
   std::vector<Membership::Decision> Take() { return std::exchange(decisions_, {}); }
 
-  // Whether the processes stay when one of them fails.
-  bool kept() const { return nodes_ == Nodes::kAgents ? slots_.ranks().kept : membership_.formed(); }
+  // Whether the processes stay when one of them is killed, and when one exits: a generation has formed.
+  bool kept() const { return nodes_ == Nodes::kAgents ? slots_.kept() : membership_.kept(); }
+  bool formed() const { return nodes_ == Nodes::kAgents ? slots_.ranks().formed : membership_.formed(); }
   // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
   bool goes_on() const;
   bool finished() const { return membership_.finished(); }
@@ -89,6 +90,7 @@ class Regrouper {
 
  private:
   void Receive(int slot);
+  void OnStays();
   void OnReady(int slot, const RankMessage& message);
   void OnStaticReady(int slot, int64_t left);
   void Send(int slot, const LauncherMessage& message, int passed = -1);

@@ -98,9 +98,10 @@ NodeRanks AgentSteps::Ranks() const {
   const RankPlan& plan = job_.ranks;
   const auto is_mine = [this](const RankPlan::Node& node) { return node.entry == state_.entry; };
   const auto mine = std::find_if(plan.nodes.begin(), plan.nodes.end(), is_mine);
-  if (plan.start != job_.generation || !plan.memory.formed || mine == plan.nodes.end()) return ranks;
+  if (plan.start != job_.generation || !plan.memory.stays || mine == plan.nodes.end()) return ranks;
   const int index = static_cast<int>(mine - plan.nodes.begin());
   ranks.kept = true;
+  ranks.formed = plan.memory.formed;
   ranks.generation = plan.memory.generation;
   ranks.world_size = plan.world_size;
   ranks.master_addr = plan.master_addr;

@@ -335,7 +335,7 @@ bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
-  if (EndsKept(agents)) return true;
+  if (EndsKept(agents) || EndsUnformed(agents)) return true;
   bool changed = false;
   for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
   changed |= AddNewcomers(agents, now);
@@ -372,6 +372,18 @@ bool Coordinator::EndsKept(const Agents& agents) {
     End("all hosts leave");
   }
   return anchor != notes_.left.end() || all_leave;
+}
+
+// Whether a rank has exited before a generation has formed. It would do so on each start.
+bool Coordinator::EndsUnformed(const Agents& agents) {
+  if (ranks_.formed()) return false;
+  for (const Member& member : job_.members) {
+    const AgentState* agent = Find(agents, member.agent);
+    if (!agent || agent->entry != member.entry || !HasFailed(*agent, job_.generation)) continue;
+    End(absl::StrCat("a rank on host ", member.host, " failed"));
+    return true;
+  }
+  return false;
 }
 
 // Why the processes of this member are no more; "" if they are.

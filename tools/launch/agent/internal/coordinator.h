@@ -65,6 +65,7 @@ class Coordinator {
   bool StepKept(const Agents& agents, absl::Time now);
   bool NoteRanks(const Agents& agents, absl::Time now);
   bool EndsKept(const Agents& agents);
+  bool EndsUnformed(const Agents& agents);
   bool Leaves(const std::string& id, const Agents& agents) const;
   bool NoteMember(const Member& member, const Agents& agents, absl::Time now);
   bool LeavesInTime(const Member& member, absl::Time now);

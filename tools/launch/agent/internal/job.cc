@@ -139,6 +139,7 @@ Json ToJson(const Membership::Memory& memory) {
           {"slots", slots},
           {"causes", causes},
           {"phase", static_cast<int>(memory.phase)},
+          {"stays", memory.stays},
           {"formed", memory.formed},
           {"generation", memory.generation},
           {"members", memory.members},
@@ -197,6 +198,7 @@ Membership::Memory MemoryFrom(const Json& json) {
   SlotsFrom(json, &memory);
   CausesFrom(json, &memory);
   memory.phase = EnumFrom(json, "phase", Membership::Phase::kRegrouping);
+  json.at("stays").get_to(memory.stays);
   json.at("formed").get_to(memory.formed);
   json.at("generation").get_to(memory.generation);
   json.at("members").get_to(memory.members);
@@ -344,7 +346,7 @@ std::string EncodeJob(const JobState& state) {
                {"limits", ToJson(state.limits)},
                {"result", ToJson(state.result)},
                {"members", members}};
-  if (state.ranks.memory.generation > 0) json["ranks"] = ToJson(state.ranks);
+  if (state.ranks.memory.stays || state.ranks.memory.generation > 0) json["ranks"] = ToJson(state.ranks);
   return Dump(json);
 }
 

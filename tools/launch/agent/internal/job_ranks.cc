@@ -37,7 +37,7 @@ void JobRanks::Start(const JobState& job, absl::Time now) {
 }
 
 bool JobRanks::Resume(const JobState& job, absl::Time now) {
-  if (job.ranks.start != job.generation || !job.ranks.memory.formed) return false;
+  if (job.ranks.start != job.generation || !job.ranks.memory.stays) return false;
   plan_ = job.ranks;
   membership_.emplace(limits_, plan_.memory, now);
   has_asks_ = false;
@@ -107,10 +107,13 @@ void JobRanks::Hear(const Agents& agents, absl::Time now) {
   for (size_t node = 0; node < plan_.nodes.size(); ++node) {
     const AgentState* agent = Find(agents, static_cast<int>(node));
     if (!agent) continue;
+    changed_ |= !kept();
+    membership_->OnStays();
     HearProgress(static_cast<int>(node), *agent);
     for (int i = 0; i < static_cast<int>(agent->slots.size()); ++i) {
       const int slot = membership_->memory().nodes[node].first + i;
       if (!HearSlot(slot, agent->slots[i], now)) continue;
+      if (!formed() && !agent->slots[i].failure.killed) continue;  // its agent will say that the node has failed
       Failure failure;
       failure.failure = agent->slots[i].failure;
       failure.host = plan_.nodes[node].host;
@@ -144,6 +147,7 @@ void JobRanks::HearFailures(std::vector<Failure> failures, absl::Time now) {
     cause.consequence = failed.failure.consequence;
     cause.killed = failed.failure.killed;
     cause.time_ns = failed.failure.time_ns;
+    cause.exited = !failed.failure.killed;
     changed_ = true;
     if (membership_->OnFailure(failed.slot, cause, now)) continue;
     const Failure& first = *std::min_element(failures_.begin(), failures_.end(), before);

@@ -29,8 +29,9 @@ class JobRanks {
   // The members of `job` start their processes, or have done so while another agent led: then it goes on from job.ranks.
   void Start(const JobState& job, absl::Time now);
 
-  // Whether the processes stay when one of them fails: they have formed a generation.
-  bool kept() const { return membership_ && membership_->formed(); }
+  // Whether the processes stay when one of them is killed, and when one exits: they have formed a generation.
+  bool kept() const { return membership_ && membership_->kept(); }
+  bool formed() const { return membership_ && membership_->formed(); }
 
   // The node of a member comes, is lost, or is to leave between two steps.
   void Add(const Member& member, absl::Time now);

@@ -88,7 +88,7 @@ class JobRanksTest : public ::testing::Test {
     }
     node->slots->OnRanks(node->steps->Ranks());
     for (const NodeSlots::Action& action : node->slots->Take()) Carry(node, action);
-    if (node->slots->ranks().kept && node->slots->ranks().master_port == node->port) node->port = ++ports_;
+    if (node->slots->ranks().formed && node->slots->ranks().master_port == node->port) node->port = ++ports_;
   }
 
   void Carry(Node* node, const NodeSlots::Action& action) {
@@ -169,6 +169,48 @@ TEST_F(JobRanksTest, TheFirstGenerationHasTheRanksOfAllNodes) {
   Settle();
   EXPECT_THAT(Told("a"), ElementsAre("0 of 3 in 1 at a.net:11"));
   EXPECT_THAT(Told("b"), ElementsAre("1 of 3 in 1 at a.net:11", "2 of 3 in 1 at a.net:11"));
+}
+
+// The node of the rank that is killed has not heard that ranks of the other one stay.
+TEST_F(JobRanksTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithAnotherLeader) {
+  Lead();
+  Add("a");
+  Add("b");
+  Settle();
+  nodes_["a"].slots->OnStays();
+  Settle();
+  EXPECT_TRUE(nodes_["b"].slots->ranks().kept);
+  EXPECT_FALSE(nodes_["b"].slots->ranks().formed);
+  Fail("b", 1, "rank 3 was killed", 20);
+  Settle();
+  EXPECT_EQ(nodes_["b"].told[1], "start");
+  LeadAnew();
+  for (const char* id : {"a", "b"}) {
+    Ready(id, 0);
+    Ready(id, 1);
+  }
+  Settle();
+  EXPECT_EQ(nodes_["b"].told[1], "3 of 4 in 1 at a.net:11");
+  EXPECT_EQ(job().generation, 1);
+  EXPECT_EQ(job().restarts, 1);
+}
+
+TEST_F(JobRanksTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) {
+  Lead();
+  Add("a");
+  Add("b");
+  Settle();
+  nodes_["a"].slots->OnStays();
+  Settle();
+  NodeFailure failure;
+  failure.status = absl::AbortedError("rank 3 exited with code 2");
+  EXPECT_FALSE(nodes_["b"].slots->OnEnd(1, failure));
+  Settle();
+  EXPECT_EQ(job().phase, JobPhase::kRunning);
+  nodes_["b"].steps->OnFailing();
+  Settle();
+  EXPECT_EQ(job().generation, 2);
+  EXPECT_FALSE(job().ranks.memory.formed);
 }
 
 TEST_F(JobRanksTest, OtherRanksStayAndTheOneThatFailedComesBack) {

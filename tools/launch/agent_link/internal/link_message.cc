@@ -65,6 +65,7 @@ absl::string_view Name(LauncherMessage::Kind kind) {
 
 std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
+  if (message.kind == RankMessage::Kind::kStays) return "stays";
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
   if (message.kind == RankMessage::Kind::kEndsJob)
@@ -92,6 +93,8 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
   if (kind == "progress") {
     message.kind = RankMessage::Kind::kProgress;
     words.Number(&message.step);
+  } else if (kind == "stays") {
+    message.kind = RankMessage::Kind::kStays;
   } else if (kind == "finished") {
     message.kind = RankMessage::Kind::kFinished;
   } else if (kind == "ends_job") {

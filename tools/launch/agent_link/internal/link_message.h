@@ -26,7 +26,8 @@ inline constexpr size_t kMostLinkBytes = 4096;
 // From a rank.
 struct RankMessage {
   enum class Kind {
-    kReady,     // the rank waits for a generation
+    kStays,     // the rank stays when another one fails
+    kReady,     // it waits for a generation
     kProgress,  // it has completed `step`
     kFinished,  // it has done its work, and is about to exit with success
     kEndsJob,   // the job must end, for the reason in `join`

@@ -32,7 +32,9 @@ TEST(LinkMessage, SurvivesItsEncoding) {
   RankMessage end;
   end.kind = RankMessage::Kind::kEndsJob;
   end.join.reason = "sample 7 is broken";
-  for (const RankMessage& message : {ready, end}) {
+  RankMessage stays;
+  stays.kind = RankMessage::Kind::kStays;
+  for (const RankMessage& message : {ready, end, stays}) {
     const absl::StatusOr<RankMessage> decoded = DecodeRankMessage(Encode(message));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(decoded->kind, message.kind);

@@ -48,7 +48,8 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
     Violation("all ranks have succeeded, and the job goes on or fails");
   }
   if (Kept(job)) AuditKept(job);
-  if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result) && !Kept(job)) {
+  const bool too_often = Kept(job) && !job.ranks.verdict.ok();  // processes were started again
+  if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result) && !Formed(job) && !too_often) {
     const std::string& first = first_failure_[job.generation];
     bool names_one = absl::StrContains(first, "?");
     for (const absl::string_view host : absl::StrSplit(first, ' ', absl::SkipEmpty())) {
@@ -143,6 +144,8 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
   const int64_t entry = node.steps->state().entry;
   const bool is_first =
       std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.entry == entry; });
+  // Once processes stay, their places are the ones in their generations.
+  const bool has_place = is_first && !Kept(decision_);
   // Nodes come while ranks of others stay.
   const std::string key = is_first ? node.id : absl::StrCat(node.id, " ", entry);
   if (!started.emplace(key, generation).second) {
@@ -152,18 +155,18 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
     Violation(absl::StrCat(node.id, " starts generation ", generation.number, " after a later one"));
   }
   int rank = 0, index = -1;
-  for (int i = 0; is_first && i < static_cast<int>(members.size()); ++i) {
+  for (int i = 0; has_place && i < static_cast<int>(members.size()); ++i) {
     if (members[i].agent == node.id) {
       index = i;
       if (generation.first_rank != rank) Violation(absl::StrCat(node.id, " has a wrong first rank"));
     }
     rank += members[i].ranks;
   }
-  if (is_first && (index != generation.node_rank || generation.world_size != rank ||
+  if (has_place && (index != generation.node_rank || generation.world_size != rank ||
                    generation.nnodes != static_cast<int>(members.size()))) {
     Violation(absl::StrCat(node.id, " starts at a wrong place"));
   }
-  if (is_first && (generation.master_port != members[0].port || generation.master_addr != members[0].address)) {
+  if (has_place && (generation.master_port != members[0].port || generation.master_addr != members[0].address)) {
     Violation(absl::StrCat(node.id, " has another address of rank 0"));
   }
   if (index == 0 && generation.master_port != node.port) Violation(absl::StrCat(node.id, " does not hold the port"));
@@ -204,7 +207,7 @@ void Simulation::AuditWaiting() {
     Violation("no generation forms although enough nodes are ready");
   }
   const bool failing =
-      leads && !Kept(decision_) && decision_.phase == JobPhase::kRunning &&
+      leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
       std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
         return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation;
       });
@@ -381,20 +384,24 @@ void Simulation::AuditRanksWait() {
   const Node* leader = Leader();
   const bool leads =
       leader && Reachable(*leader) && !leader->returned && Kept(decision_) && decision_.phase == JobPhase::kRunning;
-  bool all_wait = leads, has_survivor = false;
+  bool all_wait = leads, has_survivor = false, is_complete = !Formed(decision_);
   int nodes = 0;
   for (const auto& node : nodes_) {
     if (!node->slots || !all_wait || absl::c_linear_search(decision_.drained, node->id)) continue;
     all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
     nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
+    is_complete &= node->steps && std::count_if(node->processes.begin(), node->processes.end(), [](const Process& p) {
+                                    return p.ready;
+                                  }) >= node->steps->state().ranks;
     for (const Process& process : node->processes) {
       all_wait &= !process.alive || process.ready;
       has_survivor |= process.ready && process.was_in;
     }
   }
   const int least = decision_.limits.number > 0 ? decision_.limits.min_nodes : limits_.min_nodes;
-  if (!all_wait || !has_survivor || nodes < least) ranks_wait_since_ms_ = -1;
-  if (all_wait && has_survivor && nodes >= least && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now_ms_;
+  const bool may_form = all_wait && (has_survivor || is_complete) && nodes >= least;
+  if (!may_form) ranks_wait_since_ms_ = -1;
+  if (may_form && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now_ms_;
   if (ranks_wait_since_ms_ >= 0 && now_ms_ - ranks_wait_since_ms_ > 6 * kSecond) {
     Violation("all ranks wait, and no generation forms");
   }

@@ -42,6 +42,7 @@ void Simulation::StartProcess(Node* node, int slot) {
   process.id = ++process_ids_;
   process.alive = true;
   node->processes[slot] = process;
+  AfterIn(node, slot, Random(kLongestStart / 2), [this, node](Process*) { SayThatItStays(node); });
   const bool fails = config_.faults > 0 && now_ms_ < kFaultTime && Random(15) == 0;
   AfterIn(node, slot, 5 + Random(kLongestStart), [this, node, slot, fails](Process*) {
     if (fails) {
@@ -50,6 +51,11 @@ void Simulation::StartProcess(Node* node, int slot) {
       SayReady(node, slot, 0, "");
     }
   });
+}
+
+void Simulation::SayThatItStays(Node* node) {
+  node->slots->OnStays();
+  PostSlots(node);
 }
 
 void Simulation::SayReady(Node* node, int slot, int64_t left, const std::string& reason) {
@@ -92,7 +98,7 @@ void Simulation::Obey(Node* node) {
         break;
     }
   }
-  if (node->slots->ranks().kept && node->slots->ranks().master_port == node->link_port) {
+  if (node->slots->ranks().formed && node->slots->ranks().master_port == node->link_port) {
     node->link_port = ++link_ports_;
     node->slots->NoteChange();
   }

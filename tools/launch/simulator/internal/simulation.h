@@ -24,12 +24,13 @@
 // And where processes stay when another one fails (agent_link):
 //   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port
 //   - a process hears of a generation only while it waits for one, and when all that can be reached have left the others
+//   - before the first generation, the others go on if a process is killed, and the job's generation ends if one exits
 //   - a process is killed only if it has had time to leave
 //   - processes keep their order, so that rank 0 stays rank 0
 //   - a node's processes are ended only if it leaves, is out of reach or not needed, or if the job ends
 //   - the job ends for a failure only if the limits of restarts or times say so
 //   - the reason of a generation begins with the first failure in the one before, unless a lost node explains it
-//   - a generation forms soon after all that live wait for one, and they are enough
+//   - a generation forms soon after all that live wait for one, and they are enough: for the first one, all
 //   - the job succeeds only if all ranks of the last generation have
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
@@ -136,6 +137,7 @@ class Simulation {
   void AfterIn(Node* node, int slot, int64_t ms, std::function<void(Process*)> run);
   void StartProcesses(Node* node);
   void StartProcess(Node* node, int slot);
+  void SayThatItStays(Node* node);
   void SayReady(Node* node, int slot, int64_t left, const std::string& reason);
   void PostSlots(Node* node);
   void Obey(Node* node);
@@ -158,7 +160,9 @@ class Simulation {
   void AuditEnding(const Node& node);
   void AuditRanksWait();
   void NoteFailure(const Node& node, const Process& process, const NodeFailure& failure);
-  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.formed; }
+  // Whether its processes stay when one is killed, and when one exits.
+  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.stays; }
+  bool Formed(const JobState& job) const { return Kept(job) && job.ranks.memory.formed; }
   void AuditRequests(const JobState& job);
   void AuditLimits(const JobState& job, bool is_new);
   void AuditWaiting();
