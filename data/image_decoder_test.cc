@@ -125,6 +125,9 @@ TEST(ImageDecoder, EveryPartOf422IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpe
 TEST(ImageDecoder, EveryPartOf420IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{2, 2}}); }
 TEST(ImageDecoder, EveryPartOf440IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{2, 1}}); }
 TEST(ImageDecoder, EveryPartOf411IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{1, 4}}); }
+TEST(ImageDecoder, EveryPartOf410IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{2, 4}}); }
+// Scaled, the colours have more columns than jpeg_crop_scanline() knows.
+TEST(ImageDecoder, EveryPartOf2x4IsLibjpegsAtEveryScale) { ExpectPartsToBeLibjpegsWith({{4, 2}}); }
 TEST(ImageDecoder, EveryPartOfUnevenSamplingIsLibjpegsAtEveryScale) {
   ExpectPartsToBeLibjpegsWith({{2, 2}, {2, 1}, {1, 2}});
   ExpectPartsToBeLibjpegsWith({{1, 1}, {2, 2}, {2, 2}});

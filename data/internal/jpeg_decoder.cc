@@ -76,6 +76,21 @@ bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
   return false;
 }
 
+// Whether jpeg_crop_scanline() would leave columns of a colour undefined, as libjpeg-turbo 2.1.5 does. It takes the width
+// of a colour from the sampling factors alone. But a scaled decoder may double a colour's size, and if it has to be
+// upsampled still, as at half the size of an image whose luma is sampled 2x4, columns are missing.
+bool IsCroppedWrongly(const jpeg_decompress_struct& jpeg) {
+  for (int i = 0; i < jpeg.num_components; ++i) {
+    const jpeg_component_info& colour = jpeg.comp_info[i];
+    const int64_t samples = int64_t{jpeg.output_width} * colour.h_samp_factor;
+    const int64_t cropped = (samples + jpeg.max_h_samp_factor - 1) / jpeg.max_h_samp_factor;
+    const bool is_upsampled =
+        colour.downsampled_width != jpeg.output_width || colour.downsampled_height != jpeg.output_height;
+    if (is_upsampled && colour.downsampled_width != cropped) return true;
+  }
+  return false;
+}
+
 // a * b / 255, rounded.
 int Scale(int a, int b) {
   const int product = a * b + 128;
@@ -161,7 +176,7 @@ void JpegDecoder::Start() {
   jpeg_.mem->max_memory_to_use = kSpareMemory + kMemoryPerPixel * jpeg_.image_width * jpeg_.image_height;
   jpeg_.out_color_space = jpeg_.num_components == 4 ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&jpeg_);
-  if (IsSmoothed(jpeg_)) covers_ = {0, 0, jpeg_.output_height, jpeg_.output_width};
+  if (IsSmoothed(jpeg_) || IsCroppedWrongly(jpeg_)) covers_ = {0, 0, jpeg_.output_height, jpeg_.output_width};
   CropColumns();
 }
 
