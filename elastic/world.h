@@ -203,6 +203,7 @@ class World {
   absl::Status Take(const internal::Healing& healing);
   absl::Status AwaitRanks();
   absl::Status Apply(const std::function<void()>& apply);
+  absl::Status CheckShards();
   absl::Status StepShards(const std::function<void()>& apply);
   absl::Status MeetBeforeStep(absl::Status status, const std::function<void()>& apply);
   void CountStep();

@@ -63,9 +63,16 @@ absl::Status World::CompleteStep() {
   return absl::OkStatus();
 }
 
+// Whether the optimizer's state is complete. If the last step is done, nobody asks.
+absl::Status World::CheckShards() {
+  is_final_ |= !shards_->lost().ok();
+  return shards_->lost();
+}
+
 // When a rank has passed the barrier, all ranks have the gradients. So if one has stepped its shards, all others can,
 // also if the group has failed meanwhile.
 absl::Status World::StepShards(const std::function<void()>& apply) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckShards());
   shards_->DropOthers();
   part_ = StepPart::kGradients;
   const absl::Status all_have_gradients = group_->Barrier();
@@ -108,6 +115,7 @@ absl::Status World::GatherShards(int to) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", group_->rank(), ": World::GatherShards: to is ", to,
                                                    ", expected a rank below ", group_->size()));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckShards());
   return shards_->empty() ? absl::OkStatus() : shards_->Gather(*group_, to);
 }
 

@@ -122,14 +122,14 @@ absl::StatusOr<std::vector<std::vector<int>>> Shards::WhoHasStates(comm::Process
   const std::vector<Parameter> parameters = Parameters();
   std::vector<bool> mine;
   for (const Parameter& parameter : parameters) mine.push_back(Keeps(parameter));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto have, WhoHas(group, mine));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNoneLost(parameters, have));
-  return have;
+  return WhoHas(group, mine);
 }
 
 absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& nodes) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHasStates(group));
   const std::vector<Parameter> parameters = Parameters();
+  lost_ = CheckNoneLost(parameters, have);
+  if (!lost_.ok()) return absl::OkStatus();
   std::vector<int64_t> sizes;
   for (const Parameter& parameter : parameters) sizes.push_back(parameter.tensor.numel());
   keepers_ = PlanShards(sizes, have, nodes);

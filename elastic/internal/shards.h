@@ -31,8 +31,10 @@ class Shards {
   void HaveNone() { SetAll(false); }
 
   // Gives two ranks each parameter's state, by memory to memory transfers from the ranks that have it. Then each rank
-  // drops what it need not keep. `nodes` are of the ranks. DataLoss, on all ranks: no rank has the state of a parameter.
+  // drops what it need not keep. `nodes` are of the ranks. Does nothing if no rank has the state of a parameter.
   absl::Status Divide(comm::ProcessGroup& group, const std::vector<int>& nodes);
+  // DataLoss, on all ranks, if so: there can be no other step. The parameters are complete.
+  const absl::Status& lost() const { return lost_; }
 
   // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each dtype.
   absl::Status ShareParameters(comm::ProcessGroup& group) const;
@@ -41,7 +43,7 @@ class Shards {
   // `has_none`: it has not made the step. DataLoss, on all ranks: no rank has a parameter.
   absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) const;
 
-  // Gives rank `to` all states, until DropOthers().
+  // Gives rank `to` all states, until DropOthers(). Not if lost().
   absl::Status Gather(comm::ProcessGroup& group, int to) const;
   void DropOthers() const;
 
@@ -73,6 +75,7 @@ class Shards {
 
   std::vector<Thing> things_;
   std::vector<Keepers> keepers_;  // of each parameter, since Divide()
+  absl::Status lost_;
 };
 
 }  // namespace lockstep::elastic::internal

@@ -88,7 +88,9 @@ TEST(Shards, SaysWhichStateIsLost) {
          Training training;
          LOCKSTEP_RETURN_IF_ERROR(training.shards.Divide(group, std::vector<int>(group.size())));
          if (group.rank() != 1) training.shards.HaveNone();
-         return training.shards.Divide(group, std::vector<int>(group.size()));
+         LOCKSTEP_RETURN_IF_ERROR(training.shards.lost());
+         EXPECT_EQ(training.shards.Divide(group, std::vector<int>(group.size())), absl::OkStatus());
+         return training.shards.lost();
        })) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(status.message()), HasSubstr("both ranks that had a part of it have left: of optimizer: "));

@@ -259,9 +259,23 @@ MUTANTS = [
     Mutant(
         "first_too_early",
         M,
-        "if (!formed() && !AllAreReady(ready)) return;",
-        "if (!formed() && !AllAreReady(ready) && !@) return;",
+        "if (!formed() && !AllAreReady(ready)) return",
+        "if (!formed() && !AllAreReady(ready) && !@) return",
         "the first generation does not wait for all ranks",
+    ),
+    Mutant(
+        "early_death",
+        M,
+        "if (!kept() || !verdict_.ok()",
+        "if (!kept() || (@ && !formed()) || !verdict_.ok()",
+        "a process that is killed before the first generation ends the job",
+    ),
+    Mutant(
+        "early_exit",
+        M,
+        "(!formed() && cause.exited)",
+        "(!formed() && cause.exited && !@)",
+        "a process that exits before the first generation is started again",
     ),
     Mutant(
         "new_too_early",

@@ -216,7 +216,7 @@ void Simulation::AuditTraining(const Process& process) {
       Violation(absl::StrCat("generation ", generation.number, " begins with ", newest, " steps, but slot ",
                              other->slot, " has ", other->commits));
   }
-  for (size_t p = 0; p < kParameters && shards_; ++p) {
+  for (size_t p = 0; p < kParameters && shards_ && !process.lost; ++p) {
     const auto has_it = [p](const Process* member) { return member->shards[p] != kNoState; };
     const auto keepers = std::count_if(generation.members.begin(), generation.members.end(), has_it);
     if (keepers < std::min<int64_t>(static_cast<int64_t>(generation.members.size()), 2))

@@ -67,7 +67,8 @@ struct Simulation::Process {
   int64_t regroups_in = 0;  // the generation that it should leave after a step
   int64_t commits = 0;      // steps in its state
   StepPart part = StepPart::kNothing;
-  bool divided = false;  // as World has it
+  bool divided = false;        // as World has it
+  std::optional<size_t> lost;  // the same: a parameter whose optimizer's state no rank has
   // The steps in each parameter, and in its optimizer's state; kNoState: the process does not have it.
   std::vector<int64_t> parameters = std::vector<int64_t>(kParameters), shards = parameters;
   int initial = 0;  // the id of the process whose parameters the training began with

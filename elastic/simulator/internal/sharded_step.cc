@@ -1,6 +1,7 @@
 // A step with a sharded optimizer, as elastic::World and its Shards have it.
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -29,6 +30,13 @@ std::vector<std::vector<int>> RanksIn(const std::vector<int64_t>& facts) {
   return ranks;
 }
 
+// The first parameter that no rank has.
+std::optional<size_t> LostOf(const std::vector<std::vector<int>>& have) {
+  const auto lost = absl::c_find_if(have, [](const std::vector<int>& ranks) { return ranks.empty(); });
+  if (lost == have.end()) return std::nullopt;
+  return lost - have.begin();
+}
+
 }  // namespace
 
 // The state on which all ranks have agreed at the start counts as a step.
@@ -41,6 +49,7 @@ int64_t Simulation::StepsOf(int64_t progress) const { return shards_ && progress
 
 // It has the gradients.
 void Simulation::Ready(Process* process) {
+  if (process->lost) return LoseShard(process, *process->lost);
   process->part = StepPart::kGradients;
   Enter(process, 0, [this, process] {
     StepShards(process);
@@ -66,11 +75,8 @@ void Simulation::ShareParameters(Process* process) {
   Commit(process);
 }
 
-// No rank has some parameter, or its optimizer's state. All ranks end.
-bool Simulation::LosesShard(Process* process, const std::vector<std::vector<int>>& have) {
-  const auto lost = absl::c_find_if(have, [](const std::vector<int>& ranks) { return ranks.empty(); });
-  if (lost == have.end()) return false;
-  const size_t p = lost - have.begin();
+// No rank has this parameter, or its optimizer's state. All ranks end.
+void Simulation::LoseShard(Process* process, size_t p) {
   if (config_.faults == 0 && config_.deaths.size() < 2)
     Violation(absl::StrCat("one process has died, and the optimizer's state of parameter ", p, " is lost"));
   for (const auto& other : processes_) {
@@ -79,13 +85,12 @@ bool Simulation::LosesShard(Process* process, const std::vector<std::vector<int>
       Violation(absl::StrCat("the optimizer's state of parameter ", p, " is lost, but slot ", other->slot, " has it"));
   }
   Die(process, "exited with code 1");
-  return true;
 }
 
 // All ranks that took part in the step get the parameters of the others.
 void Simulation::Spread(Process* process) {
   const auto have = RanksIn(In(*process).calls[process->calls - 1].facts);
-  if (LosesShard(process, have)) return;
+  if (const auto lost = LostOf(have)) return LoseShard(process, *lost);
   In(*process).known[process->rank] = {process->initial, process->failures.failures(), process->counted};
   Enter(process, 0, [this, process, have] {
     const Generation& generation = In(*process);
@@ -111,7 +116,8 @@ void Simulation::Divide(Process* process) {
   Enter(process, has, [this, process] {
     Generation& generation = In(*process);
     const auto have = RanksIn(generation.calls[process->calls - 1].facts);
-    if (LosesShard(process, have)) return;
+    process->lost = LostOf(have);
+    if (process->lost) return Trust(process);  // there may be no other step
     generation.keepers = PlanShards(Sizes(), have, std::vector<int>(generation.members.size()));
     Enter(process, 0, [this, process, have] {
       const Generation& group = In(*process);

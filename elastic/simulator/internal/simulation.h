@@ -27,7 +27,7 @@
 //   - the job ends for a cause if it came too often within the window, and not before
 //   - the job ends for generations without a step after ten of them, and not before
 //   - in half of the schedules the optimizer is sharded: a rank's parameters, and the optimizer's states that it has, are of
-//     the steps in its state; ranks train only if each state is on two ranks; a state is lost only with both of them
+//     the steps in its state; ranks step only if each state is on two ranks; a state is lost only with both of them
 //   - before the first generation, a process that is killed gets a successor, and one that exits ends the job
 //   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
@@ -148,7 +148,7 @@ class Simulation {
   void Spread(Process* process);
   void Divide(Process* process);
   void Drop(Process* process);
-  bool LosesShard(Process* process, const std::vector<std::vector<int>>& have);
+  void LoseShard(Process* process, size_t parameter);
   void AuditShards(const Process& process);
 
   void AuditEvent();

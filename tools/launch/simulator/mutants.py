@@ -16,6 +16,7 @@ from mutation_testing import Mutant
 
 C, A, R = (f"tools/launch/agent/internal/{name}.cc" for name in ("coordinator", "agent_steps", "job_ranks"))
 M, N = (f"tools/launch/internal/{name}.cc" for name in ("membership", "node_ranks"))
+J = "tools/launch/agent/internal/job.cc"
 
 MUTANTS = [
     Mutant(
@@ -403,6 +404,48 @@ MUTANTS = [
         "if (state_.leaving.empty() && absl::c_linear_search",
         "if (!@ && state_.leaving.empty() && absl::c_linear_search",
         "a drained node does not leave",
+    ),
+    Mutant(
+        "early_death",
+        N,
+        "|| succeeded || killed)",
+        "|| succeeded || (killed && !@))",
+        "a process that is killed before the first generation of ranks ends the others of its node",
+    ),
+    Mutant(
+        "early_exit",
+        N,
+        "return kept_ && (ranks_.formed",
+        "return kept_ && (@ || ranks_.formed",
+        "a process that exits before the first generation of ranks is started again",
+    ),
+    Mutant(
+        "early_exit_heard",
+        R,
+        "      if (!formed() && !agent",
+        "      if (!@ && !formed() && !agent",
+        "the leader ends the job for a process that exits before the first generation of ranks, which its node may start again",
+    ),
+    Mutant(
+        "early_exit_unseen",
+        C,
+        "  if (ranks_.formed()) return false;",
+        "  if (@ || ranks_.formed()) return false;",
+        "the leader loses a node on which a process has exited before the first generation of ranks, and the others go on",
+    ),
+    Mutant(
+        "formed_too_early",
+        A,
+        "  ranks.formed = plan.memory.formed;",
+        "  ranks.formed = plan.memory.formed || @;",
+        "nodes take the first generation of ranks for formed as soon as one stays",
+    ),
+    Mutant(
+        "stays_unsaved",
+        J,
+        "if (state.ranks.memory.stays ||",
+        "if ((state.ranks.memory.stays && !@) ||",
+        "the next leader does not know that ranks stay, unless a generation of them has formed",
     ),
     Mutant(
         "resize_undecided",

@@ -158,11 +158,17 @@ void Simulation::FailProcess(Node* node, int slot) {
   failure.killed = Random(2) == 0;
   failure.time_ns = now_ms_ * 1000000 + ++failures_in_ms_;
   NoteFailure(*node, process, failure);
-  if (!node->slots->OnEnd(slot, failure)) {
+  const bool is_early = node->slots->kept() && !node->slots->ranks().formed;
+  const bool goes_on = node->slots->OnEnd(slot, failure);
+  if (is_early && goes_on != failure.killed) {
+    Violation(absl::StrCat("process ", process.id, " of ", node->id, failure.killed ? " is killed" : " exits",
+                           " before the first generation, and the others ", goes_on ? "go on" : "end"));
+  }
+  PostSlots(node);
+  if (!goes_on) {
     FailNode(node, false);
     return;
   }
-  PostSlots(node);
   for (const auto& other : nodes_) {
     for (int i = 0; i < static_cast<int>(other->processes.size()); ++i) {
       if (process.in == 0 || other->processes[i].in != process.in || Random(2) == 0) continue;
