@@ -207,6 +207,7 @@ TEST_F(WorldTest, LetsProcessesBeyondMaxRanksWait) {
   EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
   EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 3,")));
   EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr(" of 1,")));  // the one that waits takes the place
+  EXPECT_THAT(Err(), HasSubstr("the program takes 2 ranks at most; 1 process waits to take a rank's place\n"));
 }
 
 TEST_F(WorldTest, SaysWhichRankItWaitsForAndKillsIt) {

@@ -22,7 +22,7 @@ import tempfile
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LONGEST = 600  # seconds of one run
+LONGEST = 180  # seconds of a set of schedules, which takes half a minute
 
 # Ahead of the namespace of a source.
 SWITCH = """

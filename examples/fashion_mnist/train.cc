@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -113,20 +114,24 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
 }
 
 absl::Status TrainAsRank() {
+  std::unique_ptr<elastic::World> world;
+  if (FLAGS_elastic) {  // first: from now on this rank may die
+    auto joined = elastic::World::Join({.max_ranks = FLAGS_virtual_ranks, .backend = FLAGS_backend});
+    if (!joined.ok()) return Annotate(joined.status(), "--elastic");
+    world = *std::move(joined);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(auto train, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTrain));
   LOCKSTEP_ASSIGN_OR_RETURN(auto test, data::FashionMnist::Load(FLAGS_data_dir, data::FashionMnist::Split::kTest));
   if (FLAGS_virtual_ranks && !getenv("OMP_NUM_THREADS")) torch::set_num_threads(1);  // their number affects rounding
   torch::manual_seed(0);
   RunState run = {FLAGS_batch_size, FLAGS_virtual_ranks};
   LOCKSTEP_RETURN_IF_ERROR(run.CheckFlags(FLAGS_elastic));
-  if (!FLAGS_elastic) {
+  if (!world) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto group, comm::InitProcessGroup({.backend = FLAGS_backend}));
     return FinishRank(group.get(), Train(train, test, group.get(), nullptr, run));
   }
-  const auto world = elastic::World::Join({.max_ranks = FLAGS_virtual_ranks, .backend = FLAGS_backend});
-  if (!world.ok()) return Annotate(world.status(), "--elastic");
-  LOCKSTEP_RETURN_IF_ERROR(run.KeepIn(**world));
-  return (*world)->Run([&](comm::ProcessGroup* group) { return Train(train, test, group, world->get(), run); });
+  LOCKSTEP_RETURN_IF_ERROR(run.KeepIn(*world));
+  return world->Run([&](comm::ProcessGroup* group) { return Train(train, test, group, world.get(), run); });
 }
 
 absl::Status Run() {

@@ -270,8 +270,14 @@ void Attempt::NoteGeneration(const Membership::Decision& decision) {
   tell_at_ = kNever;
   for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
   const int64_t generation = regrouper_.generation();
-  if (generation == 1 || !options_.on_notice) return;
+  if (!options_.on_notice) return;
   const int ranks = regrouper_.world_size();
+  const int others = options_.nproc_per_node - static_cast<int>(decision.slots.size());
+  if (generation == 1 && others > 0) {
+    options_.on_notice(absl::StrCat("the program takes ", ranks, ranks == 1 ? " rank" : " ranks", " at most; ", others,
+                                    others == 1 ? " process waits" : " processes wait", " to take a rank's place"));
+  }
+  if (generation == 1) return;
   const std::string reason = decision.reason.empty() ? "" : absl::StrCat(decision.reason, "; ");
   options_.on_notice(absl::StrCat(reason, "generation ", generation, " has ", ranks, ranks == 1 ? " rank" : " ranks"));
 }
