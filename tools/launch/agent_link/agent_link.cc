@@ -60,6 +60,7 @@ absl::StatusOr<std::unique_ptr<AgentLink>> AgentLink::Open() {
   if (!variable || !absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "AgentLink::Open: ", internal::kLinkVariable, variable ? absl::StrCat(" = ", variable) : " is not set",
+        // RankStarter::MayStay() finds these words in the program's file.
         ": this process was not started by Lockstep's launch (launch --standalone --nproc_per_node=4 PROGRAM), or the "
         "socket is taken already"));
   }

@@ -49,6 +49,10 @@ class AgentLinkTest : public testing::LaunchProgramTest {
     return testing::AwaitPlaces(folder_ + "generations", world_size, after_generation);
   }
 
+  void TearDown() override {
+    for (const char* name : {"DIE_EARLY", "OPEN_AFTER_MS"}) unsetenv(name);
+  }
+
   // Ends the ranks of a job that goes on for ever.
   void Stop(pid_t launcher) {
     kill(launcher, SIGTERM);
@@ -101,6 +105,29 @@ TEST_F(AgentLinkTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
                            ", pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\) before all ranks had joined; "
                            "another process takes its place\n")));
   }
+}
+
+// As while they load their libraries.
+TEST_F(AgentLinkTest, RanksThatAreKilledBeforeAnyHasOpenedComeBack) {
+  setenv("DIE_EARLY", "2", 1);
+  setenv("OPEN_AFTER_MS", "700", 1);
+  const pid_t launcher = StartRanks(3);
+  EXPECT_EQ(Await(3)[0].generation, 1);
+  Stop(launcher);
+  EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes"));
+}
+
+TEST_F(AgentLinkTest, IfNoOtherRankOpensTheFirstDeathEndsTheJob) {
+  setenv("OPEN_AFTER_MS", "60000", 1);
+  setenv("DIE_EARLY", "1", 1);
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(Wait(StartRanks(2)), 128 + SIGKILL);
+  EXPECT_GE(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_THAT(Err(), ContainsRegex("launch: rank [01] \\(local rank [01], pid [0-9]+\\) was killed by signal 9 "
+                                   "\\(SIGKILL\\); the other rank was ended\n$"));
+  setenv("DIE_EARLY", "3", 1);  // all of them
+  EXPECT_EQ(Wait(StartRanks(2)), 128 + SIGKILL);
+  EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL)"));
 }
 
 TEST_F(AgentLinkTest, ARankThatExitsBeforeAllHaveJoinedEndsTheJob) {

@@ -64,7 +64,8 @@ void Attempt::WaitForVerdict() {
   while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
     // No event tells that a rank has been stopped.
     const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
-    WaitForEvent(std::min({look, regrouper_.next_look(), tell_at_}));
+    WaitForEvent(std::min({look, regrouper_.next_look(), tell_at_, early_deaths_.next_look()}));
+    TakeEarlyDeaths();
     if (MonotonicNanos() >= look) LookForStopped();
     Regroup();
     if (MonotonicNanos() >= tell_at_) TellWhoIsAwaited();
@@ -406,12 +407,31 @@ void Attempt::NoteEnd(int i) {
   events_.RankEnded(ranks_[i].attempt, outcome, ranks_[i].started_ns);
   watcher_.NoteEnd(outcome.end);
   if (outcome.told_to_end) return;
-  const bool goes_on = regrouper_.OnEnd(i, FailureOf(outcome));
-  outcome.survived = outcome.failed && goes_on;
-  if (outcome.survived && !regrouper_.formed() && options_.on_notice) {
-    const std::string failure(FailureOf(outcome).status.message());
-    options_.on_notice(absl::StrCat(failure, " before all ranks had joined; another process takes its place"));
+  const NodeFailure failure = FailureOf(outcome);
+  outcome.survived = HoldsEarlyDeath(i, failure);
+  if (!outcome.survived) DecideAbout(i, failure);
+}
+
+bool Attempt::HoldsEarlyDeath(int i, const NodeFailure& failure) {
+  if (!failure.killed || regrouper_.kept() || !regrouper_.may_be_kept()) return false;
+  if (!may_stay_) may_stay_ = starter_->MayStay();
+  return *may_stay_ && early_deaths_.Hold(i, failure, outcomes_[i].time_ns - ranks_[i].started_ns, MonotonicNanos());
+}
+
+void Attempt::TakeEarlyDeaths() {
+  const bool others_run = Running() && !FirstCause(outcomes_);
+  for (const auto& [slot, failure] : early_deaths_.Take(regrouper_.kept(), others_run, MonotonicNanos())) {
+    DecideAbout(slot, failure);
   }
+}
+
+// The process of a slot has ended. Do the others go on?
+void Attempt::DecideAbout(int slot, const NodeFailure& failure) {
+  const bool goes_on = regrouper_.OnEnd(slot, failure);
+  outcomes_[slot].survived = !failure.status.ok() && goes_on;
+  if (!outcomes_[slot].survived || regrouper_.formed() || !options_.on_notice) return;
+  options_.on_notice(
+      absl::StrCat(failure.status.message(), " before all ranks had joined; another process takes its place"));
 }
 
 // Of one process, while the others go on. OK if it succeeded.

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/internal/deadline.h"
+#include "lockstep/tools/launch/internal/early_deaths.h"
 #include "lockstep/tools/launch/internal/event_log.h"
 #include "lockstep/tools/launch/internal/generation.h"
 #include "lockstep/tools/launch/internal/outcome.h"
@@ -97,6 +98,9 @@ class Attempt {
   absl::Status StartRankAgain(int local_rank);
   void ReplaceRank(int local_rank);
   NodeFailure FailureOf(const Outcome& outcome) const;
+  bool HoldsEarlyDeath(int i, const NodeFailure& failure);
+  void TakeEarlyDeaths();
+  void DecideAbout(int slot, const NodeFailure& failure);
   void Regroup();
   void Carry(const Membership::Decision& decision);
   void NoteGeneration(const Membership::Decision& decision);
@@ -149,6 +153,8 @@ class Attempt {
   int master_port_ = 0;
   std::vector<Rank> ranks_;
   std::vector<Outcome> outcomes_;  // one for each of ranks_
+  EarlyDeaths early_deaths_;
+  std::optional<bool> may_stay_;  // starter_->MayStay(), once it was asked
   // When TellWhoIsAwaited() is due, and why members must leave their generation.
   int64_t tell_at_ = kNever;
   std::string leaving_because_;

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <utility>
@@ -53,6 +56,19 @@ RankPlace PlaceOf(const LaunchOptions& options, const Generation& generation, in
 }
 
 }  // namespace
+
+bool RankStarter::MayStay() const {
+  // Not in the file of a program that has only the launcher (launch::Spawn).
+  const std::string words = absl::StrCat("this process was not started by", " Lockstep's launch");
+  const UniqueFd file(open(program_.path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status = {};
+  if (!file.valid() || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  void* const bytes = mmap(nullptr, status.st_size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (bytes == MAP_FAILED) return false;
+  const bool found = memmem(bytes, status.st_size, words.data(), words.size()) != nullptr;
+  munmap(bytes, status.st_size);
+  return found;
+}
 
 absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& argv, const LaunchOptions& options,
                                                 const Generation& generation, int earlier_port) {

@@ -35,6 +35,9 @@ class RankStarter {
 
   absl::StatusOr<Process> Start(int local_rank, const Ends& ends) const;
 
+  // Whether the program's own file contains agent_link, so that its processes may say that they stay. Reads the file.
+  bool MayStay() const;
+
   const std::string& master_addr() const { return place_.master_addr; }
   int master_port() const { return place_.master_port; }
 

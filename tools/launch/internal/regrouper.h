@@ -71,6 +71,7 @@ class Regrouper {
 
   // Whether the processes stay when one of them is killed, and when one exits: a generation has formed.
   bool kept() const { return nodes_ == Nodes::kAgents ? slots_.kept() : membership_.kept(); }
+  bool may_be_kept() const { return nodes_ != Nodes::kStatic; }
   bool formed() const { return nodes_ == Nodes::kAgents ? slots_.ranks().formed : membership_.formed(); }
   // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
   bool goes_on() const;

@@ -1,7 +1,8 @@
 // A rank without tensors, for tests of agent_link: all ranks count steps together, and go on when others end.
 //
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
-// count from rank 0. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
+// count from rank 0. The first $DIE_EARLY processes kill themselves before they open their links, which the others do
+// after $OPEN_AFTER_MS. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
 // reason $END_JOB. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
 // size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations (places.h).
 
@@ -12,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -160,7 +162,15 @@ absl::Status Train(const RankGeneration& generation, AgentLink* link, int* step)
   return group->Broadcast(&done);
 }
 
+void DieEarly() {
+  for (int i = 0; i < Number("DIE_EARLY", 0); ++i) {
+    if (mkdir(absl::StrCat(getenv("D"), "/died", i).c_str(), 0700) == 0) raise(SIGKILL);
+  }
+}
+
 absl::Status Run() {
+  DieEarly();
+  usleep(static_cast<useconds_t>(1000 * Number("OPEN_AFTER_MS", 0)));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<AgentLink> link, AgentLink::Open());
   lockstep::launch::JoinOptions options;
   options.min_ranks = Number("MIN_RANKS", 1);
