@@ -69,6 +69,8 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
     out << (file.empty() ? "no checkpoint yet in " + FLAGS_checkpoint_dir : "resuming from " + file)
         << absl::StrFormat(": %d of %d steps are done\n", progress.step, all_steps);
   }
+  // The ranks before may have left between a step and its checkpoint.
+  if (!begins && progress.step % kCheckpointEvery == 0) LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
   if (begins) out << (progress.place.epoch < FLAGS_epochs ? kHeading : "this run is finished\n") << std::flush;
   while (progress.place.epoch < FLAGS_epochs) {
     const absl::Time start = absl::Now();
@@ -79,8 +81,6 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
     for (auto batch = loader->begin(); batch != loader->end();) {
       const at::Tensor losses = torch::zeros({parts, 2}, torch::kDouble);  // their sum and number, of each part
       LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
-        const int64_t done = progress.place.epoch * epoch_steps + progress.place.consumed / FLAGS_batch_size;
-        run.optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(done, all_steps));
         run.optimizer.zero_grad();
         for (const int part : net.VirtualRanks(progress.step)) {
           const at::Tensor loss = torch::nn::functional::cross_entropy(net(Normalized(batch->data)), batch->target);
@@ -92,6 +92,8 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
       }));
       LOCKSTEP_ASSIGN_OR_RETURN(const double loss, MeanLoss(losses, group));
       LOCKSTEP_RETURN_IF_ERROR(commit([&] {
+        const int64_t done = progress.place.epoch * epoch_steps + progress.place.consumed / FLAGS_batch_size;
+        run.optimizer.param_groups()[0].options().set_lr(kLearningRate * ScheduledShare(done, all_steps));
         run.optimizer.step();
         progress = {progress.step + 1, sampler.State(consumed), progress.losses + loss, progress.loss_steps + 1};
       }));
