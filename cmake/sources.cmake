@@ -86,6 +86,7 @@ set(lockstep_launch_sources
   tools/launch/internal/cpu_plan.cc
   tools/launch/internal/cpu_topology.cc
   tools/launch/internal/descendants.cc
+  tools/launch/internal/early_deaths.cc
   tools/launch/internal/event_log.cc
   tools/launch/internal/group_members.cc
   tools/launch/internal/job_cgroup.cc

@@ -57,7 +57,8 @@ TEST_F(WorldTest, EndsWithTheSameBitsIfARankDiesBeforeAllHaveJoined) {
   for (const char* rank : {"0", "2"}) {
     setenv("FAULT_RANK", rank, 1);
     EXPECT_EQ(Wait(StartTraining(3, 30)), 0) << Err();
-    EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes"));
+    EXPECT_THAT(Err(),
+                HasSubstr("was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes"));
     EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
     EXPECT_EQ(ReadFile(folder_ + "digest"), quiet);
     remove((folder_ + "digest").c_str());

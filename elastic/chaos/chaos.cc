@@ -181,7 +181,8 @@ class DisturbedRun {
         "launcher %d: %d descriptors, %d KiB after fault %d; %d descriptors, %d KiB at the end\n", host,
         first.descriptors, first.kibibytes, kFirstHeld, held.descriptors, held.kibibytes);
     const int descriptors_more = FLAGS_hosts > 1 ? kConnectionsMore : 0;
-    if (held.descriptors <= first.descriptors + descriptors_more && held.kibibytes <= first.kibibytes + kKibibytesMore) {
+    if (held.descriptors <= first.descriptors + descriptors_more &&
+        held.kibibytes <= first.kibibytes + kKibibytesMore) {
       return absl::OkStatus();
     }
     return absl::InternalError(absl::StrCat("launcher ", host, " holds more than after its first faults"));

@@ -138,12 +138,14 @@ TEST_F(TcpStayingRanksTest, OtherRanksOutliveOneOnEitherNode) {
 
 TEST_F(TcpStayingRanksTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
   const std::string script =
-      "[ $NODE = b ] && [ $LOCAL_RANK = 1 ] && mkdir $D/slow 2> /dev/null && sleep 1 && kill -9 $$; exec $COUNTING_RANK";
+      "[ $NODE = b ] && [ $LOCAL_RANK = 1 ] && mkdir $D/slow 2> /dev/null && sleep 1 && kill -9 $$; exec "
+      "$COUNTING_RANK";
   program_ = {"--no-python", "sh", "-c", script};
   const std::vector<Place> places = StartTwo({"--nproc_per_node=2"});
   EXPECT_EQ(places[0].generation, 1);
   EXPECT_EQ(On("b", places).size(), 2);
-  EXPECT_TRUE(Says("b", "was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes its place"));
+  EXPECT_TRUE(
+      Says("b", "was killed by signal 9 (SIGKILL) before all ranks had joined; another process takes its place"));
   for (const char* node : {"a", "b"}) EXPECT_THAT(Err(node), Not(HasSubstr("restart")));
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);

@@ -87,7 +87,8 @@ std::vector<std::string> SlowStart(const std::string& command) {
 
 TEST_F(AgentLinkTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
   std::vector<std::string> flags = {"--nproc_per_node=3"};
-  for (const std::string& arg : SlowStart("while ! [ -e $D/go ]; do sleep 0.01; done; kill -9 $$")) flags.push_back(arg);
+  for (const std::string& arg : SlowStart("while ! [ -e $D/go ]; do sleep 0.01; done; kill -9 $$"))
+    flags.push_back(arg);
   const pid_t launcher = Start(flags);
   absl::SleepFor(absl::Milliseconds(500));  // the others have joined
   int first = 0;
@@ -134,8 +135,9 @@ TEST_F(AgentLinkTest, ARankThatExitsBeforeAllHaveJoinedEndsTheJob) {
   std::vector<std::string> flags = {"--nproc_per_node=3"};
   for (const std::string& arg : SlowStart("sleep 0.5; exit 7")) flags.push_back(arg);
   EXPECT_EQ(Run(flags), 7);
-  EXPECT_THAT(Err(), ContainsRegex("launch: rank 1 \\(local rank 1, pid [0-9]+\\) exited with code 7; the other 2 ranks "
-                                   "were ended\n$"));
+  EXPECT_THAT(Err(),
+              ContainsRegex("launch: rank 1 \\(local rank 1, pid [0-9]+\\) exited with code 7; the other 2 ranks "
+                            "were ended\n$"));
 }
 
 TEST_F(AgentLinkTest, ARankThatIsKilledAtEachStartEndsTheJob) {

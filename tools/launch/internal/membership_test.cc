@@ -132,9 +132,9 @@ TEST_F(MembershipTest, BeforeTheFirstGenerationAPlaceThatIsGivenUpEndsTheJob) {
       ASSERT_TRUE(Fail(0, 100 * i + 50));
     }
     EXPECT_EQ(Said().back(), "give up 0: rank 0 died");
-    EXPECT_EQ(membership_->verdict().message(), absl::StrCat(ready, " of at least ", ready + 1, " rank",
-                                                             ready == 0 ? " is" : "s are",
-                                                             " there, and no other one comes"));
+    EXPECT_EQ(membership_->verdict().message(),
+              absl::StrCat(ready, " of at least ", ready + 1, " rank", ready == 0 ? " is" : "s are",
+                           " there, and no other one comes"));
   }
 }
 

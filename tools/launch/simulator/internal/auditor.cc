@@ -163,7 +163,7 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
     rank += members[i].ranks;
   }
   if (has_place && (index != generation.node_rank || generation.world_size != rank ||
-                   generation.nnodes != static_cast<int>(members.size()))) {
+                    generation.nnodes != static_cast<int>(members.size()))) {
     Violation(absl::StrCat(node.id, " starts at a wrong place"));
   }
   if (has_place && (generation.master_port != members[0].port || generation.master_addr != members[0].address)) {
@@ -390,9 +390,8 @@ void Simulation::AuditRanksWait() {
     if (!node->slots || !all_wait || absl::c_linear_search(decision_.drained, node->id)) continue;
     all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
     nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
-    is_complete &= node->steps && std::count_if(node->processes.begin(), node->processes.end(), [](const Process& p) {
-                                    return p.ready;
-                                  }) >= node->steps->state().ranks;
+    is_complete &= node->steps && std::count_if(node->processes.begin(), node->processes.end(),
+                                                [](const Process& p) { return p.ready; }) >= node->steps->state().ranks;
     for (const Process& process : node->processes) {
       all_wait &= !process.alive || process.ready;
       has_survivor |= process.ready && process.was_in;
