@@ -32,8 +32,9 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
                        job.ranks.order_reason));
   }
   // As after a signal: a node that leaves may take its failure with it.
-  if (job.drained.size() > drained_) first_failure_[job.generation] = "?";
+  if (job.drained.size() > drained_ || job.limits.number > resized_) first_failure_[job.generation] = "?";
   drained_ = job.drained.size();
+  resized_ = job.limits.number;
   const bool forms_anew = job.phase == JobPhase::kForming && phase_ != JobPhase::kForming;
   if (job.phase == JobPhase::kEnding && phase_ != JobPhase::kEnding) AuditReason(job);
   phase_ = job.phase;
@@ -59,9 +60,9 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
       Violation(absl::StrCat("the first failure was on", first, ", but the job says: ", job.result.message()));
     }
   }
+  members_[job.generation] = job.members;
   if (job.phase != JobPhase::kRunning) return;
   const auto [known, is_new] = formed_.emplace(job.generation, job.members);
-  members_[job.generation] = job.members;
   const auto same = [](const Member& a, const Member& b) { return a.agent == b.agent && a.port == b.port; };
   if (!Kept(job) &&
       !std::equal(job.members.begin(), job.members.end(), known->second.begin(), known->second.end(), same)) {
@@ -209,7 +210,9 @@ void Simulation::AuditWaiting() {
   const bool failing =
       leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
       std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
-        return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation;
+        const auto is_it = [&](const Member& member) { return member.agent == post.first; };
+        return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation &&
+               absl::c_any_of(decision_.members, is_it);
       });
   if (!failing) failing_since_ms_ = -1;
   if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
@@ -337,7 +340,8 @@ void Simulation::AuditFirstCause(const Node& node) {
   });
   if (first == failures.end()) return;
   const auto was_gone = [&](const Node& other) {
-    return !Reachable(other) || other.signalled || other.gone_ms >= before->second.told_ms;
+    // The leader may not have known yet when that generation formed.
+    return !Reachable(other) || other.signalled || other.gone_ms >= before->second.told_ms - 2 * kSlowest;
   };
   for (const auto& failed : failures) {
     if (was_gone(*nodes_[failed.node])) return;

@@ -224,6 +224,7 @@ class Simulation {
   std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard
   int64_t form_since_ms_ = -1, failing_since_ms_ = -1;
   size_t drained_ = 0;                                 // the agents that the decision before had drained
+  int64_t resized_ = 0;                                // the number of its limits
   int restarts_ = 0;                                   // after failures
   JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
   std::map<int, int64_t> ports_;                       // the generation that used a port
