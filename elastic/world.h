@@ -109,8 +109,8 @@ struct Options {
 // Not thread-safe.
 class World {
  public:
-  // Each rank calls it once. FailedPrecondition: the process was not started by Lockstep's launch. InvalidArgument: bad
-  // options. They must be the same on all ranks.
+  // Each rank calls it once, as early as is possible: from then on ranks may die. The options must be the same on all
+  // ranks. FailedPrecondition: the process was not started by Lockstep's launch. InvalidArgument: bad options.
   static absl::StatusOr<std::unique_ptr<World>> Join(const Options& options = {});
   ~World();
   World(const World&) = delete;
@@ -151,7 +151,8 @@ class World {
   // its place. The reason of each new generation is a line of the launcher. Errors:
   // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
   // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more. With a
-  //   ShardedOptimizer it is lost if both ranks that had a parameter's state have died at once.
+  //   ShardedOptimizer it is lost if both ranks that had a parameter's state have died at once. The next Commit() or
+  //   GatherShards() finds that.
   // - Aborted, on all ranks: one cause has failed failures_per_cause times. The launcher ends the job with that cause.
   // - IsResumable(): fewer than min_ranks were there for wait_for_ranks.
   // - The errors of AgentLink::Join().

@@ -82,8 +82,8 @@ class AgentLink {
   };
 
   // Takes the control socket of this process, which child processes then do not find any more, and tells the launcher
-  // that this rank stays when another one fails. So call it as early as is possible. FailedPrecondition: no
-  // launcher started this process, or the socket is taken already.
+  // that this rank stays when another one fails. So call it as early as is possible. FailedPrecondition: no launcher
+  // started this process, or the socket is taken already.
   static absl::StatusOr<std::unique_ptr<AgentLink>> Open();
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;

@@ -11,11 +11,11 @@
 // slots than ranks, or if processes ask for fewer ranks, ready processes that are not needed are spares: the next
 // generation has them in the places of members that failed.
 //
-// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. Meanwhile a process that
-// is killed is started again once one has said that it stays; one that exits ends the job, as it would do so on each
-// start. A failure of a member makes it kRegrouping: every member that is left must leave the generation, and when all are ready, the next one forms
-// with them and with new processes that are ready. A new process that gets ready while a generation runs makes it
-// regroup after a step, and so does a node that is to leave.
+// One life of a job: kForming until as many processes are ready as there are ranks, then kRunning. While it forms, and
+// once a process has said that it stays, one that is killed is started again; one that exits ends the job, since it would
+// do so on each start. A failure of a member makes it kRegrouping: every member that is left must leave the generation,
+// and when all are ready, the next one forms with them and with new processes that are ready. A new process that gets
+// ready while a generation runs makes it regroup after a step, and so does a node that is to leave.
 //
 // The object begins with one node. A job of several nodes adds the others, and says which are lost or are to leave.
 
