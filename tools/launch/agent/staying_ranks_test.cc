@@ -100,6 +100,8 @@ class StayingRanksTest : public testing::NodesTest {
   }
 
   void TearDown() override {
+    unsetenv("DIE_EARLY");
+    unsetenv("OPEN_AFTER_MS");
     unsetenv("STEPS");
     unsetenv("EXIT_CODE");
     unsetenv("END_JOB");
@@ -150,6 +152,17 @@ TEST_F(TcpStayingRanksTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+}
+
+// As while they load their libraries. No rank of their node is left.
+TEST_F(TcpStayingRanksTest, RanksThatAreKilledBeforeAnyHasOpenedComeBack) {
+  setenv("DIE_EARLY", "2", 1);
+  setenv("OPEN_AFTER_MS", "700", 1);
+  EXPECT_EQ(StartTwo({"--nproc_per_node=2"})[0].generation, 1);
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_THAT(Err("a") + Err("b"), HasSubstr("before all ranks had joined; another process takes its place"));
 }
 
 TEST_F(TcpStayingRanksTest, RanksThatHaveFinishedMayAskForAnotherStart) {

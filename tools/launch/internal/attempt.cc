@@ -52,7 +52,9 @@ bool IsAboutOthers(absl::StatusCode code) {
 }  // namespace
 
 // Whether the ranks have yet to end by themselves.
-bool Attempt::WillEnd() const { return broken_.ok() && !regrouper_.finished() && (Running() || regrouper_.goes_on()); }
+bool Attempt::WillEnd() const {
+  return broken_.ok() && !regrouper_.finished() && (Running() || regrouper_.goes_on() || !early_deaths_.empty());
+}
 
 bool Attempt::MayLearnMore(int64_t deadline) const {
   return WillEnd() && stop_signal_ == 0 && !must_end_ && MonotonicNanos() < deadline;
@@ -419,7 +421,7 @@ bool Attempt::HoldsEarlyDeath(int i, const NodeFailure& failure) {
 }
 
 void Attempt::TakeEarlyDeaths() {
-  const bool others_run = Running() && !FirstCause(outcomes_);
+  const bool others_run = (Running() || control_) && !FirstCause(outcomes_);  // perhaps on other nodes
   for (const auto& [slot, failure] : early_deaths_.Take(regrouper_.kept(), others_run, MonotonicNanos())) {
     DecideAbout(slot, failure);
   }

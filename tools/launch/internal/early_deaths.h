@@ -36,6 +36,7 @@ class EarlyDeaths {
   // so since `others_run` is false, or if the time is over.
   std::vector<Death> Take(bool stays, bool others_run, int64_t now_ns);
 
+  bool empty() const { return deaths_.empty(); }
   int64_t next_look() const { return deaths_.empty() ? kNever : until_ns_; }
 
  private:

@@ -16,9 +16,11 @@ NodeFailure Failure(bool killed) {
 
 TEST(EarlyDeaths, WaitUntilAProcessStays) {
   EarlyDeaths deaths;
+  EXPECT_TRUE(deaths.empty());
   EXPECT_EQ(deaths.next_look(), kNever);
   EXPECT_TRUE(deaths.Hold(1, Failure(true), kSecond / 10, 10 * kSecond));
   EXPECT_TRUE(deaths.Hold(2, Failure(true), kSecond / 10, 12 * kSecond));
+  EXPECT_FALSE(deaths.empty());
   EXPECT_EQ(deaths.next_look(), 15 * kSecond);
   EXPECT_TRUE(deaths.Take(/*stays=*/false, /*others_run=*/true, 13 * kSecond).empty());
   const auto taken = deaths.Take(/*stays=*/true, /*others_run=*/true, 13 * kSecond);
