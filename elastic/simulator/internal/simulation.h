@@ -28,7 +28,8 @@
 //   - the job ends for generations without a step after ten of them, and not before
 //   - in half of the schedules the optimizer is sharded: a rank's parameters, and the optimizer's states that it has, are of
 //     the steps in its state; ranks step only if each state is on two ranks; a state is lost only with both of them
-//   - before the first generation, a process that is killed gets a successor, and one that exits ends the job
+//   - before the first generation, a process that is killed gets a successor, and one that exits ends the job, as does a
+//     place that is given up
 //   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
 

@@ -250,6 +250,7 @@ MUTANTS = [
         "  return job_.generation != state_.generation || job_.phase",
         "  return (job_.generation != state_.generation && !@) || job_.phase",
         "ranks run on when a later generation runs",
+        "its members have other entries, which ends the ranks too",
     ),
     Mutant(
         "ending_unseen",

@@ -292,7 +292,7 @@ void Simulation::AuditTold(const Node& node, int slot) {
     Violation(absl::StrCat("generation ", ranks.generation, " has two lists of members"));
   }
   if (!process.ready || process.in != 0) {
-    Violation(absl::StrCat("process ", process.id, " is told a generation while it is in ", process.in));
+    Violation(absl::StrCat("process ", process.id, " hears of a generation while it is in ", process.in));
   }
   for (const auto& other : nodes_) {
     const bool counts = Reachable(*other) && !other->evicted_in_run && !other->ending && other->slots;
