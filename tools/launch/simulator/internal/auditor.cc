@@ -207,13 +207,13 @@ void Simulation::AuditWaiting() {
   if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
     Violation("no generation forms although enough nodes are ready");
   }
-  const bool failing =
-      leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
-      std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
-        const auto is_it = [&](const Member& member) { return member.agent == post.first; };
-        return post.second.phase == AgentPhase::kFailing && post.second.generation == decision_.generation &&
-               absl::c_any_of(decision_.members, is_it);
-      });
+  const bool failing = leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
+                       std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
+                         const auto is_it = [&](const Member& member) { return member.agent == post.first; };
+                         return post.second.phase == AgentPhase::kFailing &&
+                                post.second.generation == decision_.generation &&
+                                absl::c_any_of(decision_.members, is_it);
+                       });
   if (!failing) failing_since_ms_ = -1;
   if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
   if (failing && now_ms_ - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
