@@ -125,7 +125,7 @@ MUTANTS = [
         "|| agent->generation < job_.generation) return false;",
         "|| (agent->generation < job_.generation && !@)) return false;",
         "the cause is named before each member has spoken about the generation",
-        first_seed=800000,
+        first_seed=1600000,
     ),
     Mutant(
         "spare_anchor",
