@@ -135,11 +135,16 @@ class JobRanksTest : public ::testing::Test {
     nodes_[id].slots->OnEnd(slot, std::move(failure));
   }
 
-  // Nodes a and b run, with two ranks each.
-  void RunTwo(int spares = 0) {
+  // Nodes a and b start two processes each, and `spares`.
+  void StartTwo(int spares = 0) {
     Lead();
     for (const char* id : {"a", "b"}) Add(id, 2, spares);
     Settle();
+  }
+
+  // Nodes a and b run, with two ranks each.
+  void RunTwo(int spares = 0) {
+    StartTwo(spares);
     for (const char* id : {"a", "b"}) {
       for (int slot = 0; slot < 2 + spares; ++slot) Ready(id, slot);
     }
@@ -173,10 +178,7 @@ TEST_F(JobRanksTest, TheFirstGenerationHasTheRanksOfAllNodes) {
 
 // The node of the rank that is killed has not heard that ranks of the other one stay.
 TEST_F(JobRanksTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithAnotherLeader) {
-  Lead();
-  Add("a");
-  Add("b");
-  Settle();
+  StartTwo();
   nodes_["a"].slots->OnStays();
   Settle();
   EXPECT_TRUE(nodes_["b"].slots->ranks().kept);
@@ -196,10 +198,7 @@ TEST_F(JobRanksTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithA
 }
 
 TEST_F(JobRanksTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) {
-  Lead();
-  Add("a");
-  Add("b");
-  Settle();
+  StartTwo();
   nodes_["a"].slots->OnStays();
   Settle();
   NodeFailure failure;
@@ -397,10 +396,7 @@ TEST_F(JobRanksTest, TheJobSucceedsWhenAllRanksHave) {
 }
 
 TEST_F(JobRanksTest, OtherProgramsEndTogether) {
-  Lead();
-  Add("a");
-  Add("b");
-  Settle();
+  StartTwo();
   EXPECT_FALSE(nodes_["a"].slots->OnEnd(0, {}));
   nodes_["a"].steps->OnFailing();
   Settle();
