@@ -30,6 +30,7 @@ struct BackendContext {
   std::string master_addr;          // where the store listens; empty for a store without an address
   std::string group;                // the group's name in messages: "world" or a sub-group's name
   std::vector<RankIdentity> ranks;  // every rank, by rank; empty unless all are Lockstep ranks
+  bool connect_lazily = false;      // two ranks connect when they first exchange something, if the backend can do that
 };
 
 // A Lockstep backend must fulfil c10d::Backend and the following:

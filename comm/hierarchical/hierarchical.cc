@@ -198,7 +198,9 @@ absl::StatusOr<BackendPtr> Create(const BackendContext& context) {
   }
   std::vector<int> all(context.size);
   for (int r = 0; r < context.size; ++r) all[r] = r;
-  LOCKSTEP_ASSIGN_OR_RETURN(BackendPtr flat, MakeAmong(all, "gloo", "flat", context));
+  BackendContext flat_context = context;
+  flat_context.connect_lazily = true;  // many programs use no other collective
+  LOCKSTEP_ASSIGN_OR_RETURN(BackendPtr flat, MakeAmong(all, "gloo", "flat", flat_context));
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Pipeline> pipeline,
                             Pipeline::Create(std::move(levels), absl::ToChronoMilliseconds(context.timeout)));
   return BackendPtr(

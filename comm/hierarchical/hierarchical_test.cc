@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/hierarchical/internal/topology.h"
@@ -281,6 +286,29 @@ TEST(Hierarchical, TheOtherCollectivesWork) {
                   }),
             absl::OkStatus());
 }
+
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
+size_t OpenDescriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+// All ranks are in this process: a connection between two of them takes two descriptors.
+TEST(Hierarchical, NoRankConnectsToAllOthers) {
+  const std::vector<int> hosts = {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1};
+  const size_t full_mesh = hosts.size() * (hosts.size() - 1), before = OpenDescriptors();
+  absl::Barrier* const ranks_are_made = new absl::Barrier(static_cast<int>(hosts.size()));
+  EXPECT_EQ(RunOn(hosts,
+                  [&](c10d::Backend& backend) {
+                    at::Tensor x = at::ones({1000}, at::kFloat);
+                    AllReduce(backend, x, c10d::ReduceOp::SUM)->wait();
+                    if (ranks_are_made->Block()) {
+                      EXPECT_LT(OpenDescriptors(), before + full_mesh / 2);
+                      delete ranks_are_made;
+                    }
+                  }),
+            absl::OkStatus());
+}
+#endif
 
 TEST(Hierarchical, ADeadlineEndsAWait) {
   EXPECT_EQ(RunOn(kLayouts[0],

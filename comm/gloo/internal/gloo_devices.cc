@@ -23,39 +23,46 @@ bool ShareAHost(const std::vector<RankIdentity>& ranks) {
 using c10d::ProcessGroupGloo;
 using Device = decltype(ProcessGroupGloo::Options::devices)::value_type;
 
-// With the environment variable TORCH_GLOO_LAZY_INIT two ranks connect when they first exchange something, as in Python.
+// Ranks connect lazily also with the environment variable TORCH_GLOO_LAZY_INIT, as in Python.
 #if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
-Device DeviceForInterface(const std::string& name) {
-  return ProcessGroupGloo::createDeviceForInterface(name, c10d::getDefaultGlooLazyInit());
+bool IsLazy(const BackendContext& context) { return context.connect_lazily || c10d::getDefaultGlooLazyInit(); }
+Device DeviceForInterface(const std::string& name, bool lazy) {
+  return ProcessGroupGloo::createDeviceForInterface(name, lazy);
 }
-Device DeviceForHostname(const std::string& name) {
-  return ProcessGroupGloo::createDeviceForHostname(name, c10d::getDefaultGlooLazyInit());
+Device DeviceForHostname(const std::string& name, bool lazy) {
+  return ProcessGroupGloo::createDeviceForHostname(name, lazy);
 }
-Device DefaultDevice() { return ProcessGroupGloo::createDefaultDevice(c10d::getDefaultGlooLazyInit()); }
+Device DefaultDevice(bool lazy) { return ProcessGroupGloo::createDefaultDevice(lazy); }
 #else
-Device DeviceForInterface(const std::string& name) { return ProcessGroupGloo::createDeviceForInterface(name); }
-Device DeviceForHostname(const std::string& name) { return ProcessGroupGloo::createDeviceForHostname(name); }
-Device DefaultDevice() { return ProcessGroupGloo::createDefaultDevice(); }
+bool IsLazy(const BackendContext& /*context*/) { return false; }
+Device DeviceForInterface(const std::string& name, bool /*lazy*/) {
+  return ProcessGroupGloo::createDeviceForInterface(name);
+}
+Device DeviceForHostname(const std::string& name, bool /*lazy*/) {
+  return ProcessGroupGloo::createDeviceForHostname(name);
+}
+Device DefaultDevice(bool /*lazy*/) { return ProcessGroupGloo::createDefaultDevice(); }
 #endif
 
 }  // namespace
 
 decltype(c10d::ProcessGroupGloo::Options::devices) ChooseDevices(const BackendContext& context) {
+  const bool lazy = IsLazy(context);
   const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
   if (interfaces && *interfaces) {
     decltype(ProcessGroupGloo::Options::devices) devices;
     for (const absl::string_view name : absl::StrSplit(interfaces, ',')) {
-      devices.push_back(DeviceForInterface(std::string(name)));
+      devices.push_back(DeviceForInterface(std::string(name), lazy));
     }
     return devices;
   }
   const std::string& master_addr = context.master_addr;
-  if (IsLoopback(master_addr)) return {DeviceForHostname(master_addr)};
-  if (ShareAHost(context.ranks)) return {DeviceForHostname("127.0.0.1")};
+  if (IsLoopback(master_addr)) return {DeviceForHostname(master_addr, lazy)};
+  if (ShareAHost(context.ranks)) return {DeviceForHostname("127.0.0.1", lazy)};
   // The address is empty if the ranks met in a file, and useless if only some hosts know the name.
   const std::string local = master_addr.empty() ? "" : LocalAddressTowards(master_addr);
-  if (local.empty()) return {DefaultDevice()};
-  return {DeviceForHostname(local)};
+  if (local.empty()) return {DefaultDevice(lazy)};
+  return {DeviceForHostname(local, lazy)};
 }
 
 }  // namespace lockstep::comm::internal

@@ -347,11 +347,12 @@ void Membership::Update(absl::Time now) {
 // Whether ranks that are left are about to complete a step.
 bool Membership::OthersGoOn() const {
   if (memory_.finished_members > 0 || (memory_.phase == Phase::kRunning && memory_.progressed)) return false;
-  std::vector<int> others = In(State::kMember);
+  std::vector<int> others = In(State::kMember), all = others;
   for (const int ready : In(State::kReady)) {
+    all.push_back(ready);
     if (rank(ready) >= 0) others.push_back(ready);
   }
-  return !others.empty() && static_cast<int>(others.size()) >= LeastRanks(others) && NodesOf(others) >= least_nodes_;
+  return !others.empty() && static_cast<int>(others.size()) >= LeastRanks(others) && NodesOf(all) >= least_nodes_;
 }
 
 void Membership::StartAwaited(absl::Time now) {
@@ -423,9 +424,9 @@ std::vector<int> Membership::Candidates() const {
 void Membership::TryToForm(absl::Time now) {
   std::vector<int> ready = Candidates();
   if (!formed() && !AllAreReady(ready)) return WaitForAll(ready.size(), now);
+  const int nodes = NodesOf(ready);  // also those whose processes are beyond the most ranks
   ready.resize(std::min(ready.size(), MostRanks(ready)));
-  const int least = LeastRanks(ready);
-  const int ranks = static_cast<int>(ready.size()), nodes = NodesOf(ready);
+  const int least = LeastRanks(ready), ranks = static_cast<int>(ready.size());
   if (ranks < least) {
     WaitForMore(NumberText(ranks, least, "rank"), now);
   } else if (nodes < least_nodes_) {

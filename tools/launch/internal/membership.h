@@ -137,7 +137,8 @@ class Membership {
   // The processes of a node leave between two steps. Then the node is gone.
   void LeaveNode(int node, const std::string& reason);
   bool IsGone(int node) const { return memory_.nodes[node].gone; }
-  // A generation needs so many nodes. Others may come if `more_may_come`.
+  // A generation forms if processes of so many nodes are ready, as its ranks or beyond the most of them. Others may come
+  // if `more_may_come`.
   void NeedNodes(int least, bool more_may_come);
   // The name of the process of a slot in reasons; "process 3" unless it is set.
   void set_name(std::function<std::string(int)> name) { name_ = std::move(name); }

@@ -239,6 +239,17 @@ TEST_F(MembershipTest, ProcessesBeyondMaxRanksAreSpares) {
   EXPECT_TRUE(membership_->finished());
 }
 
+TEST_F(MembershipTest, ANodeWhoseProcessesAreBeyondMaxRanksCounts) {
+  Make(2);
+  membership_->AddNode(2, 0, At(0));
+  membership_->NeedNodes(2, /*more_may_come=*/false);
+  for (int slot = 0; slot < 4; ++slot) Ready(slot, 1, 1, /*max_ranks=*/2);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1"));
+  Fail(0, 20);
+  Ready(1, 20, 1, 2);
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 died", "start 0", "form 1 2: rank 0 died"));
+}
+
 TEST_F(MembershipTest, AMemberThatLeavesByItselfBreaksTheGeneration) {
   StartAll(2);
   Ready(1, 20);

@@ -564,6 +564,35 @@ MUTANTS = [
         "the job succeeds although the ranks of a lost node have not",
     ),
     Mutant(
+        "gone_unsaid",
+        R,
+        "  changed_ |= absl::c_count_if(nodes, is_gone) != gone;",
+        "  changed_ |= !@ && absl::c_count_if(nodes, is_gone) != gone;",
+        "a drained node is not let go if no generation can form without it",
+    ),
+    Mutant(
+        "others_cannot_come",
+        R,
+        "absl::c_count_if(nodes, stays) < most_nodes);",
+        "absl::c_count_if(nodes, [&](const Node& n) { return @ ? !n.gone : stays(n); }) < most_nodes);",
+        "no other node may come for one that leaves",
+    ),
+    Mutant(
+        "waiting_nodes_do_not_count",
+        M,
+        "  const int nodes = NodesOf(ready);",
+        "  const int nodes = NodesOf(@ ? std::vector<int>(ready.begin(), ready.begin() + std::min(ready.size(), "
+        "MostRanks(ready))) : ready);",
+        "only nodes with ranks in the generation count for the least number of nodes",
+    ),
+    Mutant(
+        "max_ranks_unseen",
+        M,
+        "if (const int asked = asks_[slot].ask.max_ranks; asked > 0) most",
+        "if (const int asked = asks_[slot].ask.max_ranks; !@ && asked > 0) most",
+        "a generation has more than max_ranks",
+    ),
+    Mutant(
         "not_told_now",
         N,
         "  if (ranks_.order > told.order &&",

@@ -324,8 +324,7 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
 
 // Whether job() has changed.
 bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
-  const bool more_may_come = static_cast<int>(job_.members.size()) < max_nodes();
-  const bool changed = ranks_.Update(agents, min_nodes(), more_may_come, now);
+  const bool changed = ranks_.Update(agents, min_nodes(), max_nodes(), now);
   LookAt(ranks_.next_look());
   if (!changed) return false;
   for (; job_.restarts < ranks_.restarts(); ++job_.restarts) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <tuple>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/outcome.h"
@@ -170,14 +171,20 @@ bool JobRanks::MayBeRank0(const Agents& agents, int slot) const {
   return agent && agent->link_port != 0 && agent->link_port != plan_.nodes[node].used_port;
 }
 
-bool JobRanks::Update(const Agents& agents, int least_nodes, bool more_may_come, absl::Time now) {
+bool JobRanks::Update(const Agents& agents, int least_nodes, int most_nodes, absl::Time now) {
+  using Node = Membership::Memory::Node;
+  const std::vector<Node>& nodes = membership_->memory().nodes;
+  const auto is_gone = [](const Node& node) { return node.gone; };
+  const auto stays = [](const Node& node) { return !node.gone && !node.leaves; };
   if (!has_asks_) TakeAsks(agents);
   Hear(agents, now);
-  membership_->NeedNodes(least_nodes, more_may_come);
+  const auto gone = absl::c_count_if(nodes, is_gone);
+  membership_->NeedNodes(least_nodes, absl::c_count_if(nodes, stays) < most_nodes);
   membership_->set_may_be_rank_0([&](int slot) { return MayBeRank0(agents, slot); });
   membership_->Update(now);
   membership_->set_may_be_rank_0(nullptr);
   for (const Membership::Decision& decision : membership_->Take()) Carry(decision, agents);
+  changed_ |= absl::c_count_if(nodes, is_gone) != gone;
   NoteVerdict(membership_->verdict());
   plan_.memory = membership_->memory();
   return kept() && std::exchange(changed_, false);

@@ -40,9 +40,9 @@ class JobRanks {
   // Whether none of its processes takes part any more.
   bool IsGone(const Member& member) const;
 
-  // Takes note of what the agents say of the processes. A generation needs `least_nodes`, and more may come. Whether
-  // plan() has changed.
-  bool Update(const Agents& agents, int least_nodes, bool more_may_come, absl::Time now);
+  // Takes note of what the agents say of the processes. A generation needs `least_nodes`, and others may come up to
+  // `most_nodes`. Whether plan() has changed.
+  bool Update(const Agents& agents, int least_nodes, int most_nodes, absl::Time now);
 
   // When to call Update() at the latest.
   absl::Time next_look() const { return membership_->next_look(); }

@@ -314,6 +314,37 @@ TEST_F(JobRanksTest, RanksWaitForTheLeastNumberOfNodes) {
   EXPECT_EQ(job().result.message(), "1 of at least 2 nodes are there after 10m; before, host b was lost");
 }
 
+TEST_F(JobRanksTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
+  limits_.min_nodes = 2;
+  RunTwo();
+  nodes_["a"].steps->OnDrain("b");
+  Settle();
+  Leave({"a", "b"});
+  EXPECT_EQ(nodes_["b"].steps->Result()->code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(Told("a"), ElementsAre("after step", "after step"));
+  nodes_.erase("b");
+  Add("c", 1);
+  Settle();
+  Ready("c", 0);
+  Settle();
+  EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 2 at a.net:13"));
+}
+
+TEST_F(JobRanksTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
+  limits_.min_nodes = 2;
+  Lead();
+  for (const char* id : {"a", "b", "c"}) Add(id, 1);
+  Settle();
+  for (const char* id : {"a", "b", "c"}) Ready(id, 0);
+  Settle();
+  EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 1 at a.net:11"));
+  for (const char* id : {"b", "c"}) nodes_["a"].steps->OnDrain(id);
+  Settle();
+  Leave({"a", "b", "c"});
+  EXPECT_EQ(job().phase, JobPhase::kRunning);
+  EXPECT_EQ(job().members.size(), 1);
+}
+
 TEST_F(JobRanksTest, ASpareTakesThePlaceOfARankOfItsNode) {
   RunTwo(/*spares=*/1);
   EXPECT_THAT(Told("b"), ElementsAre("2 of 4 in 1 at a.net:11", "3 of 4 in 1 at a.net:11", ""));

@@ -283,6 +283,10 @@ void Simulation::AuditTold(const Node& node, int slot) {
     generation.world_size = ranks.world_size;
     generation.port = ranks.master_port;
     generation.leader_epoch = leader_epoch_;
+    if (config_.max_ranks > 0 && ranks.world_size > config_.max_ranks) {
+      Violation(absl::StrCat("generation ", ranks.generation, " has ", ranks.world_size, " ranks, and may have ",
+                             config_.max_ranks));
+    }
     const auto [used, unused] = link_ports_used_.emplace(ranks.master_port, ranks.generation);
     if (!unused) Violation(absl::StrCat("port ", ranks.master_port, " is used again"));
     AuditFirstCause(node);

@@ -64,6 +64,7 @@ void Simulation::SayReady(Node* node, int slot, int64_t left, const std::string&
   process.in = 0;
   process.ready = true;
   Membership::Ask ask;
+  ask.max_ranks = config_.max_ranks;
   ask.max_restarts = 10;
   ask.leave_timeout = absl::Milliseconds(kLeaveTime);
   ask.reason = reason;

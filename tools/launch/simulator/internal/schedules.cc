@@ -14,6 +14,7 @@ std::string TextOf(const Simulation::Config& config) {
   return absl::StrCat(
       "seed ", config.seed, ", ", config.agents, " agents", config.leader_can_change ? ", etcd" : "",
       config.ranks_stay ? ", ranks stay" : "",
+      config.max_ranks > 0 ? absl::StrCat(", ", config.max_ranks, " at most") : "",
       config.crash_event < 0 ? ""
                              : absl::StrCat(", agent ", config.crash_agent, " dies before event ", config.crash_event),
       config.second_crash_event < 0
@@ -52,6 +53,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation, bool tra
     config.leader_can_change = seed / 4 % 2 == 1;
     config.faults = static_cast<int>(seed / 8 % 9);
     config.ranks_stay = seed / 72 % 2 == 1;
+    if (config.ranks_stay && seed / 144 % 3 == 0) config.max_ranks = static_cast<int>(1 + seed / 432 % 4);
     config.trace = trace;
     tally.Add(config, Simulation(config).Run());
     if (until_violation && !tally.violations.empty()) break;

@@ -97,7 +97,8 @@ void Simulation::Post(Node* node) {
     known = number;
     posts_[node->id] = state;
     node->evicted = false;
-    const bool counts = decision_.phase == JobPhase::kRunning && decision_.generation == state.generation;
+    const JobState& decided = coordinator_ ? coordinator_->job() : decision_;  // perhaps nobody has heard it yet
+    const bool counts = decided.phase == JobPhase::kRunning && decided.generation == state.generation;
     if (counts && state.phase == AgentPhase::kSucceeded) told_success_[state.generation].insert(node->id);
     if (leader_ < 0) ElectLeader();
     Look();

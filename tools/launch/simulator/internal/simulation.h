@@ -22,7 +22,8 @@
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
 // And where processes stay when another one fails (agent_link):
-//   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port
+//   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port; it has
+//     max_ranks of them at most
 //   - a process hears of a generation only while it waits for one, and when all that can be reached have left the others
 //   - before the first generation, the others go on if a process is killed, and the job's generation ends if one exits
 //   - a process is killed only if it has had time to leave
@@ -64,6 +65,7 @@ class Simulation {
     int agents = 3;
     bool leader_can_change = false;  // as with etcd; otherwise the first agent leads, as with TCP
     bool ranks_stay = false;         // when another one fails; otherwise all end together
+    int max_ranks = 0;               // of ranks that stay: the most that a generation may have; 0: any number
     int faults = 3;                  // random ones: see Fault()
     int crash_agent = -1;            // an agent that dies before event number `crash_event`
     int64_t crash_event = -1;
