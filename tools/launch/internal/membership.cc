@@ -71,11 +71,15 @@ int Membership::AddNode(int ranks, int spares, absl::Time now) {
   return index;
 }
 
+bool Membership::WasInLastGeneration(const Slot& process) {
+  return process.state == State::kMember || (process.state == State::kReady && process.rank >= 0);
+}
+
 // The process of this slot is no more, and no other one takes its place.
 void Membership::Drop(int slot) {
   Slot& process = memory_.slots[slot];
   if (process.state == State::kFinished) return;
-  process.owes |= process.state == State::kMember || (process.state == State::kReady && process.rank >= 0);
+  process.owes |= WasInLastGeneration(process);
   process.state = State::kLost;
   process.rank = process.local_rank = -1;
 }
@@ -179,7 +183,7 @@ bool Membership::finished() const {
   if (!formed()) return HaveAllFinished();
   return !memory_.over && memory_.finished_members > 0 &&
          std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
-           return s.owes || s.state == State::kMember || (s.state == State::kReady && s.rank >= 0);
+           return s.owes || WasInLastGeneration(s);
          });
 }
 
@@ -310,13 +314,13 @@ bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
   Slot& process = memory_.slots[slot];
   const bool was_member = process.state == State::kMember;
   const bool was_starting = process.state == State::kStarting;
+  process.owes |= WasInLastGeneration(process);
   process.state = State::kAwaited;
   if (was_member) Break(cause, /*is_failure=*/true, now);
   memory_.over |= !MayRestart(slot, was_starting, now);
   if (memory_.over) return false;
   if (was_starting) ++process.failed_starts;
   process.rank = process.local_rank = -1;
-  process.owes |= was_member;
   process.state = process.failed_starts < kMostFailedStarts ? State::kAwaited : State::kGivenUp;
   asks_[slot].start_at = now + policy_->Pause();
   asks_[slot].head_start_ends = was_member ? now + limits_.head_start : absl::InfinitePast();
@@ -469,13 +473,16 @@ int Membership::FreeLocalRank(int slot) const {
 }
 
 void Membership::Form(std::vector<int> ready, absl::Time now) {
+  for (Slot& slot : memory_.slots) {
+    slot.rank = -1;
+    slot.owes = false;  // the new generation does what was to be done
+  }
   for (size_t i = 0; i < ready.size(); ++i) {
     Slot& slot = memory_.slots[ready[i]];
     slot.state = State::kMember;
     slot.rank = static_cast<int>(i);
     if (slot.local_rank < 0) slot.local_rank = FreeLocalRank(ready[i]);
   }
-  for (Slot& slot : memory_.slots) slot.owes = false;  // the new generation does what was to be done
   ++memory_.generation;
   if (!std::exchange(memory_.formed, true)) policy_.reset();  // all have asked now
   memory_.phase = Phase::kRunning;

@@ -91,7 +91,7 @@ class Membership {
       State state = State::kStarting;
       int rank = -1;          // in the last generation, if this process was its member
       int local_rank = -1;    // the same
-      bool owes = false;      // its process failed as a member, and no generation has formed since
+      bool owes = false;      // its process was in the last generation, and failed before it had finished
       int failed_starts = 0;  // processes in succession that failed before they were ready
       int process = 1;        // the number of processes that have been started in this slot
       int node = 0;
@@ -212,6 +212,7 @@ class Membership {
   RestartPolicy& Policy(absl::Time now);
   bool MayRestart(int slot, bool was_starting, absl::Time now);
   bool HaveAllFinished() const;
+  static bool WasInLastGeneration(const Memory::Slot& process);
   void Drop(int slot);
   void StartAwaited(absl::Time now);
   bool OthersGoOn() const;

@@ -485,6 +485,26 @@ TEST_F(MembershipTest, WhatAMemberOwedIsDoneByTheProcessAfterIt) {
   EXPECT_TRUE(membership_->finished());
 }
 
+TEST_F(MembershipTest, WhatAMemberThatHadLeftOwedIsDoneByTheProcessAfterIt) {
+  StartAll(2);
+  membership_->OnReady(0, 1, {}, At(20));
+  ASSERT_TRUE(Fail(0, 21));
+  Succeed(1, 22);
+  EXPECT_FALSE(membership_->finished());
+  Ready(0, 23);
+  Said();
+  Succeed(0, 24);
+  EXPECT_TRUE(membership_->finished());
+}
+
+TEST_F(MembershipTest, AProcessThatIsBeyondMaxRanksAfterItWasARankDoesNotHoldUpTheEnd) {
+  StartAll(2);
+  for (int slot = 0; slot < 2; ++slot) Ready(slot, 20, 1, /*max_ranks=*/1);
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 left generation 1", "form 0: rank 0 left generation 1"));
+  Succeed(0, 21);
+  EXPECT_TRUE(membership_->finished());
+}
+
 TEST_F(MembershipTest, ASpareTakesThePlaceOfAMemberAtOnce) {
   Membership::Limits limits;
   limits.spares = 1;

@@ -559,8 +559,8 @@ MUTANTS = [
     Mutant(
         "lost_owes_nothing",
         M,
-        "  process.owes |= process.state == State::kMember ||",
-        "  process.owes |= (!@ && process.state == State::kMember) ||",
+        "  if (process.state == State::kFinished) return;\n  process.owes |=",
+        "  if (process.state == State::kFinished) return;\n  process.owes |= !@ &&",
         "the job succeeds although the ranks of a lost node have not",
     ),
     Mutant(
@@ -591,6 +591,13 @@ MUTANTS = [
         "if (const int asked = asks_[slot].ask.max_ranks; asked > 0) most",
         "if (const int asked = asks_[slot].ask.max_ranks; !@ && asked > 0) most",
         "a generation has more than max_ranks",
+    ),
+    Mutant(
+        "left_owes_nothing",
+        M,
+        "  process.owes |= WasInLastGeneration(process);\n  process.state = State::kAwaited;",
+        "  process.owes |= @ ? was_member : WasInLastGeneration(process);\n  process.state = State::kAwaited;",
+        "the job succeeds although a rank failed after it had left its generation",
     ),
     Mutant(
         "not_told_now",
