@@ -101,8 +101,8 @@ MUTANTS = [
     Mutant(
         "left_unseen",
         C,
-        "    } else if ((notes_.left.count(member.agent) != 0 ||",
-        "    } else if (((notes_.left.count(member.agent) != 0 && !@) ||",
+        "    } else if ((FindLeaver(member.agent) ||",
+        "    } else if (((FindLeaver(member.agent) && !@) ||",
         "a node that leaves does not end the generation",
     ),
     Mutant(
@@ -130,8 +130,8 @@ MUTANTS = [
     Mutant(
         "spare_anchor",
         C,
-        "anchor != notes_.left.end() && !IsMember(anchor->first)",
-        "!@ && anchor != notes_.left.end() && !IsMember(anchor->first)",
+        "anchor && !IsMember(anchor->agent)",
+        "!@ && anchor && !IsMember(anchor->agent)",
         "the node that serves cannot leave while it is a spare",
         first_seed=300000,
     ),
@@ -176,15 +176,15 @@ MUTANTS = [
     Mutant(
         "leave_not_confirmed",
         C,
-        "    job_.left.push_back(id);",
-        "    if (!@) job_.left.push_back(id);",
+        "    job_.left.push_back(notes_.left.back());",
+        "    if (!@) job_.left.push_back(notes_.left.back());",
         "a node is not told that its leave was seen",
     ),
     Mutant(
         "anchor_goes",
         C,
-        "if (id == limits_.anchor ||",
-        "if ((id == limits_.anchor && !@) ||",
+        "    if (id == limits_.anchor) continue;",
+        "    if (id == limits_.anchor && !@) continue;",
         "the node that serves the others may go before the job is done",
     ),
     Mutant(
@@ -480,8 +480,8 @@ MUTANTS = [
     Mutant(
         "needed_leaves",
         C,
-        "!IsNeeded(member.agent)) continue;",
-        "!IsNeeded(member.agent) || @) continue;",
+        "!IsNeeded(member.agent, agents)) continue;",
+        "!IsNeeded(member.agent, agents) || @) continue;",
         "the others go on without a node that they need",
         "the others wait for another node then, which no rule forbids",
     ),
@@ -591,6 +591,20 @@ MUTANTS = [
         "if (const int asked = asks_[slot].ask.max_ranks; asked > 0) most",
         "if (const int asked = asks_[slot].ask.max_ranks; !@ && asked > 0) most",
         "a generation has more than max_ranks",
+    ),
+    Mutant(
+        "leavers_forgotten",
+        C,
+        "  notes_.left = job_.left;",
+        "  if (!@) notes_.left = job_.left;",
+        "the next leader takes a node that has left for lost",
+    ),
+    Mutant(
+        "spare_unused",
+        C,
+        "min_nodes() == max_nodes() && !OthersAreEnough(agents);",
+        "min_nodes() == max_nodes() && (@ || !OthersAreEnough(agents));",
+        "the job ends when a node leaves although a spare one is there",
     ),
     Mutant(
         "left_owes_nothing",

@@ -188,7 +188,7 @@ void Agent::ShowJob() {
     host.ranks = member.ranks;
     NoteStayingRanks(member, &host);
     if (absl::c_linear_search(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
-    if (absl::c_linear_search(job_.left, member.agent)) host.state = HostStatus::State::kLeft;
+    if (HasLeft(job_, member.agent)) host.state = HostStatus::State::kLeft;
     ranks += member.ranks;
     hosts.push_back(std::move(host));
   }

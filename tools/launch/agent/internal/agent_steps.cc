@@ -170,7 +170,7 @@ std::optional<absl::Status> AgentSteps::Result() const {
   if (Runs()) return std::nullopt;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
-  if (state_.phase != Phase::kLeaving || !absl::c_linear_search(job_.left, id_)) return std::nullopt;
+  if (state_.phase != Phase::kLeaving || !HasLeft(job_, id_)) return std::nullopt;
   return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));
 }
 

@@ -60,6 +60,7 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
       ranks_(RankLimitsOf(limits)),
       forming_since_(now),
       formed_(now) {
+  notes_.left = job_.left;
   for (int i = 0; i < job_.restarts; ++i) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
   if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, now);
 }
@@ -91,14 +92,33 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
 }
 
 // A spare node that leaves changes nothing.
-bool Coordinator::JobEndsByLeave() const {
-  return std::any_of(notes_.left.begin(), notes_.left.end(), [&](const auto& left) { return IsNeeded(left.first); });
+bool Coordinator::JobEndsByLeave(const Agents& agents) const {
+  return absl::c_any_of(notes_.left, [&](const Leaver& left) { return IsNeeded(left.agent, agents); });
 }
 
-// Whether the job ends if this agent leaves.
-bool Coordinator::IsNeeded(const std::string& agent) const {
-  const bool all_are_needed = min_nodes() == max_nodes();
+// Whether the job ends if this agent leaves. If the number of nodes is fixed, another one must be there for it.
+bool Coordinator::IsNeeded(const std::string& agent, const Agents& agents) const {
+  const bool all_are_needed = min_nodes() == max_nodes() && !OthersAreEnough(agents);
   return agent == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(agent)));
+}
+
+bool Coordinator::OthersAreEnough(const Agents& agents) const {
+  return absl::c_count_if(agents, [&](const auto& agent) { return !Leaves(agent.first, agents); }) >= min_nodes();
+}
+
+const Leaver* Coordinator::FindLeaver(const std::string& agent) const {
+  const auto found = absl::c_find_if(notes_.left, [&](const Leaver& left) { return left.agent == agent; });
+  return found == notes_.left.end() ? nullptr : &*found;
+}
+
+// Because of whom the generation ended, if one of its nodes left, or the job; else null.
+const Leaver* Coordinator::FirstLeaver(const Agents& agents) const {
+  const Leaver* member = nullptr;
+  for (const Leaver& left : notes_.left) {
+    if (IsNeeded(left.agent, agents)) return &left;
+    if (!member && IsMember(left.agent)) member = &left;
+  }
+  return member;
 }
 
 bool Coordinator::IsMember(const std::string& agent) const {
@@ -114,16 +134,17 @@ void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, ti
 bool Coordinator::NoteNodes(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
-    if (agent.phase != AgentPhase::kLeaving || !notes_.left.emplace(id, agent).second) continue;
-    if (id == limits_.anchor || absl::c_linear_search(job_.left, id)) continue;
-    job_.left.push_back(id);
+    if (agent.phase != AgentPhase::kLeaving || FindLeaver(id)) continue;
+    notes_.left.push_back({id, agent.host, agent.leaving, agent.signal});
+    if (id == limits_.anchor) continue;
+    job_.left.push_back(notes_.left.back());
     changed = true;
   }
   for (const Member& member : job_.members) {
     const AgentState* agent = Find(agents, member.agent);
     if (agent && agent->phase == AgentPhase::kSucceeded && agent->generation == job_.generation) {
       notes_.succeeded.insert(member.agent);
-    } else if (!agent && notes_.succeeded.count(member.agent) == 0 && notes_.left.count(member.agent) == 0) {
+    } else if (!agent && notes_.succeeded.count(member.agent) == 0 && !FindLeaver(member.agent)) {
       notes_.lost.insert(member.agent);
     }
   }
@@ -225,7 +246,7 @@ bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
     Finish(status);
     return true;
   }
-  if (JobEndsByLeave()) {
+  if (JobEndsByLeave(agents)) {
     Finish(FailureOfNodes(agents, nullptr));
     return true;
   }
@@ -296,7 +317,7 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     const AgentState* agent = Find(agents, member.agent);
     if (notes_.lost.count(member.agent) != 0) {
       End(absl::StrCat("host ", member.host, " was lost"));
-    } else if ((notes_.left.count(member.agent) != 0 || IsDrained(member.agent)) &&
+    } else if ((FindLeaver(member.agent) || IsDrained(member.agent)) &&
                notes_.succeeded.count(member.agent) == 0) {
       End(absl::StrCat("host ", member.host, " leaves"));
     } else if (agent && HasFailed(*agent, job_.generation)) {
@@ -309,8 +330,8 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     return true;
   }
   // A member that serves the others has been looked at above.
-  if (const auto anchor = notes_.left.find(limits_.anchor); anchor != notes_.left.end() && !IsMember(anchor->first)) {
-    End(absl::StrCat("host ", anchor->second.host, ", which serves the job, leaves"));
+  if (const Leaver* anchor = FindLeaver(limits_.anchor); anchor && !IsMember(anchor->agent)) {
+    End(absl::StrCat("host ", anchor->host, ", which serves the job, leaves"));
     return true;
   }
   if (HasTooManyNodes() && notes_.succeeded.empty()) {
@@ -351,7 +372,7 @@ bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
 
 bool Coordinator::Leaves(const std::string& id, const Agents& agents) const {
   const AgentState* agent = Find(agents, id);
-  return notes_.left.count(id) != 0 || IsDrained(id) || (agent && !agent->leaving.empty());
+  return FindLeaver(id) || IsDrained(id) || (agent && !agent->leaving.empty());
 }
 
 // Whether a node leaves without which the others do not go on.
@@ -360,17 +381,17 @@ bool Coordinator::EndsKept(const Agents& agents) {
   for (const Member& member : job_.members) {
     const bool leaves = Leaves(member.agent, agents);
     all_leave &= leaves;
-    if (!leaves || !IsNeeded(member.agent)) continue;
+    if (!leaves || !IsNeeded(member.agent, agents)) continue;
     End(absl::StrCat("host ", member.host, " leaves"));
     return true;
   }
-  const auto anchor = notes_.left.find(limits_.anchor);
-  if (anchor != notes_.left.end()) {
-    End(absl::StrCat("host ", anchor->second.host, ", which serves the job, leaves"));
+  const Leaver* anchor = FindLeaver(limits_.anchor);
+  if (anchor) {
+    End(absl::StrCat("host ", anchor->host, ", which serves the job, leaves"));
   } else if (all_leave) {
     End("all hosts leave");
   }
-  return anchor != notes_.left.end() || all_leave;
+  return anchor || all_leave;
 }
 
 // Whether a rank has exited before a generation has formed. It would do so on each start.
@@ -388,8 +409,9 @@ bool Coordinator::EndsUnformed(const Agents& agents) {
 // Why the processes of this member are no more; "" if they are.
 std::string Coordinator::LossOf(const Member& member, const Agents& agents) const {
   const AgentState* agent = Find(agents, member.agent);
-  const auto left = notes_.left.find(member.agent);
-  if (left != notes_.left.end()) return absl::StrCat("host ", member.host, " left the job: ", left->second.leaving);
+  if (const Leaver* left = FindLeaver(member.agent)) {
+    return absl::StrCat("host ", member.host, " left the job: ", left->reason);
+  }
   if (!agent) return absl::StrCat("host ", member.host, " was lost");
   if (!agent->leaving.empty() && !IsDrained(member.agent)) {
     return absl::StrCat("host ", member.host, " left the job: ", agent->leaving);
@@ -488,7 +510,7 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   absl::Status failure = FailureOfNodes(agents, &not_started);
   if (!failure.ok() && !absl::IsCancelled(failure)) {
     Fail(failure, not_started, now);
-  } else if (JobEndsByLeave()) {
+  } else if (JobEndsByLeave(agents)) {
     Finish(std::move(failure));
   } else {
     Regroup(failure.ok() ? job_.reason : std::string(failure.message()), now);
@@ -503,22 +525,22 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
     if (!HasFailed(agent, job_.generation) || agent.failure.status.ok()) continue;
     if (!first || Before(agent.failure, first->failure)) first = &agent;
   }
+  const Leaver* const leaver = FirstLeaver(agents);
   std::vector<std::string> lost;
   for (const Member& member : job_.members) {
     if (notes_.lost.count(member.agent) != 0) lost.push_back(member.host);
   }
   if (first && (lost.empty() || first->failure.not_started)) {
     if (not_started) *not_started = first->failure.not_started;
-    if (!first->failure.consequence || notes_.left.empty()) {
+    if (!first->failure.consequence || !leaver) {
       return WithEnding(OnHost(first->failure.status, first->host), OtherHostsText());
     }
   }
   if (!lost.empty()) {
     return absl::UnavailableError(absl::StrCat(HostsText(lost), lost.size() == 1 ? " was" : " were", " lost"));
   }
-  if (notes_.left.empty()) return absl::OkStatus();
-  const AgentState& leaver = notes_.left.begin()->second;
-  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: ", leaver.leaving));
+  if (!leaver) return absl::OkStatus();
+  return CancelledBySignal(leaver->signal, absl::StrCat("host ", leaver->host, " left the job: ", leaver->reason));
 }
 
 std::string Coordinator::OtherHostsText() const {

@@ -94,8 +94,11 @@ class Coordinator {
   absl::Status FailureOfNodes(const Agents& agents, bool* not_started) const;
   std::string OtherHostsText() const;
   absl::Status NotEnough(const Agents& agents) const;
-  bool JobEndsByLeave() const;
-  bool IsNeeded(const std::string& agent) const;
+  bool JobEndsByLeave(const Agents& agents) const;
+  bool IsNeeded(const std::string& agent, const Agents& agents) const;
+  bool OthersAreEnough(const Agents& agents) const;
+  const Leaver* FindLeaver(const std::string& agent) const;
+  const Leaver* FirstLeaver(const Agents& agents) const;
   bool IsMember(const std::string& agent) const;
   bool IsDrained(const std::string& agent) const;
   void LookAt(absl::Time time);
@@ -104,7 +107,7 @@ class Coordinator {
   struct Notes {
     std::set<std::string> succeeded;  // agents
     std::set<std::string> lost;       // agents that vanished without a success
-    std::map<std::string, AgentState> left;
+    std::vector<Leaver> left;         // in the order in which they left
   };
 
   const JobLimits limits_;

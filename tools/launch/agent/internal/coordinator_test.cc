@@ -201,6 +201,73 @@ TEST(Coordinator, TheJobEndsWhenTheNodeThatServesItLeavesEvenIfItRunsNoRanks) {
   EXPECT_EQ(coordinator.job().result.message(), "host b left the job: was drained");
 }
 
+void Leave(AgentState* agent) {
+  agent->phase = AgentPhase::kLeaving;
+  agent->leaving = "received signal 15 (SIGTERM)";
+  agent->signal = 15;
+}
+
+// A leader that leaves ends its ranks, decides that it has left, and is gone.
+TEST(Coordinator, TheNextLeaderKnowsThatTheOneBeforeHasLeft) {
+  Coordinator coordinator(Limits(1, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  Leave(&agents["1"]);
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  Coordinator next(Limits(1, 2), *DecodeJob(EncodeJob(coordinator.job())), kStart);
+  agents.erase("1");
+  agents["2"].phase = AgentPhase::kReady;
+  next.Update(agents, kStart);
+  EXPECT_EQ(next.job().phase, JobPhase::kRunning);
+  EXPECT_EQ(next.job().generation, 2);
+  EXPECT_EQ(next.job().restarts, 0);
+  EXPECT_EQ(next.job().reason, "host a left the job: received signal 15 (SIGTERM)");
+}
+
+TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixed) {
+  Coordinator coordinator(Limits(2, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  Leave(&agents["2"]);
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kForming) << "nobody has seen the end of the generation";
+  for (const char* id : {"1", "3"}) agents[id].generation = 1;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().generation, 2);
+  EXPECT_EQ(coordinator.job().members[1].host, "c");
+  RunRanks(coordinator, &agents);
+  Leave(&agents["3"]);
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().result.message(), "host c left the job: received signal 15 (SIGTERM)");
+}
+
+// It has not seen that others know that it has left.
+TEST(Coordinator, ANodeThatLeftBeforeIsNoReason) {
+  Coordinator coordinator(Limits(1, 2), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  RunRanks(coordinator, &agents);
+  Leave(&agents["2"]);
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  agents["1"].generation = 1;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().generation, 2);
+  RunRanks(coordinator, &agents);
+  agents["3"] = Ready("c");
+  coordinator.Update(agents, kStart);
+  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(2)));
+  for (const char* id : {"1", "3"}) agents[id].phase = AgentPhase::kReady, agents[id].generation = 2;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().generation, 3);
+  EXPECT_EQ(coordinator.job().reason, "another node can take part");
+}
+
 TEST(AgentSteps, ADrainedAgentLeavesWhenItsRanksHaveEnded) {
   AgentSteps steps("2", Ready("b", 2));
   Coordinator coordinator(Limits(1, 2), {}, kStart);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -287,6 +288,19 @@ AgentState AgentFrom(const Json& json, int64_t received_ns) {
   return state;
 }
 
+Json ToJson(const Leaver& leaver) {
+  return {{"agent", leaver.agent}, {"host", leaver.host}, {"reason", leaver.reason}, {"signal", leaver.signal}};
+}
+
+Leaver LeaverFrom(const Json& json) {
+  Leaver leaver;
+  json.at("agent").get_to(leaver.agent);
+  json.at("host").get_to(leaver.host);
+  json.at("reason").get_to(leaver.reason);
+  json.at("signal").get_to(leaver.signal);
+  return leaver;
+}
+
 JobState JobFrom(const Json& json) {
   JobState state;
   state.phase = EnumFrom(json, "phase", JobState::Phase::kDone);
@@ -294,7 +308,7 @@ JobState JobFrom(const Json& json) {
   json.at("entries").get_to(state.entries);
   json.at("restarts").get_to(state.restarts);
   json.at("reason").get_to(state.reason);
-  json.at("left").get_to(state.left);
+  for (const Json& leaver : json.at("left")) state.left.push_back(LeaverFrom(leaver));
   json.at("drained").get_to(state.drained);
   state.limits = LimitsFrom(json.at("limits"));
   state.result = StatusFrom(json.at("result"));
@@ -336,18 +350,24 @@ std::string EncodeAgent(const AgentState& state, int64_t now_ns) {
 std::string EncodeJob(const JobState& state) {
   Json members = Json::array();
   for (const Member& member : state.members) members.push_back(ToJson(member));
+  Json left = Json::array();
+  for (const Leaver& leaver : state.left) left.push_back(ToJson(leaver));
   Json json = {{"phase", static_cast<int>(state.phase)},
                {"generation", state.generation},
                {"entries", state.entries},
                {"restarts", state.restarts},
                {"reason", state.reason},
-               {"left", state.left},
+               {"left", left},
                {"drained", state.drained},
                {"limits", ToJson(state.limits)},
                {"result", ToJson(state.result)},
                {"members", members}};
   if (state.ranks.memory.stays || state.ranks.memory.generation > 0) json["ranks"] = ToJson(state.ranks);
   return Dump(json);
+}
+
+bool HasLeft(const JobState& state, const std::string& agent) {
+  return absl::c_any_of(state.left, [&](const Leaver& leaver) { return leaver.agent == agent; });
 }
 
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns) {

@@ -91,6 +91,14 @@ struct RankPlan {
   absl::Status verdict;     // why the ranks cannot go on
 };
 
+// An agent that has left the job.
+struct Leaver {
+  std::string agent;
+  std::string host;
+  std::string reason;  // as AgentState::leaving
+  int signal = 0;
+};
+
 // What the leading agent has decided. A generation is a start of all ranks of the job. If its ranks stay when another
 // one fails, nodes are lost, leave and come while it runs.
 struct JobState {
@@ -105,7 +113,7 @@ struct JobState {
   int64_t generation = 0;            // the number of generations so far
   int64_t entries = 0;               // the number of entries of nodes so far
   std::vector<Member> members;       // of that generation
-  std::vector<std::string> left;     // the agents that have left since; the leader has seen it, so they may vanish
+  std::vector<Leaver> left;          // who has left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
   int restarts = 0;    // of all ranks, or of one that stays alive, because one had failed
@@ -118,6 +126,8 @@ struct JobState {
 // `received_ns` at the receiver.
 std::string EncodeAgent(const AgentState& state, int64_t now_ns);
 std::string EncodeJob(const JobState& state);
+
+bool HasLeft(const JobState& state, const std::string& agent);
 
 // InvalidArgument for a text that the functions above did not write.
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);

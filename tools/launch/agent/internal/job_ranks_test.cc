@@ -298,6 +298,35 @@ TEST_F(JobRanksTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
   EXPECT_THAT(job().result.message(), HasSubstr("host b left the job: was drained"));
 }
 
+TEST_F(JobRanksTest, AnotherNodeTakesThePlaceOfOneThatIsDrainedAlsoIfTheirNumberIsFixed) {
+  limits_.min_nodes = limits_.max_nodes = 2;
+  RunTwo();
+  Add("c", 1);
+  Settle();
+  nodes_["a"].steps->OnDrain("b");
+  Settle();
+  EXPECT_THAT(Told("b"), ElementsAre("after step", "after step"));
+  Leave({"a", "b"});
+  Ready("c", 0);
+  Settle();
+  EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 2 at a.net:13"));
+}
+
+TEST_F(JobRanksTest, TheNodeThatServesIsNamedIfItLeavesAfterAnotherOne) {
+  limits_.anchor = "b";
+  RunTwo();
+  nodes_["b"].steps->OnDrain("a");
+  Settle();
+  Leave({"a", "b"});
+  nodes_.erase("a");
+  nodes_["b"].steps->OnSignal(15, "received signal 15 (SIGTERM)");
+  nodes_["b"].slots.reset();
+  nodes_["b"].steps->OnEnd(/*succeeded=*/false, {});
+  Settle();
+  EXPECT_EQ(job().phase, JobPhase::kDone);
+  EXPECT_EQ(job().result.message(), "host b left the job: received signal 15 (SIGTERM)");
+}
+
 TEST_F(JobRanksTest, RanksWaitForTheLeastNumberOfNodes) {
   limits_.min_nodes = limits_.max_nodes = 2;
   RunTwo();

@@ -48,6 +48,7 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
   if (!config_.leader_can_change && told_success && (job.phase != JobPhase::kDone || !job.result.ok())) {
     Violation("all ranks have succeeded, and the job goes on or fails");
   }
+  AuditLeavers(job);
   if (Kept(job)) AuditKept(job);
   const bool too_often = Kept(job) && !job.ranks.verdict.ok();  // processes were started again
   if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result) && !Formed(job) && !too_often) {
@@ -73,6 +74,34 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
   AuditOrder(job);
   const auto [used, unused] = ports_.emplace(job.members[0].port, job.generation);
   if (used->second != job.generation) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
+}
+
+// Who has left is not lost, also for the next leader.
+void Simulation::AuditLeavers(const JobState& job) {
+  for (const Leaver& leaver : std::exchange(left_, job.left)) {
+    const std::string lost = absl::StrCat(leaver.host, " was lost");
+    const auto node = absl::c_find_if(nodes_, [&](const auto& n) { return n->id == leaver.agent; });
+    if ((*node)->was_lost) continue;  // before it left
+    if ((job.reason != reason_ && absl::StrContains(job.reason, lost)) ||
+        absl::StrContains(job.result.message(), lost)) {
+      Violation(absl::StrCat(leaver.agent, " has left, and is lost"));
+    }
+  }
+  reason_ = job.reason;
+}
+
+// The leader has decided it just now. A node that leaves ends the job only if the others cannot go on without it.
+void Simulation::AuditCancelled(const JobState& job) {
+  if (job.phase != JobPhase::kDone || std::exchange(has_ended_, true) || !absl::IsCancelled(job.result)) return;
+  const auto stays = [&](const auto& post) {
+    return post.second.leaving.empty() && !absl::c_linear_search(job.drained, post.first);
+  };
+  const int least = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
+  const bool anchor_leaves =
+      !config_.leader_can_change && (posts_.count(nodes_[0]->id) == 0 || !stays(*posts_.find(nodes_[0]->id)));
+  if (!anchor_leaves && absl::c_count_if(posts_, stays) >= least) {
+    Violation(absl::StrCat("the job ends although enough nodes stay: ", job.result.message()));
+  }
 }
 
 void Simulation::AuditReason(const JobState& job) {

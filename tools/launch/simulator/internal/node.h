@@ -60,6 +60,7 @@ struct Simulation::Node {
   bool vanished = false;  // it has died, was cut off or has returned
   int64_t leaves_since_ms = -1;
   bool evicted = false;         // the store has dropped its post
+  bool was_lost = false;        // the same, some time before
   bool evicted_in_run = false;  // since its ranks started
   bool returned = false;
   bool running = false;        // ranks run or are being ended

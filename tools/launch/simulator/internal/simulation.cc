@@ -113,6 +113,7 @@ void Simulation::Look() {
   const bool changed = coordinator_->Update(posts_, Now());
   LookAt(coordinator_->next_look());
   AuditRequests(coordinator_->job());
+  AuditCancelled(coordinator_->job());
   if (!changed) return;
   // Decisions of one leader arrive in their order.
   decided_ms_ = std::max(decided_ms_, now_ms_ + (config_.leader_can_change ? Delay() : 0));
@@ -179,6 +180,7 @@ void Simulation::Evict(Node* node, int64_t epoch) {
   if (node->epoch != epoch) return;
   Trace(absl::StrCat(node->id, " is evicted"));
   node->evicted = node->evicted_in_run = true;
+  node->was_lost |= !node->returned;
   node->gone_ms = now_ms_;
   posts_.erase(node->id);
   if (node->index == leader_) ElectLeader();

@@ -16,6 +16,7 @@
 //   - a generation ends for a failed rank, a lost node or one that leaves only if there was one; a node whose success the
 //     leader knows is not lost
 //   - nodes of one generation keep their order in the next one
+//   - a node that has left is not lost, and the job ends for it only if too few others stay
 //   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
 //   - a node that is drained leaves, and takes part in no later generation; a resize is decided
 //   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
@@ -155,6 +156,8 @@ class Simulation {
   void AuditStart(const Node& node, const Generation& generation);
   void AuditOrder(const JobState& job);
   void AuditReason(const JobState& job);
+  void AuditLeavers(const JobState& job);
+  void AuditCancelled(const JobState& job);
   void AuditKept(const JobState& job);
   void AuditTold(const Node& node, int slot);
   void AuditFirstCause(const Node& node);
@@ -227,6 +230,9 @@ class Simulation {
   int64_t form_since_ms_ = -1, failing_since_ms_ = -1;
   size_t drained_ = 0;                                 // the agents that the decision before had drained
   int64_t resized_ = 0;                                // the number of its limits
+  bool has_ended_ = false;                             // the leader has decided it
+  std::vector<Leaver> left_;                           // of the decision before
+  std::string reason_;                                 // the same
   int restarts_ = 0;                                   // after failures
   JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
   std::map<int, int64_t> ports_;                       // the generation that used a port
