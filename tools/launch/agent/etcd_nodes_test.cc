@@ -24,6 +24,7 @@ using testing::AwaitPid;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ReadFile;
 
 class EtcdNodesTest : public testing::NodesTest {
@@ -74,6 +75,22 @@ TEST_F(EtcdNodesTest, EachOfThemMayDie) {
   EXPECT_THAT(Err("c"), HasSubstr(" was lost; restart 2 of 5"));
   Signal("c", SIGTERM);
   EXPECT_EQ(Wait("c"), 128 + SIGTERM);
+}
+
+TEST_F(EtcdNodesTest, EachOfThemMayLeave) {
+  Start("a", Node("1:3", kScript));
+  ASSERT_TRUE(Started("a", 1)) << Err("a");  // it leads
+  for (const char* name : {"b", "c"}) Start(name, Node("1:3", kScript));
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Started(name, 3)) << Err(name);
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  for (const char* name : {"b", "c"}) {
+    ASSERT_TRUE(Started(name, 2)) << Err(name);
+    EXPECT_THAT(Err(name), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+    EXPECT_THAT(Err(name), Not(HasSubstr("restart")));
+  }
+  for (const char* name : {"b", "c"}) Signal(name, SIGTERM);
+  for (const char* name : {"b", "c"}) EXPECT_EQ(Wait(name), 128 + SIGTERM);
 }
 
 TEST_F(EtcdNodesTest, AMemberOfEtcdMayDie) {

@@ -28,6 +28,7 @@ using testing::Gone;
 using ::testing::HasSubstr;
 using testing::KibibytesIn;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using testing::ReadFile;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
@@ -169,10 +170,42 @@ TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJo
   EXPECT_THAT(Err("a"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
   Start("b", node);
   ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts.b") == "2 0\n2 0\n"; }));
+  EXPECT_THAT(Err("b"), Not(HasSubstr(" left the job"))) << "that was before it came";
+  EXPECT_TRUE(Soon([&] { return absl::EndsWith(Err("a"), "another node can take part\n"); })) << Err("a");
   Signal("a", SIGINT);
   EXPECT_EQ(Wait("a"), 128 + SIGINT);
   EXPECT_EQ(Wait("b"), 128 + SIGINT);
   EXPECT_THAT(Err("b"), HasSubstr(" left the job: received signal 2 (SIGINT)\n"));
+}
+
+TEST_F(TcpNodesTest, ANodeThatComesLaterWithoutTheProgramDoesNotDisturbTheOthers) {
+  const std::vector<std::string> flags = {"--rdzv_conf=last_call_timeout=0.1", "--max_restarts=3"};
+  Start("a", Node("1:2", flags, "echo $WORLD_SIZE >> $D/starts; exec sleep 100"));
+  ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts") == "1\n"; }));
+  std::vector<std::string> args = Node("1:2", flags, "");
+  args.resize(args.size() - 3);
+  args.push_back("/nonexistent/program");
+  Start("b", args);
+  EXPECT_EQ(Wait("b"), 127);
+  EXPECT_THAT(Err("b"), HasSubstr("program \"/nonexistent/program\" not found\n"));
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_EQ(ReadFile(folder_ + "starts"), "1\n");
+}
+
+TEST_F(TcpNodesTest, ASpareNodeTakesThePlaceOfOneThatLeaves) {
+  const std::string script = "echo $RANK >> $D/starts.$NODE; exec sleep 100";
+  Start("a", Node("2", {}, script));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }));
+  Start("b", Node("2", {}, script));
+  ASSERT_TRUE(Soon([&] { return !ReadFile(folder_ + "starts.b").empty(); }));
+  Start("c", Node("2", {}, script));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("c"), "spare"); })) << "it has not come yet";
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_TRUE(Soon([&] { return !ReadFile(folder_ + "starts.c").empty(); })) << Err("a") << Err("c");
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("c"), 128 + SIGTERM);
 }
 
 TEST_F(TcpNodesTest, AJobOfFixedSizeEndsWhenANodeLeaves) {

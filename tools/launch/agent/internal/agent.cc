@@ -21,6 +21,7 @@
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/output.h"
+#include "lockstep/tools/launch/internal/process.h"
 #include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/internal/signal_relay.h"
 #include "lockstep/tools/launch/status/internal/job_watcher.h"
@@ -65,6 +66,7 @@ class Agent {
   absl::Status TakePort();
   void Post() { link_.Post(steps_.state()); }
   void TakeJob();
+  bool IsNoHelp(const JobState& job) const;
   void Announce(const JobState& job);
   void TakeSignals();
   void NoteSignal(int signal);
@@ -93,6 +95,7 @@ class Agent {
   AgentSteps steps_;
   MasterSocket master_;  // holds the port that steps_.state() has
   JobState job_;
+  bool knows_job_ = false;
   int64_t announced_ = 0;  // the generation whose end this node has told
   int said_ready_ = 0;     // the number of nodes in the last line about it; 0: there was none
   int64_t said_ns_ = 0;
@@ -143,6 +146,7 @@ void Agent::TakeJob() {
   const AgentState before = steps_.state();
   steps_.OnReach(!link_.away());
   steps_.OnJob(*job);
+  if (IsNoHelp(*job)) steps_.OnLost(FindProgram(argv_[0]).status());
   if (leaving_since_ns_ == 0 && !steps_.state().leaving.empty()) leaving_since_ns_ = MonotonicNanos();
   if (steps_.state().phase == AgentState::Phase::kReady) {
     if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
@@ -150,11 +154,21 @@ void Agent::TakeJob() {
   if (before.phase != steps_.state().phase || before.generation != steps_.state().generation) Post();
 }
 
-// Each node says once why the ranks start again. It may see the job only when it has formed anew.
+// Whether this node has come to a job that runs already, and cannot start its program. At the first start the others
+// must hear of that.
+bool Agent::IsNoHelp(const JobState& job) const {
+  const auto is_me = [this](const Member& member) { return member.agent == agent_.id; };
+  return job.generation > 0 && steps_.state().entry == 0 && absl::c_none_of(job.members, is_me) &&
+         !FindProgram(argv_[0]).ok();
+}
+
+// Each node says once why the ranks start again, unless that was before it came. It may see the job only when it has
+// formed anew.
 void Agent::Announce(const JobState& job) {
   const bool forms = job.phase == JobState::Phase::kForming;
   if (forms && job_.phase != JobState::Phase::kForming) forming_since_ns_ = MonotonicNanos();
   const int64_t ended = forms ? job.generation : job.generation - 1;
+  if (job.generation > 0 && !std::exchange(knows_job_, true)) announced_ = ended;
   if ((forms || job.phase == JobState::Phase::kRunning) && !job.reason.empty() && ended > announced_) {
     Say(job.reason);
     announced_ = ended;
