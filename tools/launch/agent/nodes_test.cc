@@ -105,7 +105,7 @@ TEST_F(TcpNodesTest, AFailureOnOneNodeEndsAllAndIsNamedOnAll) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(Gone(AwaitPid(absl::StrCat(folder_, "pid.", rank)))) << rank;
   for (const char* name : {"a", "b"}) {
     EXPECT_THAT(Err(name), MatchesRegex("launch: host .*: rank [13] \\(local rank 1, pid [0-9]+\\) exited with code 7; "
-                                        "the other rank was ended; so were the ranks of the other host\n"))
+                                        "the other rank was ended; the ranks of the other host were ended\n"))
         << name;
   }
 }
@@ -121,7 +121,7 @@ TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {
     const std::vector<std::string> starts = absl::StrSplit(ReadFile(folder_ + "starts." + name), '\n');
     ASSERT_EQ(starts.size(), 4) << ReadFile(folder_ + "starts." + name);
     for (int i = 0; i < 3; ++i) EXPECT_THAT(starts[i], StartsWith(absl::StrCat(i, " ")));
-    EXPECT_THAT(Err(name), HasSubstr("exited with code 3; so were the ranks of the other host; restart 1 of 2\n"));
+    EXPECT_THAT(Err(name), HasSubstr("exited with code 3; the ranks of the other host were ended; restart 1 of 2\n"));
     EXPECT_THAT(Err(name), HasSubstr("restart 2 of 2 in 100ms\n"));
   }
   EXPECT_EQ(ReadFile(folder_ + "starts.a"), ReadFile(folder_ + "starts.b"));

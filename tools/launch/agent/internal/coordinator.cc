@@ -546,8 +546,8 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
 std::string Coordinator::OtherHostsText() const {
   const size_t others = job_.members.size() - 1;
   if (job_.members.size() < 2) return "";
-  if (others == 1) return "; so were the ranks of the other host";
-  return absl::StrCat("; so were the ranks of the other ", others, " hosts");
+  if (others == 1) return "; the ranks of the other host were ended";
+  return absl::StrCat("; the ranks of the other ", others, " hosts were ended");
 }
 
 void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time now) {
