@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
@@ -20,7 +22,9 @@ namespace lockstep::launch {
 namespace {
 
 using etcd::testing::EtcdCluster;
+using etcd::testing::EtcdClusterOptions;
 using testing::AwaitPid;
+using ::testing::ContainsRegex;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
@@ -29,8 +33,12 @@ using testing::ReadFile;
 
 class EtcdNodesTest : public testing::NodesTest {
  protected:
-  void SetUp() override {
-    auto cluster = EtcdCluster::Start({});
+  void SetUp() override { StartCluster(3); }
+
+  void StartCluster(int members) {
+    EtcdClusterOptions options;
+    options.members = members;
+    auto cluster = EtcdCluster::Start(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
   }
@@ -104,6 +112,47 @@ TEST_F(EtcdNodesTest, AMemberOfEtcdMayDie) {
   EXPECT_TRUE(Started("a", 1)) << Err("a");
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+}
+
+// etcd has one member, so that its end is the end of etcd.
+class OneEtcdTest : public EtcdNodesTest {
+ protected:
+  void SetUp() override { StartCluster(1); }
+
+  // A regular expression.
+  std::string Etcd() const {
+    return "launch: etcd at " + absl::StrReplaceAll(cluster_->endpoints()[0], {{"http://", ""}});
+  }
+};
+
+TEST_F(OneEtcdTest, ALauncherSaysThatEtcdDoesNotAnswerAndThatItAnswersAgain) {
+  Start("a", Node("1:2", kScript));
+  ASSERT_TRUE(Started("a", 1)) << Err("a");
+  cluster_->Kill(0);
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "does not answer"); }, absl::Seconds(20)));
+  EXPECT_TRUE(Eventually([&] { return Gone(AwaitPid(folder_ + "pid.a")); }, absl::Seconds(20)));
+  ASSERT_TRUE(cluster_->Restart(0).ok());
+  ASSERT_TRUE(StartedAgain("a", 1, 2)) << Err("a");
+  EXPECT_THAT(Err("a"), ContainsRegex(Etcd() +
+                                      " does not answer \\([^\n]+\\); this node ends its ranks and tries again for "
+                                      "5[0-9]s\n" +
+                                      Etcd() + " answers again\n"));
+}
+
+TEST_F(OneEtcdTest, ASignalEndsALauncherWhoseEtcdDoesNotAnswerWithinSeconds) {
+  Start("a", Node("1:2", kScript));
+  ASSERT_TRUE(Started("a", 1)) << Err("a");
+  cluster_->Stop(0);
+  absl::Time began = absl::Now();
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(5));
+  Start("never_met", Node("1:2", kScript));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("never_met"), "waiting at"); }, absl::Seconds(20)));
+  began = absl::Now();
+  Signal("never_met", SIGTERM);
+  EXPECT_EQ(Wait("never_met"), 128 + SIGTERM);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(2));
 }
 
 }  // namespace

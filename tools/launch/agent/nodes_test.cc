@@ -14,6 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
@@ -257,6 +259,16 @@ TEST_F(TcpNodesTest, SaysThatNobodyAnswers) {
   Start("a", args);
   EXPECT_EQ(Wait("a"), 1);
   EXPECT_THAT(Err("a"), HasSubstr(absl::StrCat("launch: no launcher answered at 127.0.0.1:", port_, " within 1s: ")));
+}
+
+// Nobody knows of this node yet, so nobody needs to see that it leaves.
+TEST_F(TcpNodesTest, ASignalEndsAtOnceALauncherThatNobodyHasAnswered) {
+  Start("a", Node("2", {"--rdzv_conf=is_host=false"}, "true"));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "waiting at"); }));
+  const absl::Time began = absl::Now();
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(2));
 }
 
 TEST_F(TcpNodesTest, RefusesAnotherSecretAndAnotherJob) {

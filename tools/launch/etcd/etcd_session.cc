@@ -20,6 +20,8 @@ using internal::MonotonicNanos;
 
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000, kCalmNs = 5'000'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
+// A request that takes longer is a silence of etcd.
+constexpr int64_t kQuickNs = 1'000'000'000;
 
 // A slash in the id would make keys of one job look like keys of another one.
 std::string Prefix(const std::string& job_id) {
@@ -149,7 +151,9 @@ int64_t EtcdSession::NextStep(int64_t now) const {
   int64_t next = std::numeric_limits<int64_t>::max();
   if (failed_) return next;
   for (const Task* task : tasks_) {
-    if (task->since_ns != 0) next = std::min(next, task->since_ns + timeout_ns_);
+    if (task->since_ns == 0) continue;
+    next = std::min(next, task->since_ns + timeout_ns_);
+    if (task->since_ns + kQuickNs > now) next = std::min(next, task->since_ns + kQuickNs);
   }
   if (retry_ns_ > now) return std::min(next, retry_ns_);
   if (lease_ != 0 && !keep_alive_.in_flight) next = std::min(next, keep_alive_ns_);
@@ -171,6 +175,7 @@ bool EtcdSession::Ended(Task* task, const absl::Status& status) {
   task->in_flight = false;
   if (status.ok()) {
     End(task);
+    answered_ns_ = MonotonicNanos();
   } else if (LeaseIsGone(status) && task == &write_decision_) {
     decision_lease_ = 0;
   } else if (LeaseIsGone(status)) {
@@ -245,6 +250,7 @@ void EtcdSession::KeepAlive() {
 
 void EtcdSession::OnKeptAlive(int64_t sent_ns, int64_t seconds) {
   if (seconds <= 0) return LoseLease();
+  lease_was_ended_ = false;
   lease_end_ns_ = sent_ns + seconds * kNsPerSecond;
   keep_alive_ns_ = sent_ns + seconds * kNsPerSecond / 3;
   UpdateLeads();
@@ -253,6 +259,7 @@ void EtcdSession::OnKeptAlive(int64_t sent_ns, int64_t seconds) {
 // Other agents see this one go and come back.
 void EtcdSession::LoseLease() {
   lease_ = 0;
+  lease_was_ended_ = true;
   lease_end_ns_ = std::min(lease_end_ns_, MonotonicNanos());
   End(&keep_alive_);
   post_waits_ = post_.has_value();
@@ -411,9 +418,35 @@ void EtcdSession::Notice(const std::string& key, const absl::Status& status) {
 }
 
 void EtcdSession::UpdateLeads() {
-  const bool has_lease = MonotonicNanos() < lease_end_ns_;
+  const int64_t now = MonotonicNanos();
+  const bool has_lease = now < lease_end_ns_, met = lease_end_ns_ != 0;
   view_->SetLeads(!failed_ && knows_agents_ && HoldsLead() && has_lease);
-  view_->SetAway(!has_lease && lease_end_ns_ != 0);
+  view_->SetReach(!has_lease && met, met, SilenceNow(now, !has_lease && met));
+}
+
+std::optional<internal::Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool away) const {
+  internal::Rendezvous::Silence silence;
+  silence.since_ns = std::numeric_limits<int64_t>::max();
+  for (const Task* task : tasks_) {
+    if (task->since_ns != 0) silence.since_ns = std::min(silence.since_ns, task->since_ns);
+  }
+  const bool has_error = trouble_ns_ > answered_ns_, waits = silence.since_ns <= now;
+  const bool is_silent = waits && (has_error || now - silence.since_ns >= kQuickNs);
+  if (!is_silent && !away) return std::nullopt;
+  silence.who = absl::StrCat("etcd at ", absl::StrReplaceAll(Endpoints(), {{"http://", ""}}));
+  if (!waits) silence.since_ns = std::min(now, lease_end_ns_);
+  silence.until_ns = silence.since_ns + timeout_ns_;
+  if (is_silent) {
+    absl::string_view why = has_error ? last_error_.message() : "there was no answer";
+    if (client_->endpoints().size() == 1) absl::ConsumePrefix(&why, absl::StrCat("etcd ", client_->endpoint(), ": "));
+    silence.what = absl::StrCat(silence.who, lease_end_ns_ == 0 ? " has not answered" : " does not answer");
+    silence.why = std::string(why);
+  } else if (lease_was_ended_) {
+    silence.what = absl::StrCat(silence.who, " has ended the lease of this node");
+  } else {
+    silence.what = absl::StrCat(silence.who, " was not reached for ", absl::FormatDuration(options_.ttl));
+  }
+  return silence;
 }
 
 void EtcdSession::WritePost() {

@@ -96,6 +96,7 @@ class EtcdSession {
   absl::StatusOr<std::string> Verified(const KeyValue& kv);
   bool HoldsLead() const { return leader_.has_value() && lease_ != 0 && leader_->lease == lease_; }
   void UpdateLeads();
+  std::optional<internal::Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
 
   std::string AgentKey() const { return agents_prefix_ + options_.agent_id; }
   Operation SignedPut(const std::string& key, const std::string& text, int64_t lease) const;
@@ -122,9 +123,11 @@ class EtcdSession {
   bool begun_ = false;  // BeginJob() is done
   absl::Status last_error_;
   int64_t retry_ns_ = 0, trouble_ns_ = 0, pause_ns_ = 0;
+  int64_t answered_ns_ = 0;  // the last success of a task
   std::minstd_rand random_;
 
   int64_t lease_ = 0;                             // 0: none
+  bool lease_was_ended_ = false;                  // by etcd, and there is not another one yet
   int64_t lease_end_ns_ = 0, keep_alive_ns_ = 0;  // when it expires unless it is kept alive, and when that is due
 
   bool watching_ = false, watches_agents_ = false;

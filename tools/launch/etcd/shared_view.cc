@@ -22,6 +22,8 @@ Rendezvous::View SharedView::Look() {
   view.status = view_.status;
   view.decision = view_.decision;
   view.away = view_.away;
+  view.met = view_.met;
+  view.silence = view_.silence;
   return view;
 }
 
@@ -39,9 +41,16 @@ void SharedView::SetLeads(bool leads) {
   if (std::exchange(view_.leads, leads) != leads) NotifyLocked();
 }
 
-void SharedView::SetAway(bool away) {
+void SharedView::SetReach(bool away, bool met, std::optional<Rendezvous::Silence> silence) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (std::exchange(view_.away, away) != away) NotifyLocked();
+  const bool same_reason =
+      silence ? view_.silence && view_.silence->what == silence->what && view_.silence->why == silence->why
+              : !view_.silence;
+  if (view_.away == away && view_.met == met && same_reason) return;
+  view_.away = away;
+  view_.met = met;
+  view_.silence = std::move(silence);
+  NotifyLocked();
 }
 
 void SharedView::SetDecision(const std::string& text) {

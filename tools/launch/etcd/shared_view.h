@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,7 +28,7 @@ class SharedView {
   // Only the first error counts.
   void SetError(const absl::Status& status);
   void SetLeads(bool leads);
-  void SetAway(bool away);
+  void SetReach(bool away, bool met, std::optional<internal::Rendezvous::Silence> silence);
   void SetDecision(const std::string& text);
   void SetAgent(const std::string& id, std::string text);
   void EraseAgent(const std::string& id);

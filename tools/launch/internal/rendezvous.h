@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,6 +27,15 @@ class Rendezvous {
     int64_t received_ns = 0;  // when this process got the text; MonotonicNanos()
   };
 
+  // Nobody answers at the rendezvous. For messages: "no launcher has answered at 10.0.0.1:29400", "Connection refused".
+  struct Silence {
+    std::string who;   // "etcd at 10.0.0.1:2379"
+    std::string what;  // what has not happened
+    std::string why;
+    int64_t since_ns = 0;  // MonotonicNanos()
+    int64_t until_ns = 0;  // when this agent gives up
+  };
+
   struct View {
     // Not OK: this agent cannot take part any more, and a later Look() says the same. Unavailable: nobody answers at the
     // endpoint, or the connection was lost, for longer than the deadline. PermissionDenied: the secret is another one.
@@ -34,6 +44,9 @@ class Rendezvous {
     bool leads = false;
     // The others do not see this agent: it has been out of reach for longer than the time to live. It may come back.
     bool away = false;
+    // The others may know this agent: it has been in reach at least once.
+    bool met = false;
+    std::optional<Silence> silence;  // always there while `away`
     // By id: every agent that has posted and is still there, this one included. Empty unless `leads`.
     std::map<std::string, Agent> agents;
     std::string decision;  // the latest one, or "" if there is none

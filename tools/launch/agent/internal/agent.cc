@@ -35,6 +35,21 @@ constexpr absl::Duration kQuietForming = absl::Seconds(2);
 constexpr absl::Duration kAwaitedPause = absl::Seconds(10);
 // How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
+// An agent that leaves does not wait for a rendezvous that has not answered for so long. etcd's members need about as
+// long to elect a leader.
+constexpr absl::Duration kSilenceBeforeLeaving = absl::Seconds(2);
+// How long it then tries to remove what it has posted.
+constexpr absl::Duration kSilentLeaveTimeout = absl::Milliseconds(200);
+
+// How long Leave() may take. Nobody has seen an agent that was never in reach.
+absl::Duration LeaveTimeout(const JobLink::Reach& reach) {
+  if (!reach.met) return absl::ZeroDuration();
+  return reach.silence ? kSilentLeaveTimeout : kLeaveTimeout;
+}
+
+std::string InSeconds(int64_t ns) {
+  return absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(absl::Nanoseconds(ns) + absl::Milliseconds(500))));
+}
 
 AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent) {
   AgentState state;
@@ -70,6 +85,8 @@ class Agent {
   void Announce(const JobState& job);
   void TakeSignals();
   void NoteSignal(int signal);
+  void NoteReach(const JobLink::Reach& reach);
+  bool HasWaitedToLeave() const;
   void StartRanks(const Generation& generation);
   absl::StatusOr<std::string> Drain(const std::string& host);
   bool DrainThis();
@@ -101,6 +118,7 @@ class Agent {
   int64_t said_ns_ = 0;
   int64_t forming_since_ns_ = MonotonicNanos();
   int64_t leaving_since_ns_ = 0;
+  std::string away_from_;     // who does not answer, while this agent is away
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
 };
@@ -129,11 +147,21 @@ absl::Status Agent::Run() {
       continue;
     }
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
-    if (leaving_since_ns_ != 0 && MonotonicNanos() - leaving_since_ns_ > absl::ToInt64Nanoseconds(kLeaveTimeout)) {
+    if (HasWaitedToLeave()) {
       return StoppedStatus(steps_.state().signal, {}, absl::ZeroDuration());
     }
     WaitForChange();
   }
+}
+
+// It waits until the leader has seen that it leaves.
+bool Agent::HasWaitedToLeave() const {
+  if (leaving_since_ns_ == 0) return false;
+  const int64_t now_ns = MonotonicNanos();
+  if (now_ns - leaving_since_ns_ > absl::ToInt64Nanoseconds(kLeaveTimeout)) return true;
+  const JobLink::Reach reach = link_.reach();
+  return !reach.met ||
+         (reach.silence && now_ns - reach.silence->since_ns >= absl::ToInt64Nanoseconds(kSilenceBeforeLeaving));
 }
 
 void Agent::TakeJob() {
@@ -142,9 +170,11 @@ void Agent::TakeJob() {
     steps_.OnLost(job.status());
     return;
   }
+  const JobLink::Reach reach = link_.reach();
+  NoteReach(reach);
   Announce(*job);
   const AgentState before = steps_.state();
-  steps_.OnReach(!link_.away());
+  steps_.OnReach(!reach.away);
   steps_.OnJob(*job);
   if (IsNoHelp(*job)) steps_.OnLost(FindProgram(argv_[0]).status());
   if (leaving_since_ns_ == 0 && !steps_.state().leaving.empty()) leaving_since_ns_ = MonotonicNanos();
@@ -160,6 +190,21 @@ bool Agent::IsNoHelp(const JobState& job) const {
   const auto is_me = [this](const Member& member) { return member.agent == agent_.id; };
   return job.generation > 0 && steps_.state().entry == 0 && absl::c_none_of(job.members, is_me) &&
          !FindProgram(argv_[0]).ok();
+}
+
+// One line when the ranks end because nobody answers, and one when somebody does again.
+void Agent::NoteReach(const JobLink::Reach& reach) {
+  if (reach.away == !away_from_.empty()) return;
+  if (!reach.away) {
+    Say(absl::StrCat(away_from_, " answers again"));
+    away_from_.clear();
+  } else if (reach.silence) {
+    const Rendezvous::Silence& silence = *reach.silence;
+    away_from_ = silence.who;
+    Say(absl::StrCat(silence.what, silence.why.empty() ? "" : absl::StrCat(" (", silence.why, ")"), "; this node ",
+                     shows_ranks_ ? "ends its ranks and " : "", "tries again for ",
+                     InSeconds(silence.until_ns - MonotonicNanos())));
+  }
 }
 
 // Each node says once why the ranks start again, unless that was before it came. It may see the job only when it has
@@ -350,7 +395,7 @@ absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions&
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<EventLog> events, EventLog::Create(options));
   const absl::Status result = Agent(argv, options, agent, link.get(), relay.get(), output.get(), events.get()).Run();
   events->End(result);
-  link->Leave(kLeaveTimeout);
+  link->Leave(LeaveTimeout(link->reach()));
   return result;
 }
 

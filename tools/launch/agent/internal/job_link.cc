@@ -47,9 +47,9 @@ absl::StatusOr<JobState> JobLink::TakeJob() {
   return job_;
 }
 
-bool JobLink::away() const {
+JobLink::Reach JobLink::reach() const {
   MutexLock lock(mutex_);
-  return away_;
+  return reach_;
 }
 
 std::optional<int> JobLink::ready() const {
@@ -107,8 +107,9 @@ void JobLink::TakeView(const Rendezvous::View& view) {
   const bool is_new = view.decision != decision_;
   {
     MutexLock lock(mutex_);
-    if (!is_new && view.away == away_) return;
-    away_ = view.away;
+    const bool was_away = reach_.away;
+    reach_ = {view.away, view.met, view.silence};
+    if (!is_new && view.away == was_away) return;
     // An empty decision is one that a job of the same id before this one left.
     if (is_new) job_ = view.decision.empty() ? JobState() : DecodeJob(view.decision);
   }

@@ -45,17 +45,20 @@ absl::StatusOr<UniqueFd> BeginToConnect(const TcpOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpGuest>> TcpGuest::Start(const TcpOptions& options, const crypto::JobSecret& secret) {
+absl::StatusOr<std::unique_ptr<TcpGuest>> TcpGuest::Start(const TcpOptions& options, const crypto::JobSecret& secret,
+                                                          bool port_is_taken) {
   LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
   LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
-  std::unique_ptr<TcpGuest> guest(new TcpGuest(options, secret, std::move(changed), std::move(wake)));
+  std::unique_ptr<TcpGuest> guest(new TcpGuest(options, secret, port_is_taken, std::move(changed), std::move(wake)));
   LOCKSTEP_ASSIGN_OR_RETURN(guest->thread_, StartThread("the rendezvous' thread", [raw = guest.get()] { raw->Run(); }));
   return guest;
 }
 
-TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, Event changed, Event wake)
+TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, bool port_is_taken, Event changed,
+                   Event wake)
     : options_(options),
       secret_(secret),
+      port_is_taken_(port_is_taken),
       endpoint_(absl::StrCat(options.host, ":", options.port)),
       changed_(std::move(changed)),
       wake_(std::move(wake)),
@@ -80,6 +83,8 @@ Rendezvous::View TcpGuest::Look() {
   View view;
   view.status = status_;
   view.away = away_;
+  view.met = met_;
+  view.silence = silence_;
   view.decision = decision_;
   return view;
 }
@@ -102,6 +107,7 @@ void TcpGuest::Run() {
     Wait();
     if (stream_ && !stream_->end().ok()) NoteEnd();
     CheckDeadlines();
+    ShowReach();
   }
   if (!stream_ || !welcome_) return;
   SendPost();
@@ -172,7 +178,8 @@ void TcpGuest::Take(absl::string_view message) {
     pause_ = kFirstPause;
     posted_ = 0;
     ended_ns_ = kNever;
-    SetAway(false);
+    is_away_ = false;
+    ShowReach();
   } else if (type == kDecision) {
     MutexLock lock(mutex_);
     decision_ = std::string(message);
@@ -200,10 +207,37 @@ void TcpGuest::SendPost() {
   for (const std::string& message : stream_->Serve()) Take(message);
 }
 
-void TcpGuest::SetAway(bool away) {
+std::string TcpGuest::Problem() const {
+  return absl::StrCat(problem_,
+                      port_is_taken_ ? "; this node has that address, but its port was taken by another program" : "");
+}
+
+std::optional<Rendezvous::Silence> TcpGuest::SilenceNow() const {
+  Silence silence;
+  silence.who = absl::StrCat("the launcher at ", endpoint_);
+  if (!was_welcome_) {
+    silence.what = absl::StrCat("no launcher has answered at ", endpoint_);
+    silence.why = Problem();
+    silence.since_ns = began_ns_;
+    silence.until_ns = After(began_ns_, options_.join_timeout);
+    return silence;
+  }
+  if (!is_away_) return std::nullopt;
+  silence.what = absl::StrCat(silence.who, " does not answer");
+  silence.why = absl::StrCat("nothing was heard from it for ", absl::FormatDuration(options_.time_to_live));
+  silence.since_ns = heard_ns_;
+  silence.until_ns = After(heard_ns_, GuestPatience(options_.time_to_live));
+  return silence;
+}
+
+void TcpGuest::ShowReach() {
+  std::optional<Silence> silence = SilenceNow();
   MutexLock lock(mutex_);
-  if (away_ == away) return;
-  away_ = away;
+  const bool same_reason = silence ? silence_ && silence->why == silence_->why : !silence_;
+  if (away_ == is_away_ && met_ == was_welcome_ && same_reason) return;
+  away_ = is_away_;
+  met_ = was_welcome_;
+  silence_ = std::move(silence);
   changed_.Set();
 }
 
@@ -222,7 +256,8 @@ void TcpGuest::NoteEnd() {
   next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
-    Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ", end.message())));
+    const std::string why = absl::IsInvalidArgument(end) ? Problem() : problem_;
+    Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ", why)));
   }
 }
 
@@ -234,13 +269,13 @@ void TcpGuest::CheckDeadlines() {
   }
   // The kernel would send the next bytes of a connection that lost some only after a pause of seconds.
   if (welcome_ && now >= After(heard_ns_, options_.time_to_live)) {
-    SetAway(true);
+    is_away_ = true;
     Drop();
   }
   if (!was_welcome_) {
     if (now < After(began_ns_, options_.join_timeout)) return;
     Lose(absl::UnavailableError(absl::StrCat("no launcher answered at ", endpoint_, " within ",
-                                             absl::FormatDuration(options_.join_timeout), ": ", problem_)));
+                                             absl::FormatDuration(options_.join_timeout), ": ", Problem())));
   } else if (now >= After(heard_ns_, GuestPatience(options_.time_to_live))) {
     Lose(absl::UnavailableError(absl::StrCat("the launcher at ", endpoint_, " has not been heard from for ",
                                              absl::FormatDuration(GuestPatience(options_.time_to_live)))));

@@ -23,7 +23,9 @@ namespace lockstep::launch::internal {
 
 class TcpGuest : public Rendezvous {
  public:
-  static absl::StatusOr<std::unique_ptr<TcpGuest>> Start(const TcpOptions& options, const crypto::JobSecret& secret);
+  // `port_is_taken`: the endpoint is on this node, and another program listens there, which may be a launcher.
+  static absl::StatusOr<std::unique_ptr<TcpGuest>> Start(const TcpOptions& options, const crypto::JobSecret& secret,
+                                                         bool port_is_taken);
   ~TcpGuest() override;
 
   void Post(absl::string_view text) override;
@@ -33,7 +35,7 @@ class TcpGuest : public Rendezvous {
   void Leave(absl::Duration timeout) override;
 
  private:
-  TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, Event changed, Event wake);
+  TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, bool port_is_taken, Event changed, Event wake);
   void Run();
   bool Stops();
   void Connect();
@@ -41,7 +43,9 @@ class TcpGuest : public Rendezvous {
   void SendPost();
   void Drop();
   void NoteEnd();
-  void SetAway(bool away);
+  std::string Problem() const;
+  std::optional<Silence> SilenceNow() const;
+  void ShowReach();
   void Lose(absl::Status status);
   void CheckDeadlines();
   int64_t NextDeadline() const;
@@ -49,6 +53,7 @@ class TcpGuest : public Rendezvous {
 
   const TcpOptions options_;
   const crypto::JobSecret secret_;
+  const bool port_is_taken_;
   const std::string endpoint_;
   const Event changed_, wake_;
 
@@ -56,6 +61,7 @@ class TcpGuest : public Rendezvous {
   std::optional<SealedStream> stream_;
   bool hello_sent_ = false, welcome_ = false;
   bool was_welcome_ = false;  // ever
+  bool is_away_ = false;
   int64_t began_ns_, heard_ns_, connected_ns_ = 0, next_connect_ns_ = 0, next_beat_ns_ = 0;
   int64_t ended_ns_ = kNever;  // when the other side ended a connection that had been welcome, until the next one
   absl::Duration pause_;       // before the next try to connect
@@ -65,6 +71,8 @@ class TcpGuest : public Rendezvous {
   absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool away_ ABSL_GUARDED_BY(mutex_) = false;
+  bool met_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Silence> silence_ ABSL_GUARDED_BY(mutex_);
   std::string text_ ABSL_GUARDED_BY(mutex_);
   uint64_t posts_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string decision_ ABSL_GUARDED_BY(mutex_);

@@ -82,7 +82,7 @@ Rendezvous::View TcpHost::Look() {
   changed_.Clear();
   MutexLock lock(mutex_);
   View view;
-  view.leads = true;
+  view.leads = view.met = true;
   view.agents = agents_;
   view.decision = decision_;
   return view;

@@ -52,8 +52,8 @@ absl::StatusOr<UniqueFd> ListenAt(const addrinfo* addresses) {
   return status;
 }
 
-// A socket that listens at the endpoint. Invalid: this agent is a guest.
-absl::StatusOr<UniqueFd> BecomeHost(const TcpOptions& options) {
+// A socket that listens at the endpoint. Invalid: this agent is a guest. `port_is_taken`: see TcpGuest::Start().
+absl::StatusOr<UniqueFd> BecomeHost(const TcpOptions& options, bool* port_is_taken) {
   const std::string endpoint = absl::StrCat(options.host, ":", options.port);
   if (options.is_host.has_value() && !*options.is_host) return UniqueFd();
   absl::StatusOr<Addresses> addresses = Resolve(options.host, options.port);
@@ -65,6 +65,7 @@ absl::StatusOr<UniqueFd> BecomeHost(const TcpOptions& options) {
     listener = ListenAt(addresses->get());
   }
   if (listener.ok()) return listener;
+  *port_is_taken = absl::IsAlreadyExists(listener.status());
   // Another agent of this node may be the host. If it is another program, the guest will say so.
   const bool may_be_guest = absl::IsNotFound(listener.status()) || absl::IsAlreadyExists(listener.status()) ||
                             absl::IsUnavailable(listener.status());
@@ -77,13 +78,14 @@ absl::StatusOr<UniqueFd> BecomeHost(const TcpOptions& options) {
 absl::StatusOr<TcpJoined> JoinTcp(const TcpOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const crypto::JobSecret public_secret, crypto::JobSecret::FromText(kNoSecret));
   const crypto::JobSecret secret = options.secret.value_or(public_secret);
-  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd listener, BecomeHost(options));
+  bool port_is_taken = false;
+  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd listener, BecomeHost(options, &port_is_taken));
   TcpJoined joined;
   joined.is_host = listener.valid();
   if (joined.is_host) {
     LOCKSTEP_ASSIGN_OR_RETURN(joined.rendezvous, TcpHost::Start(options, secret, std::move(listener)));
   } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(joined.rendezvous, TcpGuest::Start(options, secret));
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.rendezvous, TcpGuest::Start(options, secret, port_is_taken));
   }
   return joined;
 }
