@@ -29,7 +29,6 @@ using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::ReadFile;
 
 class EtcdNodesTest : public testing::NodesTest {
  protected:

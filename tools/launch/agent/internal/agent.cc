@@ -31,7 +31,11 @@ namespace {
 
 // A job that forms within this time needs no line about it.
 constexpr absl::Duration kQuietForming = absl::Seconds(2);
-// How much later another line follows, if another node has come.
+// If nobody has answered for so long, a line says why.
+constexpr absl::Duration kQuietSilence = absl::Seconds(10);
+// When the second line about a wait comes, and how often the others.
+constexpr absl::Duration kSecondLine = absl::Seconds(30), kFurtherLines = absl::Minutes(1);
+// How much later than the last line another one follows, if another node has come.
 constexpr absl::Duration kAwaitedPause = absl::Seconds(10);
 // How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
@@ -45,6 +49,16 @@ constexpr absl::Duration kSilentLeaveTimeout = absl::Milliseconds(200);
 absl::Duration LeaveTimeout(const JobLink::Reach& reach) {
   if (!reach.met) return absl::ZeroDuration();
   return reach.silence ? kSilentLeaveTimeout : kLeaveTimeout;
+}
+
+// Whether another line is due about what lasts since `since_ns`, if the last line came at `said_ns`.
+bool IsLineDue(int64_t since_ns, int64_t said_ns, absl::Duration first) {
+  const absl::Duration lasts = absl::Nanoseconds(MonotonicNanos() - since_ns);
+  const absl::Duration said = absl::Nanoseconds(std::max<int64_t>(said_ns - since_ns, 0));
+  for (const absl::Duration line : {first, kSecondLine}) {
+    if (said < line && line <= lasts) return true;
+  }
+  return absl::Floor(said, kFurtherLines) < absl::Floor(lasts, kFurtherLines);
 }
 
 std::string InSeconds(int64_t ns) {
@@ -97,6 +111,10 @@ class Agent {
   int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : agent_.limits.max_nodes; }
   void WaitForChange();
   void SayWhatIsAwaited();
+  void SayThatNobodyAnswers(const JobLink::Reach& reach);
+  bool IsMember() const;
+  bool IsSpare() const;
+  void SayThatThisIsASpare();
   void Say(const std::string& line) const {
     if (options_.on_notice) options_.on_notice(line);
   }
@@ -117,6 +135,8 @@ class Agent {
   int said_ready_ = 0;     // the number of nodes in the last line about it; 0: there was none
   int64_t said_ns_ = 0;
   int64_t forming_since_ns_ = MonotonicNanos();
+  int64_t spare_since_ns_ = 0;  // 0: it is not a spare node
+  bool said_spare_ = false;
   int64_t leaving_since_ns_ = 0;
   std::string away_from_;     // who does not answer, while this agent is away
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
@@ -219,6 +239,8 @@ void Agent::Announce(const JobState& job) {
     announced_ = ended;
   }
   job_ = job;
+  if (!IsSpare()) spare_since_ns_ = 0;
+  if (IsSpare() && spare_since_ns_ == 0) spare_since_ns_ = MonotonicNanos();
   ShowJob();
 }
 
@@ -253,11 +275,9 @@ void Agent::ShowJob() {
   }
   watcher_.NoteHosts(std::move(hosts));
   const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
-  const auto is_me = [this](const Member& member) { return member.agent == agent_.id; };
-  const bool is_member = std::any_of(job_.members.begin(), job_.members.end(), is_me);
   if (shows_ranks_) return;
   if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (runs && !is_member) watcher_.NoteSpare(job_.generation, job_.restarts);
+  if (runs && !IsMember()) watcher_.NoteSpare(job_.generation, job_.restarts);
 }
 
 // Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
@@ -358,30 +378,67 @@ void Agent::StartRanks(const Generation& generation) {
 
 void Agent::WaitForChange() {
   pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
-  const bool looks_again = leaving_since_ns_ != 0 || job_.phase == JobState::Phase::kForming;
-  poll(fds, 3, looks_again ? 500 : -1);
+  const bool forms = job_.phase == JobState::Phase::kForming, says_spare = spare_since_ns_ != 0 && !said_spare_;
+  poll(fds, 3, leaving_since_ns_ != 0 || forms || says_spare ? 500 : -1);
   if (fds[2].revents != 0) watcher_.Serve();
+  // A signal may have come, and then the line would be about the past.
+  if (fds[1].revents != 0 || leaving_since_ns_ != 0) return;
   if (job_.phase == JobState::Phase::kForming) SayWhatIsAwaited();
+  SayThatThisIsASpare();
 }
 
-// Only the leader knows who is there.
 void Agent::SayWhatIsAwaited() {
+  const JobLink::Reach reach = link_.reach();
   const int64_t now_ns = MonotonicNanos();
-  const absl::Duration pause = said_ready_ == 0 ? kQuietForming : kAwaitedPause;
-  if (now_ns - std::max(forming_since_ns_, said_ns_) < absl::ToInt64Nanoseconds(pause)) return;
-  const std::optional<int> ready = link_.ready();
+  if (reach.silence && now_ns - reach.silence->since_ns >= absl::ToInt64Nanoseconds(kQuietSilence)) {
+    return SayThatNobodyAnswers(reach);
+  }
+  const std::optional<int> ready = link_.ready();  // only the leader knows it
   const int now = ready.value_or(1);
-  if (now == said_ready_ || now >= max_nodes()) return;
+  const bool has_changed = said_ready_ != 0 && now != said_ready_ && said_ns_ >= forming_since_ns_ &&
+                           now_ns - said_ns_ >= absl::ToInt64Nanoseconds(kAwaitedPause);
+  if (now >= max_nodes() || !(has_changed || IsLineDue(forming_since_ns_, said_ns_, kQuietForming))) return;
   said_ready_ = now;
   said_ns_ = now_ns;
   const std::string nodes =
       min_nodes() == max_nodes() ? absl::StrCat(max_nodes()) : absl::StrCat(min_nodes(), " to ", max_nodes());
+  const int64_t lasts_ns = now_ns - forming_since_ns_;
+  std::string time;
+  if (lasts_ns >= absl::ToInt64Nanoseconds(kSecondLine)) {
+    time = absl::StrCat(" for ", InSeconds(lasts_ns), " (of ", absl::FormatDuration(agent_.limits.join_timeout), ")");
+  }
   if (ready) {
     Say(absl::StrCat(now, " of ", nodes, " nodes ", now == 1 ? "is" : "are", " there, at ", agent_.where,
-                     "; waiting for more"));
+                     "; waiting for more", time));
   } else {
-    Say(absl::StrCat("waiting at ", agent_.where, " until ", nodes, " nodes are there"));
+    Say(absl::StrCat("waiting", time, " at ", agent_.where, " until ", nodes, " nodes are there"));
   }
+}
+
+void Agent::SayThatNobodyAnswers(const JobLink::Reach& reach) {
+  const Rendezvous::Silence& silence = *reach.silence;
+  if (!IsLineDue(silence.since_ns, said_ns_, kQuietSilence)) return;
+  said_ns_ = MonotonicNanos();
+  Say(absl::StrCat(reach.met ? absl::StrCat(silence.who, " has not answered") : silence.what, " for ",
+                   InSeconds(said_ns_ - silence.since_ns), " (of ", InSeconds(silence.until_ns - silence.since_ns), ")",
+                   silence.why.empty() ? "" : absl::StrCat(": ", silence.why)));
+}
+
+bool Agent::IsMember() const {
+  return absl::c_any_of(job_.members, [this](const Member& member) { return member.agent == agent_.id; });
+}
+
+// Whether the job runs without this node, and does not need it.
+bool Agent::IsSpare() const {
+  return job_.phase == JobState::Phase::kRunning && !IsMember() &&
+         static_cast<int>(job_.members.size()) >= max_nodes() && !absl::c_linear_search(job_.drained, agent_.id);
+}
+
+void Agent::SayThatThisIsASpare() {
+  if (spare_since_ns_ == 0 || said_spare_) return;
+  if (MonotonicNanos() - spare_since_ns_ < absl::ToInt64Nanoseconds(kQuietForming)) return;
+  said_spare_ = true;
+  Say(absl::StrCat("the job has all its ", max_nodes(), " nodes; this one waits as a spare"));
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& optio
   tcp.secret = secret;
   tcp.is_host = nodes.is_host;
   tcp.join_timeout = nodes.join_timeout;
+  tcp.on_notice = options.on_notice;
   if (nodes.time_to_live > absl::ZeroDuration()) tcp.time_to_live = nodes.time_to_live;
   LOCKSTEP_ASSIGN_OR_RETURN(TcpJoined joined, JoinTcp(tcp));
   if (joined.is_host) {

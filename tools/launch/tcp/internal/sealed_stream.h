@@ -45,6 +45,7 @@ class SealedStream {
 
   // Tells the guest, in clear, why it is refused.
   void Refuse(absl::string_view reason);
+  bool refused() const { return refused_; }
 
   // Longer messages end the stream. At first 4 KiB.
   void set_max_message(size_t bytes) { max_message_ = bytes; }

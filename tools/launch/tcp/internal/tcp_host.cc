@@ -1,6 +1,7 @@
 #include "lockstep/tools/launch/tcp/internal/tcp_host.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/mutex_lock.h"
@@ -31,13 +33,22 @@ constexpr size_t kMostUnsentBytes = size_t{16} << 20;
 constexpr int kAcceptAtOnce = 64;
 // Of many guests, one has always sent a beat: they are looked at together.
 constexpr absl::Duration kPauseForEachGuest = absl::Microseconds(20);
+// So many addresses get a line if launchers from there are refused.
+constexpr size_t kMostNotices = 100;
 // How long no connection is accepted after the process has run out of descriptors.
 constexpr absl::Duration kFullPause = absl::Milliseconds(100);
 
+std::string AddressText(const sockaddr_storage& address, socklen_t length) {
+  char text[NI_MAXHOST] = {};
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  if (getnameinfo(generic, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return "an unknown address";
+  return std::string(absl::StripPrefix(text, "::ffff:"));
+}
+
 }  // namespace
 
-TcpHost::Guest::Guest(UniqueFd socket, const crypto::JobSecret& secret, int64_t now_ns)
-    : stream(std::move(socket), SealedStream::Role::kHost, secret), heard_ns(now_ns) {}
+TcpHost::Guest::Guest(UniqueFd socket, std::string from, const crypto::JobSecret& secret, int64_t now_ns)
+    : from(std::move(from)), stream(std::move(socket), SealedStream::Role::kHost, secret), heard_ns(now_ns) {}
 
 absl::StatusOr<std::unique_ptr<TcpHost>> TcpHost::Start(const TcpOptions& options, const crypto::JobSecret& secret,
                                                         UniqueFd listener) {
@@ -140,7 +151,10 @@ int64_t TcpHost::NextDeadline() const {
 
 // Whether there was a connection.
 bool TcpHost::Accept() {
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  UniqueFd socket(
+      accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
     if (IsOutOfDescriptors(errno)) full_until_ns_ = After(kFullPause);
     return false;
@@ -150,13 +164,15 @@ bool TcpHost::Accept() {
   if (static_cast<size_t>(std::count_if(guests_.begin(), guests_.end(), is_stranger)) >= kMostStrangers) {
     guests_.erase(std::find_if(guests_.begin(), guests_.end(), is_stranger));
   }
-  guests_.push_back(std::make_unique<Guest>(std::move(socket), secret_, MonotonicNanos()));
+  guests_.push_back(
+      std::make_unique<Guest>(std::move(socket), AddressText(address, length), secret_, MonotonicNanos()));
   Serve(guests_.back().get());
   return true;
 }
 
 void TcpHost::Serve(Guest* guest) {
   for (const std::string& message : guest->stream.Serve()) Take(guest, message);
+  if (guest->stream.refused()) NoteRefusal(*guest);
 }
 
 void TcpHost::Take(Guest* guest, absl::string_view message) {
@@ -187,6 +203,7 @@ void TcpHost::Take(Guest* guest, absl::string_view message) {
 void TcpHost::Welcome(Guest* guest, absl::string_view hello) {
   const std::vector<std::string> ids = absl::StrSplit(hello, absl::MaxSplits('\n', 1));
   if (ids.size() != 2 || ids[0] != options_.job_id || ids[1].empty()) {
+    guest->wrong_job_id = absl::StrCat("\"", Printable(ids[0]), "\"");
     guest->stream.Refuse(
         absl::StrCat("the job there has the id \"", Printable(options_.job_id), "\", not \"", Printable(ids[0]), "\""));
     return;
@@ -198,6 +215,15 @@ void TcpHost::Welcome(Guest* guest, absl::string_view hello) {
   guest->heard_ns = MonotonicNanos();
   guest->stream.set_max_message(kMaxPost);
   guest->stream.Send(absl::string_view(&kWelcome, 1));
+}
+
+void TcpHost::NoteRefusal(const Guest& guest) {
+  if (!options_.on_notice || noticed_.size() >= kMostNotices || !noticed_.insert(guest.from).second) return;
+  options_.on_notice(absl::StrCat(
+      "a launcher at ", guest.from, " was refused: ",
+      guest.wrong_job_id.empty()
+          ? "it has another secret (LOCKSTEP_JOB_SECRET)"
+          : absl::StrCat("its job has the id ", guest.wrong_job_id, ", not \"", Printable(options_.job_id), "\"")));
 }
 
 // A guest that has not taken the decision before yet gets only the latest one later. So do the guests for which there is

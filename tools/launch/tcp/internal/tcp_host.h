@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,8 +38,10 @@ class TcpHost : public Rendezvous {
  private:
   // A connection. Until `agent` is known it may be a stranger's.
   struct Guest {
-    Guest(UniqueFd socket, const crypto::JobSecret& secret, int64_t now_ns);
+    Guest(UniqueFd socket, std::string from, const crypto::JobSecret& secret, int64_t now_ns);
     std::string agent;
+    std::string from;          // its address
+    std::string wrong_job_id;  // why it was refused; empty: its secret is another one
     SealedStream stream;
     int64_t heard_ns;
     int64_t ended_ns = 0;   // when the connection ended
@@ -52,6 +55,7 @@ class TcpHost : public Rendezvous {
   void Serve(Guest* guest);
   void Take(Guest* guest, absl::string_view message);
   void Welcome(Guest* guest, absl::string_view hello);
+  void NoteRefusal(const Guest& guest);
   void SendDecision();
   void SendBeats();
   int64_t DeadlineOf(const Guest& guest) const;
@@ -65,6 +69,7 @@ class TcpHost : public Rendezvous {
 
   // Of the thread.
   std::vector<std::unique_ptr<Guest>> guests_;
+  std::set<std::string> noticed_;  // addresses of launchers that were refused
   int64_t next_beat_ns_ = 0;
   int64_t full_until_ns_ = 0;  // no descriptor was free for a connection
 

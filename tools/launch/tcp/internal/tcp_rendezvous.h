@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
 #define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct TcpOptions {
   std::optional<bool> is_host;  // whether this agent serves; by default, whether the endpoint is on this node
   absl::Duration join_timeout = absl::Minutes(10);   // how long the endpoint may not answer at first
   absl::Duration time_to_live = absl::Seconds(1.5);  // how long it may be silent before this agent is away
+  // Gets a line about a launcher that was refused. Called on another thread, once for each address.
+  std::function<void(const std::string& notice)> on_notice;
 };
 
 // Serves or connects. An agent that connects returns at once, and connects on its own thread. An agent that the
