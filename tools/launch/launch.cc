@@ -86,7 +86,8 @@ Nodes
                               nodes start, end and restart together
   --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a
                               server, or several with commas between. static: the same as the next
-                              two
+                              two. A job of one node is found there too: further launchers wait, and
+                              resize lets them take part. With port 0 (tcp) nobody finds it
   --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given
   --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,
                               needed with several nodes
@@ -99,7 +100,7 @@ Nodes
                               whether this node serves (tcp). cacert, cert, key, user, password
                               (etcd-v3)
   --local_addr=HOST           address of this node for the others; found unless given
-  --standalone                one node, whatever the variables of a scheduler say
+  --standalone                one node that nobody finds, whatever the variables of a scheduler say
   With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under
   another scheduler of several nodes or processes, as mpirun, --nnodes or --standalone is needed.
 
@@ -196,7 +197,7 @@ launch::internal::JobStatus JobOf(const launch::internal::CommandLine& line, pid
   job.started = absl::Now();
   job.grace = line.options.failure_grace.value_or(line.options.grace);
   job.max_restarts = line.options.max_restarts;
-  job.meets_others = launch::internal::MeetsOthers(line.rendezvous);
+  job.meets_others = line.rendezvous.meets_others;
   job.min_nodes = job.meets_others ? line.rendezvous.min_nodes : line.options.nnodes;
   job.max_nodes = job.meets_others ? line.rendezvous.max_nodes : line.options.nnodes;
   if (line.options.nnodes > 1 || job.meets_others) return job;
@@ -233,7 +234,7 @@ void SurviveClosedOutput() {
 absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line, launch::internal::SharedLease* lease) {
   launch::internal::StatusService service(JobOf(*line, known_pid), PrintNotice);
   line->options.watcher = &service;
-  if (!launch::internal::MeetsOthers(line->rendezvous)) return launch::Launch(line->program, line->options);
+  if (!line->rendezvous.meets_others) return launch::Launch(line->program, line->options);
   return launch::internal::RunJob(line->program, line->options, line->rendezvous, lease);
 }
 

@@ -386,6 +386,48 @@ TEST_F(TcpNodesTest, OneNodeNeedsNoEndpoint) {
   EXPECT_EQ(Out("a"), "2\n2\n");
 }
 
+TEST_F(TcpNodesTest, OneNodeStartsAtOnceAtPort0AndAlone) {
+  for (const char* endpoint : {"localhost:0", ":0", "127.0.0.1:0"}) {
+    unlink((folder_ + "a.out").c_str());
+    Start("a", {"--rdzv-backend=c10d", "--nnodes=1", "--rdzv-endpoint", endpoint, "sh", "-c", "echo $WORLD_SIZE"});
+    EXPECT_EQ(Wait("a"), 0);
+    EXPECT_EQ(Out("a"), "1\n") << endpoint;
+    EXPECT_EQ(Err("a"), "");
+  }
+  std::vector<std::string> alone = Node("1", {"--rdzv_conf=is_host=false", "--standalone"}, "true");
+  Start("a", alone);
+  EXPECT_EQ(Wait("a"), 0);
+  EXPECT_EQ(Err("a"),
+            absl::StrCat("launch: --rdzv_endpoint=127.0.0.1:", port_, " is not used, since --standalone is given\n"));
+}
+
+TEST_F(TcpNodesTest, OneNodeSaysThatItsEndpointCannotWork) {
+  Start("a", Node("1", {"--rdzv_conf=is_host=false,join_timeout=1"}, "true"));
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_THAT(Err("a"), HasSubstr(absl::StrCat("launch: no launcher answered at 127.0.0.1:", port_, " within 1s: ")));
+}
+
+TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
+  const auto node = [&](const std::string& job) {
+    return std::vector<std::string>{"--rdzv_backend=c10d",
+                                    absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_),
+                                    absl::StrCat("--rdzv_id=", job),
+                                    "bash",
+                                    "-c",
+                                    "echo $WORLD_SIZE > $D/starts.$NODE; until [ -e $D/end ]; do sleep 0.01; done"};
+  };
+  Start("a", node("job"));
+  ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts.a") == "1\n"; })) << Err("a");
+  Start("b", node("job"));
+  Start("c", node("other"));
+  EXPECT_NE(Wait("c"), 0);
+  EXPECT_THAT(Err("c"), HasSubstr("the job there has the id \"job\", not \"other\""));
+  ASSERT_EQ(system(absl::StrCat("touch ", folder_, "end").c_str()), 0);
+  EXPECT_EQ(Wait("a"), 0) << Err("a");
+  EXPECT_EQ(Wait("b"), 0) << Err("b");
+  for (const char* name : {"b", "c"}) EXPECT_EQ(ReadFile(absl::StrCat(folder_, "starts.", name)), "") << name;
+}
+
 TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
   const auto error = [&](const std::vector<std::string>& args) {
     unlink((folder_ + "a.err").c_str());
@@ -410,6 +452,8 @@ TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
             "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--node_rank=2", "--rdzv_endpoint=host", "true"}),
             "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
+  EXPECT_EQ(error({"--rdzv_backend=tcp", "--node_rank=1", "true"}),
+            "launch: node_rank must be from 0 to nnodes - 1 = 0, but is 1\n");
 }
 
 }  // namespace

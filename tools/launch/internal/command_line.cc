@@ -193,7 +193,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     }
   }
   line.options.virtual_local_rank = values.count("virtual_local_rank") != 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options));
+  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options, &line.notice));
   if (line.rendezvous.backend == RendezvousOptions::Backend::kStatic) {
     LOCKSTEP_ASSIGN_OR_RETURN(line.notice, FillFromScheduler(environment, NodesGivenBy(values), &line.options));
   }

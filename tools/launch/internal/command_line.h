@@ -17,7 +17,7 @@ struct CommandLine {
   bool help = false;
   LaunchOptions options;
   RendezvousOptions rendezvous;
-  std::string notice;                // a line about options that come from a scheduler; may be empty
+  std::string notice;                // a line about flags from a scheduler, or without effect; may be empty
   std::vector<std::string> program;  // with its arguments, and with Python in front if Python starts it
 };
 

@@ -79,6 +79,7 @@ absl::Status ReadNodes(const GivenFlag& flag, RendezvousOptions* nodes) {
 
 // "host", "host:port", "[::1]:port".
 bool ReadEndpoint(absl::string_view text, HostAndPort* endpoint) {
+  if (text == ":0") text = "localhost:0";  // torchrun's
   const size_t colon = text.rfind(':');
   const bool has_port = colon != absl::string_view::npos && text.find(']', colon) == absl::string_view::npos;
   if (has_port && (!absl::SimpleAtoi(text.substr(colon + 1), &endpoint->port) || endpoint->port < 0 ||
@@ -176,6 +177,13 @@ absl::Status UseStatic(const Given& given, const RendezvousOptions& nodes, Launc
   return absl::OkStatus();
 }
 
+// Whether other launchers can come to this one. torchrun's scripts for one node say localhost:0.
+bool MeetsOthers(const Given& given, const RendezvousOptions& nodes) {
+  if (nodes.max_nodes > 1) return true;
+  if (Find(given, "standalone") || nodes.endpoints.empty()) return false;
+  return nodes.backend != Backend::kTcp || nodes.endpoints[0].port != 0;
+}
+
 absl::Status CheckMeeting(const RendezvousOptions& nodes) {
   if (nodes.endpoints.empty()) {
     return absl::InvalidArgumentError(
@@ -187,16 +195,26 @@ absl::Status CheckMeeting(const RendezvousOptions& nodes) {
   if (nodes.backend == Backend::kTcp && nodes.endpoints.size() > 1) {
     return absl::InvalidArgumentError("--rdzv_backend=tcp has one endpoint, but --rdzv_endpoint names several");
   }
-  if (nodes.node_rank && (*nodes.node_rank < 0 || *nodes.node_rank >= nodes.max_nodes)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1, ", but is ", *nodes.node_rank));
-  }
   return absl::OkStatus();
+}
+
+absl::Status CheckNodeRank(const RendezvousOptions& nodes) {
+  if (!nodes.node_rank || (*nodes.node_rank >= 0 && *nodes.node_rank < nodes.max_nodes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1, ", but is ", *nodes.node_rank));
+}
+
+// torchrun's --standalone overrides an endpoint too.
+std::string StandaloneNotice(const Given& given) {
+  const GivenFlag *standalone = Find(given, "standalone"), *endpoint = Find(given, "rdzv_endpoint");
+  if (!standalone || !endpoint) return "";
+  return absl::StrCat(endpoint->source, "=", Printable(endpoint->value), " is not used, since ", standalone->source,
+                      " is given");
 }
 
 }  // namespace
 
-absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options) {
+absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options, std::string* notice) {
   RendezvousOptions nodes;
   if (const GivenFlag* flag = Find(given, "rdzv_backend")) {
     LOCKSTEP_RETURN_IF_ERROR(ReadBackend(*flag, &nodes.backend));
@@ -219,8 +237,13 @@ absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptio
     LOCKSTEP_RETURN_IF_ERROR(UseStatic(given, nodes, options));
     return nodes;
   }
-  if (nodes.max_nodes == 1) return nodes;
-  LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(nodes));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNodeRank(nodes));
+  nodes.meets_others = MeetsOthers(given, nodes);
+  if (nodes.meets_others) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(nodes));
+  } else {
+    *notice = StandaloneNotice(given);
+  }
   return nodes;
 }
 

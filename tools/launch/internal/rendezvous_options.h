@@ -24,6 +24,7 @@ struct RendezvousOptions {
   };
 
   Backend backend = Backend::kStatic;
+  bool meets_others = false;  // whether the launcher joins a rendezvous, which one node may do too
   std::vector<HostAndPort> endpoints;
   int min_nodes = 1, max_nodes = 1;
   std::optional<int> node_rank;

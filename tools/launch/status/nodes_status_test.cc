@@ -132,5 +132,18 @@ TEST_F(NodesStatusTest, AnotherNumberOfNodesRestartsTheRanksOnlyIfItMust) {
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
 }
 
+TEST_F(NodesStatusTest, AJobOfOneNodeCanGetMore) {
+  const std::string endpoint = absl::StrCat("127.0.0.1:", port_);
+  Start("a", Node("1", endpoint, 1));
+  ASSERT_TRUE(Started("a", 1)) << Err("a");
+  Start("b", Node("1", endpoint, 1));
+  EXPECT_TRUE(Shows("b", "job none: spare for ")) << answer_;
+  EXPECT_EQ(Ask({"resize", absl::StrCat(PidOf("a")), "1:2"}), 0) << answer_;
+  for (const char* node : {"a", "b"}) EXPECT_TRUE(Started(node, 2)) << Err(node);
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+}
+
 }  // namespace
 }  // namespace lockstep::launch
