@@ -5,6 +5,7 @@
 // Its flags come first; what follows the program's name belongs to the program. See --help.
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <signal.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/status.h"
 #include "lockstep/tools/launch/agent/internal/run_job.h"
 #include "lockstep/tools/launch/agent/internal/shared_lease.h"
 #include "lockstep/tools/launch/internal/command_line.h"
@@ -85,9 +87,10 @@ Nodes
                               etcd-v3: by servers of etcd. With tcp and etcd-v3 the ranks of all
                               nodes start, end and restart together
   --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a
-                              server, or several with commas between. static: the same as the next
-                              two. A job of one node is found there too: further launchers wait, and
-                              resize lets them take part. With port 0 (tcp) nobody finds it
+                              server or its URL, or several with commas between. static: the same as
+                              the next two. A job of one node is found there too: further launchers
+                              wait, and resize lets them take part. With tcp and port 0 nobody finds
+                              it
   --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given
   --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,
                               needed with several nodes
@@ -231,10 +234,22 @@ void SurviveClosedOutput() {
   if (action.sa_handler == SIG_DFL) signal(SIGPIPE, [](int) {});
 }
 
+// Whether this node knows the name of the first endpoint, by which it finds its own address.
+absl::Status CheckName(const launch::internal::RendezvousOptions& nodes) {
+  if (!nodes.local_addr.empty()) return absl::OkStatus();
+  const std::string& host = nodes.endpoints[0].host;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (error != 0) return absl::UnavailableError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
+  freeaddrinfo(found);
+  return absl::OkStatus();
+}
+
 absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line, launch::internal::SharedLease* lease) {
   launch::internal::StatusService service(JobOf(*line, known_pid), PrintNotice);
   line->options.watcher = &service;
   if (!line->rendezvous.meets_others) return launch::Launch(line->program, line->options);
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(line->rendezvous));
   return launch::internal::RunJob(line->program, line->options, line->rendezvous, lease);
 }
 

@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -43,10 +42,9 @@ class EtcdNodesTest : public testing::NodesTest {
   }
 
   std::vector<std::string> Node(const std::string& nnodes, const std::string& script) {
-    const std::string endpoints = absl::StrReplaceAll(absl::StrJoin(cluster_->endpoints(), ","), {{"http://", ""}});
     return {absl::StrCat("--nnodes=", nnodes),
             "--rdzv_backend=etcd-v3",
-            absl::StrCat("--rdzv_endpoint=", endpoints),
+            absl::StrCat("--rdzv_endpoint=", absl::StrJoin(cluster_->endpoints(), ",")),  // URLs
             "--rdzv_conf=last_call_timeout=1,ttl=3",
             "--max_restarts=5",
             "bash",

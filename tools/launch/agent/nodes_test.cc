@@ -428,6 +428,12 @@ TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
   for (const char* name : {"b", "c"}) EXPECT_EQ(ReadFile(absl::StrCat(folder_, "starts.", name)), "") << name;
 }
 
+TEST_F(TcpNodesTest, AnUnknownNameIsNotAMissingRoute) {
+  Start("a", {"--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=no such host:29400", "true"});
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_THAT(Err("a"), MatchesRegex("launch: cannot find host no such host: [^\n]+\n"));
+}
+
 TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
   const auto error = [&](const std::vector<std::string>& args) {
     unlink((folder_ + "a.err").c_str());
@@ -450,6 +456,15 @@ TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
             "launch: --rdzv_conf=join_timeout=soon: expected join_timeout in seconds, more than 0\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=host:port", "true"}),
             "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
+  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=http://127.0.0.1:29400", "true"}),
+            "launch: --rdzv_endpoint=http://127.0.0.1:29400: expected host or host:port\n");
+  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=http://host/path", "true"}),
+            "launch: --rdzv_endpoint=http://host/path: expected host or host:port\n");
+  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=https://host", "true"}),
+            "launch: --rdzv_endpoint=https://host: expected http://, unless --rdzv_conf has cacert or cert\n");
+  EXPECT_EQ(
+      error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_conf=cacert=f", "--rdzv_endpoint=http://host", "true"}),
+      "launch: --rdzv_endpoint=http://host: expected https://, since --rdzv_conf has cacert or cert\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--node_rank=2", "--rdzv_endpoint=host", "true"}),
             "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--node_rank=1", "true"}),

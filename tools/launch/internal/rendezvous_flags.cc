@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/nearest_name.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
@@ -89,14 +91,30 @@ bool ReadEndpoint(absl::string_view text, HostAndPort* endpoint) {
   absl::string_view host = has_port ? text.substr(0, colon) : text;
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   endpoint->host = std::string(host);
-  return !host.empty();
+  return !host.empty() && !absl::StrContains(host, '/');
+}
+
+// Of an endpoint of etcd, which may be a URL. Its scheme must be the one that the parameters mean.
+absl::StatusOr<absl::string_view> WithoutScheme(const GivenFlag& flag, absl::string_view text,
+                                                const RendezvousOptions& nodes) {
+  const bool is_secure = !nodes.ca_file.empty() || !nodes.cert_file.empty();
+  if (absl::ConsumePrefix(&text, "https://") ? !is_secure : absl::ConsumePrefix(&text, "http://") && is_secure) {
+    return Expected(flag, is_secure ? "https://, since --rdzv_conf has cacert or cert"
+                                    : "http://, unless --rdzv_conf has cacert or cert");
+  }
+  absl::ConsumeSuffix(&text, "/");
+  return text;
 }
 
 absl::Status ReadEndpoints(const GivenFlag& flag, int default_port, RendezvousOptions* nodes) {
-  for (const absl::string_view text : absl::StrSplit(flag.value, ',')) {
+  for (absl::string_view text : absl::StrSplit(flag.value, ',')) {
+    text = absl::StripAsciiWhitespace(text);
+    if (nodes->backend == Backend::kEtcd) {
+      LOCKSTEP_ASSIGN_OR_RETURN(text, WithoutScheme(flag, text, *nodes));
+    }
     HostAndPort endpoint;
     endpoint.port = default_port;
-    if (!ReadEndpoint(absl::StripAsciiWhitespace(text), &endpoint) || endpoint.port < 0) {
+    if (!ReadEndpoint(text, &endpoint) || endpoint.port < 0) {
       return Expected(flag, default_port < 0 ? "host:port" : "host or host:port");
     }
     nodes->endpoints.push_back(std::move(endpoint));
