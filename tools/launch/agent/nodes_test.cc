@@ -456,6 +456,13 @@ TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
             "launch: --rdzv_conf=join_timeout=soon: expected join_timeout in seconds, more than 0\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=host:port", "true"}),
             "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
+  for (const char* nnodes : {"2", "1:2"}) {
+    EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes", nnodes, "--rdzv_endpoint=localhost:0", "true"}),
+              "launch: --rdzv_endpoint=localhost:0: expected a port that is the same on every node; port 0 is a free "
+              "one, which other nodes cannot know\n");
+  }
+  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--rdzv_endpoint=etcd1,etcd2:0", "true"}),
+            "launch: --rdzv_endpoint=etcd1,etcd2:0: expected the port of a server of etcd, which is not 0\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=http://127.0.0.1:29400", "true"}),
             "launch: --rdzv_endpoint=http://127.0.0.1:29400: expected host or host:port\n");
   EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=http://host/path", "true"}),

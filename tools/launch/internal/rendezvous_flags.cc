@@ -202,7 +202,7 @@ bool MeetsOthers(const Given& given, const RendezvousOptions& nodes) {
   return nodes.backend != Backend::kTcp || nodes.endpoints[0].port != 0;
 }
 
-absl::Status CheckMeeting(const RendezvousOptions& nodes) {
+absl::Status CheckMeeting(const Given& given, const RendezvousOptions& nodes) {
   if (nodes.endpoints.empty()) {
     return absl::InvalidArgumentError(
         nodes.backend == Backend::kTcp
@@ -212,6 +212,13 @@ absl::Status CheckMeeting(const RendezvousOptions& nodes) {
   }
   if (nodes.backend == Backend::kTcp && nodes.endpoints.size() > 1) {
     return absl::InvalidArgumentError("--rdzv_backend=tcp has one endpoint, but --rdzv_endpoint names several");
+  }
+  for (const HostAndPort& endpoint : nodes.endpoints) {
+    if (endpoint.port != 0) continue;
+    return Expected(*Find(given, "rdzv_endpoint"),
+                    nodes.backend == Backend::kTcp
+                        ? "a port that is the same on every node; port 0 is a free one, which other nodes cannot know"
+                        : "the port of a server of etcd, which is not 0");
   }
   return absl::OkStatus();
 }
@@ -258,7 +265,7 @@ absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptio
   LOCKSTEP_RETURN_IF_ERROR(CheckNodeRank(nodes));
   nodes.meets_others = MeetsOthers(given, nodes);
   if (nodes.meets_others) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(nodes));
+    LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
   } else {
     *notice = StandaloneNotice(given);
   }
