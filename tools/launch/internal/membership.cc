@@ -339,6 +339,7 @@ void Membership::OnSuccess(int slot) {
 
 void Membership::Update(absl::Time now) {
   next_look_ = absl::InfiniteFuture();
+  awaited_.clear();
   if (!verdict_.ok() || memory_.over || finished()) return;
   StartAwaited(now);
   if (memory_.phase == Phase::kRegrouping) {
@@ -449,6 +450,9 @@ void Membership::WaitForMore(const std::string& number, absl::Time now) {
   } else if (now >= until) {
     verdict_ = absl::DeadlineExceededError(
         absl::StrCat(number, " after ", absl::FormatDuration(limits_.wait_for_ranks), before));
+  } else if (!SomebodyComes()) {
+    awaited_ = absl::StrCat(number, "; the ranks wait for others, for ", absl::FormatDuration(limits_.wait_for_ranks),
+                            " at most", before);
   }
 }
 

@@ -163,6 +163,8 @@ class Membership {
   // Call it after the events above, and at next_look().
   void Update(absl::Time now);
   absl::Time next_look() const { return next_look_; }
+  // What the ranks wait for, if others must come before a generation can form; else "".
+  const std::string& awaited() const { return awaited_; }
 
   // The decisions since the last call, in their order. A process that one of them names may have ended since.
   std::vector<Decision> Take();
@@ -244,6 +246,7 @@ class Membership {
   absl::Time formed_at_, regroups_since_;
   absl::Time kill_at_ = absl::InfiniteFuture();  // members that have not left by then
   std::optional<RestartPolicy> policy_;          // made when the first process fails
+  std::string awaited_;
   absl::Status verdict_;
   std::vector<Decision> decisions_;
   absl::Time next_look_ = absl::InfiniteFuture();

@@ -238,6 +238,7 @@ void Agent::Announce(const JobState& job) {
     Say(job.reason);
     announced_ = ended;
   }
+  if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
   job_ = job;
   if (!IsSpare()) spare_since_ns_ = 0;
   if (IsSpare() && spare_since_ns_ == 0) spare_since_ns_ = MonotonicNanos();

@@ -222,7 +222,7 @@ Json ToJson(const RankPlan& plan) {
   return {{"start", plan.start},           {"memory", ToJson(plan.memory)},         {"nodes", nodes},
           {"world_size", plan.world_size}, {"master_addr", plan.master_addr},       {"master_port", plan.master_port},
           {"reason", plan.reason},         {"order", static_cast<int>(plan.order)}, {"order_reason", plan.order_reason},
-          {"killed", plan.killed},         {"verdict", ToJson(plan.verdict)}};
+          {"killed", plan.killed},         {"awaited", plan.awaited},               {"verdict", ToJson(plan.verdict)}};
 }
 
 // Whether what names slots and nodes names some that are there.
@@ -259,6 +259,7 @@ RankPlan PlanFrom(const Json& json) {
   plan.order = EnumFrom(json, "order", RegroupOrder::kNow);
   json.at("order_reason").get_to(plan.order_reason);
   json.at("killed").get_to(plan.killed);
+  json.at("awaited").get_to(plan.awaited);
   plan.verdict = StatusFrom(json.at("verdict"));
   if (!IsWhole(plan)) throw std::invalid_argument("the ranks are not whole");
   return plan;

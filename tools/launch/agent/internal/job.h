@@ -88,6 +88,7 @@ struct RankPlan {
   RegroupOrder order = RegroupOrder::kGoOn;
   std::string order_reason;
   std::vector<int> killed;  // the slots of members that have not left in time
+  std::string awaited;      // as Membership::awaited()
   absl::Status verdict;     // why the ranks cannot go on
 };
 

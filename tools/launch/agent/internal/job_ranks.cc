@@ -185,6 +185,7 @@ bool JobRanks::Update(const Agents& agents, int least_nodes, int most_nodes, abs
   membership_->set_may_be_rank_0(nullptr);
   for (const Membership::Decision& decision : membership_->Take()) Carry(decision, agents);
   changed_ |= absl::c_count_if(nodes, is_gone) != gone;
+  changed_ |= std::exchange(plan_.awaited, membership_->awaited()) != membership_->awaited();
   NoteVerdict(membership_->verdict());
   plan_.memory = membership_->memory();
   return kept() && std::exchange(changed_, false);

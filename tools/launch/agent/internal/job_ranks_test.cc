@@ -351,12 +351,15 @@ TEST_F(JobRanksTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
   Leave({"a", "b"});
   EXPECT_EQ(nodes_["b"].steps->Result()->code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(Told("a"), ElementsAre("after step", "after step"));
+  EXPECT_EQ(DecodeJob(EncodeJob(job()))->ranks.awaited,
+            "1 of at least 2 nodes are there; the ranks wait for others, for 10m at most; before, host b leaves");
   nodes_.erase("b");
   Add("c", 1);
   Settle();
   Ready("c", 0);
   Settle();
   EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 2 at a.net:13"));
+  EXPECT_EQ(job().ranks.awaited, "");
 }
 
 TEST_F(JobRanksTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
