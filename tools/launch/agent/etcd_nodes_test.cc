@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -99,6 +100,16 @@ TEST_F(EtcdNodesTest, EachOfThemMayLeave) {
   for (const char* name : {"b", "c"}) EXPECT_EQ(Wait(name), 128 + SIGTERM);
 }
 
+TEST_F(EtcdNodesTest, AJobOfFixedSizeEndsWhenTheLeaderLeaves) {
+  Start("a", Node("2", kScript));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }, absl::Seconds(30)));
+  Start("b", Node("2", kScript));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  Signal("a", SIGTERM);
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 128 + SIGTERM);
+  EXPECT_THAT(Err("b"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+}
+
 TEST_F(EtcdNodesTest, AMemberOfEtcdMayDie) {
   for (const char* name : {"a", "b"}) Start(name, Node("1:2", kScript));
   for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
@@ -135,6 +146,39 @@ TEST_F(OneEtcdTest, ALauncherSaysThatEtcdDoesNotAnswerAndThatItAnswersAgain) {
                                       " does not answer \\([^\n]+\\); this node ends its ranks and tries again for "
                                       "5[0-9]s\n" +
                                       Etcd() + " answers again\n"));
+}
+
+// All leases end meanwhile, so whoever leads first sees only itself.
+TEST_F(OneEtcdTest, NoNodeIsLostWhenEtcdWasOutOfReachForAll) {
+  for (const char* name : {"a", "b"}) {
+    std::vector<std::string> args = Node("2", kScript);
+    *absl::c_find(args, "--max_restarts=5") = "--max_restarts=0";
+    Start(name, args);
+  }
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  cluster_->Stop(0);
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err(name), "ends its ranks"); }, absl::Seconds(20)));
+  }
+  absl::SleepFor(absl::Seconds(4));
+  cluster_->Continue(0);
+  for (const char* name : {"a", "b"}) {
+    EXPECT_TRUE(StartedAgain(name, 2, 2)) << Err(name);
+    EXPECT_THAT(Err(name), Not(HasSubstr("lost")));
+    EXPECT_THAT(Err(name), ContainsRegex("host [^ ]+ was out of reach\n"));
+  }
+}
+
+// The one that is left waits only a while for the other one.
+TEST_F(OneEtcdTest, ANodeThatDiesWhileEtcdIsOutOfReachIsLost) {
+  for (const char* name : {"a", "b"}) Start(name, Node("1:2", kScript));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  cluster_->Stop(0);
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("a"), "ends its ranks"); }, absl::Seconds(20)));
+  Signal("b", SIGKILL);
+  cluster_->Continue(0);
+  EXPECT_TRUE(Started("a", 1)) << Err("a");
+  EXPECT_THAT(Err("a"), ContainsRegex("host [^ ]+ was lost"));
 }
 
 TEST_F(OneEtcdTest, ASignalEndsALauncherWhoseEtcdDoesNotAnswerWithinSeconds) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
@@ -16,6 +17,8 @@ namespace {
 
 // A leader of many agents takes their posts together: it reads all that has come in this time for each agent at once.
 constexpr absl::Duration kPauseForEachAgent = absl::Microseconds(20);
+// Agents try to reach the rendezvous at least once a second, but a connection that hangs takes longer.
+constexpr absl::Duration kMembersReturn = absl::Seconds(5);
 
 }  // namespace
 
@@ -82,7 +85,8 @@ void JobLink::Run() {
       break;
     }
     TakeView(view);
-    if (view.leads) {
+    NoteReturn(view.away);
+    if (view.leads && !AwaitsMembers(view)) {
       Lead(view);
     } else {
       coordinator_.reset();
@@ -117,6 +121,27 @@ void JobLink::TakeView(const Rendezvous::View& view) {
   changed_.Set();
 }
 
+void JobLink::NoteReturn(bool away) {
+  if (away) {
+    members_until_ = absl::InfiniteFuture();
+  } else if (members_until_ == absl::InfiniteFuture()) {
+    members_until_ = MonotonicTime() + kMembersReturn;
+  }
+}
+
+// If the rendezvous was out of reach for this agent, it was so for others, whose posts have been removed. They are not
+// lost: they post again, as this agent has.
+bool JobLink::AwaitsMembers(const Rendezvous::View& view) {
+  if (MonotonicTime() >= members_until_) return false;
+  MutexLock lock(mutex_);
+  const JobState job = job_.value_or(JobState());
+  const bool all_are_there = absl::c_all_of(job.members, [&](const Member& member) {
+    return view.agents.count(member.agent) != 0 || HasLeft(job, member.agent);
+  });
+  if (all_are_there) members_until_ = absl::InfinitePast();
+  return !all_are_there;
+}
+
 void JobLink::Lead(const Rendezvous::View& view) {
   if (!coordinator_) {
     MutexLock lock(mutex_);
@@ -146,7 +171,7 @@ void JobLink::Lead(const Rendezvous::View& view) {
 
 absl::Duration JobLink::WaitTime(const Rendezvous::View& view) const {
   if (!view.leads) return absl::InfiniteDuration();
-  return coordinator_->next_look() - MonotonicTime();
+  return (coordinator_ ? coordinator_->next_look() : members_until_) - MonotonicTime();
 }
 
 void JobLink::Wait(absl::Duration time) {

@@ -65,6 +65,8 @@ class JobLink {
   void PostPending();
   void TakeView(const Rendezvous::View& view);
   void Lead(const Rendezvous::View& view);
+  void NoteReturn(bool away);
+  bool AwaitsMembers(const Rendezvous::View& view);
   absl::Duration WaitTime(const Rendezvous::View& view) const;
   void Wait(absl::Duration time);
 
@@ -76,6 +78,8 @@ class JobLink {
   std::string decision_;
   std::optional<Coordinator> coordinator_;  // while this agent leads
   std::map<std::string, Received> agents_;
+  // Until when this agent waits for the others before it leads: shortly after it was away, and without end while it is.
+  absl::Time members_until_ = absl::InfinitePast();
 
   mutable absl::Mutex mutex_;
   absl::StatusOr<JobState> job_ ABSL_GUARDED_BY(mutex_) = JobState();

@@ -141,6 +141,8 @@ void EtcdCluster::Kill(int member) {
 
 void EtcdCluster::Stop(int member) { kill(pids_[member], SIGSTOP); }
 
+void EtcdCluster::Continue(int member) { kill(pids_[member], SIGCONT); }
+
 absl::Status EtcdCluster::Restart(int member) {
   Kill(member);
   LOCKSTEP_RETURN_IF_ERROR(StartMember(member));

@@ -42,6 +42,8 @@ class EtcdCluster {
   absl::Status Restart(int member);
   // SIGSTOP: its connections stay open, and nothing answers.
   void Stop(int member);
+  // SIGCONT, after Stop().
+  void Continue(int member);
 
   // The member that leads the others.
   absl::StatusOr<int> Leader();
