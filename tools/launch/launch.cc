@@ -91,9 +91,10 @@ Nodes
                               the next two. A job of one node is found there too: further launchers
                               wait, and resize lets them take part. With tcp and port 0 nobody finds
                               it
-  --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given
+  --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given. Not used by a job
+                              that other nodes find by tcp or etcd-v3, which says so
   --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,
-                              needed with several nodes
+                              needed with several nodes. Not used where --master_addr is not
   --rdzv_id=NAME              the job, so that others can use the same servers; none unless given.
                               TORCHELASTIC_RUN_ID of the ranks
   --rdzv_conf=NAME=VALUE,...  join_timeout: seconds until enough nodes must be there; 600 unless

@@ -428,6 +428,22 @@ TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
   for (const char* name : {"b", "c"}) EXPECT_EQ(ReadFile(absl::StrCat(folder_, "starts.", name)), "") << name;
 }
 
+TEST_F(TcpNodesTest, SaysOnceThatMasterAddressAndPortAreNotUsed) {
+  const std::string end =
+      " not used: with --rdzv_backend=tcp or etcd-v3 the launchers choose the host and the port of rank 0 at each "
+      "start\n";
+  const std::string script = "echo $MASTER_ADDR $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]";
+  Start("a", Node("2", {"--max_restarts=1", "--master-addr=10.9.9.9", "--master-port=1"}, script));
+  Start("b", Node("2", {"--max_restarts=1", "--master_port=1"}, script));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_THAT(Out(name), MatchesRegex("(127.0.0.1 [0-9][0-9]+\n)+"));
+  }
+  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(Err("a"), "not used")).size(), 2) << Err("a");
+  EXPECT_THAT(Err("a"), StartsWith("launch: --master-addr=10.9.9.9 and --master-port=1 are" + end));
+  EXPECT_THAT(Err("b"), StartsWith("launch: --master_port=1 is" + end));
+}
+
 TEST_F(TcpNodesTest, AnUnknownNameIsNotAMissingRoute) {
   Start("a", {"--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=no such host:29400", "true"});
   EXPECT_EQ(Wait("a"), 1);

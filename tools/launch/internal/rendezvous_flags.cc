@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/nearest_name.h"
@@ -229,6 +230,20 @@ absl::Status CheckNodeRank(const RendezvousOptions& nodes) {
       absl::StrCat("node_rank must be from 0 to nnodes - 1 = ", nodes.max_nodes - 1, ", but is ", *nodes.node_rank));
 }
 
+// torchrun takes these flags too, and uses them with a static rendezvous only.
+std::string MasterNotice(const Given& given) {
+  std::vector<std::string> unused;
+  for (const char* name : {"master_addr", "master_port"}) {
+    if (const GivenFlag* flag = Find(given, name)) {
+      unused.push_back(absl::StrCat(flag->source, "=", Printable(flag->value)));
+    }
+  }
+  if (unused.empty()) return "";
+  return absl::StrCat(absl::StrJoin(unused, " and "), unused.size() > 1 ? " are" : " is",
+                      " not used: with --rdzv_backend=tcp or etcd-v3 the launchers choose the host and the port of "
+                      "rank 0 at each start");
+}
+
 // torchrun's --standalone overrides an endpoint too.
 std::string StandaloneNotice(const Given& given) {
   const GivenFlag *standalone = Find(given, "standalone"), *endpoint = Find(given, "rdzv_endpoint");
@@ -266,6 +281,7 @@ absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptio
   nodes.meets_others = MeetsOthers(given, nodes);
   if (nodes.meets_others) {
     LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
+    *notice = MasterNotice(given);
   } else {
     *notice = StandaloneNotice(given);
   }
