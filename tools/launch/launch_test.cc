@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/internal/cpu_topology.h"
+#include "lockstep/tools/launch/internal/rendezvous_flags.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -377,6 +378,16 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
   }
   for (const absl::string_view line : absl::StrSplit(Out(), '\n')) EXPECT_LE(line.size(), 100) << line;
   EXPECT_EQ(Err(), "");
+}
+
+TEST_F(LaunchBinaryTest, HelpNamesEachParameterOfTheRendezvous) {
+  ASSERT_EQ(Run({"--help"}), 0);
+  const std::string help = Out(), begin = "--rdzv_conf=", end = "--local_addr=";
+  const std::string text = help.substr(help.find(begin), help.find(end) - help.find(begin));
+  for (const std::string& name : internal::RendezvousParameters()) {
+    EXPECT_THAT(text, ContainsRegex(absl::StrCat("[^a-z_]", name, "[^a-z_]")));
+    EXPECT_EQ(Run({absl::StrCat("--rdzv-conf=", name, "=1"), "true"}), 0) << name;
+  }
 }
 
 TEST_F(LaunchBinaryTest, ExitsAsTheFailedRankDid) {

@@ -133,16 +133,32 @@ absl::Status ReadSeconds(const GivenFlag& flag, absl::string_view name, absl::st
   return absl::OkStatus();
 }
 
+std::map<std::string, absl::Duration*> DurationsOf(RendezvousOptions* nodes) {
+  return {{"join_timeout", &nodes->join_timeout},
+          {"last_call_timeout", &nodes->last_call_timeout},
+          {"ttl", &nodes->time_to_live}};
+}
+
+std::map<std::string, std::string*> TextsOf(RendezvousOptions* nodes) {
+  return {{"cacert", &nodes->ca_file},
+          {"cert", &nodes->cert_file},
+          {"key", &nodes->key_file},
+          {"user", &nodes->user},
+          {"password", &nodes->password}};
+}
+
+std::vector<std::string> ParametersWithEffect() {
+  RendezvousOptions nodes;
+  std::vector<std::string> names = {"is_host"};
+  for (const auto& entry : DurationsOf(&nodes)) names.push_back(entry.first);
+  for (const auto& entry : TextsOf(&nodes)) names.push_back(entry.first);
+  return names;
+}
+
 absl::Status ReadParameter(const GivenFlag& flag, const std::string& name, const std::string& value,
                            RendezvousOptions* nodes) {
-  const std::map<std::string, absl::Duration*> durations = {{"join_timeout", &nodes->join_timeout},
-                                                            {"last_call_timeout", &nodes->last_call_timeout},
-                                                            {"ttl", &nodes->time_to_live}};
-  const std::map<std::string, std::string*> texts = {{"cacert", &nodes->ca_file},
-                                                     {"cert", &nodes->cert_file},
-                                                     {"key", &nodes->key_file},
-                                                     {"user", &nodes->user},
-                                                     {"password", &nodes->password}};
+  const std::map<std::string, absl::Duration*> durations = DurationsOf(nodes);
+  const std::map<std::string, std::string*> texts = TextsOf(nodes);
   if (const auto found = durations.find(name); found != durations.end()) {
     return ReadSeconds(flag, name, value, found->second);
   }
@@ -159,10 +175,7 @@ absl::Status ReadParameter(const GivenFlag& flag, const std::string& name, const
   if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), name) != std::end(kWithoutEffect)) {
     return absl::OkStatus();
   }
-  std::vector<std::string> names = {"is_host"};
-  for (const auto& entry : durations) names.push_back(entry.first);
-  for (const auto& entry : texts) names.push_back(entry.first);
-  const std::optional<std::string> nearest = NearestName(name, names);
+  const std::optional<std::string> nearest = NearestName(name, ParametersWithEffect());
   return absl::InvalidArgumentError(absl::StrCat(flag.source, " has no parameter ", Printable(name),
                                                  nearest ? absl::StrCat("; did you mean ", *nearest, "?") : ""));
 }
@@ -253,6 +266,12 @@ std::string StandaloneNotice(const Given& given) {
 }
 
 }  // namespace
+
+std::vector<std::string> RendezvousParameters() {
+  std::vector<std::string> names = ParametersWithEffect();
+  for (const absl::string_view name : kWithoutEffect) names.emplace_back(name);
+  return names;
+}
 
 absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options, std::string* notice) {
   RendezvousOptions nodes;

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "lockstep/tools/launch/internal/flag_values.h"
@@ -23,6 +24,9 @@ namespace lockstep::launch::internal {
 // InvalidArgument for what is wrong, missing or does not fit together.
 absl::StatusOr<RendezvousOptions> ReadRendezvous(const std::map<std::string, GivenFlag>& given, LaunchOptions* options,
                                                  std::string* notice);
+
+// The names that --rdzv_conf takes, also those without effect.
+std::vector<std::string> RendezvousParameters();
 
 }  // namespace lockstep::launch::internal
 
