@@ -156,6 +156,16 @@ TEST_F(TcpNodesTest, TheJobGoesOnWithoutANodeThatIsKilled) {
   EXPECT_TRUE(Soon([&] { return Gone(rank); }));
 }
 
+TEST_F(TcpNodesTest, WithoutRestartsANodeThatIsKilledEndsTheJob) {
+  Start("a", Node("1:2", {}, kSleeps));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "1 of 1 to 2 nodes"); }));
+  Start("b", Node("1:2", {}, kSleeps));
+  for (const char* rank : {"0", "1"}) AwaitPid(absl::StrCat(folder_, "pid.", rank));
+  Signal("b", SIGKILL);
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_THAT(Err("a"), HasSubstr(" was lost"));
+}
+
 TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJob) {
   const std::string script =
       "echo $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT >> $D/starts.$NODE; [ -e $D/end ] && exit 0; exec sleep 100";
