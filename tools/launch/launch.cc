@@ -5,7 +5,6 @@
 // Its flags come first; what follows the program's name belongs to the program. See --help.
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <signal.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -239,22 +238,10 @@ void SurviveClosedOutput() {
   if (action.sa_handler == SIG_DFL) signal(SIGPIPE, [](int) {});
 }
 
-// Whether this node knows the name of the first endpoint, by which it finds its own address.
-absl::Status CheckName(const launch::internal::RendezvousOptions& nodes) {
-  if (!nodes.local_addr.empty()) return absl::OkStatus();
-  const std::string& host = nodes.endpoints[0].host;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
-  if (error != 0) return absl::UnavailableError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
-  freeaddrinfo(found);
-  return absl::OkStatus();
-}
-
 absl::Status RunRanks(pid_t known_pid, launch::internal::CommandLine* line, launch::internal::SharedLease* lease) {
   launch::internal::StatusService service(JobOf(*line, known_pid), PrintNotice);
   line->options.watcher = &service;
   if (!line->rendezvous.meets_others) return launch::Launch(line->program, line->options);
-  LOCKSTEP_RETURN_IF_ERROR(CheckName(line->rendezvous));
   return launch::internal::RunJob(line->program, line->options, line->rendezvous, lease);
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/tools/launch/agent/internal/run_job.h"
 
+#include <netdb.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -100,11 +102,21 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const LaunchOptions& options, c
   return JoinByTcp(options, nodes, secret, agent);
 }
 
-}  // namespace
-
-bool MeetsOthers(const RendezvousOptions& nodes) {
-  return nodes.backend != RendezvousOptions::Backend::kStatic && nodes.max_nodes > 1;
+// At which the others reach it.
+absl::StatusOr<std::string> AddressOfThisNode(const RendezvousOptions& nodes) {
+  if (!nodes.local_addr.empty()) return nodes.local_addr;
+  const std::string& host = nodes.endpoints[0].host;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (error != 0) return absl::UnavailableError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
+  freeaddrinfo(found);
+  const std::string address = LocalAddressTowards(host);
+  if (!address.empty()) return address;
+  return absl::UnavailableError(
+      absl::StrCat("this node has no route to ", host, "; --local_addr names its own address"));
 }
+
+}  // namespace
 
 absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions& options,
                     const RendezvousOptions& nodes, SharedLease* lease) {
@@ -112,12 +124,7 @@ absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions
   AgentOptions agent;
   agent.id = absl::BytesToHexString(crypto::RandomBytes(kAgentIdBytes));
   agent.where = TextOf(nodes.endpoints[0]);
-  agent.address = nodes.local_addr;
-  if (agent.address.empty()) agent.address = LocalAddressTowards(nodes.endpoints[0].host);
-  if (agent.address.empty()) {
-    return absl::UnavailableError(absl::StrCat("this node has no route to ", nodes.endpoints[0].host,
-                                               ", or the name is unknown; --local_addr names its own address"));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(agent.address, AddressOfThisNode(nodes));
   agent.node_rank = nodes.node_rank.value_or(-1);
   agent.limits = LimitsOf(options, nodes);
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Join(options, nodes, &agent, lease));

@@ -15,9 +15,6 @@
 
 namespace lockstep::launch::internal {
 
-// Whether the nodes find each other, and so need RunJob() instead of Launch().
-bool MeetsOthers(const RendezvousOptions& nodes);
-
 // Joins the rendezvous and runs the ranks of this node. See RunAgent(). The secret is the job's:
 // LOCKSTEP_JOB_SECRET or LOCKSTEP_JOB_SECRET_FILE. With etcd, `lease` becomes the lease of this node's agent; it must
 // outlive the call.
