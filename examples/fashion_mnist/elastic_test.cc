@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,6 +27,7 @@ namespace {
 using launch::testing::Eventually;
 using launch::testing::NewFolder;
 using launch::testing::ReadFile;
+using ::testing::ContainsRegex;
 using testing::ExpectError;
 using ::testing::HasSubstr;
 using testing::Program;
@@ -122,6 +124,20 @@ TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
   const std::string last = CheckpointOf(folder, kEpochs * kEpochSteps);
   EXPECT_EQ(HashOf(last), QuietRun().hash) << run.Output();
   EXPECT_THAT(Table(run.Output()), ::testing::Contains(QuietRun().table[2])) << "the loss of the whole second epoch";
+}
+
+TEST(Elastic, TheSecondsOfAnEpochAreThoseOfAllItsGroups) {
+  const std::string folder = NewFolder();
+  Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
+  ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
+  const std::map<int, pid_t> ranks = run.Ranks();
+  kill(ranks.at(1), SIGSTOP);
+  absl::SleepFor(absl::Seconds(3));
+  kill(ranks.at(2), SIGKILL);
+  kill(ranks.at(1), SIGCONT);
+  EXPECT_EQ(run.Wait(), 0) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr("generation 2 has 2 ranks"));
+  EXPECT_THAT(run.Output(), ContainsRegex("\n    [23] [ 0-9.]+ [3-9]\\.[0-9]\n")) << "seconds";
 }
 
 TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {

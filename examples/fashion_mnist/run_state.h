@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/checkpoint/manager/manager.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/comm/process_group.h"
@@ -31,6 +32,12 @@ struct Progress {
   int64_t loss_steps = 0;
 };
 
+// Where and when this rank began an epoch. The groups that it is in after a rank has died leave it as it is.
+struct EpochBegin {
+  int64_t epoch = -1, consumed = 0;
+  absl::Time time;
+};
+
 struct RunState {
   // The flags that must be the same when a run is resumed.
   int64_t batch_size, virtual_ranks;
@@ -38,6 +45,7 @@ struct RunState {
   Net net{};
   torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum)};
   Progress progress{};
+  EpochBegin begin{};
 
   // Whether the flags fit each other and the number of ranks that the launcher has started: --virtual_ranks must be
   // enough, and --batch_size a multiple. In an `elastic` run without virtual ranks, the ranks that are left may not divide

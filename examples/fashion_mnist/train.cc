@@ -73,11 +73,12 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
   if (!begins && progress.step % kCheckpointEvery == 0) LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
   if (begins) out << (progress.place.epoch < FLAGS_epochs ? kHeading : "this run is finished\n") << std::flush;
   while (progress.place.epoch < FLAGS_epochs) {
-    const absl::Time start = absl::Now();
+    if (run.begin.epoch != progress.place.epoch)
+      run.begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
     LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(progress.place));
     const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
                                                       FLAGS_batch_size / parts);
-    int64_t consumed = 0;  // this rank's images since `start`
+    int64_t consumed = 0;  // this rank's images, in this group
     for (auto batch = loader->begin(); batch != loader->end();) {
       const at::Tensor losses = torch::zeros({parts, 2}, torch::kDouble);  // their sum and number, of each part
       LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] {
@@ -100,8 +101,8 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
       if (progress.step % kCheckpointEvery == 0 && batch != loader->end())
         LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
     }
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-    const double speed = 1.0 * consumed * parts / sampler.num_virtual_ranks() / seconds;
+    const double seconds = absl::ToDoubleSeconds(absl::Now() - run.begin.time);
+    const double speed = 1.0 * (train.size() - run.begin.consumed) / seconds;
     LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
     const std::string line = absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
                                              progress.losses / progress.loss_steps, accuracy, speed, seconds);
