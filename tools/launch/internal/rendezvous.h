@@ -27,7 +27,7 @@ class Rendezvous {
     int64_t received_ns = 0;  // when this process got the text; MonotonicNanos()
   };
 
-  // Nobody answers at the rendezvous. For messages: "no launcher has answered at 10.0.0.1:29400", "Connection refused".
+  // Nobody answers at the rendezvous. The texts are for messages: "no launcher has answered at 10.0.0.1:29400".
   struct Silence {
     std::string who;   // "etcd at 10.0.0.1:2379"
     std::string what;  // what has not happened
