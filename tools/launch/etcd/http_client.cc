@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -220,7 +221,13 @@ void HttpClient::Finish(CURL* easy, CURLcode code) {
   transfers_.erase(found);
   long http_code = 0;
   curl_.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &http_code);
+  long os_error = 0;
+  curl_.easy_getinfo(easy, CURLINFO_OS_ERRNO, &os_error);
   Remove(transfer.get());
+  if (code == CURLE_COULDNT_CONNECT && os_error != 0) {
+    transfer->on_reply(absl::UnavailableError(strerror(static_cast<int>(os_error))));
+    return;
+  }
   if (code != CURLE_OK) {
     transfer->on_reply(absl::UnavailableError(*transfer->error ? transfer->error : curl_.easy_strerror(code)));
     return;
