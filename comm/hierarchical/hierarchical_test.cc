@@ -81,7 +81,7 @@ absl::Status RunOn(const std::vector<int>& hosts, const std::function<void(c10d:
   return absl::OkStatus();
 }
 
-c10::intrusive_ptr<c10d::Work> AllReduce(c10d::Backend& backend, at::Tensor& tensor, c10d::ReduceOp op) {
+c10::intrusive_ptr<c10d::Work> AllReduce(c10d::Backend& backend, at::Tensor& tensor, const c10d::ReduceOp& op) {
   std::vector<at::Tensor> tensors = {tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = op;

@@ -330,10 +330,9 @@ TEST_F(TcpNodesTest, SayEveryNowAndThenWhatTheyWaitFor) {
   for (const char* name : {"alone", "taken"}) {
     ASSERT_TRUE(Soon([&] { return absl::StrContains(Err(name), "no launcher"); })) << Err(name);
   }
-  EXPECT_THAT(Err("alone"),
-              MatchesRegex(absl::StrCat("launch: waiting at ", endpoint, " until 2 nodes are there\n",
-                                        "launch: no launcher has answered at ", endpoint,
-                                        " for 1[0-9]s .of 10m.: Connection refused\n")));
+  EXPECT_THAT(Err("alone"), MatchesRegex(absl::StrCat("launch: waiting at ", endpoint, " until 2 nodes are there\n",
+                                                      "launch: no launcher has answered at ", endpoint,
+                                                      " for 1[0-9]s .of 10m.: Connection refused\n")));
   EXPECT_THAT(Err("taken"),
               MatchesRegex(absl::StrCat(
                   "launch: waiting at ", taken, " until 2 nodes are there\n", "launch: no launcher has answered at ",

@@ -237,7 +237,8 @@ TEST_F(TcpStayingRanksTest, RanksWaitForAnotherNodeIfTheJobNeedsIt) {
   for (const Place& place : On("b", first)) {
     EXPECT_TRUE(Eventually([&] { return Gone(place.pid); }, absl::Seconds(30)));
   }
-  EXPECT_TRUE(Says("a", "launch: 1 of at least 2 nodes are there; the ranks wait for others, for 10m at most; before, "))
+  EXPECT_TRUE(
+      Says("a", "launch: 1 of at least 2 nodes are there; the ranks wait for others, for 10m at most; before, "))
       << Err("a");
   StartNode("c", "2", {"--nproc_per_node=2"});
   EXPECT_EQ(Stayed(first, Await(4, first[0].generation)).size(), 2);

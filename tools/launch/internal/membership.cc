@@ -182,9 +182,8 @@ bool Membership::HaveAllFinished() const {
 bool Membership::finished() const {
   if (!formed()) return HaveAllFinished();
   return !memory_.over && memory_.finished_members > 0 &&
-         std::none_of(memory_.slots.begin(), memory_.slots.end(), [](const Slot& s) {
-           return s.owes || WasInLastGeneration(s);
-         });
+         std::none_of(memory_.slots.begin(), memory_.slots.end(),
+                      [](const Slot& s) { return s.owes || WasInLastGeneration(s); });
 }
 
 bool Membership::awaits_start() const { return !In(State::kAwaited).empty(); }

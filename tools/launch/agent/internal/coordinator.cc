@@ -317,8 +317,7 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     const AgentState* agent = Find(agents, member.agent);
     if (notes_.lost.count(member.agent) != 0) {
       End(absl::StrCat("host ", member.host, " was lost"));
-    } else if ((FindLeaver(member.agent) || IsDrained(member.agent)) &&
-               notes_.succeeded.count(member.agent) == 0) {
+    } else if ((FindLeaver(member.agent) || IsDrained(member.agent)) && notes_.succeeded.count(member.agent) == 0) {
       End(absl::StrCat("host ", member.host, " leaves"));
     } else if (agent && HasFailed(*agent, job_.generation)) {
       End(absl::StrCat("a rank on host ", member.host, " failed"));

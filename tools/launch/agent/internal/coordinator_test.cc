@@ -70,7 +70,8 @@ TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
   agents["3"].failure.consequence = true;
   EXPECT_TRUE(coordinator.Update(agents, kStart));
   EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
-  EXPECT_EQ(coordinator.job().result, absl::UnknownError("host b: rank of 2; the ranks of the other 2 hosts were ended"));
+  EXPECT_EQ(coordinator.job().result,
+            absl::UnknownError("host b: rank of 2; the ranks of the other 2 hosts were ended"));
 }
 
 TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {

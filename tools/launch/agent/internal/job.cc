@@ -219,10 +219,18 @@ Membership::Memory MemoryFrom(const Json& json) {
 Json ToJson(const RankPlan& plan) {
   Json nodes = Json::array();
   for (const auto& n : plan.nodes) nodes.push_back({n.agent, n.host, n.entry, n.used_port});
-  return {{"start", plan.start},           {"memory", ToJson(plan.memory)},         {"nodes", nodes},
-          {"world_size", plan.world_size}, {"master_addr", plan.master_addr},       {"master_port", plan.master_port},
-          {"reason", plan.reason},         {"order", static_cast<int>(plan.order)}, {"order_reason", plan.order_reason},
-          {"killed", plan.killed},         {"awaited", plan.awaited},               {"verdict", ToJson(plan.verdict)}};
+  return {{"start", plan.start},
+          {"memory", ToJson(plan.memory)},
+          {"nodes", nodes},
+          {"world_size", plan.world_size},
+          {"master_addr", plan.master_addr},
+          {"master_port", plan.master_port},
+          {"reason", plan.reason},
+          {"order", static_cast<int>(plan.order)},
+          {"order_reason", plan.order_reason},
+          {"killed", plan.killed},
+          {"awaited", plan.awaited},
+          {"verdict", ToJson(plan.verdict)}};
 }
 
 // Whether what names slots and nodes names some that are there.
