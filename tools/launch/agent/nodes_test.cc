@@ -291,7 +291,11 @@ TEST_F(TcpNodesTest, RefusesAnotherSecretAndAnotherJob) {
   secret_ = "another secret, which nobody there knows";
   Start("stranger", Node("2", {}, "true"));
   EXPECT_NE(Wait("stranger"), 0);
-  EXPECT_THAT(Err("stranger"), HasSubstr("another secret"));
+  EXPECT_THAT(Err("stranger"), HasSubstr("another secret (LOCKSTEP_JOB_SECRET)\n"));
+  secret_.clear();
+  Start("without", Node("2", {}, "true"));
+  EXPECT_NE(Wait("without"), 0);
+  EXPECT_THAT(Err("without"), HasSubstr("another secret (LOCKSTEP_JOB_SECRET); this node has none\n"));
   secret_ = right;
   Start("b", Node("2", {}, "true"));
   EXPECT_EQ(Wait("a"), 0);

@@ -239,8 +239,9 @@ void EtcdSession::Grant() {
 void EtcdSession::KeepAlive() {
   Begin(&keep_alive_);
   const int64_t sent = MonotonicNanos();
-  client_->KeepLeaseAlive(lease_, [this, sent](const absl::StatusOr<int64_t>& seconds) {
-    if (Ended(&keep_alive_, seconds.status())) OnKeptAlive(sent, *seconds);
+  client_->KeepLeaseAlive(lease_, [this, sent, lease = lease_](const absl::StatusOr<int64_t>& seconds) {
+    // The answer may be about a lease that was lost meanwhile.
+    if (Ended(&keep_alive_, seconds.status()) && lease == lease_) OnKeptAlive(sent, *seconds);
   });
   if (!HoldsLead() || decision_lease_ == 0) return;
   client_->KeepLeaseAlive(decision_lease_, [this](const absl::StatusOr<int64_t>& seconds) {

@@ -36,8 +36,9 @@ void NodesTest::StartOn(int host, const std::string& name, const std::vector<std
   std::vector<std::string> command = {
       "sh", "-c", absl::StrCat("exec \"$@\" >> $D/", name, ".out 2>> $D/", name, ".err"), "sh", getenv("LAUNCH")};
   command.insert(command.end(), args.begin(), args.end());
-  std::vector<std::string> environment = internal::ChangedEnvironment(
-      {{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}, {"NODE", name}, {"LOCKSTEP_JOB_SECRET", secret_}});
+  std::vector<std::string> environment =
+      internal::ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}, {"NODE", name}});
+  if (!secret_.empty()) environment.push_back(absl::StrCat("LOCKSTEP_JOB_SECRET=", secret_));
   std::vector<char*> argv, envp;
   for (std::string& text : command) argv.push_back(text.data());
   for (std::string& text : environment) envp.push_back(text.data());

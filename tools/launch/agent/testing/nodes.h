@@ -41,7 +41,7 @@ class NodesTest : public ::testing::Test {
   bool StartedAgain(const std::string& name, int world_size, int times) const;
 
   const std::string folder_;  // with a slash at its end
-  std::string secret_ = "a secret for the tests of several nodes";
+  std::string secret_ = "a secret for the tests of several nodes";  // "": none
   std::unique_ptr<comm::testing::NetworkHosts> hosts_;
 
  private:

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/socket.h"
@@ -256,8 +257,10 @@ void TcpGuest::NoteEnd() {
   next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
-    const std::string why = absl::IsInvalidArgument(end) ? Problem() : problem_;
-    Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ", why)));
+    const bool has_no_secret = absl::IsPermissionDenied(end) && !options_.secret && absl::StrContains(problem_, "secret");
+    Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ",
+                                               absl::IsInvalidArgument(end) ? Problem() : problem_,
+                                               has_no_secret ? "; this node has none" : "")));
   }
 }
 
