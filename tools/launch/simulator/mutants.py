@@ -569,6 +569,7 @@ MUTANTS = [
         "  changed_ |= absl::c_count_if(nodes, is_gone) != gone;",
         "  changed_ |= !@ && absl::c_count_if(nodes, is_gone) != gone;",
         "a drained node is not let go if no generation can form without it",
+        "the leader mostly decides then what the ranks wait for, and job_ranks_test has that",
     ),
     Mutant(
         "others_cannot_come",
@@ -576,6 +577,7 @@ MUTANTS = [
         "absl::c_count_if(nodes, stays) < most_nodes);",
         "absl::c_count_if(nodes, [&](const Node& n) { return @ ? !n.gone : stays(n); }) < most_nodes);",
         "no other node may come for one that leaves",
+        "it takes two nodes that leave at once, and job_ranks_test has that",
     ),
     Mutant(
         "waiting_nodes_do_not_count",
@@ -612,6 +614,7 @@ MUTANTS = [
         "  process.owes |= WasInLastGeneration(process);\n  process.state = State::kAwaited;",
         "  process.owes |= @ ? was_member : WasInLastGeneration(process);\n  process.state = State::kAwaited;",
         "the job succeeds although a rank failed after it had left its generation",
+        first_seed=2000001,
     ),
     Mutant(
         "not_told_now",

@@ -59,15 +59,19 @@ class JobRanksTest : public ::testing::Test {
     node.steps->OnPort(1);
   }
 
+  Coordinator::Agents Posts() {
+    Coordinator::Agents agents;
+    for (auto& [id, node] : nodes_) {
+      if (node.slots) node.steps->OnSlots(*node.slots, node.port);
+      agents[id] = node.steps->state();
+    }
+    return agents;
+  }
+
   // Posts and decisions arrive until nothing changes.
   void Settle() {
     for (int i = 0; i < 20; ++i) {
-      Coordinator::Agents agents;
-      for (auto& [id, node] : nodes_) {
-        if (node.slots) node.steps->OnSlots(*node.slots, node.port);
-        agents[id] = node.steps->state();
-      }
-      coordinator_->Update(agents, Now());
+      coordinator_->Update(Posts(), Now());
       for (auto& [id, node] : nodes_) Hear(&node);
     }
   }
@@ -360,6 +364,20 @@ TEST_F(JobRanksTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
   Settle();
   EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 2 at a.net:13"));
   EXPECT_EQ(job().ranks.awaited, "");
+}
+
+// Nothing else is decided then, and no post may follow for long.
+TEST_F(JobRanksTest, NodesThatAreDrainedAreLetGoAtOnceWhileTheProcessesOfOthersStart) {
+  RunTwo();
+  Add("c", 1);
+  Settle();
+  for (const char* id : {"a", "b"}) nodes_["c"].steps->OnDrain(id);
+  Settle();
+  for (const char* id : {"a", "b"}) {
+    for (const int slot : {0, 1}) Ready(id, slot, /*left=*/1);
+  }
+  EXPECT_TRUE(coordinator_->Update(Posts(), Now()));
+  EXPECT_EQ(job().members.size(), 1);
 }
 
 TEST_F(JobRanksTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
