@@ -40,7 +40,7 @@ class NodesTest : public ::testing::Test {
   // The same for `times` lines.
   bool StartedAgain(const std::string& name, int world_size, int times) const;
 
-  const std::string folder_;  // with a slash at its end
+  const std::string folder_;                                        // with a slash at its end
   std::string secret_ = "a secret for the tests of several nodes";  // "": none
   std::unique_ptr<comm::testing::NetworkHosts> hosts_;
 

@@ -257,7 +257,8 @@ void TcpGuest::NoteEnd() {
   next_connect_ns_ = After(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   if (absl::IsPermissionDenied(end) || absl::IsInvalidArgument(end)) {
-    const bool has_no_secret = absl::IsPermissionDenied(end) && !options_.secret && absl::StrContains(problem_, "secret");
+    const bool has_no_secret =
+        absl::IsPermissionDenied(end) && !options_.secret && absl::StrContains(problem_, "secret");
     Lose(absl::Status(end.code(), absl::StrCat("cannot join the job at ", endpoint_, ": ",
                                                absl::IsInvalidArgument(end) ? Problem() : problem_,
                                                has_no_secret ? "; this node has none" : "")));
