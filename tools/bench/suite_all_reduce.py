@@ -38,7 +38,10 @@ def run(arguments, programs, folder):
 
 
 def install_open_mpi():
-    if not (shutil.which("mpicc") and shutil.which("mpirun")):
+    # Debian's openmpi-bin has mpicc without the headers.
+    compiles = ["mpicc", "-E", "-x", "c", "-include", "mpi.h", "-"]
+    has_headers = shutil.which("mpicc") and subprocess.run(compiles, input=b"", capture_output=True).returncode == 0
+    if not (has_headers and shutil.which("mpirun")):
         install("openmpi-bin", "libopenmpi-dev")
 
 
