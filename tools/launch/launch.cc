@@ -23,7 +23,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/base/status.h"
 #include "lockstep/tools/launch/agent/internal/run_job.h"
 #include "lockstep/tools/launch/agent/internal/shared_lease.h"
 #include "lockstep/tools/launch/internal/command_line.h"

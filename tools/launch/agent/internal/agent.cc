@@ -112,7 +112,7 @@ class Agent {
   void WaitForChange();
   void SayWhatIsAwaited();
   void SayThatNobodyAnswers(const JobLink::Reach& reach);
-  bool IsMember() const;
+  bool IsMember(const JobState& job) const;
   bool IsSpare() const;
   void SayThatThisIsASpare();
   void Say(const std::string& line) const {
@@ -207,9 +207,7 @@ void Agent::TakeJob() {
 // Whether this node has come to a job that runs already, and cannot start its program. At the first start the others
 // must hear of that.
 bool Agent::IsNoHelp(const JobState& job) const {
-  const auto is_me = [this](const Member& member) { return member.agent == agent_.id; };
-  return job.generation > 0 && steps_.state().entry == 0 && absl::c_none_of(job.members, is_me) &&
-         !FindProgram(argv_[0]).ok();
+  return job.generation > 0 && steps_.state().entry == 0 && !IsMember(job) && !FindProgram(argv_[0]).ok();
 }
 
 // One line when the ranks end because nobody answers, and one when somebody does again.
@@ -278,7 +276,7 @@ void Agent::ShowJob() {
   const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
   if (shows_ranks_) return;
   if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (runs && !IsMember()) watcher_.NoteSpare(job_.generation, job_.restarts);
+  if (runs && !IsMember(job_)) watcher_.NoteSpare(job_.generation, job_.restarts);
 }
 
 // Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
@@ -425,13 +423,13 @@ void Agent::SayThatNobodyAnswers(const JobLink::Reach& reach) {
                    silence.why.empty() ? "" : absl::StrCat(": ", silence.why)));
 }
 
-bool Agent::IsMember() const {
-  return absl::c_any_of(job_.members, [this](const Member& member) { return member.agent == agent_.id; });
+bool Agent::IsMember(const JobState& job) const {
+  return absl::c_any_of(job.members, [this](const Member& member) { return member.agent == agent_.id; });
 }
 
 // Whether the job runs without this node, and does not need it.
 bool Agent::IsSpare() const {
-  return job_.phase == JobState::Phase::kRunning && !IsMember() &&
+  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) &&
          static_cast<int>(job_.members.size()) >= max_nodes() && !absl::c_linear_search(job_.drained, agent_.id);
 }
 
