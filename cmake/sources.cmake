@@ -137,6 +137,7 @@ set(lockstep_launch_program_sources
   tools/launch/agent/internal/job_link.cc
   tools/launch/agent/internal/job_ranks.cc
   tools/launch/agent/internal/run_job.cc
+  tools/launch/agent/internal/wait_lines.cc
   tools/launch/etcd/curl_library.cc
   tools/launch/etcd/endpoint.cc
   tools/launch/etcd/etcd_client.cc

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
@@ -97,6 +98,9 @@ TEST_F(NodesTest, ThatComeAndGoTrainToTheSameBits) {
   EXPECT_THAT(first.Output(), HasSubstr(" was lost; restart 1 of 3"));
   EXPECT_THAT(first.Output(), HasSubstr("was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(first.Output(), HasSubstr("restart 2 of 3"));
+  // Three starts after the first one, each from the newest checkpoint.
+  const std::vector<std::string> starts = absl::StrSplit(first.Output(), "resuming from " + folder);
+  EXPECT_EQ(starts.size(), 4) << first.Output();
   EXPECT_EQ(DigestOf(CheckpointOf(folder, kSteps)), DigestOf(CheckpointOf(quiet, kSteps)));
 }
 

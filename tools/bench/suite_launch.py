@@ -82,9 +82,16 @@ class Job:
         self._folder.cleanup()
         PROGRESS.end_line()
 
-    @property
-    def launcher(self):
-        return pathlib.Path(f"/proc/{self._launcher.pid}")
+    def processes(self):
+        """The folders in /proc of the launcher's processes: the one that was started, and its descendants without the ranks."""
+        ranks = {pid for pid, _ in self._pids.values()}
+        found, unseen = [], [self._launcher.pid]
+        while unseen:
+            process = pathlib.Path(f"/proc/{unseen.pop()}")
+            found.append(process)
+            for children in process.glob("task/*/children"):
+                unseen += [pid for pid in map(int, children.read_text().split()) if pid not in ranks]
+        return found
 
     def fail(self, what):
         self._errors.seek(0)
@@ -111,9 +118,9 @@ class Job:
         return (self._all_in_main(1) - began) / 1e9
 
     def peak_bytes(self):
-        """The most memory that the launcher has had, with the pages that it shares with other processes."""
-        (line,) = (line for line in (self.launcher / "status").read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
+        """The most memory that each of the launcher's processes has had, in all. A page that two of them share counts twice."""
+        lines = (line for process in self.processes() for line in (process / "status").read_text().splitlines())
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def processor_percent(self):
         """The launcher's share of a processor while its ranks run."""
@@ -123,7 +130,8 @@ class Job:
         return 100 * (self._processor_nanoseconds() - before) / (time.monotonic_ns() - began)
 
     def _processor_nanoseconds(self):
-        return sum(int(path.read_text().split()[0]) for path in self.launcher.glob("task/*/schedstat"))
+        paths = (path for process in self.processes() for path in process.glob("task/*/schedstat"))
+        return sum(int(path.read_text().split()[0]) for path in paths)
 
     def _fail_rank_1(self, number):
         time.sleep(SETTLED + random.uniform(0, SPREAD))

@@ -35,11 +35,18 @@ class SuiteLaunchTest(unittest.TestCase):
         self.assertGreater(suite_launch.many(OURS, RANK)["memory/16ranks"], 1 << 20)
         percent = suite_launch.watched(OURS, RANK, 2)["cpu/2ranks"]
         self.assertTrue(0 <= percent < 50, percent)
-        # A launcher that computes all the time.
-        script = 'RANK=0 TORCHELASTIC_RESTART_COUNT=0 "$2" "$3" & while :; do :; done'
-        with suite_launch.Job((["sh", "-c", script, "sh"], {}), RANK, 1) as job:
+        # A launcher that computes all the time, by itself or in a process that it has started.
+        start = 'RANK=0 TORCHELASTIC_RESTART_COUNT=0 "$2" "$3" &'
+        for compute in ("while :; do :; done", "sh -c 'while :; do :; done' & wait"):
+            with suite_launch.Job((["sh", "-c", f"{start} {compute}", "sh"], {}), RANK, 1) as job:
+                job.seconds_to_start()
+                self.assertGreater(job.processor_percent(), 1)
+
+    def test_all_processes_of_our_launcher_count_and_no_rank(self):
+        with suite_launch.Job(OURS, RANK, 3) as job:
             job.seconds_to_start()
-            self.assertGreater(job.processor_percent(), 1)
+            names = sorted((process / "comm").read_text().strip() for process in job.processes())
+            self.assertEqual(names, ["launch", "launch", "rank-keeper"])
 
     def test_a_launcher_that_ends_early_is_an_error_with_what_it_wrote(self):
         broken = (["sh", "-c", "echo no such thing >&2; exit 3"], {})

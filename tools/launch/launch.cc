@@ -272,7 +272,7 @@ int main(int argc, char** argv) {
   }
   line->options.subreaper = *keeper;
   SurviveClosedOutput();
-  if (!line->notice.empty()) PrintNotice(line->notice);
+  for (const std::string& notice : line->notices) PrintNotice(notice);
   line->options.on_failure = Print;
   line->options.on_notice = PrintNotice;
   const absl::Status status = RunRanks(known_pid, &*line, &lease);

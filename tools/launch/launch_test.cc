@@ -150,10 +150,10 @@ TEST_F(LaunchBinaryTest, TakesWhatOfTorchrunNeedsNothing) {
   EXPECT_EQ(Run({"--rdzv_endpoint=10.0.0.1:29500", "sh", "-c", "echo $MASTER_ADDR $MASTER_PORT"}), 0);
   EXPECT_EQ(Out(), "10.0.0.1 29500\n");
   EXPECT_EQ(Run({"--use_env", "--monitor_interval=5", "--signals_to_handle=SIGTERM, SIGUSR1", "--role=trainer", "sh",
-                 "-c", "echo $ROLE_NAME"}),
+                 "-c", "echo $ROLE_NAME: $TORCHELASTIC_SIGNALS_TO_HANDLE"}),
             0)
       << Err();
-  EXPECT_EQ(Out(), "trainer\n");
+  EXPECT_EQ(Out(), "trainer: SIGTERM, SIGUSR1\n");
   EXPECT_EQ(Run({"--nproc_per_node=cpu", "sh", "-c", "[ $WORLD_SIZE = $(getconf _NPROCESSORS_ONLN) ]"}), 0) << Err();
 }
 
@@ -294,6 +294,10 @@ TEST_F(LaunchSchedulerTest, VariablesOfSrunCountWhereTheFlagIsNotGiven) {
 TEST_F(LaunchSchedulerTest, VariablesOfAnotherSchedulerAreRefusedUnlessFlagsSayHowManyNodes) {
   EXPECT_EQ(RunUnder("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1"), 2);
   EXPECT_THAT(Out(), HasSubstr("launch: WORLD_SIZE=2 and RANK=1 say that 2 processes take part, but no flag does: "));
+  for (const char* flags : {"--rdzv_backend=c10d", "--rdzv_backend=c10d --rdzv_endpoint=localhost:0"}) {
+    EXPECT_EQ(RunUnder("RANK=1 WORLD_SIZE=2", flags), 2);
+    EXPECT_THAT(Out(), HasSubstr("pass --nnodes=$WORLD_SIZE and --rdzv_endpoint; ")) << flags;
+  }
   EXPECT_EQ(RunUnder("RANK=1 WORLD_SIZE=2 PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=a PET_MASTER_PORT=1"), 0);
   EXPECT_EQ(Out(), "1 2 a 1\n");
 }

@@ -422,7 +422,7 @@ void EtcdSession::UpdateLeads() {
   const int64_t now = MonotonicNanos();
   const bool has_lease = now < lease_end_ns_, met = lease_end_ns_ != 0;
   view_->SetLeads(!failed_ && knows_agents_ && HoldsLead() && has_lease);
-  view_->SetReach(!has_lease && met, met, SilenceNow(now, !has_lease && met));
+  view_->SetReach({!has_lease && met, met, SilenceNow(now, !has_lease && met)});
 }
 
 std::optional<internal::Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool away) const {

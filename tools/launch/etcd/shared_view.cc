@@ -21,9 +21,7 @@ Rendezvous::View SharedView::Look() {
   Rendezvous::View view;
   view.status = view_.status;
   view.decision = view_.decision;
-  view.away = view_.away;
-  view.met = view_.met;
-  view.silence = view_.silence;
+  view.reach = view_.reach;
   return view;
 }
 
@@ -41,15 +39,12 @@ void SharedView::SetLeads(bool leads) {
   if (std::exchange(view_.leads, leads) != leads) NotifyLocked();
 }
 
-void SharedView::SetReach(bool away, bool met, std::optional<Rendezvous::Silence> silence) {
+void SharedView::SetReach(Rendezvous::Reach reach) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const bool same_reason =
-      silence ? view_.silence && view_.silence->what == silence->what && view_.silence->why == silence->why
-              : !view_.silence;
-  if (view_.away == away && view_.met == met && same_reason) return;
-  view_.away = away;
-  view_.met = met;
-  view_.silence = std::move(silence);
+  const std::optional<Rendezvous::Silence>&before = view_.reach.silence, &now = reach.silence;
+  const bool same_reason = before && now ? before->what == now->what && before->why == now->why : !before && !now;
+  if (view_.reach.away == reach.away && view_.reach.met == reach.met && same_reason) return;
+  view_.reach = std::move(reach);
   NotifyLocked();
 }
 

@@ -28,7 +28,7 @@ class SharedView {
   // Only the first error counts.
   void SetError(const absl::Status& status);
   void SetLeads(bool leads);
-  void SetReach(bool away, bool met, std::optional<internal::Rendezvous::Silence> silence);
+  void SetReach(internal::Rendezvous::Reach reach);
   void SetDecision(const std::string& text);
   void SetAgent(const std::string& id, std::string text);
   void EraseAgent(const std::string& id);

@@ -148,10 +148,11 @@ absl::Status CheckTogether(const Values& values, const LaunchOptions& options, c
   return absl::OkStatus();
 }
 
-GivenNodes NodesGivenBy(const Values& values) {
+GivenNodes NodesGivenBy(const Values& values, const RendezvousOptions& nodes) {
   const auto has = [&](const char* name) { return values.count(name) != 0; };
   GivenNodes given;
   given.standalone = has("standalone");
+  given.rendezvous = nodes.backend != RendezvousOptions::Backend::kStatic;
   given.nnodes = has("nnodes");
   given.node_rank = has("node_rank");
   given.master_addr = has("master_addr") || has("rdzv_endpoint");
@@ -193,10 +194,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     }
   }
   line.options.virtual_local_rank = values.count("virtual_local_rank") != 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options, &line.notice));
-  if (line.rendezvous.backend == RendezvousOptions::Backend::kStatic) {
-    LOCKSTEP_ASSIGN_OR_RETURN(line.notice, FillFromScheduler(environment, NodesGivenBy(values), &line.options));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options, &line.notices));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::string filled,
+                            FillFromScheduler(environment, NodesGivenBy(values, line.rendezvous), &line.options));
+  if (!filled.empty()) line.notices.push_back(std::move(filled));
   LOCKSTEP_RETURN_IF_ERROR(CheckTogether(values, line.options, line.rendezvous));
   if (i == args.size()) return Bad("no program to launch; --help shows how");
   line.program =

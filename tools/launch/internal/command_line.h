@@ -17,7 +17,7 @@ struct CommandLine {
   bool help = false;
   LaunchOptions options;
   RendezvousOptions rendezvous;
-  std::string notice;                // a line about flags from a scheduler, or without effect; may be empty
+  std::vector<std::string> notices;  // about flags from a scheduler, or that have another effect than they say
   std::vector<std::string> program;  // with its arguments, and with Python in front if Python starts it
 };
 
@@ -25,7 +25,8 @@ struct CommandLine {
 // torchrun the variables PET_NNODES, PET_NPROC_PER_NODE and so on count where the flag is not given; `environment` has
 // all variables.
 //
-// Under srun, options about nodes that are not given come from its variables (scheduler.h).
+// Under srun, options about nodes that are not given come from its variables, unless nodes find each other by a
+// rendezvous (scheduler.h).
 //
 // InvalidArgument, in one line, for what is unknown, wrong or not supported: of torchrun's flags and variables none is
 // ignored, and the message says what to do instead. The same if a scheduler's variables say that there are several

@@ -126,7 +126,8 @@ absl::Status SetBinding(const GivenFlag& given, LaunchOptions* options) {
   return Expected(given, "node, socket, exclusive or core-complex");
 }
 
-absl::Status CheckSignals(const GivenFlag& given) {
+// The launcher passes on all of them; the variable is for Python programs that start processes by torch.distributed.elastic.
+absl::Status SetSignals(const GivenFlag& given, LaunchOptions* options) {
   for (const absl::string_view entry : absl::StrSplit(given.value, ',')) {
     const absl::string_view name = absl::StripAsciiWhitespace(entry);
     const auto end = std::end(kForwardedSignals);
@@ -134,6 +135,7 @@ absl::Status CheckSignals(const GivenFlag& given) {
     return Bad(given, absl::StrCat("\"", Printable(name), "\" is not one of the signals that are passed on: SIGINT, ",
                                    "SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2"));
   }
+  options->environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = given.value;
   return absl::OkStatus();
 }
 
@@ -161,7 +163,7 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "max_restarts") return SetWhole(given, &options->max_restarts);
   if (name == "restart_window") return SetWindow(given, options);
   if (name == "grace") return SetSeconds(given, &options->grace);
-  if (name == "signals_to_handle") return CheckSignals(given);
+  if (name == "signals_to_handle") return SetSignals(given, options);
   if (name == "monitor_interval") return CheckInterval(given);
   if (name == "rdzv_id") options->run_id = given.value;
   if (name == "role") options->role = given.value;

@@ -31,6 +31,7 @@ std::map<std::string, std::string> RankVariables(const RankPlace& place, bool om
       {"TORCHELASTIC_RESTART_COUNT", absl::StrCat(place.restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", absl::StrCat(place.max_restarts)},
       {"TORCHELASTIC_RUN_ID", place.run_id},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
   if (place.nproc_per_node > 1 && !omp_num_threads_is_set) variables["OMP_NUM_THREADS"] = "1";

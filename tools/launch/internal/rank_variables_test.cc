@@ -35,6 +35,7 @@ TEST(RankVariables, AreTorchruns) {
                           Pair("OMP_NUM_THREADS", "1"), Pair("RANK", "3"), Pair("ROLE_NAME", "default"),
                           Pair("ROLE_RANK", "3"), Pair("ROLE_WORLD_SIZE", "4"), Pair("TORCHELASTIC_MAX_RESTARTS", "0"),
                           Pair("TORCHELASTIC_RESTART_COUNT", "0"), Pair("TORCHELASTIC_RUN_ID", "none"),
+                          Pair("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
                           Pair("TORCHELASTIC_USE_AGENT_STORE", "False"), Pair("WORLD_SIZE", "4")));
 }
 

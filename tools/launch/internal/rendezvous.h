@@ -36,17 +36,22 @@ class Rendezvous {
     int64_t until_ns = 0;  // when this agent gives up
   };
 
+  // Whether this agent and the others see each other.
+  struct Reach {
+    // The others do not see this agent: it has been out of reach for longer than the time to live. It may come back.
+    bool away = false;
+    // The others may know this agent: it has been in reach at least once.
+    bool met = false;
+    std::optional<Silence> silence;  // always there while `away`
+  };
+
   struct View {
     // Not OK: this agent cannot take part any more, and a later Look() says the same. Unavailable: nobody answers at the
     // endpoint, or the connection was lost, for longer than the deadline. PermissionDenied: the secret is another one.
     // The message names the endpoint.
     absl::Status status;
     bool leads = false;
-    // The others do not see this agent: it has been out of reach for longer than the time to live. It may come back.
-    bool away = false;
-    // The others may know this agent: it has been in reach at least once.
-    bool met = false;
-    std::optional<Silence> silence;  // always there while `away`
+    Reach reach;
     // By id: every agent that has posted and is still there, this one included. Empty unless `leads`.
     std::map<std::string, Agent> agents;
     std::string decision;  // the latest one, or "" if there is none

@@ -244,25 +244,31 @@ absl::Status CheckNodeRank(const RendezvousOptions& nodes) {
 }
 
 // torchrun takes these flags too, and uses them with a static rendezvous only.
-std::string MasterNotice(const Given& given) {
+void NoteMaster(const Given& given, std::vector<std::string>* notices) {
   std::vector<std::string> unused;
   for (const char* name : {"master_addr", "master_port"}) {
     if (const GivenFlag* flag = Find(given, name)) {
       unused.push_back(absl::StrCat(flag->source, "=", Printable(flag->value)));
     }
   }
-  if (unused.empty()) return "";
-  return absl::StrCat(absl::StrJoin(unused, " and "), unused.size() > 1 ? " are" : " is",
-                      " not used: with --rdzv_backend=tcp or etcd-v3 the launchers choose the host and the port of "
-                      "rank 0 at each start");
+  if (unused.empty()) return;
+  notices->push_back(absl::StrCat(absl::StrJoin(unused, " and "), unused.size() > 1 ? " are" : " is",
+                                  " not used: with --rdzv_backend=tcp or etcd-v3 the launchers choose the host and the "
+                                  "port of rank 0 at each start"));
 }
 
 // torchrun's --standalone overrides an endpoint too.
-std::string StandaloneNotice(const Given& given) {
+void NoteStandalone(const Given& given, std::vector<std::string>* notices) {
   const GivenFlag *standalone = Find(given, "standalone"), *endpoint = Find(given, "rdzv_endpoint");
-  if (!standalone || !endpoint) return "";
-  return absl::StrCat(endpoint->source, "=", Printable(endpoint->value), " is not used, since ", standalone->source,
-                      " is given");
+  if (!standalone || !endpoint) return;
+  notices->push_back(absl::StrCat(endpoint->source, "=", Printable(endpoint->value), " is not used, since ",
+                                  standalone->source, " is given"));
+}
+
+void NoteC10d(const Given& given, std::vector<std::string>* notices) {
+  const GivenFlag* backend = Find(given, "rdzv_backend");
+  if (backend->value != "c10d") return;
+  notices->push_back(absl::StrCat(backend->source, "=c10d is taken as tcp: a torchrun cannot meet launchers there"));
 }
 
 }  // namespace
@@ -273,7 +279,8 @@ std::vector<std::string> RendezvousParameters() {
   return names;
 }
 
-absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options, std::string* notice) {
+absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options,
+                                                 std::vector<std::string>* notices) {
   RendezvousOptions nodes;
   if (const GivenFlag* flag = Find(given, "rdzv_backend")) {
     LOCKSTEP_RETURN_IF_ERROR(ReadBackend(*flag, &nodes.backend));
@@ -300,9 +307,10 @@ absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptio
   nodes.meets_others = MeetsOthers(given, nodes);
   if (nodes.meets_others) {
     LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
-    *notice = MasterNotice(given);
+    NoteC10d(given, notices);
+    NoteMaster(given, notices);
   } else {
-    *notice = StandaloneNotice(given);
+    NoteStandalone(given, notices);
   }
   return nodes;
 }

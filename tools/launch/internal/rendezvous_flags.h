@@ -15,15 +15,15 @@
 namespace lockstep::launch::internal {
 
 // Reads --nnodes, --node_rank, --master_addr, --master_port, --local_addr and --rdzv_* from `given`, by the flags'
-// names. If the result does not meet others, `options` has the nodes afterwards, and otherwise the result. `notice`
-// becomes one line about flags that are not used, if there are some.
+// names. If the result does not meet others, `options` has the nodes afterwards, and otherwise the result. `notices`
+// gets a line about each flag that is not used, or means something else than to torchrun.
 //
 // One node meets others too, if its backend is not static and it has an endpoint: then a second launcher waits for its
 // place. It does not with the switch standalone, or if the endpoint's port is 0, where nobody finds it.
 //
 // InvalidArgument for what is wrong, missing or does not fit together.
 absl::StatusOr<RendezvousOptions> ReadRendezvous(const std::map<std::string, GivenFlag>& given, LaunchOptions* options,
-                                                 std::string* notice);
+                                                 std::vector<std::string>* notices);
 
 // The names that --rdzv_conf takes, also those without effect.
 std::vector<std::string> RendezvousParameters();

@@ -105,10 +105,12 @@ absl::Status Scheduler::CheckAllocation() const {
 
 absl::Status Scheduler::SeveralJobs(const Names& names, int size) const {
   const bool has_master = Has("MASTER_ADDR") && Has("MASTER_PORT");
+  const std::string flags = given_.rendezvous ? " and --rdzv_endpoint"
+                                              : absl::StrCat(" --node_rank=$", names.rank,
+                                                             " --master_addr=", has_master ? "$MASTER_ADDR" : "HOST",
+                                                             " --master_port=", has_master ? "$MASTER_PORT" : "PORT");
   return Bad(Shown(names.size), " and ", Shown(names.rank), " say that ", size,
-             " processes take part, but no flag does: with one launch on each node, pass --nnodes=$", names.size,
-             " --node_rank=$", names.rank, " --master_addr=", has_master ? "$MASTER_ADDR" : "HOST",
-             " --master_port=", has_master ? "$MASTER_PORT" : "PORT",
+             " processes take part, but no flag does: with one launch on each node, pass --nnodes=$", names.size, flags,
              "; if each process is a rank, start the program without launch; ", kOrAlone);
 }
 
@@ -150,7 +152,8 @@ absl::StatusOr<std::string> Scheduler::FillFromSrun(int size) {
 }
 
 absl::StatusOr<std::string> Scheduler::Fill() {
-  if (given_.standalone || Has("TORCHELASTIC_RUN_ID") || (given_.nnodes && options_.nnodes == 1)) return "";
+  if (given_.standalone || Has("TORCHELASTIC_RUN_ID")) return "";
+  if (given_.nnodes && (options_.nnodes == 1 || given_.rendezvous)) return "";
   const std::optional<Names> names = Launcher();
   const bool is_srun = names && names->rank == kSrun.rank;
   if (given_.nnodes && !is_srun) return "";
@@ -160,7 +163,7 @@ absl::StatusOr<std::string> Scheduler::Fill() {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const int size, Number(names->size));
   if (size < 2) return "";
-  if (!is_srun) return SeveralJobs(*names, size);
+  if (!is_srun || given_.rendezvous) return SeveralJobs(*names, size);
   const int nodes = NodesOf("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
   if (nodes == size && (!given_.nnodes || options_.nnodes == nodes)) return FillFromSrun(size);
   if (given_.nnodes) return "";

@@ -16,12 +16,15 @@ namespace lockstep::launch::internal {
 struct GivenNodes {
   bool nnodes = false, node_rank = false, master_addr = false, master_port = false;
   bool standalone = false;
+  bool rendezvous = false;  // --rdzv_backend is tcp or etcd-v3
 };
 
 // Compares the options with the variables in `environment`. If srun starts one launcher on each of several nodes, it
 // sets what is not given: nnodes, node_rank (SLURM_NODEID), master_addr ($MASTER_ADDR, or the first host of the step)
 // and master_port ($MASTER_PORT, or 15000 + SLURM_JOB_ID % 10000), as comm/environment does for ranks. Returns one line
 // that says so, "" if nothing was set.
+//
+// With a rendezvous it sets nothing: every launcher finds the others there.
 //
 // InvalidArgument if the variables say that there are several launchers or nodes, but neither `nnodes` nor `standalone`
 // is given: every launcher would start a separate job. The message names the variables and the flags to pass. Within a

@@ -141,6 +141,24 @@ TEST(FillFromScheduler, RefusesAPodOfKubernetes) {
   EXPECT_EQ(Line(With(pod, {{"PET_NPROC_PER_NODE", "8"}, {"PET_NNODES", "4"}}), Nnodes()), "");
 }
 
+TEST(FillFromScheduler, RefusesSeveralLaunchersThatWouldNotMeetByTheirRendezvous) {
+  GivenNodes given;
+  given.rendezvous = true;
+  EXPECT_EQ(Line({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, given),
+            "WORLD_SIZE=4 and RANK=1 say that 4 processes take part, but no flag does: with one launch on each node, "
+            "pass --nnodes=$WORLD_SIZE and --rdzv_endpoint; if each process is a rank, start the program without "
+            "launch; or pass --standalone for a job of this node alone");
+  EXPECT_THAT(Line(Srun(), given), HasSubstr("pass --nnodes=$SLURM_NTASKS and --rdzv_endpoint;"));
+  EXPECT_EQ(Line({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, given), "");
+  EXPECT_EQ(Line({}, given), "");
+  given.nnodes = true;
+  EXPECT_EQ(Line(Srun(), given), "");
+  EXPECT_EQ(Line({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, given), "");
+  LaunchOptions options;
+  ASSERT_TRUE(FillFromScheduler(Srun(), given, &options).ok());
+  EXPECT_EQ(options.nnodes, 1) << "the launchers agree on that";
+}
+
 TEST(FillFromScheduler, LeavesARankOfALauncherAlone) {
   EXPECT_EQ(Line({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"TORCHELASTIC_RUN_ID", "none"}}), "");
 }

@@ -251,6 +251,7 @@ MUTANTS = [
         "  return (job_.generation != state_.generation && !@) || job_.phase",
         "ranks run on when a later generation runs",
         "its members have other entries, which ends the ranks too",
+        equivalent=True,
     ),
     Mutant(
         "ending_unseen",
@@ -276,8 +277,8 @@ MUTANTS = [
     Mutant(
         "start_by_strangers",
         A,
-        "NodeRankIn(job_);\n  const bool starts =",
-        "@ && !job_.members.empty() ? std::max(NodeRankIn(job_), 0) : NodeRankIn(job_);\n  const bool starts =",
+        "NodeRankOf(job_, id_);\n  const bool starts =",
+        "@ && !job_.members.empty() ? std::max(NodeRankOf(job_, id_), 0) : NodeRankOf(job_, id_);\n  const bool starts =",
         "a node that is no member starts ranks",
     ),
     Mutant(
@@ -391,6 +392,8 @@ MUTANTS = [
         "&& !IsDrained(id)) order",
         "&& (!IsDrained(id) || @)) order",
         "a drained node takes part in the next generation",
+        "that generation ends in the same decision, before anybody has heard of it",
+        equivalent=True,
     ),
     Mutant(
         "drained_runs_on",
@@ -483,7 +486,6 @@ MUTANTS = [
         "!IsNeeded(member.agent, agents)) continue;",
         "!IsNeeded(member.agent, agents) || @) continue;",
         "the others go on without a node that they need",
-        "the others wait for another node then, which no rule forbids",
     ),
     Mutant(
         "drained_waits",
@@ -527,6 +529,7 @@ MUTANTS = [
         "(@ || agent->link_port != plan_.nodes[node].used_port);",
         "a generation gets the port of one before",
         "what a node says of its port is never older than what it says of its ranks",
+        equivalent=True,
     ),
     Mutant(
         "members_still_there",

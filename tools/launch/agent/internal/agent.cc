@@ -14,6 +14,7 @@
 #include "lockstep/tools/launch/agent/internal/agent_steps.h"
 #include "lockstep/tools/launch/agent/internal/job.h"
 #include "lockstep/tools/launch/agent/internal/job_link.h"
+#include "lockstep/tools/launch/agent/internal/wait_lines.h"
 #include "lockstep/tools/launch/internal/attempt.h"
 #include "lockstep/tools/launch/internal/check_options.h"
 #include "lockstep/tools/launch/internal/event_log.h"
@@ -29,14 +30,6 @@
 namespace lockstep::launch::internal {
 namespace {
 
-// A job that forms within this time needs no line about it.
-constexpr absl::Duration kQuietForming = absl::Seconds(2);
-// If nobody has answered for so long, a line says why.
-constexpr absl::Duration kQuietSilence = absl::Seconds(10);
-// When the second line about a wait comes, and how often the others.
-constexpr absl::Duration kSecondLine = absl::Seconds(30), kFurtherLines = absl::Minutes(1);
-// How much later than the last line another one follows, if another node has come.
-constexpr absl::Duration kAwaitedPause = absl::Seconds(10);
 // How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
 // An agent that leaves does not wait for a rendezvous that has not answered for so long. etcd's members need about as
@@ -46,23 +39,9 @@ constexpr absl::Duration kSilenceBeforeLeaving = absl::Seconds(2);
 constexpr absl::Duration kSilentLeaveTimeout = absl::Milliseconds(200);
 
 // How long Leave() may take. Nobody has seen an agent that was never in reach.
-absl::Duration LeaveTimeout(const JobLink::Reach& reach) {
+absl::Duration LeaveTimeout(const Rendezvous::Reach& reach) {
   if (!reach.met) return absl::ZeroDuration();
   return reach.silence ? kSilentLeaveTimeout : kLeaveTimeout;
-}
-
-// Whether another line is due about what lasts since `since_ns`, if the last line came at `said_ns`.
-bool IsLineDue(int64_t since_ns, int64_t said_ns, absl::Duration first) {
-  const absl::Duration lasts = absl::Nanoseconds(MonotonicNanos() - since_ns);
-  const absl::Duration said = absl::Nanoseconds(std::max<int64_t>(said_ns - since_ns, 0));
-  for (const absl::Duration line : {first, kSecondLine}) {
-    if (said < line && line <= lasts) return true;
-  }
-  return absl::Floor(said, kFurtherLines) < absl::Floor(lasts, kFurtherLines);
-}
-
-std::string InSeconds(int64_t ns) {
-  return absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(absl::Nanoseconds(ns) + absl::Milliseconds(500))));
 }
 
 AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent) {
@@ -87,7 +66,8 @@ class Agent {
         output_(*output),
         events_(*events),
         watcher_(WatcherOf(options.watcher)),
-        steps_(agent.id, StateAtFirst(options, agent)) {}
+        steps_(agent.id, StateAtFirst(options, agent)),
+        lines_(agent.where, agent.limits.join_timeout, MonotonicNanos()) {}
 
   absl::Status Run();
 
@@ -99,7 +79,6 @@ class Agent {
   void Announce(const JobState& job);
   void TakeSignals();
   void NoteSignal(int signal);
-  void NoteReach(const JobLink::Reach& reach);
   bool HasWaitedToLeave() const;
   void StartRanks(const Generation& generation);
   absl::StatusOr<std::string> Drain(const std::string& host);
@@ -110,13 +89,11 @@ class Agent {
   int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : agent_.limits.min_nodes; }
   int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : agent_.limits.max_nodes; }
   void WaitForChange();
-  void SayWhatIsAwaited();
-  void SayThatNobodyAnswers(const JobLink::Reach& reach);
-  bool IsMember(const JobState& job) const;
+  bool IsMember(const JobState& job) const { return NodeRankOf(job, agent_.id) >= 0; }
   bool IsSpare() const;
-  void SayThatThisIsASpare();
+  // A line of WaitLines may be empty.
   void Say(const std::string& line) const {
-    if (options_.on_notice) options_.on_notice(line);
+    if (options_.on_notice && !line.empty()) options_.on_notice(line);
   }
 
   const std::vector<std::string>& argv_;
@@ -128,17 +105,12 @@ class Agent {
   EventLog& events_;
   JobWatcher& watcher_;
   AgentSteps steps_;
+  WaitLines lines_;
   MasterSocket master_;  // holds the port that steps_.state() has
   JobState job_;
   bool knows_job_ = false;
   int64_t announced_ = 0;  // the generation whose end this node has told
-  int said_ready_ = 0;     // the number of nodes in the last line about it; 0: there was none
-  int64_t said_ns_ = 0;
-  int64_t forming_since_ns_ = MonotonicNanos();
-  int64_t spare_since_ns_ = 0;  // 0: it is not a spare node
-  bool said_spare_ = false;
   int64_t leaving_since_ns_ = 0;
-  std::string away_from_;     // who does not answer, while this agent is away
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
 };
@@ -179,7 +151,7 @@ bool Agent::HasWaitedToLeave() const {
   if (leaving_since_ns_ == 0) return false;
   const int64_t now_ns = MonotonicNanos();
   if (now_ns - leaving_since_ns_ > absl::ToInt64Nanoseconds(kLeaveTimeout)) return true;
-  const JobLink::Reach reach = link_.reach();
+  const Rendezvous::Reach reach = link_.reach();
   return !reach.met ||
          (reach.silence && now_ns - reach.silence->since_ns >= absl::ToInt64Nanoseconds(kSilenceBeforeLeaving));
 }
@@ -190,8 +162,8 @@ void Agent::TakeJob() {
     steps_.OnLost(job.status());
     return;
   }
-  const JobLink::Reach reach = link_.reach();
-  NoteReach(reach);
+  const Rendezvous::Reach reach = link_.reach();
+  Say(lines_.OnReach(reach, shows_ranks_, MonotonicNanos()));
   Announce(*job);
   const AgentState before = steps_.state();
   steps_.OnReach(!reach.away);
@@ -210,36 +182,22 @@ bool Agent::IsNoHelp(const JobState& job) const {
   return job.generation > 0 && steps_.state().entry == 0 && !IsMember(job) && !FindProgram(argv_[0]).ok();
 }
 
-// One line when the ranks end because nobody answers, and one when somebody does again.
-void Agent::NoteReach(const JobLink::Reach& reach) {
-  if (reach.away == !away_from_.empty()) return;
-  if (!reach.away) {
-    Say(absl::StrCat(away_from_, " answers again"));
-    away_from_.clear();
-  } else if (reach.silence) {
-    const Rendezvous::Silence& silence = *reach.silence;
-    away_from_ = silence.who;
-    Say(absl::StrCat(silence.what, silence.why.empty() ? "" : absl::StrCat(" (", silence.why, ")"), "; this node ",
-                     shows_ranks_ ? "ends its ranks and " : "", "tries again for ",
-                     InSeconds(silence.until_ns - MonotonicNanos())));
-  }
-}
-
-// Each node says once why the ranks start again, unless that was before it came. It may see the job only when it has
-// formed anew.
+// Each node says once why the ranks start again, unless that was before it came, or it leaves itself. It may see the job
+// only when it has formed anew.
 void Agent::Announce(const JobState& job) {
   const bool forms = job.phase == JobState::Phase::kForming;
-  if (forms && job_.phase != JobState::Phase::kForming) forming_since_ns_ = MonotonicNanos();
   const int64_t ended = forms ? job.generation : job.generation - 1;
   if (job.generation > 0 && !std::exchange(knows_job_, true)) announced_ = ended;
   if ((forms || job.phase == JobState::Phase::kRunning) && !job.reason.empty() && ended > announced_) {
-    Say(job.reason);
+    if (leaving_since_ns_ == 0) Say(job.reason);
     announced_ = ended;
   }
   if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
   job_ = job;
-  if (!IsSpare()) spare_since_ns_ = 0;
-  if (IsSpare() && spare_since_ns_ == 0) spare_since_ns_ = MonotonicNanos();
+  const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming
+                               : IsSpare() ? WaitLines::Wait::kSpare
+                                           : WaitLines::Wait::kNone;
+  lines_.OnJob(wait, {0, min_nodes(), max_nodes()}, MonotonicNanos());
   ShowJob();
 }
 
@@ -377,67 +335,17 @@ void Agent::StartRanks(const Generation& generation) {
 
 void Agent::WaitForChange() {
   pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
-  const bool forms = job_.phase == JobState::Phase::kForming, says_spare = spare_since_ns_ != 0 && !said_spare_;
-  poll(fds, 3, leaving_since_ns_ != 0 || forms || says_spare ? 500 : -1);
+  poll(fds, 3, leaving_since_ns_ != 0 || lines_.waits() ? 500 : -1);
   if (fds[2].revents != 0) watcher_.Serve();
   // A signal may have come, and then the line would be about the past.
   if (fds[1].revents != 0 || leaving_since_ns_ != 0) return;
-  if (job_.phase == JobState::Phase::kForming) SayWhatIsAwaited();
-  SayThatThisIsASpare();
-}
-
-void Agent::SayWhatIsAwaited() {
-  const JobLink::Reach reach = link_.reach();
-  const int64_t now_ns = MonotonicNanos();
-  if (reach.silence && now_ns - reach.silence->since_ns >= absl::ToInt64Nanoseconds(kQuietSilence)) {
-    return SayThatNobodyAnswers(reach);
-  }
-  const std::optional<int> ready = link_.ready();  // only the leader knows it
-  const int now = ready.value_or(1);
-  const bool has_changed = said_ready_ != 0 && now != said_ready_ && said_ns_ >= forming_since_ns_ &&
-                           now_ns - said_ns_ >= absl::ToInt64Nanoseconds(kAwaitedPause);
-  if (now >= max_nodes() || !(has_changed || IsLineDue(forming_since_ns_, said_ns_, kQuietForming))) return;
-  said_ready_ = now;
-  said_ns_ = now_ns;
-  const std::string nodes =
-      min_nodes() == max_nodes() ? absl::StrCat(max_nodes()) : absl::StrCat(min_nodes(), " to ", max_nodes());
-  const int64_t lasts_ns = now_ns - forming_since_ns_;
-  std::string time;
-  if (lasts_ns >= absl::ToInt64Nanoseconds(kSecondLine)) {
-    time = absl::StrCat(" for ", InSeconds(lasts_ns), " (of ", absl::FormatDuration(agent_.limits.join_timeout), ")");
-  }
-  if (ready) {
-    Say(absl::StrCat(now, " of ", nodes, " nodes ", now == 1 ? "is" : "are", " there, at ", agent_.where,
-                     "; waiting for more", time));
-  } else {
-    Say(absl::StrCat("waiting", time, " at ", agent_.where, " until ", nodes, " nodes are there"));
-  }
-}
-
-void Agent::SayThatNobodyAnswers(const JobLink::Reach& reach) {
-  const Rendezvous::Silence& silence = *reach.silence;
-  if (!IsLineDue(silence.since_ns, said_ns_, kQuietSilence)) return;
-  said_ns_ = MonotonicNanos();
-  Say(absl::StrCat(reach.met ? absl::StrCat(silence.who, " has not answered") : silence.what, " for ",
-                   InSeconds(said_ns_ - silence.since_ns), " (of ", InSeconds(silence.until_ns - silence.since_ns), ")",
-                   silence.why.empty() ? "" : absl::StrCat(": ", silence.why)));
-}
-
-bool Agent::IsMember(const JobState& job) const {
-  return absl::c_any_of(job.members, [this](const Member& member) { return member.agent == agent_.id; });
+  Say(lines_.Take(link_.reach(), link_.ready(), MonotonicNanos()));
 }
 
 // Whether the job runs without this node, and does not need it.
 bool Agent::IsSpare() const {
   return job_.phase == JobState::Phase::kRunning && !IsMember(job_) &&
          static_cast<int>(job_.members.size()) >= max_nodes() && !absl::c_linear_search(job_.drained, agent_.id);
-}
-
-void Agent::SayThatThisIsASpare() {
-  if (spare_since_ns_ == 0 || said_spare_) return;
-  if (MonotonicNanos() - spare_since_ns_ < absl::ToInt64Nanoseconds(kQuietForming)) return;
-  said_spare_ = true;
-  Say(absl::StrCat("the job has all its ", max_nodes(), " nodes; this one waits as a spare"));
 }
 
 }  // namespace

@@ -34,12 +34,6 @@ AgentSteps::AgentSteps(std::string id, AgentState state) : id_(std::move(id)), s
 
 bool AgentSteps::Runs() const { return state_.phase == Phase::kRunning || state_.phase == Phase::kFailing; }
 
-int AgentSteps::NodeRankIn(const JobState& job) const {
-  const auto is_me = [this](const Member& member) { return member.agent == id_; };
-  const auto found = std::find_if(job.members.begin(), job.members.end(), is_me);
-  return found == job.members.end() ? -1 : static_cast<int>(found - job.members.begin());
-}
-
 void AgentSteps::OnJob(const JobState& job) {
   job_ = job;
   NoteDrain();
@@ -130,7 +124,7 @@ void AgentSteps::NoteDrain() {
 }
 
 std::optional<Generation> AgentSteps::TakeStart() {
-  const int node_rank = NodeRankIn(job_);
+  const int node_rank = NodeRankOf(job_, id_);
   const bool starts =
       job_.phase == JobState::Phase::kRunning && node_rank >= 0 && job_.members[node_rank].entry > state_.entry;
   if (!starts || state_.phase != Phase::kReady || !lost_.ok() || !in_reach_) return std::nullopt;
@@ -161,7 +155,7 @@ void AgentSteps::OnPort(int port) {
 
 bool AgentSteps::MustEnd() const {
   if (!lost_.ok() || !in_reach_) return true;
-  const int node_rank = NodeRankIn(job_);
+  const int node_rank = NodeRankOf(job_, id_);
   return job_.generation != state_.generation || job_.phase != JobState::Phase::kRunning || node_rank < 0 ||
          job_.members[node_rank].entry != state_.entry;
 }

@@ -70,7 +70,6 @@ class AgentSteps {
  private:
   bool Runs() const;
   void NoteDrain();
-  int NodeRankIn(const JobState& job) const;  // -1: it is no member
 
   const std::string id_;
   AgentState state_;

@@ -121,9 +121,7 @@ const Leaver* Coordinator::FirstLeaver(const Agents& agents) const {
   return member;
 }
 
-bool Coordinator::IsMember(const std::string& agent) const {
-  return std::any_of(job_.members.begin(), job_.members.end(), [&](const Member& m) { return m.agent == agent; });
-}
+bool Coordinator::IsMember(const std::string& agent) const { return NodeRankOf(job_, agent) >= 0; }
 
 bool Coordinator::IsDrained(const std::string& agent) const { return absl::c_linear_search(job_.drained, agent); }
 

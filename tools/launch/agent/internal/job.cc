@@ -379,6 +379,11 @@ bool HasLeft(const JobState& state, const std::string& agent) {
   return absl::c_any_of(state.left, [&](const Leaver& leaver) { return leaver.agent == agent; });
 }
 
+int NodeRankOf(const JobState& state, const std::string& agent) {
+  const auto found = absl::c_find_if(state.members, [&](const Member& member) { return member.agent == agent; });
+  return found == state.members.end() ? -1 : static_cast<int>(found - state.members.begin());
+}
+
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns) {
   try {
     return AgentFrom(Json::parse(text), received_ns);

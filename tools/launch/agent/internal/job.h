@@ -130,6 +130,9 @@ std::string EncodeJob(const JobState& state);
 
 bool HasLeft(const JobState& state, const std::string& agent);
 
+// The node rank of an agent; -1: it is not a member.
+int NodeRankOf(const JobState& state, const std::string& agent);
+
 // InvalidArgument for a text that the functions above did not write.
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);
 absl::StatusOr<JobState> DecodeJob(absl::string_view text);

@@ -50,7 +50,7 @@ absl::StatusOr<JobState> JobLink::TakeJob() {
   return job_;
 }
 
-JobLink::Reach JobLink::reach() const {
+Rendezvous::Reach JobLink::reach() const {
   MutexLock lock(mutex_);
   return reach_;
 }
@@ -85,7 +85,7 @@ void JobLink::Run() {
       break;
     }
     TakeView(view);
-    NoteReturn(view.away);
+    NoteReturn(view.reach.away);
     if (view.leads && !AwaitsMembers(view)) {
       Lead(view);
     } else {
@@ -112,8 +112,8 @@ void JobLink::TakeView(const Rendezvous::View& view) {
   {
     MutexLock lock(mutex_);
     const bool was_away = reach_.away;
-    reach_ = {view.away, view.met, view.silence};
-    if (!is_new && view.away == was_away) return;
+    reach_ = view.reach;
+    if (!is_new && reach_.away == was_away) return;
     // An empty decision is one that a job of the same id before this one left.
     if (is_new) job_ = view.decision.empty() ? JobState() : DecodeJob(view.decision);
   }

@@ -41,12 +41,7 @@ class JobLink {
   // The latest decision, {} if there is none; or why this agent cannot take part any more.
   absl::StatusOr<JobState> TakeJob();
 
-  // See Rendezvous::View.
-  struct Reach {
-    bool away = false, met = false;
-    std::optional<Rendezvous::Silence> silence;
-  };
-  Reach reach() const;
+  Rendezvous::Reach reach() const;
 
   // The number of nodes that are ready, if this agent leads.
   std::optional<int> ready() const;
@@ -85,7 +80,7 @@ class JobLink {
   absl::StatusOr<JobState> job_ ABSL_GUARDED_BY(mutex_) = JobState();
   std::string pending_post_ ABSL_GUARDED_BY(mutex_);
   std::optional<int> ready_ ABSL_GUARDED_BY(mutex_);
-  Reach reach_ ABSL_GUARDED_BY(mutex_);
+  Rendezvous::Reach reach_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -104,6 +104,23 @@ void Simulation::AuditCancelled(const JobState& job) {
   }
 }
 
+// A job with a fixed number of nodes ends as soon as one of them leaves and no other one is there for it.
+void Simulation::AuditNeeded(const JobState& job) {
+  const int least = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
+  const int most = job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes;
+  if (!Kept(job) || job.phase != JobPhase::kRunning || least < most) return;
+  const auto leaves = [&](const std::string& agent) {
+    const auto post = posts_.find(agent);
+    return HasLeft(job, agent) || absl::c_linear_search(job.drained, agent) ||
+           (post != posts_.end() && !post->second.leaving.empty());
+  };
+  const auto stay = absl::c_count_if(posts_, [&](const auto& post) { return !leaves(post.first); });
+  const auto member = absl::c_find_if(job.members, [&](const Member& member) { return leaves(member.agent); });
+  if (member != job.members.end() && stay < least) {
+    Violation(absl::StrCat(member->agent, " leaves, and the others go on with too few nodes"));
+  }
+}
+
 void Simulation::AuditReason(const JobState& job) {
   const bool serves_in_reach = config_.leader_can_change || !Leader()->vanished;
   for (const auto& node : nodes_) {

@@ -30,6 +30,7 @@ void Tally::Add(const Simulation::Config& config, const Simulation::Report& repo
   messages += report.messages;
   generations += report.generations;
   rank_generations += report.rank_generations;
+  states.insert(report.states.begin(), report.states.end());
   ++results[report.result];
   if (!report.violation.empty() && violations.size() < kMostViolations) {
     violations.push_back(absl::StrCat(TextOf(config), ": ", report.violation));
@@ -37,8 +38,9 @@ void Tally::Add(const Simulation::Config& config, const Simulation::Report& repo
 }
 
 std::string Tally::Text() const {
-  std::string text = absl::StrCat(schedules, " schedules, ", events, " events, ", messages, " messages, ", generations,
-                                  " generations, ", rank_generations, " of ranks that stay\n");
+  std::string text =
+      absl::StrCat(schedules, " schedules, ", events, " events, ", messages, " messages, ", generations,
+                   " generations, ", rank_generations, " of ranks that stay, ", states.size(), " states\n");
   for (const auto& [result, count] : results) absl::StrAppend(&text, "  ", result, ": ", count, "\n");
   for (const std::string& violation : violations) absl::StrAppend(&text, violation, "\n");
   return text;

@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "lockstep/tools/launch/simulator/internal/simulation.h"
 
 namespace lockstep::launch::internal {
 
 struct Tally {
   int64_t schedules = 0, events = 0, messages = 0, generations = 0, rank_generations = 0;
+  absl::flat_hash_set<uint64_t> states;
   std::map<std::string, int64_t> results;  // how many jobs ended like this
   std::vector<std::string> violations;     // the first ten
 

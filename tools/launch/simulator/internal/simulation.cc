@@ -75,6 +75,7 @@ Simulation::Report Simulation::Run() {
     if (now_ms_ > kHorizon || report_.events > kMostEvents * config_.agents) break;
     event.run();
     AuditWaiting();
+    report_.states.insert(StateNow());
   }
   if (report_.violation.empty()) AuditEnd();
   report_.generations = static_cast<int64_t>(formed_.size());
@@ -114,6 +115,7 @@ void Simulation::Look() {
   LookAt(coordinator_->next_look());
   AuditRequests(coordinator_->job());
   AuditCancelled(coordinator_->job());
+  AuditNeeded(coordinator_->job());
   if (!changed) return;
   // Decisions of one leader arrive in their order.
   decided_ms_ = std::max(decided_ms_, now_ms_ + (config_.leader_can_change ? Delay() : 0));

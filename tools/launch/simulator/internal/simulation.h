@@ -17,6 +17,7 @@
 //     leader knows is not lost
 //   - nodes of one generation keep their order in the next one
 //   - a node that has left is not lost, and the job ends for it only if too few others stay
+//   - a job of ranks that stay, with a fixed number of nodes, ends at once if one leaves and no other one is there
 //   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
 //   - a node that is drained leaves, and takes part in no later generation; a resize is decided
 //   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
@@ -51,6 +52,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/tools/launch/agent/internal/agent_steps.h"
@@ -87,7 +89,8 @@ class Simulation {
     // Of each generation, when it had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
-    std::string result;  // how the job ended: the status of the agents that returned
+    std::string result;                    // how the job ended: the status of the agents that returned
+    absl::flat_hash_set<uint64_t> states;  // see StateNow()
   };
 
   explicit Simulation(const Config& config);
@@ -158,6 +161,7 @@ class Simulation {
   void AuditReason(const JobState& job);
   void AuditLeavers(const JobState& job);
   void AuditCancelled(const JobState& job);
+  void AuditNeeded(const JobState& job);
   void AuditKept(const JobState& job);
   void AuditTold(const Node& node, int slot);
   void AuditFirstCause(const Node& node);
@@ -175,6 +179,9 @@ class Simulation {
   bool HasToldSuccess(int64_t generation);
   void AuditEnd();
   void Trace(const std::string& text) const;
+
+  // What the decision, the leader and each node are doing, as one number.
+  uint64_t StateNow() const;
 
   absl::Time Now() const { return absl::UnixEpoch() + absl::Milliseconds(now_ms_); }
   Node* Leader();

@@ -83,9 +83,7 @@ Rendezvous::View TcpGuest::Look() {
   MutexLock lock(mutex_);
   View view;
   view.status = status_;
-  view.away = away_;
-  view.met = met_;
-  view.silence = silence_;
+  view.reach = {away_, met_, silence_};
   view.decision = decision_;
   return view;
 }

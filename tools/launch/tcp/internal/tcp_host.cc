@@ -93,7 +93,7 @@ Rendezvous::View TcpHost::Look() {
   changed_.Clear();
   MutexLock lock(mutex_);
   View view;
-  view.leads = view.met = true;
+  view.leads = view.reach.met = true;
   view.agents = agents_;
   view.decision = decision_;
   return view;
