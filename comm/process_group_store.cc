@@ -22,7 +22,7 @@ constexpr absl::Duration kPatienceAfterFailure = absl::Seconds(1);
 constexpr absl::Duration kInterval = absl::Milliseconds(20);
 
 // How long one request waits at the store. Requests of the rank's other threads wait behind it.
-constexpr absl::Duration kFirstPiece = absl::Milliseconds(20);
+constexpr absl::Duration kFirstPiece = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPiece = absl::Milliseconds(500);
 // Rank 0 names the missing ranks at its deadline, so the others wait a little longer for that.
 constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
@@ -30,9 +30,9 @@ constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
 constexpr size_t kMostRanks = 128;
 
 // A barrier over the store: each rank writes its key, rank 0 reads all of them and writes the verdict, and the
-// others wait for that. The verdict is empty, or names the ranks that are missing. Rank 0 sends three requests for each 128 ranks, and every other rank
-// three, and two more whenever a piece of a wait ends. The existence of a key proves nothing: in a sealed store,
-// reading it fails if a stranger wrote it. So every key is read.
+// others wait for that. The verdict is empty, or names the ranks that are missing. Rank 0 sends two requests and three
+// for each 128 ranks, every other rank four, and each two more whenever a piece of a wait ends. The existence of a key
+// proves nothing: in a sealed store, reading it fails if a stranger wrote it. So every key is read.
 class RollCall {
  public:
   RollCall(c10d::Store& store, std::string key, int rank, int size, absl::Duration timeout)

@@ -177,8 +177,8 @@ absl::StatusOr<std::unique_ptr<Links>> MakeLinks(const std::vector<int>& column,
       return store->get_to_str(key);
     });
   };
-  // The group's store throws once the group has failed.
-  options.check = [store] { return TorchStatus("connecting the hosts", [&] { store->check({"0"}); }); };
+  // The group's store throws once the group has failed. A check of no key is not a request.
+  options.check = [store] { return TorchStatus("connecting the hosts", [&] { store->check({}); }); };
   options.deadline = absl::Now() + context.timeout;
   return Links::Create(options);
 }

@@ -15,8 +15,8 @@
 namespace lockstep::comm::shm {
 
 // A key-value store through which the ranks communicate before they share memory. Its keys must be for this use only.
-// `get` blocks until the key exists or the deadline passes. If `check` is set, a rank that waits for others calls it
-// every 250 ms, and an error ends the wait.
+// `get` blocks until the key exists or the deadline passes. If `check` is set, a rank that waits for the shared memory,
+// or hands it out, calls it every 20 ms, and an error ends the wait. So it must not send the store a request.
 struct Exchange {
   std::function<absl::Status(const std::string& key, const std::string& value)> set;
   std::function<absl::StatusOr<std::string>(const std::string& key, absl::Time deadline)> get;

@@ -337,6 +337,22 @@ TEST(GuardedStore, EndsAWaitAPieceAfterTheFailure) {
   EXPECT_EQ(TorchStatus("", [&] { store.get("address"); }), absl::UnavailableError("rank 1 has died"));
 }
 
+TEST(GuardedStore, LooksForTheFailureWithoutARequestIfNoKeyIsAskedFor) {
+  const Store server = Store::ServeTcp("127.0.0.1", 0, Rank(0)).value();
+  absl::Status failure;
+  const auto client = Connect(server.port());
+  const auto store = c10::make_intrusive<internal::GuardedStore>(
+      "backend/", client, [&] { return failure; }, std::chrono::milliseconds(20));
+  c10d::PrefixStore part("inward/", store);
+  const int64_t before = internal::RequestsSent(client);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(part.check({}));
+  EXPECT_EQ(internal::RequestsSent(client), before);
+  EXPECT_FALSE(part.check({"address"}));
+  EXPECT_EQ(internal::RequestsSent(client), before + 1);
+  failure = absl::UnavailableError("rank 1 has died");
+  EXPECT_EQ(TorchStatus("", [&] { part.check({}); }), failure);
+}
+
 TEST(FileStore, NamesTheFolderThatDoesNotExist) {
   EXPECT_EQ(Store::OpenFile("/no/such/store", 1, Rank(1)).status(),
             absl::NotFoundError("rank 1: file store /no/such/store: folder /no/such/ does not exist"));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
@@ -68,12 +69,14 @@ FormingCost& CostOf(int rank, Forming& forming) {
   return rank == 0 ? forming.rank0 : rank == 1 ? forming.rank1 : forming.others;
 }
 
-absl::Status RunRank(const InitOptions& options, int open_files, Gates& gates, const Process::Say& say) {
+absl::Status RunRank(const InitOptions& options, int open_files, absl::Duration late, Gates& gates,
+                     const Process::Say& say) {
   for (Gate* const gate : {&gates.form, &gates.use, &gates.leave}) gate->Open();
   const int64_t before = OpenDescriptors();
   LimitOpenFiles(open_files);
   say("ready");
   gates.form.AwaitOpen();
+  if (options.rank == options.world_size - 1) absl::SleepFor(late);
   const absl::Duration start = ProcessorTime();
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, InitProcessGroup(options));
   const absl::Duration used = ProcessorTime() - start;
@@ -98,18 +101,24 @@ std::vector<int64_t> NumbersOf(const Process::Line& line, const std::string& pre
   return {std::istream_iterator<int64_t>(text), std::istream_iterator<int64_t>()};
 }
 
+int64_t MedianOf(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
 void Raise(int64_t& most, int64_t value) { most = std::max(most, value); }
 
 }  // namespace
 
-absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, int open_files) {
+absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, int open_files, absl::Duration late) {
   constexpr absl::Duration kPatience = absl::Minutes(5);
   LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
   Gates gates;
   std::vector<Process> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
     ranks.emplace_back([&, rank](const Process::Say& say) -> int {
-      const absl::Status status = RunRank(OptionsOf(rank, world_size, backend, master), open_files, gates, say);
+      const absl::Status status = RunRank(OptionsOf(rank, world_size, backend, master), open_files, late, gates, say);
       if (!status.ok()) say(status.ToString());
       // Half a second of a processor goes into LibTorch's destructors of static objects, which exit() calls.
       _exit(0);
@@ -120,6 +129,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
     LOCKSTEP_RETURN_IF_ERROR(AwaitLineOf(rank, ranks[rank], "ready", kPatience).status());
   }
   Forming forming;
+  std::vector<int64_t> requests;
   absl::Duration start = Process::Now(), last = start;
   gates.form.Open();
   for (int rank = 0; rank < world_size; ++rank) {
@@ -128,10 +138,12 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
     const std::vector<int64_t> numbers = NumbersOf(formed, "formed");
     FormingCost& cost = CostOf(rank, forming);
     Raise(cost.requests, numbers.at(0));
+    if (rank > 1) requests.push_back(numbers.at(0));
     Raise(cost.descriptors, numbers.at(1));
     forming.cpu += absl::Microseconds(numbers.at(2));
   }
   forming.forming = last - start;
+  forming.median_requests = MedianOf(std::move(requests));
   gates.use.Open();
   for (int rank = 0; rank < world_size; ++rank) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Process::Line used, AwaitLineOf(rank, ranks[rank], "used", kPatience));

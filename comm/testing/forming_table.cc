@@ -30,19 +30,20 @@ namespace {
 
 absl::Status PrintForming(const std::vector<int64_t>& sizes) {
   std::printf(
-      "| ranks | formed in | processor time of a rank | left in | requests: rank 0, others | of a monitored "
+      "| ranks | formed in | processor time of a rank | left in | requests: rank 0, others' median, maximum "
+      "| of a monitored "
       "barrier | of a sub-group | descriptors: rank 0, rank 1, others |\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");
   for (const int64_t size : sizes) {
     const absl::StatusOr<Forming> forming = FormAGroup(static_cast<int>(size), FLAGS_backend, FLAGS_open_files);
     if (!forming.ok()) return Annotate(forming.status(), absl::StrCat(size, " ranks"));
-    std::printf("| %" PRId64 " | %.2f s | %.1f ms | %.2f s | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64
-                " | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64 ", %" PRId64 " |\n",
+    std::printf("| %" PRId64 " | %.2f s | %.1f ms | %.2f s | %" PRId64 ", %" PRId64 ", %" PRId64 " | %" PRId64
+                ", %" PRId64 " | %" PRId64 ", %" PRId64 " | %" PRId64 ", %" PRId64 ", %" PRId64 " |\n",
                 size, absl::ToDoubleSeconds(forming->forming), absl::ToDoubleMilliseconds(forming->cpu) / size,
-                absl::ToDoubleSeconds(forming->leaving), forming->rank0.requests, forming->others.requests,
-                forming->rank0.barrier_requests, forming->others.barrier_requests, forming->rank0.subgroup_requests,
-                forming->others.subgroup_requests, forming->rank0.descriptors, forming->rank1.descriptors,
-                forming->others.descriptors);
+                absl::ToDoubleSeconds(forming->leaving), forming->rank0.requests, forming->median_requests,
+                std::max(forming->rank1.requests, forming->others.requests), forming->rank0.barrier_requests,
+                forming->others.barrier_requests, forming->rank0.subgroup_requests, forming->others.subgroup_requests,
+                forming->rank0.descriptors, forming->rank1.descriptors, forming->others.descriptors);
     std::fflush(stdout);
   }
   return absl::OkStatus();

@@ -25,7 +25,7 @@ std::vector<uint8_t> GuardedStore::get(const std::string& key) {
 
 bool GuardedStore::check(const std::vector<std::string>& keys) {
   ThrowIfError(failure_());
-  return PrefixStore::check(keys);
+  return keys.empty() || PrefixStore::check(keys);
 }
 
 void GuardedStore::wait(const std::vector<std::string>& keys) { wait(keys, getTimeout()); }
