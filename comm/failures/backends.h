@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/network_hosts.h"
@@ -14,11 +15,13 @@ namespace lockstep::comm {
 // The backends under test. Each must be linked into the tests of this folder (see BUILD).
 inline std::vector<std::string> BackendsUnderTest() { return {"gloo", "shm", "hierarchical"}; }
 
-// Ranks over one of these backends; on two hosts for the backend for several hosts.
+// Ranks over one of these backends, or over a test's backend whose name begins with one of theirs; on two hosts for the
+// backend for several hosts.
 class Ranks : public testing::RankProcesses {
  public:
   Ranks(int world_size, const InitOptions& options, const Body& body)
-      : RankProcesses(world_size, options, body, options.backend == "hierarchical" ? &TwoHosts() : nullptr) {}
+      : RankProcesses(world_size, options, body,
+                      absl::StartsWith(options.backend, "hierarchical") ? &TwoHosts() : nullptr) {}
 
  private:
   static const testing::NetworkHosts& TwoHosts() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -37,6 +38,7 @@ Hindrance& TheHindrance() {
 }
 
 std::string Hindered(const std::string& backend) { return absl::StrCat(backend, "_hindered"); }
+constexpr char kLazyGloo[] = "lazy_gloo_hindered";
 
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendContext& context,
                                                                  const std::string& backend) {
@@ -46,16 +48,24 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateHindered(const BackendCo
   return real->create(context);
 }
 
+bool Register(const std::string& name,
+              std::function<absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>(const BackendContext&)> create) {
+  BackendInfo info;
+  info.name = name;
+  info.devices = {c10::DeviceType::CPU};
+  info.preference = -1;
+  info.create = std::move(create);
+  return RegisterBackend(std::move(info));
+}
+
 [[maybe_unused]] const bool registered = [] {
-  for (const std::string backend : {"gloo", "shm"}) {
-    BackendInfo info;
-    info.name = Hindered(backend);
-    info.devices = {c10::DeviceType::CPU};
-    info.preference = -1;
-    info.create = [backend](const BackendContext& context) { return CreateHindered(context, backend); };
-    RegisterBackend(std::move(info));
+  for (const std::string& backend : BackendsUnderTest()) {
+    Register(Hindered(backend), [backend](const BackendContext& context) { return CreateHindered(context, backend); });
   }
-  return true;
+  return Register(kLazyGloo, [](BackendContext context) {
+    context.connect_lazily = true;
+    return CreateHindered(context, "gloo");
+  });
 }();
 
 // How many ranks have a group that works. The others say so within 5 s, with `text` and the culprit's name. Every
@@ -84,10 +94,11 @@ std::optional<int> CountMade(RankProcesses& ranks, int culprit, const std::strin
 class ExhaustedRank : public FailureTest {
  protected:
   // Whether the group is made and works. If not, all ranks say so soon, with `text` and the culprit's name.
-  static bool Make(int culprit, const std::string& text, const std::function<std::shared_ptr<void>()>& hinder) {
+  static bool Make(int culprit, const std::string& text, const std::function<std::shared_ptr<void>()>& hinder,
+                   const std::string& backend = Hindered(GetParam())) {
     TheHindrance() = {culprit, hinder};
     InitOptions options = Options(absl::Seconds(60));
-    options.backend = Hindered(GetParam());
+    options.backend = backend;
     Ranks ranks(kSize, options, [](const InitOptions& options, const Process::Say& say) {
       say("making");
       const auto group = InitProcessGroup(options);
@@ -100,7 +111,7 @@ class ExhaustedRank : public FailureTest {
     return made.value_or(0) > 0;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, ExhaustedRank, ::testing::Values("gloo", "shm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ExhaustedRank, ::testing::ValuesIn(BackendsUnderTest()),
                          [](const auto& param) { return param.param; });
 
 TEST_P(ExhaustedRank, WithoutDescriptorsIsNamedAtOnceByAll) {
@@ -123,6 +134,16 @@ TEST_P(ExhaustedRank, WithoutThreadsIsNamedAtOnceByAll) {
       if (HasFailure()) break;
     }
   }
+}
+
+class ExhaustedRankOverGloo : public ExhaustedRank {};
+INSTANTIATE_TEST_SUITE_P(Backends, ExhaustedRankOverGloo, ::testing::Values("gloo"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(ExhaustedRankOverGloo, NeedsADescriptorForEachRankUnlessItConnectsLazily) {
+  const auto few = [] { return std::make_shared<FewDescriptors>(9); };
+  EXPECT_FALSE(Make(2, "opening 11 descriptors, of which 9 are free: Too many open files", few));
+  EXPECT_TRUE(Make(2, "", few, kLazyGloo));
 }
 
 }  // namespace

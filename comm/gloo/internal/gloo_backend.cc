@@ -262,10 +262,10 @@ class GlooBackend final : public c10d::Backend {
 };
 
 // Gloo ends the process if its thread cannot accept a connection, or if only some of its threads start.
-absl::Status CheckResources(int size) {
+absl::Status CheckResources(int connections) {
   constexpr int kBesideConnections = 8;  // a listener, an epoll and an eventfd for each device, and a connecting socket
   constexpr int kThreads = 4;            // for each device two that call and one that polls
-  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(size + kBesideConnections));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(connections + kBesideConnections));
   return CheckThreadsStart("Gloo's threads", kThreads);
 }
 
@@ -273,7 +273,7 @@ absl::Status CheckResources(int size) {
 
 c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context) {
   const BlockSigpipe block;
-  ThrowIfError(CheckResources(context.size));
+  ThrowIfError(CheckResources(ConnectsLazily(context) ? 0 : context.size));
   const auto calls = std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout));
   c10::intrusive_ptr<ProcessGroupGloo> gloo;
   StartGloo(calls, [&] {

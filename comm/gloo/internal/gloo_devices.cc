@@ -23,9 +23,7 @@ bool ShareAHost(const std::vector<RankIdentity>& ranks) {
 using c10d::ProcessGroupGloo;
 using Device = decltype(ProcessGroupGloo::Options::devices)::value_type;
 
-// Ranks connect lazily also with the environment variable TORCH_GLOO_LAZY_INIT, as in Python.
 #if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
-bool IsLazy(const BackendContext& context) { return context.connect_lazily || c10d::getDefaultGlooLazyInit(); }
 Device DeviceForInterface(const std::string& name, bool lazy) {
   return ProcessGroupGloo::createDeviceForInterface(name, lazy);
 }
@@ -34,7 +32,6 @@ Device DeviceForHostname(const std::string& name, bool lazy) {
 }
 Device DefaultDevice(bool lazy) { return ProcessGroupGloo::createDefaultDevice(lazy); }
 #else
-bool IsLazy(const BackendContext& /*context*/) { return false; }
 Device DeviceForInterface(const std::string& name, bool /*lazy*/) {
   return ProcessGroupGloo::createDeviceForInterface(name);
 }
@@ -46,8 +43,17 @@ Device DefaultDevice(bool /*lazy*/) { return ProcessGroupGloo::createDefaultDevi
 
 }  // namespace
 
+bool ConnectsLazily(const BackendContext& context) {
+#if LOCKSTEP_LIBTORCH_AT_LEAST(2, 8)
+  return context.connect_lazily || c10d::getDefaultGlooLazyInit();
+#else
+  (void)context;
+  return false;
+#endif
+}
+
 decltype(c10d::ProcessGroupGloo::Options::devices) ChooseDevices(const BackendContext& context) {
-  const bool lazy = IsLazy(context);
+  const bool lazy = ConnectsLazily(context);
   const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
   if (interfaces && *interfaces) {
     decltype(ProcessGroupGloo::Options::devices) devices;
