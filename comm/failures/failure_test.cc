@@ -180,6 +180,74 @@ TEST_P(RanksFail, ARankThatExitsBeforeItsFirstCallIsNamed) {
   }
 }
 
+// All but the victim broadcast, once they have SIGUSR1. Over hierarchical this is the first call of the flat group, whose
+// ranks are not connected yet.
+std::unique_ptr<Ranks> RanksThatBroadcast(const InitOptions& options, int victim) {
+  return std::make_unique<Ranks>(3, options, [victim](const InitOptions& own, const Process::Say& say) {
+    static sem_t told_to_begin;
+    sem_init(&told_to_begin, /*pshared=*/0, 0);
+    signal(SIGUSR1, [](int) { sem_post(&told_to_begin); });
+    std::unique_ptr<ProcessGroup> group = Join(own);
+    say("joined");
+    while (own.rank == victim) pause();
+    while (sem_wait(&told_to_begin) != 0) continue;
+    say("in call");
+    SayStatus(say, group->Broadcast(at::ones({3}), /*root=*/victim));
+    return 0;
+  });
+}
+
+class RanksThatHaveExchangedNothing : public RanksFail {
+ protected:
+  // The victim is of another host than one of the others, and of another than both. Each gets `number`.
+  struct Lost {
+    std::unique_ptr<Ranks> ranks;
+    int victim;
+    absl::Duration time;
+  };
+  static Lost Lose(const InitOptions& options, int victim, int number) {
+    auto ranks = RanksThatBroadcast(options, victim);
+    EXPECT_TRUE(ranks->AwaitAll("joined"));
+    const bool stops = number == SIGSTOP;
+    absl::Duration time = stops ? ranks->Signal(victim, number) : absl::ZeroDuration();
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      ranks->Signal(rank, SIGUSR1);
+      EXPECT_TRUE((*ranks)[rank].AwaitLine("in call"));
+    }
+    absl::SleepFor(absl::Milliseconds(200));  // until they wait for the victim
+    if (!stops) time = ranks->Signal(victim, number);
+    return {std::move(ranks), victim, time};
+  }
+
+  static void ExpectNamed(const Lost& lost, const std::string& code, const std::string& fate, absl::Duration limit) {
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == lost.victim) continue;
+      const auto status = lost.ranks->AwaitStatus(rank);
+      ASSERT_TRUE(status) << "rank " << rank;
+      EXPECT_THAT(status->text,
+                  StartsWith(absl::StrCat(code, ": rank ", rank, ": broadcast #0 of Float [3] on cpu: ")));
+      EXPECT_THAT(status->text, HasSubstr(lost.ranks->name(lost.victim) + fate));
+      EXPECT_LT(status->time - lost.time, limit) << status->text;
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, RanksThatHaveExchangedNothing, ::testing::Values("hierarchical"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(RanksThatHaveExchangedNothing, NameARankThatIsKilledBeforeItConnects) {
+  for (const int victim : {1, 2}) {
+    ExpectNamed(Lose(Options(), victim, SIGKILL), "UNAVAILABLE", " died: signal 9 (Killed)", absl::Seconds(2));
+  }
+}
+
+TEST_P(RanksThatHaveExchangedNothing, NameARankThatIsStoppedBeforeItConnects) {
+  const absl::Duration timeout = absl::Seconds(2);
+  std::vector<Lost> lost;  // they wait for their timeouts at the same time
+  for (const int victim : {1, 2}) lost.push_back(Lose(Options(timeout), victim, SIGSTOP));
+  for (const Lost& one : lost) ExpectNamed(one, "DEADLINE_EXCEEDED", " is stopped", timeout + absl::Seconds(2));
+}
+
 // It leaves once all are out of the barrier: over Gloo it could else break the barrier of a rank that is still in it
 // (docs/failures.md).
 TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {

@@ -43,7 +43,7 @@ struct Layout {
   bool one_host = true;
   int hub = 0;
 };
-inline constexpr Layout kLayouts[] = {{true, 0}, {false, 0}, {true, 1}};
+inline constexpr Layout kLayouts[] = {{true, 0}, {false, 0}, {true, 1}, {false, 1}};
 // For the names of parametrized tests.
 std::string NameOf(const Layout& layout);
 
