@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
 #include "lockstep/comm/store/internal/listen_socket.h"
@@ -88,6 +89,20 @@ std::vector<int> Disturb(int port) {
   return left;
 }
 
+TEST(OpenStore, NamesTheLimitIfRank0HasTooFewDescriptorsForTheWorld) {
+  constexpr int kWorld = 40, kForItself = 16;
+  const int port = FreePort();
+  const ::lockstep::testing::FewDescriptors few(kForItself + kWorld - 1);
+  const absl::Status status = OpenStore(Tcp(port, 0, kWorld)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::MatchesRegex(absl::StrCat("serving the store at 127.0.0.1:", port,
+                                                   ": opening 56 descriptors, of which [0-9]+ are free: Too many open "
+                                                   "files \\(the soft limit of open files is [0-9]+ .RLIMIT_NOFILE.; "
+                                                   "raise it with ulimit -n\\)")));
+  EXPECT_EQ(OpenStore(Tcp(port, 0, kWorld / 2)).status(), absl::OkStatus());
+}
+
 TEST(OpenStore, GarbageHalfOpenConnectionsAndPortScansDoNotDisturbAFormingGroup) {
   const int port = FreePort();
   const auto first = OpenStore(Tcp(port, 0, 3));
@@ -148,9 +163,9 @@ TEST(OpenStore, ARankZeroThatCannotReachItsOwnStoreIsNamedInOneLine) {
   options.environment.master_addr = "127.0.0.2";  // like another host's address
   options.environment.master_listen_fd = internal::BindListenSocket("127.0.0.1", 0).value();
   options.environment.master_port = internal::BoundPort(options.environment.master_listen_fd).value();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const absl::Status status = OpenStore(options).status();
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), absl::StrCat("connecting to the store at 127.0.0.2:", options.environment.master_port,
                                            ": nobody has answered after 1s: Connection refused"));
