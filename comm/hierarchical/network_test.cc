@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/network_hosts.h"
@@ -40,7 +41,9 @@ absl::Status UseTheHostsGroup(ProcessGroup& group) {
   return host->Barrier();
 }
 
-void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(ProcessGroup&)>& body) {
+// The last rank comes `late` after the others.
+void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(ProcessGroup&)>& body,
+                   absl::Duration late = absl::ZeroDuration()) {
   const auto hosts = testing::NetworkHosts::Create(2);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   std::vector<std::unique_ptr<ProcessGroup>> groups(kRanks);
@@ -55,6 +58,8 @@ void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(
         options.rank = rank;
         options.world_size = kRanks;
         options.timeout = absl::Seconds(30);
+        options.debug = Debug::kOff;
+        if (rank == kRanks - 1) absl::SleepFor(late);
         auto group = InitProcessGroup(options);
         results[rank] = group.ok() ? body(**group) : group.status();
         if (group.ok()) groups[rank] = *std::move(group);
@@ -66,6 +71,12 @@ void RunOnTwoHosts(const std::string& backend, const std::function<absl::Status(
 }
 
 TEST(Network, HierarchicalReducesOverTwoHosts) { RunOnTwoHosts("hierarchical", UseTheGroup); }
+
+TEST(Network, HierarchicalWritesNothingToStandardErrorWhileRanksWaitForALateOne) {
+  ::testing::internal::CaptureStderr();
+  RunOnTwoHosts("hierarchical", UseTheGroup, /*late=*/absl::Milliseconds(1200));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
 
 TEST(Network, AutoTakesWhatTheHostsAllow) {
   RunOnTwoHosts("auto", [](ProcessGroup& group) {
