@@ -542,7 +542,7 @@ MUTANTS = [
         "order_of_ranks",
         M,
         "    return order(a) < order(b);",
-        "    return @ ? a > b : order(a) < order(b);",
+        "    return @ && memory_.generation % 2 == 1 ? a > b : order(a) < order(b);",
         "ranks do not keep their order",
     ),
     Mutant(
