@@ -1,17 +1,20 @@
-// The launcher that serves 1,000 others. Those are connections of the test, which say what launchers say.
+// The launcher that serves 1,000 others, or that strangers connect to. Those are connections of the test.
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,6 +45,7 @@ using internal::JobState;
 using internal::SealedStream;
 using internal::UniqueFd;
 using testing::KibibytesIn;
+using testing::OpenDescriptors;
 
 #ifdef LOCKSTEP_WITH_SANITIZER
 constexpr int kGuests = 100;
@@ -50,7 +54,9 @@ constexpr int64_t kMostKibibytes = 1 << 20;  // a sanitizer needs most of it
 constexpr int kGuests = 1000;
 constexpr int64_t kMostKibibytes = 48 << 10;
 #endif
-constexpr int kConnectAtOnce = 50;  // the launcher closes connections of strangers if there are more than 256
+constexpr int kStrangers = 600;
+constexpr int kMostStrangers = 256;  // that the launcher keeps at once
+constexpr int kConnectAtOnce = 50;   // the launcher closes connections of strangers if there are more than 256
 constexpr absl::Duration kLimit = absl::Seconds(100);
 // Longer than the test, whose connections send no beats.
 constexpr char kTimeToLive[] = "ttl=200";
@@ -135,12 +141,34 @@ class Guest {
   bool hello_sent_ = false, welcome_ = false, done_ = false;
 };
 
+int64_t ResidentKibibytes(pid_t pid) {
+  const std::string status = testing::ReadFile(absl::StrCat("/proc/", pid, "/status"));
+  const size_t line = status.find("VmRSS:");
+  return line == std::string::npos ? 0 : std::stoll(status.substr(line + 6));
+}
+
+// One that says nothing, one that says something else, and one that stops in the middle of a message.
+UniqueFd Stranger(int port, int number) {
+  UniqueFd fd = Connected(port);
+  const std::string bytes[] = {"", std::string(8000, 'x'), std::string("\xa0\x0f\0\0", 4) + std::string(3999, 'x')};
+  const std::string& text = bytes[number % 3];
+  send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  return fd;
+}
+
+bool IsClosed(const UniqueFd& fd) {
+  char bytes[100];
+  ssize_t got;
+  while ((got = recv(fd.get(), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) continue;
+  return got == 0 || errno != EAGAIN;
+}
+
 class ManyNodesTest : public testing::NodesTest {
  protected:
   ManyNodesTest() : port_(*internal::FreePort()), key_(*crypto::JobSecret::FromText(secret_)) {
     rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 2 * kGuests + 100);
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, std::max(2 * kGuests, 2 * kStrangers) + 100);
     setrlimit(RLIMIT_NOFILE, &files);
   }
 
@@ -195,6 +223,39 @@ TEST_F(ManyNodesTest, TheLauncherThatServesAThousandNeedsLittleMemory) {
   EXPECT_TRUE(ServeUntil([&] { return Count(&Guest::done) == kGuests; })) << Err("leader");
   for (const auto& guest : guests_) guest->Leave();
   EXPECT_EQ(Wait("leader"), 0) << Err("leader");
+}
+
+TEST_F(ManyNodesTest, StrangersChangeNothingAndCostLittle) {
+  const std::vector<std::string> args = {"--nnodes=2", "--rdzv_backend=tcp",
+                                         absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_), "true"};
+  Start("serves", args);
+  ASSERT_TRUE(testing::Eventually([&] { return Connected(port_).valid(); }, kLimit)) << Err("serves");
+  const pid_t launcher = ProcessesOf("serves")[2];
+  const int descriptors = OpenDescriptors(launcher);
+  const int64_t memory = ResidentKibibytes(launcher);
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < kStrangers; ++i) strangers.push_back(Stranger(port_, i));
+  EXPECT_TRUE(testing::Eventually([&] { return IsClosed(strangers[0]); })) << "another one takes its place";
+  EXPECT_FALSE(IsClosed(strangers[kStrangers - 3])) << "it may be a slow launcher";
+  EXPECT_LE(OpenDescriptors(launcher), descriptors + kMostStrangers);
+#ifndef LOCKSTEP_WITH_SANITIZER
+  EXPECT_LT(ResidentKibibytes(launcher), memory + (8 << 10));
+#endif
+  // Others come while the second node does.
+  std::atomic<bool> ended = false;
+  std::thread crowd([&] {
+    for (int i = 0; !ended; ++i) {
+      strangers[i % kStrangers] = Stranger(port_, i);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  });
+  const absl::Time began = absl::Now();
+  Start("comes", args);
+  EXPECT_EQ(Wait("serves"), 0) << Err("serves");
+  EXPECT_EQ(Wait("comes"), 0) << Err("comes");
+  EXPECT_LT(absl::Now() - began, absl::Seconds(5));
+  ended = true;
+  crowd.join();
 }
 
 }  // namespace

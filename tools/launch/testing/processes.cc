@@ -1,10 +1,17 @@
 #include "lockstep/tools/launch/testing/processes.h"
 
+#include <arpa/inet.h>
+#include <glob.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -50,6 +57,35 @@ int64_t KibibytesIn(const std::string& path) {
   const std::vector<std::string> words = absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
   int64_t kibibytes = 0;
   return words.size() == 3 && absl::SimpleAtoi(words[1], &kibibytes) ? kibibytes : 0;
+}
+
+std::vector<std::string> ReadFiles(const std::string& pattern) {
+  glob_t found = {};
+  std::vector<std::string> texts;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; ++i) texts.push_back(ReadFile(found.gl_pathv[i]));
+  }
+  globfree(&found);
+  return texts;
+}
+
+int OpenDescriptors(pid_t pid) {
+  int count = 0;
+  std::error_code error;
+  const std::filesystem::directory_iterator fds(absl::StrCat("/proc/", pid, "/fd"), error);
+  for (const auto& fd : fds) count += fd.path().empty() ? 0 : 1;
+  return count;
+}
+
+int ListenAt(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0) return fd;
+  close(fd);
+  return -1;
 }
 
 bool Gone(pid_t pid) {

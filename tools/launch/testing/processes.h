@@ -30,6 +30,15 @@ pid_t AwaitPid(const std::string& path);
 // The number in a file that has a line of /proc/<pid>/status, such as "VmHWM: 1234 kB"; 0 if there is no such line yet.
 int64_t KibibytesIn(const std::string& path);
 
+// The contents of the files whose paths match the pattern, as of glob(3).
+std::vector<std::string> ReadFiles(const std::string& pattern);
+
+// The number of descriptors that the process has open.
+int OpenDescriptors(pid_t pid);
+
+// A socket that listens at the port on every address, with SO_REUSEADDR, as a store of rank 0 does. -1 if it is taken.
+int ListenAt(int port);
+
 // Whether the process does not exist or is a zombie.
 bool Gone(pid_t pid);
 

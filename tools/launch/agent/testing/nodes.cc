@@ -9,9 +9,11 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/rank_variables.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -56,6 +58,18 @@ void NodesTest::StartOn(int host, const std::string& name, const std::vector<std
 
 void NodesTest::Signal(const std::string& name, int signal) { kill(pids_.at(name), signal); }
 
+std::vector<pid_t> NodesTest::ProcessesOf(const std::string& name) const {
+  std::vector<pid_t> pids = {PidOf(name)};
+  const auto find_next = [&] {
+    const std::vector<pid_t> children = internal::ProcessTree().ChildrenOf(pids.back());
+    if (!children.empty()) pids.push_back(children[0]);
+    return pids.size() == 3;
+  };
+  EXPECT_TRUE(Eventually(find_next, absl::Seconds(30))) << Err(name);
+  pids.resize(3);
+  return pids;
+}
+
 int NodesTest::Wait(const std::string& name) {
   const pid_t pid = pids_.at(name);
   int status = 0;
@@ -67,6 +81,18 @@ int NodesTest::Wait(const std::string& name) {
     absl::SleepFor(absl::Milliseconds(10));
   }
   return -1000;
+}
+
+void NodesTest::ExpectPromptEnd(const std::vector<std::string>& names, int code) {
+  for (const std::string& name : names) EXPECT_EQ(Wait(name), code) << Err(name);
+  const absl::Time now = absl::Now();
+  absl::Time last = absl::InfinitePast();
+  for (const std::string& name : names) {
+    int64_t ns = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(ReadFile(absl::StrCat(folder_, "ended.", name)), &ns)) << Err(name);
+    last = std::max(last, absl::FromUnixNanos(ns));
+  }
+  EXPECT_LT(now - last, absl::Seconds(2));
 }
 
 std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".out")); }

@@ -31,8 +31,13 @@ class NodesTest : public ::testing::Test {
   void StartOn(int host, const std::string& name, const std::vector<std::string>& args);
   void Signal(const std::string& name, int signal);
   pid_t PidOf(const std::string& name) const { return pids_.at(name); }
+  // The pids of the keeper, which is PidOf(), of the second keeper, and of the launcher.
+  std::vector<pid_t> ProcessesOf(const std::string& name) const;
   // Its exit code, minus the signal that ended it, or -1000 if it still runs after 60 s.
   int Wait(const std::string& name);
+  // Expects that all of them exit with `code`, within 2 s of the last rank. When a rank ends, its script writes the result
+  // of `date +%s%N` to $D/ended.<name>.
+  void ExpectPromptEnd(const std::vector<std::string>& names, int code);
   std::string Out(const std::string& name) const;
   std::string Err(const std::string& name) const;
   // Waits until a line of $D/starts.<name> begins with `world_size` and a space. A script writes such a line first.
