@@ -90,8 +90,8 @@ struct WatchReply {
 // function. All requests go to one endpoint until NextEndpoint() is called.
 //
 // An error of etcd has etcd's code and message and names the endpoint. Unavailable: the endpoint did not answer, or
-// what answered is not etcd. PermissionDenied: the user or the password is wrong, too. A token of etcd that has expired
-// is replaced without an error.
+// what answered is not etcd. FailedPrecondition: a certificate does not fit. PermissionDenied: the user or the password
+// is wrong, too. A token of etcd that has expired is replaced without an error.
 class EtcdClient {
  public:
   template <typename Reply>

@@ -62,8 +62,9 @@ class EtcdRendezvous : public internal::Rendezvous {
   // Does not wait for etcd. InvalidArgument: an option is missing or malformed, or a file of TLS cannot be read; the
   // message names it. NotFound: libcurl is missing. ResourceExhausted: no descriptor or thread is left.
   //
-  // View::status is also InvalidArgument if a text is longer than etcd takes (1.5 MiB by default), and PermissionDenied
-  // if etcd refuses the user or the password, or the user may not write the keys.
+  // View::status is also InvalidArgument if a text is longer than etcd takes (1.5 MiB by default), PermissionDenied if
+  // etcd refuses the user or the password, or the user may not write the keys, and FailedPrecondition if at first the
+  // certificates of as many servers as there are do not fit.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const EtcdOptions& options);
 
   // Removes the keys of an agent whose process was killed, so that the others need not wait until its lease ends. Also

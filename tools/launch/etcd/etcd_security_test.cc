@@ -9,7 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/nodes.h"
 #include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_job.h"
@@ -30,7 +32,8 @@ using testing::JoinAs;
 using testing::NewJobOptions;
 
 // Certificates and a cluster of one member with TLS, and with users if EnableUsers() is called.
-class SecuredEtcd : public ::testing::Test {
+template <typename Test>
+class WithSecuredEtcd : public Test {
  protected:
   void SetUp() override {
     MakeAuthority("ca");
@@ -39,21 +42,21 @@ class SecuredEtcd : public ::testing::Test {
     MakeCertificate("client");
     EtcdClusterOptions options;
     options.members = 1;
-    options.ca = folder_ + "ca.pem";
-    options.cert = folder_ + "server.pem";
-    options.key = folder_ + "server.key";
+    options.ca = pem_ + "ca.pem";
+    options.cert = pem_ + "server.pem";
+    options.key = pem_ + "server.key";
     absl::StatusOr<std::unique_ptr<EtcdCluster>> cluster = EtcdCluster::Start(options);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
     options_ = NewJobOptions(*cluster_);
-    options_.ca = folder_ + "ca.pem";
-    options_.cert = folder_ + "client.pem";
-    options_.key = folder_ + "client.key";
+    options_.ca = pem_ + "ca.pem";
+    options_.cert = pem_ + "client.pem";
+    options_.key = pem_ + "client.key";
   }
 
   void Run(const std::string& command) {
-    const std::string script = absl::StrCat("cd ", folder_, " && (", command, ") > log 2>&1");
-    ASSERT_EQ(system(script.c_str()), 0) << launch::testing::ReadFile(folder_ + "log");
+    const std::string script = absl::StrCat("cd ", pem_, " && (", command, ") > log 2>&1");
+    ASSERT_EQ(system(script.c_str()), 0) << launch::testing::ReadFile(pem_ + "log");
   }
 
   void MakeAuthority(const std::string& name) {
@@ -93,10 +96,12 @@ class SecuredEtcd : public ::testing::Test {
     return AwaitError(JoinAs(options, "x").get());
   }
 
-  const std::string folder_ = launch::testing::NewFolder();
+  const std::string pem_ = launch::testing::NewFolder();  // where the files in PEM format are
   std::unique_ptr<EtcdCluster> cluster_;
   EtcdOptions options_;
 };
+
+using SecuredEtcd = WithSecuredEtcd<::testing::Test>;
 
 TEST_F(SecuredEtcd, AgentsWithCertificatesMeet) {
   const Agent a = JoinAs(options_, "a");
@@ -106,14 +111,14 @@ TEST_F(SecuredEtcd, AgentsWithCertificatesMeet) {
   EXPECT_EQ(AwaitTexts(a.get(), {{"b", "b"}}), (Texts{{"b", "b"}}));
 }
 
-TEST_F(SecuredEtcd, AnotherAuthorityOrNoCertificateIsUnavailable) {
+TEST_F(SecuredEtcd, AnotherAuthorityIsAnErrorAtOnceAndNoCertificateIsUnavailable) {
   options_.timeout = absl::Seconds(3);
   EtcdOptions other_authority = options_, no_certificate = options_;
-  other_authority.ca = folder_ + "other.pem";
+  other_authority.ca = pem_ + "other.pem";
   no_certificate.cert = no_certificate.key = "";
   const Agent a = JoinAs(other_authority, "a"), b = JoinAs(no_certificate, "b");
   const absl::Status status = AwaitError(a.get());
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "SSL certificate")) << status;
   EXPECT_EQ(AwaitError(b.get()).code(), absl::StatusCode::kUnavailable) << b->Look().status;
 }
@@ -144,6 +149,46 @@ TEST_F(SecuredEtcd, AUserWhoMayNotIsRefused) {
   EXPECT_TRUE(absl::StrContains(wrong_password.message(), cluster_->endpoints()[0])) << wrong_password;
   EXPECT_EQ(ErrorOfUser("other", "password of other").code(), absl::StatusCode::kPermissionDenied);
   EXPECT_FALSE(absl::IsUnavailable(ErrorOfUser("", "")));
+}
+
+// The same by the flags of the program.
+class LaunchersAtSecuredEtcd : public WithSecuredEtcd<launch::testing::NodesTest> {
+ protected:
+  std::string Tls(const std::string& ca) const {
+    return absl::StrCat("cacert=", ca, ",cert=", options_.cert, ",key=", options_.key, ",");
+  }
+
+  void StartNode(const std::string& name, const std::string& conf) {
+    Start(name, {"--nnodes=2", "--rdzv_backend=etcd-v3", absl::StrCat("--rdzv_endpoint=", cluster_->endpoints()[0]),
+                 absl::StrCat("--rdzv_conf=", conf), "sh", "-c", "echo $WORLD_SIZE"});
+  }
+};
+
+TEST_F(LaunchersAtSecuredEtcd, MeetIfTheyHaveTheAuthorityAndThePassword) {
+  EnableUsers();
+  const std::string user = "user=launch,password=";
+  StartNode("a", absl::StrCat(Tls(options_.ca), user, "password of launch"));
+  StartNode("b", absl::StrCat(Tls(options_.ca), user, "password of launch"));
+  StartNode("wrong_password", absl::StrCat(Tls(options_.ca), user, "wrong"));
+  StartNode("no_password", Tls(options_.ca));
+  StartNode("other_authority", absl::StrCat(Tls(pem_ + "other.pem"), user, "password of launch"));
+  StartNode("no_authority", absl::StrCat("cert=", options_.cert, ",key=", options_.key));
+  StartNode("no_file", absl::StrCat(Tls(pem_ + "nothing.pem"), user, "password of launch"));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), "2\n");
+  }
+  const std::string etcd = absl::StrCat("etcd ", cluster_->endpoints()[0], ": ");
+  const auto expect_error = [&](const std::string& name, const std::string& error) {
+    EXPECT_NE(Wait(name), 0) << name;
+    EXPECT_THAT(Err(name), ::testing::HasSubstr(error));
+    EXPECT_EQ(Out(name), "");
+  };
+  expect_error("wrong_password", absl::StrCat("user \"launch\": ", etcd, "etcdserver: authentication failed"));
+  expect_error("no_password", absl::StrCat(etcd, "etcdserver: user name is empty"));
+  expect_error("other_authority", absl::StrCat(etcd, "SSL certificate problem"));
+  expect_error("no_authority", absl::StrCat(etcd, "SSL certificate problem"));
+  expect_error("no_file", "nothing.pem");
 }
 
 }  // namespace

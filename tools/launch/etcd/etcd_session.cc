@@ -188,6 +188,10 @@ bool EtcdSession::Ended(Task* task, const absl::Status& status) {
 
 void EtcdSession::Trouble(const absl::Status& status) {
   if (IsFinal(status)) return Fail(status);
+  // Certificates do not fit by waiting, but those of another server may.
+  if (absl::IsFailedPrecondition(status) && answered_ns_ == 0 && ++misfits_ >= client_->endpoints().size()) {
+    return Fail(status);
+  }
   last_error_ = status;
   DropRequests();
   client_->NextEndpoint();

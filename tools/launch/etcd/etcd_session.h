@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -124,6 +125,7 @@ class EtcdSession {
   absl::Status last_error_;
   int64_t retry_ns_ = 0, trouble_ns_ = 0, pause_ns_ = 0;
   int64_t answered_ns_ = 0;  // the last success of a task
+  size_t misfits_ = 0;       // servers whose certificates did not fit, before the first success
   std::minstd_rand random_;
 
   int64_t lease_ = 0;                             // 0: none

@@ -58,6 +58,18 @@ int SetKeepAlive(void* options, curl_socket_t fd, curlsocktype) {
   return CURL_SOCKOPT_OK;
 }
 
+// Certificates that do not fit do so again.
+absl::StatusCode StatusCodeOf(CURLcode code) {
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
 // libcurl must not be called from here, so callbacks wait until Deliver().
 size_t Receive(char* bytes, size_t size, size_t count, void* received) {
   auto& text = *static_cast<std::string*>(received);
@@ -229,7 +241,8 @@ void HttpClient::Finish(CURL* easy, CURLcode code) {
     return;
   }
   if (code != CURLE_OK) {
-    transfer->on_reply(absl::UnavailableError(*transfer->error ? transfer->error : curl_.easy_strerror(code)));
+    transfer->on_reply(
+        absl::Status(StatusCodeOf(code), *transfer->error ? transfer->error : curl_.easy_strerror(code)));
     return;
   }
   HttpReply reply;
