@@ -134,6 +134,24 @@ class OneEtcdTest : public EtcdNodesTest {
   }
 };
 
+TEST_F(OneEtcdTest, LaunchersEndWithTheLastRank) {
+  Start("a", Node("2", "date +%s%N > $D/ended.a"));
+  Start("b", Node("2", "sleep 0.3; date +%s%N > $D/ended.b"));
+  ExpectPromptEnd({"a", "b"}, 0);
+}
+
+TEST_F(OneEtcdTest, OthersSeeANodeAtItsLocalAddress) {
+  for (const int node : {0, 1}) {
+    std::vector<std::string> args = Node("2", "echo $MASTER_ADDR");
+    args.insert(args.begin(), {absl::StrCat("--node-rank=", node), absl::StrCat("--local-addr=127.0.0.", node + 2)});
+    Start(absl::StrCat(node), args);
+  }
+  for (const char* name : {"0", "1"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), "127.0.0.2\n");
+  }
+}
+
 TEST_F(OneEtcdTest, ALauncherSaysThatEtcdDoesNotAnswerAndThatItAnswersAgain) {
   Start("a", Node("1:2", kScript));
   ASSERT_TRUE(Started("a", 1)) << Err("a");

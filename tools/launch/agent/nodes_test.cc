@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/internal/host_name.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -25,6 +26,7 @@ namespace lockstep::launch {
 namespace {
 
 using testing::AwaitPid;
+using ::testing::ElementsAre;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
@@ -32,6 +34,7 @@ using testing::KibibytesIn;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using testing::ReadFile;
+using testing::ReadFiles;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
@@ -52,6 +55,16 @@ class TcpNodesTest : public testing::NodesTest {
     args.insert(args.end(), flags.begin(), flags.end());
     args.insert(args.end(), {"bash", "-c", script});
     return args;
+  }
+
+  // The names of the events in the file, in order, each with a space behind it.
+  std::string EventsIn(const std::string& file) const {
+    std::string names;
+    for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + file), '\n', absl::SkipEmpty())) {
+      const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits("\"event\":\"", 1));
+      names += parts.back().substr(0, parts.back().find('"')) + " ";
+    }
+    return names;
   }
 
   const int port_;
@@ -110,6 +123,84 @@ TEST_F(TcpNodesTest, AFailureOnOneNodeEndsAllAndIsNamedOnAll) {
                                         "the other rank was ended; the ranks of the other host were ended\n"))
         << name;
   }
+}
+
+TEST_F(TcpNodesTest, EachNodeSaysTheCauseOnceWithTheLastLinesOfTheRank) {
+  const std::string script = R"(echo $$ > $D/pid.$NODE; [ $NODE = a ] && exec sleep 60
+      until [ -s $D/pid.a ]; do sleep 0.01; done
+      echo "reading" >&2; echo "record 7 is damaged" >&2
+      printf "LOCKSTEP1 9 1 200\nno more data" > $LOCKSTEP_ERROR_FILE; exit 3)";
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2", {"--redirects=2", absl::StrCat("--log-dir=", folder_, "logs.", name)}, script));
+  }
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 3);
+  const std::string cause = absl::StrCat(
+      "launch: host ", internal::HostName(), ": rank [01] \\(local rank 0, pid ", AwaitPid(folder_ + "pid.b"),
+      "\\) exited with code 3: no more data; the ranks of the other host were ended\nlaunch: the last lines of ",
+      folder_, "logs.b/none_[a-z0-9]{8}/attempt_0/0/stderr.log:\n  reading\n  record 7 is damaged\n");
+  for (const char* name : {"a", "b"}) {
+    EXPECT_THAT(Err(name), MatchesRegex("(launch: [^\n]*waiting[^\n]*\n)*" + cause)) << name;
+  }
+}
+
+TEST_F(TcpNodesTest, EndWithTheLastRank) {
+  Start("a", Node("2", {}, "date +%s%N > $D/ended.a"));
+  Start("b", Node("2", {}, "sleep 0.3; date +%s%N > $D/ended.b"));
+  ExpectPromptEnd({"a", "b"}, 0);
+  Start("a",
+        Node("2", {}, R"(trap 'date +%s%N > $D/ended.a; exit' TERM; echo 1 > $D/ready; while :; do sleep 0.01; done)"));
+  Start("b", Node("2", {}, "until [ -s $D/ready ]; do sleep 0.01; done; date +%s%N > $D/ended.b; exit 7"));
+  ExpectPromptEnd({"a", "b"}, 7);
+}
+
+TEST_F(TcpNodesTest, OthersSeeANodeAtItsLocalAddress) {
+  Start("a", Node("2", {"--node_rank=0", "--local-addr=127.0.0.2"}, "echo $MASTER_ADDR"));
+  Start("b", Node("2", {"--node_rank=1", "--local-addr=127.0.0.3"}, "echo $MASTER_ADDR"));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), "127.0.0.2\n");
+  }
+}
+
+TEST_F(TcpNodesTest, EachGenerationHasAPortThatIsFree) {
+  const std::string script = R"(echo $MASTER_PORT > $D/port.$NODE.$TORCHELASTIC_RESTART_COUNT
+      until [ -s $D/taken.$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done
+      exit $((1 - TORCHELASTIC_RESTART_COUNT)))";
+  for (const char* name : {"a", "b"}) Start(name, Node("2", {"--max_restarts=1"}, script));
+  // Another process takes the port of the first generation before rank 0 does, and then there is another port.
+  for (const char* generation : {"0", "1"}) {
+    const pid_t port = AwaitPid(absl::StrCat(folder_, "port.a.", generation));
+    EXPECT_GE(testing::ListenAt(port), 0) << "generation " << generation << ": port " << port;
+    EXPECT_EQ(system(absl::StrCat("echo 1 > ", folder_, "taken.", generation).c_str()), 0);
+  }
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 0) << Err(name);
+}
+
+TEST_F(TcpNodesTest, EachNodeHasFilesAndEventsOfItsRanksInEachGeneration) {
+  const std::string script = R"(echo $NODE $LOCAL_RANK $TORCHELASTIC_RESTART_COUNT
+      [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
+      touch $D/started.$NODE$LOCAL_RANK; [ $NODE$LOCAL_RANK = b1 ] || exec sleep 60
+      until [ -e $D/started.a0 -a -e $D/started.a1 -a -e $D/started.b0 ]; do sleep 0.01; done; exit 3)";
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2",
+                     {"--nproc_per_node=2", "--max_restarts=1", "--redirects=1",
+                      absl::StrCat("--log-dir=", folder_, "logs.", name),
+                      absl::StrCat("--event-log=", folder_, "events.", name)},
+                     script));
+  }
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    for (const char* generation : {"0", "1"}) {
+      for (const char* rank : {"0", "1"}) {
+        const std::string path = absl::StrCat("/none_*/attempt_", generation, "/", rank, "/stdout.log");
+        EXPECT_THAT(ReadFiles(absl::StrCat(folder_, "logs.", name, path)),
+                    ElementsAre(absl::StrCat(name, " ", rank, " ", generation, "\n")));
+      }
+    }
+  }
+  const std::string starts = "attempt_started rank_started rank_started rank_ended rank_ended ";
+  EXPECT_EQ(EventsIn("events.a"), starts + starts + "end ");
+  EXPECT_EQ(EventsIn("events.b"), starts + "first_cause " + starts + "end ") << "the rank that failed was there";
 }
 
 TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {

@@ -19,7 +19,6 @@
 #include "lockstep/tools/launch/agent/testing/nodes.h"
 #include "lockstep/tools/launch/agent_link/testing/places.h"
 #include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/internal/descendants.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -27,6 +26,8 @@ namespace lockstep::launch {
 namespace {
 
 using etcd::testing::EtcdCluster;
+using ::testing::Contains;
+using ::testing::ContainsRegex;
 using testing::Eventually;
 using testing::Gone;
 using ::testing::HasSubstr;
@@ -136,6 +137,28 @@ TEST_F(TcpStayingRanksTest, OtherRanksOutliveOneOnEitherNode) {
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
   for (const Place& place : places) EXPECT_TRUE(Gone(place.pid));
+}
+
+TEST_F(TcpStayingRanksTest, EachProcessHasItsOwnFileAndEvents) {
+  program_ = {"--no-python", "sh", "-c", "echo $NODE $LOCAL_RANK $$; exec $COUNTING_RANK"};
+  const std::vector<Place> first =
+      StartTwo({"--nproc_per_node=2", "--redirects=1", absl::StrCat("--log-dir=", folder_, "logs"),
+                absl::StrCat("--event-log=", folder_, "events")});
+  const auto expect_file = [&](const Place& place, int attempt) {
+    const std::string text = absl::StrCat(place.node, " ", place.local_rank, " ", place.pid, "\n");
+    const std::string rank = absl::StrCat("/attempt_", attempt, "/", place.local_rank, "/stdout.log");
+    EXPECT_THAT(testing::ReadFiles(folder_ + "logs/none_*" + rank), Contains(text)) << text;
+  };
+  for (const Place& place : first) expect_file(place, 0);
+  const std::vector<Place> second = KillRank(first, 3);
+  for (const Place& place : first) expect_file(place, 0);
+  expect_file(second.back(), 1);
+  EXPECT_EQ(testing::ReadFiles(folder_ + "logs/none_*/attempt_*/*/stdout.log").size(), 5);
+  const std::string events = testing::ReadFile(folder_ + "events");
+  for (const Place& place : {first[0], first[1], first[2], first[3], second.back()}) {
+    EXPECT_THAT(events, HasSubstr(absl::StrCat("\"local_rank\":", place.local_rank, ",\"pid\":", place.pid, "}")));
+  }
+  EXPECT_THAT(events, ContainsRegex(absl::StrCat("\"rank_ended\".*\"pid\":", first[3].pid, ",.*SIGKILL")));
 }
 
 TEST_F(TcpStayingRanksTest, ARankThatIsKilledBeforeAllHaveJoinedComesBack) {
@@ -297,14 +320,6 @@ class EtcdStayingRanksTest : public StayingRanksTest {
     const std::string endpoints = absl::StrReplaceAll(absl::StrJoin(cluster_->endpoints(), ","), {{"http://", ""}});
     rendezvous_ = {"--rdzv_backend=etcd-v3", absl::StrCat("--rdzv_endpoint=", endpoints),
                    absl::StrCat("--rdzv_conf=last_call_timeout=1,ttl=", seconds)};
-  }
-
-  // The pids of the first keeper, the second one and the launcher.
-  std::vector<pid_t> ProcessesOf(const std::string& node) const {
-    std::vector<pid_t> pids = {PidOf(node)};
-    const internal::ProcessTree tree;
-    while (pids.size() < 3) pids.push_back(tree.ChildrenOf(pids.back()).at(0));
-    return pids;
   }
 
   std::unique_ptr<EtcdCluster> cluster_;
