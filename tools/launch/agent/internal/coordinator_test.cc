@@ -130,6 +130,38 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   EXPECT_THAT(second.job().result.message(), HasSubstr("after 1 restart"));
 }
 
+// How a new leader decides about a failure at `at`, whose predecessor has started the ranks again once.
+JobPhase PhaseAfterAnotherFailure(const JobLimits& limits, absl::Time at) {
+  Coordinator::Agents agents = {{"1", Ready("a")}};
+  const auto fail = [&agents](Coordinator* coordinator, absl::Time now) {
+    agents["1"].generation = coordinator->job().generation;
+    agents["1"].phase = AgentPhase::kRunning;
+    coordinator->Update(agents, now);
+    agents["1"].phase = AgentPhase::kReady;
+    agents["1"].failure.status = absl::UnknownError("failed");
+    coordinator->Update(agents, now);
+    agents["1"].failure = {};
+  };
+  Coordinator first(limits, {}, kStart);
+  first.Update(agents, kStart);
+  fail(&first, kStart);
+  EXPECT_EQ(first.job().restarts, 1);
+  Coordinator second(limits, first.job(), kStart + absl::Seconds(9));
+  second.Update(agents, kStart + absl::Seconds(9));
+  fail(&second, at);
+  return second.job().phase;
+}
+
+TEST(Coordinator, ARestartOfTheLeaderBeforeCountsUntilTheWindowSinceTheChangeIsOver) {
+  JobLimits limits = Limits(1, 1);
+  limits.max_restarts = 1;
+  limits.restart_window = absl::Minutes(1);
+  EXPECT_EQ(PhaseAfterAnotherFailure(limits, kStart + absl::Seconds(68)), JobPhase::kDone);
+  EXPECT_NE(PhaseAfterAnotherFailure(limits, kStart + absl::Seconds(69)), JobPhase::kDone);
+  limits.restart_window = absl::InfiniteDuration();
+  EXPECT_EQ(PhaseAfterAnotherFailure(limits, kStart + absl::Seconds(69)), JobPhase::kDone);
+}
+
 // All members run the ranks of the last generation.
 void RunRanks(const Coordinator& coordinator, Coordinator::Agents* agents) {
   for (const Member& member : coordinator.job().members) {
