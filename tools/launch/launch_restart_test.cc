@@ -1,6 +1,7 @@
 // --max_restarts through the launch program.
 
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <set>
@@ -14,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -173,6 +175,42 @@ TEST_F(LaunchRestartTest, CountsTheRestartsOfTheWindow) {
   EXPECT_EQ(RunScript(R"($LAUNCH --max-restarts=1 --restart-window=60 bash -c '
       [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit; exit 1')"),
             1);
+}
+
+// A launcher alone, and one that serves others. They pause at the same time.
+TEST_F(LaunchRestartTest, KeepsNoDescriptors) {
+  const std::string script = R"(N=$TORCHELASTIC_RESTART_COUNT; J=$D/$TORCHELASTIC_RUN_ID
+      [ $RANK = 1 ] && { touch $J.started.$N; until [ -e $J.end ]; do sleep 0.01; done; exit 0; }
+      until [ -e $J.started.$N ]; do sleep 0.01; done
+      count() { ls /proc/$PPID/fd | wc -l; }
+      until n=$(count); sleep 0.1; [ $n = $(count) ]; do :; done; echo $n >> $J.descriptors
+      [ $N = 5 ] && touch $J.end)";
+  const auto start = [&](std::vector<std::string> args) {
+    args.insert(args.end(), {"--max-restarts=5", "--nproc_per_node=2", "--tee=3", "--log-dir=" + folder_ + "logs",
+                             "--event-log=" + folder_ + "events", "bash", "-c", script});
+    return Start(args);
+  };
+  const pid_t alone = start({"--rdzv-id=alone"});
+  const pid_t serves = start(
+      {"--rdzv-id=serves", "--rdzv-backend=tcp", absl::StrCat("--rdzv-endpoint=127.0.0.1:", *internal::FreePort())});
+  EXPECT_EQ(Wait(alone), 0) << Err();
+  EXPECT_EQ(Wait(serves), 0) << Err();
+  for (const char* job : {"alone", "serves"}) {
+    const std::vector<std::string> counts =
+        absl::StrSplit(ReadFile(folder_ + job + ".descriptors"), '\n', absl::SkipEmpty());
+    ASSERT_EQ(counts.size(), 6) << job;
+    EXPECT_EQ(counts, std::vector<std::string>(6, counts[0])) << job;
+  }
+}
+
+TEST_F(LaunchRestartTest, TakesAnotherPortIfAnotherProcessHasTakenIt) {
+  const pid_t pid = Start({"--max-restarts=1", "bash", "-c", R"(echo $MASTER_PORT > $D/port.$TORCHELASTIC_RESTART_COUNT
+      until [ -e $D/end.$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit $((1 - TORCHELASTIC_RESTART_COUNT)))"});
+  for (const char* attempt : {"0", "1"}) {
+    EXPECT_GE(testing::ListenAt(AwaitPid(absl::StrCat(folder_, "port.", attempt))), 0) << attempt;
+    ASSERT_EQ(system(absl::StrCat("touch ", folder_, "end.", attempt).c_str()), 0);
+  }
+  EXPECT_EQ(Wait(pid), 0) << Err();
 }
 
 }  // namespace

@@ -74,6 +74,18 @@ TEST(Spawn, ReturnsARanksErrorWithItsCode) {
   EXPECT_EQ(FirstFailure(status)->message, "record 7 is damaged");
 }
 
+TEST(Spawn, LeavesNoDescriptors) {
+  const SpawnOptions options = ThisTest();
+  const int before = testing::OpenDescriptors(getpid());
+  EXPECT_EQ(Spawn(
+                2, [](int) { return absl::OkStatus(); }, options),
+            absl::OkStatus());
+  EXPECT_EQ(testing::OpenDescriptors(getpid()), before);
+  EXPECT_TRUE(absl::IsDataLoss(Spawn(
+      2, [](int) { return absl::DataLossError("torn page"); }, options)));
+  EXPECT_EQ(testing::OpenDescriptors(getpid()), before);
+}
+
 TEST(SpawnUnlessLaunched, SpawnsByHandAndRunsInPlaceUnderALauncher) {
   const SpawnOptions options = ThisTest();
   const pid_t parent = getpid();

@@ -454,6 +454,21 @@ TEST_F(LaunchTest, AStatusHasTheEndOfTheRanksStderr) {
   EXPECT_THAT(failure->stderr_lines, ElementsAre("first", "last"));
 }
 
+TEST_F(LaunchTest, LeavesNoDescriptors) {
+  const int before = testing::OpenDescriptors(getpid());
+  options_.nproc_per_node = 2;
+  options_.max_restarts = 1;
+  options_.tee.every_rank = Streams::kBoth;
+  options_.log_dir = folder_;
+  options_.event_log = folder_ + "events";
+  EXPECT_EQ(Run("[ $TORCHELASTIC_RESTART_COUNT = 1 ]"), absl::OkStatus());
+  EXPECT_EQ(testing::OpenDescriptors(getpid()), before) << "after success";
+  EXPECT_EQ(ExitCode(Run("exit 3")), 3);
+  EXPECT_EQ(testing::OpenDescriptors(getpid()), before) << "after a failure";
+  EXPECT_EQ(ExitCode(Launch({"no-such-program"}, options_)), 127);
+  EXPECT_EQ(testing::OpenDescriptors(getpid()), before) << "after a program that is not there";
+}
+
 TEST_F(LaunchTest, BadOptionsAreRefused) {
   const auto message = [](void (*change)(LaunchOptions*)) {
     LaunchOptions options;
