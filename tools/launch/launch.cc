@@ -261,7 +261,8 @@ int main(int argc, char** argv) {
   }
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available
   const pid_t known_pid = getpid();
-  line->options.cgroup = launch::internal::CreateJobCgroup();
+  const launch::internal::JobCgroup cgroup = launch::internal::CreateJobCgroup();
+  line->options.cgroup = cgroup.folder;
   launch::internal::SharedLease lease;
   const absl::StatusOr<pid_t> keeper = launch::internal::ForkLauncher(
       argc, argv, line->options.cgroup, [&] { return launch::internal::EndLease(line->rendezvous, lease.Get()); });

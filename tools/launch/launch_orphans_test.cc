@@ -1,11 +1,14 @@
 // No process that a rank started outlives the launch program, however that ends.
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/internal/descendants.h"
+#include "lockstep/tools/launch/internal/job_cgroup.h"
 #include "lockstep/tools/launch/testing/launch_program.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
@@ -97,6 +101,13 @@ class LaunchOrphansTest : public testing::LaunchProgramTest, public ::testing::W
       }
     }
     return false;
+  }
+
+  // Of the kind that the launcher makes.
+  static bool MayCreateCgroup() {
+    const internal::JobCgroup cgroup = internal::CreateJobCgroup();
+    internal::RemoveJobCgroup(cgroup.folder, absl::Seconds(1));
+    return !cgroup.folder.empty();
   }
 
   pid_t PidIn(const char* file) const { return AwaitPid(folder_ + file); }
@@ -290,8 +301,11 @@ TEST_P(LaunchOrphansTest, RanksInheritTheirControlSocketAlone) {
 TEST_P(LaunchOrphansTest, TheRanksRunInACgroupOfTheJobOrInThatOfTheLauncher) {
   const pid_t launch = StartRanks("true");
   EXPECT_EQ(Wait(launch), 0);
-  const bool is_launchers = ReadFile(folder_ + "cgroup") == ReadFile("/proc/self/cgroup");
-  EXPECT_NE(IsInJobCgroup(), is_launchers) << ReadFile(folder_ + "cgroup");
+  const bool hides_cgroups = !absl::string_view(GetParam()).empty();
+  if (hides_cgroups && IsInJobCgroup()) GTEST_SKIP() << "cgroups cannot be hidden here: no right to a mount namespace";
+  if (!hides_cgroups && !MayCreateCgroup()) GTEST_SKIP() << "no cgroup of version 2 can be created here";
+  EXPECT_EQ(IsInJobCgroup(), !hides_cgroups) << ReadFile(folder_ + "cgroup");
+  EXPECT_EQ(ReadFile(folder_ + "cgroup") == ReadFile("/proc/self/cgroup"), hides_cgroups);
   EXPECT_FALSE(CgroupExists());
 }
 
@@ -388,6 +402,82 @@ TEST_P(LaunchKeeperTest, AsTheFirstProcessTakesSignals) {
   ASSERT_TRUE(PidIn("rank"));
   for (const pid_t pid : internal::ProcessTree().ChildrenOf(unshare)) kill(pid, SIGTERM);
   EXPECT_EQ(Wait(unshare), 143);
+}
+
+// Processes that SIGKILL does not end. Both kinds are in one test, since the launcher waits 10 s for either.
+class LaunchStuckTest : public LaunchOrphansTest {
+ protected:
+  void TearDown() override {
+    if (stopped_ != 0) kill(stopped_, SIGKILL);
+    std::ofstream(freezer_ + "freezer.state") << "THAWED";
+    EXPECT_TRUE(Eventually([&] { return rmdir(freezer_.c_str()) == 0 || errno == ENOENT; }, kPatience));
+    internal::RemoveJobCgroup(internal::CreateJobCgroup().folder, absl::Seconds(1));  // and with it what was left
+  }
+
+  // Expects that the launcher in $D/<name>.code has exited with 3, within the 10 s and little more.
+  void ExpectExit(const std::string& name) const {
+    EXPECT_TRUE(Eventually([&] { return ReadFile(folder_ + name + ".code") == "3\n"; }, absl::Seconds(30))) << name;
+    EXPECT_LT(absl::Now() - began_, absl::Seconds(18)) << name;
+  }
+
+  // The first process of a pid namespace ends only when all others in it have been reaped. One of them becomes the child
+  // of a process that is stopped. Its name is in $D/stuck.
+  bool StartNamespace() {
+    StartScript(R"(unshare -rpf true || exit 1
+        $LAUNCH --grace=0.1 bash -c 'unshare -rpf sh -c "echo 1 > $D/inside; exec sleep 1000" & until [ -s $D/inside ]; do sleep 0.01; done
+            cat /proc/self/cgroup > $D/cgroup; read stuck < /proc/$!/task/$!/children; echo $stuck > $D/stuck
+            until [ -e $D/end ]; do sleep 0.01; done; exit 3' 2> $D/namespace.err; echo $? > $D/namespace.code)");
+    if (!Eventually([&] { return access((folder_ + "stuck").c_str(), F_OK) == 0; })) return false;
+    stopped_ = StartScript(
+        "exec nsenter -t $(cat $D/stuck) -U -p --preserve-credentials sh -c 'echo 1 > $D/guest; exec sleep 1000'");
+    if (!Eventually([&] { return access((folder_ + "guest").c_str(), F_OK) == 0; })) return false;
+    kill(stopped_, SIGSTOP);
+    return true;
+  }
+
+  // A cgroup of version 1 freezes rank 0.
+  bool StartFreezer() {
+    if (mkdir(freezer_.c_str(), 0700) != 0) return false;
+    setenv("FREEZER", freezer_.c_str(), 1);
+    StartScript(R"($LAUNCH --grace=0.1 --nproc_per_node=2 bash -c '
+        [ $RANK = 0 ] && { echo $$ > $FREEZER/cgroup.procs; echo $$ > $D/frozen; exec sleep 1000; }
+        until [ -s $D/frozen ]; do sleep 0.01; done; echo FROZEN > $FREEZER/freezer.state
+        until grep -q FROZEN $FREEZER/freezer.state; do sleep 0.01; done
+        until [ -e $D/end ]; do sleep 0.01; done; exit 3' 2> $D/freezer.err; echo $? > $D/freezer.code)");
+    return true;
+  }
+
+  const std::string freezer_ = absl::StrCat("/sys/fs/cgroup/freezer/lockstep-test-", getpid(), "/");
+  absl::Time began_;
+  pid_t stopped_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Cgroup, LaunchStuckTest, ::testing::Values(""));
+
+TEST_P(LaunchStuckTest, TheLauncherNamesWhatSigkillDoesNotEndAndExits) {
+  const bool has_namespace = StartNamespace(), has_freezer = StartFreezer();
+  const pid_t frozen = has_freezer ? PidIn("frozen") : 0;
+  began_ = absl::Now();
+  close(open((folder_ + "end").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  if (has_namespace) {
+    ExpectExit("namespace");
+    EXPECT_THAT(ReadFile(folder_ + "namespace.err"),
+                MatchesRegex(absl::StrCat("launch: rank 0 .*exited with code 3; SIGKILL did not end pid ",
+                                          PidIn("stuck"), " \\(\"sleep\", state [A-Z]\\)\n")));
+  }
+  if (has_freezer) {
+    ExpectExit("freezer");
+    EXPECT_THAT(ReadFile(folder_ + "freezer.err"),
+                HasSubstr(absl::StrCat("; SIGKILL did not end rank 0 (pid ", frozen, ", state D)")));
+  }
+  // The next launcher removes the cgroup that had to be left.
+  if (has_namespace) {
+    kill(stopped_, SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return Gone(PidIn("stuck")); }, kPatience));
+    EXPECT_EQ(Run({"true"}), 0);
+    EXPECT_FALSE(CgroupExists());
+  }
+  if (!has_namespace && !has_freezer) GTEST_SKIP() << "no right to a user namespace, nor to a freezer of version 1";
 }
 
 }  // namespace

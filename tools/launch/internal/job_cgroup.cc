@@ -4,25 +4,29 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "lockstep/tools/launch/internal/process_state.h"
 #include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 // A cgroup can be removed within about 1 ms of the end of its last process.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
+constexpr char kName[] = "lockstep-launch-";
+constexpr int kTries = 3;
 
 // The path after "0::", which is the line of version 2.
 absl::string_view PathInHierarchy(absl::string_view cgroup) {
@@ -56,6 +60,24 @@ void RemoveFolders(const std::string& folder) {
   rmdir(folder.c_str());
 }
 
+// The folder with a lock. Invalid if another process has locked it, or it is gone.
+UniqueFd Locked(const std::string& folder) {
+  UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(fd) : UniqueFd();
+}
+
+// Launchers whose processes were all killed in the same moment could not remove theirs.
+void RemoveLeftCgroups(const std::string& parent) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(parent.c_str()), closedir);
+  while (const dirent* entry = entries ? readdir(entries.get()) : nullptr) {
+    if (entry->d_type != DT_DIR || !absl::StartsWith(entry->d_name, kName)) continue;
+    const std::string folder = absl::StrCat(parent, "/", entry->d_name);
+    const UniqueFd lock = Locked(folder);
+    const bool is_empty = absl::StrContains(ReadFile(absl::StrCat(folder, "/cgroup.events")), "populated 0\n");
+    if (lock.valid() && is_empty) RemoveFolders(folder);
+  }
+}
+
 }  // namespace
 
 std::string CgroupFolder(absl::string_view mountinfo, absl::string_view cgroup) {
@@ -70,13 +92,24 @@ std::string CgroupFolder(absl::string_view mountinfo, absl::string_view cgroup) 
   return "";
 }
 
-std::string CreateJobCgroup() {
-  const std::string own = CgroupFolder(ReadFile("/proc/self/mountinfo"), ReadFile("/proc/self/cgroup"));
-  std::string folder = absl::StrCat(own, "/lockstep-launch-XXXXXX");
-  if (own.empty() || !mkdtemp(folder.data())) return "";
-  if (access(absl::StrCat(folder, "/cgroup.kill").c_str(), W_OK) == 0) return folder;
-  rmdir(folder.c_str());
-  return "";
+JobCgroup CreateJobCgroup() {
+  return CreateJobCgroupIn(CgroupFolder(ReadFile("/proc/self/mountinfo"), ReadFile("/proc/self/cgroup")));
+}
+
+JobCgroup CreateJobCgroupIn(const std::string& parent) {
+  if (parent.empty()) return {};
+  RemoveLeftCgroups(parent);
+  for (int i = 0; i < kTries; ++i) {
+    JobCgroup cgroup;
+    cgroup.folder = absl::StrCat(parent, "/", kName, "XXXXXX");
+    if (!mkdtemp(cgroup.folder.data())) return {};
+    cgroup.lock = Locked(cgroup.folder);
+    const bool can_kill = access(absl::StrCat(cgroup.folder, "/cgroup.kill").c_str(), W_OK) == 0;
+    // Another launcher may have taken it for one that was left, in the moment before it was locked.
+    if (cgroup.lock.valid() && can_kill) return cgroup;
+    if (rmdir(cgroup.folder.c_str()) == 0 && !can_kill) return {};
+  }
+  return {};
 }
 
 void KillJobCgroup(const std::string& folder) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::launch::internal {
 
@@ -15,9 +16,18 @@ namespace lockstep::launch::internal {
 // that is mounted.
 std::string CgroupFolder(absl::string_view mountinfo, absl::string_view cgroup);
 
-// Creates a cgroup below this process's own and returns its folder. "" if that is not allowed, as for most users, or if
-// the kernel cannot kill it.
-std::string CreateJobCgroup();
+struct JobCgroup {
+  std::string folder;  // "": there is none
+  // Locked while a process that has inherited it lives. The cgroup is not one that was left behind until then.
+  UniqueFd lock;
+};
+
+// Creates a cgroup below this process's own. There is none if that is not allowed, as for most users, or if the kernel
+// cannot kill it. Before that it removes such cgroups without processes whose launchers have all been killed.
+JobCgroup CreateJobCgroup();
+
+// The same in the folder of another cgroup; "" is no folder.
+JobCgroup CreateJobCgroupIn(const std::string& parent);
 
 // Kills every process in the cgroup. Does nothing if `folder` is "".
 void KillJobCgroup(const std::string& folder);
