@@ -121,6 +121,8 @@ TEST(FormAGroup, ConnectsRanksOverGlooWhenTheyFirstExchangeSomethingIfThatIsAske
   unsetenv("TORCH_GLOO_LAZY_INIT");
   ASSERT_TRUE(all_at_once.ok() && lazily.ok()) << all_at_once.status() << lazily.status();
   EXPECT_LE(lazily->others.descriptors, all_at_once->others.descriptors - 8);
+  // At once each rank reads the addresses of all others.
+  EXPECT_LE(lazily->median_requests, all_at_once->median_requests - 4 * 8);
 }
 #endif
 

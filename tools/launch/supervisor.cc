@@ -59,7 +59,7 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
   for (int earlier_port = 0;; ++generation.number) {
     generation.restarts = policy.restarts();
     internal::Attempt attempt(generation, argv, options, relay, output, events);
-    events->AttemptStarted(policy.restarts());
+    events->AttemptStarted(policy.restarts(), generation.nnodes, generation.node_rank);
     const absl::Time start = internal::MonotonicTime();
     const internal::AttemptResult result = attempt.Run(earlier_port);
     if (result.status.ok()) return result.resumable;

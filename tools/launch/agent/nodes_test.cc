@@ -199,8 +199,10 @@ TEST_F(TcpNodesTest, EachNodeHasFilesAndEventsOfItsRanksInEachGeneration) {
     }
   }
   const std::string starts = "attempt_started rank_started rank_started rank_ended rank_ended ";
-  EXPECT_EQ(EventsIn("events.a"), starts + starts + "end ");
-  EXPECT_EQ(EventsIn("events.b"), starts + "first_cause " + starts + "end ") << "the rank that failed was there";
+  EXPECT_EQ(EventsIn("events.a"), starts + "restart " + starts + "end ");
+  EXPECT_EQ(EventsIn("events.b"), starts + "first_cause restart " + starts + "end ")
+      << "the rank that failed was there";
+  EXPECT_THAT(ReadFile(folder_ + "events.b"), HasSubstr(R"("nnodes":2,)"));
 }
 
 TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {

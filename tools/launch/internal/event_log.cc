@@ -80,10 +80,10 @@ void EventLog::Write(absl::string_view event, absl::string_view fields) {
   noticed_ = true;
 }
 
-void EventLog::AttemptStarted(int attempt) {
+void EventLog::AttemptStarted(int attempt, int nnodes, int node_rank) {
   Write("attempt_started",
-        absl::StrCat(Number("attempt", attempt), Text("run_id", options_.run_id), Number("nnodes", options_.nnodes),
-                     Number("node_rank", options_.node_rank), Number("nproc_per_node", options_.nproc_per_node)));
+        absl::StrCat(Number("attempt", attempt), Text("run_id", options_.run_id), Number("nnodes", nnodes),
+                     Number("node_rank", node_rank), Number("nproc_per_node", options_.nproc_per_node)));
 }
 
 void EventLog::RankStarted(int attempt, const RankFailure& rank) { Write("rank_started", Name(attempt, rank)); }

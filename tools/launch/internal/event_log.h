@@ -33,7 +33,7 @@ class EventLog {
   // `options` must outlive the object.
   static absl::StatusOr<std::unique_ptr<EventLog>> Create(const LaunchOptions& options);
 
-  void AttemptStarted(int attempt);
+  void AttemptStarted(int attempt, int nnodes, int node_rank);
   void RankStarted(int attempt, const RankFailure& rank);
   // `started_ns` is MonotonicNanos() at its start.
   void RankEnded(int attempt, const Outcome& outcome, int64_t started_ns);

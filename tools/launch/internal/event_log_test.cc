@@ -54,7 +54,7 @@ TEST_F(EventLogTest, IsOneObjectALine) {
   exited.end.exit_code = 3;
   exited.end.message = "no file \"x\"";
   const std::unique_ptr<EventLog> log = Open();
-  log->AttemptStarted(1);
+  log->AttemptStarted(1, 2, 1);
   log->RankStarted(1, rank);
   log->RankEnded(1, killed, MonotonicNanos());
   log->RankEnded(1, exited, MonotonicNanos());
@@ -68,7 +68,7 @@ TEST_F(EventLogTest, IsOneObjectALine) {
   EXPECT_THAT(lines[0], MatchesRegex("\\{\"time\":\"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]+\\+00:00\","
                                      "\"monotonic_ns\":[0-9]+,\"event\":\"attempt_started\",\"host\":\"[^\"]+\",.*"));
   EXPECT_EQ(Rest(lines[0]),
-            ",\"attempt\":1,\"run_id\":\"a \\\"b\\\"\\\\n\\\\xff\",\"nnodes\":1,\"node_rank\":0,\"nproc_per_node\":2}");
+            ",\"attempt\":1,\"run_id\":\"a \\\"b\\\"\\\\n\\\\xff\",\"nnodes\":2,\"node_rank\":1,\"nproc_per_node\":2}");
   EXPECT_EQ(Rest(lines[1]), ",\"attempt\":1,\"rank\":3,\"local_rank\":1,\"pid\":4711}");
   EXPECT_THAT(Rest(lines[2]), MatchesRegex(",\"attempt\":1,\"rank\":3,\"local_rank\":1,\"pid\":4711,\"signal\":9,"
                                            "\"signal_name\":\"SIGKILL\",\"seconds\":[0-9.]+,\"told_to_end\":true\\}"));

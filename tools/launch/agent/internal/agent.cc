@@ -109,7 +109,8 @@ class Agent {
   MasterSocket master_;  // holds the port that steps_.state() has
   JobState job_;
   bool knows_job_ = false;
-  int64_t announced_ = 0;  // the generation whose end this node has told
+  bool has_started_ = false;  // ranks of this node
+  int64_t announced_ = 0;     // the generation whose end this node has told
   int64_t leaving_since_ns_ = 0;
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
@@ -310,7 +311,9 @@ void Agent::StartRanks(const Generation& generation) {
   AttemptResult result;
   {
     Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
-    events_.AttemptStarted(static_cast<int>(generation.number - 1));
+    const int number = static_cast<int>(generation.number - 1);
+    if (std::exchange(has_started_, true)) events_.Restart(number, absl::ZeroDuration());
+    events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
     shows_ranks_ = true;
     result = attempt.Run(0);
     shows_ranks_ = false;
