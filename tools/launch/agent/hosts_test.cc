@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
@@ -19,6 +20,7 @@ namespace {
 using testing::Eventually;
 using ::testing::HasSubstr;
 using testing::ReadFile;
+using ::testing::UnorderedElementsAre;
 
 class HostsTest : public testing::NodesTest {
  protected:
@@ -48,6 +50,24 @@ TEST_F(HostsTest, RanksReachRankZeroAtItsAddress) {
   EXPECT_EQ(Wait("1"), 0) << Err("1");
   EXPECT_EQ(Out("0"), Out("1"));
   EXPECT_TRUE(Out("0") == hosts_->Address(0) + "\n" || Out("0") == hosts_->Address(1) + "\n") << Out("0");
+}
+
+TEST_F(HostsTest, WithStaticAddressesEachLauncherStartsItsPartAndEndsByItself) {
+  MakeHosts(2);
+  if (!hosts_) return;
+  for (int host = 0; host < 2; ++host) {
+    StartOn(host, absl::StrCat(host),
+            {"--nnodes=2", absl::StrCat("--node_rank=", host), absl::StrCat("--master_addr=", hosts_->Address(0)),
+             "--master_port=29500", "--nproc_per_node=2", "bash", "-c",
+             "echo $RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT; exit $((RANK == 2 ? 3 : 0))"});
+  }
+  EXPECT_EQ(Wait("0"), 0) << Err("0");
+  EXPECT_EQ(Wait("1"), 3) << Err("1");
+  const auto line = [&](int rank) { return absl::StrCat(rank, " 4 ", hosts_->Address(0), " 29500"); };
+  EXPECT_THAT(std::vector<std::string>(absl::StrSplit(Out("0"), '\n')), UnorderedElementsAre(line(0), line(1), ""));
+  EXPECT_THAT(Out("1"), HasSubstr(line(2) + "\n"));
+  EXPECT_THAT(Err("1"), HasSubstr("rank 2 (local rank 0, pid "));
+  EXPECT_EQ(Err("0"), "");
 }
 
 TEST_F(HostsTest, AHostWhoseLinkGoesDownIsLeftOutAndEndsItsRanks) {

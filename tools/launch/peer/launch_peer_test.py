@@ -48,6 +48,24 @@ class LaunchPeerTest(unittest.TestCase):
         self.assertNotEqual(results[0]["losses"], results[1]["losses"])  # each rank has its own part of the data
         self.expect_same(results[0]["parameters"], results[1]["parameters"])
 
+    def variables_of_rank_1(self, name, launcher):
+        """Those that the launcher adds or changes."""
+        file = f"{self.folder}/{name}"
+        code, error = run(launcher, "--no_python", "sh", "-c", f'[ $RANK = 0 ] || env -0 > "{file}"')
+        self.assertEqual(code, 0, error)
+        with open(file) as variables:
+            all_variables = dict(variable.split("=", 1) for variable in variables.read().split("\0") if variable)
+        return {name: value for name, value in all_variables.items() if ENVIRONMENT.get(name) != value}
+
+    def test_ranks_have_all_variables_of_torchrun(self):
+        ours, expected = self.variables_of_rank_1("ours", [LAUNCH]), self.variables_of_rank_1("torchrun", TORCHRUN)
+        self.assertGreater(len(expected), 15)
+        self.assertEqual(set(expected) - set(ours), set())
+        differing = {name for name, value in expected.items() if ours[name] != value}
+        # Where rank 0 listens and for which job, who binds its socket there, and the file for an error.
+        places = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
+        self.assertLessEqual(differing, places | {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"})
+
     def train_elastically(self, name, launcher):
         """The snapshot and the starts of the elastic script, of which rank 1 dies in epoch 2, and what the launcher wrote to stderr."""
         folder = f"{self.folder}/{name}"
