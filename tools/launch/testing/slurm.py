@@ -4,7 +4,7 @@
   ./bazelw build //tools/launch //examples/fashion_mnist:train
   tools/launch/testing/slurm.py bazel-bin/tools/launch/launch bazel-bin/examples/fashion_mnist/train --epochs=1
 
-The Slurm is the script's own: one node, on ports of the loopback interface, with all files in a temporary folder. It ends with the
+The Slurm is the script's own: two nodes on ports of the loopback interface, with all files in a temporary folder. It ends with the
 script. The script needs root and Debian's packages slurmctld, slurmd, slurm-client and munge. It is not a part of CI.
 """
 
@@ -22,23 +22,23 @@ import time
 PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge"}
 PATIENCE = 60.0  # seconds for each thing that is waited for
 RANKS = 2
+NODES = "node1", "node2"
 
 CONFIGURATION = """
 ClusterName=one
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={daemon}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -48,8 +48,9 @@ SelectType=select/cons_tres
 ReturnToService=2
 MpiDefault=none
 SlurmdParameters=config_overrides
-NodeName=localhost NodeAddr=127.0.0.1 Port={daemon} CPUs={ranks} State=UNKNOWN
-PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={daemon1} CPUs={ranks} State=UNKNOWN
+NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={daemon2} CPUs={ranks} State=UNKNOWN
+PartitionName=all Nodes=node[1-2] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 """
 
 
@@ -75,19 +76,32 @@ class Slurm:
     def __init__(self, folder):
         self._folder, self._daemons = pathlib.Path(folder), []
         os.chmod(folder, 0o755)
-        for name in ("state", "spool"):
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
             (self._folder / name).mkdir()
-        controller, daemon = free_ports(2)
+        controller, daemon1, daemon2 = free_ports(3)
         configuration = self._folder / "slurm.conf"
-        configuration.write_text(CONFIGURATION.format(folder=folder, controller=controller, daemon=daemon, ranks=RANKS))
+        configuration.write_text(
+            CONFIGURATION.format(
+                folder=folder,
+                controller=controller,
+                daemon1=daemon1,
+                daemon2=daemon2,
+                ranks=RANKS,
+                host=socket.gethostname(),
+            )
+        )
         self._environment = {**os.environ, "SLURM_CONF": str(configuration)}
         self._environment["PATH"] += ":/usr/sbin:/sbin"
 
     def __enter__(self):
         self._start_munge()
         self._start("slurmctld", "-D")
-        self._start("slurmd", "-D", "-N", "localhost")
-        await_that("the node is idle", lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T").stdout.split())
+        for node in NODES:
+            self._start("slurmd", "-D", "-N", node)
+        await_that(
+            "the nodes are idle",
+            lambda: self.run("sinfo", "--noheader", "-N", "--format=%T").stdout.split() == ["idle"] * 2,
+        )
         return self
 
     def __exit__(self, kind, *_):
@@ -112,7 +126,7 @@ class Slurm:
         await_that("munged serves", (self._folder / "munge.socket").exists)
 
     def _start(self, *command):
-        with open(self._folder / f"{command[0]}.out.log", "w") as log:
+        with open(self._folder / f"{command[0]}.{len(self._daemons)}.out.log", "w") as log:
             self._daemons.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment)
             )
@@ -159,6 +173,16 @@ def check_launch(slurm, launch):
     )
 
 
+def check_nodes(slurm, launch):
+    """One launcher on each of two nodes."""
+    script = "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR on node $GROUP_RANK, $SLURMD_NODENAME"
+    done = slurm.run(
+        "srun", "--nodes=2", "--ntasks-per-node=1", launch, f"--nproc_per_node={RANKS}", "sh", "-c", script
+    )
+    said = [f"rank {rank} of 4 at node1 on node {rank // 2}, {NODES[rank // 2]}" for rank in range(4)]
+    expect("srun starts a launcher on each node, and they agree on their ranks", done, 0, *said)
+
+
 def check_cancel(slurm, launch, folder):
     """A job that is cancelled leaves no rank behind."""
     script = 'echo $$ > "$0.new.$RANK"; mv "$0.new.$RANK" "$0.$RANK"; trap "" TERM; while :; do sleep 1; done'
@@ -175,14 +199,25 @@ def check_cancel(slurm, launch, folder):
 
 
 def check_program(slurm, launch, program):
-    by_srun = slurm.run("srun", f"--ntasks={RANKS}", *program)
-    expect("srun starts the ranks of the program", by_srun, 0)
-    by_launch = slurm.run("srun", launch, f"--nproc_per_node={RANKS}", *program)
-    expect("srun starts the launcher, and the launcher the program", by_launch, 0)
-    print(by_srun.stdout, by_launch.stdout, sep="", end="")
-    # Otherwise each task of srun is a job of its own.
-    if by_srun.stdout.count("\n") != by_launch.stdout.count("\n"):
-        raise AssertionError("the program does not write as many lines under srun as under the launcher")
+    # Nobody knows node1 by its name.
+    srun = ["srun", "--kill-on-bad-exit", "--export=ALL,MASTER_ADDR=127.0.0.1"]
+    ways = {
+        "srun starts the ranks of the program": [f"--ntasks={RANKS}"],
+        "srun starts the launcher, and the launcher the program": [launch, f"--nproc_per_node={RANKS}"],
+        "srun starts a launcher on each node, and they start the program": [
+            *("--nodes=2", "--ntasks-per-node=1"),
+            *(launch, "--nproc_per_node=1"),
+        ],
+    }
+    lines = set()
+    for what, words in ways.items():
+        done = slurm.run(*srun, *words, *program)
+        expect(what, done, 0)
+        print(done.stdout, end="")
+        lines.add(done.stdout.count("\n"))
+    # Otherwise each task of srun is a separate job.
+    if len(lines) > 1:
+        raise AssertionError("the program does not write as many lines in each of these ways")
 
 
 def main():
@@ -197,6 +232,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the daemons end with the script
     with tempfile.TemporaryDirectory(prefix="slurm.") as folder, Slurm(folder) as slurm:
         check_launch(slurm, launch)
+        check_nodes(slurm, launch)
         check_cancel(slurm, launch, folder)
         if program:
             check_program(slurm, launch, program)
