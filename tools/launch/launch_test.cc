@@ -113,10 +113,10 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInTheFlagsOfOutputAndRestarts) {
             "launch: local_ranks_filter names local rank 2, but nproc_per_node is 1\n");
   EXPECT_EQ(error({"--max-restarts=many", "true"}), "launch: --max-restarts=many: expected a whole number\n");
   EXPECT_EQ(error({"--max-restarts=-1", "true"}), "launch: max_restarts must be at least 0, but is -1\n");
-  EXPECT_EQ(
-      error({"--max-restarts=1", "--nnodes=2", "--master_addr=a", "--master_port=1", "true"}),
-      "launch: max_restarts = 1 needs nnodes = 1, or --rdzv_backend=tcp: by itself no node tells the others that it "
-      "starts its ranks again\n");
+  EXPECT_EQ(error({"--max-restarts=1", "--nnodes=2", "--master_addr=a", "--master_port=1", "true"}),
+            "launch: max_restarts = 1 needs nnodes = 1, or --rdzv_backend=tcp or etcd-v3: by itself no node tells the "
+            "others that it "
+            "starts its ranks again\n");
   EXPECT_EQ(error({"--max-restarts=1", "--restart-window=0", "true"}),
             "launch: --restart-window=0: expected more than 0 seconds\n");
   EXPECT_EQ(error({"--restart-window=60", "true"}), "launch: --restart-window needs --max_restarts, which is 0\n");

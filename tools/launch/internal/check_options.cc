@@ -42,7 +42,8 @@ absl::Status CheckRestarts(const LaunchOptions& options) {
   if (options.max_restarts < 0) return Bad("max_restarts must be at least 0, but is ", options.max_restarts);
   if (options.max_restarts > 0 && options.nnodes > 1) {
     return Bad("max_restarts = ", options.max_restarts,
-               " needs nnodes = 1, or --rdzv_backend=tcp: by itself no node tells the others that it starts its ranks "
+               " needs nnodes = 1, or --rdzv_backend=tcp or etcd-v3: by itself no node tells the others that it starts "
+               "its ranks "
                "again");
   }
   if (options.restart_window > absl::ZeroDuration()) return absl::OkStatus();
@@ -90,7 +91,8 @@ absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOpti
   if (options.spares < 0) return Bad("spares must be at least 0, but is ", options.spares);
   if (options.spares > 0 && options.nnodes > 1) {
     return Bad("spares = ", options.spares,
-               " needs nnodes = 1, or --rdzv_backend=tcp: by itself no node tells the others that a rank has failed");
+               " needs nnodes = 1, or --rdzv_backend=tcp or etcd-v3: by itself no node tells the others that a rank "
+               "has failed");
   }
   if (options.spares > 0 && options.virtual_local_rank) {
     return Bad("spares = ", options.spares, " cannot be used with virtual_local_rank: a spare has no device yet");

@@ -198,7 +198,7 @@ void Agent::Announce(const JobState& job) {
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming
                                : IsSpare() ? WaitLines::Wait::kSpare
                                            : WaitLines::Wait::kNone;
-  lines_.OnJob(wait, {0, min_nodes(), max_nodes()}, MonotonicNanos());
+  lines_.OnJob(wait, {0, min_nodes(), max_nodes()}, static_cast<int>(job_.members.size()), MonotonicNanos());
   ShowJob();
 }
 
@@ -345,10 +345,9 @@ void Agent::WaitForChange() {
   Say(lines_.Take(link_.reach(), link_.ready(), MonotonicNanos()));
 }
 
-// Whether the job runs without this node, and does not need it.
+// Whether the job runs without this node.
 bool Agent::IsSpare() const {
-  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) &&
-         static_cast<int>(job_.members.size()) >= max_nodes() && !absl::c_linear_search(job_.drained, agent_.id);
+  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) && !absl::c_linear_search(job_.drained, agent_.id);
 }
 
 }  // namespace

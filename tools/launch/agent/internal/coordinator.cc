@@ -49,6 +49,10 @@ bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
   return false;
 }
 
+absl::Status LeftStatus(const Leaver& leaver) {
+  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: ", leaver.reason));
+}
+
 std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
 
 }  // namespace
@@ -244,8 +248,9 @@ bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
     Finish(status);
     return true;
   }
+  // All nodes have told why the ranks would start again. That is not why the job ends.
   if (JobEndsByLeave(agents)) {
-    Finish(FailureOfNodes(agents, nullptr));
+    Finish(LeftStatus(*FirstLeaver(agents)));
     return true;
   }
   const std::vector<std::string> candidates = Candidates(agents);
@@ -536,8 +541,7 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
   if (!lost.empty()) {
     return absl::UnavailableError(absl::StrCat(HostsText(lost), lost.size() == 1 ? " was" : " were", " lost"));
   }
-  if (!leaver) return absl::OkStatus();
-  return CancelledBySignal(leaver->signal, absl::StrCat("host ", leaver->host, " left the job: ", leaver->reason));
+  return leaver ? LeftStatus(*leaver) : absl::OkStatus();
 }
 
 std::string Coordinator::OtherHostsText() const {

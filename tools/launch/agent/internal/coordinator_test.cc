@@ -1,5 +1,7 @@
 #include "lockstep/tools/launch/agent/internal/coordinator.h"
 
+#include <signal.h>
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -87,6 +89,26 @@ TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
   agents["1"].failure.status = absl::UnknownError("rank of 1");
   coordinator.Update(agents, kStart);
   EXPECT_THAT(coordinator.job().result.message(), HasSubstr("host a: rank of 1"));
+}
+
+TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
+  JobLimits limits = Limits(2, 2);
+  limits.max_restarts = 1;
+  Coordinator coordinator(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  agents.erase("2");
+  agents["1"].generation = 1;
+  coordinator.Update(agents, kStart);
+  ASSERT_EQ(coordinator.job().phase, JobPhase::kForming);
+  ASSERT_EQ(coordinator.job().reason, "host b was lost; restart 1 of 1");
+  agents["1"].phase = AgentPhase::kLeaving;
+  agents["1"].leaving = "received signal 15 (SIGTERM)";
+  agents["1"].signal = SIGTERM;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
+  EXPECT_TRUE(absl::IsCancelled(coordinator.job().result));
+  EXPECT_EQ(coordinator.job().result.message(), "host a left the job: received signal 15 (SIGTERM)");
 }
 
 TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {

@@ -10,6 +10,8 @@ namespace {
 
 // A job that forms within this time needs no line about it, and a node that is a spare for so short a time none either.
 constexpr absl::Duration kQuiet = absl::Seconds(2);
+// A job ends its ranks for a newcomer, or adds it, within this time.
+constexpr absl::Duration kQuietNewcomer = absl::Seconds(5);
 // If nobody has answered for so long, a line says why.
 constexpr absl::Duration kQuietSilence = absl::Seconds(10);
 // When the second line about a wait comes, and how often the others.
@@ -26,8 +28,9 @@ std::string InSeconds(int64_t ns) {
 WaitLines::WaitLines(std::string where, absl::Duration join_timeout, int64_t now_ns)
     : where_(std::move(where)), join_timeout_(join_timeout), since_ns_(now_ns) {}
 
-void WaitLines::OnJob(Wait wait, const NodeLimits& limits, int64_t now_ns) {
+void WaitLines::OnJob(Wait wait, const NodeLimits& limits, int members, int64_t now_ns) {
   limits_ = limits;
+  members_ = members;
   if (std::exchange(wait_, wait) != wait) since_ns_ = now_ns;
 }
 
@@ -41,12 +44,12 @@ std::string WaitLines::OnReach(const Rendezvous::Reach& reach, bool has_ranks, i
 }
 
 std::string WaitLines::Take(const Rendezvous::Reach& reach, std::optional<int> ready, int64_t now_ns) {
-  if (wait_ == Wait::kSpare) return TakeSpare(now_ns);
-  if (wait_ == Wait::kNone) return "";
-  if (reach.silence && absl::Nanoseconds(now_ns - reach.silence->since_ns) >= kQuietSilence) {
+  const bool waits_for_answer = wait_ == Wait::kForming || !away_from_.empty();
+  if (waits_for_answer && reach.silence && absl::Nanoseconds(now_ns - reach.silence->since_ns) >= kQuietSilence) {
     return TakeSilence(reach, now_ns);
   }
-  return TakeForming(ready, now_ns);
+  if (wait_ == Wait::kSpare) return TakeSpare(now_ns);
+  return wait_ == Wait::kForming ? TakeForming(ready, now_ns) : "";
 }
 
 std::string WaitLines::TakeForming(std::optional<int> ready, int64_t now_ns) {
@@ -79,9 +82,17 @@ std::string WaitLines::TakeSilence(const Rendezvous::Reach& reach, int64_t now_n
 }
 
 std::string WaitLines::TakeSpare(int64_t now_ns) {
-  if (said_spare_ || absl::Nanoseconds(now_ns - since_ns_) < kQuiet) return "";
+  const bool has_all = members_ >= limits_.max_nodes;
+  if (said_spare_ || absl::Nanoseconds(now_ns - since_ns_) < (has_all ? kQuiet : kQuietNewcomer)) return "";
   said_spare_ = true;
-  return absl::StrCat("the job has all its ", limits_.max_nodes, " nodes; this one waits as a spare");
+  if (has_all) {
+    return absl::StrCat("the job has all its ", limits_.max_nodes, " nodes; this one waits as a spare");
+  }
+  const std::string range = limits_.min_nodes == limits_.max_nodes
+                                ? absl::StrCat(limits_.max_nodes)
+                                : absl::StrCat(limits_.min_nodes, ":", limits_.max_nodes);
+  return absl::StrCat("the job runs on ", members_, members_ == 1 ? " node" : " nodes",
+                      " without this one, which waits as a spare; do all launchers have --nnodes=", range, "?");
 }
 
 // Whether another line is due at `now_ns` about what lasts since `since_ns`.

@@ -26,8 +26,8 @@ int64_t At(double seconds) { return kStart + absl::ToInt64Nanoseconds(absl::Seco
 
 class WaitLinesTest : public ::testing::Test {
  protected:
-  void OnJob(Wait wait, int min_nodes, int max_nodes, double at = 0) {
-    lines_.OnJob(wait, {0, min_nodes, max_nodes}, At(at));
+  void OnJob(Wait wait, int min_nodes, int max_nodes, double at = 0, int members = 2) {
+    lines_.OnJob(wait, {0, min_nodes, max_nodes}, members, At(at));
   }
 
   // What is said from second `from` to second `to`, if somebody looks every half second: "2: a line".
@@ -122,6 +122,29 @@ TEST_F(WaitLinesTest, ASpareSaysOnceThatItIsOne) {
   OnJob(Wait::kNone, 1, 2, 300);
   OnJob(Wait::kSpare, 1, 2, 310);
   EXPECT_THAT(Said(310, 400), IsEmpty());
+}
+
+TEST_F(WaitLinesTest, ANodeThatTheJobDoesNotTakeAsksForTheNumberOfNodes) {
+  OnJob(Wait::kSpare, 2, 2, 0, 1);
+  EXPECT_THAT(Said(0, 300), ElementsAre("5: the job runs on 1 node without this one, which waits as a spare; do all "
+                                        "launchers have --nnodes=2?"));
+  OnJob(Wait::kSpare, 2, 3, 300, 1);
+  EXPECT_THAT(Said(300, 400), IsEmpty());
+}
+
+TEST_F(WaitLinesTest, ANodeThatIsOutOfReachSaysEveryNowAndThenThatNobodyAnswers) {
+  OnJob(Wait::kNone, 2, 2);
+  reach_.met = true;
+  StartSilence(0);
+  EXPECT_THAT(Said(0, 15), IsEmpty()) << "the ranks run";
+  reach_.away = true;
+  EXPECT_NE(lines_.OnReach(reach_, true, At(15)), "");
+  EXPECT_TRUE(lines_.waits());
+  EXPECT_THAT(Said(15, 59), ElementsAre("15: etcd at e:2379 has not answered for 15s (of 1m): Connection refused",
+                                        "30: etcd at e:2379 has not answered for 30s (of 1m): Connection refused"));
+  reach_ = {};
+  EXPECT_NE(lines_.OnReach(reach_, false, At(59)), "");
+  EXPECT_FALSE(lines_.waits());
 }
 
 TEST_F(WaitLinesTest, ASpareForAMomentSaysNothing) {
