@@ -232,7 +232,7 @@ TEST_F(ManyNodesTest, StrangersChangeNothingAndCostLittle) {
   ASSERT_TRUE(testing::Eventually([&] { return Connected(port_).valid(); }, kLimit)) << Err("serves");
   const pid_t launcher = ProcessesOf("serves")[2];
   const int descriptors = OpenDescriptors(launcher);
-  const int64_t memory = ResidentKibibytes(launcher);
+  [[maybe_unused]] const int64_t memory = ResidentKibibytes(launcher);
   std::vector<UniqueFd> strangers;
   for (int i = 0; i < kStrangers; ++i) strangers.push_back(Stranger(port_, i));
   EXPECT_TRUE(testing::Eventually([&] { return IsClosed(strangers[0]); })) << "another one takes its place";
