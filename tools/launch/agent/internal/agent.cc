@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -21,6 +22,12 @@ constexpr absl::Duration kChangePause = absl::Seconds(10);
 
 std::string InSeconds(int64_t ns) {
   return absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(absl::Nanoseconds(ns) + absl::Milliseconds(500))));
+}
+
+// "2", or "2 to 4".
+std::string RangeText(const NodeLimits& limits, absl::string_view between) {
+  if (limits.min_nodes == limits.max_nodes) return absl::StrCat(limits.max_nodes);
+  return absl::StrCat(limits.min_nodes, between, limits.max_nodes);
 }
 
 }  // namespace
@@ -59,9 +66,7 @@ std::string WaitLines::TakeForming(std::optional<int> ready, int64_t now_ns) {
   if (now >= limits_.max_nodes || !(has_changed || IsDue(since_ns_, kQuiet, now_ns))) return "";
   said_ready_ = now;
   said_ns_ = now_ns;
-  const std::string nodes = limits_.min_nodes == limits_.max_nodes
-                                ? absl::StrCat(limits_.max_nodes)
-                                : absl::StrCat(limits_.min_nodes, " to ", limits_.max_nodes);
+  const std::string nodes = RangeText(limits_, " to ");
   const int64_t lasts_ns = now_ns - since_ns_;
   std::string time;
   if (absl::Nanoseconds(lasts_ns) >= kSecondLine) {
@@ -88,11 +93,9 @@ std::string WaitLines::TakeSpare(int64_t now_ns) {
   if (has_all) {
     return absl::StrCat("the job has all its ", limits_.max_nodes, " nodes; this one waits as a spare");
   }
-  const std::string range = limits_.min_nodes == limits_.max_nodes
-                                ? absl::StrCat(limits_.max_nodes)
-                                : absl::StrCat(limits_.min_nodes, ":", limits_.max_nodes);
-  return absl::StrCat("the job runs on ", members_, members_ == 1 ? " node" : " nodes",
-                      " without this one, which waits as a spare; do all launchers have --nnodes=", range, "?");
+  return absl::StrCat(
+      "the job runs on ", members_, members_ == 1 ? " node" : " nodes",
+      " without this one, which waits as a spare; do all launchers have --nnodes=", RangeText(limits_, ":"), "?");
 }
 
 // Whether another line is due at `now_ns` about what lasts since `since_ns`.

@@ -96,7 +96,7 @@ void Simulation::AuditCancelled(const JobState& job) {
   const auto stays = [&](const auto& post) {
     return post.second.leaving.empty() && !absl::c_linear_search(job.drained, post.first);
   };
-  const int least = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
+  const int least = MinNodes(job);
   const bool anchor_leaves =
       !config_.leader_can_change && (posts_.count(nodes_[0]->id) == 0 || !stays(*posts_.find(nodes_[0]->id)));
   if (!anchor_leaves && absl::c_count_if(posts_, stays) >= least) {
@@ -106,8 +106,8 @@ void Simulation::AuditCancelled(const JobState& job) {
 
 // A job with a fixed number of nodes ends as soon as one of them leaves and no other one is there for it.
 void Simulation::AuditNeeded(const JobState& job) {
-  const int least = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
-  const int most = job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes;
+  const int least = MinNodes(job);
+  const int most = MaxNodes(job);
   if (!Kept(job) || job.phase != JobPhase::kRunning || least < most) return;
   const auto leaves = [&](const std::string& agent) {
     const auto post = posts_.find(agent);
@@ -149,8 +149,8 @@ void Simulation::AuditRequests(const JobState& job) {
 
 // Limits are the ones of the decision that forms a generation. Ranks that run end only if there are too many nodes.
 void Simulation::AuditLimits(const JobState& job, bool is_new) {
-  const int min_nodes = job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes;
-  const int max_nodes = job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes;
+  const int min_nodes = MinNodes(job);
+  const int max_nodes = MaxNodes(job);
   const int nodes = static_cast<int>(job.members.size());
   if (is_new && nodes < min_nodes) Violation(absl::StrCat(nodes, " members"));
   const bool some_have_succeeded = !succeeded_[job.generation].empty();
@@ -245,9 +245,8 @@ void Simulation::AuditWaiting() {
   const bool leads = leader && Reachable(*leader) && !leader->returned && leader->steps;
   const auto is_ready = [](const auto& post) { return post.second.phase == AgentPhase::kReady; };
   const bool all_ready = std::all_of(posts_.begin(), posts_.end(), is_ready);
-  const bool resized = decision_.limits.number > 0;
-  const bool may_form = leads && decision_.phase == JobPhase::kForming && all_ready &&
-                        Candidates() >= (resized ? decision_.limits.min_nodes : limits_.min_nodes);
+  const bool may_form =
+      leads && decision_.phase == JobPhase::kForming && all_ready && Candidates() >= MinNodes(decision_);
   if (!may_form) form_since_ms_ = -1;
   if (may_form && form_since_ms_ < 0) form_since_ms_ = now_ms_;
   if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
@@ -451,7 +450,7 @@ void Simulation::AuditRanksWait() {
       has_survivor |= process.ready && process.was_in;
     }
   }
-  const int least = decision_.limits.number > 0 ? decision_.limits.min_nodes : limits_.min_nodes;
+  const int least = MinNodes(decision_);
   const bool may_form = all_wait && (has_survivor || is_complete) && nodes >= least;
   if (!may_form) ranks_wait_since_ms_ = -1;
   if (may_form && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now_ms_;

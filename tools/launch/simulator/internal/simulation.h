@@ -172,6 +172,9 @@ class Simulation {
   // Whether its processes stay when one is killed, and when one exits.
   bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.stays; }
   bool Formed(const JobState& job) const { return Kept(job) && job.ranks.memory.formed; }
+  // What somebody has asked for last, or what all launchers were started with.
+  int MinNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes; }
+  int MaxNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes; }
   void AuditRequests(const JobState& job);
   void AuditLimits(const JobState& job, bool is_new);
   void AuditWaiting();
