@@ -67,7 +67,7 @@ absl::Status RunAttempts(const std::vector<std::string>& argv, const LaunchOptio
     if (!policy.Restart(result.end, start, internal::MonotonicTime())) {
       return internal::WithEnding(result.status, policy.Ending(result.end));
     }
-    events->Restart(policy.restarts(), policy.Pause());
+    events->Restart(policy.restarts(), result.status.message(), policy.Pause());
     if (options.on_notice) options.on_notice(absl::StrCat(result.status.message(), "; ", policy.Announcement()));
     if (const int signal = SignalWithin(policy.Pause(), relay, &watcher)) {
       return internal::StoppedStatus(signal, {}, absl::ZeroDuration());

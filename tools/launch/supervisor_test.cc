@@ -186,7 +186,7 @@ TEST_F(LaunchTest, APeersComplaintIsNotTheCause) {
   options_.nproc_per_node = 2;
   // Rank 0 sees rank 1 die and is the first whose end can be seen.
   const absl::Status status = Run(R"(echo $$ > $D/$RANK; while [ ! -s $D/0 ] || [ ! -s $D/1 ]; do sleep 0.01; done
-      [ $RANK = 0 ] && exit 1; while [ -e /proc/$(cat $D/0)/exe ]; do :; done; kill -SEGV $$; sleep 5)");
+      [ $RANK = 0 ] && exit 1; until grep -q "^State:.Z" /proc/$(cat $D/0)/status; do :; done; kill -SEGV $$; sleep 5)");
   EXPECT_THAT(Message(status),
               MatchesRegex("rank 1 .* was killed by signal 11 \\(SIGSEGV\\); the other rank failed too; rank 0 exited "
                            "with code 1 [0-9]+ms before"));

@@ -81,7 +81,7 @@ TEST_F(EtcdHostsTest, ANodeMayComeLateLeaveAndReturn) {
   Signal("late", SIGTERM);
   EXPECT_EQ(Wait("late"), 128 + SIGTERM);
   for (const char* name : {"0", "1"}) ASSERT_TRUE(StartedAgain(name, 2, 2)) << Err(name);
-  EXPECT_THAT(Err("0"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+  EXPECT_THAT(Err("0"), HasSubstr(" left the job: it received signal 15 (SIGTERM)\n"));
   StartNode(2, "back");
   EXPECT_TRUE(Started("back", 3)) << Err("back");
   for (const char* name : {"0", "1"}) EXPECT_TRUE(StartedAgain(name, 3, 2)) << Err(name);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -93,7 +94,7 @@ TEST_F(EtcdNodesTest, EachOfThemMayLeave) {
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   for (const char* name : {"b", "c"}) {
     ASSERT_TRUE(Started(name, 2)) << Err(name);
-    EXPECT_THAT(Err(name), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+    EXPECT_THAT(Err(name), HasSubstr(" left the job: it received signal 15 (SIGTERM)\n"));
     EXPECT_THAT(Err(name), Not(HasSubstr("restart")));
   }
   for (const char* name : {"b", "c"}) Signal(name, SIGTERM);
@@ -107,7 +108,7 @@ TEST_F(EtcdNodesTest, AJobOfFixedSizeEndsWhenTheLeaderLeaves) {
   for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
   Signal("a", SIGTERM);
   for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 128 + SIGTERM);
-  EXPECT_THAT(Err("b"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+  EXPECT_THAT(Err("b"), HasSubstr(" left the job: it received signal 15 (SIGTERM)\n"));
 }
 
 TEST_F(EtcdNodesTest, AMemberOfEtcdMayDie) {
@@ -183,7 +184,7 @@ TEST_F(OneEtcdTest, NoNodeIsLostWhenEtcdWasOutOfReachForAll) {
   for (const char* name : {"a", "b"}) {
     EXPECT_TRUE(StartedAgain(name, 2, 2)) << Err(name);
     EXPECT_THAT(Err(name), Not(HasSubstr("lost")));
-    EXPECT_THAT(Err(name), ContainsRegex("host [^ ]+ was out of reach\n"));
+    EXPECT_THAT(Err(name), ContainsRegex("hosts [^ ]+ and [^ ]+ were out of reach\n"));
   }
 }
 
@@ -197,6 +198,25 @@ TEST_F(OneEtcdTest, ANodeThatDiesWhileEtcdIsOutOfReachIsLost) {
   cluster_->Continue(0);
   EXPECT_TRUE(Started("a", 1)) << Err("a");
   EXPECT_THAT(Err("a"), ContainsRegex("host [^ ]+ was lost"));
+}
+
+TEST_F(OneEtcdTest, ALauncherTriesForTheTimeToJoinUntilEtcdHasAnsweredOnce) {
+  cluster_->Kill(0);
+  std::vector<std::string> args = Node("2", "true");
+  *absl::c_find(args, "--rdzv_conf=last_call_timeout=1,ttl=3") = "--rdzv_conf=join_timeout=7,ttl=1";
+  Start("a", args);
+  const absl::Time began = absl::Now();
+  EXPECT_EQ(Wait("a"), 1);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(20)) << "etcd's own limit is a minute";
+  EXPECT_THAT(Err("a"), HasSubstr("for 7s")) << Err("a");
+}
+
+TEST_F(OneEtcdTest, TheLauncherThatLeadsSaysThatEverybodyCanTakePart) {
+  secret_ = "";
+  for (const char* name : {"a", "b"}) Start(name, Node("2", "true"));
+  for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 0) << Err(name);
+  const std::vector<std::string> parts = absl::StrSplit(Err("a") + Err("b"), "can take part in the job");
+  EXPECT_EQ(parts.size(), 2) << Err("a") << Err("b");
 }
 
 TEST_F(OneEtcdTest, ASignalEndsALauncherWhoseEtcdDoesNotAnswerWithinSeconds) {

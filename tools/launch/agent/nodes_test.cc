@@ -1,9 +1,6 @@
-// Several nodes of one job on one host, which meet over TCP.
-
-#include "lockstep/tools/launch/agent/testing/nodes.h"
+// Several nodes of one job on one host, which meet over TCP: their ranks, restarts and ends.
 
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,12 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/tools/launch/agent/testing/tcp_nodes.h"
 #include "lockstep/tools/launch/internal/host_name.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::launch {
@@ -36,6 +32,7 @@ using ::testing::Not;
 using testing::ReadFile;
 using testing::ReadFiles;
 using ::testing::StartsWith;
+using testing::TcpNodesTest;
 using ::testing::UnorderedElementsAre;
 
 // The ranks of the shell scripts below.
@@ -43,32 +40,6 @@ constexpr char kSleeps[] = "echo $$ > $D/pid.$RANK; exec sleep 100";
 
 // A loaded machine may need so long for anything.
 bool Soon(const std::function<bool()>& condition) { return Eventually(condition, absl::Seconds(30)); }
-
-class TcpNodesTest : public testing::NodesTest {
- protected:
-  TcpNodesTest() : port_(*internal::FreePort()) {}
-
-  // Flags for a node of this job, and a script for bash that is its program.
-  std::vector<std::string> Node(const std::string& nnodes, std::vector<std::string> flags, const std::string& script) {
-    std::vector<std::string> args = {absl::StrCat("--nnodes=", nnodes), "--rdzv_backend=tcp",
-                                     absl::StrCat("--rdzv_endpoint=127.0.0.1:", port_)};
-    args.insert(args.end(), flags.begin(), flags.end());
-    args.insert(args.end(), {"bash", "-c", script});
-    return args;
-  }
-
-  // The names of the events in the file, in order, each with a space behind it.
-  std::string EventsIn(const std::string& file) const {
-    std::string names;
-    for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + file), '\n', absl::SkipEmpty())) {
-      const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits("\"event\":\"", 1));
-      names += parts.back().substr(0, parts.back().find('"')) + " ";
-    }
-    return names;
-  }
-
-  const int port_;
-};
 
 TEST_F(TcpNodesTest, GivesEachRankItsPlace) {
   const std::string script =
@@ -203,6 +174,8 @@ TEST_F(TcpNodesTest, EachNodeHasFilesAndEventsOfItsRanksInEachGeneration) {
   EXPECT_EQ(EventsIn("events.b"), starts + "first_cause restart " + starts + "end ")
       << "the rank that failed was there";
   EXPECT_THAT(ReadFile(folder_ + "events.b"), HasSubstr(R"("nnodes":2,)"));
+  EXPECT_THAT(ReadFile(folder_ + "events.a"), HasSubstr("exited with code 3; the other rank was ended; the ranks of "
+                                                        "the other host were ended; restart 1 of 1\",\"pause\""));
 }
 
 TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {
@@ -272,7 +245,7 @@ TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJo
   Signal("b", SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
   EXPECT_TRUE(Soon([&] { return ReadFile(folder_ + "starts.a") == "1 0\n2 0\n1 0\n"; }));
-  EXPECT_THAT(Err("a"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+  EXPECT_THAT(Err("a"), HasSubstr(" left the job: it received signal 15 (SIGTERM)\n"));
   unlink((folder_ + "b.err").c_str());  // it may have seen that it left
   Start("b", node);
   ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts.b") == "2 0\n2 0\n"; }));
@@ -281,7 +254,7 @@ TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJo
   Signal("a", SIGINT);
   EXPECT_EQ(Wait("a"), 128 + SIGINT);
   EXPECT_EQ(Wait("b"), 128 + SIGINT);
-  EXPECT_THAT(Err("b"), HasSubstr(" left the job: received signal 2 (SIGINT)\n"));
+  EXPECT_THAT(Err("b"), HasSubstr(" left the job: it received signal 2 (SIGINT)\n"));
 }
 
 TEST_F(TcpNodesTest, ANodeThatComesLaterWithoutTheProgramDoesNotDisturbTheOthers) {
@@ -322,7 +295,7 @@ TEST_F(TcpNodesTest, AJobOfFixedSizeEndsWhenANodeLeaves) {
   Signal("b", SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
-  EXPECT_THAT(Err("a"), HasSubstr(" left the job: received signal 15 (SIGTERM)\n"));
+  EXPECT_THAT(Err("a"), HasSubstr(" left the job: it received signal 15 (SIGTERM)\n"));
 }
 
 TEST_F(TcpNodesTest, WithoutTheNodeThatServesTheOthersEnd) {
@@ -334,14 +307,6 @@ TEST_F(TcpNodesTest, WithoutTheNodeThatServesTheOthersEnd) {
   EXPECT_EQ(Wait("b"), 1);
   EXPECT_THAT(Err("b"), HasSubstr(absl::StrCat("the launcher at 127.0.0.1:", port_, " is gone")));
   for (const pid_t rank : ranks) EXPECT_TRUE(Soon([&] { return Gone(rank); }));
-}
-
-TEST_F(TcpNodesTest, SaysWhichNodesAreMissing) {
-  Start("a", Node("3", {"--node_rank=1", "--rdzv_conf=join_timeout=3"}, "true"));
-  EXPECT_EQ(Wait("a"), 1);
-  EXPECT_THAT(Err("a"), HasSubstr("launch: 1 of 3 nodes is there, at 127.0.0.1"));
-  EXPECT_THAT(Err("a"),
-              MatchesRegex("(.*\n)*launch: 1 of 3 nodes came within 3s: host [^ ]+; missing: node_rank 0, 2\n"));
 }
 
 TEST_F(TcpNodesTest, TeedOutputDoesNotMakeTheLauncherGrow) {
@@ -356,102 +321,6 @@ TEST_F(TcpNodesTest, TeedOutputDoesNotMakeTheLauncherGrow) {
   EXPECT_GT(KibibytesIn(folder_ + "before"), 1000);
   EXPECT_LT(KibibytesIn(folder_ + "after") - KibibytesIn(folder_ + "before"), 8 << 10);
   std::filesystem::remove_all(folder_);
-}
-
-TEST_F(TcpNodesTest, SaysThatNobodyAnswers) {
-  std::vector<std::string> args = Node("2", {"--rdzv_conf=is_host=false,join_timeout=1"}, "true");
-  Start("a", args);
-  EXPECT_EQ(Wait("a"), 1);
-  EXPECT_THAT(Err("a"), HasSubstr(absl::StrCat("launch: no launcher answered at 127.0.0.1:", port_, " within 1s: ")));
-}
-
-// Nobody knows of this node yet, so nobody needs to see that it leaves.
-TEST_F(TcpNodesTest, ASignalEndsAtOnceALauncherThatNobodyHasAnswered) {
-  Start("a", Node("2", {"--rdzv_conf=is_host=false"}, "true"));
-  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "waiting at"); }));
-  const absl::Time began = absl::Now();
-  Signal("a", SIGTERM);
-  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
-  EXPECT_LT(absl::Now() - began, absl::Seconds(2));
-}
-
-TEST_F(TcpNodesTest, RefusesAnotherSecretAndAnotherJob) {
-  Start("a", Node("2", {}, "true"));
-  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }));
-  Start("other_job", Node("2", {"--rdzv_id=other"}, "true"));
-  EXPECT_NE(Wait("other_job"), 0);
-  EXPECT_THAT(Err("other_job"), HasSubstr("the job there has the id \"none\", not \"other\""));
-  const std::string right = secret_;
-  secret_ = "another secret, which nobody there knows";
-  Start("stranger", Node("2", {}, "true"));
-  EXPECT_NE(Wait("stranger"), 0);
-  EXPECT_THAT(Err("stranger"), HasSubstr("another secret (LOCKSTEP_JOB_SECRET)\n"));
-  secret_.clear();
-  Start("without", Node("2", {}, "true"));
-  EXPECT_NE(Wait("without"), 0);
-  EXPECT_THAT(Err("without"), HasSubstr("another secret (LOCKSTEP_JOB_SECRET); this node has none\n"));
-  secret_ = right;
-  Start("b", Node("2", {}, "true"));
-  EXPECT_EQ(Wait("a"), 0);
-  EXPECT_EQ(Wait("b"), 0);
-  // Only the first one from this address.
-  EXPECT_THAT(Err("a"), HasSubstr("launch: a launcher at 127.0.0.1 was refused: its job has the id \"other\", not "
-                                  "\"none\"\n"));
-  EXPECT_THAT(Err("a"), Not(HasSubstr("it has another secret")));
-}
-
-TEST_F(TcpNodesTest, TheLauncherThatServesNamesAStranger) {
-  Start("a", Node("2", {}, "true"));
-  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), "1 of 2 nodes"); }));
-  secret_ = "another secret, which nobody there knows";
-  Start("stranger", Node("2", {}, "true"));
-  EXPECT_NE(Wait("stranger"), 0);
-  EXPECT_TRUE(Soon([&] {
-    return absl::StrContains(Err("a"), "launch: a launcher at 127.0.0.1 was refused: it has another secret");
-  })) << Err("a");
-}
-
-// Three launchers that wait at once, since each test of that alone would wait as long.
-TEST_F(TcpNodesTest, SayEveryNowAndThenWhatTheyWaitFor) {
-  const std::string endpoint = absl::StrCat("127.0.0.1:", port_);
-  Start("alone", Node("2", {"--rdzv_conf=is_host=false"}, "true"));
-  auto silent = internal::ListenOnLoopback();
-  ASSERT_TRUE(silent.ok());
-  const std::string taken = absl::StrCat("127.0.0.1:", silent->port);
-  const auto start_at = [this](const std::string& name, const std::string& where) {
-    Start(name, {"--nnodes=2", "--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", where), "true"});
-  };
-  start_at("taken", taken);
-  start_at("signalled", absl::StrCat("127.0.0.1:", *internal::FreePort()));
-  for (const char* name : {"alone", "taken"}) {
-    ASSERT_TRUE(Soon([&] { return absl::StrContains(Err(name), "no launcher"); })) << Err(name);
-  }
-  EXPECT_THAT(Err("alone"), MatchesRegex(absl::StrCat("launch: waiting at ", endpoint, " until 2 nodes are there\n",
-                                                      "launch: no launcher has answered at ", endpoint,
-                                                      " for 1[0-9]s .of 10m.: Connection refused\n")));
-  EXPECT_THAT(Err("taken"),
-              MatchesRegex(absl::StrCat(
-                  "launch: waiting at ", taken, " until 2 nodes are there\n", "launch: no launcher has answered at ",
-                  taken, " for 1[0-9]s .of 10m.: what listens there does not answer as a launcher; this node ",
-                  "has that address, but its port was taken by another program\n")));
-  // Another line may follow the last one after 10 s, and the number of nodes changes now.
-  Signal("signalled", SIGTERM);
-  EXPECT_EQ(Wait("signalled"), 128 + SIGTERM);
-  EXPECT_THAT(Err("signalled"), Not(HasSubstr("0 of 2 nodes")));
-}
-
-TEST_F(TcpNodesTest, SaysThatAnotherProgramListensThere) {
-  auto listener = internal::ListenOnLoopback();
-  ASSERT_TRUE(listener.ok());
-  std::vector<std::string> args = {"--nnodes=2", "--rdzv_backend=tcp",
-                                   absl::StrCat("--rdzv_endpoint=127.0.0.1:", listener->port), "true"};
-  Start("a", args);
-  const int connection = accept(listener->fd.get(), nullptr, nullptr);
-  const std::string greeting = "SSH-2.0-OpenSSH_9.2 and some more text that is long enough\r\n";
-  ASSERT_EQ(write(connection, greeting.data(), greeting.size()), greeting.size());
-  EXPECT_NE(Wait("a"), 0);
-  EXPECT_THAT(Err("a"), HasSubstr("it is not a launcher of Lockstep"));
-  close(connection);
 }
 
 TEST_F(TcpNodesTest, BytesOfStrangersChangeNothing) {
@@ -489,12 +358,6 @@ TEST_F(TcpNodesTest, OneNodeStartsAtOnceAtPort0AndAlone) {
             absl::StrCat("launch: --rdzv_endpoint=127.0.0.1:", port_, " is not used, since --standalone is given\n"));
 }
 
-TEST_F(TcpNodesTest, OneNodeSaysThatItsEndpointCannotWork) {
-  Start("a", Node("1", {"--rdzv_conf=is_host=false,join_timeout=1"}, "true"));
-  EXPECT_EQ(Wait("a"), 1);
-  EXPECT_THAT(Err("a"), HasSubstr(absl::StrCat("launch: no launcher answered at 127.0.0.1:", port_, " within 1s: ")));
-}
-
 TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
   const auto node = [&](const std::string& job) {
     return std::vector<std::string>{"--rdzv_backend=c10d",
@@ -515,72 +378,6 @@ TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
   EXPECT_EQ(Wait("a"), 0) << Err("a");
   EXPECT_EQ(Wait("b"), 0) << Err("b");
   for (const char* name : {"b", "c"}) EXPECT_EQ(ReadFile(absl::StrCat(folder_, "starts.", name)), "") << name;
-}
-
-TEST_F(TcpNodesTest, SaysOnceThatMasterAddressAndPortAreNotUsed) {
-  const std::string end =
-      " not used: with --rdzv_backend=tcp or etcd-v3 the launchers choose the host and the port of rank 0 at each "
-      "start\n";
-  const std::string script = "echo $MASTER_ADDR $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]";
-  Start("a", Node("2", {"--max_restarts=1", "--master-addr=10.9.9.9", "--master-port=1"}, script));
-  Start("b", Node("2", {"--max_restarts=1", "--master_port=1"}, script));
-  for (const char* name : {"a", "b"}) {
-    EXPECT_EQ(Wait(name), 0) << Err(name);
-    EXPECT_THAT(Out(name), MatchesRegex("(127.0.0.1 [0-9][0-9]+\n)+"));
-  }
-  EXPECT_EQ(std::vector<std::string>(absl::StrSplit(Err("a"), "not used")).size(), 2) << Err("a");
-  EXPECT_THAT(Err("a"), StartsWith("launch: --master-addr=10.9.9.9 and --master-port=1 are" + end));
-  EXPECT_THAT(Err("b"), StartsWith("launch: --master_port=1 is" + end));
-}
-
-TEST_F(TcpNodesTest, AnUnknownNameIsNotAMissingRoute) {
-  Start("a", {"--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=no such host:29400", "true"});
-  EXPECT_EQ(Wait("a"), 1);
-  EXPECT_THAT(Err("a"), MatchesRegex("launch: cannot find host no such host: [^\n]+\n"));
-}
-
-TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
-  const auto error = [&](const std::vector<std::string>& args) {
-    unlink((folder_ + "a.err").c_str());
-    Start("a", args);
-    EXPECT_EQ(Wait("a"), 2);
-    return Err("a");
-  };
-  EXPECT_EQ(error({"--nnodes=2", "--rdzv_backend=tcp", "true"}),
-            "launch: --rdzv_backend=tcp needs --rdzv_endpoint=HOST:PORT, the same on every node; the launcher on HOST "
-            "serves\n");
-  EXPECT_EQ(error({"--nnodes=1:4", "true"}),
-            "launch: --nnodes=1:4: expected one number, unless there is --rdzv_backend=tcp or etcd-v3\n");
-  EXPECT_EQ(error({"--nnodes=4:1", "--rdzv_backend=tcp", "true"}),
-            "launch: --nnodes=4:1: expected at least 1 node, and at most as many before the colon as after it\n");
-  EXPECT_EQ(error({"--rdzv_backend=zookeeper", "true"}),
-            "launch: --rdzv_backend=zookeeper: expected static, tcp (torchrun's c10d) or etcd-v3\n");
-  EXPECT_EQ(error({"--rdzv_conf=join_timeot=3", "true"}),
-            "launch: --rdzv_conf has no parameter join_timeot; did you mean join_timeout?\n");
-  EXPECT_EQ(error({"--rdzv_conf=join_timeout=soon", "true"}),
-            "launch: --rdzv_conf=join_timeout=soon: expected join_timeout in seconds, more than 0\n");
-  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=host:port", "true"}),
-            "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
-  for (const char* nnodes : {"2", "1:2"}) {
-    EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes", nnodes, "--rdzv_endpoint=localhost:0", "true"}),
-              "launch: --rdzv_endpoint=localhost:0: expected a port that is the same on every node; port 0 is a free "
-              "one, which other nodes cannot know\n");
-  }
-  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--rdzv_endpoint=etcd1,etcd2:0", "true"}),
-            "launch: --rdzv_endpoint=etcd1,etcd2:0: expected the port of a server of etcd, which is not 0\n");
-  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=http://127.0.0.1:29400", "true"}),
-            "launch: --rdzv_endpoint=http://127.0.0.1:29400: expected host or host:port\n");
-  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=http://host/path", "true"}),
-            "launch: --rdzv_endpoint=http://host/path: expected host or host:port\n");
-  EXPECT_EQ(error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=https://host", "true"}),
-            "launch: --rdzv_endpoint=https://host: expected http://, unless --rdzv_conf has cacert or cert\n");
-  EXPECT_EQ(
-      error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_conf=cacert=f", "--rdzv_endpoint=http://host", "true"}),
-      "launch: --rdzv_endpoint=http://host: expected https://, since --rdzv_conf has cacert or cert\n");
-  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--node_rank=2", "--rdzv_endpoint=host", "true"}),
-            "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
-  EXPECT_EQ(error({"--rdzv_backend=tcp", "--node_rank=1", "true"}),
-            "launch: node_rank must be from 0 to nnodes - 1 = 0, but is 1\n");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 namespace lockstep::launch {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using testing::Eventually;
 using testing::Gone;
@@ -159,6 +160,13 @@ TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {
   EXPECT_EQ(second[0].local_rank, first[1].local_rank);
   EXPECT_EQ(second[1].local_rank, first[0].local_rank);
   Stop(launcher);
+}
+
+TEST_F(AgentLinkTest, AProgramThatDoesNotAskForAGenerationGetsNoSpare) {
+  const std::string script = "echo $RANK of $WORLD_SIZE";
+  EXPECT_EQ(Run({"--nproc_per_node=2", "--spares=1", "--no-python", "bash", "-c", script}), 0);
+  EXPECT_THAT(Out(), AnyOf("0 of 2\n1 of 2\n", "1 of 2\n0 of 2\n"));
+  EXPECT_EQ(Err(), "launch: no rank has asked for a generation (tools/launch/agent_link), so no spare is started\n");
 }
 
 TEST_F(AgentLinkTest, SparesNeedALauncherThatHearsOfTheOthers) {

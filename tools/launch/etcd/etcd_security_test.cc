@@ -112,7 +112,7 @@ TEST_F(SecuredEtcd, AgentsWithCertificatesMeet) {
 }
 
 TEST_F(SecuredEtcd, AnotherAuthorityIsAnErrorAtOnceAndNoCertificateIsUnavailable) {
-  options_.timeout = absl::Seconds(3);
+  options_.timeout = options_.join_timeout = absl::Seconds(3);
   EtcdOptions other_authority = options_, no_certificate = options_;
   other_authority.ca = pem_ + "other.pem";
   no_certificate.cert = no_certificate.key = "";

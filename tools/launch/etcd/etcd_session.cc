@@ -70,7 +70,6 @@ EtcdSession::EtcdSession(const EtcdOptions& options, std::unique_ptr<EtcdClient>
       agents_prefix_(prefix_ + "agents/"),
       leader_key_(prefix_ + "leader"),
       decision_key_(prefix_ + "decision"),
-      timeout_ns_(absl::ToInt64Nanoseconds(options.timeout)),
       random_(static_cast<unsigned>(std::hash<std::string>()(options.agent_id))) {
   client_->UseEndpoint(std::hash<std::string>()(options_.agent_id));
 }
@@ -152,7 +151,7 @@ int64_t EtcdSession::NextStep(int64_t now) const {
   if (failed_) return next;
   for (const Task* task : tasks_) {
     if (task->since_ns == 0) continue;
-    next = std::min(next, task->since_ns + timeout_ns_);
+    next = std::min(next, task->since_ns + Patience());
     if (task->since_ns + kQuickNs > now) next = std::min(next, task->since_ns + kQuickNs);
   }
   if (retry_ns_ > now) return std::min(next, retry_ns_);
@@ -219,11 +218,11 @@ void EtcdSession::Fail(const absl::Status& status) {
 
 void EtcdSession::CheckDeadlines(int64_t now) {
   for (const Task* task : tasks_) {
-    if (task->since_ns == 0 || now - task->since_ns < timeout_ns_) continue;
+    if (task->since_ns == 0 || now - task->since_ns < Patience()) continue;
     const absl::string_view why = last_error_.ok() ? "there was no answer" : last_error_.message();
     return Fail(
         absl::UnavailableError(absl::StrCat("etcd (", Endpoints(), "): ", task->name, " did not succeed for ",
-                                            absl::FormatDuration(options_.timeout), "; the last error: ", why)));
+                                            absl::FormatDuration(absl::Nanoseconds(Patience())), "; the last error: ", why)));
   }
 }
 
@@ -440,7 +439,7 @@ std::optional<internal::Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now
   if (!is_silent && !away) return std::nullopt;
   silence.who = absl::StrCat("etcd at ", absl::StrReplaceAll(Endpoints(), {{"http://", ""}}));
   if (!waits) silence.since_ns = std::min(now, lease_end_ns_);
-  silence.until_ns = silence.since_ns + timeout_ns_;
+  silence.until_ns = silence.since_ns + Patience();
   if (is_silent) {
     absl::string_view why = has_error ? last_error_.message() : "there was no answer";
     if (client_->endpoints().size() == 1) absl::ConsumePrefix(&why, absl::StrCat("etcd ", client_->endpoint(), ": "));

@@ -95,6 +95,9 @@ class EtcdSession {
   void EraseAgentsBut(const std::set<std::string>& keys);
   void Notice(const std::string& key, const absl::Status& status);
   absl::StatusOr<std::string> Verified(const KeyValue& kv);
+  int64_t Patience() const {
+    return absl::ToInt64Nanoseconds(answered_ns_ == 0 ? options_.join_timeout : options_.timeout);
+  }
   bool HoldsLead() const { return leader_.has_value() && lease_ != 0 && leader_->lease == lease_; }
   void UpdateLeads();
   std::optional<internal::Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
@@ -107,7 +110,6 @@ class EtcdSession {
   const std::unique_ptr<EtcdClient> client_;
   SharedView* const view_;
   const std::string prefix_, agents_prefix_, leader_key_, decision_key_;
-  const int64_t timeout_ns_;
 
   Task grant_ = Task("granting a lease");
   Task keep_alive_ = Task("keeping the lease alive");

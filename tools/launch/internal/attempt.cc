@@ -42,6 +42,8 @@ constexpr absl::Duration kKillWait = absl::Seconds(10);
 // After which a notice says which ranks have not left a broken generation, and how many of them it names.
 constexpr absl::Duration kLongLeave = absl::Seconds(5);
 constexpr size_t kMostNames = 4;
+// After which a notice says that the spares are not started, since no rank has asked for a generation.
+constexpr absl::Duration kLongWithoutAsking = absl::Seconds(30);
 constexpr char kEndedEarly[] = "it ended before its work did";
 
 // Errors with these codes mean that a peer was gone or did not answer, most likely another rank.
@@ -66,11 +68,12 @@ void Attempt::WaitForVerdict() {
   while (MayLearnMore(kNever) && !FirstCause(outcomes_)) {
     // No event tells that a rank has been stopped.
     const int64_t look = HasEndedRank() ? After(options_.stopped_patience / kStoppedLooks) : kNever;
-    WaitForEvent(std::min({look, regrouper_.next_look(), tell_at_, early_deaths_.next_look()}));
+    WaitForEvent(std::min({look, regrouper_.next_look(), tell_at_, unasked_at_, early_deaths_.next_look()}));
     TakeEarlyDeaths();
     if (MonotonicNanos() >= look) LookForStopped();
     Regroup();
     if (MonotonicNanos() >= tell_at_) TellWhoIsAwaited();
+    if (MonotonicNanos() >= unasked_at_) TellUnasked();
   }
   const Outcome* cause = FirstCause(outcomes_);
   if (!cause || IsCertain(*cause)) return;
@@ -80,7 +83,7 @@ void Attempt::WaitForVerdict() {
 }
 
 AttemptResult Attempt::Run(int earlier_port) {
-  watcher_.NoteGeneration(generation_, options_.nproc_per_node + options_.spares);
+  watcher_.NoteGeneration(generation_, options_.nproc_per_node, options_.spares);
   absl::Status started = StartAll(earlier_port);
   if (started.ok()) WaitForVerdict();
   if (started.ok()) started = broken_;
@@ -96,6 +99,7 @@ AttemptResult Attempt::Run(int earlier_port) {
   }
   FinishOutput();
   Reap();
+  if (started.ok() && unasked_at_ != kNever) TellUnasked();
   return Result(started, stopped);
 }
 
@@ -154,10 +158,24 @@ absl::Status Attempt::StartAll(int earlier_port) {
   master_port_ = starter_->master_port();
   regrouper_.SetMaster(starter_->master_addr(), master_port_);
   if (control_) regrouper_.Obey(control_->ranks());
-  for (int local_rank = 0; local_rank < options_.nproc_per_node + options_.spares; ++local_rank) {
+  for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
     LOCKSTEP_RETURN_IF_ERROR(StartRank(local_rank));
   }
+  if (options_.spares > 0) unasked_at_ = After(kLongWithoutAsking);
   return absl::OkStatus();
+}
+
+// A program that does not ask for a generation would take a spare for a rank.
+void Attempt::StartSpares() {
+  if (!regrouper_.asked() || static_cast<int>(ranks_.size()) > options_.nproc_per_node) return;
+  unasked_at_ = kNever;
+  for (int i = 0; i < options_.spares && broken_.ok(); ++i) broken_.Update(StartRank(options_.nproc_per_node + i));
+}
+
+void Attempt::TellUnasked() {
+  unasked_at_ = kNever;
+  if (!options_.on_notice) return;
+  options_.on_notice("no rank has asked for a generation (tools/launch/agent_link), so no spare is started");
 }
 
 // The first process of a local rank adds to `ranks_`, another one takes the place of the one before.
@@ -196,7 +214,7 @@ absl::Status Attempt::StartRankAgain(int local_rank) {
     waitpid(before.process.pid, nullptr, WNOHANG);
     before.gone = true;
   }
-  events_.Restart(number(), absl::ZeroDuration());
+  events_.Restart(number(), FailureOf(outcomes_[local_rank]).status.message(), absl::ZeroDuration());
   return StartRank(local_rank);
 }
 
@@ -213,6 +231,7 @@ void Attempt::ReplaceRank(int local_rank) {
 // Decides about ranks that stay when another one fails, and carries it out. A process that cannot be started makes
 // another decision due.
 void Attempt::Regroup() {
+  StartSpares();
   for (;;) {
     regrouper_.Update();
     broken_.Update(regrouper_.status());
@@ -273,8 +292,9 @@ void Attempt::NoteGeneration(const Membership::Decision& decision) {
   tell_at_ = kNever;
   for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
   const int64_t generation = regrouper_.generation();
-  if (!options_.on_notice) return;
   const int ranks = regrouper_.world_size();
+  events_.Generation(generation, ranks, decision.reason);
+  if (!options_.on_notice) return;
   const int others = options_.nproc_per_node - static_cast<int>(decision.slots.size());
   if (generation == 1 && others > 0) {
     options_.on_notice(absl::StrCat("the program takes ", ranks, ranks == 1 ? " rank" : " ranks", " at most; ", others,

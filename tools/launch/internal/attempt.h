@@ -95,6 +95,8 @@ class Attempt {
 
   absl::Status StartAll(int earlier_port);
   absl::Status StartRank(int local_rank);
+  void StartSpares();
+  void TellUnasked();
   absl::Status StartRankAgain(int local_rank);
   void ReplaceRank(int local_rank);
   NodeFailure FailureOf(const Outcome& outcome) const;
@@ -158,6 +160,7 @@ class Attempt {
   // When TellWhoIsAwaited() is due, and why members must leave their generation.
   int64_t tell_at_ = kNever;
   std::string leaving_because_;
+  int64_t unasked_at_ = kNever;   // when TellUnasked() is due
   std::vector<UniqueFd> strays_;  // processes that the ranks started and left behind
   UniqueFd ends_;                 // an epoll of the ranks' pidfds, which says in which order they ended
   int64_t told_to_end_ns_ = 0;

@@ -101,8 +101,13 @@ void EventLog::FirstCause(int attempt, const absl::Status& status) {
   Write("first_cause", absl::StrCat(Name(attempt, *failure), HowItEnded(*failure), Text("message", status.message())));
 }
 
-void EventLog::Restart(int attempt, absl::Duration pause) {
-  Write("restart", absl::StrCat(Number("attempt", attempt), Seconds("pause", pause)));
+void EventLog::Restart(int attempt, absl::string_view reason, absl::Duration pause) {
+  Write("restart", absl::StrCat(Number("attempt", attempt), Text("reason", reason), Seconds("pause", pause)));
+}
+
+void EventLog::Generation(int64_t generation, int world_size, absl::string_view reason) {
+  Write("generation", absl::StrCat(Number("generation", generation), Number("world_size", world_size),
+                                   reason.empty() ? "" : Text("reason", reason)));
 }
 
 void EventLog::End(const absl::Status& status) {

@@ -4,7 +4,7 @@
 //    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
 //
 // The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
-// the attempt's failure, and then restart or end.
+// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
@@ -39,7 +39,10 @@ class EventLog {
   void RankEnded(int attempt, const Outcome& outcome, int64_t started_ns);
   // Does nothing if no rank caused `status`.
   void FirstCause(int attempt, const absl::Status& status);
-  void Restart(int attempt, absl::Duration pause);
+  // `reason` is for people. It names hosts that were lost, and ranks that failed.
+  void Restart(int attempt, absl::string_view reason, absl::Duration pause);
+  // Ranks that stay have formed a generation, the first one without a reason.
+  void Generation(int64_t generation, int world_size, absl::string_view reason);
   void End(const absl::Status& status);
 
  private:

@@ -60,11 +60,12 @@ TEST_F(EventLogTest, IsOneObjectALine) {
   log->RankEnded(1, exited, MonotonicNanos());
   log->FirstCause(1, absl::OkStatus());
   log->FirstCause(1, FailureStatus(exited, {exited}, absl::ZeroDuration()));
-  log->Restart(2, absl::Milliseconds(100));
+  log->Restart(2, "host b was lost", absl::Milliseconds(100));
+  log->Generation(3, 4, "host b was lost");
   log->End(absl::CancelledError("stopped"));
   const std::string text = ReadFile(options_.event_log);
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  ASSERT_EQ(lines.size(), 8) << text;
+  ASSERT_EQ(lines.size(), 9) << text;
   EXPECT_THAT(lines[0], MatchesRegex("\\{\"time\":\"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]+\\+00:00\","
                                      "\"monotonic_ns\":[0-9]+,\"event\":\"attempt_started\",\"host\":\"[^\"]+\",.*"));
   EXPECT_EQ(Rest(lines[0]),
@@ -76,15 +77,16 @@ TEST_F(EventLogTest, IsOneObjectALine) {
               MatchesRegex(".*,\"exit_code\":3,\"seconds\":[0-9.]+,\"report\":\"no file \\\\\"x\\\\\"\"\\}"));
   EXPECT_THAT(lines[4], HasSubstr("\"event\":\"first_cause\""));
   EXPECT_THAT(lines[4], HasSubstr("\"message\":\"rank 3 (local rank 1, pid 4711) exited with code 3: no file "));
-  EXPECT_EQ(Rest(lines[5]), ",\"attempt\":2,\"pause\":0.100000}");
-  EXPECT_EQ(Rest(lines[6]), ",\"code\":\"CANCELLED\",\"message\":\"stopped\"}");
-  EXPECT_EQ(lines[7], "");
+  EXPECT_EQ(Rest(lines[5]), ",\"attempt\":2,\"reason\":\"host b was lost\",\"pause\":0.100000}");
+  EXPECT_EQ(Rest(lines[6]), ",\"generation\":3,\"world_size\":4,\"reason\":\"host b was lost\"}");
+  EXPECT_EQ(Rest(lines[7]), ",\"code\":\"CANCELLED\",\"message\":\"stopped\"}");
+  EXPECT_EQ(lines[8], "");
   EXPECT_THAT(notices_, ElementsAre());
 }
 
 TEST_F(EventLogTest, GoesOnInAFileThatIsThere) {
-  Open()->Restart(1, absl::ZeroDuration());
-  Open()->Restart(2, absl::ZeroDuration());
+  Open()->Restart(1, "rank 1 failed", absl::ZeroDuration());
+  Open()->Restart(2, "rank 1 failed", absl::ZeroDuration());
   const std::vector<std::string> lines = absl::StrSplit(ReadFile(options_.event_log), '\n');
   EXPECT_EQ(lines.size(), 3);
 }
@@ -92,7 +94,7 @@ TEST_F(EventLogTest, GoesOnInAFileThatIsThere) {
 TEST_F(EventLogTest, SaysOnceThatTheDiskIsFull) {
   options_.event_log = "/dev/full";
   const std::unique_ptr<EventLog> log = Open();
-  for (int i = 0; i < 3; ++i) log->Restart(i, absl::ZeroDuration());
+  for (int i = 0; i < 3; ++i) log->Restart(i, "rank 1 failed", absl::ZeroDuration());
   EXPECT_THAT(notices_, ElementsAre("event log /dev/full lacks events from here on: No space left on device"));
 }
 
@@ -100,7 +102,7 @@ TEST_F(EventLogTest, DoesNotWaitForAReader) {
   ASSERT_EQ(mkfifo(options_.event_log.c_str(), 0600), 0);
   const UniqueFd reader(open(options_.event_log.c_str(), O_RDONLY | O_NONBLOCK));
   const std::unique_ptr<EventLog> log = Open();
-  for (int i = 0; i < 10000; ++i) log->Restart(i, absl::ZeroDuration());  // 1 MB; a pipe holds 64 KiB
+  for (int i = 0; i < 10000; ++i) log->Restart(i, "rank 1 failed", absl::ZeroDuration());  // 1 MB; a pipe holds 64 KiB
   ASSERT_EQ(notices_.size(), 1);
   EXPECT_THAT(notices_[0], HasSubstr(" lacks events from here on: "));
 }
@@ -114,7 +116,7 @@ TEST_F(EventLogTest, NamesAFileThatCannotBeOpened) {
 
 TEST_F(EventLogTest, DoesNothingWithoutAFile) {
   options_.event_log.clear();
-  Open()->Restart(1, absl::ZeroDuration());
+  Open()->Restart(1, "rank 1 failed", absl::ZeroDuration());
   EXPECT_THAT(notices_, ElementsAre());
 }
 

@@ -113,11 +113,13 @@ void Regrouper::Receive(int slot) {
 }
 
 void Regrouper::OnStays() {
+  asked_ = true;
   if (nodes_ == Nodes::kOne) membership_.OnStays();
   if (nodes_ == Nodes::kAgents) slots_.OnStays();
 }
 
 void Regrouper::OnReady(int slot, const RankMessage& message) {
+  asked_ = true;
   watcher_.NoteWaiting(slot, true);
   switch (nodes_) {
     case Nodes::kOne:

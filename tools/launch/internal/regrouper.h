@@ -71,6 +71,8 @@ class Regrouper {
 
   // Whether the processes stay when one of them is killed, and when one exits: a generation has formed.
   bool kept() const { return nodes_ == Nodes::kAgents ? slots_.kept() : membership_.kept(); }
+  // Whether a process has asked for a generation, or said that it will.
+  bool asked() const { return asked_; }
   bool may_be_kept() const { return nodes_ != Nodes::kStatic; }
   bool formed() const { return nodes_ == Nodes::kAgents ? slots_.ranks().formed : membership_.formed(); }
   // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
@@ -117,6 +119,7 @@ class Regrouper {
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node
   int64_t told_ = 0;          // the last generation that processes were told
   int restarts_here_ = 0;
+  bool asked_ = false;
   std::vector<Membership::Decision> decisions_;
   absl::Status status_;
 };

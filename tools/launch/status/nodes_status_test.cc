@@ -16,6 +16,7 @@
 namespace lockstep::launch {
 namespace {
 
+using ::testing::ContainsRegex;
 using testing::Eventually;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -74,6 +75,7 @@ TEST_F(NodesStatusTest, EachNodeShowsAllHostsAndItsOwnRanks) {
   }
   EXPECT_EQ(Ask({"drain", absl::StrCat(PidOf("a")), "127.0.0.1"}), 1);
   EXPECT_THAT(answer_, HasSubstr("2 nodes are called 127.0.0.1: hosts "));
+  EXPECT_THAT(answer_, HasSubstr("; name one by its address, or run launch drain on its host"));
   EXPECT_EQ(Ask({"drain", absl::StrCat(PidOf("a")), "nowhere"}), 1);
   EXPECT_THAT(answer_, HasSubstr("no node is called nowhere; the job has hosts "));
   EXPECT_EQ(Ask({"drain", absl::StrCat(PidOf("b"))}), 0) << answer_;
@@ -95,7 +97,7 @@ TEST_F(NodesStatusTest, AnyHostTakesAnotherOneOut) {
   EXPECT_THAT(Err("2"), HasSubstr("launch: the launcher was drained\n"));
   for (const char* node : {"0", "1"}) {
     EXPECT_TRUE(Started(node, 2)) << Err(node);
-    EXPECT_THAT(Err(node), HasSubstr(" left the job: was drained\n"));
+    EXPECT_THAT(Err(node), HasSubstr(" left the job: it was drained\n"));
   }
   EXPECT_TRUE(Shows("0", "generation 2, 0 of 3 restarts")) << answer_ << ": a drain costs no restart";
   EXPECT_EQ(Ask({"drain", absl::StrCat(PidOf("1")), hosts_->Address(0)}), 0) << "the host that serves the others";
@@ -106,7 +108,7 @@ TEST_F(NodesStatusTest, AnyHostTakesAnotherOneOut) {
 TEST_F(NodesStatusTest, AnotherNumberOfNodesRestartsTheRanksOnlyIfItMust) {
   const std::string endpoint = absl::StrCat("127.0.0.1:", port_);
   Start("a", Node("2:2", endpoint, 1));
-  ASSERT_TRUE(Shows("a", "0 of 2 hosts")) << answer_;
+  ASSERT_TRUE(Shows("a", "1 of 2 hosts")) << answer_;
   Start("b", Node("2:2", endpoint, 1));
   for (const char* node : {"a", "b"}) ASSERT_TRUE(Started(node, 2)) << Err(node);
   const std::string a = absl::StrCat(PidOf("a"));
@@ -130,6 +132,19 @@ TEST_F(NodesStatusTest, AnotherNumberOfNodesRestartsTheRanksOnlyIfItMust) {
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
   EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+}
+
+TEST_F(NodesStatusTest, WhileTheJobFormsAgainALostHostIsNotCounted) {
+  const std::string endpoint = absl::StrCat("127.0.0.1:", port_);
+  Start("a", Node("2", endpoint, 1));
+  ASSERT_TRUE(Shows("a", "1 of 2 hosts\n")) << answer_;
+  Start("b", Node("2", endpoint, 1));
+  for (const char* node : {"a", "b"}) ASSERT_TRUE(Started(node, 2)) << Err(node);
+  Signal("b", SIGKILL);
+  ASSERT_TRUE(Shows("a", "forming for")) << answer_;
+  EXPECT_THAT(answer_, ContainsRegex("\n1 of 2 hosts: [^,\n]+ (rank 0, [^,\n]+ rank 1 lost|rank 0 lost, [^,\n]+ rank 1)\n"));
+  Signal("a", SIGTERM);
+  EXPECT_EQ(Wait("a"), 128 + SIGTERM);
 }
 
 TEST_F(NodesStatusTest, AJobOfOneNodeCanGetMore) {

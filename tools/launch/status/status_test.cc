@@ -8,6 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/status/internal/status_folder.h"
@@ -147,6 +149,28 @@ TEST_F(StatusTest, ALauncherThatIsStoppedDoesNotHangTheCommand) {
   kill(launcher, SIGCONT);
   EXPECT_TRUE(Soon("status")) << answer_;
   End(pid);
+}
+
+TEST_F(StatusTest, StoppedLaunchersOfOtherJobsDelayOnlyThoseWhoAskForAll) {
+  const pid_t running = Start({"--rdzv_id=runs", "bash", "-c", kSleeps});
+  AwaitPid(folder_ + "0");
+  ASSERT_TRUE(Soon("status")) << answer_;
+  std::vector<pid_t> jobs, launchers;
+  for (const char* name : {"x", "y", "z"}) {
+    jobs.push_back(Start({"bash", "-c", absl::StrCat("echo $PPID > $D/", name, "; exec sleep 200")}));
+    launchers.push_back(AwaitPid(folder_ + name));
+    ASSERT_TRUE(Soon(absl::StrCat("status ", jobs.back()))) << answer_;
+  }
+  for (const pid_t launcher : launchers) kill(launcher, SIGSTOP);
+  absl::Time began = absl::Now();
+  EXPECT_EQ(Ask(absl::StrCat("status ", running)), 0) << answer_;
+  EXPECT_LT(absl::Now() - began, absl::Seconds(2));
+  began = absl::Now();
+  EXPECT_EQ(Ask("status runs"), 0) << answer_;
+  EXPECT_LT(absl::Now() - began, absl::Seconds(4)) << "each of them has 2 s, at the same time";
+  for (const pid_t launcher : launchers) kill(launcher, SIGCONT);
+  for (const pid_t job : jobs) End(job);
+  End(running);
 }
 
 TEST_F(StatusTest, ClientsThatSayNothingDoNotDelayTheJob) {

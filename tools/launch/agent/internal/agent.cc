@@ -50,6 +50,7 @@ AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent)
   state.node_rank = agent.node_rank;
   state.ranks = options.nproc_per_node;
   state.spares = options.spares;
+  state.flags = agent.limits.flags;
   return state;
 }
 
@@ -90,6 +91,7 @@ class Agent {
   void WaitForChange();
   bool IsMember(const JobState& job) const { return NodeRankOf(job, agent_.id) >= 0; }
   bool IsSpare() const;
+  void TellWarning();
   // A line of WaitLines may be empty.
   void Say(const std::string& line) const {
     if (options_.on_notice && !line.empty()) options_.on_notice(line);
@@ -109,6 +111,7 @@ class Agent {
   JobState job_;
   bool knows_job_ = false;
   bool has_started_ = false;  // ranks of this node
+  bool has_warned_ = false;
   int64_t announced_ = 0;     // the generation whose end this node has told
   int64_t leaving_since_ns_ = 0;
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
@@ -192,6 +195,7 @@ void Agent::Announce(const JobState& job) {
     if (leaving_since_ns_ == 0) Say(job.reason);
     announced_ = ended;
   }
+  if (!job.flags.empty() && job.flags != job_.flags) Say(job.flags);
   if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
   job_ = job;
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming
@@ -227,6 +231,7 @@ void Agent::ShowJob() {
     NoteStayingRanks(member, &host);
     if (absl::c_linear_search(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
     if (HasLeft(job_, member.agent)) host.state = HostStatus::State::kLeft;
+    if (absl::c_linear_search(job_.lost, member.agent)) host.state = HostStatus::State::kLost;
     ranks += member.ranks;
     hosts.push_back(std::move(host));
   }
@@ -245,7 +250,8 @@ absl::StatusOr<std::string> Agent::Drain(const std::string& host) {
     if (host == member.host || host == member.address) found.push_back(member.agent);
   }
   if (found.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(found.size(), " nodes are called ", host, ": ", HostsText(hosts)));
+    return absl::InvalidArgumentError(absl::StrCat(found.size(), " nodes are called ", host, ": ", HostsText(hosts),
+                                                   "; name one by its address, or run launch drain on its host"));
   }
   if (found.empty()) {
     return absl::NotFoundError(absl::StrCat("no node is called ", host,
@@ -288,6 +294,7 @@ void Agent::NoteSignal(int signal) {
 
 void Agent::StartRanks(const Generation& generation) {
   Post();
+  TellWarning();
   AttemptControl control;
   control.fd = link_.fd();
   control.must_end = [this] {
@@ -311,7 +318,7 @@ void Agent::StartRanks(const Generation& generation) {
   {
     Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
     const int number = static_cast<int>(generation.number - 1);
-    if (std::exchange(has_started_, true)) events_.Restart(number, absl::ZeroDuration());
+    if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, absl::ZeroDuration());
     events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
     shows_ranks_ = true;
     result = attempt.Run(0);
@@ -336,12 +343,20 @@ void Agent::StartRanks(const Generation& generation) {
 }
 
 void Agent::WaitForChange() {
+  TellWarning();
   pollfd fds[] = {{link_.fd(), POLLIN, 0}, {relay_.fd(), POLLIN, 0}, {watcher_.fd(), POLLIN, 0}};
   poll(fds, 3, leaving_since_ns_ != 0 || lines_.waits() ? 500 : -1);
-  if (fds[2].revents != 0) watcher_.Serve();
+  if (fds[2].revents != 0) {
+    watcher_.NoteReady(link_.ready());
+    watcher_.Serve();
+  }
   // A signal may have come, and then the line would be about the past.
   if (fds[1].revents != 0 || leaving_since_ns_ != 0) return;
   Say(lines_.Take(link_.reach(), link_.ready(), MonotonicNanos()));
+}
+
+void Agent::TellWarning() {
+  if (link_.ready() && !std::exchange(has_warned_, true)) Say(agent_.warning);
 }
 
 // Whether the job runs without this node.

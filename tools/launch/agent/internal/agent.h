@@ -20,6 +20,7 @@ struct AgentOptions {
   std::string where;    // the rendezvous, for messages: "10.0.0.1:29400"
   std::string address;  // at which the other nodes reach this one
   int node_rank = -1;   // -1: any
+  std::string warning;  // told by the node that leads, at its first start; "" if there is none
   JobLimits limits;     // the same on all nodes
 };
 

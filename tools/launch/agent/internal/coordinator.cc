@@ -50,7 +50,7 @@ bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
 }
 
 absl::Status LeftStatus(const Leaver& leaver) {
-  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: ", leaver.reason));
+  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: it ", leaver.reason));
 }
 
 std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
@@ -62,6 +62,7 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
       job_(std::move(last)),
       policy_(limits.max_restarts, limits.restart_window),
       ranks_(RankLimitsOf(limits)),
+      flag_check_(limits.host, limits.flags),
       forming_since_(now),
       formed_(now) {
   notes_.left = job_.left;
@@ -76,6 +77,7 @@ bool Coordinator::Update(const Agents& agents, absl::Time now) {
     changed |= NoteNodes(agents);
     changed |= NoteDrains(agents);
     changed |= NoteResize(agents);
+    changed |= NoteFlags(agents);
     if (!Step(agents, now)) return changed;
     changed = true;
   }
@@ -178,6 +180,13 @@ bool Coordinator::NoteResize(const Agents& agents) {
   return changed;
 }
 
+bool Coordinator::NoteFlags(const Agents& agents) {
+  std::string differing = flag_check_.Take(agents);
+  if (differing.empty() || differing == job_.flags) return false;
+  job_.flags = std::move(differing);
+  return true;
+}
+
 // The agents that can start now, in the order of their node ranks.
 std::vector<std::string> Coordinator::Candidates(const Agents& agents) const {
   constexpr size_t kLast = std::numeric_limits<size_t>::max();
@@ -267,6 +276,8 @@ bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
 void Coordinator::Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now) {
   job_.members.clear();
   job_.left.clear();
+  job_.lost.clear();
+  job_.flags.clear();
   for (const std::string& id : candidates) {
     if (static_cast<int>(job_.members.size()) == max_nodes()) break;
     job_.members.push_back(MemberOf(id, agents.at(id)));
@@ -325,7 +336,7 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     } else if (agent && HasFailed(*agent, job_.generation)) {
       End(absl::StrCat("a rank on host ", member.host, " failed"));
     } else if (agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation) {
-      End(absl::StrCat("host ", member.host, " was out of reach"));
+      End(OutOfReach(agents));
     } else {
       continue;
     }
@@ -343,6 +354,17 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
   if (!NewcomerHasWaited(agents, now)) return false;
   End("another node can take part");
   return true;
+}
+
+// Of the members that have ended their ranks since they were out of reach: as many as have said so.
+std::string Coordinator::OutOfReach(const Agents& agents) const {
+  std::vector<std::string> hosts;
+  for (const Member& member : job_.members) {
+    const AgentState* agent = Find(agents, member.agent);
+    const bool ended = agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation;
+    if (ended && !HasFailed(*agent, job_.generation)) hosts.push_back(member.host);
+  }
+  return absl::StrCat(HostsText(hosts), hosts.size() == 1 ? " was" : " were", " out of reach");
 }
 
 // Whether job() has changed.
@@ -412,11 +434,11 @@ bool Coordinator::EndsUnformed(const Agents& agents) {
 std::string Coordinator::LossOf(const Member& member, const Agents& agents) const {
   const AgentState* agent = Find(agents, member.agent);
   if (const Leaver* left = FindLeaver(member.agent)) {
-    return absl::StrCat("host ", member.host, " left the job: ", left->reason);
+    return absl::StrCat("host ", member.host, " left the job: it ", left->reason);
   }
   if (!agent) return absl::StrCat("host ", member.host, " was lost");
   if (!agent->leaving.empty() && !IsDrained(member.agent)) {
-    return absl::StrCat("host ", member.host, " left the job: ", agent->leaving);
+    return absl::StrCat("host ", member.host, " left the job: it ", agent->leaving);
   }
   if (agent->entry != member.entry || agent->phase == AgentPhase::kRunning) return "";
   if (agent->phase == AgentPhase::kFailing) return absl::StrCat("host ", member.host, ": a rank failed");
@@ -565,6 +587,7 @@ void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time
 void Coordinator::Regroup(std::string reason, absl::Time now) {
   job_.phase = JobState::Phase::kForming;
   job_.reason = std::move(reason);
+  job_.lost.assign(notes_.lost.begin(), notes_.lost.end());
   forming_since_ = now;
 }
 

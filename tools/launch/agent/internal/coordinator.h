@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/agent/internal/flag_check.h"
 #include "lockstep/tools/launch/agent/internal/job.h"
 #include "lockstep/tools/launch/agent/internal/job_ranks.h"
 #include "lockstep/tools/launch/internal/restart_policy.h"
@@ -37,6 +38,8 @@ struct JobLimits {
   int max_restarts = 0;                             // after failures; a restart because nodes come or leave is free
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older does not count
   std::string anchor;  // the agent without whom the others cannot go on; "" if there is none
+  std::string host;    // of the launcher that leads, for messages
+  JobFlags flags;      // of that launcher
 };
 
 class Coordinator {
@@ -83,6 +86,7 @@ class Coordinator {
   bool NoteNodes(const Agents& agents);
   bool NoteDrains(const Agents& agents);
   bool NoteResize(const Agents& agents);
+  bool NoteFlags(const Agents& agents);
   int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : limits_.min_nodes; }
   int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : limits_.max_nodes; }
   bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > max_nodes(); }
@@ -93,6 +97,7 @@ class Coordinator {
   void Fail(const absl::Status& failure, bool not_started, absl::Time now);
   absl::Status FailureOfNodes(const Agents& agents, bool* not_started) const;
   std::string OtherHostsText() const;
+  std::string OutOfReach(const Agents& agents) const;
   absl::Status NotEnough(const Agents& agents) const;
   bool JobEndsByLeave(const Agents& agents) const;
   bool IsNeeded(const std::string& agent, const Agents& agents) const;
@@ -115,6 +120,7 @@ class Coordinator {
   RestartPolicy policy_;
   JobRanks ranks_;
   Notes notes_;
+  FlagCheck flag_check_;
   absl::Time forming_since_;                          // when this phase began, while kForming
   absl::Time formed_;                                 // when the last generation was formed
   absl::Time hold_until_ = absl::InfinitePast();      // none forms before: the pause of the policy

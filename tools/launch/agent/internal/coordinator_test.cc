@@ -14,6 +14,7 @@
 namespace lockstep::launch::internal {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using AgentPhase = AgentState::Phase;
 using JobPhase = JobState::Phase;
@@ -91,6 +92,65 @@ TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
   EXPECT_THAT(coordinator.job().result.message(), HasSubstr("host a: rank of 1"));
 }
 
+TEST(Coordinator, NamesAllNodesThatWereOutOfReach) {
+  Coordinator coordinator(Limits(3, 3), {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  coordinator.Update(agents, kStart);
+  for (const char* id : {"1", "3"}) agents[id].generation = 1;
+  agents["2"].generation = 1;
+  agents["2"].phase = AgentPhase::kRunning;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().reason, "hosts a and c were out of reach");
+}
+
+TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
+  JobLimits limits = Limits(1, 2);
+  limits.max_restarts = 1;
+  Coordinator coordinator(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  coordinator.Update(agents, kStart);
+  agents.erase("2");
+  agents["1"].generation = 1;
+  agents["1"].phase = AgentPhase::kRunning;
+  coordinator.Update(agents, kStart);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
+  agents["3"] = Ready("c");
+  agents["3"].phase = AgentPhase::kRunning;  // of another generation, so none can form
+  agents["1"].phase = AgentPhase::kReady;
+  coordinator.Update(agents, kStart);
+  ASSERT_EQ(coordinator.job().phase, JobPhase::kForming);
+  EXPECT_THAT(coordinator.job().lost, ElementsAre("2"));
+  EXPECT_THAT(DecodeJob(EncodeJob(coordinator.job()))->lost, ElementsAre("2"));
+  agents.erase("3");
+  coordinator.Update(agents, kStart);
+  ASSERT_EQ(coordinator.job().generation, 2);
+  EXPECT_THAT(coordinator.job().lost, ElementsAre());
+}
+
+TEST(Coordinator, NamesOneLauncherWithOtherFlagsAtATime) {
+  JobLimits limits = Limits(3, 3);
+  limits.host = "a";
+  limits.flags = {"--nnodes=3", "--max-restarts=0"};
+  Coordinator coordinator(limits, {}, kStart);
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"3", Ready("c")}};
+  agents["1"].flags = agents["3"].flags = limits.flags;
+  agents["3"].flags[1] = "--max-restarts=2";
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  const std::string first =
+      "host c was started with --max-restarts=2, but host a, which leads the job, with --max-restarts=0, which counts";
+  EXPECT_EQ(coordinator.job().flags, first);
+  agents["2"] = Ready("b");
+  agents["2"].flags = {"--nnodes=2", "--max-restarts=0"};
+  agents["2"].phase = AgentPhase::kRunning;
+  EXPECT_FALSE(coordinator.Update(agents, kStart)) << "a text for each node that comes would be many decisions";
+  agents.erase("3");
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().flags,
+            "host b was started with --nnodes=2, but host a, which leads the job, with --nnodes=3, which counts");
+  EXPECT_EQ(DecodeJob(EncodeJob(coordinator.job()))->flags, coordinator.job().flags);
+  EXPECT_EQ(DecodeAgent(EncodeAgent(agents["2"], 0), 0)->flags, agents["2"].flags);
+}
+
 TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   JobLimits limits = Limits(2, 2);
   limits.max_restarts = 1;
@@ -108,7 +168,7 @@ TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
   EXPECT_TRUE(absl::IsCancelled(coordinator.job().result));
-  EXPECT_EQ(coordinator.job().result.message(), "host a left the job: received signal 15 (SIGTERM)");
+  EXPECT_EQ(coordinator.job().result.message(), "host a left the job: it received signal 15 (SIGTERM)");
 }
 
 TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {
@@ -253,7 +313,7 @@ TEST(Coordinator, TheJobEndsWhenTheNodeThatServesItLeavesEvenIfItRunsNoRanks) {
   agents["1"].phase = AgentPhase::kReady;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kDone);
-  EXPECT_EQ(coordinator.job().result.message(), "host b left the job: was drained");
+  EXPECT_EQ(coordinator.job().result.message(), "host b left the job: it was drained");
 }
 
 void Leave(AgentState* agent) {
@@ -278,7 +338,7 @@ TEST(Coordinator, TheNextLeaderKnowsThatTheOneBeforeHasLeft) {
   EXPECT_EQ(next.job().phase, JobPhase::kRunning);
   EXPECT_EQ(next.job().generation, 2);
   EXPECT_EQ(next.job().restarts, 0);
-  EXPECT_EQ(next.job().reason, "host a left the job: received signal 15 (SIGTERM)");
+  EXPECT_EQ(next.job().reason, "host a left the job: it received signal 15 (SIGTERM)");
 }
 
 TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixed) {
@@ -298,7 +358,7 @@ TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixe
   Leave(&agents["3"]);
   agents["1"].phase = AgentPhase::kReady;
   coordinator.Update(agents, kStart);
-  EXPECT_EQ(coordinator.job().result.message(), "host c left the job: received signal 15 (SIGTERM)");
+  EXPECT_EQ(coordinator.job().result.message(), "host c left the job: it received signal 15 (SIGTERM)");
 }
 
 // It has not seen that others know that it has left.

@@ -287,6 +287,7 @@ AgentState AgentFrom(const Json& json, int64_t received_ns) {
   json.at("drains").get_to(state.drains);
   state.resize = LimitsFrom(json.at("resize"));
   json.at("spares").get_to(state.spares);
+  if (json.contains("flags")) json.at("flags").get_to(state.flags);
   json.at("entry").get_to(state.entry);
   if (json.contains("failure")) state.failure = FailureFrom(json.at("failure"), received_ns);
   if (!json.contains("slots")) return state;
@@ -319,6 +320,8 @@ JobState JobFrom(const Json& json) {
   json.at("reason").get_to(state.reason);
   for (const Json& leaver : json.at("left")) state.left.push_back(LeaverFrom(leaver));
   json.at("drained").get_to(state.drained);
+  json.at("lost").get_to(state.lost);
+  json.at("flags").get_to(state.flags);
   state.limits = LimitsFrom(json.at("limits"));
   state.result = StatusFrom(json.at("result"));
   for (const Json& member : json.at("members")) state.members.push_back(MemberFrom(member));
@@ -346,6 +349,7 @@ std::string EncodeAgent(const AgentState& state, int64_t now_ns) {
                {"signal", state.signal},
                {"drains", state.drains},
                {"resize", ToJson(state.resize)}};
+  if (!state.flags.empty()) json["flags"] = state.flags;
   if (!state.failure.status.ok()) json["failure"] = ToJson(state.failure, now_ns);
   if (state.slots.empty()) return Dump(json);
   json["slots"] = Json::array();
@@ -368,6 +372,8 @@ std::string EncodeJob(const JobState& state) {
                {"reason", state.reason},
                {"left", left},
                {"drained", state.drained},
+               {"lost", state.lost},
+               {"flags", state.flags},
                {"limits", ToJson(state.limits)},
                {"result", ToJson(state.result)},
                {"members", members}};

@@ -24,6 +24,10 @@ struct NodeLimits {
   int max_nodes = 0;
 };
 
+// What a launcher's flags say about the whole job: "--nnodes=2:4", "--max-restarts=3". Each launcher has the same ones in
+// the same order, and the leader's values count.
+using JobFlags = std::vector<std::string>;
+
 // What an agent says about itself and its node.
 struct AgentState {
   enum class Phase {
@@ -40,6 +44,7 @@ struct AgentState {
   int node_rank = -1;   // the node rank that it must have; -1: any
   int ranks = 1;        // number of ranks on the node
   int spares = 0;       // number of processes besides
+  JobFlags flags;
   Phase phase = Phase::kReady;
   int64_t generation = 0;  // the last one whose ranks it started, or that ended before it did; 0: none
   int64_t entry = 0;       // the last entry of a member with which it has started its ranks
@@ -119,6 +124,8 @@ struct JobState {
   NodeLimits limits;
   int restarts = 0;    // of all ranks, or of one that stays alive, because one had failed
   std::string reason;  // why the generation ends, or the one before ended, for people; "" for the first one
+  std::vector<std::string> lost;  // the agents because of whose loss it ended; empty while one runs
+  std::string flags;              // which launchers' flags differ, for people
   RankPlan ranks;
   absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
 };

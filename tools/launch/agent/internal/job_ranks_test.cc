@@ -299,7 +299,7 @@ TEST_F(JobRanksTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
   nodes_["a"].steps->OnDrain("b");
   Settle();
   EXPECT_EQ(job().phase, JobPhase::kDone);
-  EXPECT_THAT(job().result.message(), HasSubstr("host b left the job: was drained"));
+  EXPECT_THAT(job().result.message(), HasSubstr("host b left the job: it was drained"));
 }
 
 TEST_F(JobRanksTest, AnotherNodeTakesThePlaceOfOneThatIsDrainedAlsoIfTheirNumberIsFixed) {
@@ -328,7 +328,7 @@ TEST_F(JobRanksTest, TheNodeThatServesIsNamedIfItLeavesAfterAnotherOne) {
   nodes_["b"].steps->OnEnd(/*succeeded=*/false, {});
   Settle();
   EXPECT_EQ(job().phase, JobPhase::kDone);
-  EXPECT_EQ(job().result.message(), "host b left the job: received signal 15 (SIGTERM)");
+  EXPECT_EQ(job().result.message(), "host b left the job: it received signal 15 (SIGTERM)");
 }
 
 TEST_F(JobRanksTest, RanksWaitForTheLeastNumberOfNodes) {

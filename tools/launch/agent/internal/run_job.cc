@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/crypto/job_secret.h"
 #include "lockstep/base/socket.h"
@@ -17,12 +18,16 @@
 #include "lockstep/tools/launch/agent/internal/agent.h"
 #include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
 #include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/tools/launch/internal/host_name.h"
+#include "lockstep/tools/launch/internal/report_file.h"
 #include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 constexpr size_t kAgentIdBytes = 8;
+// How often a name is looked for that nobody knows.
+constexpr absl::Duration kNamePause = absl::Milliseconds(500);
 
 JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes) {
   JobLimits limits;
@@ -32,6 +37,13 @@ JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes)
   limits.last_call = nodes.last_call_timeout;
   limits.max_restarts = options.max_restarts;
   limits.restart_window = options.restart_window;
+  limits.host = HostName();
+  const std::string most = nodes.min_nodes == nodes.max_nodes ? "" : absl::StrCat(":", nodes.max_nodes);
+  limits.flags = {absl::StrCat("--nnodes=", nodes.min_nodes, most),
+                  absl::StrCat("--max-restarts=", options.max_restarts),
+                  absl::StrCat("--restart-window=", absl::FormatDuration(options.restart_window)),
+                  absl::StrCat("--rdzv-conf=join_timeout=", absl::FormatDuration(nodes.join_timeout)),
+                  absl::StrCat("--rdzv-conf=last_call_timeout=", absl::FormatDuration(nodes.last_call_timeout))};
   return limits;
 }
 
@@ -41,6 +53,10 @@ std::string EtcdEndpoint(const HostAndPort& endpoint, const RendezvousOptions& n
   return absl::StrCat(nodes.ca_file.empty() && nodes.cert_file.empty() ? "http://" : "https://",
                       absl::StrContains(endpoint.host, ':') ? absl::StrCat("[", endpoint.host, "]") : endpoint.host,
                       ":", endpoint.port);
+}
+
+std::string OpenJob(const std::string& where) {
+  return absl::StrCat("whoever reaches ", where, " can take part in the job, since LOCKSTEP_JOB_SECRET is not set");
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& options, const RendezvousOptions& nodes,
@@ -61,10 +77,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByTcp(const LaunchOptions& optio
     agent->limits.anchor = agent->id;
     // The others reach this node there. Its own idea of its address may be 127.0.1.1.
     if (nodes.local_addr.empty()) agent->address = tcp.host;
-  }
-  if (joined.is_host && !secret && options.on_notice) {
-    options.on_notice(absl::StrCat("whoever reaches ", agent->where,
-                                   " can take part in the job, since LOCKSTEP_JOB_SECRET is not set"));
+    if (!secret) agent->warning = OpenJob(agent->where);
   }
   return std::move(joined.rendezvous);
 }
@@ -80,36 +93,63 @@ etcd::EtcdOptions EtcdOptionsOf(const RendezvousOptions& nodes) {
   etcd.password = nodes.password;
   if (nodes.time_to_live > absl::ZeroDuration()) etcd.ttl = nodes.time_to_live;
   etcd.timeout = std::max(etcd.timeout, 2 * etcd.ttl);
+  etcd.join_timeout = nodes.join_timeout;
   return etcd;
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> JoinByEtcd(const LaunchOptions& options, const RendezvousOptions& nodes,
                                                        const std::optional<crypto::JobSecret>& secret,
-                                                       const AgentOptions& agent, SharedLease* lease) {
+                                                       AgentOptions* agent, SharedLease* lease) {
   etcd::EtcdOptions etcd = EtcdOptionsOf(nodes);
   etcd.job_id = options.run_id;
-  etcd.agent_id = agent.id;
+  etcd.agent_id = agent->id;
+  if (!secret && nodes.user.empty() && nodes.cert_file.empty()) agent->warning = OpenJob(agent->where);
   if (secret) etcd.secret = secret->DeriveKey("launch by etcd");
   etcd.on_lease = [lease](int64_t id) { lease->Set(id); };
   etcd.on_notice = options.on_notice;
   return etcd::EtcdRendezvous::Join(etcd);
 }
 
-absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const LaunchOptions& options, const RendezvousOptions& nodes,
-                                                 AgentOptions* agent, SharedLease* lease) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<crypto::JobSecret> secret, crypto::ReadJobSecret());
-  if (nodes.backend == RendezvousOptions::Backend::kEtcd) return JoinByEtcd(options, nodes, secret, *agent, lease);
-  return JoinByTcp(options, nodes, secret, agent);
+bool MustServe(const RendezvousOptions& nodes) {
+  return nodes.backend == RendezvousOptions::Backend::kTcp && nodes.is_host.value_or(false);
+}
+
+absl::Status FindHost(const std::string& host) {
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (error != 0) return absl::NotFoundError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
+  freeaddrinfo(found);
+  return absl::OkStatus();
+}
+
+// The first endpoint whose name is known, or where this node is to listen, whether its name is known or not. A name may
+// become known only after this node has started, as that of a Kubernetes pod does.
+absl::StatusOr<std::string> FindEndpoint(const LaunchOptions& options, const RendezvousOptions& nodes) {
+  if (MustServe(nodes)) return nodes.endpoints[0].host;
+  const absl::Time deadline = MonotonicTime() + nodes.join_timeout;
+  const std::string time = absl::FormatDuration(nodes.join_timeout);
+  for (bool said = false;; said = true) {
+    absl::Status problem;
+    for (const HostAndPort& endpoint : nodes.endpoints) {
+      const absl::Status found = FindHost(endpoint.host);
+      if (found.ok()) return endpoint.host;
+      problem.Update(found);
+    }
+    if (MonotonicTime() >= deadline) {
+      return absl::UnavailableError(absl::StrCat(problem.message(), " (tried for ", time, ")"));
+    }
+    if (!said && options.on_notice) {
+      options.on_notice(absl::StrCat(problem.message(), "; this node tries again for ", time));
+    }
+    absl::SleepFor(std::min(kNamePause, deadline - MonotonicTime()));
+  }
 }
 
 // At which the others reach it.
-absl::StatusOr<std::string> AddressOfThisNode(const RendezvousOptions& nodes) {
+absl::StatusOr<std::string> AddressOfThisNode(const LaunchOptions& options, const RendezvousOptions& nodes) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string host, FindEndpoint(options, nodes));
   if (!nodes.local_addr.empty()) return nodes.local_addr;
-  const std::string& host = nodes.endpoints[0].host;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
-  if (error != 0) return absl::UnavailableError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
-  freeaddrinfo(found);
+  if (MustServe(nodes)) return host;
   const std::string address = LocalAddressTowards(host);
   if (!address.empty()) return address;
   return absl::UnavailableError(
@@ -121,13 +161,19 @@ absl::StatusOr<std::string> AddressOfThisNode(const RendezvousOptions& nodes) {
 absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions& options,
                     const RendezvousOptions& nodes, SharedLease* lease) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(program, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<crypto::JobSecret> secret, crypto::ReadJobSecret());
   AgentOptions agent;
   agent.id = absl::BytesToHexString(crypto::RandomBytes(kAgentIdBytes));
   agent.where = TextOf(nodes.endpoints[0]);
-  LOCKSTEP_ASSIGN_OR_RETURN(agent.address, AddressOfThisNode(nodes));
+  LOCKSTEP_ASSIGN_OR_RETURN(agent.address, AddressOfThisNode(options, nodes));
   agent.node_rank = nodes.node_rank.value_or(-1);
   agent.limits = LimitsOf(options, nodes);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Join(options, nodes, &agent, lease));
+  std::unique_ptr<Rendezvous> rendezvous;
+  if (nodes.backend == RendezvousOptions::Backend::kEtcd) {
+    LOCKSTEP_ASSIGN_OR_RETURN(rendezvous, JoinByEtcd(options, nodes, secret, &agent, lease));
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(rendezvous, JoinByTcp(options, nodes, secret, &agent));
+  }
   return RunAgent(program, options, agent, std::move(rendezvous));
 }
 

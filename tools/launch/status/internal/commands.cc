@@ -167,9 +167,9 @@ int PrintJson(const std::vector<RunningJob>& jobs) {
 }
 
 int Status(const Arguments& arguments) {
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs();
-  if (!all.ok()) return Fail(all.status());
   const std::string name = arguments.words.empty() ? "" : arguments.words[0];
+  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
+  if (!all.ok()) return Fail(all.status());
   const std::vector<RunningJob> jobs = JobsNamed(name, *all);
   if (jobs.empty()) return Fail(NoJob(name, *all));
   if (arguments.json) return PrintJson(jobs);
@@ -184,9 +184,10 @@ int Status(const Arguments& arguments) {
 }
 
 int Top(const Arguments& arguments) {
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs();
+  const std::string name = arguments.words.empty() ? "" : arguments.words[0];
+  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
   if (!all.ok()) return Fail(all.status());
-  absl::StatusOr<RunningJob> job = Choose("top", arguments.words.empty() ? "" : arguments.words[0], *all);
+  absl::StatusOr<RunningJob> job = Choose("top", name, *all);
   if (!job.ok()) return Fail(job.status());
   if (isatty(STDOUT_FILENO)) return RunTop(*std::move(job));
   Print("the output is not a terminal, so the job is shown once");
@@ -227,7 +228,8 @@ absl::Status DrainThisNode(const RunningJob& job) {
 // Whether the host takes part in the job, as its launcher on this host has seen it last.
 bool TakesPart(const JobStatus& status, const std::string& host) {
   return std::any_of(status.hosts.begin(), status.hosts.end(), [&](const HostStatus& h) {
-    return (h.host == host || h.address == host) && h.state != HostStatus::State::kLeft;
+    const bool is_gone = h.state == HostStatus::State::kLeft || h.state == HostStatus::State::kLost;
+    return (h.host == host || h.address == host) && !is_gone;
   });
 }
 
@@ -250,9 +252,9 @@ absl::Status DrainHost(const RunningJob& job, const std::string& host) {
 
 // The first word is a job if there is one of that name, and otherwise a host.
 int Drain(const Arguments& arguments) {
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs();
-  if (!all.ok()) return Fail(all.status());
   std::vector<std::string> words = arguments.words;
+  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(words.empty() ? "" : words[0]);
+  if (!all.ok()) return Fail(all.status());
   const bool names_job = words.size() == 2 || (words.size() == 1 && !JobsNamed(words[0], *all).empty());
   const absl::StatusOr<RunningJob> job = Choose("drain", names_job ? words[0] : "", *all);
   if (!job.ok()) return Fail(job.status());
@@ -293,9 +295,10 @@ int Resize(const Arguments& arguments) {
     return Fail(absl::InvalidArgumentError(absl::StrCat(
         "resize: expected MIN:MAX, as 2:4, with MIN from 1 to MAX, but found \"", Printable(limits), "\"")));
   }
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs();
+  const std::string name = arguments.words.size() == 2 ? arguments.words[0] : "";
+  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
   if (!all.ok()) return Fail(all.status());
-  const absl::StatusOr<RunningJob> job = Choose("resize", arguments.words.size() == 2 ? arguments.words[0] : "", *all);
+  const absl::StatusOr<RunningJob> job = Choose("resize", name, *all);
   if (!job.ok()) return Fail(job.status());
   const absl::Status status = ResizeJob(*job, min_nodes, max_nodes);
   return status.ok() ? 0 : Fail(status);

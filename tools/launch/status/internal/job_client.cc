@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -113,9 +116,9 @@ RunningJob LookAtJob(const std::string& folder, pid_t pid) {
   return job;
 }
 
-absl::StatusOr<std::vector<RunningJob>> FindJobs() {
+absl::StatusOr<std::vector<RunningJob>> FindJobs(const std::string& name) {
   absl::Status problem;
-  std::vector<RunningJob> jobs;
+  std::vector<std::future<RunningJob>> asked;
   for (const std::string& folder : StatusFolders()) {
     const absl::StatusOr<UniqueFd> open = OpenStatusFolder(folder, /*create=*/false);
     if (!open.ok()) {
@@ -124,9 +127,17 @@ absl::StatusOr<std::vector<RunningJob>> FindJobs() {
     }
     RemoveStaleSockets(*open);
     for (const pid_t pid : SocketsIn(*open)) {
-      RunningJob job = LookAtJob(folder, pid);
-      if (!absl::IsNotFound(job.status.status())) jobs.push_back(std::move(job));
+      if (absl::StrCat(pid) == name) {
+        RunningJob job = LookAtJob(folder, pid);
+        if (!absl::IsNotFound(job.status.status())) return std::vector<RunningJob>{std::move(job)};
+      }
     }
+    for (const pid_t pid : SocketsIn(*open)) asked.push_back(std::async(std::launch::async, LookAtJob, folder, pid));
+  }
+  std::vector<RunningJob> jobs;
+  for (std::future<RunningJob>& answer : asked) {
+    RunningJob job = answer.get();
+    if (!absl::IsNotFound(job.status.status())) jobs.push_back(std::move(job));
   }
   if (jobs.empty() && !problem.ok()) return problem;
   return jobs;

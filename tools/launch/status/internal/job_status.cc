@@ -83,12 +83,14 @@ absl::string_view NameOf(HostStatus::State state) {
       return "leaving";
     case HostStatus::State::kLeft:
       return "left";
+    case HostStatus::State::kLost:
+      return "lost";
   }
   return "";
 }
 
 std::string EncodeJobStatus(const JobStatus& status) {
-  const std::vector<std::string> fields = {
+  std::vector<std::string> fields = {
       Text("job", status.job_id),
       Text("host", status.host),
       Number("pid", status.pid),
@@ -107,6 +109,7 @@ std::string EncodeJobStatus(const JobStatus& status) {
       List("hosts", status.hosts, EncodeHost),
       List("ranks", status.ranks, EncodeRank),
   };
+  if (status.ready) fields.push_back(Number("ready_hosts", *status.ready));
   return absl::StrCat("{", absl::StrJoin(fields, ","), "}");
 }
 

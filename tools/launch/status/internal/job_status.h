@@ -41,6 +41,7 @@ struct HostStatus {
     kMember,
     kLeaving,  // somebody has asked it to leave
     kLeft,
+    kLost,
   };
 
   std::string host;
@@ -70,7 +71,8 @@ struct JobStatus {
   int min_nodes = 1, max_nodes = 1;
   Phase phase = Phase::kForming;
   absl::Duration in_phase;
-  int64_t generation = 0;  // the number of starts so far
+  std::optional<int> ready;  // while it forms: the number of hosts that are there, if this launcher knows
+  int64_t generation = 0;    // the number of starts so far
   int restarts = 0;        // of them, those after a failure
   int max_restarts = 0;
   std::vector<HostStatus> hosts;  // of that generation

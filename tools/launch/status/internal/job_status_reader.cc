@@ -32,7 +32,7 @@ HostStatus HostFrom(const Json& json) {
   json.at("address").get_to(host.address);
   json.at("first_rank").get_to(host.first_rank);
   json.at("ranks").get_to(host.ranks);
-  host.state = ValueFrom(json, "state", HostStatus::State::kLeft);
+  host.state = ValueFrom(json, "state", HostStatus::State::kLost);
   return host;
 }
 
@@ -67,6 +67,7 @@ JobStatus JobFrom(const Json& json) {
   json.at("max_nodes").get_to(job.max_nodes);
   job.phase = ValueFrom(json, "phase", JobStatus::Phase::kSpare);
   job.in_phase = SecondsFrom(json, "seconds_in_phase");
+  if (json.contains("ready_hosts")) job.ready = json.at("ready_hosts").get<int>();
   json.at("generation").get_to(job.generation);
   json.at("restarts").get_to(job.restarts);
   json.at("max_restarts").get_to(job.max_restarts);

@@ -48,7 +48,7 @@ Generation SecondOfTwoNodes() {
 TEST(StatusBoard, FollowsTheRanks) {
   StatusBoard board(Job(), 10 * kSecond);
   EXPECT_EQ(board.Status(10 * kSecond).phase, JobStatus::Phase::kForming);
-  board.NoteGeneration(SecondOfTwoNodes(), 3, 12 * kSecond);
+  board.NoteGeneration(SecondOfTwoNodes(), 2, 1, 12 * kSecond);
   board.NoteStart(Rank(0, 100), 13 * kSecond);
   board.NoteStart(Rank(1, 101), 14 * kSecond);
   RankFailure killed = Rank(1, 101);
@@ -68,13 +68,14 @@ TEST(StatusBoard, FollowsTheRanks) {
   EXPECT_EQ(status.ranks[1].state, State::kEnded);
   EXPECT_EQ(status.ranks[1].signal, 9);
   EXPECT_EQ(status.ranks[1].in_state, absl::Seconds(10));
+  EXPECT_EQ(status.ranks[2].rank, -1) << "a spare";
   EXPECT_EQ(status.ranks[2].state, State::kStarting);
   EXPECT_EQ(status.ranks[2].pid, 0);
 }
 
 TEST(StatusBoard, ARankWaitsAndGoesOn) {
   StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 1, 0);
+  board.NoteGeneration(SecondOfTwoNodes(), 1, 0, 0);
   board.NoteStart(Rank(0, 100), kSecond);
   board.NoteWaiting(0, true, 2 * kSecond);
   EXPECT_EQ(board.Status(3 * kSecond).ranks[0].state, State::kWaiting);
@@ -87,7 +88,7 @@ TEST(StatusBoard, ARankWaitsAndGoesOn) {
 
 TEST(StatusBoard, ShowsStepsUntilTheRanksStartAgain) {
   StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
   board.NoteStart(Rank(0, 100), 0);
   for (int i = 0; i <= 4; ++i) board.NoteStep(0, 2 * i, i * kSecond);
   board.NoteStep(7, 1, kSecond);  // there is no such rank
@@ -95,13 +96,13 @@ TEST(StatusBoard, ShowsStepsUntilTheRanksStartAgain) {
   EXPECT_EQ(status.ranks[0].step, 8);
   EXPECT_NEAR(*status.ranks[0].steps_per_second, 2, 1e-9);
   EXPECT_FALSE(status.ranks[1].step);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 5 * kSecond);
+  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 5 * kSecond);
   EXPECT_FALSE(board.Status(5 * kSecond).ranks[0].step);
 }
 
 TEST(StatusBoard, ASpareHasNoRanks) {
   StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
   board.NoteSpare(5, 3, kSecond);
   board.NoteSpare(5, 3, 2 * kSecond);
   const JobStatus status = board.Status(3 * kSecond);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,9 @@ class JobWatcher {
   // As in StatusBoard.
   virtual void NotePhase(JobStatus::Phase /*phase*/) {}
   virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
+  virtual void NoteReady(std::optional<int> /*hosts*/) {}
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
-  virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/) {}
+  virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/, int /*spares*/) {}
   virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
   virtual void NoteSpare(int64_t /*generation*/, int /*restarts*/) {}
   virtual void NoteStart(const RankFailure& /*rank*/) {}

@@ -17,15 +17,15 @@ void StatusBoard::NotePhase(JobStatus::Phase phase, int64_t now_ns) {
   phase_since_ns_ = now_ns;
 }
 
-void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int64_t now_ns) {
+void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int spares, int64_t now_ns) {
   job_.phase = JobStatus::Phase::kRunning;
   phase_since_ns_ = now_ns;
   job_.generation = generation.number;
   job_.restarts = generation.restarts;
-  ranks_.assign(ranks, Rank());
-  for (int i = 0; i < ranks; ++i) {
+  ranks_.assign(ranks + spares, Rank());
+  for (int i = 0; i < ranks + spares; ++i) {
     ranks_[i].status.local_rank = i;
-    ranks_[i].status.rank = generation.first_rank + i;
+    ranks_[i].status.rank = i < ranks ? generation.first_rank + i : -1;
     ranks_[i].since_ns = now_ns;
   }
 }
@@ -83,6 +83,7 @@ void StatusBoard::NoteStep(int local_rank, int64_t step, int64_t now_ns) {
 
 JobStatus StatusBoard::Status(int64_t now_ns) const {
   JobStatus status = job_;
+  if (status.phase != JobStatus::Phase::kForming) status.ready.reset();
   status.running = absl::Nanoseconds(now_ns - started_ns_);
   status.in_phase = absl::Nanoseconds(now_ns - phase_since_ns_);
   for (const Rank& rank : ranks_) {

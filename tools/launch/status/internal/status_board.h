@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,13 +25,16 @@ class StatusBoard {
   void NotePhase(JobStatus::Phase phase, int64_t now_ns);
   void NoteHosts(std::vector<HostStatus> hosts) { job_.hosts = std::move(hosts); }
 
+  // How many hosts are ready while the job forms, if this launcher knows.
+  void NoteReady(std::optional<int> hosts) { job_.ready = hosts; }
+
   void NoteLimits(int min_nodes, int max_nodes) {
     job_.min_nodes = min_nodes;
     job_.max_nodes = max_nodes;
   }
 
   // The ranks of this node are about to start. Forgets all about the ranks before.
-  void NoteGeneration(const Generation& generation, int ranks, int64_t now_ns);
+  void NoteGeneration(const Generation& generation, int ranks, int spares, int64_t now_ns);
 
   // Processes that stay (agent_link) make a new generation: ranks[i] is the rank of the process of local rank i,
   // or -1.

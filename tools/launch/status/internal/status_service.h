@@ -38,9 +38,10 @@ class StatusService : public JobWatcher {
   void Serve() override;
   void NotePhase(JobStatus::Phase phase) override { board_.NotePhase(phase, MonotonicNanos()); }
   void NoteHosts(std::vector<HostStatus> hosts) override { board_.NoteHosts(std::move(hosts)); }
+  void NoteReady(std::optional<int> hosts) override { board_.NoteReady(hosts); }
   void NoteLimits(int min_nodes, int max_nodes) override { board_.NoteLimits(min_nodes, max_nodes); }
-  void NoteGeneration(const Generation& generation, int ranks) override {
-    board_.NoteGeneration(generation, ranks, MonotonicNanos());
+  void NoteGeneration(const Generation& generation, int ranks, int spares) override {
+    board_.NoteGeneration(generation, ranks, spares, MonotonicNanos());
   }
   void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) override {
     board_.NoteRegroup(generation, restarts, ranks);

@@ -139,11 +139,18 @@ void AddHead(const JobStatus& status, Lines* lines) {
                                     ", ", RestartsText(status))));
   lines->Add(Printable(absl::StrCat("launcher ", status.pid, " on host ", status.host, " for ",
                                     ShortTime(status.running), ": ", status.program)));
+  if (!status.meets_others && status.hosts.size() < 2) return;
   std::vector<std::string> hosts;
-  for (const HostStatus& host : status.hosts) hosts.push_back(HostText(host));
-  if (!status.meets_others && hosts.size() < 2) return;
-  lines->Add(
-      absl::StrCat(hosts.size(), " of ", NodesText(status), hosts.empty() ? "" : ": ", absl::StrJoin(hosts, ", ")));
+  int there = 0;
+  for (const HostStatus& host : status.hosts) {
+    hosts.push_back(HostText(host));
+    there += host.state == HostStatus::State::kMember || host.state == HostStatus::State::kLeaving;
+  }
+  const bool forms = status.phase == JobStatus::Phase::kForming;
+  if (forms && status.ready) there = *status.ready;
+  // Before the first start only the launcher that leads knows who is there.
+  const std::string count = forms && !status.ready && hosts.empty() ? "needs" : absl::StrCat(there, " of");
+  lines->Add(absl::StrCat(count, " ", NodesText(status), hosts.empty() ? "" : ": ", absl::StrJoin(hosts, ", ")));
 }
 
 std::string JobRow(const RunningJob& job) {

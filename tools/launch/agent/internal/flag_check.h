@@ -1,0 +1,31 @@
+// Whether the launchers of a job were started with the same flags.
+
+#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
+#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
+
+#include <map>
+#include <string>
+
+#include "lockstep/tools/launch/agent/internal/job.h"
+
+namespace lockstep::launch::internal {
+
+// The leader's view. It names one launcher at a time, so that the text does not change with each node that comes.
+class FlagCheck {
+ public:
+  // `host` and `flags` are those of the launcher that leads.
+  FlagCheck(std::string host, JobFlags flags);
+
+  // Which flags of a launcher differ from the leader's, as a line for people. "" if the line would be the one before, or
+  // if none differs.
+  std::string Take(const std::map<std::string, AgentState>& agents);
+
+ private:
+  const std::string host_;
+  const JobFlags flags_;
+  std::string named_;  // the agent of the line before
+};
+
+}  // namespace lockstep::launch::internal
+
+#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
