@@ -110,7 +110,8 @@ Nodes
   With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under
   another scheduler of several nodes or processes, as mpirun, --nnodes or --standalone is needed.
 
-Several nodes share a secret: LOCKSTEP_JOB_SECRET, or a file that LOCKSTEP_JOB_SECRET_FILE names.
+Several nodes share a secret of at least 16 bytes: LOCKSTEP_JOB_SECRET, or a file that
+LOCKSTEP_JOB_SECRET_FILE names and that other users can neither read nor write.
 
 Output of the ranks: this program's own, unless one of these is given
   -r, --redirects=N           streams that go to files instead: 0 none, 1 stdout, 2 stderr, 3 both;
@@ -164,8 +165,9 @@ Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the r
 variables in its environment. Its stdin is empty. If a rank fails, the others get SIGTERM and,
 --grace seconds later, SIGKILL. When the ranks end, all that they started ends too, also daemons,
 and also if this program gets SIGKILL. SIGUSR1 and SIGUSR2 to this program go to the ranks. The exit
-code is the failed rank's, or 128 + the signal that killed it; 2 for a mistake in the flags, 126 or
-127 for a program that cannot be executed, and 1 if a rank itself exited with one of these two.
+code is the failed rank's, or 128 + the signal that killed the rank or this program; 2 for a mistake
+in the flags, 126 or 127 for a program that cannot be executed, and 1 for any other failure, or if a
+rank itself exited with 126 or 127.
 )";
 
 std::map<std::string, std::string> Environment() {
