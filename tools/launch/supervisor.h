@@ -126,7 +126,7 @@ struct LaunchOptions {
 //
 // Ranks that join generations (agent_link) stay when another one fails, unless there are several nodes: all of the above
 // does not hold for them once the first generation has formed. The rank that failed is started again, and meanwhile the others go on. Each of the
-// `spares` is a process more, which joins too, and takes the place of a rank that fails at once. It has a LOCAL_RANK from
+// `spares` is a process more, which starts when a rank of the node has asked for a generation. It joins too, and takes the place of a rank that fails at once. It has a LOCAL_RANK from
 // nproc_per_node on. It must use no device before it has joined: then it gets the local rank, and so the device, of the
 // rank that failed. numa_binding does not bind spares.
 //
@@ -157,7 +157,8 @@ struct LaunchOptions {
 // detect a stopped rank.
 //
 // With event_log, each event is one line of JSON at the end of that file, written by one write: attempt_started,
-// rank_started, rank_ended, first_cause, restart and end, each with the time of the day (RFC 3339) and CLOCK_MONOTONIC in
+// rank_started, rank_ended, first_cause, restart (with the reason), generation (of ranks that join generations, with the
+// reason of each but the first) and end, each with the time of the day (RFC 3339) and CLOCK_MONOTONIC in
 // ns. A write that fails, as on a full disk, does not end the launch: on_notice says so once. Give each node its own
 // file.
 //

@@ -220,9 +220,9 @@ void EtcdSession::CheckDeadlines(int64_t now) {
   for (const Task* task : tasks_) {
     if (task->since_ns == 0 || now - task->since_ns < Patience()) continue;
     const absl::string_view why = last_error_.ok() ? "there was no answer" : last_error_.message();
-    return Fail(
-        absl::UnavailableError(absl::StrCat("etcd (", Endpoints(), "): ", task->name, " did not succeed for ",
-                                            absl::FormatDuration(absl::Nanoseconds(Patience())), "; the last error: ", why)));
+    return Fail(absl::UnavailableError(absl::StrCat("etcd (", Endpoints(), "): ", task->name, " did not succeed for ",
+                                                    absl::FormatDuration(absl::Nanoseconds(Patience())),
+                                                    "; the last error: ", why)));
   }
 }
 

@@ -283,7 +283,6 @@ bool Membership::HasBarrenGenerations(absl::Time now) {
   return true;
 }
 
-// Earlier restarts count as if they were made now.
 RestartPolicy& Membership::Policy(absl::Time now) {
   if (policy_) return *policy_;
   int most = limits_.max_restarts;
@@ -293,7 +292,10 @@ RestartPolicy& Membership::Policy(absl::Time now) {
   const bool any =
       most == 0 && std::any_of(asks_.begin(), asks_.end(), [](const Times& t) { return t.ask.max_restarts < 0; });
   policy_.emplace(any ? std::numeric_limits<int>::max() : most, limits_.restart_window);
-  for (int i = 0; i < memory_.restarts; ++i) policy_->Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+  for (size_t i = 0; i < static_cast<size_t>(memory_.restarts); ++i) {
+    const absl::Time made = i < limits_.earlier_restarts.size() ? limits_.earlier_restarts[i] : now;
+    policy_->Restart(AttemptEnd::kFailed, absl::InfinitePast(), made);
+  }
   return *policy_;
 }
 

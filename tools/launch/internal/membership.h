@@ -44,6 +44,8 @@ class Membership {
     int spares = 0;        // slots of the first node besides
     int max_restarts = 0;  // of processes, in the window; 0: as many as the processes ask for
     absl::Duration restart_window = absl::InfiniteDuration();
+    // When the first of Memory::restarts were made. The others count as if they were made now.
+    std::vector<absl::Time> earlier_restarts;
     absl::Duration wait_for_ranks = absl::Minutes(10);  // how long fewer than the least number of ranks wait for others
     // How long the process that takes a failed member's place is not started while the others have not completed a step
     // without it: as it loads its libraries it would take their processors.

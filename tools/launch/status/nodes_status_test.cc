@@ -142,7 +142,8 @@ TEST_F(NodesStatusTest, WhileTheJobFormsAgainALostHostIsNotCounted) {
   for (const char* node : {"a", "b"}) ASSERT_TRUE(Started(node, 2)) << Err(node);
   Signal("b", SIGKILL);
   ASSERT_TRUE(Shows("a", "forming for")) << answer_;
-  EXPECT_THAT(answer_, ContainsRegex("\n1 of 2 hosts: [^,\n]+ (rank 0, [^,\n]+ rank 1 lost|rank 0 lost, [^,\n]+ rank 1)\n"));
+  EXPECT_THAT(answer_,
+              ContainsRegex("\n1 of 2 hosts: [^,\n]+ (rank 0, [^,\n]+ rank 1 lost|rank 0 lost, [^,\n]+ rank 1)\n"));
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
 }

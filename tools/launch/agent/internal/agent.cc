@@ -112,7 +112,7 @@ class Agent {
   bool knows_job_ = false;
   bool has_started_ = false;  // ranks of this node
   bool has_warned_ = false;
-  int64_t announced_ = 0;     // the generation whose end this node has told
+  int64_t announced_ = 0;  // the generation whose end this node has told
   int64_t leaving_since_ns_ = 0;
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node

@@ -57,17 +57,19 @@ std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " nod
 
 }  // namespace
 
-Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now)
+Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now, std::vector<absl::Time> restarts)
     : limits_(limits),
       job_(std::move(last)),
+      restart_times_(std::move(restarts)),
       policy_(limits.max_restarts, limits.restart_window),
       ranks_(RankLimitsOf(limits)),
       flag_check_(limits.host, limits.flags),
       forming_since_(now),
       formed_(now) {
   notes_.left = job_.left;
-  for (int i = 0; i < job_.restarts; ++i) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
-  if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, now);
+  restart_times_.resize(job_.restarts, now);
+  for (const absl::Time made : restart_times_) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), made);
+  if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, restart_times_, now);
 }
 
 bool Coordinator::Update(const Agents& agents, absl::Time now) {
@@ -181,9 +183,9 @@ bool Coordinator::NoteResize(const Agents& agents) {
 }
 
 bool Coordinator::NoteFlags(const Agents& agents) {
-  std::string differing = flag_check_.Take(agents);
-  if (differing.empty() || differing == job_.flags) return false;
-  job_.flags = std::move(differing);
+  const std::string& line = flag_check_.Check(agents);
+  if (line == job_.flags) return false;
+  job_.flags = line;
   return true;
 }
 
@@ -277,7 +279,6 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   job_.members.clear();
   job_.left.clear();
   job_.lost.clear();
-  job_.flags.clear();
   for (const std::string& id : candidates) {
     if (static_cast<int>(job_.members.size()) == max_nodes()) break;
     job_.members.push_back(MemberOf(id, agents.at(id)));
@@ -288,7 +289,7 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   enough_since_ = newcomer_since_ = absl::InfiniteFuture();
   formed_ = now;
   leaves_since_.clear();
-  ranks_.Start(job_, now);
+  ranks_.Start(job_, restart_times_, now);
 }
 
 Member Coordinator::MemberOf(const std::string& id, const AgentState& agent) {
@@ -374,6 +375,7 @@ bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
   if (!changed) return false;
   for (; job_.restarts < ranks_.restarts(); ++job_.restarts) {
     policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
+    restart_times_.push_back(now);
   }
   return true;
 }
@@ -580,6 +582,7 @@ void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time
     return;
   }
   ++job_.restarts;
+  restart_times_.push_back(now);
   hold_until_ = now + policy_.Pause();
   Regroup(absl::StrCat(failure.message(), "; ", policy_.Announcement()), now);
 }

@@ -46,8 +46,9 @@ class Coordinator {
  public:
   using Agents = std::map<std::string, AgentState>;  // by id
 
-  // `last` is the decision of the agent that led before, or {}. Its restarts count as if they were made now.
-  Coordinator(const JobLimits& limits, JobState last, absl::Time now);
+  // `last` is the decision of the agent that led before, or {}. `restarts`: when the first of its restarts were made, as
+  // this agent has seen them. The others count as if they were made now.
+  Coordinator(const JobLimits& limits, JobState last, absl::Time now, std::vector<absl::Time> restarts = {});
 
   // Takes note of the agents that are there at `now`, which never decreases. Whether job() has changed.
   bool Update(const Agents& agents, absl::Time now);
@@ -117,6 +118,7 @@ class Coordinator {
 
   const JobLimits limits_;
   JobState job_;
+  std::vector<absl::Time> restart_times_;  // of job_.restarts
   RestartPolicy policy_;
   JobRanks ranks_;
   Notes notes_;

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -127,6 +128,30 @@ TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
   EXPECT_THAT(coordinator.job().lost, ElementsAre());
 }
 
+TEST(Coordinator, ANewLeaderCountsRestartsFromWhenItSawThem) {
+  JobLimits limits = Limits(2, 2);
+  limits.max_restarts = 2;
+  limits.restart_window = absl::Minutes(10);
+  JobState last;
+  last.generation = last.restarts = 2;
+  last.members.resize(2);
+  last.members[0].agent = "1";
+  last.members[1].agent = "2";
+  last.phase = JobPhase::kRunning;
+  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  for (auto& [id, agent] : agents) agent.generation = 2;
+  agents["1"].failure.status = absl::UnknownError("a rank failed");
+  const absl::Time now = kStart + absl::Hours(1);
+  const auto phase_with = [&](const std::vector<absl::Time>& restarts) {
+    Coordinator next(limits, last, now, restarts);
+    next.Update(agents, now);
+    return next.job().phase;
+  };
+  EXPECT_EQ(phase_with({kStart, now - absl::Minutes(1)}), JobPhase::kRunning);
+  EXPECT_EQ(phase_with({now - absl::Minutes(9), now - absl::Minutes(1)}), JobPhase::kDone);
+  EXPECT_EQ(phase_with({}), JobPhase::kDone) << "as if they were made now";
+}
+
 TEST(Coordinator, NamesOneLauncherWithOtherFlagsAtATime) {
   JobLimits limits = Limits(3, 3);
   limits.host = "a";
@@ -148,7 +173,12 @@ TEST(Coordinator, NamesOneLauncherWithOtherFlagsAtATime) {
   EXPECT_EQ(coordinator.job().flags,
             "host b was started with --nnodes=2, but host a, which leads the job, with --nnodes=3, which counts");
   EXPECT_EQ(DecodeJob(EncodeJob(coordinator.job()))->flags, coordinator.job().flags);
+  Coordinator next(limits, coordinator.job(), kStart);
+  EXPECT_FALSE(next.Update(agents, kStart)) << "the same line";
   EXPECT_EQ(DecodeAgent(EncodeAgent(agents["2"], 0), 0)->flags, agents["2"].flags);
+  agents.erase("2");
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  EXPECT_EQ(coordinator.job().flags, "");
 }
 
 TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {

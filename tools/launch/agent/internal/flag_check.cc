@@ -12,9 +12,10 @@ namespace lockstep::launch::internal {
 FlagCheck::FlagCheck(std::string host, JobFlags flags) : host_(std::move(host)), flags_(std::move(flags)) {}
 
 // A launcher of another version may have other flags.
-std::string FlagCheck::Take(const std::map<std::string, AgentState>& agents) {
-  if (agents.count(named_) != 0) return "";
+const std::string& FlagCheck::Check(const std::map<std::string, AgentState>& agents) {
+  if (agents.count(named_) != 0) return line_;
   named_.clear();
+  line_.clear();
   for (const auto& [id, agent] : agents) {
     if (agent.flags == flags_ || agent.flags.size() != flags_.size()) continue;
     std::vector<std::string> theirs, ours;
@@ -24,10 +25,11 @@ std::string FlagCheck::Take(const std::map<std::string, AgentState>& agents) {
       ours.push_back(flags_[i]);
     }
     named_ = id;
-    return absl::StrCat("host ", agent.host, " was started with ", absl::StrJoin(theirs, " "), ", but host ", host_,
-                        ", which leads the job, with ", absl::StrJoin(ours, " "), ", which counts");
+    line_ = absl::StrCat("host ", agent.host, " was started with ", absl::StrJoin(theirs, " "), ", but host ", host_,
+                         ", which leads the job, with ", absl::StrJoin(ours, " "), ", which counts");
+    break;
   }
-  return "";
+  return line_;
 }
 
 }  // namespace lockstep::launch::internal

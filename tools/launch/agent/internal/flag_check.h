@@ -16,14 +16,14 @@ class FlagCheck {
   // `host` and `flags` are those of the launcher that leads.
   FlagCheck(std::string host, JobFlags flags);
 
-  // Which flags of a launcher differ from the leader's, as a line for people. "" if the line would be the one before, or
-  // if none differs.
-  std::string Take(const std::map<std::string, AgentState>& agents);
+  // Which flags of a launcher differ from the leader's, as a line for people. "" if none differs.
+  const std::string& Check(const std::map<std::string, AgentState>& agents);
 
  private:
   const std::string host_;
   const JobFlags flags_;
-  std::string named_;  // the agent of the line before
+  std::string named_;  // the agent that the line is about
+  std::string line_;
 };
 
 }  // namespace lockstep::launch::internal

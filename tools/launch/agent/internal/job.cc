@@ -20,6 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMostHosts = 8;  // named in one message
+constexpr int kMostRestarts = 1 << 24;
 
 // Texts may hold any bytes, which JSON cannot.
 std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -317,6 +318,7 @@ JobState JobFrom(const Json& json) {
   json.at("generation").get_to(state.generation);
   json.at("entries").get_to(state.entries);
   json.at("restarts").get_to(state.restarts);
+  if (state.restarts < 0 || state.restarts > kMostRestarts) throw std::invalid_argument("a strange number of restarts");
   json.at("reason").get_to(state.reason);
   for (const Json& leaver : json.at("left")) state.left.push_back(LeaverFrom(leaver));
   json.at("drained").get_to(state.drained);

@@ -122,8 +122,8 @@ struct JobState {
   std::vector<Leaver> left;          // who has left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
-  int restarts = 0;    // of all ranks, or of one that stays alive, because one had failed
-  std::string reason;  // why the generation ends, or the one before ended, for people; "" for the first one
+  int restarts = 0;               // of all ranks, or of one that stays alive, because one had failed
+  std::string reason;             // why the generation ends, or the one before ended, for people; "" for the first one
   std::vector<std::string> lost;  // the agents because of whose loss it ended; empty while one runs
   std::string flags;              // which launchers' flags differ, for people
   RankPlan ranks;

@@ -116,6 +116,7 @@ void JobLink::TakeView(const Rendezvous::View& view) {
     if (!is_new && reach_.away == was_away) return;
     // An empty decision is one that a job of the same id before this one left.
     if (is_new) job_ = view.decision.empty() ? JobState() : DecodeJob(view.decision);
+    restart_times_.resize(job_.ok() ? job_->restarts : 0, MonotonicTime());
   }
   decision_ = view.decision;
   changed_.Set();
@@ -145,7 +146,7 @@ bool JobLink::AwaitsMembers(const Rendezvous::View& view) {
 void JobLink::Lead(const Rendezvous::View& view) {
   if (!coordinator_) {
     MutexLock lock(mutex_);
-    coordinator_.emplace(limits_, job_.value_or(JobState()), MonotonicTime());
+    coordinator_.emplace(limits_, job_.value_or(JobState()), MonotonicTime(), restart_times_);
   }
   Coordinator::Agents agents;
   int ready = 0;

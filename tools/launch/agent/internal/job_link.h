@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -71,6 +72,7 @@ class JobLink {
 
   // Of the thread.
   std::string decision_;
+  std::vector<absl::Time> restart_times_;   // when this agent saw that the job's restarts were made
   std::optional<Coordinator> coordinator_;  // while this agent leads
   std::map<std::string, Received> agents_;
   // Until when this agent waits for the others before it leads: shortly after it was away, and without end while it is.

@@ -22,7 +22,8 @@ absl::Status OnHost(const absl::Status& status, const std::string& host) {
   return Annotate(status, absl::StrCat("host ", host));
 }
 
-void JobRanks::Start(const JobState& job, absl::Time now) {
+void JobRanks::Start(const JobState& job, const std::vector<absl::Time>& restarts, absl::Time now) {
+  limits_.earlier_restarts = restarts;
   failures_.clear();
   changed_ = false;
   if (Resume(job, now)) return;

@@ -27,7 +27,7 @@ class JobRanks {
   explicit JobRanks(const Membership::Limits& limits) : limits_(limits) {}
 
   // The members of `job` start their processes, or have done so while another agent led: then it goes on from job.ranks.
-  void Start(const JobState& job, absl::Time now);
+  void Start(const JobState& job, const std::vector<absl::Time>& restarts, absl::Time now);
 
   // Whether the processes stay when one of them is killed, and when one exits: they have formed a generation.
   bool kept() const { return membership_ && membership_->kept(); }
@@ -75,7 +75,7 @@ class JobRanks {
   void NoteGeneration(const Membership::Decision& decision, const Agents& agents);
   void NoteVerdict(absl::Status verdict);
 
-  const Membership::Limits limits_;
+  Membership::Limits limits_;
   std::optional<Membership> membership_;
   RankPlan plan_;
   bool has_asks_ = false;          // of the processes that were ready before this object was made

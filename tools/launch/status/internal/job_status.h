@@ -73,7 +73,7 @@ struct JobStatus {
   absl::Duration in_phase;
   std::optional<int> ready;  // while it forms: the number of hosts that are there, if this launcher knows
   int64_t generation = 0;    // the number of starts so far
-  int restarts = 0;        // of them, those after a failure
+  int restarts = 0;          // of them, those after a failure
   int max_restarts = 0;
   std::vector<HostStatus> hosts;  // of that generation
   std::vector<RankStatus> ranks;  // of the launcher's node, by local rank
