@@ -416,6 +416,22 @@ TEST_F(MembershipTest, TheSameStepAgainIsNoProgress) {
   EXPECT_FALSE(Fail(1, 2));
 }
 
+TEST_F(MembershipTest, GoesOnWithTheTimesOfEarlierRestarts) {
+  Membership::Limits limits;
+  limits.max_restarts = 1;
+  limits.restart_window = absl::Minutes(1);
+  for (const double made : {0, 90}) {
+    limits.earlier_restarts = {At(made)};
+    Membership::Memory memory;
+    memory.restarts = 1;
+    membership_.emplace(limits, memory, At(100));
+    membership_->AddNode(2, 0, At(100));
+    for (const int slot : {0, 1}) Ready(slot, 100);
+    ASSERT_EQ(membership_->generation(), 1);
+    EXPECT_EQ(Fail(1, 120), made == 0) << "made at " << made << " s";
+  }
+}
+
 TEST_F(MembershipTest, HasABudgetOfRestarts) {
   Membership::Limits limits;
   limits.max_restarts = 2;
