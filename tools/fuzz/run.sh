@@ -1,47 +1,64 @@
 #!/usr/bin/env bash
 # Searches for files that break a reader, under address and undefined-behaviour sanitizers.
 #
-#   tools/fuzz/run.sh FUZZER [SECONDS]
+#   tools/fuzz/run.sh FUZZER... [SECONDS]
 #
-# FUZZER is zip_fuzzer, pickle_fuzzer, safetensors_fuzzer or image_decoder_fuzzer. SECONDS is 600 by default. Inputs that reach new
-# code are kept in the cache folder and start the next run. An input that breaks the reader is left in the working directory, named
-# crash-*, and the exit code is not 0. The readers need no LibTorch, so clang compiles them without Bazel. The image libraries are the
-# system's: the sanitizers see only their heap and their arguments.
+# FUZZER is zip_fuzzer, pickle_fuzzer, safetensors_fuzzer or image_decoder_fuzzer. SECONDS is 600 by default.
+#
+# Several fuzzers run at once, and each writes to FUZZER.log in the working directory. Inputs that reach new code are kept in the
+# cache folder and start the next run. An input that breaks the reader is left in the working directory, named crash-*, and the exit
+# code is not 0. The readers need no LibTorch, so clang compiles them without Bazel. The image libraries are the system's: the
+# sanitizers see only their heap and their arguments.
 set -euo pipefail
 
-fuzzer=${1:-}
-seconds=${2:-600}
+fuzzers=()
+seconds=600
+for argument in "$@"; do
+  case $argument in
+  zip_fuzzer | pickle_fuzzer | safetensors_fuzzer | image_decoder_fuzzer) fuzzers+=("$argument") ;;
+  *[!0-9]* | "") fuzzers=() && break ;;
+  *) seconds=$argument ;;
+  esac
+done
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-case $fuzzer in
-zip_fuzzer | pickle_fuzzer | safetensors_fuzzer) folder=checkpoint ;;
-image_decoder_fuzzer) folder=data ;;
-*)
+if ((${#fuzzers[@]} == 0)); then
   sed -n '4,6p' "${BASH_SOURCE[0]}" | cut -c3- >&2
   exit 2
-  ;;
-esac
+fi
 if ! command -v clang++ >/dev/null || [[ ! -e $(clang++ -print-file-name=libclang_rt.fuzzer-x86_64.a) ]]; then
   echo "fuzz: install clang with libFuzzer (Debian: apt-get install clang libclang-rt-14-dev)" >&2
   exit 1
 fi
 
-corpus=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/fuzz/$fuzzer
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$corpus" "$work/include" "$work/seeds"
+mkdir "$work/include" "$work/objects"
 ln -s "$top" "$work/include/lockstep"
+read -ra abseil < <(pkg-config --libs absl_status absl_statusor absl_strings absl_str_format absl_flat_hash_map absl_synchronization)
 
-compile() {
-  local libraries
-  read -ra libraries < <(pkg-config --libs absl_status absl_statusor absl_strings absl_str_format absl_flat_hash_map absl_synchronization)
-  clang++ -std=c++17 -O1 -g -I"$work/include" "$@" "${libraries[@]}"
+# Line numbers are all that a report shows of what -g gives.
+readonly SANITIZED=(-fsanitize=address,undefined -fno-sanitize-recover=undefined)
+readonly COMPILE=(clang++ -std=c++17 -O1 -g1 -I"$work/include" "${SANITIZED[@]}" -fsanitize=fuzzer-no-link)
+
+# objects SOURCE...: sets `objects` to what they are compiled to.
+objects() {
+  local source
+  objects=()
+  for source in "$@"; do objects+=("$work/objects/${source//\//.}.o"); done
 }
 
-readonly SANITIZED=(-fsanitize="fuzzer,address,undefined" -fno-sanitize-recover=undefined)
+# compile SOURCE...: as many at once as there are processors.
+compile() {
+  local source
+  for source in "$@"; do
+    objects "$source"
+    printf '%s\n' -c "$source" -o "${objects[0]}"
+  done | xargs -d '\n' -n 4 -P "$(nproc)" "${COMPILE[@]}" -include "$work/abseil_headers.h"
+}
 
 # The tests' files, and the records of the archives among them.
 seeds_of_checkpoint() {
-  python3 - "$work/seeds" "$top"/checkpoint/testdata/* "$top"/checkpoint/sharded/testdata/*/.metadata <<'PYTHON'
+  python3 - "$work/seeds_of_checkpoint" "$top"/checkpoint/testdata/* "$top"/checkpoint/sharded/testdata/*/.metadata <<'PYTHON'
 import pathlib
 import sys
 import zipfile
@@ -57,22 +74,72 @@ for number, path in enumerate(map(pathlib.Path, sys.argv[2:])):
 PYTHON
 }
 
-sources=("$top/$folder/fuzz/$fuzzer.cc" "$top/base/status.cc")
-if [[ $folder == checkpoint ]]; then
-  for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader} \
-    pickle/{builder,globals,machine,ops,reader,refusals} safetensors/{header,json_scanner}; do
-    sources+=("$top/checkpoint/$layer.cc")
-  done
-  compile "${SANITIZED[@]}" "${sources[@]}" -lz -o "$work/$fuzzer"
-  seeds_of_checkpoint
-else
-  for layer in image_decoder internal/{jpeg_decoder,jpeg_markers,leptonica_decoder,png_decoder}; do
-    sources+=("$top/data/$layer.cc")
-  done
-  images=(-ljpeg -llept -lpng -lz)
-  compile "${SANITIZED[@]}" "${sources[@]}" "${images[@]}" -o "$work/$fuzzer"
-  compile "${sources[@]}" "$top"/data/fuzz/replay.cc "$top"/data/testing/{jpeg,png}_files.cc "${images[@]}" -o "$work/replay"
-  "$work/replay" "$work/seeds"
-fi
+# The sources of each folder, compiled once for all of its fuzzers.
+checkpoint=("$top/base/status.cc")
+for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader} \
+  pickle/{builder,globals,machine,ops,reader,refusals} safetensors/{header,json_scanner}; do
+  checkpoint+=("$top/checkpoint/$layer.cc")
+done
+data=("$top/base/status.cc")
+for layer in image_decoder internal/{jpeg_decoder,jpeg_markers,leptonica_decoder,png_decoder}; do
+  data+=("$top/data/$layer.cc")
+done
+replay=("$top"/data/fuzz/replay.cc "$top"/data/testing/{jpeg,png}_files.cc)
+images=(-ljpeg -llept -lpng -lz)
 
-"$work/$fuzzer" -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 "$corpus" "$work/seeds"
+sources=()
+for fuzzer in "${fuzzers[@]}"; do
+  if [[ $fuzzer == image_decoder_fuzzer ]]; then
+    sources+=("$top/data/fuzz/$fuzzer.cc" "${data[@]}" "${replay[@]}")
+  else
+    sources+=("$top/checkpoint/fuzz/$fuzzer.cc" "${checkpoint[@]}")
+  fi
+done
+mapfile -t sources < <(printf '%s\n' "${sources[@]}" | sort -u)
+: >"$work/abseil_headers.h"
+"${COMPILE[@]}" -Xclang -fpch-instantiate-templates -x c++-header "$top/tools/abseil_headers.h" -o "$work/abseil_headers.h.pch"
+compile "${sources[@]}"
+
+mkdir "$work"/seeds_of_{checkpoint,data}
+for fuzzer in "${fuzzers[@]}"; do
+  if [[ $fuzzer == image_decoder_fuzzer ]]; then
+    objects "$top/data/fuzz/$fuzzer.cc" "${data[@]}"
+    libraries=("${images[@]}" "${abseil[@]}")
+    clang++ "${SANITIZED[@]}" -fsanitize=fuzzer "${objects[@]}" "${libraries[@]}" -o "$work/$fuzzer"
+    linked=("${objects[@]}")
+    objects "${replay[@]}"
+    clang++ "${SANITIZED[@]}" -fsanitize=fuzzer-no-link "${objects[@]}" "${linked[@]}" "${libraries[@]}" -o "$work/replay"
+    "$work/replay" "$work/seeds_of_data"
+  else
+    objects "$top/checkpoint/fuzz/$fuzzer.cc" "${checkpoint[@]}"
+    clang++ "${SANITIZED[@]}" -fsanitize=fuzzer "${objects[@]}" "${abseil[@]}" -lz -o "$work/$fuzzer"
+    [[ $(ls "$work/seeds_of_checkpoint") ]] || seeds_of_checkpoint
+  fi
+done
+
+search() {
+  local fuzzer=$1 seeds=$work/seeds_of_checkpoint
+  local corpus=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/fuzz/$fuzzer
+  [[ $fuzzer != image_decoder_fuzzer ]] || seeds=$work/seeds_of_data
+  mkdir -p "$corpus"
+  "$work/$fuzzer" -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 "$corpus" "$seeds"
+}
+
+if ((${#fuzzers[@]} == 1)); then
+  search "${fuzzers[0]}"
+  exit
+fi
+pids=()
+for fuzzer in "${fuzzers[@]}"; do
+  search "$fuzzer" >"$fuzzer.log" 2>&1 &
+  pids+=($!)
+done
+failures=0
+for index in "${!pids[@]}"; do
+  wait "${pids[index]}" || {
+    failures=1
+    tail -n 50 "${fuzzers[index]}.log"
+  }
+  grep -h stat::number_of_executed_units "${fuzzers[index]}.log" | sed "s/^/${fuzzers[index]}: /"
+done
+exit "$failures"
