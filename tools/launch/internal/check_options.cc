@@ -29,7 +29,9 @@ absl::Status CheckNodes(const LaunchOptions& options) {
     return Bad("master_port must be from 0 to 65535, but is ", options.master_port);
   }
   if (options.nnodes > 1 && options.master_addr.empty()) {
-    return Bad("nnodes = ", options.nnodes, " needs master_addr, the address of node 0");
+    return Bad("nnodes = ", options.nnodes,
+               " needs master_addr, the address of node 0, and master_port, a free port there; launch can take "
+               "--rdzv_backend=tcp instead");
   }
   if (options.nnodes > 1 && options.master_port == 0) {
     return Bad("nnodes = ", options.nnodes,

@@ -101,9 +101,12 @@ void EventLog::FirstCause(int attempt, const absl::Status& status) {
   Write("first_cause", absl::StrCat(Name(attempt, *failure), HowItEnded(*failure), Text("message", status.message())));
 }
 
-void EventLog::Restart(int attempt, absl::string_view reason, absl::Duration pause) {
-  Write("restart", absl::StrCat(Number("attempt", attempt), Text("reason", reason), Seconds("pause", pause)));
+void EventLog::Restart(int attempt, absl::string_view reason, std::optional<absl::Duration> pause) {
+  Write("restart",
+        absl::StrCat(Number("attempt", attempt), Text("reason", reason), pause ? Seconds("pause", *pause) : ""));
 }
+
+void EventLog::Notice(absl::string_view message) { Write("notice", Text("message", message)); }
 
 void EventLog::Generation(int64_t generation, int world_size, absl::string_view reason) {
   Write("generation", absl::StrCat(Number("generation", generation), Number("world_size", world_size),

@@ -4,7 +4,8 @@
 //    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
 //
 // The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
-// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation.
+// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation. A launcher among
+// several adds notice.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
@@ -13,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -40,7 +42,10 @@ class EventLog {
   // Does nothing if no rank caused `status`.
   void FirstCause(int attempt, const absl::Status& status);
   // `reason` is for people. It names hosts that were lost, and ranks that failed.
-  void Restart(int attempt, absl::string_view reason, absl::Duration pause);
+  // `pause` is how long the ranks wait for it, if that is known before.
+  void Restart(int attempt, absl::string_view reason, std::optional<absl::Duration> pause);
+  // What the launcher says of the job's nodes: one was lost, etcd does not answer.
+  void Notice(absl::string_view message);
   // Ranks that stay have formed a generation, the first one without a reason.
   void Generation(int64_t generation, int world_size, absl::string_view reason);
   void End(const absl::Status& status);

@@ -163,8 +163,8 @@ absl::StatusOr<std::string> Scheduler::Fill() {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const int size, Number(names->size));
   if (size < 2) return "";
-  if (!is_srun || given_.rendezvous) return SeveralJobs(*names, size);
   const int nodes = NodesOf("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
+  if (!is_srun || (given_.rendezvous && nodes == size)) return SeveralJobs(*names, size);
   if (nodes == size && (!given_.nnodes || options_.nnodes == nodes)) return FillFromSrun(size);
   if (given_.nnodes) return "";
   return Bad(

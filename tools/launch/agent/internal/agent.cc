@@ -84,6 +84,7 @@ class Agent {
   absl::StatusOr<std::string> Drain(const std::string& host);
   bool DrainThis();
   absl::StatusOr<std::string> Resize(int min_nodes, int max_nodes);
+  std::string WhenAnswered() const;
   void ShowJob();
   void NoteStayingRanks(const Member& member, HostStatus* host) const;
   int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : agent_.limits.min_nodes; }
@@ -143,6 +144,7 @@ absl::Status Agent::Run() {
     }
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
     if (HasWaitedToLeave()) {
+      if (link_.reach().met) Say("the other nodes have not heard that this one leaves, so they will count it as lost");
       return StoppedStatus(steps_.state().signal, {}, absl::ZeroDuration());
     }
     WaitForChange();
@@ -166,7 +168,10 @@ void Agent::TakeJob() {
     return;
   }
   const Rendezvous::Reach reach = link_.reach();
-  Say(lines_.OnReach(reach, shows_ranks_, MonotonicNanos()));
+  watcher_.NoteTrouble(reach.away && reach.silence ? reach.silence->what : "");
+  const std::string change = lines_.OnReach(reach, shows_ranks_, MonotonicNanos());
+  Say(change);
+  if (!change.empty()) events_.Notice(change);
   Announce(*job);
   const AgentState before = steps_.state();
   steps_.OnReach(!reach.away);
@@ -193,6 +198,7 @@ void Agent::Announce(const JobState& job) {
   if (job.generation > 0 && !std::exchange(knows_job_, true)) announced_ = ended;
   if ((forms || job.phase == JobState::Phase::kRunning) && !job.reason.empty() && ended > announced_) {
     if (leaving_since_ns_ == 0) Say(job.reason);
+    events_.Notice(job.reason);
     announced_ = ended;
   }
   if (!job.flags.empty() && job.flags != job_.flags) Say(job.flags);
@@ -219,7 +225,9 @@ void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
 }
 
 void Agent::ShowJob() {
-  watcher_.NoteLimits(min_nodes(), max_nodes());
+  const bool is_known = job_.limits.max_nodes > 0;
+  watcher_.NoteLimits(is_known ? job_.limits.min_nodes : min_nodes(),
+                      is_known ? job_.limits.max_nodes : max_nodes());
   std::vector<HostStatus> hosts;
   int ranks = 0;
   for (const Member& member : job_.members) {
@@ -257,9 +265,19 @@ absl::StatusOr<std::string> Agent::Drain(const std::string& host) {
     return absl::NotFoundError(absl::StrCat("no node is called ", host,
                                             hosts.empty() ? "" : absl::StrCat("; the job has ", HostsText(hosts))));
   }
+  if (absl::c_linear_search(job_.lost, found[0])) {
+    return absl::FailedPreconditionError(absl::StrCat("host ", host, " was lost"));
+  }
   steps_.OnDrain(found[0]);
   Post();
-  return absl::StrCat("host ", host, " is asked to leave the job");
+  return absl::StrCat("host ", host, " is asked to leave the job", WhenAnswered());
+}
+
+// What a reply to people adds while the others do not hear of their request.
+std::string Agent::WhenAnswered() const {
+  const Rendezvous::Reach reach = link_.reach();
+  if (!reach.away || !reach.silence) return "";
+  return absl::StrCat(", once it is known to the others: ", reach.silence->what);
 }
 
 bool Agent::DrainThis() {
@@ -272,7 +290,9 @@ bool Agent::DrainThis() {
 absl::StatusOr<std::string> Agent::Resize(int min_nodes, int max_nodes) {
   steps_.OnResize(min_nodes, max_nodes);
   Post();
-  return absl::StrCat("the job is asked to have ", min_nodes, " to ", max_nodes, " nodes");
+  return absl::StrCat("the job is asked to have ", min_nodes,
+                      min_nodes == max_nodes ? "" : absl::StrCat(" to ", max_nodes),
+                      max_nodes == 1 ? " node" : " nodes", WhenAnswered());
 }
 
 void Agent::TakeSignals() {
@@ -318,7 +338,7 @@ void Agent::StartRanks(const Generation& generation) {
   {
     Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
     const int number = static_cast<int>(generation.number - 1);
-    if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, absl::ZeroDuration());
+    if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, std::nullopt);
     events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
     shows_ranks_ = true;
     result = attempt.Run(0);

@@ -283,6 +283,7 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
     if (static_cast<int>(job_.members.size()) == max_nodes()) break;
     job_.members.push_back(MemberOf(id, agents.at(id)));
   }
+  if (job_.limits.number == 0) job_.limits = {0, limits_.min_nodes, limits_.max_nodes};
   ++job_.generation;
   job_.phase = JobState::Phase::kRunning;
   notes_ = {};
@@ -304,18 +305,19 @@ Member Coordinator::MemberOf(const std::string& id, const AgentState& agent) {
   return member;
 }
 
-bool Coordinator::NewcomerHasWaited(const Agents& agents, absl::Time now) {
+// The host of a node that has been there for long enough to take part; "" if there is none.
+std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
   const bool full = static_cast<int>(job_.members.size()) >= max_nodes();
-  const bool comes = std::any_of(agents.begin(), agents.end(), [&](const auto& entry) {
+  const auto newcomer = absl::c_find_if(agents, [&](const auto& entry) {
     return entry.second.phase == AgentPhase::kReady && !IsMember(entry.first) && !IsDrained(entry.first);
   });
-  if (full || !comes || !notes_.succeeded.empty()) {
+  if (full || newcomer == agents.end() || !notes_.succeeded.empty()) {
     newcomer_since_ = absl::InfiniteFuture();
-    return false;
+    return "";
   }
   newcomer_since_ = std::min(newcomer_since_, now);
   LookAt(newcomer_since_ + limits_.newcomer_wait);
-  return now >= newcomer_since_ + limits_.newcomer_wait;
+  return now >= newcomer_since_ + limits_.newcomer_wait ? newcomer->second.host : "";
 }
 
 bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
@@ -352,8 +354,9 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     End(absl::StrCat("the job now has at most ", NodesText(max_nodes())));
     return true;
   }
-  if (!NewcomerHasWaited(agents, now)) return false;
-  End("another node can take part");
+  const std::string newcomer = Newcomer(agents, now);
+  if (newcomer.empty()) return false;
+  End(absl::StrCat("host ", newcomer, " can take part"));
   return true;
 }
 

@@ -91,7 +91,7 @@ class Coordinator {
   int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : limits_.min_nodes; }
   int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : limits_.max_nodes; }
   bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > max_nodes(); }
-  bool NewcomerHasWaited(const Agents& agents, absl::Time now);
+  std::string Newcomer(const Agents& agents, absl::Time now);
   void End(std::string reason);
   void Regroup(std::string reason, absl::Time now);
   void Finish(absl::Status result);

@@ -313,7 +313,7 @@ TEST(Coordinator, ResizeEndsRanksOnlyIfThereAreTooMany) {
   agents["2"].resize = {1, 1, 1};  // it had not seen the first one
   EXPECT_FALSE(coordinator.Update(agents, kStart));
   EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(2))) << "now there is room for the third";
-  EXPECT_EQ(coordinator.job().reason, "another node can take part");
+  EXPECT_EQ(coordinator.job().reason, "host c can take part");
   for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady, agent.generation = 1;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().members.size(), 3);
@@ -410,7 +410,7 @@ TEST(Coordinator, ANodeThatLeftBeforeIsNoReason) {
   for (const char* id : {"1", "3"}) agents[id].phase = AgentPhase::kReady, agents[id].generation = 2;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().generation, 3);
-  EXPECT_EQ(coordinator.job().reason, "another node can take part");
+  EXPECT_EQ(coordinator.job().reason, "host c can take part");
 }
 
 TEST(AgentSteps, ADrainedAgentLeavesWhenItsRanksHaveEnded) {

@@ -17,7 +17,7 @@
 
 namespace lockstep::launch::internal {
 
-// How many nodes a job has. The number orders the changes; 0: what the launchers' flags say.
+// How many nodes a job has. The number orders the changes; 0: what the flags of the launcher that leads say.
 struct NodeLimits {
   int64_t number = 0;
   int min_nodes = 0;

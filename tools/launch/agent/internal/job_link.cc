@@ -91,6 +91,8 @@ void JobLink::Run() {
     } else {
       coordinator_.reset();
       agents_.clear();
+      MutexLock lock(mutex_);
+      ready_.reset();
     }
     Wait(WaitTime(view));
   }

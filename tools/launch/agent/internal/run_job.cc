@@ -1,6 +1,8 @@
 #include "lockstep/tools/launch/agent/internal/run_job.h"
 
 #include <netdb.h>
+#include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/crypto/job_secret.h"
 #include "lockstep/base/socket.h"
@@ -19,15 +21,18 @@
 #include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
 #include "lockstep/tools/launch/internal/check_options.h"
 #include "lockstep/tools/launch/internal/host_name.h"
+#include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/tools/launch/internal/signal_relay.h"
 #include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 constexpr size_t kAgentIdBytes = 8;
-// How often a name is looked for that nobody knows.
+// How often a name is looked for that nobody knows, and after which times a line says so.
 constexpr absl::Duration kNamePause = absl::Milliseconds(500);
+constexpr absl::Duration kSecondLine = absl::Seconds(30), kFurtherLines = absl::Minutes(1);
 
 JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes) {
   JobLimits limits;
@@ -126,9 +131,11 @@ absl::Status FindHost(const std::string& host) {
 // become known only after this node has started, as that of a Kubernetes pod does.
 absl::StatusOr<std::string> FindEndpoint(const LaunchOptions& options, const RendezvousOptions& nodes) {
   if (MustServe(nodes)) return nodes.endpoints[0].host;
-  const absl::Time deadline = MonotonicTime() + nodes.join_timeout;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<SignalRelay> relay, SignalRelay::Create());
+  const absl::Time start = MonotonicTime(), deadline = start + nodes.join_timeout;
   const std::string time = absl::FormatDuration(nodes.join_timeout);
-  for (bool said = false;; said = true) {
+  absl::Duration next_line;
+  for (;;) {
     absl::Status problem;
     for (const HostAndPort& endpoint : nodes.endpoints) {
       const absl::Status found = FindHost(endpoint.host);
@@ -138,10 +145,20 @@ absl::StatusOr<std::string> FindEndpoint(const LaunchOptions& options, const Ren
     if (MonotonicTime() >= deadline) {
       return absl::UnavailableError(absl::StrCat(problem.message(), " (tried for ", time, ")"));
     }
-    if (!said && options.on_notice) {
-      options.on_notice(absl::StrCat(problem.message(), "; this node tries again for ", time));
+    const absl::Duration lasts = MonotonicTime() - start;
+    if (lasts >= next_line && options.on_notice) {
+      const bool is_first = next_line == absl::ZeroDuration();
+      options.on_notice(is_first ? absl::StrCat(problem.message(), "; this node tries again for ", time)
+                                 : absl::StrCat(problem.message(), " (tried for ",
+                                                absl::FormatDuration(absl::Trunc(lasts, absl::Seconds(1))), " of ",
+                                                time, ")"));
+      next_line = is_first ? kSecondLine : absl::Floor(lasts, kFurtherLines) + kFurtherLines;
     }
-    absl::SleepFor(std::min(kNamePause, deadline - MonotonicTime()));
+    pollfd signals = {relay->fd(), POLLIN, 0};
+    poll(&signals, 1, static_cast<int>(absl::ToInt64Milliseconds(kNamePause)));
+    while (const int signal = relay->Take()) {
+      if (signal != SIGUSR1 && signal != SIGUSR2) return StoppedStatus(signal, {}, absl::ZeroDuration());
+    }
   }
 }
 
@@ -161,7 +178,9 @@ absl::StatusOr<std::string> AddressOfThisNode(const LaunchOptions& options, cons
 absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions& options,
                     const RendezvousOptions& nodes, SharedLease* lease) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(program, options));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<crypto::JobSecret> secret, crypto::ReadJobSecret());
+  const absl::StatusOr<std::optional<crypto::JobSecret>> read = crypto::ReadJobSecret();
+  if (!read.ok()) return absl::InvalidArgumentError(read.status().message());
+  const std::optional<crypto::JobSecret>& secret = *read;
   AgentOptions agent;
   agent.id = absl::BytesToHexString(crypto::RandomBytes(kAgentIdBytes));
   agent.where = TextOf(nodes.endpoints[0]);

@@ -44,6 +44,8 @@ std::string TimeSince(int64_t start_ns) {
 constexpr absl::Duration kLeaveTime = absl::Seconds(30);
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 
+constexpr char kStillAsked[] = "; the request stays, and is carried out when the job can";
+
 constexpr char kStatusUsage[] =
     R"(usage: launch status [--json] [PID|JOB]
 
@@ -243,11 +245,15 @@ absl::Status DrainHost(const RunningJob& job, const std::string& host) {
     const RunningJob seen = LookAtJob(job.folder, job.pid);
     const bool has_ended = absl::IsNotFound(seen.status.status());
     if (!has_ended && (!seen.status.ok() || TakesPart(*seen.status, host))) continue;
-    Print(absl::StrCat(has_ended ? "the job has ended after " : "it has left after ", TimeSince(start_ns)));
+    // The launcher of a host that leaves ends, and those of the others only with the job.
+    const bool is_this = std::any_of(job.status->hosts.begin(), job.status->hosts.end(), [&](const HostStatus& h) {
+      return h.host == job.status->host && (h.host == host || h.address == host);
+    });
+    Print(absl::StrCat(has_ended && !is_this ? "the job has ended after " : "it has left after ", TimeSince(start_ns)));
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
-      absl::StrCat("host ", host, " still takes part after ", absl::FormatDuration(patience)));
+      absl::StrCat("host ", host, " still takes part after ", absl::FormatDuration(patience), kStillAsked));
 }
 
 // The first word is a job if there is one of that name, and otherwise a host.
@@ -284,7 +290,7 @@ absl::Status ResizeJob(const RunningJob& job, int min_nodes, int max_nodes) {
     return absl::OkStatus();
   }
   return absl::DeadlineExceededError(
-      absl::StrCat("the job does not have these limits after ", absl::FormatDuration(kLeaveTime)));
+      absl::StrCat("the job does not have these limits after ", absl::FormatDuration(kLeaveTime), kStillAsked));
 }
 
 int Resize(const Arguments& arguments) {

@@ -109,6 +109,7 @@ std::string EncodeJobStatus(const JobStatus& status) {
       List("hosts", status.hosts, EncodeHost),
       List("ranks", status.ranks, EncodeRank),
   };
+  if (!status.trouble.empty()) fields.push_back(Text("trouble", status.trouble));
   if (status.ready) fields.push_back(Number("ready_hosts", *status.ready));
   return absl::StrCat("{", absl::StrJoin(fields, ","), "}");
 }

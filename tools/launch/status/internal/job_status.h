@@ -72,6 +72,7 @@ struct JobStatus {
   Phase phase = Phase::kForming;
   absl::Duration in_phase;
   std::optional<int> ready;  // while it forms: the number of hosts that are there, if this launcher knows
+  std::string trouble;       // that this launcher and the others do not see each other; "" if they do
   int64_t generation = 0;    // the number of starts so far
   int restarts = 0;          // of them, those after a failure
   int max_restarts = 0;

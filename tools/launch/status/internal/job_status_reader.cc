@@ -67,6 +67,7 @@ JobStatus JobFrom(const Json& json) {
   json.at("max_nodes").get_to(job.max_nodes);
   job.phase = ValueFrom(json, "phase", JobStatus::Phase::kSpare);
   job.in_phase = SecondsFrom(json, "seconds_in_phase");
+  job.trouble = json.value("trouble", "");
   if (json.contains("ready_hosts")) job.ready = json.at("ready_hosts").get<int>();
   json.at("generation").get_to(job.generation);
   json.at("restarts").get_to(job.restarts);

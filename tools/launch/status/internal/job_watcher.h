@@ -38,6 +38,7 @@ class JobWatcher {
   virtual void NotePhase(JobStatus::Phase /*phase*/) {}
   virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
   virtual void NoteReady(std::optional<int> /*hosts*/) {}
+  virtual void NoteTrouble(const std::string& /*trouble*/) {}
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
   virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/, int /*spares*/) {}
   virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}

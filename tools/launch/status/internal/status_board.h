@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ class StatusBoard {
 
   // How many hosts are ready while the job forms, if this launcher knows.
   void NoteReady(std::optional<int> hosts) { job_.ready = hosts; }
+
+  void NoteTrouble(const std::string& trouble) { job_.trouble = trouble; }
 
   void NoteLimits(int min_nodes, int max_nodes) {
     job_.min_nodes = min_nodes;

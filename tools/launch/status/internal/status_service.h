@@ -39,6 +39,7 @@ class StatusService : public JobWatcher {
   void NotePhase(JobStatus::Phase phase) override { board_.NotePhase(phase, MonotonicNanos()); }
   void NoteHosts(std::vector<HostStatus> hosts) override { board_.NoteHosts(std::move(hosts)); }
   void NoteReady(std::optional<int> hosts) override { board_.NoteReady(hosts); }
+  void NoteTrouble(const std::string& trouble) override { board_.NoteTrouble(trouble); }
   void NoteLimits(int min_nodes, int max_nodes) override { board_.NoteLimits(min_nodes, max_nodes); }
   void NoteGeneration(const Generation& generation, int ranks, int spares) override {
     board_.NoteGeneration(generation, ranks, spares, MonotonicNanos());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
@@ -88,7 +89,8 @@ std::string PhaseText(const JobStatus& status) {
 
 std::string HowItIs(const RankStatus& rank) {
   if (rank.state != State::kEnded) return std::string(NameOf(rank.state));
-  return rank.signal != 0 ? SignalName(rank.signal) : absl::StrCat("exited ", rank.exit_code);
+  if (rank.signal == 0) return absl::StrCat("exited ", rank.exit_code);
+  return absl::StrCat("ended ", absl::StripPrefix(SignalName(rank.signal), "SIG"));
 }
 
 bool EndedBadly(const RankStatus& rank) {
@@ -139,6 +141,7 @@ void AddHead(const JobStatus& status, Lines* lines) {
                                     ", ", RestartsText(status))));
   lines->Add(Printable(absl::StrCat("launcher ", status.pid, " on host ", status.host, " for ",
                                     ShortTime(status.running), ": ", status.program)));
+  if (!status.trouble.empty()) lines->Add(Printable(status.trouble));
   if (!status.meets_others && status.hosts.size() < 2) return;
   std::vector<std::string> hosts;
   int there = 0;

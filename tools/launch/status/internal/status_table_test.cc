@@ -69,7 +69,7 @@ TEST(StatusTable, HasALineForEachRank) {
                           "    0      0     5000  running      2m05s       1200    10.25",
                           "    1      1     5001  running      2m05s       1198    10.50  slowest",
                           "    2      2        -  starting        0s          -        -",
-                          "    3      3     5003  SIGKILL      2m05s        700        -"));
+                          "    3      3     5003  ended KILL   2m05s        700        -"));
 }
 
 TEST(StatusTable, ColoursTheHeadTheSlowestAndWhatEndedBadly) {

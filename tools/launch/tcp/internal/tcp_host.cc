@@ -222,7 +222,8 @@ void TcpHost::NoteRefusal(const Guest& guest) {
   options_.on_notice(absl::StrCat(
       "a launcher at ", guest.from, " was refused: ",
       guest.wrong_job_id.empty()
-          ? "it has another secret (LOCKSTEP_JOB_SECRET)"
+          ? (options_.secret ? "it has another secret (LOCKSTEP_JOB_SECRET)"
+                             : "it has a secret (LOCKSTEP_JOB_SECRET), and this node has none")
           : absl::StrCat("its job has the id ", guest.wrong_job_id, ", not \"", Printable(options_.job_id), "\"")));
 }
 
