@@ -39,6 +39,7 @@ def _precompile(ctx, toolchain, context, options, output):
         + options
         + ["-x", "c++-header"],
         include_directories = context.includes,
+        quote_include_directories = context.quote_includes,
         system_include_directories = context.system_includes,
         preprocessor_defines = context.defines,
         use_pic = toolchain.needs_pic_for_dynamic_libraries(feature_configuration = features),

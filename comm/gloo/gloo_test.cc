@@ -19,6 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Gloo, BackendConformance, ::testing::Values(Conformance
 
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 std::string WhatReduceThrows(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
@@ -73,7 +74,9 @@ TEST(Gloo, AMessageThatIsTooLongIsTheCallsErrorAndNotTheProcesssEnd) {
   for (int repeat = 0; repeat < 2; ++repeat) {
     const std::vector<absl::Status> statuses = testing::InitRanks(options, 2, body);
     EXPECT_EQ(statuses[1].code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("Received data size doesn't match expected size"));
+    // Newer Gloo's words, or LibTorch 2.7's.
+    EXPECT_THAT(std::string(statuses[1].message()), AnyOf(HasSubstr("Received data size doesn't match expected size"),
+                                                          HasSubstr("op.preamble.length <= op.nbytes")));
   }
 }
 

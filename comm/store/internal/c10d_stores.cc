@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/sigpipe.h"
@@ -87,6 +88,9 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
   options.waitWorkers = false;
   options.timeout = StoreTimeout(timeout);
   options.masterListenFd = listen_fd;
+#if !LOCKSTEP_LIBTORCH_AT_LEAST(2, 11)
+  options.useLibUV = false;  // 2.7's server of that kind takes no listening socket
+#endif
   options.port = address.port;
   // LibTorch's server is its own client. That client logs a C++ stack for each attempt that fails, so it never connects
   // to an address of another machine.
