@@ -158,7 +158,7 @@ struct LaunchOptions {
 //
 // With event_log, each event is one line of JSON at the end of that file, written by one write: attempt_started,
 // rank_started, rank_ended, first_cause, restart (with the reason), generation (of ranks that join generations, with the
-// reason of each but the first) and end, each with the time of the day (RFC 3339) and CLOCK_MONOTONIC in
+// reason of each but the first), notice (about the nodes of a job) and end, each with the time of the day (RFC 3339) and CLOCK_MONOTONIC in
 // ns. A write that fails, as on a full disk, does not end the launch: on_notice says so once. Give each node its own
 // file.
 //

@@ -200,6 +200,24 @@ TEST_F(OneEtcdTest, ANodeThatDiesWhileEtcdIsOutOfReachIsLost) {
   EXPECT_THAT(Err("a"), ContainsRegex("host [^ ]+ was lost"));
 }
 
+TEST_F(OneEtcdTest, ANodeThatLeavesDuringAnOutageSaysThatTheOthersDoNotKnow) {
+  for (const char* name : {"a", "b"}) Start(name, Node("1:2", kScript));
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(Started(name, 2)) << Err(name);
+  cluster_->Stop(0);
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("b"), "ends its ranks"); }, absl::Seconds(20)));
+  Start("status", {"status", absl::StrCat(PidOf("b"))});
+  EXPECT_EQ(Wait("status"), 0) << Err("status");
+  EXPECT_THAT(Out("status"), ContainsRegex("\netcd at [^\n]+ does not answer\n"));
+  Start("resize", {"resize", absl::StrCat(PidOf("b")), "1"});
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Err("resize"), "is asked to have 1 node, once it is known"); },
+                         absl::Seconds(20)))
+      << Err("resize");
+  Signal("b", SIGTERM);
+  EXPECT_EQ(Wait("b"), 128 + SIGTERM);
+  EXPECT_THAT(Err("b"), HasSubstr("launch: the other nodes have not heard that this one leaves, so they will count it "
+                                  "as lost\n"));
+}
+
 TEST_F(OneEtcdTest, ALauncherTriesForTheTimeToJoinUntilEtcdHasAnsweredOnce) {
   cluster_->Kill(0);
   std::vector<std::string> args = Node("2", "true");

@@ -237,7 +237,8 @@ TEST_F(ManyNodesTest, StrangersChangeNothingAndCostLittle) {
   for (int i = 0; i < kStrangers; ++i) strangers.push_back(Stranger(port_, i));
   EXPECT_TRUE(testing::Eventually([&] { return IsClosed(strangers[0]); })) << "another one takes its place";
   EXPECT_FALSE(IsClosed(strangers[kStrangers - 3])) << "it may be a slow launcher";
-  EXPECT_LE(OpenDescriptors(launcher), descriptors + kMostStrangers);
+  constexpr int kOthers = 16;  // that the launcher has opened meanwhile, and of strangers whose end it has not seen
+  EXPECT_LE(OpenDescriptors(launcher), descriptors + kMostStrangers + kOthers);
 #ifndef LOCKSTEP_WITH_SANITIZER
   EXPECT_LT(ResidentKibibytes(launcher), memory + (8 << 10));
 #endif

@@ -173,6 +173,7 @@ TEST_F(TcpNodesTest, AnUnknownNameIsLookedForUntilTheTimeIsOver) {
   const absl::Time began = absl::Now();
   Signal("patient", SIGTERM);
   EXPECT_EQ(Wait("patient"), 128 + SIGTERM);
+  EXPECT_THAT(Err("patient"), HasSubstr("tries again for 1m\nlaunch: the launcher received signal 15 (SIGTERM)\n"));
   EXPECT_LT(absl::Now() - began, absl::Seconds(2));
   // The node that must serve need not know its own name.
   Start("serves", args("is_host=true,join_timeout=3"));

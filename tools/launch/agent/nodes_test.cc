@@ -170,12 +170,12 @@ TEST_F(TcpNodesTest, EachNodeHasFilesAndEventsOfItsRanksInEachGeneration) {
     }
   }
   const std::string starts = "attempt_started rank_started rank_started rank_ended rank_ended ";
-  EXPECT_EQ(EventsIn("events.a"), starts + "restart " + starts + "end ");
-  EXPECT_EQ(EventsIn("events.b"), starts + "first_cause restart " + starts + "end ")
+  EXPECT_EQ(EventsIn("events.a"), starts + "notice restart " + starts + "end ");
+  EXPECT_EQ(EventsIn("events.b"), starts + "first_cause notice restart " + starts + "end ")
       << "the rank that failed was there";
   EXPECT_THAT(ReadFile(folder_ + "events.b"), HasSubstr(R"("nnodes":2,)"));
   EXPECT_THAT(ReadFile(folder_ + "events.a"), HasSubstr("exited with code 3; the other rank was ended; the ranks of "
-                                                        "the other host were ended; restart 1 of 1\",\"pause\""));
+                                                        "the other host were ended; restart 1 of 1\"}\n"));
 }
 
 TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {

@@ -141,11 +141,25 @@ TEST_F(NodesStatusTest, WhileTheJobFormsAgainALostHostIsNotCounted) {
   Start("b", Node("2", endpoint, 1));
   for (const char* node : {"a", "b"}) ASSERT_TRUE(Started(node, 2)) << Err(node);
   Signal("b", SIGKILL);
-  ASSERT_TRUE(Shows("a", "forming for")) << answer_;
+  ASSERT_TRUE(Shows("a", " lost")) << answer_;
+  EXPECT_THAT(answer_, HasSubstr("forming for"));
+  EXPECT_THAT(answer_, HasSubstr("  ended TERM "));
   EXPECT_THAT(answer_,
               ContainsRegex("\n1 of 2 hosts: [^,\n]+ (rank 0, [^,\n]+ rank 1 lost|rank 0 lost, [^,\n]+ rank 1)\n"));
   Signal("a", SIGTERM);
   EXPECT_EQ(Wait("a"), 128 + SIGTERM);
+}
+
+TEST_F(NodesStatusTest, AHostThatIsDrainedByItsNameLeavesAJobThatGoesOn) {
+  MakeHosts(2);
+  if (!hosts_) return;
+  for (const char* node : {"0", "1"}) StartOn(node[0] - '0', node, Node("1:2", hosts_->Address(0), 1));
+  for (const char* node : {"0", "1"}) ASSERT_TRUE(Started(node, 2)) << Err(node);
+  ASSERT_TRUE(Shows("1", "running for")) << answer_;
+  EXPECT_EQ(Ask({"drain", absl::StrCat(PidOf("1")), hosts_->Address(1)}), 0) << answer_;
+  EXPECT_THAT(answer_, HasSubstr("launch: it has left after "));
+  EXPECT_EQ(Wait("1"), 128 + SIGTERM);
+  EXPECT_TRUE(Started("0", 1)) << Err("0");
 }
 
 TEST_F(NodesStatusTest, AJobOfOneNodeCanGetMore) {

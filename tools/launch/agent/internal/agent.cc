@@ -144,7 +144,10 @@ absl::Status Agent::Run() {
     }
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
     if (HasWaitedToLeave()) {
-      if (link_.reach().met) Say("the other nodes have not heard that this one leaves, so they will count it as lost");
+      const Rendezvous::Reach reach = link_.reach();
+      if (reach.met && reach.silence) {
+        Say("the other nodes have not heard that this one leaves, so they will count it as lost");
+      }
       return StoppedStatus(steps_.state().signal, {}, absl::ZeroDuration());
     }
     WaitForChange();

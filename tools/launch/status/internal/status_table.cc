@@ -150,7 +150,7 @@ void AddHead(const JobStatus& status, Lines* lines) {
     there += host.state == HostStatus::State::kMember || host.state == HostStatus::State::kLeaving;
   }
   const bool forms = status.phase == JobStatus::Phase::kForming;
-  if (forms && status.ready) there = *status.ready;
+  if (forms && status.ready) there = std::max(there, *status.ready);
   // Before the first start only the launcher that leads knows who is there.
   const std::string count = forms && !status.ready && hosts.empty() ? "needs" : absl::StrCat(there, " of");
   lines->Add(absl::StrCat(count, " ", NodesText(status), hosts.empty() ? "" : ": ", absl::StrJoin(hosts, ", ")));
