@@ -87,8 +87,10 @@ TEST_F(LaunchBinaryTest, AnswersMistakesInOneLine) {
             "launch: --nnodes=0: expected at least 1 node, and at most as many before the colon as after it\n");
   EXPECT_EQ(error({"--nnodes=2", "--node_rank=2", "true"}),
             "launch: node_rank must be from 0 to nnodes - 1 = 1, but is 2\n");
-  EXPECT_EQ(error({"--nnodes=2", "true"}), "launch: nnodes = 2 needs master_addr, the address of node 0, and master_port, a free port there; launch can "
-            "take --rdzv_backend=tcp instead\n");
+  EXPECT_EQ(
+      error({"--nnodes=2", "true"}),
+      "launch: nnodes = 2 needs master_addr, the address of node 0, and master_port, a free port there; launch can "
+      "take --rdzv_backend=tcp instead\n");
   EXPECT_EQ(error({"--nnodes=2", "--master_addr=a", "true"}),
             "launch: nnodes = 2 needs master_port, a port that is free on node 0, the same on every node\n");
   EXPECT_EQ(error({"--master_port=70000", "true"}), "launch: master_port must be from 0 to 65535, but is 70000\n");

@@ -481,7 +481,8 @@ TEST_F(LaunchTest, BadOptionsAreRefused) {
             "node_rank must be from 0 to nnodes - 1 = 0, but is 1");
   EXPECT_EQ(message([](LaunchOptions* o) { o->master_port = 65536; }),
             "master_port must be from 0 to 65535, but is 65536");
-  EXPECT_THAT(message([](LaunchOptions* o) { o->nnodes = 2; }), StartsWith("nnodes = 2 needs master_addr, the address of node 0"));
+  EXPECT_THAT(message([](LaunchOptions* o) { o->nnodes = 2; }),
+              StartsWith("nnodes = 2 needs master_addr, the address of node 0"));
   EXPECT_EQ(message([](LaunchOptions* o) { o->nnodes = 2, o->master_addr = "a"; }),
             "nnodes = 2 needs master_port, a port that is free on node 0, the same on every node");
   EXPECT_EQ(Launch({}).message(), "no program to launch");

@@ -229,8 +229,7 @@ void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
 
 void Agent::ShowJob() {
   const bool is_known = job_.limits.max_nodes > 0;
-  watcher_.NoteLimits(is_known ? job_.limits.min_nodes : min_nodes(),
-                      is_known ? job_.limits.max_nodes : max_nodes());
+  watcher_.NoteLimits(is_known ? job_.limits.min_nodes : min_nodes(), is_known ? job_.limits.max_nodes : max_nodes());
   std::vector<HostStatus> hosts;
   int ranks = 0;
   for (const Member& member : job_.members) {

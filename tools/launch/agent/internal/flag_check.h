@@ -13,7 +13,7 @@ namespace lockstep::launch::internal {
 // The leader's view. It names one launcher at a time, so that the text does not change with each node that comes.
 class FlagCheck {
  public:
-  // `host` and `flags` are those of the launcher that leads.
+  // `host` and `flags` are the ones that the launcher that leads has.
   FlagCheck(std::string host, JobFlags flags);
 
   // Which flags of a launcher differ from the leader's, as a line for people. "" if none differs.

@@ -13,7 +13,6 @@ namespace lockstep::launch::internal {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using State = RankStatus::State;
 
 constexpr int64_t kSecond = 1'000'000'000;
