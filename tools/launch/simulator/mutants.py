@@ -162,8 +162,8 @@ MUTANTS = [
     Mutant(
         "policy_anew",
         C,
-        "  for (int i = 0; i < job_.restarts; ++i)",
-        "  for (int i = 0; i < job_.restarts && !@; ++i)",
+        "  for (const absl::Time made : restart_times_) policy_",
+        "  for (const absl::Time made : restart_times_) if (!@) policy_",
         "a new leader begins to count restarts anew",
     ),
     Mutant(
@@ -204,8 +204,8 @@ MUTANTS = [
     Mutant(
         "always_room",
         C,
-        "  if (full || !comes",
-        "  if ((full && !@) || !comes",
+        "  if (full || newcomer",
+        "  if ((full && !@) || newcomer",
         "a full generation ends for a newcomer",
     ),
     Mutant(
