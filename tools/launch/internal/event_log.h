@@ -4,8 +4,8 @@
 //    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
 //
 // The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
-// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation. A launcher among
-// several adds notice.
+// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation. A
+// launcher among several adds notice.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
 #define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_

@@ -292,8 +292,7 @@ bool Agent::DrainThis() {
 absl::StatusOr<std::string> Agent::Resize(int min_nodes, int max_nodes) {
   steps_.OnResize(min_nodes, max_nodes);
   Post();
-  return absl::StrCat("the job is asked to have ", min_nodes,
-                      min_nodes == max_nodes ? "" : absl::StrCat(" to ", max_nodes),
+  return absl::StrCat("the job is asked to have ", RangeText({0, min_nodes, max_nodes}, " to "),
                       max_nodes == 1 ? " node" : " nodes", WhenAnswered());
 }
 

@@ -337,6 +337,11 @@ absl::Status NotOurs(absl::string_view what, const std::exception& error) {
 
 }  // namespace
 
+std::string RangeText(const NodeLimits& limits, absl::string_view between) {
+  if (limits.min_nodes == limits.max_nodes) return absl::StrCat(limits.max_nodes);
+  return absl::StrCat(limits.min_nodes, between, limits.max_nodes);
+}
+
 std::string EncodeAgent(const AgentState& state, int64_t now_ns) {
   Json json = {{"host", state.host},
                {"address", state.address},

@@ -24,6 +24,9 @@ struct NodeLimits {
   int max_nodes = 0;
 };
 
+// "2", or the least and the most with `between` between them: "2 to 4".
+std::string RangeText(const NodeLimits& limits, absl::string_view between);
+
 // What a launcher's flags say about the whole job: "--nnodes=2:4", "--max-restarts=3". Each launcher has the same ones in
 // the same order, and the leader's values count.
 using JobFlags = std::vector<std::string>;

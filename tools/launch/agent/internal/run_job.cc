@@ -43,8 +43,7 @@ JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes)
   limits.max_restarts = options.max_restarts;
   limits.restart_window = options.restart_window;
   limits.host = HostName();
-  const std::string most = nodes.min_nodes == nodes.max_nodes ? "" : absl::StrCat(":", nodes.max_nodes);
-  limits.flags = {absl::StrCat("--nnodes=", nodes.min_nodes, most),
+  limits.flags = {absl::StrCat("--nnodes=", RangeText({0, nodes.min_nodes, nodes.max_nodes}, ":")),
                   absl::StrCat("--max-restarts=", options.max_restarts),
                   absl::StrCat("--restart-window=", absl::FormatDuration(options.restart_window)),
                   absl::StrCat("--rdzv-conf=join_timeout=", absl::FormatDuration(nodes.join_timeout)),

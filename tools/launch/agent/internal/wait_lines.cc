@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -22,12 +21,6 @@ constexpr absl::Duration kChangePause = absl::Seconds(10);
 
 std::string InSeconds(int64_t ns) {
   return absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(absl::Nanoseconds(ns) + absl::Milliseconds(500))));
-}
-
-// "2", or "2 to 4".
-std::string RangeText(const NodeLimits& limits, absl::string_view between) {
-  if (limits.min_nodes == limits.max_nodes) return absl::StrCat(limits.max_nodes);
-  return absl::StrCat(limits.min_nodes, between, limits.max_nodes);
 }
 
 }  // namespace

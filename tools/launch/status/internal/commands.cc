@@ -227,12 +227,12 @@ absl::Status DrainThisNode(const RunningJob& job) {
   return absl::OkStatus();
 }
 
+bool IsCalled(const HostStatus& host, const std::string& name) { return host.host == name || host.address == name; }
+
 // Whether the host takes part in the job, as its launcher on this host has seen it last.
 bool TakesPart(const JobStatus& status, const std::string& host) {
-  return std::any_of(status.hosts.begin(), status.hosts.end(), [&](const HostStatus& h) {
-    const bool is_gone = h.state == HostStatus::State::kLeft || h.state == HostStatus::State::kLost;
-    return (h.host == host || h.address == host) && !is_gone;
-  });
+  return std::any_of(status.hosts.begin(), status.hosts.end(),
+                     [&](const HostStatus& h) { return IsCalled(h, host) && TakesPart(h); });
 }
 
 absl::Status DrainHost(const RunningJob& job, const std::string& host) {
@@ -247,7 +247,7 @@ absl::Status DrainHost(const RunningJob& job, const std::string& host) {
     if (!has_ended && (!seen.status.ok() || TakesPart(*seen.status, host))) continue;
     // The launcher of a host that leaves ends, and those of the others only with the job.
     const bool is_this = std::any_of(job.status->hosts.begin(), job.status->hosts.end(), [&](const HostStatus& h) {
-      return h.host == job.status->host && (h.host == host || h.address == host);
+      return h.host == job.status->host && IsCalled(h, host);
     });
     Print(absl::StrCat(has_ended && !is_this ? "the job has ended after " : "it has left after ", TimeSince(start_ns)));
     return absl::OkStatus();

@@ -126,13 +126,13 @@ absl::StatusOr<std::vector<RunningJob>> FindJobs(const std::string& name) {
       continue;
     }
     RemoveStaleSockets(*open);
-    for (const pid_t pid : SocketsIn(*open)) {
-      if (absl::StrCat(pid) == name) {
-        RunningJob job = LookAtJob(folder, pid);
-        if (!absl::IsNotFound(job.status.status())) return std::vector<RunningJob>{std::move(job)};
-      }
+    const std::vector<pid_t> pids = SocketsIn(*open);
+    for (const pid_t pid : pids) {
+      if (absl::StrCat(pid) != name) continue;
+      RunningJob job = LookAtJob(folder, pid);
+      if (!absl::IsNotFound(job.status.status())) return std::vector<RunningJob>{std::move(job)};
     }
-    for (const pid_t pid : SocketsIn(*open)) asked.push_back(std::async(std::launch::async, LookAtJob, folder, pid));
+    for (const pid_t pid : pids) asked.push_back(std::async(std::launch::async, LookAtJob, folder, pid));
   }
   std::vector<RunningJob> jobs;
   for (std::future<RunningJob>& answer : asked) {

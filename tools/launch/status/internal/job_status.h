@@ -51,6 +51,10 @@ struct HostStatus {
   State state = State::kMember;
 };
 
+inline bool TakesPart(const HostStatus& host) {
+  return host.state == HostStatus::State::kMember || host.state == HostStatus::State::kLeaving;
+}
+
 struct JobStatus {
   enum class Phase {
     kForming,  // the job waits for nodes

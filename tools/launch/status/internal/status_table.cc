@@ -147,7 +147,7 @@ void AddHead(const JobStatus& status, Lines* lines) {
   int there = 0;
   for (const HostStatus& host : status.hosts) {
     hosts.push_back(HostText(host));
-    there += host.state == HostStatus::State::kMember || host.state == HostStatus::State::kLeaving;
+    there += TakesPart(host);
   }
   const bool forms = status.phase == JobStatus::Phase::kForming;
   if (forms && status.ready) there = std::max(there, *status.ready);
