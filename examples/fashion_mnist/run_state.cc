@@ -1,6 +1,8 @@
 #include "lockstep/examples/fashion_mnist/run_state.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
@@ -21,6 +23,18 @@ absl::Status RunState::CheckFlags(bool elastic) const {
   const bool may_shrink = elastic && virtual_ranks == 0;
   if (batch_size >= parts && (batch_size % parts == 0 || may_shrink)) return absl::OkStatus();
   return FlagError("batch_size", batch_size, absl::StrCat("a multiple of ", parts));
+}
+
+void RunState::BeginEpoch() {
+  if (begin.epoch != progress.place.epoch) begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
+}
+
+double RunState::EpochSeconds() const { return absl::ToDoubleSeconds(absl::Now() - begin.time); }
+
+std::string RunState::EpochLine(int64_t images, double seconds, double accuracy) const {
+  const double speed = static_cast<double>(images - begin.consumed) / seconds;
+  return absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
+                         progress.losses / static_cast<double>(progress.loss_steps), accuracy, speed, seconds);
 }
 
 absl::StatusOr<std::unique_ptr<checkpoint::Manager>> RunState::MakeManager(const std::string& folder,

@@ -10,9 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
@@ -44,7 +42,6 @@ namespace lockstep::examples {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 20;  // steps. Another checkpoint is saved after each epoch.
-constexpr char kHeading[] = "epoch   train loss   test accuracy    images/s   seconds\n";
 
 // Trains with one group of ranks from where `run` is. Without --elastic `world` is null; with it, the next group goes on.
 absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& test, comm::ProcessGroup* group,
@@ -71,10 +68,9 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
   }
   // The ranks before may have left between a step and its checkpoint.
   if (!begins && progress.step % kCheckpointEvery == 0) LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
-  if (begins) out << (progress.place.epoch < FLAGS_epochs ? kHeading : "this run is finished\n") << std::flush;
+  if (begins) out << (progress.place.epoch < FLAGS_epochs ? kEpochHeading : "this run is finished\n") << std::flush;
   while (progress.place.epoch < FLAGS_epochs) {
-    if (run.begin.epoch != progress.place.epoch)
-      run.begin = {progress.place.epoch, progress.place.consumed, absl::Now()};
+    run.BeginEpoch();
     LOCKSTEP_RETURN_IF_ERROR(sampler.Restore(progress.place));
     const auto loader = torch::data::make_data_loader(data::TorchBatchDataset(train), sampler::TorchSampler(sampler),
                                                       FLAGS_batch_size / parts);
@@ -101,11 +97,9 @@ absl::Status Train(const data::FashionMnist& train, const data::FashionMnist& te
       if (progress.step % kCheckpointEvery == 0 && batch != loader->end())
         LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
     }
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - run.begin.time);
-    const double speed = 1.0 * (train.size() - run.begin.consumed) / seconds;
+    const double seconds = run.EpochSeconds();
     LOCKSTEP_ASSIGN_OR_RETURN(const double accuracy, TestAccuracy(run.net, test, parts, group));
-    const std::string line = absl::StrFormat("%5d   %10.4f   %13.4f   %9.0f   %7.1f", progress.place.epoch + 1,
-                                             progress.losses / progress.loss_steps, accuracy, speed, seconds);
+    const std::string line = run.EpochLine(train.size(), seconds, accuracy);
     sampler.set_epoch(progress.place.epoch + 1);
     progress = {progress.step, sampler.State(0)};
     LOCKSTEP_RETURN_IF_ERROR(run.Save(manager.get(), net, ranks));
@@ -151,6 +145,6 @@ int main(int argc, char** argv) {
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);  // or LibTorch would log our errors, too, with its stack
   lockstep::ParseCommandLine(argc, argv, {.source = __FILE__, .description = "Trains a network on Fashion-MNIST."});
   const absl::Status status = lockstep::examples::Run();
-  if (!status.ok()) std::cerr << absl::StrCat("train: ", status.message(), "\n");
+  if (!status.ok()) std::cerr << absl::StrFormat("train: %s\n", status.message());
   return lockstep::launch::ExitCode(status);
 }
