@@ -55,7 +55,8 @@ def _copts_and_deps(copts, deps, testonly):
         root = label.workspace_root + "/" if label.workspace_root else ""
 
         # -include, as a precompiled header is taken before all else only, and a source begins with its own header.
-        include = ["-include", "$(BINDIR)/%s%s/%s.h" % (root, label.package, label.name)]
+        path = "$(BINDIR)/%s%s/%s" % (root, label.package, label.name)
+        include = ["-include", path + ".h", "-include", path + ".stamp.h"]
         copts = _if_precompiled_headers(include) + copts
         deps = deps + _if_precompiled_headers([str(label)])
     return flags + copts, deps

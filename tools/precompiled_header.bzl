@@ -14,11 +14,29 @@ def _precompiled_header_impl(ctx):
     options = ["-Xclang", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if clang else []
     deps = cc.common.merge_cc_infos(cc_infos = [dep[cc.Info] for dep in ctx.attr.deps]).compilation_context
     _precompile(ctx, toolchain, deps, options, output)
+    stamp = _stamp(ctx, None if clang else output)
 
-    # The compiler names what it precompiled among the headers of each source.
-    headers = depset([header, output, ctx.file.src] + ctx.files.textual_hdrs, transitive = [deps.headers])
+    # Clang names what it precompiled among the headers of each source.
+    headers = depset([header, stamp, output, ctx.file.src] + ctx.files.textual_hdrs, transitive = [deps.headers])
     context = cc.common.create_compilation_context(headers = headers)
-    return [DefaultInfo(files = depset([header, output])), cc.Info(compilation_context = context)]
+    return [DefaultInfo(files = depset([header, stamp, output])), cc.Info(compilation_context = context)]
+
+
+# g++ names neither the precompiled header nor what is in it among the headers of a source, so Bazel would not compile the
+# source again after a change. It names NAME.stamp.h, which has the hash of the precompiled header.
+def _stamp(ctx, precompiled):
+    stamp = ctx.actions.declare_file(ctx.label.name + ".stamp.h")
+    if not precompiled:
+        ctx.actions.write(stamp, "")
+        return stamp
+    ctx.actions.run_shell(
+        command = "echo \"// $(sha256sum <$1)\" >$2",
+        arguments = [precompiled.path, stamp.path],
+        inputs = [precompiled],
+        outputs = [stamp],
+        mnemonic = "PrecompiledHeaderStamp",
+    )
+    return stamp
 
 
 def _precompile(ctx, toolchain, context, options, output):
@@ -64,7 +82,7 @@ def _precompile(ctx, toolchain, context, options, output):
 
 
 # `src` precompiled, for sources compiled with `-include` and the path of NAME.h, beside which the compilers look for what they
-# precompiled. NAME.h itself is empty: where the flags do not agree, g++ compiles a source as if there were neither.
+# precompiled, and then with `-include` and the path of NAME.stamp.h. NAME.h itself is empty: where the flags do not agree, g++ compiles a source as if there were neither.
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
