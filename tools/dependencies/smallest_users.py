@@ -27,9 +27,11 @@ BEGIN, END = "<!-- smallest users: begin -->", "<!-- smallest users: end -->"
 # The source in users, without .cc: (the part, targets beside those of the headers that the source includes).
 PROGRAMS = {
     "status": ("status macros", []),
+    "logging": ("glog beside LibTorch", []),
     "report": ("errors for the launcher", []),
     "spawn": ("ranks as processes", []),
     "watch": ("finding dead ranks", []),
+    "store": ("key-value store", []),
     "sampler": ("sampler", []),
     "checkpoint": ("`.pt` files", []),
     "safetensors": ("safetensors files", []),
@@ -42,8 +44,12 @@ PROGRAMS = {
     "dp": ("data parallel in one process", []),
     "comm_shm": ("ranks of one host", ["//comm/shm"]),
     "comm_gloo": ("ranks, with Gloo", ["//comm/gloo"]),
+    "comm_hierarchical": ("ranks of several hosts", ["//comm/hierarchical"]),
+    "tree_sum": ("sum with the same bits on any number of ranks", ["//comm/shm"]),
     "ddp": ("DDP on one host", ["//comm/shm"]),
     "zero": ("ZeRO-1 on one host", ["//comm/shm"]),
+    "batch_norm": ("synchronized BatchNorm on one host", ["//comm/shm"]),
+    "elastic": ("training that outlives its ranks", ["//comm/shm"]),
 }
 
 # Libraries that every C++ program has.
