@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -391,11 +392,14 @@ TEST(Communicator, ASilentStrangerIsDropped) {
 TEST(Communicator, AWaitForTheOthersEndsWithAnErrorOfTheCheck) {
   for (const int rank : {0, 1}) {
     Exchange exchange = testing::LocalExchange();
-    // A socket that takes connections and never answers.
-    ASSERT_EQ(exchange.set("address", "nobody|0123456789abcdef0123456789abcdef"), absl::OkStatus());
-    sockaddr_un address = {AF_UNIX, "\0nobody"};
+    // A socket that takes connections and never answers. Other runs of this test have the same network namespace.
+    const std::string name = absl::StrCat("nobody-", getpid());
+    ASSERT_EQ(exchange.set("address", name + "|0123456789abcdef0123456789abcdef"), absl::OkStatus());
+    sockaddr_un address = {AF_UNIX, {}};
+    name.copy(address.sun_path + 1, name.size());  // after a zero: an abstract name
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), offsetof(sockaddr_un, sun_path) + 7), 0);
+    const socklen_t length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
     ASSERT_EQ(listen(listener, 1), 0);
     exchange.check = [] { return absl::AbortedError("rank 2 failed"); };
     EXPECT_EQ(Create(rank, exchange), absl::AbortedError("rank 2 failed"));
