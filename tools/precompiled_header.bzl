@@ -30,7 +30,7 @@ def _stamp(ctx, precompiled):
         ctx.actions.write(stamp, "")
         return stamp
     ctx.actions.run_shell(
-        command = "echo \"// $(sha256sum <$1)\" >$2",
+        command = 'echo "// $(sha256sum <$1)" >$2',
         arguments = [precompiled.path, stamp.path],
         inputs = [precompiled],
         outputs = [stamp],

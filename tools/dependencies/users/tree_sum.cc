@@ -1,6 +1,6 @@
-#include <ATen/ops/ones.h>
-
 #include "lockstep/comm/tree_sum/tree_sum.h"
+
+#include <ATen/ops/ones.h>
 
 int main() {
   const auto group = lockstep::comm::InitProcessGroup({});
