@@ -82,7 +82,8 @@ def _precompile(ctx, toolchain, context, options, output):
 
 
 # `src` precompiled, for sources compiled with `-include` and the path of NAME.h, beside which the compilers look for what they
-# precompiled, and then with `-include` and the path of NAME.stamp.h. NAME.h itself is empty: where the flags do not agree, g++ compiles a source as if there were neither.
+# precompiled, and then with `-include` and the path of NAME.stamp.h. NAME.h itself is empty: where the flags do not agree, g++
+# compiles a source as if there were neither.
 precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
