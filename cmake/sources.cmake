@@ -132,9 +132,12 @@ set(lockstep_launch_program_program launch)
 set(lockstep_launch_program_sources
   tools/launch/agent/internal/agent.cc
   tools/launch/agent/internal/agent_steps.cc
+  tools/launch/agent/internal/candidates.cc
   tools/launch/agent/internal/coordinator.cc
+  tools/launch/agent/internal/departures.cc
   tools/launch/agent/internal/flag_check.cc
   tools/launch/agent/internal/job.cc
+  tools/launch/agent/internal/job_json.cc
   tools/launch/agent/internal/job_link.cc
   tools/launch/agent/internal/job_ranks.cc
   tools/launch/agent/internal/run_job.cc

@@ -14,30 +14,32 @@ sys.path.append(str(pathlib.Path(__file__).absolute().parents[2]))
 import mutation_testing
 from mutation_testing import Mutant
 
-C, A, R = (f"tools/launch/agent/internal/{name}.cc" for name in ("coordinator", "agent_steps", "job_ranks"))
+C, A, R, J, CANDIDATES, DEPARTURES = (
+    f"tools/launch/agent/internal/{name}.cc"
+    for name in ("coordinator", "agent_steps", "job_ranks", "job", "candidates", "departures")
+)
 M, N = (f"tools/launch/internal/{name}.cc" for name in ("membership", "node_ranks"))
-J = "tools/launch/agent/internal/job.cc"
 
 MUTANTS = [
     Mutant(
         "candidates",
-        C,
-        "if (agent.phase == AgentPhase::kReady && !IsDrained(id)) order",
-        "if ((agent.phase == AgentPhase::kReady || @) && !IsDrained(id)) order",
+        CANDIDATES,
+        "if (agent.phase == AgentState::Phase::kReady && !IsDrained(job, id)) order",
+        "if ((agent.phase == AgentState::Phase::kReady || @) && !IsDrained(job, id)) order",
         "a node that runs ranks or leaves is taken for the next generation",
     ),
     Mutant(
         "min_nodes",
         C,
-        "if (candidates < min_nodes()) {",
-        "if (candidates < min_nodes() - @) {",
+        "if (candidates < job_.limits.min_nodes) {",
+        "if (candidates < job_.limits.min_nodes - @) {",
         "one node fewer than the least is enough",
     ),
     Mutant(
         "max_nodes",
         C,
-        "job_.members.size()) == max_nodes()) break;",
-        "job_.members.size()) == max_nodes() + @) break;",
+        "job_.members.size()) == job_.limits.max_nodes) break;",
+        "job_.members.size()) == job_.limits.max_nodes + @) break;",
         "one node more than the most takes part",
     ),
     Mutant(
@@ -87,22 +89,22 @@ MUTANTS = [
     Mutant(
         "early_success",
         C,
-        "notes_.succeeded.size() == job_.members.size()",
-        "notes_.succeeded.size() + @ == job_.members.size()",
+        "departures_.succeeded() == static_cast<int>(job_.members.size()",
+        "departures_.succeeded() + @ == static_cast<int>(job_.members.size()",
         "the job succeeds before the last node has",
     ),
     Mutant(
         "lost_unseen",
         C,
-        "    if (notes_.lost.count(member.agent) != 0) {\n      End",
-        "    if (notes_.lost.count(member.agent) != 0 && !@) {\n      End",
+        "    if (departures_.IsLost(member.agent)) {\n      End",
+        "    if (departures_.IsLost(member.agent) && !@) {\n      End",
         "a lost node does not end the generation",
     ),
     Mutant(
         "left_unseen",
         C,
-        "    } else if ((FindLeaver(member.agent) ||",
-        "    } else if (((FindLeaver(member.agent) && !@) ||",
+        "    } else if ((departures_.Find(member.agent) ||",
+        "    } else if (((departures_.Find(member.agent) && !@) ||",
         "a node that leaves does not end the generation",
     ),
     Mutant(
@@ -130,8 +132,8 @@ MUTANTS = [
     Mutant(
         "spare_anchor",
         C,
-        "anchor && !IsMember(anchor->agent)",
-        "!@ && anchor && !IsMember(anchor->agent)",
+        "anchor && !IsMember(job_, anchor->agent)",
+        "!@ && anchor && !IsMember(job_, anchor->agent)",
         "the node that serves cannot leave while it is a spare",
         first_seed=300000,
     ),
@@ -147,7 +149,7 @@ MUTANTS = [
     ),
     Mutant(
         "old_failure",
-        C,
+        J,
         "bool HasFailed(const AgentState& agent, int64_t generation) {\n  return agent.generation == generation &&",
         "bool HasFailed(const AgentState& agent, int64_t generation) {\n  return (agent.generation == generation || @) &&",
         "a failure of an earlier generation counts",
@@ -176,29 +178,29 @@ MUTANTS = [
     Mutant(
         "leave_not_confirmed",
         C,
-        "    job_.left.push_back(notes_.left.back());",
-        "    if (!@) job_.left.push_back(notes_.left.back());",
+        "  job_.left.insert(",
+        "  if (!@) job_.left.insert(",
         "a node is not told that its leave was seen",
     ),
     Mutant(
         "anchor_goes",
-        C,
-        "    if (id == limits_.anchor) continue;",
-        "    if (id == limits_.anchor && !@) continue;",
+        DEPARTURES,
+        "    if (id != anchor_) may",
+        "    if (id != anchor_ || @) may",
         "the node that serves the others may go before the job is done",
     ),
     Mutant(
         "anchor_left",
-        C,
-        "  return agent == limits_.anchor ||",
-        "  return (agent == limits_.anchor && !@) ||",
+        DEPARTURES,
+        "  if (agent == anchor_) return",
+        "  if (agent == anchor_ && !@) return",
         "the job goes on without the node that serves it",
     ),
     Mutant(
         "notes_kept",
         C,
-        "  notes_ = {};\n  enough_since_",
-        "  if (!@) notes_ = {};\n  enough_since_",
+        "  departures_.Clear();\n  enough_since_",
+        "  if (!@) departures_.Clear();\n  enough_since_",
         "what was noted of the generation before counts for the next",
     ),
     Mutant(
@@ -210,9 +212,9 @@ MUTANTS = [
     ),
     Mutant(
         "lost_by_success",
-        C,
-        "!agent && notes_.succeeded.count(member.agent) == 0 &&",
-        "!agent && (@ || notes_.succeeded.count(member.agent) == 0) &&",
+        DEPARTURES,
+        "!agent && !HasSucceeded(member.agent) &&",
+        "!agent && (@ || !HasSucceeded(member.agent)) &&",
         "a node that has succeeded and gone counts as lost",
     ),
     Mutant(
@@ -224,7 +226,7 @@ MUTANTS = [
     ),
     Mutant(
         "node_order",
-        C,
+        CANDIDATES,
         "  const auto key = [&](const std::string& id, const AgentState& agent) {\n"
         "    const auto earlier = before.find(id);\n"
         "    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,\n"
@@ -233,7 +235,7 @@ MUTANTS = [
         "  const auto key = [&](const std::string& id, const AgentState& agent) {\n"
         "    const auto earlier = before.find(id);\n"
         "    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,\n"
-        "                           earlier == before.end() || @ ? kLast - job_.generation % 2 * earlier_order++\n"
+        "                           earlier == before.end() || @ ? kLast - job.generation % 2 * earlier_order++\n"
         "                                                        : earlier->second, agent.host, id);",
         "nodes change their order from one generation to the next",
     ),
@@ -388,9 +390,9 @@ MUTANTS = [
     ),
     Mutant(
         "drained_again",
-        C,
-        "&& !IsDrained(id)) order",
-        "&& (!IsDrained(id) || @)) order",
+        CANDIDATES,
+        "&& !IsDrained(job, id)) order",
+        "&& (!IsDrained(job, id) || @)) order",
         "a drained node takes part in the next generation",
         "that generation ends in the same decision, before anybody has heard of it",
         equivalent=True,
@@ -398,8 +400,8 @@ MUTANTS = [
     Mutant(
         "drained_runs_on",
         C,
-        "|| IsDrained(member.agent)) &&",
-        "|| (IsDrained(member.agent) && !@)) &&",
+        "|| IsDrained(job_, member.agent)) &&",
+        "|| (IsDrained(job_, member.agent) && !@)) &&",
         "a drained node does not end the generation",
     ),
     Mutant(
@@ -446,7 +448,7 @@ MUTANTS = [
     ),
     Mutant(
         "stays_unsaved",
-        J,
+        "tools/launch/agent/internal/job_json.cc",
         "if (state.ranks.memory.stays ||",
         "if ((state.ranks.memory.stays && !@) ||",
         "the next leader does not know that ranks stay, unless a generation of them has formed",
@@ -468,8 +470,8 @@ MUTANTS = [
     Mutant(
         "min_as_before",
         C,
-        "if (candidates < min_nodes()",
-        "if (candidates < (@ ? limits_.min_nodes : min_nodes())",
+        "if (candidates < job_.limits.min_nodes",
+        "if (candidates < (@ ? limits_.min_nodes : job_.limits.min_nodes)",
         "the least number of nodes does not change",
     ),
     # Of ranks that stay when another one fails.
@@ -483,15 +485,15 @@ MUTANTS = [
     Mutant(
         "needed_leaves",
         C,
-        "!IsNeeded(member.agent, agents)) continue;",
-        "!IsNeeded(member.agent, agents) || @) continue;",
+        "!departures_.IsNeeded(member.agent, agents)) continue;",
+        "!departures_.IsNeeded(member.agent, agents) || @) continue;",
         "the others go on without a node that they need",
     ),
     Mutant(
         "drained_waits",
         C,
-        "  } else if (!IsDrained(member.agent) && !IsSurplus(member) &&",
-        "  } else if ((!IsDrained(member.agent) || @) && !IsSurplus(member) &&",
+        "  } else if (!IsDrained(job_, member.agent) && !IsSurplus(member) &&",
+        "  } else if ((!IsDrained(job_, member.agent) || @) && !IsSurplus(member) &&",
         "the ranks of a drained node do not leave",
     ),
     Mutant(
@@ -599,16 +601,16 @@ MUTANTS = [
     ),
     Mutant(
         "leavers_forgotten",
-        C,
-        "  notes_.left = job_.left;",
-        "  if (!@) notes_.left = job_.left;",
+        DEPARTURES,
+        "left_(job.left)",
+        "left_(@ ? std::vector<Leaver>() : job.left)",
         "the next leader takes a node that has left for lost",
     ),
     Mutant(
         "spare_unused",
-        C,
-        "min_nodes() == max_nodes() && !OthersAreEnough(agents);",
-        "min_nodes() == max_nodes() && (@ || !OthersAreEnough(agents));",
+        DEPARTURES,
+        "return others < job_.limits.min_nodes &&",
+        "return (@ || others < job_.limits.min_nodes) &&",
         "the job ends when a node leaves although a spare one is there",
     ),
     Mutant(

@@ -87,8 +87,7 @@ class Agent {
   std::string WhenAnswered() const;
   void ShowJob();
   void NoteStayingRanks(const Member& member, HostStatus* host) const;
-  int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : agent_.limits.min_nodes; }
-  int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : agent_.limits.max_nodes; }
+  NodeLimits Limits() const;
   void WaitForChange();
   bool IsMember(const JobState& job) const { return NodeRankOf(job, agent_.id) >= 0; }
   bool IsSpare() const;
@@ -210,7 +209,7 @@ void Agent::Announce(const JobState& job) {
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming
                                : IsSpare() ? WaitLines::Wait::kSpare
                                            : WaitLines::Wait::kNone;
-  lines_.OnJob(wait, {0, min_nodes(), max_nodes()}, static_cast<int>(job_.members.size()), MonotonicNanos());
+  lines_.OnJob(wait, Limits(), static_cast<int>(job_.members.size()), MonotonicNanos());
   ShowJob();
 }
 
@@ -227,9 +226,14 @@ void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
   }
 }
 
+// The job's, or those of this launcher's flags until it has seen a decision.
+NodeLimits Agent::Limits() const {
+  return job_.limits.max_nodes > 0 ? job_.limits : NodeLimits{0, agent_.limits.min_nodes, agent_.limits.max_nodes};
+}
+
 void Agent::ShowJob() {
-  const bool is_known = job_.limits.max_nodes > 0;
-  watcher_.NoteLimits(is_known ? job_.limits.min_nodes : min_nodes(), is_known ? job_.limits.max_nodes : max_nodes());
+  const NodeLimits limits = Limits();
+  watcher_.NoteLimits(limits.min_nodes, limits.max_nodes);
   std::vector<HostStatus> hosts;
   int ranks = 0;
   for (const Member& member : job_.members) {

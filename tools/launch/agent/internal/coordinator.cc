@@ -10,17 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/agent/internal/candidates.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
 namespace {
 
 using AgentPhase = AgentState::Phase;
-
-const AgentState* Find(const Coordinator::Agents& agents, const std::string& id) {
-  const auto found = agents.find(id);
-  return found == agents.end() ? nullptr : &found->second;
-}
 
 // Whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation ends.
 bool HasRanks(const AgentState& agent, int64_t generation) {
@@ -29,8 +25,9 @@ bool HasRanks(const AgentState& agent, int64_t generation) {
           agent.phase == AgentPhase::kSucceeded);
 }
 
-bool HasFailed(const AgentState& agent, int64_t generation) {
-  return agent.generation == generation && (agent.phase == AgentPhase::kFailing || !agent.failure.status.ok());
+// Whether this node has ended its ranks since the rendezvous was out of its reach.
+bool WasOutOfReach(const AgentState& agent, int64_t generation) {
+  return agent.phase == AgentPhase::kReady && agent.generation == generation && !HasFailed(agent, generation);
 }
 
 Membership::Limits RankLimitsOf(const JobLimits& limits) {
@@ -49,12 +46,6 @@ bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
   return false;
 }
 
-absl::Status LeftStatus(const Leaver& leaver) {
-  return CancelledBySignal(leaver.signal, absl::StrCat("host ", leaver.host, " left the job: it ", leaver.reason));
-}
-
-std::string NodesText(int nodes) { return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes"); }
-
 }  // namespace
 
 Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now, std::vector<absl::Time> restarts)
@@ -63,10 +54,11 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now,
       restart_times_(std::move(restarts)),
       policy_(limits.max_restarts, limits.restart_window),
       ranks_(RankLimitsOf(limits)),
+      departures_(job_, limits.anchor),
       flag_check_(limits.host, limits.flags),
       forming_since_(now),
       formed_(now) {
-  notes_.left = job_.left;
+  if (job_.limits.number == 0) job_.limits = {0, limits.min_nodes, limits.max_nodes};
   restart_times_.resize(job_.restarts, now);
   for (const absl::Time made : restart_times_) policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), made);
   if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, restart_times_, now);
@@ -99,62 +91,13 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
   return false;
 }
 
-// A spare node that leaves changes nothing.
-bool Coordinator::JobEndsByLeave(const Agents& agents) const {
-  return absl::c_any_of(notes_.left, [&](const Leaver& left) { return IsNeeded(left.agent, agents); });
-}
-
-// Whether the job ends if this agent leaves. If the number of nodes is fixed, another one must be there for it.
-bool Coordinator::IsNeeded(const std::string& agent, const Agents& agents) const {
-  const bool all_are_needed = min_nodes() == max_nodes() && !OthersAreEnough(agents);
-  return agent == limits_.anchor || (all_are_needed && (job_.generation == 0 || IsMember(agent)));
-}
-
-bool Coordinator::OthersAreEnough(const Agents& agents) const {
-  return absl::c_count_if(agents, [&](const auto& agent) { return !Leaves(agent.first, agents); }) >= min_nodes();
-}
-
-const Leaver* Coordinator::FindLeaver(const std::string& agent) const {
-  const auto found = absl::c_find_if(notes_.left, [&](const Leaver& left) { return left.agent == agent; });
-  return found == notes_.left.end() ? nullptr : &*found;
-}
-
-// Because of whom the generation ended, if one of its nodes left, or the job; else null.
-const Leaver* Coordinator::FirstLeaver(const Agents& agents) const {
-  const Leaver* member = nullptr;
-  for (const Leaver& left : notes_.left) {
-    if (IsNeeded(left.agent, agents)) return &left;
-    if (!member && IsMember(left.agent)) member = &left;
-  }
-  return member;
-}
-
-bool Coordinator::IsMember(const std::string& agent) const { return NodeRankOf(job_, agent) >= 0; }
-
-bool Coordinator::IsDrained(const std::string& agent) const { return absl::c_linear_search(job_.drained, agent); }
-
 void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
-// A node that succeeds, and one that leaves, may vanish before the others have ended their ranks. The anchor stays until
-// the job is done. Whether job() changed.
+// Whether job() changed.
 bool Coordinator::NoteNodes(const Agents& agents) {
-  bool changed = false;
-  for (const auto& [id, agent] : agents) {
-    if (agent.phase != AgentPhase::kLeaving || FindLeaver(id)) continue;
-    notes_.left.push_back({id, agent.host, agent.leaving, agent.signal});
-    if (id == limits_.anchor) continue;
-    job_.left.push_back(notes_.left.back());
-    changed = true;
-  }
-  for (const Member& member : job_.members) {
-    const AgentState* agent = Find(agents, member.agent);
-    if (agent && agent->phase == AgentPhase::kSucceeded && agent->generation == job_.generation) {
-      notes_.succeeded.insert(member.agent);
-    } else if (!agent && notes_.succeeded.count(member.agent) == 0 && !FindLeaver(member.agent)) {
-      notes_.lost.insert(member.agent);
-    }
-  }
-  return changed;
+  const std::vector<Leaver> left = departures_.Update(agents);
+  job_.left.insert(job_.left.end(), left.begin(), left.end());
+  return !left.empty();
 }
 
 // Only agents that are there: what names others is a mistake, and must not make the decision grow. Whether job() changed.
@@ -162,7 +105,7 @@ bool Coordinator::NoteDrains(const Agents& agents) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
     for (const std::string& drained : agent.drains) {
-      if (agents.count(drained) == 0 || IsDrained(drained)) continue;
+      if (agents.count(drained) == 0 || IsDrained(job_, drained)) continue;
       job_.drained.push_back(drained);
       changed = true;
     }
@@ -189,55 +132,13 @@ bool Coordinator::NoteFlags(const Agents& agents) {
   return true;
 }
 
-// The agents that can start now, in the order of their node ranks.
-std::vector<std::string> Coordinator::Candidates(const Agents& agents) const {
-  constexpr size_t kLast = std::numeric_limits<size_t>::max();
-  std::map<std::string, size_t> before;  // the node ranks of the generation before
-  for (size_t i = 0; i < job_.members.size(); ++i) before[job_.members[i].agent] = i;
-  const auto key = [&](const std::string& id, const AgentState& agent) {
-    const auto earlier = before.find(id);
-    return std::make_tuple(agent.node_rank >= 0 ? static_cast<size_t>(agent.node_rank) : kLast,
-                           earlier == before.end() ? kLast : earlier->second, agent.host, id);
-  };
-  std::vector<std::tuple<size_t, size_t, std::string, std::string>> order;
-  for (const auto& [id, agent] : agents) {
-    if (agent.phase == AgentPhase::kReady && !IsDrained(id)) order.push_back(key(id, agent));
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<std::string> ids;
-  for (size_t i = 0; i < order.size(); ++i) {
-    // A node whose agent started again may be there twice until the earlier agent is lost.
-    const bool twice = i > 0 && std::get<0>(order[i]) != kLast && std::get<0>(order[i]) == std::get<0>(order[i - 1]);
-    if (!twice) ids.push_back(std::get<3>(order[i]));
-  }
-  return ids;
-}
-
-// Before the first generation, what cannot come right by waiting.
-absl::Status Coordinator::CheckNodeRanks(const Agents& agents) const {
-  std::map<int, std::string> hosts;
-  for (const auto& [id, agent] : agents) {
-    if (agent.node_rank < 0 || job_.generation > 0) continue;
-    if (agent.node_rank >= max_nodes()) {
-      return absl::InvalidArgumentError(absl::StrCat("host ", agent.host, " has node_rank ", agent.node_rank,
-                                                     ", but there are at most ", NodesText(max_nodes())));
-    }
-    const auto [other, is_new] = hosts.emplace(agent.node_rank, agent.host);
-    if (is_new) continue;
-    return absl::InvalidArgumentError(absl::StrCat("node_rank ", agent.node_rank, " is used twice, on host ",
-                                                   other->second, " and on host ", agent.host,
-                                                   "; give each node a rank of its own, or none of them a rank"));
-  }
-  return absl::OkStatus();
-}
-
 bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) {
-  if (candidates < min_nodes()) {
+  if (candidates < job_.limits.min_nodes) {
     enough_since_ = absl::InfiniteFuture();
     return false;
   }
   // It ends the job as soon as it has seen that it is drained.
-  if (IsDrained(limits_.anchor)) return false;
+  if (IsDrained(job_, limits_.anchor)) return false;
   // All that still end their ranks belong to the next generation too. What an agent says that has not seen the last
   // generation is too old: that one may have used its port.
   for (const auto& [id, agent] : agents) {
@@ -248,30 +149,30 @@ bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) 
     LookAt(hold_until_);
     return false;
   }
-  if (candidates >= max_nodes() || job_.generation > 0) return true;
+  if (candidates >= job_.limits.max_nodes || job_.generation > 0) return true;
   enough_since_ = std::min(enough_since_, now);
   LookAt(enough_since_ + limits_.last_call);
   return now >= enough_since_ + limits_.last_call;
 }
 
 bool Coordinator::StepForming(const Agents& agents, absl::Time now) {
-  if (const absl::Status status = CheckNodeRanks(agents); !status.ok()) {
+  if (const absl::Status status = CheckNodeRanks(job_, agents); !status.ok()) {
     Finish(status);
     return true;
   }
   // All nodes have told why the ranks would start again. That is not why the job ends.
-  if (JobEndsByLeave(agents)) {
-    Finish(LeftStatus(*FirstLeaver(agents)));
+  if (departures_.EndJob(agents)) {
+    Finish(LeftStatus(*departures_.First(agents)));
     return true;
   }
-  const std::vector<std::string> candidates = Candidates(agents);
+  const std::vector<std::string> candidates = Candidates(job_, agents);
   if (MayForm(agents, static_cast<int>(candidates.size()), now)) {
     Form(agents, candidates, now);
     return true;
   }
   LookAt(forming_since_ + limits_.join_timeout);
   if (now < forming_since_ + limits_.join_timeout) return false;
-  Finish(NotEnough(agents));
+  Finish(NotEnough(job_, agents, limits_.join_timeout));
   return true;
 }
 
@@ -280,13 +181,12 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
   job_.left.clear();
   job_.lost.clear();
   for (const std::string& id : candidates) {
-    if (static_cast<int>(job_.members.size()) == max_nodes()) break;
+    if (static_cast<int>(job_.members.size()) == job_.limits.max_nodes) break;
     job_.members.push_back(MemberOf(id, agents.at(id)));
   }
-  if (job_.limits.number == 0) job_.limits = {0, limits_.min_nodes, limits_.max_nodes};
   ++job_.generation;
   job_.phase = JobState::Phase::kRunning;
-  notes_ = {};
+  departures_.Clear();
   enough_since_ = newcomer_since_ = absl::InfiniteFuture();
   formed_ = now;
   leaves_since_.clear();
@@ -307,11 +207,11 @@ Member Coordinator::MemberOf(const std::string& id, const AgentState& agent) {
 
 // The host of a node that has been there for long enough to take part; "" if there is none.
 std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
-  const bool full = static_cast<int>(job_.members.size()) >= max_nodes();
+  const bool full = static_cast<int>(job_.members.size()) >= job_.limits.max_nodes;
   const auto newcomer = absl::c_find_if(agents, [&](const auto& entry) {
-    return entry.second.phase == AgentPhase::kReady && !IsMember(entry.first) && !IsDrained(entry.first);
+    return entry.second.phase == AgentPhase::kReady && !IsMember(job_, entry.first) && !IsDrained(job_, entry.first);
   });
-  if (full || newcomer == agents.end() || !notes_.succeeded.empty()) {
+  if (full || newcomer == agents.end() || departures_.succeeded() > 0) {
     newcomer_since_ = absl::InfiniteFuture();
     return "";
   }
@@ -326,32 +226,33 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     job_.ranks = ranks_.plan();
     return true;
   }
-  if (notes_.succeeded.size() == job_.members.size()) {
+  if (departures_.succeeded() == static_cast<int>(job_.members.size())) {
     Finish(absl::OkStatus());
     return true;
   }
   for (const Member& member : job_.members) {
-    const AgentState* agent = Find(agents, member.agent);
-    if (notes_.lost.count(member.agent) != 0) {
+    const AgentState* agent = FindAgent(agents, member.agent);
+    if (departures_.IsLost(member.agent)) {
       End(absl::StrCat("host ", member.host, " was lost"));
-    } else if ((FindLeaver(member.agent) || IsDrained(member.agent)) && notes_.succeeded.count(member.agent) == 0) {
+    } else if ((departures_.Find(member.agent) || IsDrained(job_, member.agent)) &&
+               !departures_.HasSucceeded(member.agent)) {
       End(absl::StrCat("host ", member.host, " leaves"));
     } else if (agent && HasFailed(*agent, job_.generation)) {
       End(absl::StrCat("a rank on host ", member.host, " failed"));
-    } else if (agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation) {
-      End(OutOfReach(agents));
+    } else if (agent && WasOutOfReach(*agent, job_.generation)) {
+      End(OutOfReachText(agents));
     } else {
       continue;
     }
     return true;
   }
   // A member that serves the others has been looked at above.
-  if (const Leaver* anchor = FindLeaver(limits_.anchor); anchor && !IsMember(anchor->agent)) {
+  if (const Leaver* anchor = departures_.Find(limits_.anchor); anchor && !IsMember(job_, anchor->agent)) {
     End(absl::StrCat("host ", anchor->host, ", which serves the job, leaves"));
     return true;
   }
-  if (HasTooManyNodes() && notes_.succeeded.empty()) {
-    End(absl::StrCat("the job now has at most ", NodesText(max_nodes())));
+  if (HasTooManyNodes() && departures_.succeeded() == 0) {
+    End(absl::StrCat("the job now has at most ", NodesText(job_.limits.max_nodes)));
     return true;
   }
   const std::string newcomer = Newcomer(agents, now);
@@ -360,20 +261,19 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
   return true;
 }
 
-// Of the members that have ended their ranks since they were out of reach: as many as have said so.
-std::string Coordinator::OutOfReach(const Agents& agents) const {
+// As many members as have said so.
+std::string Coordinator::OutOfReachText(const Agents& agents) const {
   std::vector<std::string> hosts;
   for (const Member& member : job_.members) {
-    const AgentState* agent = Find(agents, member.agent);
-    const bool ended = agent && agent->phase == AgentPhase::kReady && agent->generation == job_.generation;
-    if (ended && !HasFailed(*agent, job_.generation)) hosts.push_back(member.host);
+    const AgentState* agent = FindAgent(agents, member.agent);
+    if (agent && WasOutOfReach(*agent, job_.generation)) hosts.push_back(member.host);
   }
   return absl::StrCat(HostsText(hosts), hosts.size() == 1 ? " was" : " were", " out of reach");
 }
 
 // Whether job() has changed.
 bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
-  const bool changed = ranks_.Update(agents, min_nodes(), max_nodes(), now);
+  const bool changed = ranks_.Update(agents, job_.limits.min_nodes, job_.limits.max_nodes, now);
   LookAt(ranks_.next_look());
   if (!changed) return false;
   for (; job_.restarts < ranks_.restarts(); ++job_.restarts) {
@@ -399,22 +299,17 @@ bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
   return true;
 }
 
-bool Coordinator::Leaves(const std::string& id, const Agents& agents) const {
-  const AgentState* agent = Find(agents, id);
-  return FindLeaver(id) || IsDrained(id) || (agent && !agent->leaving.empty());
-}
-
 // Whether a node leaves without which the others do not go on.
 bool Coordinator::EndsKept(const Agents& agents) {
   bool all_leave = !job_.members.empty();
   for (const Member& member : job_.members) {
-    const bool leaves = Leaves(member.agent, agents);
+    const bool leaves = departures_.Leaves(member.agent, agents);
     all_leave &= leaves;
-    if (!leaves || !IsNeeded(member.agent, agents)) continue;
+    if (!leaves || !departures_.IsNeeded(member.agent, agents)) continue;
     End(absl::StrCat("host ", member.host, " leaves"));
     return true;
   }
-  const Leaver* anchor = FindLeaver(limits_.anchor);
+  const Leaver* anchor = departures_.Find(limits_.anchor);
   if (anchor) {
     End(absl::StrCat("host ", anchor->host, ", which serves the job, leaves"));
   } else if (all_leave) {
@@ -427,7 +322,7 @@ bool Coordinator::EndsKept(const Agents& agents) {
 bool Coordinator::EndsUnformed(const Agents& agents) {
   if (ranks_.formed()) return false;
   for (const Member& member : job_.members) {
-    const AgentState* agent = Find(agents, member.agent);
+    const AgentState* agent = FindAgent(agents, member.agent);
     if (!agent || agent->entry != member.entry || !HasFailed(*agent, job_.generation)) continue;
     End(absl::StrCat("a rank on host ", member.host, " failed"));
     return true;
@@ -435,27 +330,11 @@ bool Coordinator::EndsUnformed(const Agents& agents) {
   return false;
 }
 
-// Why the processes of this member are no more; "" if they are.
-std::string Coordinator::LossOf(const Member& member, const Agents& agents) const {
-  const AgentState* agent = Find(agents, member.agent);
-  if (const Leaver* left = FindLeaver(member.agent)) {
-    return absl::StrCat("host ", member.host, " left the job: it ", left->reason);
-  }
-  if (!agent) return absl::StrCat("host ", member.host, " was lost");
-  if (!agent->leaving.empty() && !IsDrained(member.agent)) {
-    return absl::StrCat("host ", member.host, " left the job: it ", agent->leaving);
-  }
-  if (agent->entry != member.entry || agent->phase == AgentPhase::kRunning) return "";
-  if (agent->phase == AgentPhase::kFailing) return absl::StrCat("host ", member.host, ": a rank failed");
-  if (agent->failure.status.ok()) return absl::StrCat("host ", member.host, " was out of reach");
-  return std::string(OnHost(agent->failure.status, member.host).message());
-}
-
 bool Coordinator::NoteMember(const Member& member, const Agents& agents, absl::Time now) {
-  const std::string loss = LossOf(member, agents);
+  const std::string loss = departures_.LossOf(member, agents);
   if (!loss.empty()) {
     ranks_.Lose(member, loss, now);
-  } else if (!IsDrained(member.agent) && !IsSurplus(member) && !HasBegunToLeave(ranks_.plan(), member)) {
+  } else if (!IsDrained(job_, member.agent) && !IsSurplus(member) && !HasBegunToLeave(ranks_.plan(), member)) {
     return false;
   } else if (LeavesInTime(member, now)) {
     ranks_.Leave(member);
@@ -481,26 +360,26 @@ bool Coordinator::IsSurplus(const Member& member) const {
   bool is_before = true;
   for (const Member& other : job_.members) {
     is_before &= other.entry != member.entry;
-    others += !IsDrained(other.agent) && (is_before || other.agent == limits_.anchor);
+    others += !IsDrained(job_, other.agent) && (is_before || other.agent == limits_.anchor);
   }
-  return others >= max_nodes();
+  return others >= job_.limits.max_nodes;
 }
 
 void Coordinator::Remove(const std::string& agent) {
   const auto is_it = [&](const Member& member) { return member.agent == agent; };
   job_.members.erase(std::remove_if(job_.members.begin(), job_.members.end(), is_it), job_.members.end());
-  notes_.lost.erase(agent);
-  notes_.succeeded.erase(agent);
+  departures_.Forget(agent);
 }
 
 // A node whose agent started again may be there twice until the earlier agent is lost. One that could not execute the
 // program would fail again.
 bool Coordinator::IsNewcomer(const std::string& id, const Agents& agents) const {
   const AgentState& agent = agents.at(id);
-  if (agent.phase != AgentPhase::kReady || IsMember(id) || Leaves(id, agents) || agent.failure.not_started)
+  if (agent.phase != AgentPhase::kReady || IsMember(job_, id) || departures_.Leaves(id, agents) ||
+      agent.failure.not_started)
     return false;
   return agent.node_rank < 0 || std::none_of(job_.members.begin(), job_.members.end(), [&](const Member& member) {
-           const AgentState* other = Find(agents, member.agent);
+           const AgentState* other = FindAgent(agents, member.agent);
            return other && other->node_rank == agent.node_rank;
          });
 }
@@ -509,7 +388,7 @@ bool Coordinator::IsNewcomer(const std::string& id, const Agents& agents) const 
 bool Coordinator::AddNewcomers(const Agents& agents, absl::Time now) {
   bool changed = false;
   for (const auto& [id, agent] : agents) {
-    const bool full = static_cast<int>(job_.members.size()) >= max_nodes();
+    const bool full = static_cast<int>(job_.members.size()) >= job_.limits.max_nodes;
     if (full || ranks_.finishes() || !IsNewcomer(id, agents)) continue;
     job_.members.push_back(MemberOf(id, agent));
     ranks_.Add(job_.members.back(), now);
@@ -527,7 +406,7 @@ void Coordinator::End(std::string reason) {
 // when it has seen the end of the generation, whether it has started its ranks or not.
 bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
-    const AgentState* agent = Find(agents, member.agent);
+    const AgentState* agent = FindAgent(agents, member.agent);
     if (!agent || agent->phase == AgentPhase::kLeaving) continue;
     if (HasRanks(*agent, job_.generation) || agent->generation < job_.generation) return false;
   }
@@ -539,7 +418,7 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   absl::Status failure = FailureOfNodes(agents, &not_started);
   if (!failure.ok() && !absl::IsCancelled(failure)) {
     Fail(failure, not_started, now);
-  } else if (JobEndsByLeave(agents)) {
+  } else if (departures_.EndJob(agents)) {
     Finish(std::move(failure));
   } else {
     Regroup(failure.ok() ? job_.reason : std::string(failure.message()), now);
@@ -554,21 +433,16 @@ absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started
     if (!HasFailed(agent, job_.generation) || agent.failure.status.ok()) continue;
     if (!first || Before(agent.failure, first->failure)) first = &agent;
   }
-  const Leaver* const leaver = FirstLeaver(agents);
-  std::vector<std::string> lost;
-  for (const Member& member : job_.members) {
-    if (notes_.lost.count(member.agent) != 0) lost.push_back(member.host);
-  }
-  if (first && (lost.empty() || first->failure.not_started)) {
+  const Leaver* const leaver = departures_.First(agents);
+  absl::Status lost = departures_.LostStatus();
+  if (first && (lost.ok() || first->failure.not_started)) {
     if (not_started) *not_started = first->failure.not_started;
     if (!first->failure.consequence || !leaver) {
       return WithEnding(OnHost(first->failure.status, first->host), OtherHostsText());
     }
   }
-  if (!lost.empty()) {
-    return absl::UnavailableError(absl::StrCat(HostsText(lost), lost.size() == 1 ? " was" : " were", " lost"));
-  }
-  return leaver ? LeftStatus(*leaver) : absl::OkStatus();
+  if (!lost.ok() || !leaver) return lost;
+  return LeftStatus(*leaver);
 }
 
 std::string Coordinator::OtherHostsText() const {
@@ -593,36 +467,13 @@ void Coordinator::Fail(const absl::Status& failure, bool not_started, absl::Time
 void Coordinator::Regroup(std::string reason, absl::Time now) {
   job_.phase = JobState::Phase::kForming;
   job_.reason = std::move(reason);
-  job_.lost.assign(notes_.lost.begin(), notes_.lost.end());
+  job_.lost.assign(departures_.lost().begin(), departures_.lost().end());
   forming_since_ = now;
 }
 
 void Coordinator::Finish(absl::Status result) {
   job_.phase = JobState::Phase::kDone;
   job_.result = std::move(result);
-}
-
-absl::Status Coordinator::NotEnough(const Agents& agents) const {
-  std::vector<std::string> there, missing;
-  std::set<int> node_ranks;
-  for (const std::string& id : Candidates(agents)) {
-    there.push_back(agents.at(id).host);
-    node_ranks.insert(agents.at(id).node_rank);
-  }
-  for (const Member& member : job_.members) {
-    if (agents.count(member.agent) == 0) missing.push_back(member.host);
-  }
-  std::string text = absl::StrCat(there.size(), " of ", NodesText(min_nodes()), " came within ",
-                                  absl::FormatDuration(limits_.join_timeout));
-  if (!there.empty()) absl::StrAppend(&text, ": ", HostsText(there));
-  if (!missing.empty()) absl::StrAppend(&text, "; missing: ", HostsText(missing));
-  std::vector<std::string> ranks;
-  for (int rank = 0; rank < min_nodes() && !node_ranks.empty() && *node_ranks.begin() >= 0; ++rank) {
-    if (node_ranks.count(rank) == 0) ranks.push_back(absl::StrCat(rank));
-  }
-  if (!ranks.empty() && ranks.size() <= 16) absl::StrAppend(&text, "; missing: node_rank ", absl::StrJoin(ranks, ", "));
-  if (!job_.reason.empty()) absl::StrAppend(&text, "; before, ", job_.reason);
-  return absl::DeadlineExceededError(text);
 }
 
 }  // namespace lockstep::launch::internal

@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "lockstep/tools/launch/agent/internal/departures.h"
 #include "lockstep/tools/launch/agent/internal/flag_check.h"
 #include "lockstep/tools/launch/agent/internal/job.h"
 #include "lockstep/tools/launch/agent/internal/job_ranks.h"
@@ -44,11 +44,12 @@ struct JobLimits {
 
 class Coordinator {
  public:
-  using Agents = std::map<std::string, AgentState>;  // by id
-
   // `last` is the decision of the agent that led before, or {}. `restarts`: when the first of its restarts were made, as
   // this agent has seen them. The others count as if they were made now.
   Coordinator(const JobLimits& limits, JobState last, absl::Time now, std::vector<absl::Time> restarts = {});
+
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
 
   // Takes note of the agents that are there at `now`, which never decreases. Whether job() has changed.
   bool Update(const Agents& agents, absl::Time now);
@@ -70,27 +71,21 @@ class Coordinator {
   bool NoteRanks(const Agents& agents, absl::Time now);
   bool EndsKept(const Agents& agents);
   bool EndsUnformed(const Agents& agents);
-  bool Leaves(const std::string& id, const Agents& agents) const;
   bool NoteMember(const Member& member, const Agents& agents, absl::Time now);
   bool LeavesInTime(const Member& member, absl::Time now);
-  std::string LossOf(const Member& member, const Agents& agents) const;
   bool IsSurplus(const Member& member) const;
   void Remove(const std::string& agent);
   bool AddNewcomers(const Agents& agents, absl::Time now);
   bool IsNewcomer(const std::string& id, const Agents& agents) const;
 
   Member MemberOf(const std::string& id, const AgentState& agent);
-  std::vector<std::string> Candidates(const Agents& agents) const;
-  absl::Status CheckNodeRanks(const Agents& agents) const;
   bool MayForm(const Agents& agents, int candidates, absl::Time now);
   void Form(const Agents& agents, const std::vector<std::string>& candidates, absl::Time now);
   bool NoteNodes(const Agents& agents);
   bool NoteDrains(const Agents& agents);
   bool NoteResize(const Agents& agents);
   bool NoteFlags(const Agents& agents);
-  int min_nodes() const { return job_.limits.number > 0 ? job_.limits.min_nodes : limits_.min_nodes; }
-  int max_nodes() const { return job_.limits.number > 0 ? job_.limits.max_nodes : limits_.max_nodes; }
-  bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > max_nodes(); }
+  bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > job_.limits.max_nodes; }
   std::string Newcomer(const Agents& agents, absl::Time now);
   void End(std::string reason);
   void Regroup(std::string reason, absl::Time now);
@@ -98,30 +93,15 @@ class Coordinator {
   void Fail(const absl::Status& failure, bool not_started, absl::Time now);
   absl::Status FailureOfNodes(const Agents& agents, bool* not_started) const;
   std::string OtherHostsText() const;
-  std::string OutOfReach(const Agents& agents) const;
-  absl::Status NotEnough(const Agents& agents) const;
-  bool JobEndsByLeave(const Agents& agents) const;
-  bool IsNeeded(const std::string& agent, const Agents& agents) const;
-  bool OthersAreEnough(const Agents& agents) const;
-  const Leaver* FindLeaver(const std::string& agent) const;
-  const Leaver* FirstLeaver(const Agents& agents) const;
-  bool IsMember(const std::string& agent) const;
-  bool IsDrained(const std::string& agent) const;
+  std::string OutOfReachText(const Agents& agents) const;
   void LookAt(absl::Time time);
-
-  // About the members of this generation, besides job_.
-  struct Notes {
-    std::set<std::string> succeeded;  // agents
-    std::set<std::string> lost;       // agents that vanished without a success
-    std::vector<Leaver> left;         // in the order in which they left
-  };
 
   const JobLimits limits_;
   JobState job_;
   std::vector<absl::Time> restart_times_;  // of job_.restarts
   RestartPolicy policy_;
   JobRanks ranks_;
-  Notes notes_;
+  Departures departures_;
   FlagCheck flag_check_;
   absl::Time forming_since_;                          // when this phase began, while kForming
   absl::Time formed_;                                 // when the last generation was formed

@@ -40,7 +40,7 @@ JobLimits Limits(int min_nodes, int max_nodes) {
 
 TEST(Coordinator, WaitsForTheLastCallOnlyWithFewerThanTheMost) {
   Coordinator coordinator(Limits(1, 3), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}};
+  Agents agents = {{"1", Ready("a")}};
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kForming);
   EXPECT_EQ(coordinator.next_look(), kStart + absl::Seconds(30));
@@ -56,7 +56,7 @@ TEST(Coordinator, WaitsForTheLastCallOnlyWithFewerThanTheMost) {
 
 TEST(Coordinator, NamesWhoIsThereAndWhoIsMissing) {
   Coordinator coordinator(Limits(3, 3), {}, kStart);
-  const Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  const Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Minutes(10)));
   EXPECT_EQ(coordinator.job().result, absl::DeadlineExceededError("2 of 3 nodes came within 10m: hosts a and b"));
@@ -64,7 +64,7 @@ TEST(Coordinator, NamesWhoIsThereAndWhoIsMissing) {
 
 TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
   Coordinator coordinator(Limits(3, 3), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   for (auto& [id, agent] : agents) {
     agent.generation = 1;
@@ -80,7 +80,7 @@ TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
 
 TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
   Coordinator coordinator(Limits(2, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents["2"].generation = 1;
   agents["2"].failure.status = absl::UnknownError("rank of 2");
@@ -95,7 +95,7 @@ TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
 
 TEST(Coordinator, NamesAllNodesThatWereOutOfReach) {
   Coordinator coordinator(Limits(3, 3), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   for (const char* id : {"1", "3"}) agents[id].generation = 1;
   agents["2"].generation = 1;
@@ -108,7 +108,7 @@ TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
   JobLimits limits = Limits(1, 2);
   limits.max_restarts = 1;
   Coordinator coordinator(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
   agents["1"].generation = 1;
@@ -138,7 +138,7 @@ TEST(Coordinator, ANewLeaderCountsRestartsFromWhenItSawThem) {
   last.members[0].agent = "1";
   last.members[1].agent = "2";
   last.phase = JobPhase::kRunning;
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   for (auto& [id, agent] : agents) agent.generation = 2;
   agents["1"].failure.status = absl::UnknownError("a rank failed");
   const absl::Time now = kStart + absl::Hours(1);
@@ -157,7 +157,7 @@ TEST(Coordinator, NamesOneLauncherWithOtherFlagsAtATime) {
   limits.host = "a";
   limits.flags = {"--nnodes=3", "--max-restarts=0"};
   Coordinator coordinator(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"3", Ready("c")}};
   agents["1"].flags = agents["3"].flags = limits.flags;
   agents["3"].flags[1] = "--max-restarts=2";
   EXPECT_TRUE(coordinator.Update(agents, kStart));
@@ -185,7 +185,7 @@ TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   JobLimits limits = Limits(2, 2);
   limits.max_restarts = 1;
   Coordinator coordinator(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
   agents["1"].generation = 1;
@@ -205,7 +205,7 @@ TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {
   JobLimits limits = Limits(1, 1);
   limits.anchor = "2";
   Coordinator coordinator(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   ASSERT_EQ(coordinator.job().members.size(), 1);
   ASSERT_EQ(coordinator.job().members[0].agent, "1");
@@ -225,7 +225,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   JobLimits limits = Limits(2, 2);
   limits.max_restarts = 1;
   Coordinator first(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   first.Update(agents, kStart);
   for (auto& [id, agent] : agents) agent.generation = 1, agent.phase = AgentPhase::kRunning;
   agents["2"].phase = AgentPhase::kReady;
@@ -244,7 +244,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
 
 // How a new leader decides about a failure at `at`, whose predecessor has started the ranks again once.
 JobPhase PhaseAfterAnotherFailure(const JobLimits& limits, absl::Time at) {
-  Coordinator::Agents agents = {{"1", Ready("a")}};
+  Agents agents = {{"1", Ready("a")}};
   const auto fail = [&agents](Coordinator* coordinator, absl::Time now) {
     agents["1"].generation = coordinator->job().generation;
     agents["1"].phase = AgentPhase::kRunning;
@@ -275,7 +275,7 @@ TEST(Coordinator, ARestartOfTheLeaderBeforeCountsUntilTheWindowSinceTheChangeIsO
 }
 
 // All members run the ranks of the last generation.
-void RunRanks(const Coordinator& coordinator, Coordinator::Agents* agents) {
+void RunRanks(const Coordinator& coordinator, Agents* agents) {
   for (const Member& member : coordinator.job().members) {
     agents->at(member.agent).generation = coordinator.job().generation;
     agents->at(member.agent).phase = AgentPhase::kRunning;
@@ -284,7 +284,7 @@ void RunRanks(const Coordinator& coordinator, Coordinator::Agents* agents) {
 
 TEST(Coordinator, ADrainedNodeEndsTheGenerationAndTakesPartInNone) {
   Coordinator coordinator(Limits(1, 3), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   agents["1"].drains = {"3", "of another life"};
@@ -303,7 +303,7 @@ TEST(Coordinator, ADrainedNodeEndsTheGenerationAndTakesPartInNone) {
 
 TEST(Coordinator, ResizeEndsRanksOnlyIfThereAreTooMany) {
   Coordinator coordinator(Limits(2, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   agents["1"].resize = {1, 2, 4};
@@ -332,7 +332,7 @@ TEST(Coordinator, TheJobEndsWhenTheNodeThatServesItLeavesEvenIfItRunsNoRanks) {
   JobLimits limits = Limits(1, 1);
   limits.anchor = "2";
   Coordinator coordinator(limits, {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   agents["2"].phase = AgentPhase::kLeaving;
@@ -355,7 +355,7 @@ void Leave(AgentState* agent) {
 // A leader that leaves ends its ranks, decides that it has left, and is gone.
 TEST(Coordinator, TheNextLeaderKnowsThatTheOneBeforeHasLeft) {
   Coordinator coordinator(Limits(1, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   Leave(&agents["1"]);
@@ -373,7 +373,7 @@ TEST(Coordinator, TheNextLeaderKnowsThatTheOneBeforeHasLeft) {
 
 TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixed) {
   Coordinator coordinator(Limits(2, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   Leave(&agents["2"]);
@@ -394,7 +394,7 @@ TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixe
 // It has not seen that others know that it has left.
 TEST(Coordinator, ANodeThatLeftBeforeIsNoReason) {
   Coordinator coordinator(Limits(1, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   RunRanks(coordinator, &agents);
   Leave(&agents["2"]);
@@ -416,7 +416,7 @@ TEST(Coordinator, ANodeThatLeftBeforeIsNoReason) {
 TEST(AgentSteps, ADrainedAgentLeavesWhenItsRanksHaveEnded) {
   AgentSteps steps("2", Ready("b", 2));
   Coordinator coordinator(Limits(1, 2), {}, kStart);
-  Coordinator::Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   steps.OnJob(coordinator.job());
   ASSERT_TRUE(steps.TakeStart());

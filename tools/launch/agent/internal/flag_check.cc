@@ -12,7 +12,7 @@ namespace lockstep::launch::internal {
 FlagCheck::FlagCheck(std::string host, JobFlags flags) : host_(std::move(host)), flags_(std::move(flags)) {}
 
 // A launcher of another version may have other flags.
-const std::string& FlagCheck::Check(const std::map<std::string, AgentState>& agents) {
+const std::string& FlagCheck::Check(const Agents& agents) {
   if (agents.count(named_) != 0) return line_;
   named_.clear();
   line_.clear();

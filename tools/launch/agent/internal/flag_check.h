@@ -3,7 +3,6 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
 #define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
 
-#include <map>
 #include <string>
 
 #include "lockstep/tools/launch/agent/internal/job.h"
@@ -17,7 +16,7 @@ class FlagCheck {
   FlagCheck(std::string host, JobFlags flags);
 
   // Which flags of a launcher differ from the leader's, as a line for people. "" if none differs.
-  const std::string& Check(const std::map<std::string, AgentState>& agents);
+  const std::string& Check(const Agents& agents);
 
  private:
   const std::string host_;

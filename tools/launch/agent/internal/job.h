@@ -17,7 +17,7 @@
 
 namespace lockstep::launch::internal {
 
-// How many nodes a job has. The number orders the changes; 0: what the flags of the launcher that leads say.
+// How many nodes a job has. The number orders the changes; 0: as the flags of the launcher that leads say.
 struct NodeLimits {
   int64_t number = 0;
   int min_nodes = 0;
@@ -62,6 +62,14 @@ struct AgentState {
   int link_port = 0;  // at which a socket listens for rank 0 of the next of these generations
   int64_t progressed = 0, step = -1;
 };
+
+using Agents = std::map<std::string, AgentState>;  // by id
+
+// Null if this agent is not there.
+const AgentState* FindAgent(const Agents& agents, const std::string& id);
+
+// Whether a rank of `generation` has failed on this node.
+bool HasFailed(const AgentState& agent, int64_t generation);
 
 // One node of a generation. Its node rank is its index.
 struct Member {
@@ -140,12 +148,19 @@ std::string EncodeJob(const JobState& state);
 
 bool HasLeft(const JobState& state, const std::string& agent);
 
+// Whether somebody has asked this agent to leave.
+bool IsDrained(const JobState& state, const std::string& agent);
+
 // The node rank of an agent; -1: it is not a member.
 int NodeRankOf(const JobState& state, const std::string& agent);
+inline bool IsMember(const JobState& state, const std::string& agent) { return NodeRankOf(state, agent) >= 0; }
 
 // InvalidArgument for a text that the functions above did not write.
 absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);
 absl::StatusOr<JobState> DecodeJob(absl::string_view text);
+
+// "1 node", "2 nodes".
+std::string NodesText(int nodes);
 
 // "host a", "hosts a and b", "hosts a, b, c and 5 more".
 std::string HostsText(const std::vector<std::string>& hosts);

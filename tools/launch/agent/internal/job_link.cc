@@ -150,7 +150,7 @@ void JobLink::Lead(const Rendezvous::View& view) {
     MutexLock lock(mutex_);
     coordinator_.emplace(limits_, job_.value_or(JobState()), MonotonicTime(), restart_times_);
   }
-  Coordinator::Agents agents;
+  Agents agents;
   int ready = 0;
   std::map<std::string, Received> all;
   for (const auto& [id, agent] : view.agents) {

@@ -6,7 +6,6 @@
 
 #include <stdint.h>
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,8 +20,6 @@ namespace lockstep::launch::internal {
 
 class JobRanks {
  public:
-  using Agents = std::map<std::string, AgentState>;  // by id
-
   // `limits` has what is the job's and not a node's.
   explicit JobRanks(const Membership::Limits& limits) : limits_(limits) {}
 

@@ -59,8 +59,8 @@ class JobRanksTest : public ::testing::Test {
     node.steps->OnPort(1);
   }
 
-  Coordinator::Agents Posts() {
-    Coordinator::Agents agents;
+  Agents Posts() {
+    Agents agents;
     for (auto& [id, node] : nodes_) {
       if (node.slots) node.steps->OnSlots(*node.slots, node.port);
       agents[id] = node.steps->state();

@@ -87,7 +87,7 @@ std::string WaitLines::TakeSpare(int64_t now_ns) {
     return absl::StrCat("the job has all its ", limits_.max_nodes, " nodes; this one waits as a spare");
   }
   return absl::StrCat(
-      "the job runs on ", members_, members_ == 1 ? " node" : " nodes",
+      "the job runs on ", NodesText(members_),
       " without this one, which waits as a spare; do all launchers have --nnodes=", RangeText(limits_, ":"), "?");
 }
 

@@ -199,7 +199,7 @@ class Simulation {
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   std::vector<std::unique_ptr<Node>> nodes_;
 
-  Coordinator::Agents posts_;
+  Agents posts_;
   std::map<std::string, uint64_t> post_numbers_;
   JobState decision_;
   uint64_t decisions_ = 0;
