@@ -141,6 +141,8 @@ TEST(OptimizerErrors, WhatCppDoesNotHaveIsUnimplemented) {
   expect(rmsprop, "maximize", "torch::optim::RMSprop");
   expect(adam, "maximize", "torch::optim::Adam");
   expect(adam, "decoupled_weight_decay", "torch::optim::Adam");
+  SteppedLbfgs lbfgs(LBFGSOptions(0.3));
+  expect(lbfgs, "maximize", "torch::optim::LBFGS");
 }
 
 TEST(OptimizerErrors, HowPythonComputesTheUpdateDoesNotMatter) {

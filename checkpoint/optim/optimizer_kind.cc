@@ -237,6 +237,7 @@ void Describe(Fields& fields, LBFGSOptions& options) {
   fields.Double("tolerance_change", options.tolerance_change());
   fields.Int("history_size", options.history_size());
   LineSearch(fields, options);
+  if (fields.reading()) fields.AlwaysFalse("maximize", "torch::optim::LBFGS");  // PyTorch 2.11 does not write it
 }
 
 // The int 1 until there is a curvature to compute it from.

@@ -1,4 +1,4 @@
-// Loads checkpoints that Python's torch.distributed.checkpoint 2.11 wrote (testdata/make_golden.py), and damaged
+// Loads checkpoints that Python's torch.distributed.checkpoint 2.11 and 2.15 wrote (testdata/make_golden.py), and damaged
 // copies: with a flipped bit or a missing end they give an error that names the file, or load the same values.
 
 #include <ATen/ops/arange.h>
@@ -60,6 +60,12 @@ TEST(Golden, ANestedStateDictComesBackNested) {
                    {"nothing", Value()},
                    {"epoch", 7}});
   EXPECT_TRUE(Identical(*state, expected));
+}
+
+TEST(Golden, StridesAmongTheProperties) {
+  const auto state = LoadWhole("checkpoint/sharded/testdata/strides");
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_TRUE(Identical(*state, Value::Dict({{"transposed", at::arange(12.0, at::kFloat).view({3, 4}).t()}})));
 }
 
 TEST(Golden, TheMetadataSaysWhatIsWhere) {

@@ -1,9 +1,10 @@
-"""Writes the checkpoints of this folder with Python PyTorch 2.11; golden_test.cc says what they hold.
+"""Writes the checkpoints of this folder; golden_test.cc says what they hold.
 
   ./bazelw run //third_party:peer_python -- $PWD/checkpoint/sharded/testdata/make_golden.py \\
       $PWD/checkpoint/sharded/testdata
 
-"nested" is saved by one process, "dtensor" by two that share DTensors.
+With Python PyTorch 2.11 "nested" is saved by one process, and "dtensor" by two that share DTensors. With
+LOCKSTEP_LIBTORCH_VERSION=2.15.0 only "strides" is saved, in which a tensor's properties have one more item.
 """
 
 import os
@@ -58,6 +59,10 @@ def save(rank, folder):
 def main():
     warnings.simplefilter("ignore")
     os.chdir(sys.argv[1])
+    if torch.__version__.startswith("2.15."):
+        shutil.rmtree("strides", ignore_errors=True)
+        dcp.save({"transposed": torch.arange(12.0).view(3, 4).t()}, checkpoint_id="strides", no_dist=True)
+        return
     for folder in ("nested", "dtensor"):
         shutil.rmtree(folder, ignore_errors=True)
     dcp.save(nested(), checkpoint_id="nested", no_dist=True)
