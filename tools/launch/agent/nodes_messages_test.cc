@@ -161,8 +161,9 @@ TEST_F(TcpNodesTest, SaysOnceThatMasterAddressAndPortAreNotUsed) {
 
 // On Kubernetes the name of another pod may become known only once that runs.
 TEST_F(TcpNodesTest, AnUnknownNameIsLookedForUntilTheTimeIsOver) {
-  const auto args = [](const std::string& conf) {
-    return std::vector<std::string>{"--nnodes=2", "--rdzv_backend=tcp", "--rdzv_endpoint=no such host:29400",
+  const auto args = [this](const std::string& conf) {
+    return std::vector<std::string>{"--nnodes=2", "--rdzv_backend=tcp",
+                                    absl::StrCat("--rdzv_endpoint=no such host:", port_),
                                     absl::StrCat("--rdzv_conf=", conf), "true"};
   };
   Start("patient", args("join_timeout=60"));
