@@ -176,8 +176,8 @@ class OptimizerPeerTest(unittest.TestCase):
                 _, optimizer = self.whole(kind, options)
                 expected = self.state(optimizer)
                 for group in expected["param_groups"]:
-                    if kind == "LBFGS":
-                        self.assertFalse(group.pop("maximize", False))  # takes a missing one for False; new in PyTorch 2.15
+                    if kind == "LBFGS":  # new in PyTorch 2.15, which takes a missing one for False
+                        self.assertFalse(group.pop("maximize", False))
                     if options.get("fused"):
                         group["fused"] = None  # how it is computed is not C++'s to say
                 self.assert_same_form(self.results[f"{name}: then"]["optimizer"], expected)
