@@ -97,8 +97,8 @@ class RanksFail : public FailureTest {
     EXPECT_LT(again->time - first.time, absl::Milliseconds(500));
     EXPECT_LT(returning->time - destroying->time, absl::Seconds(1)) << "the destructor of rank " << rank;
     EXPECT_EQ(ranks[rank].Wait(), 0);
-    // LibTorch's destructors of static objects take half a second of a processor in each of up to four ranks.
-    EXPECT_LT(ranks[rank].end_time() - returning->time, absl::Seconds(3)) << "the exit of rank " << rank;
+    // LibTorch's destructors of static objects take half a second of a processor in each rank, beside other tests.
+    EXPECT_LT(ranks[rank].end_time() - returning->time, absl::Seconds(10)) << "the exit of rank " << rank;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RanksFail, ::testing::ValuesIn(BackendsUnderTest()),
