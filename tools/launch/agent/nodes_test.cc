@@ -374,6 +374,7 @@ TEST_F(TcpNodesTest, LaunchersWithoutANumberOfNodesDoNotStartSeparateJobs) {
   Start("c", node("other"));
   EXPECT_NE(Wait("c"), 0);
   EXPECT_THAT(Err("c"), HasSubstr("the job there has the id \"job\", not \"other\""));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("b"), "this one waits as a spare"); })) << Err("b");
   ASSERT_EQ(system(absl::StrCat("touch ", folder_, "end").c_str()), 0);
   EXPECT_EQ(Wait("a"), 0) << Err("a");
   EXPECT_EQ(Wait("b"), 0) << Err("b");
