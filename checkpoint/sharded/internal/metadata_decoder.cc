@@ -216,8 +216,8 @@ absl::StatusOr<std::vector<Value>> MetadataDecoder::Path(absl::string_view name)
   return path;
 }
 
-// (dtype, layout, requires_grad, memory format, pin_memory), and the strides in PyTorch 2.15. They are those of the tensor
-// in Python: a file has the elements in order.
+// (dtype, layout, requires_grad, memory format, pin_memory), and in PyTorch 2.15 the strides, which say nothing of the
+// file: it has the elements in order.
 absl::Status MetadataDecoder::ReadProperties(PickleNode properties, ShardedItem& item) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleObject* object, Object(properties, "TensorProperties"));
   if (object->state.kind != PickleKind::kTuple || graph_.sequences[object->state.index].size() < 5)

@@ -407,8 +407,8 @@ MUTANTS = [
     Mutant(
         "drained_stays",
         A,
-        "if (state_.leaving.empty() && absl::c_linear_search",
-        "if (!@ && state_.leaving.empty() && absl::c_linear_search",
+        "if (state_.leaving.empty() && IsDrained",
+        "if (!@ && state_.leaving.empty() && IsDrained",
         "a drained node does not leave",
     ),
     Mutant(

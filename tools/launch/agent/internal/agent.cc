@@ -89,7 +89,7 @@ class Agent {
   void NoteStayingRanks(const Member& member, HostStatus* host) const;
   NodeLimits Limits() const;
   void WaitForChange();
-  bool IsMember(const JobState& job) const { return NodeRankOf(job, agent_.id) >= 0; }
+  bool IsMember(const JobState& job) const { return internal::IsMember(job, agent_.id); }
   bool IsSpare() const;
   void TellWarning();
   // A line of WaitLines may be empty.
@@ -243,7 +243,7 @@ void Agent::ShowJob() {
     host.first_rank = ranks;
     host.ranks = member.ranks;
     NoteStayingRanks(member, &host);
-    if (absl::c_linear_search(job_.drained, member.agent)) host.state = HostStatus::State::kLeaving;
+    if (IsDrained(job_, member.agent)) host.state = HostStatus::State::kLeaving;
     if (HasLeft(job_, member.agent)) host.state = HostStatus::State::kLeft;
     if (absl::c_linear_search(job_.lost, member.agent)) host.state = HostStatus::State::kLost;
     ranks += member.ranks;
@@ -386,7 +386,7 @@ void Agent::TellWarning() {
 
 // Whether the job runs without this node.
 bool Agent::IsSpare() const {
-  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) && !absl::c_linear_search(job_.drained, agent_.id);
+  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) && !IsDrained(job_, agent_.id);
 }
 
 }  // namespace

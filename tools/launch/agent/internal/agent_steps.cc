@@ -120,7 +120,7 @@ NodeRanks AgentSteps::Ranks() const {
 
 // An agent that is drained leaves as after SIGTERM, once its ranks have left where others stay.
 void AgentSteps::NoteDrain() {
-  if (state_.leaving.empty() && absl::c_linear_search(job_.drained, id_)) OnSignal(SIGTERM, "was drained");
+  if (state_.leaving.empty() && IsDrained(job_, id_)) OnSignal(SIGTERM, "was drained");
 }
 
 std::optional<Generation> AgentSteps::TakeStart() {

@@ -24,7 +24,7 @@ class Departures {
   // A generation begins: nobody has left, was lost or has succeeded.
   void Clear();
 
-  // This agent is no member any more.
+  // This agent has stopped being a member.
   void Forget(const std::string& agent);
 
   // The members whose ranks have all succeeded. They may vanish.
@@ -50,7 +50,7 @@ class Departures {
   // Whether one has left that is needed.
   bool EndJob(const Agents& agents) const;
 
-  // Why the processes of this member are no more; "" if they are.
+  // Why the processes of this member have ended; "" if they run.
   std::string LossOf(const Member& member, const Agents& agents) const;
 
   // Unavailable with the hosts of the lost members; OK if none was lost.

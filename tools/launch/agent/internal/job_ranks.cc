@@ -89,9 +89,9 @@ bool JobRanks::IsGone(const Member& member) const { return membership_->IsGone(I
 
 const AgentState* JobRanks::Find(const Agents& agents, int node) const {
   const Membership::Memory::Node& slots = membership_->memory().nodes[node];
-  const auto found = agents.find(plan_.nodes[node].agent);
-  if (slots.gone || found == agents.end() || found->second.entry != plan_.nodes[node].entry) return nullptr;
-  return found->second.slots.size() == static_cast<size_t>(slots.slots) ? &found->second : nullptr;
+  const AgentState* agent = FindAgent(agents, plan_.nodes[node].agent);
+  if (slots.gone || !agent || agent->entry != plan_.nodes[node].entry) return nullptr;
+  return agent->slots.size() == static_cast<size_t>(slots.slots) ? agent : nullptr;
 }
 
 void JobRanks::TakeAsks(const Agents& agents) {

@@ -93,9 +93,7 @@ void Simulation::AuditLeavers(const JobState& job) {
 // The leader has decided it just now. A node that leaves ends the job only if the others cannot go on without it.
 void Simulation::AuditCancelled(const JobState& job) {
   if (job.phase != JobPhase::kDone || std::exchange(has_ended_, true) || !absl::IsCancelled(job.result)) return;
-  const auto stays = [&](const auto& post) {
-    return post.second.leaving.empty() && !absl::c_linear_search(job.drained, post.first);
-  };
+  const auto stays = [&](const auto& post) { return post.second.leaving.empty() && !IsDrained(job, post.first); };
   const int least = MinNodes(job);
   const bool anchor_leaves =
       !config_.leader_can_change && (posts_.count(nodes_[0]->id) == 0 || !stays(*posts_.find(nodes_[0]->id)));
@@ -111,8 +109,7 @@ void Simulation::AuditNeeded(const JobState& job) {
   if (!Kept(job) || job.phase != JobPhase::kRunning || least < most) return;
   const auto leaves = [&](const std::string& agent) {
     const auto post = posts_.find(agent);
-    return HasLeft(job, agent) || absl::c_linear_search(job.drained, agent) ||
-           (post != posts_.end() && !post->second.leaving.empty());
+    return HasLeft(job, agent) || IsDrained(job, agent) || (post != posts_.end() && !post->second.leaving.empty());
   };
   const auto stay = absl::c_count_if(posts_, [&](const auto& post) { return !leaves(post.first); });
   const auto member = absl::c_find_if(job.members, [&](const Member& member) { return leaves(member.agent); });
@@ -129,8 +126,7 @@ void Simulation::AuditReason(const JobState& job) {
     const bool failed = failed_[job.generation].count(node->index) != 0;
     if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
         (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
-        (job.reason == absl::StrCat(host, " leaves") && !node->signalled &&
-         !absl::c_linear_search(job.drained, node->id))) {
+        (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !IsDrained(job, node->id))) {
       Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
     }
   }
@@ -140,7 +136,7 @@ void Simulation::AuditReason(const JobState& job) {
 void Simulation::AuditRequests(const JobState& job) {
   for (const auto& [id, post] : posts_) {
     for (const std::string& drained : post.drains) {
-      if (posts_.count(drained) != 0 && !absl::c_linear_search(job.drained, drained))
+      if (posts_.count(drained) != 0 && !IsDrained(job, drained))
         Violation(absl::StrCat(drained, " is drained and nobody says so"));
     }
     if (post.resize.number > job.limits.number) Violation("nobody decides a resize");
@@ -156,8 +152,7 @@ void Simulation::AuditLimits(const JobState& job, bool is_new) {
   const bool some_have_succeeded = !succeeded_[job.generation].empty();
   if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
   for (const Member& member : job.members) {
-    if (is_new && absl::c_linear_search(job.drained, member.agent))
-      Violation(absl::StrCat(member.agent, " is drained and takes part"));
+    if (is_new && IsDrained(job, member.agent)) Violation(absl::StrCat(member.agent, " is drained and takes part"));
   }
 }
 
@@ -234,9 +229,8 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
 
 // The number of nodes that could start.
 int Simulation::Candidates() const {
-  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(), [this](const auto& post) {
-    return !absl::c_linear_search(decision_.drained, post.first);
-  }));
+  return static_cast<int>(std::count_if(posts_.begin(), posts_.end(),
+                                        [this](const auto& post) { return !IsDrained(decision_, post.first); }));
 }
 
 // What must happen soon where nothing is in its way.
@@ -426,8 +420,7 @@ void Simulation::AuditEnding(const Node& node) {
   if (!node.slots || !node.slots->ranks().kept) return;
   const Node* leader = Leader();
   const bool out_of_reach = !Reachable(node) || node.evicted_in_run || node.vanished || !leader || leader->vanished;
-  const bool is_asked =
-      node.signalled || absl::c_linear_search(decision_.drained, node.id) || decision_.limits.number > 0;
+  const bool is_asked = node.signalled || IsDrained(decision_, node.id) || decision_.limits.number > 0;
   const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.generation == node.generation;
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
@@ -440,7 +433,7 @@ void Simulation::AuditRanksWait() {
   bool all_wait = leads, has_survivor = false, is_complete = !Formed(decision_);
   int nodes = 0;
   for (const auto& node : nodes_) {
-    if (!node->slots || !all_wait || absl::c_linear_search(decision_.drained, node->id)) continue;
+    if (!node->slots || !all_wait || IsDrained(decision_, node->id)) continue;
     all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
     nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
     is_complete &= node->steps && std::count_if(node->processes.begin(), node->processes.end(),

@@ -36,8 +36,7 @@ uint64_t Simulation::StateNow() const {
             node->index == leader_);
     const auto posted = posts_.find(node->id);
     one.Add(posted == posts_.end() ? 0 : 1 + static_cast<int>(posted->second.phase));
-    one.Add(NodeRankOf(decision_, node->id) >= 0, HasLeft(decision_, node->id),
-            absl::c_linear_search(decision_.drained, node->id));
+    one.Add(IsMember(decision_, node->id), HasLeft(decision_, node->id), IsDrained(decision_, node->id));
     if (node->steps) {
       one.Add(node->steps->state().phase, std::min<int64_t>(decision_.generation - node->steps->state().generation, 2));
     }
