@@ -502,7 +502,9 @@ set(lockstep_ddp_sources
   ddp/internal/kernels.cc
   ddp/internal/layout_agreement.cc
   ddp/internal/learned_graph.cc
+  ddp/internal/module_changes.cc
   ddp/internal/non_finite.cc
+  ddp/internal/own_graph.cc
   ddp/internal/parameter_check.cc
   ddp/internal/partial_gradients.cc
   ddp/internal/parting_note.cc
@@ -547,7 +549,9 @@ set(lockstep_ddp_headers
   ddp/internal/gradient_buckets.h
   ddp/internal/known_hook.h
   ddp/internal/learned_graph.h
+  ddp/internal/module_changes.h
   ddp/internal/non_finite.h
+  ddp/internal/own_graph.h
   ddp/internal/parameter_check.h
   ddp/internal/partial_gradients.h
   ddp/internal/parting_note.h

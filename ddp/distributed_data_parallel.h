@@ -97,9 +97,11 @@ Replica& ReplicaOf(DistributedDataParallel<Net>& ddp) {
 //
 // Every rank must wrap the same module, run the same sequence of forward and backward passes, and step an optimizer
 // with the same settings. See Join for ranks with fewer inputs, and NoSync for backward passes that only accumulate.
-// Every backward that reaches the parameters is averaged, also several after one forward. Unless an option says
-// otherwise, each parameter that requires gradients must take part in each loss. If the parameters' dtype or device
-// changes after wrapping, they are disconnected, and the next forward throws an error.
+// Every backward through what forward computed is averaged, also several after one forward. Every other backward leaves
+// this rank's own gradients. Unless an option says otherwise, each parameter that requires gradients must take part in
+// each loss. If the parameters' dtype or device changes after wrapping, or if there are new parameters or frozen ones
+// that require gradients now, the next forward throws an error. Several wrappers may share parameters: in turn each
+// averages its own backward, and in a backward through several wrappers each gradient is averaged once.
 //
 // If the module has buffers, forward first broadcasts them from rank 0, in eval mode too, so all ranks must call it
 // equally often. For evaluation use module(), which does not communicate. operator-> does not exist, since it would
@@ -118,7 +120,8 @@ class DistributedDataParallel {
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
     return internal::Forward(
-        *replica_, [this](auto&&... a) -> decltype(auto) { return net_->forward(std::forward<decltype(a)>(a)...); },
+        *replica_, *net_,
+        [this](auto&&... a) -> decltype(auto) { return net_->forward(std::forward<decltype(a)>(a)...); },
         std::forward<Args>(args)...);
   }
   template <typename... Args>

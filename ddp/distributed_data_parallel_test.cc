@@ -19,6 +19,7 @@ using comm::ProcessGroup;
 using comm::testing::RunRanks;
 using comm::testing::RunRanksOk;
 using testing::Batch;
+using testing::Branches;
 using testing::ExpectClose;
 using testing::Gradients;
 using ::testing::HasSubstr;
@@ -26,6 +27,7 @@ using testing::Mlp;
 using testing::OnRanks;
 using testing::SeededMlp;
 using testing::Share;
+using testing::Used;
 using testing::Wrapped;
 
 TEST(Wrap, GivesEveryRankTheParametersAndBuffersOfRank0) {
@@ -271,42 +273,42 @@ TEST(DistributedDataParallel, ForwardKeepsTheModulesSignature) {
 
 TEST(DistributedDataParallel, AParameterWithoutAGradientIsNamedAtTheNextForward) {
   EXPECT_EQ(
-      RunRanksOk(
-          2,
-          [](ProcessGroup& group) {
-            auto ddp = Wrap(SeededMlp(1), &group);
-            ASSERT_TRUE(ddp.ok()) << ddp.status();
-            ddp->module()->first(Batch(2, 4, 0)).sum().backward();
-            const absl::Status status = TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0)); });
-            EXPECT_EQ(
-                status.message(),
-                absl::StrCat(
-                    "rank ", group.rank(),
-                    ": 2 of 4 parameters got no gradient in the last backward, so it was not averaged: "
-                    "second.weight, second.bias; each parameter that requires gradients must take part in the loss, or "
-                    "Options::find_unused_parameters be set"));
-            // Said once; training may go on.
-            ddp->zero_grad();
-            (*ddp)(Batch(2, 4, 0)).sum().backward();
-          }),
+      RunRanksOk(2,
+                 [](ProcessGroup& group) {
+                   auto ddp = Wrap(Branches(4), &group);
+                   ASSERT_TRUE(ddp.ok()) << ddp.status();
+                   (*ddp)(Batch(2, 4, 0), Used{0, 1}).sum().backward();
+                   const absl::Status status = TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0), Used{0, 1, 2, 3}); });
+                   EXPECT_EQ(
+                       status.message(),
+                       absl::StrCat(
+                           "rank ", group.rank(),
+                           ": 2 of 4 parameters got no gradient in the last backward, so it was not averaged: "
+                           "branch2, branch3; each parameter that requires gradients must take part in the loss, or "
+                           "Options::find_unused_parameters be set"));
+                   // Said once; training may go on.
+                   ddp->zero_grad();
+                   (*ddp)(Batch(2, 4, 0), Used{0, 1, 2, 3}).sum().backward();
+                 }),
       absl::OkStatus());
 }
 
 TEST(DistributedDataParallel, AFirstBackwardThatReachesOnlySomeParametersDoesNotSpoilTheBuckets) {
   EXPECT_EQ(RunRanksOk(2,
                        [](ProcessGroup& group) {
-                         auto ddp = Wrap(SeededMlp(1), &group);
+                         auto ddp = Wrap(Branches(4), &group);
                          ASSERT_TRUE(ddp.ok()) << ddp.status();
+                         const Used all = {0, 1, 2, 3};
                          // The parameters that are also the first to be ready in a whole backward.
-                         ddp->module()->second(torch::ones({2, 5}, torch::kDouble)).sum().backward();
-                         EXPECT_THAT(TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0)); }).message(),
+                         (*ddp)(Batch(2, 4, 0), Used{2, 3}).sum().backward();
+                         EXPECT_THAT(TorchStatus("", [&] { (*ddp)(Batch(2, 4, 0), all); }).message(),
                                      HasSubstr("2 of 4 parameters got no gradient in the last backward"));
-                         Mlp reference = SeededMlp(1);
+                         Branches reference(4);
                          for (int step = 0; step < 3; ++step) {
                            ddp->zero_grad();
                            reference->zero_grad();
-                           (*ddp)(Share(Batch(8, 4, step), group)).pow(2).mean().backward();
-                           reference(Batch(8, 4, step)).pow(2).mean().backward();
+                           (*ddp)(Share(Batch(8, 4, step), group), all).pow(2).mean().backward();
+                           reference(Batch(8, 4, step), all).pow(2).mean().backward();
                            for (size_t i = 0; i < 4; ++i) {
                              EXPECT_TRUE(torch::allclose(ddp->parameters()[i].grad(), reference->parameters()[i].grad(),
                                                          1e-12, 1e-14))

@@ -135,7 +135,7 @@ void ExpectLayouts(const Options& options, const Layout& first, const Layout& re
     ASSERT_TRUE(replica.ok()) << replica.status();
     EXPECT_EQ((*replica)->reducer().BucketLayout(), first);
     for (int step = 0; step < 2; ++step) {
-      (*replica)->BeforeForward();
+      (*replica)->BeforeForward(*net);
       net(Batch(2, 4, 0)).sum().backward();
     }
     EXPECT_EQ((*replica)->reducer().BucketLayout(), rebuilt);

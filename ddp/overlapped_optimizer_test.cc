@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/run_ranks.h"
 #include "lockstep/ddp/no_sync.h"
 
@@ -255,6 +256,23 @@ TEST(OverlappedOptimizer, KeepsGradientsWhereAskedTo) {
                            EXPECT_TRUE(ddp.parameters()[i].grad().equal(plain.parameters()[i].grad()));
                        }),
             absl::OkStatus());
+}
+
+TEST(OverlappedOptimizer, AParameterThatAnotherWrapperAveragesIsNamed) {
+  EXPECT_EQ(
+      RunRanksOk(1,
+                 [](ProcessGroup& group) {
+                   Net net;
+                   auto first = *Wrap(net, &group, SeveralBuckets());
+                   auto ddp = *Wrap(net, &group, SeveralBuckets());
+                   auto optimizer = OverlappedOptimizer<torch::optim::SGD>::Create(ddp, torch::optim::SGDOptions(0.1));
+                   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+                   ddp(Inputs(0, group.rank())).backward();
+                   const at::Tensor both = first(Inputs(1, group.rank())) + ddp(Inputs(1, group.rank()));
+                   EXPECT_THAT(TorchStatus("", [&] { both.backward(); }).message(),
+                               HasSubstr("rank 0: parameter bias2 is averaged by another wrapper in this backward"));
+                 }),
+      absl::OkStatus());
 }
 
 TEST(OverlappedOptimizer, OneAtATimeAndNotWithCastParameters) {

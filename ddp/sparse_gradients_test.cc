@@ -157,7 +157,7 @@ TEST(SparseGradients, OfAnEmbeddingThatIsTheModule) {
 TEST(SparseGradients, ADenseOneWhereASparseOneIsExpectedIsNamed) {
   OnRanks(2, [](ProcessGroup& group) {
     auto ddp = Wrapped(std::make_shared<WordsImpl>(/*sparse=*/true), group);
-    const auto loss = ddp.module()->words->weight.sum();
+    const auto loss = ddp(std::vector<int64_t>{1}, std::vector<int64_t>{2}) + ddp.module()->words->weight.sum();
     EXPECT_EQ(Thrown([&] { loss.backward(); }).message(),
               absl::StrCat("rank ", group.rank(),
                            ": parameter words.weight belongs to an embedding with sparse "

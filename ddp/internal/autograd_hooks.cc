@@ -3,27 +3,27 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 namespace lockstep::ddp::internal {
 namespace {
 
-class Sink final : public torch::autograd::Node {
+class BackwardHook final : public torch::autograd::FunctionPreHook {
  public:
-  explicit Sink(std::function<void()> on_backward) : on_backward_(std::move(on_backward)) {}
+  explicit BackwardHook(std::function<void()> callback) : callback_(std::move(callback)) {}
 
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    on_backward_();
-    return std::move(gradients);
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    callback_();
+    return gradients;
   }
 
  private:
-  const std::function<void()> on_backward_;
+  const std::function<void()> callback_;
 };
 
 }  // namespace
@@ -62,6 +62,19 @@ int AccumulatorHooks::Replaced() const {
   return -1;
 }
 
+bool AccumulatorHooks::AccumulatedInBackward() const {
+  const auto* const executed = torch::autograd::get_current_graph_task_exec_info();
+  if (!executed || executed->empty()) return true;  // all nodes are executed
+  return std::any_of(accumulators_.begin(), accumulators_.end(), [executed](const AutogradNodePtr& accumulator) {
+    const auto found = executed->find(accumulator.get());
+    return found != executed->end() && found->second.needed_;
+  });
+}
+
+const std::vector<std::unique_ptr<torch::autograd::FunctionPostHook>>& AccumulatorHooks::On(int index) const {
+  return accumulators_[static_cast<size_t>(index)]->post_hooks();
+}
+
 std::vector<int> AccumulatorHooks::NotInBackward() const {
   std::vector<int> missing;
   const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
@@ -76,17 +89,9 @@ void CallAtEndOfBackward(std::function<void()> callback) {
   torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
-std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
-                                        const std::function<void()>& on_backward) {
-  std::vector<at::Tensor> passed = outputs;
-  for (at::Tensor& output : passed) {
-    if (!output.defined() || !output.grad_fn()) continue;
-    const auto sink = MakeAutogradNode<Sink>(on_backward);
-    sink->set_next_edges(torch::autograd::collect_next_edges(output));
-    output = output.tensor_data();  // the same numbers and version counter, outside the graph
-    torch::autograd::set_history(output, sink);
-  }
-  return passed;
+void CallInBackwardThrough(const at::Tensor& output, std::function<void()> callback) {
+  if (!output.defined() || !output.grad_fn()) return;
+  output.grad_fn()->add_pre_hook(std::make_unique<BackwardHook>(std::move(callback)));
 }
 
 }  // namespace lockstep::ddp::internal

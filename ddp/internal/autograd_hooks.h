@@ -38,9 +38,16 @@ class AccumulatorHooks {
   // if Reinstall() is in use.
   int Replaced() const;
 
+  // Whether the backward that runs in this thread accumulates gradients of the parameters, unlike
+  // torch::autograd::grad() and a backward with other inputs.
+  bool AccumulatedInBackward() const;
+
   // The parameters whose accumulators are not in the graph of the backward that runs in this thread, in ascending
   // order.
   std::vector<int> NotInBackward() const;
+
+  // All hooks on the parameter's accumulator, in the order in which they run.
+  const std::vector<std::unique_ptr<torch::autograd::FunctionPostHook>>& On(int index) const;
 
  private:
   void Install();
@@ -56,12 +63,9 @@ class AccumulatorHooks {
 // Calls `callback` when the backward that runs in this thread has succeeded.
 void CallAtEndOfBackward(std::function<void()> callback);
 
-// Returns the same tensors, each behind a separate autograd node that calls `on_backward` before its gradient passes.
-// So it is called in the backward that the loss begins, and before any backward that is nested in that one. As each
-// tensor has its own node, a tensor that the loss does not depend on stays out of backward. Tensors without a grad_fn
-// are returned as they are.
-std::vector<at::Tensor> PassThroughSink(const std::vector<at::Tensor>& outputs,
-                                        const std::function<void()>& on_backward);
+// Calls `callback` in each backward through `output`, before autograd goes on behind it. So it is called in the backward
+// that the loss begins, and not in one that is nested in that one. A tensor without a grad_fn gets no call.
+void CallInBackwardThrough(const at::Tensor& output, std::function<void()> callback);
 
 }  // namespace lockstep::ddp::internal
 

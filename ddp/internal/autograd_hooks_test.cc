@@ -70,32 +70,49 @@ TEST(AccumulatorHooks, KnowTheParametersThatABackwardWillNotReach) {
   Hooked hooked(4);
   const auto hooks = hooked.Hooks();
   std::vector<int> unreached;
-  const auto outputs = PassThroughSink({hooked.parameters[0] + hooked.parameters[2], hooked.parameters[3] * 2},
-                                       [&] { unreached = hooks->NotInBackward(); });
-  outputs[0].sum().backward();
+  const torch::Tensor output = hooked.parameters[0] + hooked.parameters[2], other = hooked.parameters[3] * 2;
+  CallInBackwardThrough(output, [&] { unreached = hooks->NotInBackward(); });
+  CallInBackwardThrough(other, [&] { unreached.push_back(99); });
+  output.sum().backward();
   EXPECT_EQ(unreached, (std::vector<int>{1, 3}));
 }
 
 TEST(CallAtEndOfBackward, CallsWhenAllGradientsAreThere) {
   const torch::Tensor x = torch::ones({2}).requires_grad_();
   bool had_gradient = false;
-  const torch::Tensor loss =
-      PassThroughSink({x * 3}, [&] { CallAtEndOfBackward([&] { had_gradient = x.grad().defined(); }); })[0].sum();
-  loss.backward();
+  const torch::Tensor output = x * 3;
+  CallInBackwardThrough(output, [&] { CallAtEndOfBackward([&] { had_gradient = x.grad().defined(); }); });
+  output.sum().backward();
   EXPECT_TRUE(had_gradient);
 }
 
-TEST(PassThroughSink, KeepsTensorsAndGradientsAsTheyAre) {
+TEST(CallInBackwardThrough, CallsOncePerBackwardAndLeavesGradientsAsTheyAre) {
   const torch::Tensor x = torch::ones({2}).requires_grad_();
-  const torch::Tensor constant = torch::ones({2});
+  const torch::Tensor output = x * 3;
   int calls = 0;
-  const auto passed = PassThroughSink({x * 3, constant, torch::Tensor()}, [&] { ++calls; });
-  EXPECT_TRUE(passed[0].equal(x * 3));
-  EXPECT_TRUE(passed[1].is_same(constant));
-  EXPECT_FALSE(passed[2].defined());
-  passed[0].sum().backward();
+  CallInBackwardThrough(output, [&] { ++calls; });
+  CallInBackwardThrough(torch::ones({2}), [&] { calls = 99; });
+  CallInBackwardThrough(torch::Tensor(), [&] { calls = 99; });
+  output.sum().backward({}, /*retain_graph=*/true);
   EXPECT_EQ(calls, 1);
-  EXPECT_TRUE(x.grad().equal(torch::full({2}, 3.0f)));
+  (output.sum() + output.prod()).backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(x.grad().equal(torch::full({2}, 15.0f)));
+}
+
+TEST(AccumulatorHooks, KnowWhetherABackwardAccumulates) {
+  Hooked hooked(2);
+  const auto hooks = hooked.Hooks();
+  const torch::Tensor x = torch::ones({2}).requires_grad_();
+  const torch::Tensor output = x * hooked.parameters[0];
+  std::vector<bool> accumulated;
+  CallInBackwardThrough(output, [&] { accumulated.push_back(hooks->AccumulatedInBackward()); });
+  output.sum().backward({}, /*retain_graph=*/true);
+  output.sum().backward({}, /*retain_graph=*/true, /*create_graph=*/false, torch::TensorList({x}));
+  output.sum().backward({}, /*retain_graph=*/true, /*create_graph=*/false,
+                        torch::TensorList({x, hooked.parameters[0]}));
+  torch::autograd::grad({output.sum()}, {x, hooked.parameters[0]});
+  EXPECT_EQ(accumulated, (std::vector<bool>{true, false, true, false}));
 }
 
 }  // namespace

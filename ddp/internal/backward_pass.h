@@ -15,7 +15,7 @@ namespace lockstep::ddp::internal {
 // when the gradients of all its parameters are ready. Full buckets start in the order of their numbers, except for the
 // delayed one, and their results are delivered in that order.
 //
-//   pass.Begin();
+//   pass.Begin(backward);
 //   ThrowIfError(pass.MarkReady(parameter));                    // as gradients come
 //   while (pass.NextToStart() != BackwardPass::kNone) {
 //     start(pass.NextToStart());
@@ -37,7 +37,14 @@ class BackwardPass {
   void SetBuckets(const std::vector<std::vector<int>>& buckets, int ordered);
 
   bool active() const { return active_; }
-  void Begin() { active_ = true; }
+  // `backward`: autograd's number of it.
+  void Begin(int backward) {
+    active_ = true;
+    backward_ = backward;
+  }
+
+  // The number of the present backward, or else of the last one.
+  int backward() const { return backward_; }
 
   // The backward is over: forgets everything except the error.
   void End();
@@ -87,6 +94,7 @@ class BackwardPass {
   std::vector<int> bucket_of_;  // of each parameter
   std::vector<int> sizes_;      // of each bucket
   bool active_ = false;
+  int backward_ = kNone;
   std::vector<char> ready_;   // of each parameter
   std::vector<int> pending_;  // of each bucket: parameters that are not ready
   int started_ = 0;           // buckets that have started in order

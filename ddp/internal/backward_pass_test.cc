@@ -11,7 +11,7 @@ constexpr int kNone = BackwardPass::kNone;
 BackwardPass Pass() {
   BackwardPass pass(1, {"a", "b", "c", "d"});
   pass.SetBuckets({{2, 1}, {0}, {3}}, 2);
-  pass.Begin();
+  pass.Begin(/*backward=*/0);
   return pass;
 }
 
@@ -113,7 +113,7 @@ TEST(BackwardPass, EndsAsIfItHadNotBegun) {
   EXPECT_FALSE(pass.full(1));
   EXPECT_EQ(pass.next_start(), 0);
   EXPECT_EQ(pass.DelayedToStart(), 2);
-  pass.Begin();
+  pass.Begin(/*backward=*/0);
   EXPECT_TRUE(pass.active());
   EXPECT_TRUE(pass.MarkReady(0).ok());
 }
@@ -122,7 +122,7 @@ TEST(BackwardPass, KnowsTheBucketsThatReplaceOthers) {
   BackwardPass pass = Pass();
   pass.End();
   pass.SetBuckets({{0, 1, 2, 3}}, 1);
-  pass.Begin();
+  pass.Begin(/*backward=*/0);
   EXPECT_EQ(pass.bucket_of(2), 0);
   for (const int i : {3, 2, 1}) EXPECT_TRUE(pass.MarkReady(i).ok());
   EXPECT_EQ(pass.NextToStart(), kNone);

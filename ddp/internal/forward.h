@@ -6,7 +6,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "lockstep/base/tensors.h"
 #include "lockstep/ddp/internal/replica.h"
@@ -27,18 +26,11 @@ ChangedInput<Arg> ChangeInput(const Replica& replica, Arg&& arg) {
   }
 }
 
-template <typename T>
-T ChangeOutputs(const Replica& replica, const T& output) {
-  std::vector<at::Tensor> tensors;
-  ForEachTensor(output, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  tensors = replica.ChangeOutputs(std::move(tensors));
-  auto next = tensors.begin();
-  return MapTensors(output, [&](const at::Tensor&) { return *next++; });
-}
-
-// Calls net_forward(args...) with DDP's work before and after it. The result has the module's own type.
+// Calls net_forward(args...), the forward of `module`, with DDP's work before and after it. The result has the module's
+// own type.
 template <typename NetForward, typename... Args>
-decltype(auto) Forward(Replica& replica, const NetForward& net_forward, Args&&... args) {
+decltype(auto) Forward(Replica& replica, const torch::nn::Module& module, const NetForward& net_forward,
+                       Args&&... args) {
   using Result = decltype(net_forward(std::forward<Args>(args)...));
   const auto call = [&]() -> Result {
     if constexpr ((kMayHoldTensors<Args> || ...)) {
@@ -50,17 +42,19 @@ decltype(auto) Forward(Replica& replica, const NetForward& net_forward, Args&&..
     }
     return net_forward(std::forward<Args>(args)...);
   };
-  replica.BeforeForward();
+  replica.BeforeForward(module);
   if constexpr (std::is_void_v<Result>) {
     call();
     replica.AfterForward();
-  } else if constexpr (kMayHoldTensors<Result> && !std::is_reference_v<Result>) {
-    Result output = call();
-    if (replica.ChangesOutputs()) output = ChangeOutputs(replica, output);
-    replica.AfterForward();
-    return output;
   } else {
     Result output = call();
+    if constexpr (kMayHoldTensors<Result>) {
+      if constexpr (!std::is_reference_v<Result>) {
+        if (replica.ChangesOutputs())
+          output = MapTensors(output, [&](const at::Tensor& tensor) { return replica.ChangeOutput(tensor); });
+      }
+      ForEachTensor(output, [&](const at::Tensor& tensor) { replica.WatchOutput(tensor); });
+    }
     replica.AfterForward();
     return static_cast<Result>(std::forward<Result>(output));
   }

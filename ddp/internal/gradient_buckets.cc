@@ -149,11 +149,28 @@ void GradientBuckets::Fill(int parameter, const at::Tensor& arriving, double div
   const c10::NoGradGuard no_grad;
   places_[parameter].filled = true;
   Bucket& bucket = buckets_[places_[parameter].bucket];
-  if (bucket.sparse) {
+  if (AveragedElsewhere(parameter)) {
+    FillSlotWithZeros(parameter);
+  } else if (bucket.sparse) {
     bucket.buffer = SparseGradient(parameter, divisor);
   } else {
     FillSlot(parameter, arriving, divisor);
   }
+}
+
+void GradientBuckets::FillSlotWithZeros(int parameter) {
+  Place& place = places_[parameter];
+  Bucket& bucket = buckets_[place.bucket];
+  if (bucket.sparse) {
+    bucket.buffer = EmptySparse(parameters_[parameter].tensor);
+    return;
+  }
+  if (place.memory) {
+    requests_->Withdraw(place.memory->bytes, place.request);
+    if (place.memory->occupied) MoveToOtherMemory(bucket);
+  }
+  place.slot.Reclaim();
+  place.slot.tensor().zero_();
 }
 
 void GradientBuckets::FillSlot(int parameter, const at::Tensor& arriving, double divisor) {
@@ -253,7 +270,7 @@ void GradientBuckets::ReplaceGradients(int bucket, const at::Tensor& arriving) {
   if (buckets_[bucket].sparse || options_.reduce_dtype) return;
   for (const int i : buckets_[bucket].parameters) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (!gradient.defined() || places_[i].slot.Holds(gradient) || !used_.Used(i)) continue;
+    if (!gradient.defined() || places_[i].slot.Holds(gradient) || !used_.Used(i) || AveragedElsewhere(i)) continue;
     if (options_.gradient_as_bucket_view || Unshared(gradient, arriving)) gradient = places_[i].slot.tensor();
   }
 }
@@ -275,7 +292,7 @@ void GradientBuckets::Deliver(int index, const at::Tensor& result) {
   const Bucket& bucket = buckets_[index];
   if (bucket.sparse) {
     const int parameter = bucket.parameters.front();
-    if (used_.Used(parameter)) parameters_[parameter].tensor.mutable_grad() = result;
+    if (used_.Used(parameter) && !AveragedElsewhere(parameter)) parameters_[parameter].tensor.mutable_grad() = result;
     return;
   }
   TakeResult(index, result);
@@ -288,7 +305,7 @@ void GradientBuckets::TakeResult(int index, const at::Tensor& result) {
 }
 
 void GradientBuckets::DeliverParameter(int parameter) {
-  if (!used_.Used(parameter)) return;
+  if (!used_.Used(parameter) || AveragedElsewhere(parameter)) return;
   const Place& place = places_[parameter];
   at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
   const at::Tensor& average = place.slot.tensor();

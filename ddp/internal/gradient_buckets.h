@@ -46,6 +46,9 @@ struct GradientBucketsOptions {
   std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: the parameters' dtype
   bool gradient_as_bucket_view = false;
   bool request_slots = false;  // operators may compute gradients in the slots: see SlotRequests
+  // Whether another wrapper averages the parameter in this backward. Then its slot holds zeros, and its gradient is left
+  // as it is. Not set: none does.
+  std::function<bool(int parameter)> averaged_elsewhere;
   // Allocates the buffers of parameters on the CPU.
   std::function<absl::StatusOr<at::Tensor>(int64_t numel, at::ScalarType dtype)> allocate;
 };
@@ -116,7 +119,11 @@ class GradientBuckets {
   void AllocateSlots(Bucket& bucket);
   std::vector<int> MoveGradientsOut();
   void MoveGradientsIn(const std::vector<int>& parameters);
+  bool AveragedElsewhere(int parameter) const {
+    return options_.averaged_elsewhere && options_.averaged_elsewhere(parameter);
+  }
   void FillSlot(int parameter, const at::Tensor& arriving, double divisor);
+  void FillSlotWithZeros(int parameter);
   void ExpectRequests(const std::vector<int>& parameters);
   bool ComputedInSlot(int parameter, const at::Tensor& arriving);
   void MoveToOtherMemory(Bucket& bucket);

@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <memory>
@@ -60,12 +61,13 @@ UsedParameters MakeUsed(const std::vector<ReducedParameter>& parameters, const R
 }
 
 GradientBucketsOptions BucketsOptions(const std::vector<ReducedParameter>& parameters, comm::ProcessGroup* group,
-                                      const ReducerOptions& options) {
+                                      const ReducerOptions& options, std::function<bool(int)> averaged_elsewhere) {
   GradientBucketsOptions result;
   result.rank = group->rank();
   result.reduce_dtype = options.reduce_dtype;
   result.gradient_as_bucket_view = options.gradient_as_bucket_view;
   result.request_slots = GradientAllocatorInstalled() && parameters.front().tensor.is_cpu() && !options.reduce_dtype;
+  result.averaged_elsewhere = std::move(averaged_elsewhere);
   result.allocate = [group](int64_t numel, at::ScalarType dtype) { return group->AllocateShared({numel}, dtype); };
   return result;
 }
@@ -82,6 +84,8 @@ class Reducer::Hook : public torch::autograd::FunctionPostHook {
     return outputs;
   }
 
+  const Reducer* reducer() const { return reducer_; }
+
  private:
   Reducer* const reducer_;  // its destructor removes this hook
   const int parameter_;
@@ -94,7 +98,9 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, comm::ProcessGroup* g
       recorder_(group->rank(), TimedDevice(parameters_)),
       plan_(MakePlan(parameters_, options_)),
       used_(MakeUsed(parameters_, options_)),
-      buckets_(&parameters_, &used_, BucketsOptions(parameters_, group, options_)),
+      buckets_(
+          &parameters_, &used_,
+          BucketsOptions(parameters_, group, options_, [this](int parameter) { return AveragedByAnother(parameter); })),
       partial_(options_.virtual_ranks > 0 ? std::make_unique<PartialGradients>(group, options_.virtual_ranks)
                                           : nullptr),
       reductions_(group, &used_, &recorder_, options_.skip_all_reduce_unused_params, partial_.get()),
@@ -120,7 +126,6 @@ void Reducer::PrepareForward(bool sync, bool outside_no_sync) {
   }
   sync_ = sync;
   outside_no_sync_ = outside_no_sync;
-  in_pass_ = false;
   LookForCapture();
 }
 
@@ -217,15 +222,16 @@ void Reducer::ThrowWithNote(const absl::Status& error) {
 
 // From autograd's hook for a gradient to the all_reduce of its bucket.
 
+void Reducer::OnOutput() {
+  if (hooks_.AccumulatedInBackward()) BeginBackward();
+}
+
 void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
+  if (!in_backward_ && !own_graph_.InBackward()) return;
   // It may arrive undefined, from an output that the loss does not depend on.
   if (parameters_[parameter].tensor.grad().defined()) used_.Mark(parameter);
-  if (!sync_) {
-    CountPass();
-    CallEndCallbackLater();
-    return;
-  }
   BeginBackward();
+  if (!pass_.active()) return;
   recorder_.GradientReady();
   if (graph_) {
     const absl::StatusOr<bool> complete = graph_->Arrive(parameter);
@@ -239,32 +245,47 @@ void Reducer::OnGradient(int parameter, const at::Tensor& arriving) {
   if (parameter == options_.delay_until) StartDelayed(arriving);
 }
 
-void Reducer::CallEndCallbackLater() {
-  if (!on_end_ || std::exchange(end_is_queued_, true)) return;
-  CallAtEndOfBackward([this] {
-    end_is_queued_ = false;
-    on_end_();
-  });
+// The reducer whose hook runs first averages the parameter. The hooks have the same order on all ranks.
+bool Reducer::AveragedByAnother(int parameter) const {
+  const auto& hooks = hooks_.On(parameter);
+  if (hooks.size() == 1) return false;
+  for (const auto& hook : hooks) {
+    const auto* other = dynamic_cast<const Hook*>(hook.get());
+    if (!other) continue;
+    if (other->reducer() == this) return false;
+    if (other->reducer()->pass_.backward() == pass_.backward()) return true;
+  }
+  return false;
 }
 
-// Called several times in a backward.
+// The optimizer that steps parameters as they come must have their averages.
+void Reducer::CheckOwn(const std::vector<int>& parameters) const {
+  for (const int i : parameters) {
+    if (!AveragedByAnother(i)) continue;
+    ThrowIfError(absl::FailedPreconditionError(
+        absl::StrCat("rank ", group_->rank(), ": parameter ", parameters_[i].name,
+                     " is averaged by another wrapper in this backward, so an OverlappedOptimizer of this one cannot "
+                     "step it: expected one backward for each wrapper")));
+  }
+}
+
 void Reducer::CountPass() {
-  if (!partial_ || !outside_no_sync_ || std::exchange(in_pass_, true)) return;
-  CallAtEndOfBackward([this] { in_pass_ = false; });
-  if (++passes_ == 1) return;
+  if (!partial_ || !outside_no_sync_ || ++passes_ == 1) return;
   ThrowIfError(absl::FailedPreconditionError(absl::StrCat(
       TurnInWords(), " runs a second backward outside of NoSync: expected all but its last under a NoSync")));
 }
 
+// Called several times in a backward.
 void Reducer::BeginBackward() {
-  CountPass();
-  if (in_backward() || !sync_) return;
-  LookForCapture();
-  pass_.Begin();
-  if (graph_) graph_->BeginBackward();
+  if (std::exchange(in_backward_, true)) return;
   CallAtEndOfBackward([this] { FinishBackward(); });
+  CountPass();
+  if (!sync_) return;
+  LookForCapture();
+  pass_.Begin(torch::autograd::get_current_graph_task_id());
+  if (graph_) graph_->BeginBackward();
   buckets_.BeginBackward();
-  if (NeedsSink() && !LearnsGraph()) TakeUnused();
+  if (LooksForUnused() && !LearnsGraph()) TakeUnused();
 }
 
 // Parameters that this backward will not reach are ready at once.
@@ -285,7 +306,7 @@ void Reducer::TakeUnused() {
 void Reducer::DeliverFinished() {
   // Which parameters any rank used, and whether all gradients are finite, is only available at the end; in a CUDA graph
   // it never is.
-  if (NeedsSink() || captured_ || non_finite_.looks()) return;
+  if (LooksForUnused() || captured_ || non_finite_.looks()) return;
   while (pass_.next_delivery() < pass_.next_start()) {
     const int bucket = pass_.next_delivery();
     if (!reductions_.Done(bucket)) return;
@@ -327,7 +348,10 @@ void Reducer::Start(int bucket, const at::Tensor& arriving) {
 // The end of a backward.
 
 void Reducer::FinishBackward() {
-  if (!in_backward()) return;
+  if (!pass_.active()) {
+    EndLocalBackward();
+    return;
+  }
   if (LearnsGraph()) {
     FinishLearning();
     return;
@@ -394,12 +418,18 @@ void Reducer::Deliver(int bucket, const at::Tensor& result) {
   const c10::NoGradGuard no_grad;
   pass_.MarkDelivered();
   buckets_.Deliver(bucket, result);
-  if (on_bucket_) on_bucket_(buckets_[bucket].parameters);
+  if (!on_bucket_) return;
+  CheckOwn(buckets_[bucket].parameters);
+  on_bucket_(buckets_[bucket].parameters);
 }
 
 // For a backward that threw. Finishes the reductions that have started, so the ranks stay in step if all of them threw
 // at the same place.
 void Reducer::AbandonBackward() {
+  if (!pass_.active()) {
+    EndLocalBackward();
+    return;
+  }
   pass_.Fail(reductions_.WaitForStarted(buckets_));
   EndBackward(/*complete=*/false);
 }
@@ -412,7 +442,11 @@ void Reducer::EndBackward(bool complete) {
   if (!complete) plan_.ForgetReadyOrder();  // an incomplete order does not determine a layout
   used_.EndStep();
   non_finite_.Forget();
-  end_is_queued_ = false;
+  EndLocalBackward();
+}
+
+void Reducer::EndLocalBackward() {
+  in_backward_ = false;
   if (on_end_) on_end_();
 }
 

@@ -22,6 +22,7 @@
 #include "lockstep/ddp/internal/known_hook.h"
 #include "lockstep/ddp/internal/learned_graph.h"
 #include "lockstep/ddp/internal/non_finite.h"
+#include "lockstep/ddp/internal/own_graph.h"
 #include "lockstep/ddp/internal/partial_gradients.h"
 #include "lockstep/ddp/internal/parting_note.h"
 #include "lockstep/ddp/internal/reductions.h"
@@ -47,7 +48,8 @@ struct ReducerOptions {
 
 // Owns the hooks on the parameters' gradient accumulators, and tells the parts what to do when a hook runs:
 //
-//   OnGradient   autograd has accumulated a parameter's gradient
+//   OnOutput     a backward begins that passes through an output of the wrapper's forward
+//   OnGradient   autograd has accumulated a parameter's gradient, in a backward through what the forward computed
 //     Take         BackwardPass notes it, GradientBuckets writes it into its slot
 //     StartFull    for each bucket that is full now:
 //       Start        its slots become the gradients, and Reductions starts its all_reduce or the communication hook
@@ -57,6 +59,9 @@ struct ReducerOptions {
 // BucketPlan decides which parameters share a bucket. The first backward uses one bucket per dtype and device; the next
 // forward builds the buckets anew, as PyTorch's DistributedDataParallel does. Buckets live in memory that the ranks of
 // the group share, if it has such memory.
+//
+// Other backward passes do not concern it. If several reducers have the same parameter and average in the same backward,
+// the first one whose hook runs averages it, and it counts as zero in the buckets of the others.
 //
 // One thread uses it at a time. Errors are thrown as StatusError, since LibTorch calls it during backward.
 class Reducer {
@@ -77,11 +82,12 @@ class Reducer {
   // Whether the present step is captured in a CUDA graph: the host does not see its results then.
   bool captured() const { return captured_; }
 
-  // Whether outputs must pass through PassThroughSink(), which finds the outermost backward.
-  bool NeedsSink() const { return options_.find_unused_parameters || options_.static_graph; }
+  // The part of autograd's graph whose backward passes are averaged.
+  OwnGraph& own_graph() { return own_graph_; }
 
-  // Call it when a backward begins, in its thread, before its first gradient arrives. The first gradient calls it too.
-  void BeginBackward();
+  // Call it when a backward passes through an output of forward, in its thread. So the outermost backward is known even
+  // if a part of the graph has a backward nested in it, and the parameters that it will not reach are found.
+  void OnOutput();
 
   // This rank's virtual ranks are [virtual_begin(), virtual_end()): without Options::virtual_ranks itself. A step begins
   // with BeginVirtualStep(). Each virtual rank but the last ends with TakeVirtualRank(), after backward passes that were
@@ -140,7 +146,7 @@ class Reducer {
   // `error`; if it says that the group failed, followed by the note of a rank whose parameters got no gradient.
   absl::Status Explained(const absl::Status& error) const { return note_.Explain(error); }
 
-  bool in_backward() const { return pass_.active(); }
+  bool in_backward() const { return in_backward_; }
   StepRecorder& recorder() { return recorder_; }
 
  private:
@@ -149,12 +155,15 @@ class Reducer {
   void BuildBuckets();
   void LookForCapture();
   bool FindsUnused() const { return options_.find_unused_parameters && !options_.static_graph; }
+  bool LooksForUnused() const { return options_.find_unused_parameters || options_.static_graph; }
   bool LearnsGraph() const { return graph_ && !graph_->known(); }
 
   void OnGradient(int parameter, const at::Tensor& arriving);
+  void BeginBackward();
+  bool AveragedByAnother(int parameter) const;
+  void CheckOwn(const std::vector<int>& parameters) const;
   void CountPass();
   std::string TurnInWords() const;
-  void CallEndCallbackLater();
   void DeliverFinished();
   void Take(int parameter, const at::Tensor& arriving);
   void TakeUnused();
@@ -169,6 +178,7 @@ class Reducer {
   void Deliver(int bucket, const at::Tensor& result);
   void AbandonBackward();
   void EndBackward(bool complete);
+  void EndLocalBackward();
 
   const std::vector<ReducedParameter> parameters_;
   comm::ProcessGroup* const group_;
@@ -182,6 +192,7 @@ class Reducer {
   std::vector<at::Tensor> first_gradients_;          // when the step began, of each parameter
   Reductions reductions_;
   NonFiniteCheck non_finite_;
+  OwnGraph own_graph_;
   BackwardPass pass_;
   PartingNote note_;
   BucketCallback on_bucket_;
@@ -189,11 +200,10 @@ class Reducer {
   bool sync_ = true, outside_no_sync_ = true;
   int virtual_rank_ = 0;  // whose turn it is
   int64_t step_ = 0;
-  int passes_ = 0;        // of the virtual rank, outside of NoSync
-  bool in_pass_ = false;  // one is counted already
+  int passes_ = 0;  // of the virtual rank, outside of NoSync
   bool captured_ = false;
-  bool end_is_queued_ = false;  // in a backward that is not averaged
-  AccumulatorHooks hooks_;      // last: they go first
+  bool in_backward_ = false;  // of its own graph, averaged or not
+  AccumulatorHooks hooks_;    // last: they go first
 };
 
 }  // namespace lockstep::ddp::internal

@@ -46,7 +46,7 @@ std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module
 }  // namespace
 
 Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options)
-    : group_(group), options_(options) {
+    : group_(group), options_(options), changes_(module, options.parameters_to_ignore) {
   std::set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
@@ -187,15 +187,18 @@ absl::Status Replica::RestoreBucketLayout(const BucketLayout& layout) {
   return TorchStatus(who, [&] { reducer_->RestoreLayout(*numbers); });
 }
 
-void Replica::BeforeForward() {
-  ThrowIfError(reducer_->Explained(TorchStatus("", [this] { PrepareForward(); })));
+void Replica::BeforeForward(const torch::nn::Module& module) {
+  ThrowIfError(reducer_->Explained(TorchStatus("", [&] { PrepareForward(module); })));
+  if (c10::GradMode::is_enabled()) reducer_->own_graph().BeginForward();
 }
 
 // The exchanges here have PyTorch's order.
-void Replica::PrepareForward() {
+void Replica::PrepareForward(const torch::nn::Module& module) {
   const bool computes_gradients = c10::GradMode::is_enabled();
   if (Virtual()) CheckInVirtualRank();
   if (computes_gradients) {
+    const absl::Status unchanged = changes_.Look(module);
+    if (!unchanged.ok()) reducer_->ThrowWithNote(Annotate(unchanged, absl::StrCat("rank ", group_->rank())));
     reducer_->PrepareForward(Syncs(), sync_);
     reducer_->recorder().BeginForward();
   }
@@ -229,6 +232,7 @@ void Replica::ExchangeBeforeForward(bool computes_gradients) {
 void Replica::AfterForward() {
   broadcast_buffers_ = (c10::GradMode::is_enabled() && sync_) || Virtual();
   if (c10::GradMode::is_enabled()) {
+    reducer_->own_graph().EndForward();
     reducer_->recorder().EndForward();
   } else if (casts_) {
     casts_->Restore();
@@ -342,15 +346,14 @@ at::Tensor Replica::ChangeInput(const at::Tensor& input) const {
   return changed;
 }
 
-std::vector<at::Tensor> Replica::ChangeOutputs(std::vector<at::Tensor> outputs) const {
-  if (options_.output_device) {
-    for (at::Tensor& output : outputs) {
-      if (output.defined()) output = output.to(*options_.output_device);
-    }
-  }
-  if (!reducer_->NeedsSink() || !c10::GradMode::is_enabled()) return outputs;
-  return PassThroughSink(outputs, [reducer = std::weak_ptr<Reducer>(reducer_)] {
-    if (const auto alive = reducer.lock()) alive->BeginBackward();
+at::Tensor Replica::ChangeOutput(const at::Tensor& output) const {
+  return output.defined() ? output.to(*options_.output_device) : output;
+}
+
+void Replica::WatchOutput(const at::Tensor& output) const {
+  if (!output.requires_grad()) return;
+  CallInBackwardThrough(output, [reducer = std::weak_ptr<Reducer>(reducer_)] {
+    if (const auto alive = reducer.lock()) alive->OnOutput();
   });
 }
 

@@ -17,6 +17,7 @@
 #include "lockstep/ddp/bucket_layout.h"
 #include "lockstep/ddp/communication_hook.h"
 #include "lockstep/ddp/internal/cast_parameters.h"
+#include "lockstep/ddp/internal/module_changes.h"
 #include "lockstep/ddp/internal/parameter_check.h"
 #include "lockstep/ddp/internal/reducer.h"
 #include "lockstep/ddp/options.h"
@@ -49,16 +50,18 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(const torch::nn::Module& module, comm::ProcessGroup* group,
                                                          const Options& options);
 
-  // The work before and after each forward. They throw StatusError.
-  void BeforeForward();
+  // The work before and after each forward of `module`. They throw StatusError.
+  void BeforeForward(const torch::nn::Module& module);
   void AfterForward();
 
-  // Whether forward's arguments and results differ from the module's: on another device, of another dtype, or behind a
-  // node that notices backward.
+  // Whether forward's arguments and results differ from the module's: on another device, or of another dtype.
   bool ChangesInputs() const { return !options_.device_ids.empty() || casts_; }
-  bool ChangesOutputs() const { return options_.output_device || reducer_->NeedsSink(); }
+  bool ChangesOutputs() const { return options_.output_device.has_value(); }
   at::Tensor ChangeInput(const at::Tensor& input) const;
-  std::vector<at::Tensor> ChangeOutputs(std::vector<at::Tensor> outputs) const;
+  at::Tensor ChangeOutput(const at::Tensor& output) const;
+
+  // Call it with each tensor that forward returns, before AfterForward().
+  void WatchOutput(const at::Tensor& output) const;
 
   // For NoSync.
   bool sync() const { return sync_; }
@@ -114,7 +117,7 @@ class Replica {
 
   Replica(const torch::nn::Module& module, comm::ProcessGroup* group, const Options& options);
   absl::Status Build(const torch::nn::Module& module);
-  void PrepareForward();
+  void PrepareForward(const torch::nn::Module& module);
   void CastBuffers(c10::ScalarType dtype);
   void ExchangeBeforeForward(bool computes_gradients);
   absl::Status SynchronizeFrom(int rank);
@@ -140,6 +143,7 @@ class Replica {
   std::vector<NamedTensor> trained_;
   std::vector<at::Tensor> parameters_;  // all, including ignored ones
   std::vector<at::Tensor> buffers_;
+  ModuleChanges changes_;
   std::shared_ptr<Reducer> reducer_;
   std::optional<CastParameters> casts_;
   std::optional<JoinMode> join_;
