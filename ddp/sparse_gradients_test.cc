@@ -1,6 +1,8 @@
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -163,6 +165,27 @@ TEST(SparseGradients, ADenseOneWhereASparseOneIsExpectedIsNamed) {
                            ": parameter words.weight belongs to an embedding with sparse "
                            "gradients, but its gradient is dense"));
   });
+}
+
+// What Wrap() writes for an embedding with max_norm.
+std::string Warning(int ranks, bool frozen) {
+  ::testing::internal::CaptureStderr();
+  OnRanks(ranks, [frozen](ProcessGroup& group) {
+    torch::nn::Sequential net(torch::nn::Embedding(torch::nn::EmbeddingOptions(6, 3).max_norm(1)),
+                              torch::nn::Linear(3, 1));
+    net->parameters()[0].set_requires_grad(!frozen);
+    Wrapped(net, group);
+  });
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Embeddings, MaxNormIsSaidToMakeReplicasDiffer) {
+  const std::string warning = Warning(2, /*frozen=*/false);
+  const size_t first = warning.find("ddp::Wrap: max_norm of the embedding 0.weight makes the ranks' parameters differ");
+  EXPECT_NE(first, std::string::npos) << warning;
+  EXPECT_EQ(warning.find("max_norm", first + 20), std::string::npos) << "twice: " << warning;
+  EXPECT_EQ(Warning(2, /*frozen=*/true), "");
+  EXPECT_EQ(Warning(1, /*frozen=*/false), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -34,6 +35,12 @@ std::vector<std::vector<at::Tensor>> Buffers(const std::vector<at::Tensor>& tens
   return buffers;
 }
 
+// Whether both have the same bytes, as far as that is cheap to know.
+bool Same(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() && b.is_cpu() && a.is_contiguous() && b.is_contiguous() && a.nbytes() == b.nbytes() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
 }  // namespace
 
 at::Tensor Flatten(const std::vector<at::Tensor>& tensors) {
@@ -45,7 +52,8 @@ at::Tensor Flatten(const std::vector<at::Tensor>& tensors) {
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors) {
-    tensor.detach().copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    const at::Tensor part = flat.narrow(0, at, tensor.numel()).view(tensor.sizes());
+    if (!Same(tensor, part)) tensor.detach().copy_(part);
     at += tensor.numel();
   }
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/logging.h"
@@ -29,18 +30,37 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// The parameters whose module asks for sparse gradients.
-std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module) {
-  std::set<const at::TensorImpl*> sparse;
-  const auto look_at = [&sparse](const torch::nn::Module& one) {
-    if (const auto* embedding = one.as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
-      sparse.insert(embedding->weight.unsafeGetTensorImpl());
-    if (const auto* bag = one.as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
-      sparse.insert(bag->weight.unsafeGetTensorImpl());
+// Calls f(weight, options) for each embedding.
+template <typename F>
+void ForEachEmbedding(const torch::nn::Module& module, const F& f) {
+  const auto look_at = [&f](const torch::nn::Module& one) {
+    if (const auto* embedding = one.as<torch::nn::EmbeddingImpl>()) f(embedding->weight, embedding->options);
+    if (const auto* bag = one.as<torch::nn::EmbeddingBagImpl>()) f(bag->weight, bag->options);
   };
   look_at(module);
   for (const auto& child : module.modules(/*include_self=*/false)) look_at(*child);
+}
+
+// The parameters whose module asks for sparse gradients.
+std::set<const at::TensorImpl*> SparseParameters(const torch::nn::Module& module) {
+  std::set<const at::TensorImpl*> sparse;
+  ForEachEmbedding(module, [&sparse](const at::Tensor& weight, const auto& options) {
+    if (options.sparse()) sparse.insert(weight.unsafeGetTensorImpl());
+  });
   return sparse;
+}
+
+// Each rank's forward shortens the rows that its own inputs look up.
+void WarnOfMaxNorm(const torch::nn::Module& module, const std::vector<NamedTensor>& trained) {
+  ForEachEmbedding(module, [&trained](const at::Tensor& weight, const auto& options) {
+    if (!options.max_norm()) return;
+    for (const NamedTensor& parameter : trained) {
+      if (!parameter.tensor.is_same(weight)) continue;
+      LOG(WARNING) << "ddp::Wrap: max_norm of the embedding " << parameter.name
+                   << " makes the ranks' parameters differ, since forward renormalizes only the rows that its rank "
+                      "uses: renormalize the rows of the weight after the optimizer's step instead";
+    }
+  });
 }
 
 }  // namespace
@@ -57,7 +77,10 @@ Replica::Replica(const torch::nn::Module& module, comm::ProcessGroup* group, con
   }
   for (const auto& item : module.named_buffers()) {
     if (options.parameters_to_ignore.count(item.key()) || !item.value().defined()) continue;
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) buffers_.push_back(item.value());
+    if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+    buffers_.push_back(item.value());
+    running_statistics_.push_back(absl::EndsWith(item.key(), "running_mean") ||
+                                  absl::EndsWith(item.key(), "running_var"));
   }
 }
 
@@ -89,6 +112,7 @@ absl::Status Replica::Build(const torch::nn::Module& module) {
       LOCKSTEP_RETURN_IF_ERROR(CheckSameParametersAsPython(*group_, trained_));
     LOCKSTEP_RETURN_IF_ERROR(SynchronizeFrom(0));
   }
+  if (group_->rank() == 0 && group_->size() > 1) WarnOfMaxNorm(module, trained_);
   return TorchStatus("", [&] {
     const std::set<const at::TensorImpl*> sparse = SparseParameters(module);
     const std::set<std::string> delayed(options_.delay_all_reduce_named_params.begin(),
@@ -403,10 +427,23 @@ int Replica::RankOf(int virtual_rank) const {
   return static_cast<int>(std::upper_bound(bounds.begin(), bounds.end(), virtual_rank) - bounds.begin()) - 1;
 }
 
+// A backward that is still to come may have saved buffers. Autograd refuses it if one has been written. But a norm that
+// trains does not need its running statistics in backward, and if it does not train, the broadcast writes what they are.
+// So they are written as variables of their own, which have version counters of their own. On a GPU all buffers are, as
+// in PyTorch from 2.12 on: to find out which differ, the host would have to wait.
+std::vector<at::Tensor> Replica::BuffersToOverwrite() const {
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const bool saved_in_vain = running_statistics_[i] || !buffers_[i].is_cpu();
+    tensors.push_back(saved_in_vain ? buffers_[i].variable_data() : buffers_[i]);
+  }
+  return tensors;
+}
+
 void Replica::BroadcastBuffers(int candidate) {
   const int source = join_ ? HighestRank(candidate) : 0;
   if (join_) RestoreBuffersOf(source);
-  ThrowIfError(comm::internal::BroadcastCoalesced(*group_, buffers_, join_ ? RankOf(source) : 0));
+  ThrowIfError(comm::internal::BroadcastCoalesced(*group_, BuffersToOverwrite(), join_ ? RankOf(source) : 0));
 }
 
 void Replica::ShadowStep() {

@@ -135,6 +135,7 @@ class Replica {
   int HighestRank(int candidate);
   int RankOf(int virtual_rank) const;
   void BroadcastBuffers(int candidate);
+  std::vector<at::Tensor> BuffersToOverwrite() const;
   bool BroadcastsBuffers() const { return broadcast_buffers_ && options_.broadcast_buffers && !buffers_.empty(); }
 
   comm::ProcessGroup* const group_;
@@ -143,6 +144,7 @@ class Replica {
   std::vector<NamedTensor> trained_;
   std::vector<at::Tensor> parameters_;  // all, including ignored ones
   std::vector<at::Tensor> buffers_;
+  std::vector<bool> running_statistics_;  // for each buffer: whether it is a norm's running mean or variance
   ModuleChanges changes_;
   std::shared_ptr<Reducer> reducer_;
   std::optional<CastParameters> casts_;
