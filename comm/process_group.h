@@ -241,6 +241,8 @@ class ProcessGroup {
   absl::Status CheckP2P(const P2POp& operation) const;
   Work StartP2P(const P2POp& operation);
   bool OnlyLockstepRanks() const;
+  void SetUneven(bool uneven) { uneven_ = uneven; }
+  bool uneven() const { return uneven_; }
   std::string NextKey(absl::string_view purpose);
   bool SharesMemory() const;
   Work AllReducePremulSumAsync(const at::Tensor& tensor, double factor);
@@ -253,6 +255,7 @@ class ProcessGroup {
   int size_ = 1;
   int exceptions_ = 0;  // number of exceptions under way when the group was created
   bool abortable_ = false;
+  bool uneven_ = false;  // see GroupAccess
   // Destroyed in reverse order: backends, then the store in which they met, then its server.
   c10::intrusive_ptr<c10d::Store> master_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -23,9 +23,12 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/group_access.h"
 
 namespace lockstep::ddp {
 namespace {
+
+using comm::internal::GroupAccess;
 
 // Relative tolerance between two ranks' norms of equal gradients, which may be rounded differently on different
 // processors. For half and bfloat16 it is four units in the last place.
@@ -175,22 +178,34 @@ double Combine(const std::vector<Report>& reports, double norm_type) {
   return norm_type == 0 || std::isinf(norm_type) ? combined : std::pow(combined, 1 / norm_type);
 }
 
-absl::Status CheckFinite(double norm, double norm_type, const std::vector<Report>& reports) {
+// `first_rank`: that of the first report.
+absl::Status CheckFinite(double norm, double norm_type, const std::vector<Report>& reports, int first_rank) {
   if (std::isfinite(norm)) return absl::OkStatus();
   const auto first = std::find_if(reports.begin(), reports.end(),
                                   [](const Report& report) { return report.first_nonfinite != kNone; });
   const std::string whose = first == reports.end()
                                 ? std::string("though the norm of each gradient is finite")
                                 : absl::StrCat("first the gradient of parameter ", first->first_nonfinite, " on rank ",
-                                               first - reports.begin());
+                                               first_rank + (first - reports.begin()));
   return absl::FailedPreconditionError(absl::StrCat("expected a finite norm of order ", norm_type,
                                                     " of the gradients, found ", norm, ", ", whose,
                                                     "; no gradient was changed"));
 }
 
-absl::Status CheckArguments(double max_norm, double norm_type) {
-  if (!(norm_type >= 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a norm_type of at least 0, found ", norm_type));
+// Whether all ranks make this call. Python's clip_grad_norm_ sends nothing.
+bool AllRanksCall(const comm::ProcessGroup& group) {
+  return GroupAccess::OnlyLockstepRanks(group) && !GroupAccess::Uneven(group);
+}
+
+absl::Status CheckArguments(const comm::ProcessGroup& group, double max_norm, const ClipGradNormOptions& options) {
+  if (options.sharded && !AllRanksCall(group)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sharded needs all ranks, but ",
+        GroupAccess::Uneven(group) ? "under Join some may have finished" : "the group may have Python ranks",
+        ": expected sharded = false"));
+  }
+  if (!(options.norm_type >= 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a norm_type of at least 0, found ", options.norm_type));
   }
   if (!(max_norm >= 0)) {
     return absl::InvalidArgumentError(absl::StrCat("expected a max_norm of at least 0, found ", max_norm));
@@ -214,7 +229,7 @@ c10::Device DeviceFor(const std::vector<at::Tensor>& parameters, const ClipGradN
 
 absl::StatusOr<double> Clip(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters, double max_norm,
                             const ClipGradNormOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckArguments(max_norm, options.norm_type));
+  LOCKSTEP_RETURN_IF_ERROR(CheckArguments(group, max_norm, options));
   const c10::NoGradGuard no_grad;
   const std::vector<Gradients> groups = GradientsOf(parameters);
   const std::vector<at::Tensor> norms = NormsOf(groups, options.norm_type);
@@ -222,10 +237,15 @@ absl::StatusOr<double> Clip(comm::ProcessGroup& group, const std::vector<at::Ten
   Report own;
   own.norm = own_norm.item<double>();
   if (options.error_if_nonfinite) own.first_nonfinite = FirstNonfinite(norms, groups);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Report> reports, Exchange(group, own, DeviceFor(parameters, options)));
+  std::vector<Report> reports = {own};
+  const bool all = AllRanksCall(group);
+  if (all) {
+    LOCKSTEP_ASSIGN_OR_RETURN(reports, Exchange(group, own, DeviceFor(parameters, options)));
+  }
   if (!options.sharded) LOCKSTEP_RETURN_IF_ERROR(CheckAgreement(reports, Tolerance(own_norm.scalar_type())));
   const double norm = options.sharded ? Combine(reports, options.norm_type) : reports[0].norm;
-  if (options.error_if_nonfinite) LOCKSTEP_RETURN_IF_ERROR(CheckFinite(norm, options.norm_type, reports));
+  if (options.error_if_nonfinite)
+    LOCKSTEP_RETURN_IF_ERROR(CheckFinite(norm, options.norm_type, reports, all ? 0 : group.rank()));
   ScaleAll(groups, max_norm, at::scalar_tensor(norm, own_norm.options()));
   return norm;
 }

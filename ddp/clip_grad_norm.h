@@ -24,7 +24,7 @@ struct ClipGradNormOptions {
   bool error_if_nonfinite = false;
 
   // Each rank passes its share of the parameters. The shares must not overlap, and may be empty. The norm is that of
-  // all shares.
+  // all shares. Not in a group with Python ranks, and not under Join.
   bool sharded = false;
 
   // The device of the collective. Default: that of the first parameter, or the CPU if a rank has no parameters.
@@ -41,8 +41,9 @@ struct ClipGradNormOptions {
 //   optimizer.step();
 //
 // Every rank of the group must call it with the same options, `max_norm` and, unless sharded, parameters. It is one
-// all-gather of two doubles. Parameters without a gradient are ignored. A parameter that occurs twice (a tied weight)
-// counts once.
+// all-gather of two doubles. In a group that may have Python ranks (also one from FromC10d()), and under Join, it sends
+// nothing, and each rank clips by its own norm, as Python does. Parameters without a gradient are ignored. A parameter
+// that occurs twice (a tied weight) counts once.
 //
 // If not sharded, every rank computes the norm, and all scale by rank 0's, so rounding cannot make parameters diverge.
 // The norm and the gradients have the bits of Python's clip_grad_norm_ in one process. LibTorch's
@@ -52,7 +53,8 @@ struct ClipGradNormOptions {
 // the two is finite, every rank returns FailedPrecondition with the ranks and their norms, and no gradient changes. If
 // sharded, the ranks' norms are combined in double and not compared.
 //
-// InvalidArgument, before anything is sent: norm_type or max_norm is negative or NaN. FailedPrecondition on every rank,
+// InvalidArgument, before anything is sent: norm_type or max_norm is negative or NaN, or sharded is set where nothing can
+// be sent. FailedPrecondition on every rank,
 // with error_if_nonfinite: the norm is not finite. The error names the first rank that has a gradient with such a norm,
 // and the gradient's index in that rank's `parameters`. Other errors come from the collective or from LibTorch.
 absl::StatusOr<double> ClipGradNorm(comm::ProcessGroup& group, const std::vector<at::Tensor>& parameters,

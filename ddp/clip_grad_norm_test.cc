@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,10 +14,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/libtorch_version.h"
+#include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/comm/testing/thread_backend.h"
+#include "lockstep/comm/testing/thread_hub.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -302,6 +307,42 @@ TEST(ClipGradNorm, RefusesWrongArgumentsBeforeItSends) {
     return absl::OkStatus();
   };
   for (const absl::Status& status : RunRanks(2, body)) EXPECT_EQ(status, absl::OkStatus());
+}
+
+// A rank of two whose other rank takes no part.
+std::unique_ptr<ProcessGroup> GroupWithAPythonRank(const comm::testing::ThreadHub& hub) {
+  return *ProcessGroup::FromC10d({{c10::DeviceType::CPU, comm::testing::MakeThreadBackend(hub, 1)}}, nullptr);
+}
+
+TEST(ClipGradNorm, SendsNothingToRanksThatMayBePythons) {
+  const comm::testing::ThreadHub hub(2, absl::Seconds(1));
+  const auto group = GroupWithAPythonRank(hub);
+  const std::vector<torch::Tensor> parameters = Parameters(), alone = Parameters();
+  const absl::StatusOr<double> norm = ClipGradNorm(*group, parameters, 0.5);
+  ASSERT_TRUE(norm.ok()) << norm.status();
+  EXPECT_EQ(RunRanksOk(1, [&](ProcessGroup& one) { EXPECT_EQ(*ClipGradNorm(one, alone, 0.5), *norm); }),
+            absl::OkStatus());
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(parameters[i].grad().equal(alone[i].grad())) << i;
+}
+
+TEST(ClipGradNorm, NamesItsOwnRankWhereItSendsNothing) {
+  const comm::testing::ThreadHub hub(2, absl::Seconds(1));
+  const auto group = GroupWithAPythonRank(hub);
+  ClipGradNormOptions options;
+  options.error_if_nonfinite = true;
+  const torch::Tensor parameter = WithGradient(torch::full({2}, kNan));
+  EXPECT_THAT(std::string(ClipGradNorm(*group, {parameter}, 1.0, options).status().message()),
+              HasSubstr("first the gradient of parameter 0 on rank 1"));
+}
+
+TEST(ClipGradNorm, SharesNeedAllRanks) {
+  const comm::testing::ThreadHub hub(2, absl::Seconds(1));
+  const auto group = GroupWithAPythonRank(hub);
+  ClipGradNormOptions options;
+  options.sharded = true;
+  EXPECT_EQ(ClipGradNorm(*group, {}, 1.0, options).status(),
+            absl::InvalidArgumentError("rank 1 of 2: ClipGradNorm: sharded needs all ranks, but the group may have "
+                                       "Python ranks: expected sharded = false"));
 }
 
 }  // namespace

@@ -29,13 +29,17 @@ Join::Join(std::initializer_list<Joinable> modules, const JoinOptions& options)
     mode.announce = replicas_.empty();
     replicas_.push_back(module.replica_);
     module.replica_->SetJoinMode(mode);
+    comm::internal::GroupAccess::SetUneven(module.replica_->group(), true);
   }
 }
 
 Join::~Join() { End(); }
 
 void Join::End() {
-  for (internal::Replica* replica : replicas_) replica->SetJoinMode(std::nullopt);
+  for (internal::Replica* replica : replicas_) {
+    replica->SetJoinMode(std::nullopt);
+    comm::internal::GroupAccess::SetUneven(replica->group(), false);
+  }
   replicas_.clear();
 }
 

@@ -10,7 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/torch_status.h"
 #include "lockstep/comm/testing/run_ranks.h"
+#include "lockstep/ddp/clip_grad_norm.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/ddp/no_sync.h"
@@ -323,6 +325,32 @@ TEST(Join, WithEvenInputsNobodyStopsEarly) {
   JoinOptions options;
   options.throw_on_early_termination = true;
   ExpectRight({2, 2, 2}, SmallBuckets(), options);
+}
+
+TEST(Join, GradientsAreClippedByEachRankThatHasInputs) {
+  OnRanks(2, [](ProcessGroup& group) {
+    auto ddp = Wrapped(SeededMlp(3), group);
+    torch::optim::SGD optimizer(ddp.parameters(), 0.1);
+    ClipGradNormOptions sharded;
+    sharded.sharded = true;
+    Join join({ddp});
+    for (int step = 0; step < 2 + 2 * group.rank(); ++step) {
+      optimizer.zero_grad();
+      Loss(ddp(Share(Batch(12, 4, step), group))).backward();
+      EXPECT_TRUE(ClipGradNorm(group, ddp.parameters(), 0.01).ok());
+      EXPECT_THAT(ClipGradNorm(group, ddp.parameters(), 0.01, sharded).status().message(),
+                  HasSubstr("sharded needs all ranks, but under Join some may have finished"));
+      optimizer.step();
+    }
+    ThrowIfError(join.Finish());
+    EXPECT_TRUE(ClipGradNorm(group, ddp.parameters(), 0.01, sharded).ok());
+    std::vector<torch::Tensor> of_rank_1;
+    for (const torch::Tensor& parameter : ddp.parameters()) {
+      of_rank_1.push_back(parameter.detach().clone());
+      ThrowIfError(group.Broadcast(of_rank_1.back(), 1));
+    }
+    ExpectClose(ddp.parameters(), of_rank_1);
+  });
 }
 
 }  // namespace

@@ -26,6 +26,11 @@ struct GroupAccess {
   // store. False if there are Python ranks in the group, and for a group from FromC10d().
   static bool OnlyLockstepRanks(const ProcessGroup& group) { return group.OnlyLockstepRanks(); }
 
+  // Whether the ranks may make different numbers of steps now, as under ddp::Join. Then a rank that has finished takes
+  // part in the collectives of forward and backward only.
+  static void SetUneven(ProcessGroup& group, bool uneven) { group.SetUneven(uneven); }
+  static bool Uneven(const ProcessGroup& group) { return group.uneven(); }
+
   // Returns a new key for the store: "`purpose`/n" for the n-th call. If all ranks call it in one order, they get the
   // same keys.
   static std::string NextKey(ProcessGroup& group, absl::string_view purpose) { return group.NextKey(purpose); }
