@@ -33,35 +33,39 @@ absl::Status RestoreSampler(const Value& file, sampler::VirtualRankSampler& samp
 }  // namespace
 
 absl::StatusOr<Value> Snapshot(const TrainConfig& config, const Position& position, const Learner& learner,
-                               const sampler::SamplerState& sampler) {
+                               const sampler::SamplerState& sampler, const at::Tensor& epoch_sums) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value::Entry> learned, learner.State());
   std::vector<Value::Entry> entries = {{"epoch", position.epoch},
                                        {"arch", config.arch},
                                        {"best_acc1", at::full({}, position.best_acc1, at::kDouble)},
                                        {"sampler", sampler::ToValue(sampler)},
-                                       {"virtual_ranks", config.virtual_ranks}};
+                                       {"virtual_ranks", config.virtual_ranks},
+                                       {"epoch_sums", epoch_sums}};
   entries.insert(entries.end(), learned.begin(), learned.end());
   return Value::Dict(entries);
 }
 
-absl::StatusOr<Position> Restore(const Value& snapshot, const TrainConfig& config, Learner& learner,
+absl::StatusOr<Restored> Restore(const Value& snapshot, const TrainConfig& config, Learner& learner,
                                  sampler::VirtualRankSampler* sampler) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string found, checkpoint::GetString(snapshot, "arch"));
   if (found != config.arch) {
     return absl::InvalidArgumentError(
         absl::StrCat("it is of another model: expected arch \"", config.arch, "\", found \"", found, "\""));
   }
-  Position position;
-  LOCKSTEP_ASSIGN_OR_RETURN(position.epoch, checkpoint::GetInt(snapshot, "epoch"));
-  LOCKSTEP_ASSIGN_OR_RETURN(position.best_acc1, BestTop1(snapshot));
+  Restored restored;
+  LOCKSTEP_ASSIGN_OR_RETURN(restored.position.epoch, checkpoint::GetInt(snapshot, "epoch"));
+  LOCKSTEP_ASSIGN_OR_RETURN(restored.position.best_acc1, BestTop1(snapshot));
   if (!sampler) {
     LOCKSTEP_RETURN_IF_ERROR(learner.RestoreWeights(snapshot));
-    return position;
+    return restored;
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckSavedFlag(snapshot, "virtual-ranks", config.virtual_ranks));
   LOCKSTEP_RETURN_IF_ERROR(RestoreSampler(snapshot, *sampler));
   LOCKSTEP_RETURN_IF_ERROR(learner.Restore(snapshot));
-  return position;
+  if (snapshot.Find("epoch_sums")) {
+    LOCKSTEP_ASSIGN_OR_RETURN(restored.epoch_sums, checkpoint::GetTensor(snapshot, "epoch_sums"));
+  }
+  return restored;
 }
 
 }  // namespace lockstep::examples::imagenet

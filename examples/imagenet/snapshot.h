@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
 #define LOCKSTEP_EXAMPLES_IMAGENET_SNAPSHOT_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -20,17 +22,23 @@ struct Position {
   double best_acc1 = 0;  // best top-1 accuracy of a validation so far, in percent
 };
 
+// What a checkpoint has beside the learner's state and the position in the epoch.
+struct Restored {
+  Position position;
+  at::Tensor epoch_sums;  // undefined if the checkpoint has none, as Python's
+};
+
 // The contents of a checkpoint. Its keys are the keys of Python's example (epoch, arch, state_dict, best_acc1,
 // optimizer, scheduler; parameter names have no "module." prefix), "sampler" (the position in the epoch),
-// "virtual_ranks" (the flag's value), and the other entries of Learner::State(), whose memory they share.
+// "virtual_ranks" (the flag's value), "epoch_sums" (PassMeters::TakeSums() of the epoch so far, of all ranks), and the other entries of Learner::State(), whose memory they share.
 absl::StatusOr<checkpoint::Value> Snapshot(const TrainConfig& config, const Position& position, const Learner& learner,
-                                           const sampler::SamplerState& sampler);
+                                           const sampler::SamplerState& sampler, const at::Tensor& epoch_sums);
 
 // Restores `learner` and `sampler` from such contents. Without a sampler (nullptr) it restores only the weights, for
 // evaluation. A checkpoint of Python's example has no "sampler", so its epoch starts from the beginning.
 // InvalidArgument, naming the difference: it is from another arch, dataset or seed, or, with a sampler, from another
 // number of virtual ranks. The number of ranks may differ.
-absl::StatusOr<Position> Restore(const checkpoint::Value& snapshot, const TrainConfig& config, Learner& learner,
+absl::StatusOr<Restored> Restore(const checkpoint::Value& snapshot, const TrainConfig& config, Learner& learner,
                                  sampler::VirtualRankSampler* sampler);
 
 }  // namespace lockstep::examples::imagenet

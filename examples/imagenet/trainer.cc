@@ -20,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/progress.h"
@@ -94,6 +95,8 @@ class Trainer {
   absl::Status ResumeNewest(const CheckpointInfo& newest);
   absl::Status ResumeFile();
   absl::Status Resume(const std::string& path, const Value& snapshot);
+  absl::Status ResumeSums(const at::Tensor& saved);
+  absl::StatusOr<at::Tensor> SumsOfAllRanks() const;
   absl::Status CheckFolderIsFree();
   absl::Status CheckLoss(const BatchResult& result, int64_t batch);
   absl::Status TrainAll();
@@ -120,8 +123,8 @@ class Trainer {
   std::unique_ptr<PreemptionNotice> notice_;
   std::unique_ptr<StepTrace> trace_;  // on the first rank 0, if one is wanted
   RunProgress progress_;
-  // Of the steps of this pass over the epoch, as PassMeters::TakeSums(); in an --elastic run of the whole epoch, and of
-  // all ranks. Then it has one row without --virtual-ranks, as their number may change.
+  // PassMeters::TakeSums() of the epoch so far, of this rank; in an --elastic run of all ranks, and with one row without
+  // --virtual-ranks, as the number of ranks may change.
   at::Tensor sums_;
   int64_t run_steps_ = 0;  // of this process
 
@@ -245,6 +248,7 @@ absl::Status Trainer::Begin() {
   progress_ = RunProgress();
   progress_.position.epoch = config_.start_epoch;
   progress_.batch_size = input_->batch_size();
+  if (!world_) sums_ = PassMeters(input_->share()).TakeSums();
   input_->sampler().set_epoch(config_.start_epoch);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest, Newest());
   is_resumed_ = newest || (!config_.resume.empty() && config_.resume != "auto");
@@ -323,9 +327,10 @@ absl::Status Trainer::ResumeFile() {
 absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
   if (reporter_) reporter_->Begin(absl::StrCat("=> loading checkpoint '", path, "'"));
   sampler::VirtualRankSampler* const sampler = config_.evaluate ? nullptr : &input_->sampler();
-  absl::StatusOr<Position> position = Restore(snapshot, config_, *learner_, sampler);
-  if (!position.ok()) return Annotate(position.status(), path);
-  progress_.position = *position;
+  const absl::StatusOr<Restored> restored = Restore(snapshot, config_, *learner_, sampler);
+  if (!restored.ok()) return Annotate(restored.status(), path);
+  progress_.position = restored->position;
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeSums(restored->epoch_sums), path));
   input_->sampler().set_epoch(progress_.position.epoch);
   first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
   if (reporter_ && !config_.evaluate) {
@@ -333,6 +338,30 @@ absl::Status Trainer::Resume(const std::string& path, const Value& snapshot) {
                                 first_batch_, " of ", input_->BatchesPerEpoch(), " batches done)"));
   }
   return absl::OkStatus();
+}
+
+// Each virtual rank goes on from its own sums, so that the figures have the bits of an uninterrupted run.
+absl::Status Trainer::ResumeSums(const at::Tensor& saved) {
+  if (!saved.defined()) return absl::OkStatus();
+  const int64_t rows = std::max(config_.virtual_ranks, 1);
+  if (saved.dim() != 2 || saved.size(0) != rows || saved.size(1) != sums_.size(1)) {
+    return absl::InvalidArgumentError(absl::StrCat("epoch_sums: expected the shape [", rows, ", ", sums_.size(1),
+                                                   "], found [", absl::StrJoin(saved.sizes(), ", "), "]"));
+  }
+  int64_t first = 0, last = rows;
+  if (!world_ && config_.virtual_ranks > 0) {
+    first = input_->share().first;
+    last = input_->share().last;
+  } else if (!world_ && rank() != 0) {
+    last = 0;
+  }
+  return TorchStatus("epoch_sums", [&] { sums_.slice(0, first, last).copy_(saved.slice(0, first, last)); });
+}
+
+absl::StatusOr<at::Tensor> Trainer::SumsOfAllRanks() const {
+  const at::Tensor sums = sums_.clone();
+  if (!world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
+  return config_.virtual_ranks > 0 ? sums : sums.sum(0, /*keepdim=*/true);
 }
 
 // A later --resume=auto would take an earlier run's higher step for this run's newest checkpoint.
@@ -367,7 +396,6 @@ absl::Status Trainer::TrainEpoch() {
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(epoch));
   if (reporter_) reporter_->BeginEpoch(epoch, first_batch_, first_batch_ + pass_batches_);
   PassMeters meters(input_->share());
-  if (!world_) sums_ = meters.TakeSums();
   for (batches_ = 0; batches_ < pass_batches_;) LOCKSTEP_RETURN_IF_ERROR(TrainStep(meters));
   SayWhatIsSkipped(loader);
   if (progress_.is_reported) return absl::OkStatus();
@@ -467,8 +495,8 @@ absl::Status Trainer::AfterStep() {
 absl::Status Trainer::ReportEpoch(PassMeters& meters) {
   const StepReport last = Report();
   const double images_per_second = last.ImagesPerSecond(meters);
-  if (!world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums_));
-  meters.Show(sums_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor sums, SumsOfAllRanks());
+  meters.Show(sums);
   if (!reporter_ || meters.loss.count() == 0) return absl::OkStatus();
   EpochReport report;
   report.epoch = last.epoch;
@@ -553,9 +581,10 @@ absl::Status Trainer::EndEpoch(const PassMeters& validation) {
 // Only rank 0's snapshot is used. If a rank dies before all know that the file is in place, the others save it again.
 absl::Status Trainer::SaveIfDue() {
   if (progress_.is_saved) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor sums, SumsOfAllRanks());
   Value snapshot = Value::Dict();
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, progress_.position, *learner_, progress_.place));
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, progress_.position, *learner_, progress_.place, sums));
   }
   std::map<std::string, double> metrics;
   if (progress_.acc1) metrics["acc1"] = *progress_.acc1;

@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/imagenet/testing/striped_images.h"
@@ -87,6 +90,15 @@ std::string Figures(const std::string& folder) {
     absl::StrAppend(&figures, json.dump(), "\n");
   }
   return figures;
+}
+
+// The lines of whole epochs among them.
+std::string EpochFigures(const std::string& folder) {
+  std::string epochs;
+  for (const absl::string_view line : absl::StrSplit(Figures(folder), '\n')) {
+    if (absl::StrContains(line, "\"event\":\"epoch\"")) absl::StrAppend(&epochs, line, "\n");
+  }
+  return epochs;
 }
 
 // What a run came to: the digest of its last checkpoint, and all figures.
@@ -170,6 +182,10 @@ TEST(VirtualRanks, GoOnInMidEpochOnOtherNumbersOfRanks) {
     EXPECT_EQ(code, 0) << output;
     EXPECT_THAT(output, HasSubstr(", 2 of 3 batches done)"));
     EXPECT_EQ(DigestOf(CheckpointOf(folder, kSteps)), DigestOf(CheckpointOf(WholeRun(), kSteps))) << ranks << " ranks";
+    const std::string epochs = EpochFigures(folder);
+    EXPECT_NE(epochs, "");
+    EXPECT_TRUE(absl::EndsWith(EpochFigures(WholeRun()), epochs)) << epochs << "is not in\n"
+                                                                  << EpochFigures(WholeRun());
     before = folder;
   }
 }
