@@ -10,6 +10,7 @@ import posixpath
 import re
 import subprocess
 
+import claims
 import targets
 
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```", re.M | re.S)
@@ -236,4 +237,4 @@ def check(root, files):
     problems = [
         problem for name in pages for check_page in CHECKS for problem in check_page(tree, name, tree.read(name))
     ]
-    return problems + list(wrong_readmes(tree))
+    return problems + list(wrong_readmes(tree)) + claims.check({name: tree.read(name) for name in pages})

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""What pages claim."""
+
+import unittest
+
+import claims
+
+
+class ClaimsTest(unittest.TestCase):
+    def problems(self, path, text):
+        return claims.check({path: text})
+
+    def test_a_paragraph_an_item_and_a_row_stand_alone_and_code_is_left_out(self):
+        text = "# a\nb\nc\n\n- d\n  e\n- f\n\n| g |\n|---|\n\n```\nh\n```\ni\n"
+        self.assertEqual(
+            claims.paragraphs(text),
+            [(1, "# a\nb\nc"), (5, "- d\n  e"), (7, "- f"), (9, "| g |"), (10, "|---|"), (15, "i")],
+        )
+
+    def test_the_same_bits_on_any_number_of_ranks_are_promised_to_data_parallel_ranks(self):
+        for text in (
+            "Train to the same bits on any number\nof ranks.",
+            "**Any number of ranks.** It has the bits of V.",
+        ):
+            (found,) = self.problems("docs/page.md", f"# A\n\n{text}\n")
+            self.assertIn("docs/page.md:3: promises the same bits", found)
+            self.assertEqual(self.problems("docs/page.md", f"{text} Of data-parallel ranks.\n"), [])
+            self.assertEqual(self.problems("sampler/README.md", text), [])
+        self.assertEqual(self.problems("README.md", "| a sum with the same bits on any number of ranks |\n"), [])
+
+    def test_what_has_never_run_on_a_gpu_names_the_test_that_would_run_it(self):
+        (found,) = self.problems("a/README.md", "- NCCL is used too. It has never run\n  on a GPU.\n")
+        self.assertIn("a/README.md:1: says that something has never run on a GPU", found)
+        self.assertEqual(self.problems("a/README.md", "It has never run on a GPU: see `//a:gpu_test`.\n"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
