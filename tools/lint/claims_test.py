@@ -33,6 +33,26 @@ class ClaimsTest(unittest.TestCase):
         self.assertIn("a/README.md:1: says that something has never run on a GPU", found)
         self.assertEqual(self.problems("a/README.md", "It has never run on a GPU: see `//a:gpu_test`.\n"), [])
 
+    def test_commands_of_pages_call_bazelw(self):
+        for text in ("a\n```sh\nbazel build //a\n```\n", "a\n```\n$ bazel run //a\n```\n"):
+            (found,) = self.problems("a/README.md", text)
+            self.assertIn("a/README.md:3: calls bazel", found)
+        for text in (
+            "```sh\n../lockstep/bazelw build //a\n```\n",
+            "Run `bazel build //a`.\n",
+            "```\nbazel-bin/a\n```\n",
+        ):
+            self.assertEqual(self.problems("a/README.md", text), [])
+
+    def test_one_page_says_how_long_a_first_build_takes(self):
+        text = "The first build takes\nthree minutes.\n"
+        (found,) = self.problems("README.md", text)
+        self.assertIn("README.md:1: says how long a first build takes", found)
+        self.assertEqual(self.problems("examples/consumer/README.md", text), [])
+        self.assertEqual(
+            self.problems("README.md", "The first build fetches LibTorch.\n\nA job takes 2 minutes.\n"), []
+        )
+
 
 if __name__ == "__main__":
     unittest.main()
