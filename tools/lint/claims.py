@@ -8,6 +8,9 @@ _BITS = re.compile(r"\bbits\b.*\bany\s+number\s+of\s+ranks\b|\bany\s+number\s+of
 _PLAIN_BAZEL = re.compile(r"^[ \t]*(?:\$ )?bazel (?:build|run|test|query)\b", re.M)
 _MINUTES = re.compile(r"\bfirst\s+builds?\b.*\bminutes?\b|\bminutes?\b.*\bfirst\s+builds?\b", re.S)
 _BUILD_TIMES = "examples/consumer/README.md"
+_UNCHECKED = re.compile(r"\*(?:\w+::)*(?:Create|Load|Open|Wrap)\(")
+_COMPILED = "tools/code_blocks/BUILD"
+_EXAMPLE, _RUN = "examples/fashion_mnist/README.md", "docs/fashion_mnist_run.txt"
 _NEVER_ON_GPU = re.compile(r"\bnever\s+(?:been\s+)?run\s+on\s+a\s+GPU\b")
 
 
@@ -59,7 +62,39 @@ def build_times(path, text):
             yield f"{path}:{line}: says how long a first build takes: link to {_BUILD_TIMES}, which does"
 
 
-def check(pages):
-    """The problems of {path: text} of all Markdown pages."""
-    of_a_page = (unqualified_promises, never_on_a_gpu, plain_bazel, build_times)
-    return [problem for path, text in pages.items() for check_page in of_a_page for problem in check_page(path, text)]
+def unchecked_results(path, text):
+    """A program that dereferences a StatusOr with an error ends there, without the message."""
+    for match in _UNCHECKED.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield f"{path}:{line}: dereferences {match.group()[1:]}...) at once: show how the error is handled"
+
+
+def uncompiled_blocks(pages, compiled):
+    """Every C++ block is compiled, README.md's by //:readme_example_test."""
+    for path, text in pages.items():
+        folder, _, name = path.rpartition("/")
+        label = f"//:{path}" if folder in ("", "docs") else f"//{folder}:{name}"
+        if path != "README.md" and re.search(r"^ *```cpp$", text, re.M) and f'"{label}"' not in compiled:
+            yield f"{path}: has C++ that no test compiles: add {label} to {_COMPILED}"
+
+
+def other_figures(page, run):
+    """The figures that a page prints of a run stand in the run whose picture README.md shows."""
+    lines = set(run.splitlines())
+    for number, line in enumerate(page.splitlines(), 1):
+        if re.match(r"    ( +\d+ +\d+\.\d|done: )", line) and line[4:] not in lines:
+            yield f"{_EXAMPLE}:{number}: prints figures that {_RUN} does not have"
+
+
+def of_pages(pages, compiled):
+    """The problems of {path: text} of all Markdown pages; `compiled` is the text of tools/code_blocks/BUILD."""
+    of_a_page = (unqualified_promises, never_on_a_gpu, plain_bazel, build_times, unchecked_results)
+    found = [problem for path, text in pages.items() for check_page in of_a_page for problem in check_page(path, text)]
+    return found + list(uncompiled_blocks(pages, compiled))
+
+
+def check(root, files):
+    pages = {name: (root / name).read_text() for name in files if name.endswith(".md")}
+    return of_pages(pages, (root / _COMPILED).read_text()) + list(
+        other_figures(pages[_EXAMPLE], (root / _RUN).read_text())
+    )

@@ -8,7 +8,7 @@ import claims
 
 class ClaimsTest(unittest.TestCase):
     def problems(self, path, text):
-        return claims.check({path: text})
+        return claims.of_pages({path: text}, '"//a:README.md"\n"//:docs/page.md"\n')
 
     def test_a_paragraph_an_item_and_a_row_stand_alone_and_code_is_left_out(self):
         text = "# a\nb\nc\n\n- d\n  e\n- f\n\n| g |\n|---|\n\n```\nh\n```\ni\n"
@@ -52,6 +52,27 @@ class ClaimsTest(unittest.TestCase):
         self.assertEqual(
             self.problems("README.md", "The first build fetches LibTorch.\n\nA job takes 2 minutes.\n"), []
         )
+
+    def test_a_result_is_not_dereferenced_at_once(self):
+        (found,) = self.problems("a/README.md", "| a | `B::Create(*data::ImageFolder::Create(root), x)` |\n")
+        self.assertIn("a/README.md:1: dereferences data::ImageFolder::Create(...)", found)
+        self.assertEqual(self.problems("a/README.md", "`B::Create(*group, x)`, `std::unique_ptr<B> *Create`\n"), [])
+
+    def test_every_block_is_compiled(self):
+        block = "```cpp\nint x;\n```\n"
+        (found,) = self.problems("b/README.md", block)
+        self.assertIn("b/README.md: has C++ that no test compiles: add //b:README.md to tools/code_blocks/BUILD", found)
+        for path in ("README.md", "a/README.md", "docs/page.md"):
+            self.assertEqual(self.problems(path, block), [])
+
+    def test_the_figures_of_a_run_are_those_of_its_picture(self):
+        run = "epoch   loss\n    1       1.18\ndone: 0.88\n"
+        page = "It prints\n\n    epoch   loss\n        1       1.17\n    ...\n    done: 0.87\n"
+        found = list(claims.other_figures(page, run))
+        self.assertEqual(
+            [problem.split(": ")[0] for problem in found], [f"{claims._EXAMPLE}:4", f"{claims._EXAMPLE}:6"]
+        )
+        self.assertEqual(list(claims.other_figures(page.replace("1.17", "1.18").replace("0.87", "0.88"), run)), [])
 
 
 if __name__ == "__main__":

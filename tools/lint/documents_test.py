@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import unittest
 
+import claims
 import documents
 import pages
 
@@ -36,6 +37,9 @@ class DocumentsTest(unittest.TestCase):
 
     def test_links_labels_paths_names_flags_and_blocks_of_the_pages_are_right(self):
         self.assertEqual(documents.check(ROOT, files_of(ROOT)), [])
+
+    def test_what_the_pages_claim_agrees_with_the_other_pages_and_files(self):
+        self.assertEqual(claims.check(ROOT, files_of(ROOT)), [])
 
 
 if __name__ == "__main__":
