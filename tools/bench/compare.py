@@ -25,6 +25,7 @@ import sys
 import tempfile
 
 import plot
+import sources
 import suite_all_reduce
 import suite_checkpoint
 import suite_ddp
@@ -141,6 +142,8 @@ def main():
     # Files are the caller's, not Bazel's.
     top = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     check_outputs(arguments, suite, top)
+    page = top / arguments.markdown if arguments.markdown else None
+    code = sources.hash_in(page.resolve().parent.parent, arguments.suite) if page else None  # measuring takes minutes
     programs = find_programs()
     with tempfile.TemporaryDirectory() as folder:
         rows, text = suite.run(arguments, programs, folder)
@@ -148,10 +151,10 @@ def main():
     try:
         if arguments.json:
             (top / arguments.json).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        if arguments.markdown:
-            write_between_marks(top / arguments.markdown, suite.MARKS, text)
-            if (top / arguments.markdown).with_name(plot.FOLDER).is_dir():
-                plot.write_plots(top / arguments.markdown)
+        if page:
+            write_between_marks(page, suite.MARKS, f"{text}\n\n{sources.line_of(arguments.suite, code)}")
+            if page.with_name(plot.FOLDER).is_dir():
+                plot.write_plots(page)
     except OSError as error:
         sys.exit(f"compare: {error}")
 

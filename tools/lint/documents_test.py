@@ -11,7 +11,8 @@ import unittest
 
 import claims
 import documents
-import pages
+import pages  # lets sources be found
+import sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -40,6 +41,9 @@ class DocumentsTest(unittest.TestCase):
 
     def test_what_the_pages_claim_agrees_with_the_other_pages_and_files(self):
         self.assertEqual(claims.check(ROOT, files_of(ROOT)), [])
+
+    def test_each_table_of_figures_says_what_code_was_measured(self):
+        self.assertEqual(sources.check(ROOT)[0], [])
 
 
 if __name__ == "__main__":
