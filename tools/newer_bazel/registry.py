@@ -5,7 +5,8 @@
 
 SOURCES has the upstream archives as `apt-get source --download-only` leaves them. Abseil, gflags, glog, GoogleTest, benchmark and
 nlohmann-json are built from them with their own BUILD files. The codecs and zlib are the system's -dev packages behind a module's
-name. Each module has the version that Lockstep's MODULE.bazel asks for, whatever the version of its source.
+name. Each module has the version that Lockstep's MODULE.bazel asks for, whatever the version of its source. Abseil has a second
+version too, the first one of another compatibility level.
 """
 
 import json
@@ -62,8 +63,13 @@ _STUB_FILES = {
     },
 }
 
-# Compatibility levels that the registry of Bazel's users has.
-_COMPATIBILITY = {"googletest": 1}
+_NEW_ABSEIL = "20260526.0"
+
+
+def _compatibility_level(name, version):
+    """As in the registry of Bazel's users. Abseil's level was 1 until 20260526.0, whose MODULE.bazel names none."""
+    return int(name == "googletest" or name == "abseil-cpp" and version < _NEW_ABSEIL)
+
 
 _DEBIANS_RULES_CC = pathlib.Path("/usr/share/bazel/rules/cc")
 _EMSCRIPTEN = """
@@ -93,12 +99,12 @@ def _unpack(sources, package, folder):
 
 
 class _Registry:
-    def __init__(self, folder):
+    def __init__(self, folder, asked_for):
         self._folder = folder
         self._versions = {
             "bazel_skylib": "1.7.1",
             **{name: versions[-1] for name, versions in _STUBS.items()},
-            **_asked_for(),
+            **asked_for,
         }
         folder.mkdir(parents=True)
         (folder / "bazel_registry.json").write_text("{}")
@@ -116,7 +122,7 @@ class _Registry:
 
     def _module(self, name, version, dependencies):
         lines = [
-            f'module(name = "{name}", version = "{version}", compatibility_level = {_COMPATIBILITY.get(name, 0)})\n'
+            f'module(name = "{name}", version = "{version}", compatibility_level = {_compatibility_level(name, version)})\n'
         ]
         for dependency, known_as in dependencies.items():
             alias = f', repo_name = "{known_as}"' if known_as else ""
@@ -143,9 +149,11 @@ def main():
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
     sources, output = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
-    registry = _Registry(output / "registry")
+    asked_for = _asked_for()
+    registry = _Registry(output / "registry", asked_for)
     for name, (package, dependencies) in _FROM_SOURCE.items():
-        registry.add(name, _unpack(sources, package, output / name), dependencies)
+        versions = [asked_for[name], _NEW_ABSEIL] if name == "abseil-cpp" else None
+        registry.add(name, _unpack(sources, package, output / name), dependencies, versions)
     for name, (target, link) in _OF_THE_SYSTEM.items():
         build = _SYSTEM_BUILD.format(target=target, link=link)
         registry.add(name, _write_folder(output / name, name, {"BUILD": build}), {"rules_cc": ""})
