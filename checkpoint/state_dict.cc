@@ -1,11 +1,14 @@
 #include "lockstep/checkpoint/state_dict.h"
 
 #include <c10/core/GradMode.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -41,39 +44,20 @@ std::string Shape(const at::Tensor& tensor) { return absl::StrCat("[", absl::Str
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("\"", name, "\""); }
 
-// The errors by kind, for one line.
-class Misfits {
- public:
-  void Missing(absl::string_view name) { missing_.push_back(Quoted(name)); }
-  void Unexpected(absl::string_view name) { unexpected_.push_back(Quoted(name)); }
-  void Mismatched(absl::string_view name, absl::string_view found, const at::Tensor& target) {
-    mismatched_.push_back(absl::StrCat(Quoted(name), " (", found, ", the module has ", Shape(target), ")"));
-  }
+std::vector<std::string> Quoted(const std::vector<std::string>& names) {
+  std::vector<std::string> quoted;
+  quoted.reserve(names.size());
+  for (const std::string& name : names) quoted.push_back(Quoted(name));
+  return quoted;
+}
 
-  absl::Status ToStatus(const std::string& module, size_t expected, size_t given, bool strict) const {
-    std::vector<std::string> parts;
-    if (strict) AddPart("missing", missing_, parts);
-    if (strict) AddPart("unexpected", unexpected_, parts);
-    AddPart("mismatched", mismatched_, parts);
-    if (parts.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("the state dict (", given, " keys) does not fit the module ", module,
-                                                   " (", expected, " keys): ", absl::StrJoin(parts, "; ")));
-  }
-
- private:
-  static void AddPart(absl::string_view kind, const std::vector<std::string>& names, std::vector<std::string>& parts) {
-    constexpr size_t kListed = 5;
-    if (names.empty()) return;
-    const size_t listed = std::min(kListed, names.size());
-    const std::string more = names.size() > listed ? absl::StrCat(" and ", names.size() - listed, " more") : "";
-    parts.push_back(
-        absl::StrCat(names.size(), " ", kind, ": ", absl::StrJoin(names.begin(), names.begin() + listed, ", "), more));
-  }
-
-  std::vector<std::string> missing_;
-  std::vector<std::string> unexpected_;
-  std::vector<std::string> mismatched_;
-};
+// The first five of `names`.
+std::string Listed(const std::vector<std::string>& names) {
+  constexpr size_t kListed = 5;
+  const size_t listed = std::min(kListed, names.size());
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + listed, ", "),
+                      names.size() > listed ? absl::StrCat(" and ", names.size() - listed, " more") : "");
+}
 
 // Whether the module named like the buffer `name` was saved before it had num_batches_tracked.
 bool IsFromBeforeBatchesTracked(const Value& state_dict, absl::string_view name) {
@@ -133,13 +117,91 @@ absl::StatusOr<Value> WithoutPrefix(const Value& state_dict, const std::string& 
   return without;
 }
 
-// Detects the usual mistake: a whole checkpoint instead of its state dict.
-std::string Hint(const Value& state_dict) {
+// The wrappers whose names stand before a module's own.
+constexpr absl::string_view kWrappers[] = {"module.", "_orig_mod.", "model."};
+
+// Each chain of wrappers at the start of `name`, from none to the longest.
+std::vector<absl::string_view> WrapperChains(absl::string_view name) {
+  std::vector<absl::string_view> chains = {""};
+  absl::string_view rest = name;
+  const auto strip = [&](absl::string_view wrapper) { return absl::ConsumePrefix(&rest, wrapper); };
+  while (std::any_of(std::begin(kWrappers), std::end(kWrappers), strip)) {
+    chains.push_back(name.substr(0, name.size() - rest.size()));
+  }
+  return chains;
+}
+
+// Detects the usual mistakes: a whole checkpoint instead of its state dict, and the state dict of a wrapped module.
+std::string Hint(const torch::nn::Module& module, const Value& state_dict) {
+  const std::string prefix = FindPrefix(module, state_dict);
+  if (!prefix.empty()) {
+    return absl::StrCat("; more keys fit without the prefix ", Quoted(prefix),
+                        ": set LoadStateDictOptions::remove_prefix");
+  }
   for (const auto& [key, value] : state_dict.entries()) {
     if (value.is_dict() && key.is_string())
       return absl::StrCat("; its entry ", Quoted(key.string_value()), " is a dict: is that the state dict?");
   }
   return "";
+}
+
+absl::Status CheckKeys(const Value& state_dict) {
+  for (const auto& entry : state_dict.entries()) {
+    if (!entry.first.is_string())
+      return absl::InvalidArgumentError(
+          absl::StrCat("a state dict's keys must be str, found ", entry.first.type_name()));
+  }
+  return absl::OkStatus();
+}
+
+bool IsIgnored(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return pattern == name || fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+// What a load does: the copies to make, and the keys without one.
+struct Plan {
+  std::vector<Copy> copies;
+  LoadedKeys keys;
+  std::vector<std::string> mismatched;  // with both shapes
+  size_t expected = 0;                  // keys of the module
+
+  absl::Status Check(bool strict) const {
+    std::vector<std::string> parts;
+    const auto add = [&](absl::string_view kind, const std::vector<std::string>& names) {
+      if (!names.empty()) parts.push_back(absl::StrCat(names.size(), " ", kind, ": ", Listed(names)));
+    };
+    if (strict) add("missing", Quoted(keys.missing));
+    if (strict) add("unexpected", Quoted(keys.unexpected));
+    add("mismatched", mismatched);
+    return parts.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(parts, "; "));
+  }
+};
+
+Plan MakePlan(const torch::nn::Module& module, const Value& given, const std::vector<std::string>& ignored) {
+  Plan plan;
+  absl::flat_hash_set<std::string> expected;
+  ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& target) {
+    expected.insert(name);
+    if (IsIgnored(name, ignored)) return;
+    const Value* found = given.Find(name);
+    if (!found) {
+      if (!IsFromBeforeBatchesTracked(given, name)) plan.keys.missing.push_back(name);
+    } else if (!found->is_tensor() || !Fits(found->tensor(), target)) {
+      plan.mismatched.push_back(
+          absl::StrCat(Quoted(name), " (", Described(*found), ", the module has ", Shape(target), ")"));
+    } else {
+      plan.copies.push_back({found->tensor(), target});
+    }
+  });
+  for (const auto& entry : given.entries()) {
+    const std::string& name = entry.first.string_value();
+    if (!expected.contains(name) && !IsIgnored(name, ignored)) plan.keys.unexpected.push_back(name);
+  }
+  plan.keys.loaded = static_cast<int64_t>(plan.copies.size());
+  plan.expected = expected.size();
+  return plan;
 }
 
 }  // namespace
@@ -158,29 +220,41 @@ Value StateDict(const torch::nn::Module& module) {
 
 absl::Status LoadStateDict(torch::nn::Module& module, const Value& state_dict, const LoadStateDictOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Value given, WithoutPrefix(state_dict, options.remove_prefix));
-  Misfits misfits;
-  std::vector<Copy> copies;
-  absl::flat_hash_set<std::string> expected;
-  ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& target) {
-    expected.insert(name);
-    const Value* found = given.Find(name);
-    if (!found) {
-      if (!IsFromBeforeBatchesTracked(given, name)) misfits.Missing(name);
-    } else if (!found->is_tensor() || !Fits(found->tensor(), target)) {
-      misfits.Mismatched(name, Described(*found), target);
-    } else {
-      copies.push_back({found->tensor(), target});
-    }
-  });
-  for (const auto& entry : given.entries()) {
-    if (!entry.first.is_string())
-      return absl::InvalidArgumentError(
-          absl::StrCat("a state dict's keys must be str, found ", entry.first.type_name()));
-    if (!expected.contains(entry.first.string_value())) misfits.Unexpected(entry.first.string_value());
+  LOCKSTEP_RETURN_IF_ERROR(CheckKeys(given));
+  Plan plan = MakePlan(module, given, options.ignored_keys);
+  const absl::Status fit = plan.Check(options.strict);
+  if (!fit.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("the state dict (", given.size(), " keys) does not fit the module ",
+                                                   module.name(), " (", plan.expected, " keys): ", fit.message(),
+                                                   Hint(module, state_dict)));
   }
-  const absl::Status fit = misfits.ToStatus(module.name(), expected.size(), given.size(), options.strict);
-  if (!fit.ok()) return absl::InvalidArgumentError(absl::StrCat(fit.message(), Hint(given)));
-  return TorchStatus("copy the state dict", [&] { CopyAll(copies); });
+  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("copy the state dict", [&] { CopyAll(plan.copies); }));
+  if (options.keys) *options.keys = std::move(plan.keys);
+  return absl::OkStatus();
+}
+
+std::string FindPrefix(const torch::nn::Module& module, const Value& state_dict) {
+  if (!state_dict.is_dict()) return "";
+  absl::flat_hash_map<std::string, at::Tensor> targets;
+  ForEachTensor(module, "", [&](const std::string& name, const at::Tensor& tensor) { targets.emplace(name, tensor); });
+  absl::flat_hash_map<std::string, size_t> fitting;
+  std::string best;
+  size_t most = 0;
+  for (const auto& [key, value] : state_dict.entries()) {
+    if (!key.is_string() || !value.is_tensor()) continue;
+    const absl::string_view name = key.string_value();
+    for (const absl::string_view prefix : WrapperChains(name)) {
+      const auto target = targets.find(name.substr(prefix.size()));
+      if (target == targets.end() || !Fits(value.tensor(), target->second)) continue;
+      const size_t count = ++fitting[prefix];
+      // The shorter prefix wins a tie.
+      if (count > most || (count == most && prefix.size() < best.size())) {
+        most = count;
+        best = std::string(prefix);
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace lockstep::checkpoint

@@ -155,6 +155,78 @@ TEST(LoadStateDict, RemovesAPrefixOnRequest) {
   EXPECT_TRUE(Identical(StateDict(to), StateDict(from)));
 }
 
+// A state dict as a program saves it from a wrapped module.
+Value WithPrefix(const torch::nn::Module& module, const std::string& prefix) {
+  Value wrapped = Value::OrderedDict();
+  for (const auto& [key, tensor] : StateDict(module).entries()) wrapped.Set(prefix + key.string_value(), tensor);
+  return wrapped;
+}
+
+TEST(LoadStateDict, NonStrictTellsWhatWasLoadedAndWhatNot) {
+  Net net;
+  LoadedKeys keys;
+  ASSERT_EQ(
+      LoadStateDict(net, Value::Dict({{"scale", at::full({}, 9.0)}, {"extra", 1}}), {.strict = false, .keys = &keys}),
+      absl::OkStatus());
+  EXPECT_EQ(keys.loaded, 1);
+  EXPECT_THAT(keys.missing, ElementsAre("encoder.weight", "encoder.bias", "norm.weight", "norm.running_mean"));
+  EXPECT_THAT(keys.unexpected, ElementsAre("extra"));
+  ASSERT_EQ(LoadStateDict(net, WithPrefix(net, "net."), {.strict = false, .keys = &keys}), absl::OkStatus());
+  EXPECT_EQ(keys.loaded, 0);
+  EXPECT_EQ(keys.unexpected.size(), 6);
+  ASSERT_EQ(LoadStateDict(net, StateDict(Net()), {.keys = &keys}), absl::OkStatus());
+  EXPECT_EQ(keys.loaded, 6);
+  EXPECT_THAT(keys.missing, testing::IsEmpty());
+  EXPECT_THAT(keys.unexpected, testing::IsEmpty());
+}
+
+TEST(LoadStateDict, IgnoresNamedKeysAndPatternsInBothDirections) {
+  Net from, to;
+  Fill(from, 3);
+  Value other = StateDict(from);
+  other.Set("encoder.weight", at::zeros({4, 2}));  // another shape
+  other.Set("head.0.weight", at::zeros({1}));      // unexpected
+  LoadedKeys keys;
+  LoadStateDictOptions options;
+  options.ignored_keys = {"encoder.*", "head*", "scale"};
+  options.keys = &keys;
+  ASSERT_EQ(LoadStateDict(to, other, options), absl::OkStatus());
+  EXPECT_EQ(keys.loaded, 3);
+  EXPECT_THAT(keys.missing, testing::IsEmpty());
+  EXPECT_TRUE(to.encoder->weight.equal(at::zeros({3, 2})));
+  EXPECT_EQ(to.named_parameters()["scale"].item<float>(), 1.0f);
+  EXPECT_TRUE(to.named_buffers()["norm.running_mean"].equal(from.named_buffers()["norm.running_mean"]));
+  options.ignored_keys = {"encoder", "head.0.weight", "norm.?"};
+  EXPECT_THAT(std::string(LoadStateDict(to, other, options).message()),
+              testing::AllOf(HasSubstr("1 mismatched: \"encoder.weight\""), testing::Not(HasSubstr("unexpected"))));
+}
+
+TEST(LoadStateDict, NamesThePrefixOfAWrapper) {
+  Net from, to;
+  Fill(from, 3);
+  for (const std::string prefix :
+       {"module.", "_orig_mod.", "model.", "_orig_mod.module.", "module._orig_mod.", "model._orig_mod.model.module."}) {
+    const Value wrapped = WithPrefix(from, prefix);
+    EXPECT_THAT(
+        std::string(LoadStateDict(to, wrapped).message()),
+        HasSubstr("; more keys fit without the prefix \"" + prefix + "\": set LoadStateDictOptions::remove_prefix"));
+    EXPECT_EQ(FindPrefix(to, wrapped), prefix);
+    EXPECT_EQ(LoadStateDict(to, wrapped, {.remove_prefix = prefix}), absl::OkStatus()) << prefix;
+  }
+  Value mixed = WithPrefix(from, "model.");
+  mixed.Set("criterion.weight", at::ones({2}));
+  EXPECT_EQ(FindPrefix(to, mixed), "model.") << "other modules may stand beside the model";
+  EXPECT_EQ(FindPrefix(to, WithPrefix(from, "net.")), "");
+  EXPECT_EQ(FindPrefix(to, StateDict(from)), "");
+}
+
+TEST(LoadStateDict, AModulesOwnNameIsNotAWrapper) {
+  Net own;
+  own.register_module("model", std::make_shared<Linear>(2, 3));
+  EXPECT_EQ(FindPrefix(own, StateDict(own)), "");
+  EXPECT_EQ(FindPrefix(own, WithPrefix(own, "model.")), "model.");
+}
+
 TEST(LoadStateDict, PointsAtTheStateDictInsideACheckpoint) {
   Net net;
   const absl::Status status = LoadStateDict(net, Value::Dict({{"epoch", 3}, {"state_dict", StateDict(net)}}));

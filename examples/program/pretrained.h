@@ -13,7 +13,8 @@
 namespace lockstep::examples {
 
 // Loads the parameters of a .pt file, which holds a state dict, or one under "state_dict". Keys may begin with
-// "module.", as saved by Python's DataParallel and DistributedDataParallel. Errors name the file.
+// the prefixes of wrappers that checkpoint::FindPrefix knows, such as "module." and "_orig_mod.". Every key must fit, so
+// the file of another model is an error. Errors name the file.
 absl::Status LoadPretrained(const std::string& path, torch::nn::Module& module);
 
 // The same for a state dict that is already loaded.
