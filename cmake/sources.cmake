@@ -407,6 +407,7 @@ set(lockstep_checkpoint_sharded_sources
   checkpoint/sharded/internal/save_plan.cc
   checkpoint/sharded/internal/saver.cc
   checkpoint/sharded/internal/unflatten.cc
+  checkpoint/sharded/internal/value_hash.cc
   checkpoint/sharded/load_whole.cc
   checkpoint/sharded/metadata.cc
   checkpoint/sharded/sharded.cc

@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -245,6 +247,69 @@ TEST(SaveSharded, RefusesWhatDoesNotFitTogether) {
   EXPECT_EQ(WhyNot({{"w", Value(two)}}, {{"w", Value(two.to(at::kInt))}}),
             ": item \"w\": rank 1 has Int [2, 3], rank 0 has Float [2, 3]");
   EXPECT_EQ(WhyNot({{"w", 3}}, {{"w", Value(two)}}), ": item \"w\": rank 1 has Float [2, 3], rank 0 has a plain value");
+}
+
+TEST(SaveSharded, NamesTheRanksWhoseCopiesDiffer) {
+  constexpr char kAdvice[] =
+      "; what several ranks pass under one name must be equal: broadcast it, pass it on one rank, or use a name per "
+      "rank";
+  const at::Tensor two = at::ones({2, 3}), other = two.clone();
+  other[1][2] = 1.0000001f;
+  EXPECT_EQ(WhyNot({{"w", Value(two)}}, {{"w", Value(other)}}),
+            absl::StrCat(": item \"w\": rank 1's contents differ from rank 0's", kAdvice));
+  EXPECT_EQ(WhyNot({{"step", 3}, {"loss", 0.5}}, {{"step", 3}, {"loss", 0.25}}),
+            absl::StrCat(": item \"loss\": rank 1's contents differ from rank 0's", kAdvice));
+  EXPECT_EQ(WhyNot({{"w", Part({2, 3}, {0, 0}, two)}}, {{"w", Part({2, 3}, {0, 0}, other)}}),
+            absl::StrCat(": item \"w\": rank 1's contents differ from rank 0's", kAdvice));
+  EXPECT_EQ(WhyNot({{"a", 1}, {"b", 2}}, {{"b", "2"}, {"a", true}}),
+            absl::StrCat(": item \"a\": rank 1's contents differ from rank 0's, and 1 more item's differ", kAdvice));
+  for (const auto& [a, b] :
+       std::vector<std::pair<Value, Value>>{{1, 1.0},
+                                            {0.0, -0.0},
+                                            {"ab", Value::Bytes("ab")},
+                                            {Value::List({1}), Value::Tuple({1})},
+                                            {Value::List({"a", "bc"}), Value::List({"ab", "c"})},
+                                            {Value::List({Value::List()}), Value::List({Value::List(), Value::List()})},
+                                            {Value::Dict({{"a", 1}, {"b", 2}}), Value::Dict({{"a", 2}, {"b", 1}})},
+                                            {Value::List({at::ones({2})}), Value::List({at::ones({1, 2})})},
+                                            {Value::List({at::zeros({2})}), Value::List({at::zeros({2}, at::kInt)})}}) {
+    EXPECT_THAT(WhyNot({{"v", a}}, {{"v", b}}), HasSubstr("rank 1's contents differ from rank 0's"));
+  }
+}
+
+TEST(SaveSharded, NamesEveryRankThatDiffersAndKeepsTheOldCheckpoint) {
+  const std::string directory = NewDirectory("differ");
+  ASSERT_THAT(Save(directory, 1, 4), Each(absl::OkStatus()));
+  const std::set<std::string> before = NamesIn(directory);
+  const auto results = RunRanks(4, [&](ProcessGroup& group) {
+    ShardedStateDict state = StateOf(2, group.rank(), 4);
+    if (group.rank() > 0) state.push_back({"seed", group.rank() % 2});
+    return SaveSharded(directory, state, &group, kNoSync);
+  });
+  EXPECT_THAT(results, Each(results[0]));
+  EXPECT_THAT(std::string(results[0].message()),
+              HasSubstr("item \"seed\": rank 2's contents differ from ranks 1, 3's"));
+  EXPECT_EQ(NumberIn(directory, 4), 1);
+  EXPECT_EQ(NamesIn(directory), before);
+}
+
+TEST(SaveSharded, CopiesOfTheSameBitsAreEqualHowEverTheyAreStored) {
+  const double nan = std::nan("");
+  const at::Tensor x = at::arange(6.0).reshape({2, 3});
+  const Value shared = Value::List({nan, x});
+  const std::string directory = NewDirectory("equal");
+  const auto results = RunRanks(2, [&](ProcessGroup& group) {
+    const bool first = group.rank() == 0;
+    const Value own = Value::List({std::nan(""), x.clone()});
+    return SaveSharded(directory,
+                       {{"nan", nan},
+                        {"tensor", Value(at::full({3}, nan))},
+                        {"strides", Value(first ? x : x.t().contiguous().t())},
+                        {"sharing", first ? Value::Tuple({shared, shared}) : Value::Tuple({own, shared})},
+                        {"order", first ? Value::Dict({{"a", 1}, {"b", 2}}) : Value::Dict({{"b", 2}, {"a", 1}})}},
+                       &group, kNoSync);
+  });
+  EXPECT_THAT(results, Each(absl::OkStatus()));
 }
 
 TEST(SaveSharded, RefusesOneRanksOwnMistakesByItsNumber) {

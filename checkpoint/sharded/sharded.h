@@ -27,7 +27,9 @@ namespace lockstep::checkpoint {
 // `group` must call it. Without a group this process is the only rank. Blocks until the checkpoint exists.
 //
 // If several ranks have the same part, one of them writes it, such that all ranks write about equally many bytes. Plain
-// values, and tensors in a Value, count as parts that all ranks have. A rank's memory grows by one part at a time, if
+// values, and tensors in a Value, count as parts that all ranks have that pass them. Such parts must be equal to the bit
+// on these ranks, which compare CRC-32s. BatchNorm's running averages are not: under DDP each rank updates its own in a
+// forward. Broadcast them, or pass them on one rank. A value that differs on purpose needs a name per rank. A rank's memory grows by one part at a time, if
 // it must be copied: a tensor on a device, or a view of a part of a larger memory.
 //
 // A checkpoint already in `directory` is replaced in one step, when the new .metadata replaces the old one. Until then
@@ -40,8 +42,8 @@ namespace lockstep::checkpoint {
 // died or the group failed; .metadata is then either the old or the new one.
 //
 // FailedPrecondition: rank 0 does not see the file of another rank. InvalidArgument, naming the item and the ranks: an
-// item has different kinds, shapes or dtypes on different ranks, or its parts overlap or do not cover it; or Save would
-// reject a value. Other errors are the system's.
+// item has different kinds, shapes, dtypes or contents on different ranks, or its parts overlap or do not cover it; or
+// Save would reject a value. Other errors are the system's.
 absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& state, comm::ProcessGroup* group,
                          const SaveOptions& options = {});
 

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/sharded/internal/boxes.h"
 
@@ -120,8 +121,25 @@ absl::StatusOr<SavePlan> Planner::Finish(size_t ranks) && {
       writers.push_back(writer);
     }
     plan.whole.items.push_back(std::move(gathered.item));
+    plan.holders.push_back(std::move(gathered.holders));
   }
   return plan;
+}
+
+std::string Ranks(const std::vector<int>& ranks) {
+  constexpr size_t kListed = 8;
+  const size_t listed = std::min(kListed, ranks.size());
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                      absl::StrJoin(ranks.begin(), ranks.begin() + listed, ", "),
+                      listed < ranks.size() ? absl::StrCat(" and ", ranks.size() - listed, " more ranks") : "");
+}
+
+std::string Difference(const ShardedItem& item, size_t part, const std::vector<int>& same,
+                       const std::vector<int>& other) {
+  const Box& box = item.chunks[part].box;
+  const bool is_part = item.chunks.size() > 1 || box.sizes != item.sizes;
+  return absl::StrCat("item \"", item.name, "\"", is_part ? absl::StrCat(", part ", ToString(box)) : "", ": ",
+                      Ranks(other), "'s contents differ from ", Ranks(same), "'s");
 }
 
 }  // namespace
@@ -130,6 +148,33 @@ absl::StatusOr<SavePlan> MakeSavePlan(const std::vector<ShardedMetadata>& ranks)
   Planner planner;
   for (size_t rank = 0; rank < ranks.size(); ++rank) LOCKSTEP_RETURN_IF_ERROR(planner.Add(rank, ranks[rank]));
   return std::move(planner).Finish(ranks.size());
+}
+
+absl::Status CheckSameContents(const SavePlan& plan, const std::vector<std::vector<uint32_t>>& hashes) {
+  std::vector<size_t> next(hashes.size(), 0);
+  std::string first;
+  int items = 0;
+  for (size_t i = 0; i < plan.holders.size(); ++i) {
+    bool differs = false;
+    for (size_t j = 0; j < plan.holders[i].size(); ++j) {
+      const std::vector<int>& holders = plan.holders[i][j];
+      if (holders.size() < 2) continue;
+      std::vector<int> same, other;
+      const auto hash = [&](int rank) { return hashes[rank][next[rank]]; };
+      for (const int rank : holders) (hash(rank) == hash(holders[0]) ? same : other).push_back(rank);
+      for (const int rank : holders) ++next[rank];
+      if (other.empty()) continue;
+      differs = true;
+      if (first.empty()) first = Difference(plan.whole.items[i], j, same, other);
+    }
+    items += differs ? 1 : 0;
+  }
+  if (items == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      first,
+      items == 1 ? "" : absl::StrCat(", and ", items - 1, items == 2 ? " more item's" : " more items'", " differ"),
+      "; what several ranks pass under one name must be equal: broadcast it, pass it on one rank, or use a name per "
+      "rank"));
 }
 
 }  // namespace lockstep::checkpoint::internal

@@ -3,8 +3,10 @@
 #ifndef LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVE_PLAN_H_
 #define LOCKSTEP_CHECKPOINT_SHARDED_INTERNAL_SAVE_PLAN_H_
 
+#include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/checkpoint/sharded/state_dict.h"
@@ -24,6 +26,8 @@ struct SavePlan {
   ShardedMetadata whole;
   // writers[i][j]: the rank that writes part j of item i.
   std::vector<std::vector<int>> writers;
+  // holders[i][j]: the ranks that have it, ascending.
+  std::vector<std::vector<std::vector<int>>> holders;
 };
 
 // The plan that every rank makes of what every rank has. A part that several ranks have goes to the one of them that
@@ -33,6 +37,11 @@ struct SavePlan {
 // InvalidArgument, naming the item and the ranks: they differ about an item, their parts overlap, or leave something
 // out.
 absl::StatusOr<SavePlan> MakeSavePlan(const std::vector<ShardedMetadata>& ranks);
+
+// `hashes[rank]` are HashOf() the parts that the rank and others have, in the plan's order.
+//
+// InvalidArgument, naming the first item of which ranks have different contents, and the ranks.
+absl::Status CheckSameContents(const SavePlan& plan, const std::vector<std::vector<uint32_t>>& hashes);
 
 }  // namespace lockstep::checkpoint::internal
 

@@ -1,5 +1,8 @@
 #include "lockstep/checkpoint/sharded/internal/saver.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -17,6 +20,7 @@
 #include "lockstep/checkpoint/sharded/internal/chunk_writer.h"
 #include "lockstep/checkpoint/sharded/internal/metadata_pickle.h"
 #include "lockstep/checkpoint/sharded/internal/save_plan.h"
+#include "lockstep/checkpoint/sharded/internal/value_hash.h"
 #include "lockstep/checkpoint/sharded/metadata.h"
 #include "lockstep/comm/agreement.h"
 
@@ -47,6 +51,35 @@ absl::StatusOr<Introduction> Unpack(absl::string_view packed) {
   return introduction;
 }
 
+// A rank's message after it has written: where its parts are, and the hashes of those that others have too.
+struct Report {
+  std::vector<uint32_t> hashes;
+  ShardedMetadata written;
+};
+
+std::string Pack(const Report& report) {
+  return absl::StrCat(
+      report.hashes.size(), "\n",
+      absl::string_view(reinterpret_cast<const char*>(report.hashes.data()), report.hashes.size() * sizeof(uint32_t)),
+      EncodeMetadata(report.written));
+}
+
+absl::StatusOr<Report> UnpackReport(absl::string_view packed) {
+  Report report;
+  size_t count = 0;
+  const size_t end = packed.find('\n');
+  if (end == absl::string_view::npos || !absl::SimpleAtoi(packed.substr(0, end), &count) ||
+      count > packed.size() / sizeof(uint32_t))
+    return absl::InternalError("a report without its hashes");
+  packed.remove_prefix(end + 1);
+  const size_t bytes = count * sizeof(uint32_t);
+  if (bytes > packed.size()) return absl::InternalError("a report without its hashes");
+  report.hashes.resize(count);
+  if (bytes > 0) std::memcpy(report.hashes.data(), packed.data(), bytes);
+  LOCKSTEP_ASSIGN_OR_RETURN(report.written, DecodeMetadata(packed.substr(bytes), kNoLimit));
+  return report;
+}
+
 class Saver {
  public:
   Saver(file::FileSystem& system, const std::string& directory, const ShardedStateDict& state,
@@ -64,9 +97,11 @@ class Saver {
   absl::StatusOr<std::string> Introduce() const;
   absl::StatusOr<std::string> Write(const std::vector<std::string>& introductions);
   absl::Status WriteItems(bool tensors, ShardedMetadata& written);
-  absl::StatusOr<ShardedChunk> WritePart(const ShardedItem& item, const Box& box);
+  absl::StatusOr<Value> Part(const ShardedItem& item, const Box& box) const;
   const at::Tensor* FindShard(const ShardedTensor& tensor, const Box& box) const;
-  absl::Status Finish(const std::vector<std::string>& written);
+  absl::StatusOr<std::vector<uint32_t>> Hashes() const;
+  absl::StatusOr<std::vector<Report>> Compare(const std::vector<std::string>& written) const;
+  absl::Status Finish(const std::vector<Report>& reports);
   void PlaceParts(const ShardedMetadata& written);
 
   file::FileSystem& system_;
@@ -99,12 +134,12 @@ const at::Tensor* Saver::FindShard(const ShardedTensor& tensor, const Box& box) 
   return nullptr;
 }
 
-absl::StatusOr<ShardedChunk> Saver::WritePart(const ShardedItem& item, const Box& box) {
+absl::StatusOr<Value> Saver::Part(const ShardedItem& item, const Box& box) const {
   const ShardedEntry& entry = *entries_.at(item.name);
-  if (const Value* value = std::get_if<Value>(&entry.value)) return writer_->Write(*value, box);
+  if (const Value* value = std::get_if<Value>(&entry.value)) return *value;
   const at::Tensor* part = FindShard(std::get<ShardedTensor>(entry.value), box);
   if (!part) return absl::InternalError(absl::StrCat("its part ", ToString(box), " is not here"));
-  return writer_->Write(part->reshape(box.sizes), box);
+  return Value(part->reshape(box.sizes));
 }
 
 // Plain values come before the tensors, as in DCP.
@@ -116,13 +151,31 @@ absl::Status Saver::WriteItems(bool tensors, ShardedMetadata& written) {
     mine.chunks.clear();
     for (size_t j = 0; j < item.chunks.size(); ++j) {
       if (plan_.writers[i][j] != rank_) continue;
-      absl::StatusOr<ShardedChunk> chunk = WritePart(item, item.chunks[j].box);
+      LOCKSTEP_ASSIGN_OR_RETURN(const Value part, Part(item, item.chunks[j].box));
+      absl::StatusOr<ShardedChunk> chunk = writer_->Write(part, item.chunks[j].box);
       LOCKSTEP_RETURN_IF_ERROR(Annotate(chunk.status(), absl::StrCat("item \"", item.name, "\"")));
       mine.chunks.push_back(*std::move(chunk));
     }
     if (!mine.chunks.empty()) written.items.push_back(std::move(mine));
   }
   return absl::OkStatus();
+}
+
+// Of this rank's parts that other ranks have too, in the plan's order.
+absl::StatusOr<std::vector<uint32_t>> Saver::Hashes() const {
+  std::vector<uint32_t> hashes;
+  for (size_t i = 0; i < plan_.holders.size(); ++i) {
+    for (size_t j = 0; j < plan_.holders[i].size(); ++j) {
+      const std::vector<int>& holders = plan_.holders[i][j];
+      if (holders.size() < 2 || !std::binary_search(holders.begin(), holders.end(), rank_)) continue;
+      const ShardedItem& item = plan_.whole.items[i];
+      LOCKSTEP_ASSIGN_OR_RETURN(const Value part, Part(item, item.chunks[j].box));
+      const absl::StatusOr<uint32_t> hash = HashOf(part);
+      LOCKSTEP_RETURN_IF_ERROR(Annotate(hash.status(), absl::StrCat("item \"", item.name, "\"")));
+      hashes.push_back(*hash);
+    }
+  }
+  return hashes;
 }
 
 absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introductions) {
@@ -139,11 +192,12 @@ absl::StatusOr<std::string> Saver::Write(const std::vector<std::string>& introdu
   plan_ = *std::move(plan);
   for (const ShardedEntry& entry : state_) entries_.emplace(entry.name(), &entry);
   writer_ = std::make_unique<ChunkWriter>(directory_, NameOfFile(rank_, number), options_.sync, system_);
-  ShardedMetadata written;
-  LOCKSTEP_RETURN_IF_ERROR(WriteItems(false, written));
-  LOCKSTEP_RETURN_IF_ERROR(WriteItems(true, written));
+  Report report;
+  LOCKSTEP_RETURN_IF_ERROR(WriteItems(false, report.written));
+  LOCKSTEP_RETURN_IF_ERROR(WriteItems(true, report.written));
+  LOCKSTEP_ASSIGN_OR_RETURN(report.hashes, Hashes());
   LOCKSTEP_RETURN_IF_ERROR(writer_->Commit());
-  return EncodeMetadata(written);
+  return Pack(report);
 }
 
 // Records the positions at which a rank has written its parts.
@@ -159,12 +213,9 @@ void Saver::PlaceParts(const ShardedMetadata& written) {
   }
 }
 
-absl::Status Saver::Finish(const std::vector<std::string>& written) {
+absl::Status Saver::Finish(const std::vector<Report>& reports) {
   if (rank_ != 0) return absl::OkStatus();
-  for (const std::string& one : written) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const ShardedMetadata metadata, DecodeMetadata(one, kNoLimit));
-    PlaceParts(metadata);
-  }
+  for (const Report& report : reports) PlaceParts(report.written);
   LOCKSTEP_RETURN_IF_ERROR(CheckFiles(directory_, plan_.whole));
   const std::string pickle = EncodeMetadata(plan_.whole);
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -184,18 +235,32 @@ absl::StatusOr<std::string> Caught(F f) {
   return result;
 }
 
+// The reports of all ranks, if they agree; the same on every rank.
+absl::StatusOr<std::vector<Report>> Saver::Compare(const std::vector<std::string>& written) const {
+  std::vector<Report> reports;
+  std::vector<std::vector<uint32_t>> hashes;
+  for (const std::string& one : written) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Report report, UnpackReport(one));
+    hashes.push_back(report.hashes);
+    reports.push_back(std::move(report));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameContents(plan_, hashes));
+  return reports;
+}
+
 absl::Status Saver::Run() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> introductions,
                             comm::GatherAgreed(group_, kCall, Caught([&] { return Introduce(); })));
   const auto written = comm::GatherAgreed(group_, kCall, Caught([&] { return Write(introductions); }));
-  if (!written.ok()) {
+  const absl::StatusOr<std::vector<Report>> reports = written.ok() ? Compare(*written) : written.status();
+  if (!reports.ok()) {
     // If the group failed, another rank may still have finished the checkpoint.
     const bool agreed = !group_ || group_->failure().ok();
     if (agreed && writer_) writer_->Remove();
-    return unfit_.ok() ? written.status() : unfit_;
+    return unfit_.ok() ? reports.status() : unfit_;
   }
   absl::Status finished;
-  finished.Update(TorchStatus("", [&] { finished = Finish(*written); }));
+  finished.Update(TorchStatus("", [&] { finished = Finish(*reports); }));
   return comm::Agree(group_, kCall, Annotate(finished, kMetadataFile));
 }
 
