@@ -42,7 +42,7 @@ absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options) {
   return ReadFrom(std::string(path), [&](const ByteSource& source) { return archive::ReadArchive(source, options); });
 }
 
-absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options) {
+absl::StatusOr<Value> LoadEntry(absl::string_view path, const KeyPath& key, const LoadOptions& options) {
   return ReadFrom(std::string(path),
                   [&](const ByteSource& source) { return archive::ReadArchiveEntry(source, key, options); });
 }

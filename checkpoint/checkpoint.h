@@ -37,24 +37,28 @@ namespace lockstep::checkpoint {
 // FailedPrecondition, ...: errors of the system.
 absl::Status Save(absl::string_view path, const Value& value, const SaveOptions& options = {});
 
-// Reads the whole file. Nothing in it is executed, and a damaged or malicious file gives an error.
+// Reads the whole file. Nothing in it is executed, and a damaged or malicious file gives an error. A file in the format
+// before PyTorch 1.6 has no checksums: its structure is checked, and a changed element goes unnoticed.
 //
 // An OrderedDict keeps its _metadata. Tensors keep dtype, shape, strides, requires_grad, attributes and whether they
-// were Parameters. Tensors that shared memory share it again. A torch.Size becomes a tuple, and a torch.device or dtype
-// becomes a string.
+// were Parameters. Tensors that shared memory share it again. Quantized and sparse tensors load, and Save refuses them.
+// Other objects become plain values: a torch.Size a tuple; a torch.device, dtype or layout, and an int of more than 64
+// bits, a string; a set or frozenset a list; a bytearray bytes; a complex number a tensor without dimensions; a scalar
+// of numpy a bool, int or float, and an array of numpy a tensor.
 //
 // Errors name `path`, the record, and the place in the value: ["args"]: an argparse.Namespace. NotFound,
 // PermissionDenied: errors of the system. DataLoss: the file is damaged, or of another kind, which is named.
 // InvalidArgument: a directory, a Python object that is not allowed (with a replacement to save), or a map_location
 // that is not a device. FailedPrecondition: the device of a tensor does not exist here. ResourceExhausted: memory_limit
-// is exceeded, or memory ran out. Unimplemented: a legacy (pre-1.6), TorchScript or .pt2 file; a big-endian or
-// compressed file; quantized, sparse, nested and meta tensors; sets, complex numbers, and ints of more than 64 bits.
+// is exceeded, or memory ran out. Unimplemented: a TorchScript or .pt2 file; a big-endian or compressed file; nested and
+// meta tensors; arrays of numpy with a dtype that tensors lack.
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
-// Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"). Other tensors are not loaded, but
-// with options.verify they are still read, in small pieces, and checked. Returns the errors of Load. InvalidArgument
-// also: the file does not hold a dict. NotFound also: it does not have the key.
-absl::StatusOr<Value> LoadEntry(absl::string_view path, absl::string_view key, const LoadOptions& options = {});
+// Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"), LoadEntry("last.pt", {"ema", "net"}).
+// Other entries may hold objects that Load refuses. Other tensors are not loaded, but with options.verify they are still
+// read, in small pieces, and checked. Returns the errors of Load. InvalidArgument also: the file does not hold a dict.
+// NotFound also: it does not have the key; the error names the keys that it has.
+absl::StatusOr<Value> LoadEntry(absl::string_view path, const KeyPath& key, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint
 

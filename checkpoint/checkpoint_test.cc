@@ -372,14 +372,16 @@ TEST(LoadEntry, LoadsOneEntryAndChecksTheRest) {
       Save(path, Value::Dict({{"epoch", 3}, {"part", Value::List({shared})}, {"large", at::ones({5000})}})).ok());
   EXPECT_EQ(LoadEntry(path, "epoch")->int_value(), 3);
   EXPECT_TRUE(LoadEntry(path, "part")->items()[0].tensor().equal(shared));
-  EXPECT_EQ(LoadEntry(path, "none").status(), absl::NotFoundError(path + ": the file's dict has no \"none\""));
+  EXPECT_EQ(LoadEntry(path, "none").status(),
+            absl::NotFoundError(path + ": [\"none\"]: no such key; the dict has \"epoch\", \"part\", \"large\""));
   std::string contents = ReadFile(path);
   contents[contents.size() / 2] ^= 1;
   WriteFile(path, contents);
   EXPECT_EQ(LoadEntry(path, "epoch").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(LoadEntry(path, "epoch", {.verify = false})->int_value(), 3);
   ASSERT_TRUE(Save(path, Value::List({1})).ok());
-  EXPECT_EQ(LoadEntry(path, "epoch").status(), absl::InvalidArgumentError(path + ": the file's value is not a dict"));
+  EXPECT_EQ(LoadEntry(path, "epoch").status(),
+            absl::InvalidArgumentError(path + ": [\"epoch\"]: expected to look into a dict, found list"));
 }
 
 }  // namespace

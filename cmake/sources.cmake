@@ -320,6 +320,8 @@ set(lockstep_checkpoint_sources
   checkpoint/archive/bounds.cc
   checkpoint/archive/decoder.cc
   checkpoint/archive/encoder.cc
+  checkpoint/archive/legacy.cc
+  checkpoint/archive/objects.cc
   checkpoint/archive/reader.cc
   checkpoint/archive/snapshot.cc
   checkpoint/archive/storage_loader.cc
@@ -342,7 +344,6 @@ set(lockstep_checkpoint_sources
   checkpoint/pickle/builder.cc
   checkpoint/pickle/globals.cc
   checkpoint/pickle/machine.cc
-  checkpoint/pickle/ops.cc
   checkpoint/pickle/reader.cc
   checkpoint/pickle/refusals.cc
   checkpoint/pickle/writer.cc
@@ -759,6 +760,7 @@ set(lockstep_test_sampler_distributed_batch_sampler_test_third_party absl torch)
 set(lockstep_test_checkpoint_checkpoint_test_program checkpoint_test)
 set(lockstep_test_checkpoint_checkpoint_test_sources
   checkpoint/checkpoint_test.cc
+  checkpoint/golden_objects_test.cc
   checkpoint/golden_test.cc
   checkpoint/random_views_test.cc
   checkpoint/rng_state_test.cc

@@ -14,6 +14,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/archive/bounds.h"
 #include "lockstep/checkpoint/archive/encoder.h"
+#include "lockstep/checkpoint/archive/objects.h"
 #include "lockstep/checkpoint/tensors/dtype.h"
 
 namespace lockstep::checkpoint::archive {
@@ -39,16 +40,22 @@ class Decoder {
  public:
   Decoder(const pickle::PickleGraph& graph, const zip::ZipReader& zip, const DecodeOptions& options)
       : graph_(graph),
+        root_path_(options.root_path),
         saved_devices_(options.saved_devices),
         storages_(zip, options.archive, options.map_location, options.verify),
         strings_(graph.strings.size()),
         sequences_(graph.sequences.size()),
         dicts_(graph.dicts.size()),
+        objects_(graph.objects.size()),
         tensors_(graph.tensors.size()) {}
 
   absl::StatusOr<Value> Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, Make(graph_.root));
     LOCKSTEP_RETURN_IF_ERROR(storages_.ReadAll());
+    is_read_ = true;
+    if (needs_contents_) {
+      LOCKSTEP_ASSIGN_OR_RETURN(value, MakeAgain());
+    }
     if (saved_devices_) *saved_devices_ = storages_.saved_devices();
     return value;
   }
@@ -69,12 +76,19 @@ class Decoder {
   absl::StatusOr<Value> Once(Slot& slot, MakeIt make);
   absl::StatusOr<Value> MakeSequence(PickleNode node);
   absl::StatusOr<Value> MakeDict(const pickle::PickleDict& dict);
+  absl::StatusOr<Value> MakeObject(const pickle::PickleObject& object);
+  absl::StatusOr<std::vector<Value>> MakeItems(PickleNode node);
+  absl::StatusOr<Value> MakeSparseTensor(const std::vector<PickleNode>& arguments);
+  absl::StatusOr<Value> MakeQuantizedTensor(const std::vector<PickleNode>& arguments);
+  absl::StatusOr<Value> MakeAgain();
   absl::StatusOr<Value> MakeTensor(const PickleTensor& tensor);
   absl::StatusOr<at::Tensor> Build(const PickleTensor& tensor);
+  std::string Here() const { return absl::StrCat(root_path_, KeyPath(path_).ToString()); }
   std::string TensorHere() const;
   absl::Status Where(const absl::Status& status) const;
 
   const pickle::PickleGraph& graph_;
+  const std::string root_path_;
   SavedDevices* const saved_devices_;
   StorageLoader storages_;
   std::vector<Value> path_;
@@ -82,15 +96,22 @@ class Decoder {
   std::vector<Value> strings_;
   std::vector<Slot> sequences_;
   std::vector<Slot> dicts_;
+  std::vector<Slot> objects_;
   std::vector<Slot> tensors_;
+  // Sparse and quantized tensors are made once the tensors that they consist of have their contents. Before that None
+  // stands for them.
+  bool is_read_ = false;
+  bool needs_contents_ = false;
 };
 
 std::string Decoder::TensorHere() const {
-  return path_.empty() ? "tensor" : absl::StrCat(KeyPath(path_).ToString(), ": tensor");
+  const std::string here = Here();
+  return here.empty() ? "tensor" : absl::StrCat(here, ": tensor");
 }
 
 absl::Status Decoder::Where(const absl::Status& status) const {
-  return path_.empty() ? status : Annotate(status, KeyPath(path_).ToString());
+  const std::string here = Here();
+  return here.empty() ? status : Annotate(status, here);
 }
 
 absl::Status TooDeep() { return Malformed(absl::StrCat("containers nested more than ", kMaxDepth, " deep")); }
@@ -123,9 +144,10 @@ absl::StatusOr<Value> Decoder::Make(PickleNode node) {
       return Once(dicts_[node.index], [&] { return MakeDict(graph_.dicts[node.index]); });
     case PickleKind::kTensor:
       return Once(tensors_[node.index], [&] { return MakeTensor(graph_.tensors[node.index]); });
+    case PickleKind::kObject:
+      return Once(objects_[node.index], [&] { return MakeObject(graph_.objects[node.index]); });
     case PickleKind::kStorage:
       return Where(absl::UnimplementedError("a storage outside a tensor is not supported"));
-    case PickleKind::kObject:
     case PickleKind::kGlobal:
     case PickleKind::kRefused:
     case PickleKind::kUnset:
@@ -198,6 +220,8 @@ absl::StatusOr<Value> Decoder::MakeDict(const pickle::PickleDict& dict) {
       nans.erase(last);
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const Value key, Make(key_node));
+    if (!key.is_scalar())
+      return Where(absl::UnimplementedError("a dict key that is not a scalar is not supported; save str(key)"));
     LOCKSTEP_ASSIGN_OR_RETURN(Value value, MakeAt(key, value_node));
     made.Set(key, std::move(value));
   }
@@ -208,7 +232,72 @@ absl::StatusOr<Value> Decoder::MakeDict(const pickle::PickleDict& dict) {
   return made;
 }
 
+absl::StatusOr<std::vector<Value>> Decoder::MakeItems(PickleNode node) {
+  if (node.kind != PickleKind::kTuple && node.kind != PickleKind::kList)
+    return Where(Malformed("a tuple is expected here"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Value items, Make(node));
+  return items.items();
+}
+
+// _rebuild_sparse_tensor(layout, parts).
+absl::StatusOr<Value> Decoder::MakeSparseTensor(const std::vector<PickleNode>& arguments) {
+  if (arguments.size() != 2 || arguments[0].kind != PickleKind::kString)
+    return Where(Malformed("a sparse tensor with a wrong argument"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> parts, MakeItems(arguments[1]));
+  if (!is_read_) return Value();
+  absl::StatusOr<at::Tensor> made = MakeSparse(graph_.strings[arguments[0].index], parts);
+  if (!made.ok()) return Where(made.status());
+  return Value(*std::move(made));
+}
+
+// _rebuild_qtensor(storage, offset, size, stride, parameters, requires_grad, hooks).
+absl::StatusOr<Value> Decoder::MakeQuantizedTensor(const std::vector<PickleNode>& arguments) {
+  if (arguments.size() != 7 || arguments[0].kind != PickleKind::kStorage || arguments[1].kind != PickleKind::kInt)
+    return Where(Malformed("a quantized tensor with a wrong argument"));
+  const pickle::PickleStorage& wanted = graph_.storages[arguments[0].index];
+  QuantizedView view;
+  view.type = QuantizedType(wanted.type);
+  if (view.type == at::ScalarType::Undefined)
+    return Where(absl::UnimplementedError(absl::StrCat("a quantized tensor in ", wanted.type, " is not supported")));
+  view.offset = arguments[1].integer;
+  for (const auto& [node, numbers] : {std::pair(arguments[2], &view.sizes), std::pair(arguments[3], &view.strides)}) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> items, MakeItems(node));
+    for (const Value& item : items) {
+      if (!item.is_int()) return Where(Malformed("a quantized tensor with a shape that is not of ints"));
+      numbers->push_back(item.int_value());
+    }
+  }
+  const size_t element_size = c10::elementSize(view.type);
+  LOCKSTEP_ASSIGN_OR_RETURN(view.storage, storages_.Get(wanted, element_size, TensorHere()));
+  const absl::Status bounds = CheckBounds(view.offset, view.sizes, view.strides, view.storage.nbytes(), element_size);
+  if (!bounds.ok()) return Where(bounds);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Value> parameters, MakeItems(arguments[4]));
+  if (!is_read_) return Value();
+  absl::StatusOr<at::Tensor> made = MakeQuantized(view, parameters);
+  if (!made.ok()) return Where(made.status());
+  return Value(*std::move(made));
+}
+
+absl::StatusOr<Value> Decoder::MakeObject(const pickle::PickleObject& object) {
+  const std::vector<PickleNode>& arguments = graph_.sequences[object.arguments.index];
+  needs_contents_ |= IsSparse(object) || IsQuantized(object);
+  if (IsSparse(object)) return MakeSparseTensor(arguments);
+  if (IsQuantized(object)) return MakeQuantizedTensor(arguments);
+  absl::StatusOr<Value> made = MakeConstant(graph_, object);
+  if (!made.ok()) return Where(made.status());
+  return made;
+}
+
+// The storages are known and have their contents now.
+absl::StatusOr<Value> Decoder::MakeAgain() {
+  for (std::vector<Slot>* slots : {&sequences_, &dicts_, &objects_, &tensors_}) {
+    for (Slot& slot : *slots) slot = Slot();
+  }
+  return Make(graph_.root);
+}
+
 absl::StatusOr<at::Tensor> Decoder::Build(const PickleTensor& tensor) {
+  if (tensor.storage == PickleTensor::kNoStorage) return Malformed("a tensor without a storage");
   const pickle::PickleStorage& wanted = graph_.storages[tensor.storage];
   const tensors::Dtype* stored = tensors::FindDtypeOfStorage(wanted.type);
   const tensors::Dtype* dtype = tensor.dtype.empty() ? stored : tensors::FindDtypeNamed(tensor.dtype);

@@ -19,6 +19,8 @@ struct DecodeOptions {
   std::string archive;
   MapLocation map_location = {};
   bool verify = true;
+  // The path of the graph's root in the file's value, for errors.
+  std::string root_path = {};
   // If not null, set to the devices from which the storages were saved.
   SavedDevices* saved_devices = nullptr;
 };

@@ -1,12 +1,16 @@
 #include "lockstep/checkpoint/archive/reader.h"
 
-#include <functional>
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/archive/decoder.h"
+#include "lockstep/checkpoint/archive/legacy.h"
+#include "lockstep/checkpoint/archive/objects.h"
 #include "lockstep/checkpoint/file/foreign_format.h"
 #include "lockstep/checkpoint/pickle/graph.h"
 #include "lockstep/checkpoint/pickle/reader.h"
@@ -17,6 +21,8 @@ namespace {
 
 using file::ByteSource;
 using pickle::PickleGraph;
+using pickle::PickleKind;
+using pickle::PickleNode;
 using zip::ZipReader;
 
 // The error for a file that is not a zip archive: it names the format.
@@ -78,43 +84,121 @@ absl::Status CheckLayout(const ZipReader& zip, const std::string& archive, bool 
   return absl::OkStatus();
 }
 
-// Makes the entry `key` the root of the graph.
-absl::Status MoveRootTo(PickleGraph& graph, absl::string_view key) {
-  if (graph.root.kind != pickle::PickleKind::kDict) return absl::InvalidArgumentError("the file's value is not a dict");
-  for (const auto& [key_node, value] : graph.dicts[graph.root.index].entries) {
-    if (key_node.kind != pickle::PickleKind::kString || graph.strings[key_node.index] != key) continue;
-    graph.root = value;
-    return absl::OkStatus();
+// The value of `node` as far as errors of Get show it: a dict has its keys only.
+Value Outline(const PickleGraph& graph, PickleNode node) {
+  switch (node.kind) {
+    case PickleKind::kBool:
+      return node.boolean;
+    case PickleKind::kInt:
+      return node.integer;
+    case PickleKind::kDouble:
+      return node.real;
+    case PickleKind::kString:
+      return graph.strings[node.index];
+    case PickleKind::kBytes:
+      return Value::Bytes(graph.strings[node.index]);
+    case PickleKind::kList:
+      return Value::List(std::vector<Value>(graph.sequences[node.index].size()));
+    case PickleKind::kTuple:
+      return Value::Tuple(std::vector<Value>(graph.sequences[node.index].size()));
+    case PickleKind::kTensor:
+      return at::Tensor();
+    case PickleKind::kDict: {
+      Value dict = Value::Dict();
+      for (const auto& entry : graph.dicts[node.index].entries) {
+        if (entry.first.kind <= PickleKind::kBytes) dict.Set(Outline(graph, entry.first), Value());
+      }
+      return dict;
+    }
+    default:
+      return Value();
   }
-  return absl::NotFoundError(absl::StrCat("the file's dict has no \"", key, "\""));
 }
 
-using Choose = std::function<absl::Status(PickleGraph& graph)>;
+// The node at `step` of a container, or nullptr. A key that occurs twice has its last value.
+const PickleNode* Find(const PickleGraph& graph, PickleNode container, const Value& step) {
+  if (container.kind == PickleKind::kDict && step.is_string()) {
+    const auto& entries = graph.dicts[container.index].entries;
+    const auto found = std::find_if(entries.rbegin(), entries.rend(), [&](const auto& entry) {
+      return entry.first.kind == PickleKind::kString && graph.strings[entry.first.index] == step.string_value();
+    });
+    return found == entries.rend() ? nullptr : &found->second;
+  }
+  if ((container.kind == PickleKind::kList || container.kind == PickleKind::kTuple) && step.is_int()) {
+    const auto& items = graph.sequences[container.index];
+    const int64_t index = step.int_value();
+    return index >= 0 && static_cast<size_t>(index) < items.size() ? &items[index] : nullptr;
+  }
+  return nullptr;
+}
 
-absl::StatusOr<Value> Read(const ByteSource& source, const Choose& choose, const LoadOptions& options,
-                           SavedDevices* saved_devices) {
-  LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
+// Makes the value at `path` the root of the graph. Errors are Get's.
+absl::Status MoveRootTo(PickleGraph& graph, const KeyPath& path) {
+  const std::vector<Value>& steps = path.steps();
+  for (size_t at = 0; at < steps.size(); ++at) {
+    if (const PickleNode* found = Find(graph, graph.root, steps[at])) {
+      graph.root = *found;
+      continue;
+    }
+    Value outline = Outline(graph, graph.root);
+    for (size_t above = at; above-- > 0;) outline = Value::Dict({{steps[above], outline}});
+    const absl::Status status = Get(outline, path).status();
+    return status.ok() ? absl::NotFoundError(absl::StrCat(path.ToString(), ": no such key")) : status;
+  }
+  return absl::OkStatus();
+}
+
+// `status` with the path of the root before its own.
+absl::Status Below(const KeyPath& path, const absl::Status& status) {
+  if (status.ok() || path.steps().empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(path.ToString(), absl::StartsWith(status.message(), "[") ? "" : ": ",
+                                                  status.message()));
+}
+
+absl::Status Choose(PickleGraph& graph, const KeyPath& path, absl::string_view record) {
+  LOCKSTEP_RETURN_IF_ERROR(MoveRootTo(graph, path));
+  return Annotate(Below(path, pickle::CheckRefused(graph)), record);
+}
+
+absl::StatusOr<Value> ReadZip(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
+                              SavedDevices* saved_devices) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(source));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string archive, ArchiveName(zip));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(zip, archive, options.verify));
   const std::string name = absl::StrCat(archive, "/data.pkl");
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string pickle, ReadRecord(zip, *zip.Find(name), options.verify));
-  auto graph = pickle::ReadPickle(pickle, options.memory_limit + pickle::kPickleMemoryPerByte * pickle.size());
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), absl::StrCat("record \"", name, "\"")));
-  LOCKSTEP_RETURN_IF_ERROR(choose(*graph));
-  return Decode(*graph, zip, {archive, options.map_location, options.verify, saved_devices});
+  const size_t limit = options.memory_limit + pickle::kPickleMemoryPerByte * pickle.size();
+  auto graph = pickle::ReadPickleParts(pickle, limit, ObjectClasses());
+  const std::string record = absl::StrCat("record \"", name, "\"");
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(graph.status(), record));
+  LOCKSTEP_RETURN_IF_ERROR(Choose(*graph, path, record));
+  return Decode(*graph, zip, {archive, options.map_location, options.verify, path.ToString(), saved_devices});
+}
+
+// The legacy format has no checksums to verify.
+absl::StatusOr<Value> ReadLegacyFile(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
+                                     SavedDevices* saved_devices) {
+  constexpr char kFormat[] = "torch.save's legacy format";
+  absl::StatusOr<LegacyFile> legacy = ReadLegacy(source, options.memory_limit, ObjectClasses());
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(legacy.status(), kFormat));
+  LOCKSTEP_RETURN_IF_ERROR(Choose(legacy->graph, path, kFormat));
+  const ZipReader storages = ZipReader::OfRecords(source, std::move(legacy->records));
+  return Decode(legacy->graph, storages,
+                {kLegacyArchive, options.map_location, /*verify=*/false, path.ToString(), saved_devices});
 }
 
 }  // namespace
 
 absl::StatusOr<Value> ReadArchive(const ByteSource& source, const LoadOptions& options, SavedDevices* saved_devices) {
-  return Read(
-      source, [](PickleGraph&) { return absl::OkStatus(); }, options, saved_devices);
+  return ReadArchiveEntry(source, KeyPath(std::vector<Value>()), options, saved_devices);
 }
 
-absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, absl::string_view key, const LoadOptions& options) {
-  return Read(
-      source, [&](PickleGraph& graph) { return MoveRootTo(graph, key); }, options, nullptr);
+absl::StatusOr<Value> ReadArchiveEntry(const ByteSource& source, const KeyPath& path, const LoadOptions& options,
+                                       SavedDevices* saved_devices) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool legacy, IsLegacy(source));
+  if (legacy) return ReadLegacyFile(source, path, options, saved_devices);
+  LOCKSTEP_RETURN_IF_ERROR(NameOtherFormats(source));
+  return ReadZip(source, path, options, saved_devices);
 }
 
 }  // namespace lockstep::checkpoint::archive

@@ -26,8 +26,7 @@ constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
 constexpr Format kFormats[] = {
     // Protocol 2, then torch.save's magic number 0x1950a86a20f9469cfc6c.
     {0, absl::string_view("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14), kUnimplemented,
-     "torch.save's legacy format (PyTorch before 1.6, or _use_new_zipfile_serialization=False) is not supported; load "
-     "it in Python and save it again"},
+     "a .pt file in torch.save's legacy format (PyTorch before 1.6); use Load"},
     {257, "ustar", kUnimplemented,
      "a tar archive, as PyTorch before 0.1.10 wrote; load it in Python and save it again, or unpack it"},
     {0, "version https://git-lfs.github.com/spec", kDamage,

@@ -62,7 +62,8 @@ void Check(const PickleGraph& graph) {
     CheckNode(graph, object.state);
   }
   for (const PickleTensor& tensor : graph.tensors) {
-    fuzz::Require(tensor.storage < graph.storages.size(), "a tensor's storage is in the table");
+    fuzz::Require(tensor.storage < graph.storages.size() || tensor.storage == PickleTensor::kNoStorage,
+                  "a tensor's storage is in the table");
     CheckNode(graph, tensor.attributes);
   }
   fuzz::Require(MemoryOf(graph) <= kMemoryLimit, "memory stays within the limit");

@@ -58,11 +58,20 @@ constexpr Command kCommands[] = {
 
 bool IsSafetensors(const std::string& path) { return absl::EndsWith(path, ".safetensors"); }
 
+std::vector<Value> KeySteps() {
+  std::vector<Value> steps;
+  if (FLAGS_key.empty()) return steps;
+  for (const absl::string_view step : absl::StrSplit(FLAGS_key, '.')) steps.emplace_back(step);
+  return steps;
+}
+
+// The part under --key. Other parts may hold objects that are refused.
 absl::StatusOr<OpenedFile> OpenPt(const std::string& path) {
   OpenedFile file;
   LOCKSTEP_RETURN_IF_ERROR(file::AtPath(path, [&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const file::ByteSource source, file::OpenFile(path));
-    LOCKSTEP_ASSIGN_OR_RETURN(file.value, archive::ReadArchive(source, {.map_location = "cpu"}, &file.saved_devices));
+    LOCKSTEP_ASSIGN_OR_RETURN(file.value, archive::ReadArchiveEntry(source, KeyPath(KeySteps()),
+                                                                    {.map_location = "cpu"}, &file.saved_devices));
     return absl::OkStatus();
   }));
   return file;
@@ -70,19 +79,14 @@ absl::StatusOr<OpenedFile> OpenPt(const std::string& path) {
 
 absl::StatusOr<OpenedFile> OpenSafetensors(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(Safetensors loaded, LoadSafetensors(path));
-  return OpenedFile{std::move(loaded.tensors), std::move(loaded.metadata), loaded.has_metadata, {}};
+  absl::StatusOr<Value> part = Get(loaded.tensors, KeyPath(KeySteps()));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(part.status(), path));
+  return OpenedFile{*std::move(part), std::move(loaded.metadata), loaded.has_metadata, {}};
 }
 
 // The whole file, or the part under --key.
 absl::StatusOr<OpenedFile> Open(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(OpenedFile file, IsSafetensors(path) ? OpenSafetensors(path) : OpenPt(path));
-  if (FLAGS_key.empty()) return file;
-  std::vector<Value> steps;
-  for (const absl::string_view step : absl::StrSplit(FLAGS_key, '.')) steps.emplace_back(step);
-  const absl::StatusOr<Value> part = Get(file.value, KeyPath(std::move(steps)));
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(part.status(), path));
-  file.value = *part;
-  return file;
+  return IsSafetensors(path) ? OpenSafetensors(path) : OpenPt(path);
 }
 
 absl::Status List(const std::string& path) {

@@ -155,6 +155,13 @@ TEST(InspectList, TakesAKey) {
             "inspect: checkpoint/testdata/cuda.pt: [\"model\"][\"bias\"]: no such key; the dict has \"weight\"\n");
 }
 
+TEST(InspectList, WithAKeyOtherPartsMayBeRefused) {
+  EXPECT_EQ(Inspect("list --key=state_dict $T/refused.pt").out.substr(0, 22), "w  float32  [3]  12  c");
+  const Outcome whole = Inspect("list $T/refused.pt");
+  EXPECT_EQ(whole.exit_code, 1);
+  EXPECT_THAT(whole.err, HasSubstr("[\"args\"]: an argparse.Namespace"));
+}
+
 TEST(InspectList, SpeaksJson) {
   EXPECT_EQ(Inspect("list --json $T/cuda.pt").out, R"({
  "tensors": [

@@ -110,6 +110,24 @@ class PeerTest(unittest.TestCase):
             self.assert_same(dict(net.state_dict()), dict(state["state_dict"]))
             self.assert_same(optimizer.state_dict()["state"], state["optimizer"]["state"])
 
+    def test_the_legacy_format_comes_back_whole(self):
+        torch.manual_seed(1)
+        net = Net()
+        base = torch.arange(12.0)
+        value = {
+            "state_dict": net.state_dict(),
+            "parameters": list(net.parameters()),
+            "views": [base, base[4:], base.view(3, 4).t(), torch.empty(0, 3)],
+            "dtypes": [
+                torch.ones(3, dtype=dtype) for dtype in (torch.bfloat16, torch.complex64, torch.bool, torch.uint16)
+            ],
+            "plain": (1, 2.5, "text", b"bytes", None, True),
+        }
+        for protocol in (2, 3, 4, 5):
+            self.assert_same(
+                self.resave(value, _use_new_zipfile_serialization=False, pickle_protocol=protocol), value, str(protocol)
+            )
+
     def continues(self, first, then):
         """Three steps here, three there: as six in Python."""
         inputs = torch.rand(7, 4)

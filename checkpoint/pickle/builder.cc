@@ -1,9 +1,11 @@
 #include "lockstep/checkpoint/pickle/builder.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint::pickle {
@@ -64,6 +66,30 @@ absl::StatusOr<PickleGlobal> FindGlobal(const PickleClasses& classes, absl::stri
   return given ? PickleGlobal::kClass : FindPickleGlobal(module, name);
 }
 
+// Of little-endian two's complement. Digits are divided off in groups of nine.
+std::string DecimalOf(absl::string_view bytes) {
+  constexpr uint64_t kGroup = 1000000000;
+  const bool negative = (bytes.back() & 0x80) != 0;
+  std::vector<uint8_t> number(bytes.rbegin(), bytes.rend());  // big-endian
+  if (negative) {
+    for (uint8_t& byte : number) byte = ~byte;
+    for (auto byte = number.rbegin(); byte != number.rend() && ++*byte == 0;) ++byte;
+  }
+  std::vector<uint32_t> groups;
+  while (std::any_of(number.begin(), number.end(), [](uint8_t byte) { return byte != 0; })) {
+    uint64_t rest = 0;
+    for (uint8_t& byte : number) {
+      rest = rest << 8 | byte;
+      byte = static_cast<uint8_t>(rest / kGroup);
+      rest %= kGroup;
+    }
+    groups.push_back(static_cast<uint32_t>(rest));
+  }
+  std::string digits = absl::StrCat(negative ? "-" : "", groups.empty() ? 0 : groups.back());
+  for (size_t i = groups.size(); i-- > 1;) absl::StrAppendFormat(&digits, "%09u", groups[i - 1]);
+  return digits;
+}
+
 }  // namespace
 
 absl::Status PickleBuilder::Charge(size_t bytes) {
@@ -84,6 +110,16 @@ absl::StatusOr<PickleNode> PickleBuilder::OwnedString(std::string text, PickleKi
   return String(graph_.owned.back(), kind);
 }
 
+absl::StatusOr<PickleNode> PickleBuilder::Digits(absl::string_view bytes) {
+  constexpr size_t kMostBytes = 1024;
+  if (bytes.size() > kMostBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("an int of more than ", 8 * kMostBytes, " bits is not supported; save str(x)"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Charge(8 * bytes.size()));
+  return OwnedString(DecimalOf(bytes));
+}
+
 absl::StatusOr<PickleNode> PickleBuilder::Sequence(PickleKind kind, std::vector<PickleNode> items) {
   LOCKSTEP_RETURN_IF_ERROR(Charge(kContainerCost + items.size() * kItemCost));
   graph_.sequences.push_back(std::move(items));
@@ -99,7 +135,7 @@ absl::StatusOr<PickleNode> PickleBuilder::Dict(PickleDictKind kind) {
 
 absl::StatusOr<PickleNode> PickleBuilder::Global(absl::string_view module, absl::string_view name) {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleGlobal global, FindGlobal(classes_, module, name));
-  if (global == PickleGlobal::kDtype) return OwnedString(absl::StrCat("torch.", name));
+  if (global == PickleGlobal::kName) return OwnedString(absl::StrCat("torch.", name));
   LOCKSTEP_RETURN_IF_ERROR(Charge(kGlobalCost));
   globals_.push_back({global, module, name});
   return Indexed(PickleKind::kGlobal, globals_.size());
@@ -126,8 +162,12 @@ absl::Status PickleBuilder::SetItem(PickleNode dict, PickleNode key, PickleNode 
 absl::Status PickleBuilder::SetState(PickleNode object, PickleNode state) {
   if (object.kind == PickleKind::kRefused) return absl::OkStatus();
   if (object.kind == PickleKind::kObject) {
+    LOCKSTEP_RETURN_IF_ERROR(ChargeBytes(state));
     graph_.objects[object.index].state = state;
     return absl::OkStatus();
+  }
+  if (object.kind == PickleKind::kTensor && state.kind == PickleKind::kTuple) {
+    return SetOldTensor(graph_.tensors[object.index], graph_.sequences[state.index]);
   }
   if (object.kind != PickleKind::kDict || graph_.dicts[object.index].kind != PickleDictKind::kOrderedDict ||
       state.kind != PickleKind::kDict) {
@@ -201,8 +241,39 @@ absl::StatusOr<PickleNode> PickleBuilder::Tensor(const Arguments& arguments, boo
   return AddTensor(std::move(tensor));
 }
 
+// _rebuild_tensor(storage, offset, size, stride), and the state of a tensor before PyTorch 0.4.
+absl::StatusOr<PickleNode> PickleBuilder::OldTensor(const Arguments& arguments) {
+  PickleTensor tensor;
+  LOCKSTEP_RETURN_IF_ERROR(SetOldTensor(tensor, arguments));
+  return AddTensor(std::move(tensor));
+}
+
+// The state of an old tensor is (storage, offset, size, stride); that of a Parameter is (data, gradient, hooks,
+// requires_grad, volatile), or (requires_grad, volatile, hooks) if the data was its argument.
+absl::Status PickleBuilder::SetOldTensor(PickleTensor& tensor, const Arguments& state) {
+  if (tensor.parameter && state.size() == 5 && state[0].kind == PickleKind::kTensor) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool requires_grad, Bool(state[3]));
+    tensor = graph_.tensors[state[0].index];
+    tensor.parameter = true;
+    tensor.requires_grad = requires_grad;
+    return absl::OkStatus();
+  }
+  if (tensor.parameter && state.size() == 3) {
+    LOCKSTEP_ASSIGN_OR_RETURN(tensor.requires_grad, Bool(state[0]));
+    return absl::OkStatus();
+  }
+  if (state.size() != 4 || state[0].kind != PickleKind::kStorage) return Malformed("a tensor without a storage");
+  tensor.storage = state[0].index;
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.offset, Int(state[1]));
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.sizes, Ints(state[2]));
+  LOCKSTEP_ASSIGN_OR_RETURN(tensor.strides, Ints(state[3]));
+  return Charge(tensor.sizes.size() * kDimensionCost);
+}
+
 // _rebuild_parameter(data, requires_grad, hooks), and with_state(data, requires_grad, hooks, state).
 absl::StatusOr<PickleNode> PickleBuilder::Parameter(const Arguments& arguments, bool has_state) {
+  if (!arguments.empty() && arguments[0].kind == PickleKind::kObject)
+    return absl::UnimplementedError("a Parameter that is sparse or quantized is not supported");
   if (arguments.size() != (has_state ? 4 : 3) || arguments[0].kind != PickleKind::kTensor)
     return Malformed("a Parameter without its tensor");
   PickleTensor tensor = graph_.tensors[arguments[0].index];
@@ -219,6 +290,8 @@ absl::StatusOr<PickleNode> PickleBuilder::FromType(const Arguments& arguments) {
     return Malformed("a tensor with attributes with a wrong argument");
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode plain, Call(arguments[0], arguments[2]));
   if (plain.kind == PickleKind::kRefused) return plain;
+  if (plain.kind == PickleKind::kObject)
+    return absl::UnimplementedError("a tensor with attributes that is sparse or quantized is not supported");
   if (plain.kind != PickleKind::kTensor) return Malformed("a tensor with attributes without its tensor");
   const bool parameter = graph_.tensors[plain.index].parameter;
   if (!IsGlobal(arguments[1], parameter ? PickleGlobal::kParameterType : PickleGlobal::kTensorType))
@@ -252,10 +325,26 @@ absl::StatusOr<PickleNode> PickleBuilder::Encode(const Arguments& arguments) {
   if (arguments.size() != 2) return Malformed("bytes with a wrong argument count");
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view text, Text(arguments[0]));
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view encoding, Text(arguments[1]));
-  if (encoding != "latin1") return absl::UnimplementedError("bytes in an encoding other than latin1 are not supported");
+  if (encoding != "latin1" && encoding != "latin-1")
+    return absl::UnimplementedError("bytes in an encoding other than latin1 are not supported");
   LOCKSTEP_RETURN_IF_ERROR(Charge(text.size()));
   LOCKSTEP_ASSIGN_OR_RETURN(std::string bytes, FromLatin1Text(text));
   return OwnedString(std::move(bytes), PickleKind::kBytes);
+}
+
+// bytearray(), bytearray(bytes), or bytearray(text, "latin-1").
+absl::StatusOr<PickleNode> PickleBuilder::ByteArray(const Arguments& arguments) {
+  if (arguments.empty()) return String("", PickleKind::kBytes);
+  if (arguments.size() == 1 && arguments[0].kind == PickleKind::kBytes) return arguments[0];
+  return Encode(arguments);
+}
+
+// set(), or set(list of items).
+absl::StatusOr<PickleNode> PickleBuilder::Set(const Arguments& arguments) {
+  if (arguments.empty()) return Sequence(PickleKind::kList, {});
+  if (arguments.size() != 1 || (arguments[0].kind != PickleKind::kList && arguments[0].kind != PickleKind::kTuple))
+    return Malformed("a set of an object that is not a list");
+  return Sequence(PickleKind::kList, graph_.sequences[arguments[0].index]);
 }
 
 // torch.device("cpu") or torch.device("cuda", 0).
@@ -297,6 +386,8 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
       return Dict(PickleDictKind::kOrderedDict);
     case PickleGlobal::kCounter:
       return Counter(given);
+    case PickleGlobal::kRebuildTensor:
+      return OldTensor(given);
     case PickleGlobal::kRebuildTensorV2:
       return Tensor(given, false);
     case PickleGlobal::kRebuildTensorV3:
@@ -312,14 +403,23 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
     case PickleGlobal::kBytes:
       if (!given.empty()) return absl::UnimplementedError("bytes made of arguments are not supported");
       return String("", PickleKind::kBytes);
+    case PickleGlobal::kByteArray:
+      return ByteArray(given);
+    case PickleGlobal::kSet:
+      return Set(given);
+    case PickleGlobal::kLayout:
+      if (given.size() != 1) return Malformed("a layout with a wrong argument count");
+      LOCKSTEP_RETURN_IF_ERROR(Text(given[0]).status());
+      return given[0];
     case PickleGlobal::kDevice:
       return Device(given);
     case PickleGlobal::kSize:
       return Size(given);
     case PickleGlobal::kClass:
       return Object(callable, arguments);
+    case PickleGlobal::kOldTensorType:
     case PickleGlobal::kStorageType:
-    case PickleGlobal::kDtype:
+    case PickleGlobal::kName:
     case PickleGlobal::kTensorType:
     case PickleGlobal::kParameterType:
       break;
@@ -330,13 +430,45 @@ absl::StatusOr<PickleNode> PickleBuilder::Call(PickleNode callable, PickleNode a
 absl::StatusOr<PickleNode> PickleBuilder::New(PickleNode type, PickleNode arguments) {
   const PickleNode refused = RefusedIn(type, arguments);
   if (refused.kind == PickleKind::kRefused) return refused;
+  if (IsGlobal(type, PickleGlobal::kOldTensorType) || IsGlobal(type, PickleGlobal::kParameterType)) {
+    return NewOldTensor(IsGlobal(type, PickleGlobal::kParameterType), arguments);
+  }
   if (!IsGlobal(type, PickleGlobal::kClass) || arguments.kind != PickleKind::kTuple)
     return Malformed("an object whose class is not a class");
   return Object(type, arguments);
 }
 
+// A tensor that gets its storage from its state; or a Parameter(data, requires_grad), which may do so too.
+absl::StatusOr<PickleNode> PickleBuilder::NewOldTensor(bool parameter, PickleNode arguments) {
+  if (arguments.kind != PickleKind::kTuple) return Malformed("a tensor with a wrong argument");
+  const Arguments given = graph_.sequences[arguments.index];
+  PickleTensor tensor;
+  if (parameter && !given.empty()) {
+    if (given[0].kind != PickleKind::kTensor || given.size() > 2) return Malformed("a Parameter without its tensor");
+    tensor = graph_.tensors[given[0].index];
+    tensor.requires_grad = true;
+    if (given.size() == 2) {
+      LOCKSTEP_ASSIGN_OR_RETURN(tensor.requires_grad, Bool(given[1]));
+    }
+  } else if (!given.empty()) {
+    return Malformed("a tensor with a wrong argument");
+  }
+  tensor.parameter = parameter;
+  return AddTensor(std::move(tensor));
+}
+
+// The value that is made of an object has its own copy of the bytes among its arguments and its state.
+absl::Status PickleBuilder::ChargeBytes(PickleNode node) {
+  if (node.kind != PickleKind::kTuple) return absl::OkStatus();
+  for (const PickleNode item : graph_.sequences[node.index]) {
+    if (item.kind == PickleKind::kBytes) LOCKSTEP_RETURN_IF_ERROR(Charge(graph_.strings[item.index].size()));
+  }
+  return Charge(graph_.sequences[node.index].size() * sizeof(PickleNode));
+}
+
 absl::StatusOr<PickleNode> PickleBuilder::Object(PickleNode callable, PickleNode arguments) {
   LOCKSTEP_RETURN_IF_ERROR(Charge(kObjectCost));
+  LOCKSTEP_RETURN_IF_ERROR(ChargeBytes(arguments));
   const GlobalRef& made = globals_[callable.index];
   graph_.objects.push_back({made.module, made.name, arguments, PickleNode()});
   return Indexed(PickleKind::kObject, graph_.objects.size());
@@ -345,9 +477,12 @@ absl::StatusOr<PickleNode> PickleBuilder::Object(PickleNode callable, PickleNode
 absl::StatusOr<PickleNode> PickleBuilder::Storage(PickleNode id) {
   const PickleNode refused = RefusedIn(PickleNode(), id);
   if (refused.kind == PickleKind::kRefused) return refused;
-  if (id.kind != PickleKind::kTuple || graph_.sequences[id.index].size() != 5)
-    return Malformed("a persistent id that is not a storage");
+  // A sixth part is of torch.save's legacy format, in which a storage could be a part of another.
+  const size_t count = id.kind == PickleKind::kTuple ? graph_.sequences[id.index].size() : 0;
+  if (count != 5 && count != 6) return Malformed("a persistent id that is not a storage");
   const Arguments& parts = graph_.sequences[id.index];
+  if (count == 6 && parts[5].kind != PickleKind::kNone)
+    return absl::UnimplementedError("a storage that is a part of another is not supported");
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view tag, Text(parts[0]));
   if (tag != "storage" || !IsGlobal(parts[1], PickleGlobal::kStorageType))
     return Malformed("a persistent id that is not a storage");

@@ -31,13 +31,15 @@ class PickleBuilder {
   // `text` must outlive the graph.
   absl::StatusOr<PickleNode> String(absl::string_view text, PickleKind kind = PickleKind::kString);
   absl::StatusOr<PickleNode> OwnedString(std::string text, PickleKind kind = PickleKind::kString);
+  // An int of any size, little-endian in two's complement, as a str of decimal digits.
+  absl::StatusOr<PickleNode> Digits(absl::string_view bytes);
   absl::StatusOr<PickleNode> Sequence(PickleKind kind, std::vector<PickleNode> items);
   absl::StatusOr<PickleNode> Dict(PickleDictKind kind);
   absl::StatusOr<PickleNode> Global(absl::string_view module, absl::string_view name);
 
   absl::Status Append(PickleNode list, PickleNode item);
   absl::Status SetItem(PickleNode dict, PickleNode key, PickleNode value);
-  // `object`.__dict__.update(`state`) for an OrderedDict; the state of an object.
+  // `object`.__dict__.update(`state`) for an OrderedDict; the state of an object, and of an old tensor or Parameter.
   absl::Status SetState(PickleNode object, PickleNode state);
 
   // `callable`(*`arguments`).
@@ -59,13 +61,19 @@ class PickleBuilder {
   absl::Status ReadState(PickleNode state, PickleTensor& tensor) const;
 
   absl::StatusOr<PickleNode> Counter(const Arguments& arguments);
+  absl::StatusOr<PickleNode> OldTensor(const Arguments& arguments);
+  absl::Status SetOldTensor(PickleTensor& tensor, const Arguments& state);
   absl::StatusOr<PickleNode> Tensor(const Arguments& arguments, bool names_dtype);
   absl::StatusOr<PickleNode> Parameter(const Arguments& arguments, bool has_state);
   absl::StatusOr<PickleNode> FromType(const Arguments& arguments);
   absl::StatusOr<PickleNode> Encode(const Arguments& arguments);
+  absl::StatusOr<PickleNode> ByteArray(const Arguments& arguments);
+  absl::StatusOr<PickleNode> Set(const Arguments& arguments);
   absl::StatusOr<PickleNode> Device(const Arguments& arguments);
   absl::StatusOr<PickleNode> Size(const Arguments& arguments);
 
+  absl::StatusOr<PickleNode> NewOldTensor(bool parameter, PickleNode arguments);
+  absl::Status ChargeBytes(PickleNode node);
   absl::StatusOr<PickleNode> Object(PickleNode callable, PickleNode arguments);
 
   struct GlobalRef {

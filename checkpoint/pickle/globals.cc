@@ -21,6 +21,7 @@ struct Callable {
 constexpr Callable kCallables[] = {
     {"collections", "OrderedDict", PickleGlobal::kOrderedDict},
     {"collections", "Counter", PickleGlobal::kCounter},
+    {"torch._utils", "_rebuild_tensor", PickleGlobal::kRebuildTensor},
     {"torch._utils", "_rebuild_tensor_v2", PickleGlobal::kRebuildTensorV2},
     {"torch._utils", "_rebuild_tensor_v3", PickleGlobal::kRebuildTensorV3},
     {"torch._utils", "_rebuild_parameter", PickleGlobal::kRebuildParameter},
@@ -31,6 +32,13 @@ constexpr Callable kCallables[] = {
     {"_codecs", "encode", PickleGlobal::kEncode},
     {"__builtin__", "bytes", PickleGlobal::kBytes},
     {"builtins", "bytes", PickleGlobal::kBytes},
+    {"__builtin__", "bytearray", PickleGlobal::kByteArray},
+    {"builtins", "bytearray", PickleGlobal::kByteArray},
+    {"__builtin__", "set", PickleGlobal::kSet},
+    {"builtins", "set", PickleGlobal::kSet},
+    {"__builtin__", "frozenset", PickleGlobal::kSet},
+    {"builtins", "frozenset", PickleGlobal::kSet},
+    {"torch.serialization", "_get_layout", PickleGlobal::kLayout},
     {"torch", "device", PickleGlobal::kDevice},
     {"torch", "Size", PickleGlobal::kSize},
 };
@@ -49,14 +57,8 @@ constexpr Refused kUnsupported[] = {
     {"torch._utils", "_rebuild_nested_tensor", "a nested tensor", "save x.unbind()"},
     {"torch._utils", "_rebuild_meta_tensor_no_storage", "a tensor on the meta device, which has no data", ""},
     {"torch._utils", "_rebuild_wrapper_subclass", "a subclass of Tensor", "save the tensor within"},
-    {"__builtin__", "set", "a set", "save list(x)"},
-    {"builtins", "set", "a set", "save list(x)"},
-    {"__builtin__", "frozenset", "a frozenset", "save list(x)"},
-    {"builtins", "frozenset", "a frozenset", "save list(x)"},
     {"__builtin__", "complex", "a complex number", "save [x.real, x.imag]"},
     {"builtins", "complex", "a complex number", "save [x.real, x.imag]"},
-    {"__builtin__", "bytearray", "a bytearray", "save bytes(x)"},
-    {"builtins", "bytearray", "a bytearray", "save bytes(x)"},
 };
 
 // An entry without a name matches the whole module and its submodules. The first match is used.
@@ -98,12 +100,16 @@ constexpr absl::string_view kOtherwise =
     "state_dict() of a module";
 
 constexpr absl::string_view kStorageTypes[] = {
-    "DoubleStorage",        "FloatStorage",        "HalfStorage",    "LongStorage", "IntStorage",
-    "ShortStorage",         "CharStorage",         "ByteStorage",    "BoolStorage", "BFloat16Storage",
-    "ComplexDoubleStorage", "ComplexFloatStorage", "UntypedStorage",
+    "DoubleStorage",  "FloatStorage", "HalfStorage",   "LongStorage",     "IntStorage",           "ShortStorage",
+    "CharStorage",    "ByteStorage",  "BoolStorage",   "BFloat16Storage", "ComplexDoubleStorage", "ComplexFloatStorage",
+    "UntypedStorage", "QInt8Storage", "QUInt8Storage", "QInt32Storage",
 };
 
-constexpr absl::string_view kDtypes[] = {
+constexpr absl::string_view kOldTensorTypes[] = {
+    "DoubleTensor", "FloatTensor", "HalfTensor", "LongTensor", "IntTensor", "ShortTensor", "CharTensor", "ByteTensor",
+};
+
+constexpr absl::string_view kNames[] = {
     "float64",
     "float32",
     "float16",
@@ -132,6 +138,14 @@ constexpr absl::string_view kDtypes[] = {
     "bits1x8",
     "bits2x4",
     "bits4x2",
+    "qint8",
+    "quint8",
+    "qint32",
+    "per_tensor_affine",
+    "per_tensor_symmetric",
+    "per_channel_affine",
+    "per_channel_symmetric",
+    "per_channel_affine_float_qparams",
 };
 
 template <typename Range>
@@ -166,7 +180,10 @@ absl::StatusOr<PickleGlobal> FindPickleGlobal(absl::string_view module, absl::st
     if (known.module == module && known.name == name) return known.global;
   }
   if (IsStorageModule(module) && Contains(kStorageTypes, name)) return PickleGlobal::kStorageType;
-  if (module == "torch" && Contains(kDtypes, name)) return PickleGlobal::kDtype;
+  if (module == "torch" && Contains(kNames, name)) return PickleGlobal::kName;
+  if ((module == "torch" || module == "torch.cuda") && Contains(kOldTensorTypes, name)) {
+    return PickleGlobal::kOldTensorType;
+  }
   if (const Refused* refused = FindRefused(kUnsupported, module, name)) {
     return absl::UnimplementedError(Why(*refused, module, name, "supported"));
   }

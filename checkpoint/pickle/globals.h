@@ -22,6 +22,7 @@ using PickleClasses = std::vector<PickleClass>;
 enum class PickleGlobal : uint8_t {
   kOrderedDict,
   kCounter,
+  kRebuildTensor,  // before PyTorch 0.4
   kRebuildTensorV2,
   kRebuildTensorV3,
   kRebuildParameter,
@@ -31,10 +32,14 @@ enum class PickleGlobal : uint8_t {
   kParameterType,    // torch.nn.parameter.Parameter
   kEncode,           // _codecs.encode: how protocol 2 writes bytes
   kBytes,            // builtins.bytes: b"" in protocol 2
+  kByteArray,        // builtins.bytearray
+  kSet,              // builtins.set and frozenset
+  kLayout,           // torch.serialization._get_layout
   kDevice,           // torch.device
   kSize,             // torch.Size
   kStorageType,      // torch.FloatStorage, ...
-  kDtype,            // torch.float32, ...
+  kOldTensorType,    // torch.FloatTensor, ..., before PyTorch 0.4
+  kName,             // torch.float32, torch.per_tensor_affine, ...: its value is its name
   kClass,            // one of the classes that this reader was given
 };
 

@@ -6,12 +6,14 @@
 #ifndef LOCKSTEP_CHECKPOINT_PICKLE_GRAPH_H_
 #define LOCKSTEP_CHECKPOINT_PICKLE_GRAPH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep::checkpoint::pickle {
@@ -28,9 +30,9 @@ enum class PickleKind : uint8_t {
   kDict,     // index into dicts
   kTensor,   // index into tensors
   kObject,   // index into objects; only if the reader was given classes
-  kStorage,  // index into storages; never in a finished value
-  kGlobal,   // index into the reader's table; never in a finished value
-  kRefused,  // index into PickleRefusals; never in a finished value
+  kStorage,  // index into storages; in a finished value only as an argument of an object
+  kGlobal,   // index into the reader's table; in a finished value only as an argument of an object
+  kRefused,  // index into refused; never in a value that CheckRefused accepts
   kUnset,    // a hole in the memo; never in a finished value
 };
 
@@ -84,7 +86,9 @@ struct PickleStorage {
 };
 
 struct PickleTensor {
-  uint32_t storage = 0;
+  // An old tensor gets its storage after its creation, if at all.
+  static constexpr uint32_t kNoStorage = UINT32_MAX;
+  uint32_t storage = kNoStorage;
   absl::string_view dtype;  // such as "uint16"; empty: determined by the storage's type
   int64_t offset = 0;
   std::vector<int64_t> sizes;
@@ -105,6 +109,8 @@ struct PickleGraph {
   std::vector<PickleObject> objects;
   std::vector<PickleStorage> storages;
   std::vector<PickleTensor> tensors;
+  // Why an object is not allowed or not supported: InvalidArgument or Unimplemented, with its byte.
+  std::vector<std::pair<absl::Status, size_t>> refused;
   std::deque<std::string> owned;
 };
 

@@ -1,11 +1,12 @@
 #include "lockstep/checkpoint/pickle/machine.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/checkpoint/pickle/ops.h"
+#include "lockstep/checkpoint/pickle/refusals.h"
 
 namespace lockstep::checkpoint::pickle {
 namespace {
@@ -21,12 +22,12 @@ absl::Status PickleMachine::ChargeDepth() {
 }
 
 absl::StatusOr<PickleNode> PickleMachine::Refuse(const absl::Status& status) {
-  LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(PickleRefusals::Cost(status)));
-  return refusals_.Add(status, byte_);
+  LOCKSTEP_RETURN_IF_ERROR(builder_.Charge(CostOfRefusal(status)));
+  return AddRefusal(status, byte_, builder_.graph());
 }
 
 absl::Status PickleMachine::Push(absl::StatusOr<PickleNode> node) {
-  if (PickleRefusals::Is(node.status())) node = Refuse(node.status());
+  if (IsRefusal(node.status())) node = Refuse(node.status());
   LOCKSTEP_RETURN_IF_ERROR(node.status());
   LOCKSTEP_RETURN_IF_ERROR(ChargeDepth());
   stack_.push_back(*node);
@@ -75,6 +76,13 @@ absl::Status PickleMachine::Get(size_t number) {
   if (number >= memo_.size() || memo_[number].kind == PickleKind::kUnset)
     return Malformed("a memo number that was never given");
   return Push(memo_[number]);
+}
+
+absl::Status PickleMachine::Long(absl::string_view bytes) {
+  if (bytes.size() > 8) return Push(builder_.Digits(bytes));
+  uint64_t value = !bytes.empty() && (bytes.back() & 0x80) ? ~uint64_t{0} : 0;
+  std::memcpy(&value, bytes.data(), bytes.size());
+  return Int(static_cast<int64_t>(value));
 }
 
 // A float is not shared when it is written, so each is an object.
@@ -128,7 +136,7 @@ absl::Status PickleMachine::Appends() {
 // If the key is refused, the entry stays, so that its path is found.
 absl::Status PickleMachine::Set(PickleNode dict, PickleNode key, PickleNode value) {
   const absl::Status status = builder_.SetItem(dict, key, value);
-  if (!PickleRefusals::Is(status)) return status;
+  if (!IsRefusal(status)) return status;
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode refused, Refuse(status));
   return builder_.SetItem(dict, refused, value);
 }
@@ -149,14 +157,8 @@ absl::Status PickleMachine::SetItems() {
 }
 
 absl::Status PickleMachine::FrozenSet() {
-  LOCKSTEP_RETURN_IF_ERROR(TakeToMark().status());
-  return Refused(OpcodeError(kOpFrozenSet));
-}
-
-absl::Status PickleMachine::AddItems() {
-  LOCKSTEP_RETURN_IF_ERROR(TakeToMark().status());
-  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode set, Top());
-  return set.kind == PickleKind::kRefused ? absl::OkStatus() : Malformed("items for an object that is not a set");
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PickleNode> items, TakeToMark());
+  return Push(builder_.Sequence(PickleKind::kList, std::move(items)));
 }
 
 absl::Status PickleMachine::Make(Maker maker) {
@@ -165,12 +167,25 @@ absl::Status PickleMachine::Make(Maker maker) {
   return Push((builder_.*maker)(callable, arguments));
 }
 
+// `type`.__new__(`type`, *arguments, **keywords): keywords are of classes that are refused.
+absl::Status PickleMachine::NewObjectEx() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode keywords, Take());
+  if (keywords.kind != PickleKind::kDict && keywords.kind != PickleKind::kRefused)
+    return Malformed("an object whose keywords are not a dict");
+  return NewObject();
+}
+
+absl::Status PickleMachine::Duplicate() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode node, Top());
+  return Push(node);
+}
+
 absl::Status PickleMachine::Build() {
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode state, Take());
   LOCKSTEP_ASSIGN_OR_RETURN(const PickleNode object, Top());
-  refusals_.SetState(object, state, builder_.graph());
+  SetStateOfRefusal(object, state, builder_.graph());
   const absl::Status status = builder_.SetState(object, state);
-  if (!PickleRefusals::Is(status)) return status;
+  if (!IsRefusal(status)) return status;
   LOCKSTEP_ASSIGN_OR_RETURN(stack_.back(), Refuse(status));
   return absl::OkStatus();
 }
@@ -180,13 +195,9 @@ absl::Status PickleMachine::Stop() {
   return stack_.empty() && marks_.empty() ? absl::OkStatus() : Malformed("the pickle leaves objects behind");
 }
 
-absl::Status PickleMachine::Failure(const absl::Status& error) const {
-  return refusals_.empty() ? Annotate(error, absl::StrCat("byte ", byte_)) : refusals_.First();
-}
-
-absl::StatusOr<PickleGraph> PickleMachine::Finish() {
-  if (!refusals_.empty()) return refusals_.Locate(builder_.graph());
-  return std::move(builder_.graph());
+absl::Status PickleMachine::Failure(const absl::Status& error) {
+  return builder_.graph().refused.empty() ? Annotate(error, absl::StrCat("byte ", byte_))
+                                          : FirstRefusal(builder_.graph());
 }
 
 }  // namespace lockstep::checkpoint::pickle

@@ -2,13 +2,14 @@
 // operation here; reader.h decodes them from bytes.
 //
 // Operations return the error that ends the reading. An object that is refused is not such an error: a node of kind
-// kRefused takes its place, and Finish reports it with its path.
+// kRefused takes its place.
 
 #ifndef LOCKSTEP_CHECKPOINT_PICKLE_MACHINE_H_
 #define LOCKSTEP_CHECKPOINT_PICKLE_MACHINE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,7 +18,6 @@
 #include "lockstep/checkpoint/pickle/builder.h"
 #include "lockstep/checkpoint/pickle/globals.h"
 #include "lockstep/checkpoint/pickle/graph.h"
-#include "lockstep/checkpoint/pickle/refusals.h"
 
 namespace lockstep::checkpoint::pickle {
 
@@ -40,8 +40,8 @@ class PickleMachine {
   absl::Status Global(absl::string_view module, absl::string_view name) { return Push(builder_.Global(module, name)); }
   absl::Status StackGlobal();
   absl::Status PersistentId();
-  // An object that is always refused, for the reason `status`.
-  absl::Status Refused(const absl::Status& status) { return Push(status); }
+  // Little-endian two's complement of any length. More than 64 bits become a str of decimal digits.
+  absl::Status Long(absl::string_view bytes);
 
   // Containers.
   absl::Status List() { return Push(builder_.Sequence(PickleKind::kList, {})); }
@@ -52,17 +52,21 @@ class PickleMachine {
   absl::Status Appends();
   absl::Status SetItem();
   absl::Status SetItems();
+  // A set and a frozenset are lists of their items.
   absl::Status FrozenSet();
-  absl::Status AddItems();
+  absl::Status AddItems() { return Appends(); }
 
   // Calls of allowed objects, which only describe the result.
   absl::Status Reduce() { return Make(&PickleBuilder::Call); }
   absl::Status NewObject() { return Make(&PickleBuilder::New); }
+  absl::Status NewObjectEx();
   absl::Status Build();
 
   // The stack and the memo.
   absl::Status Mark();
   absl::Status Pop() { return Take().status(); }
+  absl::Status PopMark() { return TakeToMark().status(); }
+  absl::Status Duplicate();
   absl::Status Put(size_t number);
   absl::Status Get(size_t number);
   absl::Status Memoize() { return Put(memo_.size()); }
@@ -72,10 +76,10 @@ class PickleMachine {
 
   // The error of a reading that `error` ended. Damage behind a refused object may come of that, so the refusal goes
   // first.
-  absl::Status Failure(const absl::Status& error) const;
+  absl::Status Failure(const absl::Status& error);
 
-  // The graph after Stop, or the error of the first refused object in it. Call it once, last.
-  absl::StatusOr<PickleGraph> Finish();
+  // The graph after Stop. Call it once, last.
+  PickleGraph Finish() { return std::move(builder_.graph()); }
 
  private:
   using Maker = absl::StatusOr<PickleNode> (PickleBuilder::*)(PickleNode callable, PickleNode arguments);
@@ -93,7 +97,6 @@ class PickleMachine {
   size_t byte_ = 0;
   uint32_t nans_ = 0;
   PickleBuilder builder_;
-  PickleRefusals refusals_;
   std::vector<PickleNode> stack_;
   std::vector<size_t> marks_;
   std::vector<PickleNode> memo_;

@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-
 namespace lockstep::checkpoint::pickle {
 
 enum PickleOp : uint8_t {
   kOpMark = '(',
   kOpStop = '.',
   kOpPop = '0',
+  kOpPopMark = '1',
+  kOpDup = '2',
   kOpBinInt = 'J',
   kOpBinInt1 = 'K',
   kOpBinInt2 = 'M',
@@ -53,17 +53,15 @@ enum PickleOp : uint8_t {
   kOpStackGlobal = 0x93,
   kOpMemoize = 0x94,
   kOpFrame = 0x95,
-  // The objects that these create are refused.
   kOpLong4 = 0x8b,
+  kOpBinUnicode8 = 0x8d,
+  kOpBinBytes8 = 0x8e,
   kOpEmptySet = 0x8f,
   kOpAddItems = 0x90,
   kOpFrozenSet = 0x91,
+  kOpNewObjEx = 0x92,
   kOpByteArray8 = 0x96,
 };
-
-// The error for an unknown opcode, or one whose object is refused. Unimplemented, naming the object: PyTorch loads it.
-// Otherwise InvalidArgument.
-absl::Status OpcodeError(uint8_t opcode);
 
 }  // namespace lockstep::checkpoint::pickle
 

@@ -108,19 +108,21 @@ TEST(Pickle, ExecutesNothing) {
   EXPECT_THAT(Message("\x80\x06."), HasSubstr("protocol 6"));
 }
 
-TEST(Pickle, NamesWhatPyTorchLoadsAndItDoesNot) {
-  // Protocols 4 and 5 have opcodes for objects that the other protocols create by calling a class.
-  for (const auto& [pickle, what] :
-       std::vector<std::pair<std::string, std::string>>{{"\x80\x04\x8f.", "a set"},
-                                                        {"\x80\x04(\x91.", "a frozenset"},
-                                                        {"\x80\x05\x96", "a bytearray"},
-                                                        {"\x80\x02\x8b", "an int that does not fit into 64 bits"},
-                                                        {"\x80\x02\x8a\x09", "an int that does not fit into 64 bits"},
-                                                        {"\x80\x04\x8d", "a string of more than 4 GiB"}}) {
-    const absl::Status status = ReadPickle(pickle + std::string(9, '\0'), kLimit).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << what;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(what + " is not supported"));
-  }
+// The str that is the pickle's value.
+std::string TextOf(const std::string& pickle) {
+  const auto graph = ReadPickle(pickle, kLimit);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  if (!graph.ok() || graph->root.kind != PickleKind::kString) return "no str";
+  return std::string(graph->strings[graph->root.index]);
+}
+
+TEST(Pickle, ReadsIntsOfAnySizeAsDigits) {
+  EXPECT_EQ(TextOf(absl::StrCat("\x80\x02\x8a\x09", std::string(8, '\0'), "\x01.")), "18446744073709551616");
+  EXPECT_EQ(TextOf(absl::StrCat("\x80\x02\x8a\x09", std::string(8, '\0'), "\xff.")), "-18446744073709551616");
+  EXPECT_EQ(TextOf(absl::StrCat("\x80\x02\x8a\x0a", std::string(9, '\xff'), "\x7f.")), "604462909807314587353087");
+  EXPECT_EQ(TextOf(absl::StrCat("\x80\x02\x8b\x09", std::string(3, '\0'), std::string(9, '\0'), ".")), "0");
+  EXPECT_THAT(Message(absl::StrCat("\x80\x02\x8b", std::string("\x01\x04\0\0", 4), std::string(1025, '\1'), ".")),
+              HasSubstr("an int of more than 8192 bits is not supported"));
 }
 
 // The error of {"a": [<value>]}, where `value` is the opcodes of an object.
@@ -154,12 +156,10 @@ TEST(Pickle, NamesThePathToWhatItRefusesAndWhatToSaveInstead) {
            {"ctorch.nn.modules.linear\nLinear\n)\x81}(\x8c\x0b_parameters}ub",
             "[0]: a whole module (torch.nn.modules.linear.Linear) is not allowed in a checkpoint; save "
             "model.state_dict()"},
-           {"\x8a\x09" + std::string(9, '\x01'),
-            "[0]: an int that does not fit into 64 bits is not supported; save str(x)"},
-           {"\x8f(K\x01\x90", "[0]: a set is not supported; save list(x)"},
-           {"}(K\x01K\x02K\x03\x8f"
+           {"}(K\x01K\x02K\x03"
+            "cbuiltins\nslice\n"
             "u",
-            "[0][3]: a set"}}) {
+            "[0][3]: a Python function or class"}}) {
     EXPECT_THAT(WhyNotInside(value), testing::StartsWith("[\"a\"]" + why)) << value;
   }
 }
@@ -168,6 +168,29 @@ TEST(Pickle, RefusesWhatIsNotPartOfTheValueToo) {
   EXPECT_THAT(Message("\x80\x02]cos\nsystem\n0."), testing::StartsWith("byte 3: the Python object os.system"));
   EXPECT_THAT(Message("\x80\x02]cos\nsystem\na"), testing::StartsWith("byte 3: the Python object os.system"))
       << "a truncated pickle";
+}
+
+TEST(Pickle, KeepsWhatItRefusesIfThePartsAreAskedFor) {
+  const std::string pickle =
+      "\x80\x04}(\x8c\x01"
+      "acos\nsystem\n\x8c\x01"
+      "bK\x07"
+      "u.";
+  auto graph = ReadPickleParts(pickle, kLimit);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(std::string(CheckRefused(*graph).message()), testing::StartsWith("[\"a\"]: the Python object os.system"));
+  graph->root = graph->dicts[graph->root.index].entries.at(1).second;
+  EXPECT_EQ(CheckRefused(*graph), absl::OkStatus());
+  EXPECT_EQ(graph->root.integer, 7);
+  EXPECT_EQ(ReadPickleParts(pickle + "x", kLimit).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(Pickle, ReadsTheFirstOfSeveral) {
+  const std::string pickle = OneOfEach();
+  const auto first = ReadFirstPickle(pickle + "more", kLimit);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->size, pickle.size());
+  EXPECT_EQ(ReadFirstPickle(pickle.substr(0, 20), kLimit).status().code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(Pickle, FindsWhatItRefusesInADeepPickle) {

@@ -3,11 +3,14 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/pickle/machine.h"
 #include "lockstep/checkpoint/pickle/ops.h"
+#include "lockstep/checkpoint/pickle/refusals.h"
 
 namespace lockstep::checkpoint::pickle {
 namespace {
@@ -20,7 +23,12 @@ class Reader {
   Reader(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes)
       : pickle_(pickle), machine_(pickle.size(), memory_limit, classes) {}
 
-  absl::StatusOr<PickleGraph> Run();
+  absl::Status Run();
+  // After Run.
+  PickleGraph Finish() { return machine_.Finish(); }
+  size_t position() const { return position_; }
+  // Whether Run has ended because the pickle does.
+  bool is_cut() const { return is_cut_; }
 
  private:
   using Handler = absl::Status (Reader::*)();
@@ -46,7 +54,6 @@ class Reader {
   absl::Status TupleOf() {
     return machine_.TupleOf(count);
   }
-  absl::Status EmptySet() { return machine_.Refused(OpcodeError(kOpEmptySet)); }
   absl::Status Stop();
 
   // Opcodes with arguments. T: the type of the number in the pickle.
@@ -59,21 +66,24 @@ class Reader {
   template <typename T, PickleKind kind>
   absl::Status Text();
   template <typename T>
-  absl::Status RefusedText();
+  absl::Status Long();
   absl::Status Proto();
   absl::Status Frame() { return Take(8).status(); }
   absl::Status Float();
-  absl::Status Long();
   absl::Status Global();
 
   absl::string_view pickle_;
   size_t position_ = 0;
   bool stopped_ = false;
+  bool is_cut_ = false;
   PickleMachine machine_;
 };
 
 absl::StatusOr<absl::string_view> Reader::Take(size_t count) {
-  if (count > pickle_.size() - position_) return Malformed("the pickle ends in the middle");
+  if (count > pickle_.size() - position_) {
+    is_cut_ = true;
+    return Malformed("the pickle ends in the middle");
+  }
   const absl::string_view taken = pickle_.substr(position_, count);
   position_ += count;
   return taken;
@@ -81,7 +91,7 @@ absl::StatusOr<absl::string_view> Reader::Take(size_t count) {
 
 absl::StatusOr<absl::string_view> Reader::TakeLine() {
   const size_t end = pickle_.find('\n', position_);
-  if (end == absl::string_view::npos) return Malformed("the pickle ends in the middle");
+  if (end == absl::string_view::npos) return Take(pickle_.size() + 1);
   const absl::string_view line = pickle_.substr(position_, end - position_);
   position_ = end + 1;
   return line;
@@ -120,12 +130,11 @@ absl::Status Reader::Text() {
   return machine_.Text(text, kind);
 }
 
-// An int with a length of four bytes, or a bytearray with a length of eight.
 template <typename T>
-absl::Status Reader::RefusedText() {
+absl::Status Reader::Long() {
   LOCKSTEP_ASSIGN_OR_RETURN(const T size, TakeInt<T>());
-  LOCKSTEP_RETURN_IF_ERROR(Take(size).status());
-  return machine_.Refused(OpcodeError(sizeof(T) == sizeof(uint32_t) ? kOpLong4 : kOpByteArray8));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, Take(size));
+  return machine_.Long(bytes);
 }
 
 absl::Status Reader::Proto() {
@@ -137,7 +146,6 @@ absl::Status Reader::Proto() {
 
 absl::Status Reader::Stop() {
   LOCKSTEP_RETURN_IF_ERROR(machine_.Stop());
-  if (position_ != pickle_.size()) return Malformed("the pickle ends before its record");
   stopped_ = true;
   return absl::OkStatus();
 }
@@ -148,16 +156,6 @@ absl::Status Reader::Float() {
   double value;
   std::memcpy(&value, &swapped, sizeof(swapped));
   return machine_.Float(value);
-}
-
-// Little-endian two's complement of any length.
-absl::Status Reader::Long() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t size, TakeInt<uint8_t>());
-  LOCKSTEP_ASSIGN_OR_RETURN(const absl::string_view bytes, Take(size));
-  if (size > 8) return machine_.Refused(OpcodeError(kOpLong4));
-  uint64_t value = size > 0 && (bytes.back() & 0x80) ? ~uint64_t{0} : 0;
-  std::memcpy(&value, bytes.data(), size);
-  return machine_.Int(static_cast<int64_t>(value));
 }
 
 absl::Status Reader::Global() {
@@ -173,6 +171,8 @@ const std::array<Reader::Handler, 256>& Reader::Handlers() {
     table[kOpFrame] = &Reader::Frame;
     table[kOpStop] = &Reader::Stop;
     table[kOpPop] = &Reader::Plain<&PickleMachine::Pop>;
+    table[kOpPopMark] = &Reader::Plain<&PickleMachine::PopMark>;
+    table[kOpDup] = &Reader::Plain<&PickleMachine::Duplicate>;
     table[kOpMark] = &Reader::Plain<&PickleMachine::Mark>;
     table[kOpNone] = &Reader::Plain<&PickleMachine::None>;
     table[kOpNewTrue] = &Reader::Bool<true>;
@@ -180,16 +180,20 @@ const std::array<Reader::Handler, 256>& Reader::Handlers() {
     table[kOpBinInt] = &Reader::Int<int32_t>;
     table[kOpBinInt1] = &Reader::Int<uint8_t>;
     table[kOpBinInt2] = &Reader::Int<uint16_t>;
-    table[kOpLong1] = &Reader::Long;
+    table[kOpLong1] = &Reader::Long<uint8_t>;
+    table[kOpLong4] = &Reader::Long<uint32_t>;
     table[kOpBinFloat] = &Reader::Float;
     // A Python 2 str is text, as torch.load reads it.
     table[kOpBinString] = &Reader::Text<uint32_t, PickleKind::kString>;
     table[kOpShortBinString] = &Reader::Text<uint8_t, PickleKind::kString>;
     table[kOpBinUnicode] = &Reader::Text<uint32_t, PickleKind::kString>;
     table[kOpShortBinUnicode] = &Reader::Text<uint8_t, PickleKind::kString>;
+    table[kOpBinUnicode8] = &Reader::Text<uint64_t, PickleKind::kString>;
+    table[kOpBinBytes8] = &Reader::Text<uint64_t, PickleKind::kBytes>;
+    table[kOpByteArray8] = &Reader::Text<uint64_t, PickleKind::kBytes>;
     table[kOpBinBytes] = &Reader::Text<uint32_t, PickleKind::kBytes>;
     table[kOpShortBinBytes] = &Reader::Text<uint8_t, PickleKind::kBytes>;
-    table[kOpEmptyList] = &Reader::Plain<&PickleMachine::List>;
+    table[kOpEmptyList] = table[kOpEmptySet] = &Reader::Plain<&PickleMachine::List>;
     table[kOpEmptyDict] = &Reader::Plain<&PickleMachine::Dict>;
     table[kOpEmptyTuple] = &Reader::TupleOf<0>;
     table[kOpTuple1] = &Reader::TupleOf<1>;
@@ -204,6 +208,7 @@ const std::array<Reader::Handler, 256>& Reader::Handlers() {
     table[kOpStackGlobal] = &Reader::Plain<&PickleMachine::StackGlobal>;
     table[kOpReduce] = &Reader::Plain<&PickleMachine::Reduce>;
     table[kOpNewObj] = &Reader::Plain<&PickleMachine::NewObject>;
+    table[kOpNewObjEx] = &Reader::Plain<&PickleMachine::NewObjectEx>;
     table[kOpBuild] = &Reader::Plain<&PickleMachine::Build>;
     table[kOpBinPersId] = &Reader::Plain<&PickleMachine::PersistentId>;
     table[kOpBinPut] = &Reader::Put<uint8_t>;
@@ -211,9 +216,6 @@ const std::array<Reader::Handler, 256>& Reader::Handlers() {
     table[kOpBinGet] = &Reader::Get<uint8_t>;
     table[kOpLongBinGet] = &Reader::Get<uint32_t>;
     table[kOpMemoize] = &Reader::Plain<&PickleMachine::Memoize>;
-    table[kOpLong4] = &Reader::RefusedText<uint32_t>;
-    table[kOpByteArray8] = &Reader::RefusedText<uint64_t>;
-    table[kOpEmptySet] = &Reader::EmptySet;
     table[kOpFrozenSet] = &Reader::Plain<&PickleMachine::FrozenSet>;
     table[kOpAddItems] = &Reader::Plain<&PickleMachine::AddItems>;
     return table;
@@ -224,22 +226,44 @@ const std::array<Reader::Handler, 256>& Reader::Handlers() {
 absl::Status Reader::Step() {
   LOCKSTEP_ASSIGN_OR_RETURN(const uint8_t op, TakeInt<uint8_t>());
   const Handler handler = Handlers()[op];
-  return handler ? (this->*handler)() : OpcodeError(op);
+  if (handler) return (this->*handler)();
+  return absl::InvalidArgumentError(absl::StrFormat("the pickle opcode 0x%02x is not allowed", op));
 }
 
-absl::StatusOr<PickleGraph> Reader::Run() {
+absl::Status Reader::Run() {
   while (!stopped_) {
     machine_.set_byte(position_);
     const absl::Status step = Step();
     if (!step.ok()) return machine_.Failure(step);
   }
-  return machine_.Finish();
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit, const PickleClasses& classes) {
-  return Reader(pickle, memory_limit, classes).Run();
+  LOCKSTEP_ASSIGN_OR_RETURN(PickleGraph graph, ReadPickleParts(pickle, memory_limit, classes));
+  if (graph.refused.empty()) return graph;
+  LOCKSTEP_RETURN_IF_ERROR(CheckRefused(graph));
+  return FirstRefusal(graph);
+}
+
+absl::StatusOr<PickleGraph> ReadPickleParts(absl::string_view pickle, size_t memory_limit,
+                                            const PickleClasses& classes) {
+  absl::StatusOr<FirstPickle> read = ReadFirstPickle(pickle, memory_limit, classes);
+  if (absl::IsOutOfRange(read.status())) return absl::DataLossError(read.status().message());
+  LOCKSTEP_ASSIGN_OR_RETURN(FirstPickle first, std::move(read));
+  if (first.size == pickle.size()) return std::move(first.graph);
+  return absl::DataLossError(absl::StrCat("byte ", first.size - 1, ": the pickle ends before its record"));
+}
+
+absl::StatusOr<FirstPickle> ReadFirstPickle(absl::string_view bytes, size_t memory_limit,
+                                            const PickleClasses& classes) {
+  Reader reader(bytes, memory_limit, classes);
+  const absl::Status status = reader.Run();
+  if (reader.is_cut()) return absl::OutOfRangeError(status.message());
+  LOCKSTEP_RETURN_IF_ERROR(status);
+  return FirstPickle{reader.Finish(), reader.position()};
 }
 
 }  // namespace lockstep::checkpoint::pickle

@@ -32,6 +32,24 @@ constexpr size_t kPickleMemoryPerByte = 64;
 absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit,
                                        const PickleClasses& classes = {});
 
+// The same, but objects that are refused stay in the graph, as nodes of kind kRefused. The caller chooses the part of
+// the value that it needs as the graph's root, and calls CheckRefused().
+absl::StatusOr<PickleGraph> ReadPickleParts(absl::string_view pickle, size_t memory_limit,
+                                            const PickleClasses& classes = {});
+
+// The error of the first refused object below the root, with its path; OK if there is none. Takes time and memory in
+// proportion to the graph.
+absl::Status CheckRefused(const PickleGraph& graph);
+
+struct FirstPickle {
+  PickleGraph graph;
+  size_t size = 0;
+};
+
+// ReadPickleParts() of the pickle with which `bytes` begins. OutOfRange: `bytes` ends before the pickle does.
+absl::StatusOr<FirstPickle> ReadFirstPickle(absl::string_view bytes, size_t memory_limit,
+                                            const PickleClasses& classes = {});
+
 }  // namespace lockstep::checkpoint::pickle
 
 #endif  // LOCKSTEP_CHECKPOINT_PICKLE_READER_H_

@@ -45,7 +45,10 @@ bool First(std::vector<bool>& seen, uint32_t index) {
 class Search {
  public:
   explicit Search(const PickleGraph& graph)
-      : graph_(graph), seen_sequences_(graph.sequences.size()), seen_dicts_(graph.dicts.size()) {}
+      : graph_(graph),
+        seen_sequences_(graph.sequences.size()),
+        seen_dicts_(graph.dicts.size()),
+        seen_objects_(graph.objects.size()) {}
 
   // Sets the index and the path of the first refused node. Returns false if there is none.
   bool Run(uint32_t& refusal, std::string& path) {
@@ -61,6 +64,9 @@ class Search {
         VisitDict(graph_.dicts[place.node.index], at);
       } else if (place.node.kind == PickleKind::kTensor) {
         VisitAttributes(graph_.tensors[place.node.index].attributes, at);
+      } else if (place.node.kind == PickleKind::kObject) {
+        VisitAttributes(graph_.objects[place.node.index].arguments, at);
+        VisitAttributes(graph_.objects[place.node.index].state, at);
       } else {
         VisitItems(graph_.sequences[place.node.index], at);
       }
@@ -88,6 +94,8 @@ class Search {
         return First(seen_sequences_, node.index);
       case PickleKind::kDict:
         return First(seen_dicts_, node.index);
+      case PickleKind::kObject:
+        return First(seen_objects_, node.index);
       case PickleKind::kTensor:
         return graph_.tensors[node.index].attributes.kind == PickleKind::kDict;
       default:
@@ -126,6 +134,7 @@ class Search {
   const PickleGraph& graph_;
   std::vector<bool> seen_sequences_;
   std::vector<bool> seen_dicts_;
+  std::vector<bool> seen_objects_;
   std::vector<Place> places_;
 };
 
@@ -141,23 +150,21 @@ bool BeginsLikeAModule(const PickleGraph& graph, PickleNode state) {
 
 }  // namespace
 
-bool PickleRefusals::Is(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
-}
+bool IsRefusal(const absl::Status& status) { return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status); }
 
-size_t PickleRefusals::Cost(const absl::Status& status) { return 256 + 2 * status.message().size(); }
+size_t CostOfRefusal(const absl::Status& status) { return 256 + 2 * status.message().size(); }
 
-PickleNode PickleRefusals::Add(absl::Status status, size_t byte) {
+PickleNode AddRefusal(absl::Status status, size_t byte, PickleGraph& graph) {
   PickleNode node;
   node.kind = PickleKind::kRefused;
-  node.index = static_cast<uint32_t>(refusals_.size());
-  refusals_.push_back({std::move(status), byte});
+  node.index = static_cast<uint32_t>(graph.refused.size());
+  graph.refused.emplace_back(std::move(status), byte);
   return node;
 }
 
-void PickleRefusals::SetState(PickleNode object, PickleNode state, const PickleGraph& graph) {
+void SetStateOfRefusal(PickleNode object, PickleNode state, PickleGraph& graph) {
   if (object.kind != PickleKind::kRefused || !BeginsLikeAModule(graph, state)) return;
-  absl::Status& status = refusals_[object.index].status;
+  absl::Status& status = graph.refused[object.index].first;
   const absl::string_view message = status.message();
   // For a known class the message already suggests what to save.
   if (!absl::StartsWith(message, "the Python object")) return;
@@ -165,15 +172,16 @@ void PickleRefusals::SetState(PickleNode object, PickleNode state, const PickleG
       absl::StrCat(message.substr(0, message.find(';')), "; it is a whole module: save module.state_dict()"));
 }
 
-absl::Status PickleRefusals::First() const {
-  return Annotate(refusals_.front().status, absl::StrCat("byte ", refusals_.front().byte));
+absl::Status FirstRefusal(const PickleGraph& graph) {
+  const auto& [status, byte] = graph.refused.front();
+  return Annotate(status, absl::StrCat("byte ", byte));
 }
 
-absl::Status PickleRefusals::Locate(const PickleGraph& graph) const {
+absl::Status CheckRefused(const PickleGraph& graph) {
   uint32_t refusal = 0;
   std::string path;
-  if (!Search(graph).Run(refusal, path)) return First();
-  const absl::Status& status = refusals_[refusal].status;
+  if (graph.refused.empty() || !Search(graph).Run(refusal, path)) return absl::OkStatus();
+  const absl::Status& status = graph.refused[refusal].first;
   return path.empty() ? status : Annotate(status, absl::StripPrefix(path, ": "));
 }
 

@@ -5,39 +5,25 @@
 #define LOCKSTEP_CHECKPOINT_PICKLE_REFUSALS_H_
 
 #include <cstddef>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/checkpoint/pickle/graph.h"
 
 namespace lockstep::checkpoint::pickle {
 
-class PickleRefusals {
- public:
-  // Whether `status` refuses one object, InvalidArgument or Unimplemented; other errors mean damage, and end the read.
-  static bool Is(const absl::Status& status);
-  // The memory for one more.
-  static size_t Cost(const absl::Status& status);
+// Whether `status` refuses one object, InvalidArgument or Unimplemented; other errors mean damage, and end the read.
+bool IsRefusal(const absl::Status& status);
 
-  PickleNode Add(absl::Status status, size_t byte);
-  // `state` was set on `object`. It identifies a torch.nn.Module, whatever its class is called.
-  void SetState(PickleNode object, PickleNode state, const PickleGraph& graph);
+// The memory for one more.
+size_t CostOfRefusal(const absl::Status& status);
 
-  bool empty() const { return refusals_.empty(); }
-  // The first, by its byte.
-  absl::Status First() const;
-  // The error of the first one in `graph`, with its path. First() if it is not part of the value. Takes time and memory
-  // in proportion to the graph. Requires: not empty.
-  absl::Status Locate(const PickleGraph& graph) const;
+PickleNode AddRefusal(absl::Status status, size_t byte, PickleGraph& graph);
 
- private:
-  struct Refusal {
-    absl::Status status;
-    size_t byte;
-  };
+// `state` was set on `object`. It identifies a torch.nn.Module, whatever its class is called.
+void SetStateOfRefusal(PickleNode object, PickleNode state, PickleGraph& graph);
 
-  std::vector<Refusal> refusals_;
-};
+// The error of the first refused object in the pickle, with its byte. Requires: there is one.
+absl::Status FirstRefusal(const PickleGraph& graph);
 
 }  // namespace lockstep::checkpoint::pickle
 

@@ -179,6 +179,14 @@ absl::Status ZipReader::CheckOrder(uint64_t limit) {
   return absl::OkStatus();
 }
 
+ZipReader ZipReader::OfRecords(ByteSource source, std::vector<ZipRecord> records) {
+  ZipReader zip;
+  zip.source_ = std::move(source);
+  zip.records_ = std::move(records);
+  for (size_t i = 0; i < zip.records_.size(); ++i) zip.by_name_.emplace(zip.records_[i].name, i);
+  return zip;
+}
+
 const ZipRecord* ZipReader::Find(absl::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &records_[found->second];

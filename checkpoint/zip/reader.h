@@ -42,6 +42,10 @@ class ZipReader {
   // DataLoss: no archive, a truncated or a contradictory one. Unimplemented: encrypted or split over several files.
   static absl::StatusOr<ZipReader> Open(file::ByteSource source);
 
+  // A reader of `records`, whose names and places in `source` are known from elsewhere; they have no CRC-32. Requires:
+  // they are inside it, in order, and do not overlap.
+  static ZipReader OfRecords(file::ByteSource source, std::vector<ZipRecord> records);
+
   // In the order of the file's bytes.
   const std::vector<ZipRecord>& records() const { return records_; }
 

@@ -3,7 +3,7 @@
 #
 #   tools/fuzz/run.sh FUZZER... [SECONDS]
 #
-# FUZZER is zip_fuzzer, pickle_fuzzer, safetensors_fuzzer or image_decoder_fuzzer. SECONDS is 600 by default.
+# FUZZER is zip_fuzzer, pickle_fuzzer, legacy_fuzzer, safetensors_fuzzer or image_decoder_fuzzer. SECONDS is 600 by default.
 #
 # Several fuzzers run at once, and each writes to FUZZER.log in the working directory. Inputs that reach new code are kept in the
 # cache folder and start the next run. An input that breaks the reader is left in the working directory, named crash-*, and the exit
@@ -15,7 +15,7 @@ fuzzers=()
 seconds=600
 for argument in "$@"; do
   case $argument in
-  zip_fuzzer | pickle_fuzzer | safetensors_fuzzer | image_decoder_fuzzer) fuzzers+=("$argument") ;;
+  zip_fuzzer | pickle_fuzzer | legacy_fuzzer | safetensors_fuzzer | image_decoder_fuzzer) fuzzers+=("$argument") ;;
   *[!0-9]* | "") fuzzers=() && break ;;
   *) seconds=$argument ;;
   esac
@@ -77,7 +77,7 @@ PYTHON
 # The sources of each folder, compiled once for all of its fuzzers.
 checkpoint=("$top/base/status.cc")
 for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader} \
-  pickle/{builder,globals,machine,ops,reader,refusals} safetensors/{header,json_scanner}; do
+  pickle/{builder,globals,machine,reader,refusals} archive/legacy safetensors/{header,json_scanner}; do
   checkpoint+=("$top/checkpoint/$layer.cc")
 done
 data=("$top/base/status.cc")
