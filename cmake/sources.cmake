@@ -365,11 +365,14 @@ set(lockstep_checkpoint_sources
 set(lockstep_checkpoint_headers
   checkpoint/async_saver.h
   checkpoint/checkpoint.h
+  checkpoint/lr_scheduler.h
   checkpoint/map_location.h
   checkpoint/optim/lr_scheduler.h
   checkpoint/optim/optimizer.h
+  checkpoint/optimizer.h
   checkpoint/options.h
   checkpoint/rng_state.h
+  checkpoint/safetensors.h
   checkpoint/safetensors/safetensors.h
   checkpoint/serialize.h
   checkpoint/state_dict.h
