@@ -37,7 +37,11 @@ void AddInput(TrainConfig& config, FlagTable& flags) {
 void AddNetwork(TrainConfig& config, FlagTable& flags) {
   flags.Group("Network");
   flags.Add("arch", &config.arch, "The network, by torchvision's name.");
-  flags.Add("pretrained", &config.pretrained, "A .pt file with the initial parameters, such as torchvision's.");
+  flags.Add("pretrained", &config.pretrained,
+            "A .pt or .safetensors file with the initial parameters, such as torchvision's. If its number of classes "
+            "differs, the last layer begins anew.");
+  flags.Add("freeze-backbone", &config.freeze_backbone,
+            "Train the last layer only. The other layers and their BatchNorm averages keep their values.");
   flags.Add("channels-last", &config.channels_last,
             "Keep images and weights in the memory format in which convolutions are fastest.");
   flags.Add("mkldnn", &config.mkldnn,
@@ -149,6 +153,11 @@ absl::Status CheckLayout(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFrozen(const TrainConfig& config) {
+  if (!config.freeze_backbone || !config.pretrained.empty() || !config.resume.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("--freeze-backbone: expected --pretrained or --resume, which give it a backbone");
+}
+
 absl::Status CheckElastic(const TrainConfig& config) {
   if (!config.elastic) return absl::OkStatus();
   if (config.evaluate) return absl::InvalidArgumentError("--elastic is for training: expected no --evaluate");
@@ -206,6 +215,7 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckVirtualRanks(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFrozen(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckElastic(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);

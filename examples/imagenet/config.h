@@ -35,6 +35,7 @@ struct TrainConfig {
 
   std::string arch = "resnet18";
   std::string pretrained;
+  bool freeze_backbone = false;
   bool channels_last = false;
   bool mkldnn = false;
   Amp amp = Amp::kNone;

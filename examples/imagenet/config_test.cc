@@ -65,6 +65,11 @@ TEST(Config, VirtualRanksDivideTheBatch) {
   EXPECT_EQ(error(24, -1), "--virtual-ranks=-1: expected 0 or more");
 }
 
+TEST(Config, AFrozenBackboneComesFromAFile) {
+  EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.freeze_backbone = true; }),
+            "--freeze-backbone: expected --pretrained or --resume, which give it a backbone");
+}
+
 TEST(Config, APathThatIsNotThereIsNamed) {
   EXPECT_EQ(ErrorOf([](TrainConfig& c) { c.resume = "/no/such"; }),
             "--resume=/no/such: expected a file that can be read");

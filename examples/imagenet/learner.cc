@@ -1,10 +1,12 @@
 #include "lockstep/examples/imagenet/learner.h"
 
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
@@ -44,14 +46,30 @@ absl::StatusOr<std::optional<ddp::GradScaler>> MakeScaler(Amp amp, c10::Device d
   return scaler;
 }
 
+// All parameters but those of the last layer.
+void Freeze(torch::nn::Module& net) {
+  const std::string last_layer = LastLayer(net) + ".";
+  for (const auto& parameter : net.named_parameters()) {
+    parameter.value().set_requires_grad(absl::StartsWith(parameter.key(), last_layer));
+  }
+}
+
 absl::StatusOr<models::ImageClassifier> MakeNet(const TrainConfig& config, int64_t num_classes, c10::Device device) {
   LOCKSTEP_ASSIGN_OR_RETURN(models::ImageClassifier net,
                             models::Make(config.arch, num_classes, models::BatchNorm, config.dropout));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus(config.arch, [&] {
     net->to(device);
     if (config.channels_last) models::ToChannelsLast(*net);
+    if (config.freeze_backbone) Freeze(*net);
   }));
   return net;
+}
+
+// BatchNorm normalises with its averages, and does not update them.
+void KeepAverages(torch::nn::Module& net) {
+  for (const std::shared_ptr<torch::nn::Module>& module : net.modules()) {
+    if (auto* const norm = module->as<torch::nn::BatchNorm2dImpl>()) norm->eval();
+  }
 }
 
 // Under the keys of Python's GradScaler.
@@ -178,6 +196,7 @@ absl::Status Learner::ForEachVirtualRank(int64_t step, const std::function<absl:
 absl::StatusOr<BatchResult> Learner::Train(const data::Example& batch, int64_t parts, bool last) {
   return TorchStatusOr("", [&] {
     net_->train();
+    if (config_.freeze_backbone) KeepAverages(*net_);
     std::optional<ddp::NoSync> no_sync;
     if (ddp_ && !last) no_sync.emplace(*ddp_);
     const data::Example example = OnDevice(batch);

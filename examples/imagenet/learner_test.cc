@@ -70,6 +70,23 @@ TEST(Learner, PartsOfAStepComeToTheMeanOfTheirGradientsWhenTheLastIsIn) {
   EXPECT_LT(MaxDifference(Copy(*whole), Copy(*parts)), 1e-5);
 }
 
+TEST(Learner, AFrozenBackboneKeepsItsWeightsAndAverages) {
+  TrainConfig config;
+  config.freeze_backbone = true;
+  const std::unique_ptr<Learner> learner = Make(config);
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : learner->net()->buffers()) buffers.push_back(buffer.clone());
+  const std::vector<at::Tensor> before = Copy(*learner);
+  EXPECT_TRUE(Step(*learner, {Images(7)}).ok());
+  EXPECT_TRUE(Step(*learner, {Images(8)}).ok());
+  const std::vector<at::Tensor> after = Copy(*learner);
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(after[i].equal(before[i]), i + 2 < before.size()) << i << ": only fc.weight and fc.bias learn";
+  }
+  EXPECT_EQ(MaxDifference(learner->net()->buffers(), buffers), 0);
+  EXPECT_TRUE(learner->State().ok());
+}
+
 TEST(Learner, RanksAverageOnceAStepAndStayAlike) {
   TrainConfig config;
   config.ema_decay = 0.9;

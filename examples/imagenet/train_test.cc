@@ -337,6 +337,23 @@ TEST(Train, ALossThatIsNanIsToldOnceAndEndsTheRunIfWanted) {
   EXPECT_EQ(code, 1);
 }
 
+TEST(Train, PretrainedWithAnotherNumberOfClassesBeginsTheLastLayerAnew) {
+  const std::string folder = NewFolder();
+  int code;
+  std::string output = RunProgram(OnRanks(2, Small(folder) + Words{"--epochs=1"}), &code);
+  ASSERT_EQ(code, 0) << output;
+  const std::string file = folder + "/model_best.pt";
+  const Words other = Small(NewFolder()) + Words{"--epochs=1", "--num-classes=5", "--pretrained=" + file};
+  output = RunProgram(OnRanks(2, other + Words{"--freeze-backbone"}), &code);
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, ContainsRegex("=> --pretrained: .*model_best.pt has 7 classes, and the data 5: the layer fc "
+                                    "begins anew"));
+  output = RunProgram(Train(other + Words{"--evaluate"}), &code);
+  EXPECT_EQ(code, 1) << output;
+  EXPECT_THAT(output, ContainsRegex("--pretrained: .*model_best.pt: it has 7 classes, and the data 5: expected the "
+                                    "same number with --evaluate"));
+}
+
 TEST(Train, ADryRunWritesNothing) {
   const std::string folder = NewFolder();
   int code;

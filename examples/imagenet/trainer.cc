@@ -88,6 +88,7 @@ class Trainer {
   absl::Status CheckGroup() const;
   absl::Status AllReduce(const at::Tensor& tensor) const;
   absl::Status Divide();
+  absl::Status BeginPretrained();
   absl::Status Begin();
   absl::Status GoOn();
   absl::Status ManageCheckpoints();
@@ -243,6 +244,23 @@ absl::Status Trainer::EndFiles() {
   return status;
 }
 
+absl::Status Trainer::BeginPretrained() {
+  if (config_.pretrained.empty()) return absl::OkStatus();
+  torch::nn::Module& net = *learner_->net();
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t classes, LoadPretrainedBackbone(config_.pretrained, net));
+  if (classes == 0) return absl::OkStatus();
+  const int64_t own = net.named_parameters().back().value().size(0);
+  if (config_.evaluate && config_.resume.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(config_.pretrained, ": it has ", classes, " classes, and the data ",
+                                                   own, ": expected the same number with --evaluate"));
+  }
+  if (rank() == 0) {
+    std::cout << "=> --pretrained: " << Printable(config_.pretrained) << " has " << classes << " classes, and the data "
+              << own << ": the layer " << LastLayer(net) << " begins anew" << std::endl;
+  }
+  return absl::OkStatus();
+}
+
 // At the beginning of the run, or of a resumed one.
 absl::Status Trainer::Begin() {
   progress_ = RunProgress();
@@ -262,7 +280,7 @@ absl::Status Trainer::Begin() {
                                 StepTrace::Create(config_.trace_file, config_.trace_begin, config_.trace_steps));
     }
   }
-  if (!config_.pretrained.empty()) LOCKSTEP_RETURN_IF_ERROR(LoadPretrained(config_.pretrained, *learner_->net()));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(BeginPretrained(), "--pretrained"));
   if (newest) return Annotate(ResumeNewest(*newest), "--resume");
   if (!is_resumed_) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(Annotate(ResumeFile(), "--resume"));
