@@ -350,6 +350,7 @@ set(lockstep_checkpoint_sources
   checkpoint/rng_state.cc
   checkpoint/safetensors/header.cc
   checkpoint/safetensors/json_scanner.cc
+  checkpoint/safetensors/model.cc
   checkpoint/safetensors/safetensors.cc
   checkpoint/serialize.cc
   checkpoint/state_dict.cc
@@ -373,6 +374,7 @@ set(lockstep_checkpoint_headers
   checkpoint/options.h
   checkpoint/rng_state.h
   checkpoint/safetensors.h
+  checkpoint/safetensors/model.h
   checkpoint/safetensors/safetensors.h
   checkpoint/serialize.h
   checkpoint/state_dict.h

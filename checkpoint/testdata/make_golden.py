@@ -72,6 +72,17 @@ def safetensors_files():
     }
 
 
+def tied():
+    """Two layers with one weight."""
+    model = torch.nn.ModuleDict({"encoder": torch.nn.Linear(2, 3), "decoder": torch.nn.Linear(2, 3)})
+    model["decoder"].weight = model["encoder"].weight
+    with torch.no_grad():
+        model["encoder"].weight.copy_(torch.arange(6.0).reshape(3, 2))
+        model["encoder"].bias.fill_(1)
+        model["decoder"].bias.fill_(2)
+    return model
+
+
 def views():
     base = torch.arange(12.0)
     z = torch.tensor([1 + 2j, 3 - 4j])
@@ -110,6 +121,7 @@ def main(folder):
     torch.serialization.set_crc32_options(True)
     for name, (tensors, metadata) in safetensors_files().items():
         safetensors.torch.save_file(tensors, os.path.join(folder, f"{name}.safetensors"), metadata)
+    safetensors.torch.save_model(tied(), os.path.join(folder, "tied.safetensors"))
     # No GPU is needed to write what a GPU's tensors are marked with.
     torch.serialization.location_tag = lambda storage: "cuda:0"
     save({"model": {"weight": torch.arange(3.0)}}, "cuda.pt")
