@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -19,10 +20,10 @@ class Loader {
  public:
   Loader(std::string directory, const LoadOptions& options) : directory_(std::move(directory)), options_(options) {}
 
-  absl::Status Plan(ShardedStateDict& state) {
+  absl::Status Plan(ShardedStateDict& state, std::vector<std::string>* missing) {
     LOCKSTEP_ASSIGN_OR_RETURN(metadata_, ReadShardedMetadata(directory_, options_));
     entries_ = std::make_unique<internal::EntryLoader>(directory_, metadata_, options_);
-    return entries_->Plan(state);
+    return entries_->Plan(state, missing);
   }
 
   absl::Status Read() { return entries_->Read(); }
@@ -50,9 +51,9 @@ absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& st
 }
 
 absl::Status LoadSharded(absl::string_view directory, ShardedStateDict& state, comm::ProcessGroup* group,
-                         const LoadOptions& options) {
+                         const LoadOptions& options, std::vector<std::string>* missing) {
   Loader loader(std::string(directory), options);
-  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "LoadSharded", Caught([&] { return loader.Plan(state); })));
+  LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "LoadSharded", Caught([&] { return loader.Plan(state, missing); })));
   return comm::Agree(group, "LoadSharded", Caught([&] { return loader.Read(); }));
 }
 

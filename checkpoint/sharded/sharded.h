@@ -15,6 +15,9 @@
 #ifndef LOCKSTEP_CHECKPOINT_SHARDED_SHARDED_H_
 #define LOCKSTEP_CHECKPOINT_SHARDED_SHARDED_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/checkpoint/options.h"
@@ -57,12 +60,16 @@ absl::Status SaveSharded(absl::string_view directory, const ShardedStateDict& st
 // needs once, and its memory grows by the largest one. Nothing in the files is executed, and the CRC-32s of each
 // archive are checked (options.verify).
 //
+// If `missing` is not null, an entry that the checkpoint does not have is left alone, and `missing` is set to the names
+// of this rank's: as DefaultLoadPlanner(allow_partial_load=True) of DCP, for a model with new layers. Look whether it
+// names all of them.
+//
 // If an entry cannot be filled, no tensor changes. NotFound: the name does not exist. InvalidArgument: the shape or
 // kind differs. DataLoss: the checkpoint leaves out a needed part, or a file is too short. DataLoss also: an archive is
 // damaged; some tensors may then be filled already. Errors name the file and the item. Returns the errors of
 // ReadShardedMetadata for .metadata, and the errors of Load for archives.
 absl::Status LoadSharded(absl::string_view directory, ShardedStateDict& state, comm::ProcessGroup* group,
-                         const LoadOptions& options = {});
+                         const LoadOptions& options = {}, std::vector<std::string>* missing = nullptr);
 
 }  // namespace lockstep::checkpoint
 

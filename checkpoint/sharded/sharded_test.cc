@@ -244,6 +244,45 @@ TEST(Sharded, TensorsAreFilledInPlaceAndConverted) {
   EXPECT_TRUE(parameter.requires_grad());
 }
 
+TEST(Sharded, APartialLoadLeavesWhatTheCheckpointLacks) {
+  const std::string directory = TestPath("partial");
+  ASSERT_EQ(absl::OkStatus(),
+            SaveSharded(directory, {{"old", Value(Numbers({2, 3}))}, {"epoch", 7}}, nullptr, kNoSync));
+  EXPECT_EQ(absl::OkStatus(), RunRanksOk(2, [&](ProcessGroup& group) {
+              const at::Tensor old = at::zeros({2, 3}), head = at::full({4}, 5.0);
+              ShardedStateDict state = {{"old", Value(old)}};
+              if (group.rank() == 1) state.push_back({{"head", "weight"}, Value(head)});
+              if (group.rank() == 1) state.push_back({"best", 0.5});
+              std::vector<std::string> missing = {"stale"};
+              EXPECT_EQ(LoadSharded(directory, state, &group, {}, &missing), absl::OkStatus());
+              EXPECT_TRUE(old.equal(Numbers({2, 3})));
+              EXPECT_TRUE(head.equal(at::full({4}, 5.0)));
+              if (group.rank() == 0) EXPECT_THAT(missing, testing::IsEmpty());
+              if (group.rank() == 1) EXPECT_THAT(missing, ElementsAre("head.weight", "best"));
+              if (group.rank() == 1) EXPECT_EQ(FindValue(state, "best")->double_value(), 0.5);
+            }));
+  ShardedStateDict other = {{"old", Value(at::zeros({3, 2}))}};
+  std::vector<std::string> missing;
+  EXPECT_EQ(LoadSharded(directory, other, nullptr, {}, &missing).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Sharded, OnePartOfTheStateDictLoadsWhole) {
+  const std::string directory = TestPath("below");
+  const auto state = FlattenStateDict(
+      Value::Dict({{"model", Value::Dict({{"w", Numbers({2})}, {"layers", Value::List({Numbers({1}), 3})}})},
+                   {"models", Value::Dict({{"w", Numbers({3})}})},
+                   {"epoch", 7}}));
+  ASSERT_EQ(absl::OkStatus(), SaveSharded(directory, *state, nullptr, kNoSync));
+  EXPECT_TRUE(Identical(*LoadWhole(directory, {}, "model"),
+                        Value::Dict({{"w", Numbers({2})}, {"layers", Value::List({Numbers({1}), 3})}})));
+  EXPECT_TRUE(Identical(*LoadWhole(directory, {}, {"model", "layers"}), Value::List({Numbers({1}), 3})));
+  EXPECT_TRUE(Identical(*LoadWhole(directory, {}, {"models", "w"}), Numbers({3})));
+  EXPECT_EQ(LoadWhole(directory, {}, "epoch")->int_value(), 7);
+  EXPECT_EQ(LoadWhole(directory, {}, "optimizer").status(),
+            absl::NotFoundError(directory + ": [\"optimizer\"]: the checkpoint has no item there; it has [\"model\"], "
+                                            "[\"models\"], [\"epoch\"]"));
+}
+
 TEST(Sharded, AStateDictIsCutAsPythonCutsIt) {
   const at::Tensor x = Numbers({2});
   const auto state = FlattenStateDict(Value::Dict({{"a", Value::Dict({{"b.c", x}, {0, 1}, {Value(), 2}, {true, 3}})},

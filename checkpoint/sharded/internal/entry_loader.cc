@@ -52,12 +52,17 @@ absl::Status EntryLoader::PlanEntry(const ShardedItem& item, ShardedEntry& entry
   return absl::OkStatus();
 }
 
-absl::Status EntryLoader::Plan(ShardedStateDict& state) {
+absl::Status EntryLoader::Plan(ShardedStateDict& state, std::vector<std::string>* missing) {
+  if (missing) missing->clear();
   absl::flat_hash_map<std::string, const ShardedItem*> items;
   for (const ShardedItem& item : metadata_.items) items.emplace(item.name, &item);
   for (ShardedEntry& entry : state) {
     const std::string name = entry.name();
     const auto item = items.find(name);
+    if (item == items.end() && missing) {
+      missing->push_back(name);
+      continue;
+    }
     if (item == items.end())
       return absl::NotFoundError(
           absl::StrCat(directory_, ": item \"", name, "\": the checkpoint has none of this name"));
