@@ -589,10 +589,14 @@ lockstep_source_options("-O3"
 )
 
 # lockstep::ddp_checkpoint
-set(lockstep_ddp_checkpoint_sources ddp/bucket_layout_value.cc)
-set(lockstep_ddp_checkpoint_headers ddp/bucket_layout_value.h)
+set(lockstep_ddp_checkpoint_sources
+  ddp/amp/grad_scaler_value.cc
+  ddp/bucket_layout_value.cc
+  ddp/hooks/power_sgd_value.cc
+)
+set(lockstep_ddp_checkpoint_headers ddp/amp/grad_scaler_value.h ddp/bucket_layout_value.h ddp/hooks/power_sgd_value.h)
 set(lockstep_ddp_checkpoint_components base checkpoint ddp)
-set(lockstep_ddp_checkpoint_third_party absl)
+set(lockstep_ddp_checkpoint_third_party absl torch)
 
 # lockstep::elastic
 set(lockstep_elastic_program simulate)

@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
@@ -54,16 +53,14 @@ struct Step {
   at::Tensor qs;
 };
 
-struct WarmStart {
-  at::Tensor q;
-  at::Tensor start;  // the random columns that q began with
-};
-
 // PyTorch seeds each random start with numpy.random.RandomState(seed).randint(1'000'000'000): MT19937's outputs, cut to
 // 30 bits, without the ones that are out of range.
 class Seeds {
  public:
-  explicit Seeds(uint32_t seed) : engine_(seed) {}
+  // The first `drawn` ones were drawn before.
+  Seeds(uint32_t seed, int64_t drawn) : engine_(seed) {
+    for (int64_t i = 0; i < drawn; ++i) Next();
+  }
   uint64_t Next() {
     for (;;) {
       const uint32_t bits = static_cast<uint32_t>(engine_()) & 0x3fffffff;
@@ -130,7 +127,11 @@ struct PlainMath {
 class Compressor {
  public:
   Compressor(comm::ProcessGroup* group, PowerSgdOptions options, bool batched)
-      : group_(group), options_(std::move(options)), batched_(batched), seeds_(options_.random_seed) {}
+      : group_(group),
+        options_(std::move(options)),
+        batched_(batched),
+        state_(options_.state ? options_.state : std::make_shared<PowerSgdState>()),
+        seeds_(options_.random_seed, state_->starts_drawn) {}
 
   // The bucket's first all-reduce is under way; Finish() does the rest when it is done.
   std::pair<std::shared_ptr<Step>, comm::Work> Begin(GradBucket& bucket);
@@ -138,8 +139,8 @@ class Compressor {
 
   // Whether the step of `bucket` is compressed. Call it once for each bucket.
   bool Compresses(const GradBucket& bucket) {
-    const bool compresses = iteration_ >= options_.start_power_sgd_iter;
-    if (bucket.is_last) ++iteration_;
+    const bool compresses = state_->iteration >= options_.start_power_sgd_iter;
+    if (bucket.is_last) ++state_->iteration;
     return compresses;
   }
 
@@ -154,16 +155,14 @@ class Compressor {
   comm::ProcessGroup* const group_;
   const PowerSgdOptions options_;
   const bool batched_;
+  const std::shared_ptr<PowerSgdState> state_;  // warm starts by Matrix::key
   Seeds seeds_;
-  int64_t iteration_ = 0;
-  absl::flat_hash_map<std::string, at::Tensor> errors_;  // by parameter
-  absl::flat_hash_map<std::string, WarmStart> warm_;     // by Matrix::key
 };
 
 void Compressor::AddErrors(const Step& step) const {
   for (const auto& [name, gradient] : step.fed_back) {
-    const auto error = errors_.find(name);
-    if (error != errors_.end() && FitsTogether(error->second, gradient)) gradient.add_(error->second);
+    const auto error = state_->errors.find(name);
+    if (error != state_->errors.end() && FitsTogether(error->second, gradient)) gradient.add_(error->second);
   }
 }
 
@@ -191,14 +190,19 @@ void Compressor::AllocateFactors(Step& step) const {
 void Compressor::StartQs(Step& step) {
   c10::optional<at::Generator> random;
   for (Matrix& matrix : step.matrices) {
-    WarmStart& warm = warm_[matrix.key];
-    if (warm.q.defined() && FitsTogether(warm.q, matrix.q)) {
-      matrix.q.copy_(warm.q);
-      RestartUselessColumns(matrix.q, warm.start);
+    const auto warm = state_->qs.find(matrix.key), start = state_->starts.find(matrix.key);
+    if (warm != state_->qs.end() && FitsTogether(warm->second, matrix.q) && start != state_->starts.end() &&
+        FitsTogether(start->second, matrix.q)) {
+      matrix.q.copy_(warm->second);
+      RestartUselessColumns(matrix.q, start->second);
     } else {
-      if (!random) random = at::detail::createCPUGenerator(seeds_.Next());
+      if (!random) {
+        random = at::detail::createCPUGenerator(seeds_.Next());
+        ++state_->starts_drawn;
+      }
       matrix.q.copy_(at::randn(matrix.q.sizes(), random, at::TensorOptions(matrix.q.scalar_type())));
-      warm = {{}, options_.warm_start ? matrix.q.clone() : at::Tensor()};
+      state_->qs.erase(matrix.key);
+      if (options_.warm_start) state_->starts[matrix.key] = matrix.q.clone();
     }
     Orthogonalize(matrix.q, options_.orthogonalization_epsilon);
   }
@@ -206,7 +210,7 @@ void Compressor::StartQs(Step& step) {
 
 void Compressor::KeepQs(const Step& step) {
   if (!options_.warm_start) return;
-  for (const Matrix& matrix : step.matrices) warm_[matrix.key].q = matrix.q;
+  for (const Matrix& matrix : step.matrices) state_->qs[matrix.key] = matrix.q;
 }
 
 std::pair<std::shared_ptr<Step>, comm::Work> Compressor::Begin(GradBucket& bucket) {
@@ -271,7 +275,7 @@ void Compressor::Decompress(Step& step) {
   }
   if (!errors.defined()) return;
   errors.nan_to_num_(/*nan=*/0, /*posinf=*/0, /*neginf=*/0);  // otherwise one bad step would spoil all later ones
-  for (const auto& [name, gradient] : step.fed_back) errors_[name] = SamePart(errors, step.buffer, gradient);
+  for (const auto& [name, gradient] : step.fed_back) state_->errors[name] = SamePart(errors, step.buffer, gradient);
 }
 
 void Compressor::Count(const Step& step) const {

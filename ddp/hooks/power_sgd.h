@@ -3,8 +3,12 @@
 #ifndef LOCKSTEP_DDP_HOOKS_POWER_SGD_H_
 #define LOCKSTEP_DDP_HOOKS_POWER_SGD_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "lockstep/comm/process_group.h"
@@ -23,6 +27,18 @@ struct CompressionStatistics {
   double rate() const {
     return elements_after == 0 ? 0 : static_cast<double>(elements_before) / static_cast<double>(elements_after);
   }
+};
+
+// What a hook remembers from step to step, for a checkpoint: see power_sgd_value.h. Everything but `errors` is equal on
+// all ranks.
+struct PowerSgdState {
+  int64_t iteration = 0;                     // steps so far
+  int64_t starts_drawn = 0;                  // random starts drawn so far, by random_seed
+  std::map<std::string, at::Tensor> errors;  // of the last approximation, by parameter
+  // Warm starts, by parameter, or by bucket for BatchedPowerSgd: the factor of the last step, and the random columns that
+  // it began with.
+  std::map<std::string, at::Tensor> qs;
+  std::map<std::string, at::Tensor> starts;
 };
 
 // Names and defaults are the same as in torch.distributed's PowerSGDState.
@@ -55,6 +71,10 @@ struct PowerSgdOptions {
 
   // If set, compression is counted here. Read it between steps only.
   std::shared_ptr<CompressionStatistics> statistics;
+
+  // If set, the hook begins with this state and keeps it up to date. Read it between steps only. If it is that of a hook
+  // with the same options and group, training continues to the same bits.
+  std::shared_ptr<PowerSgdState> state;
 };
 
 // Creates a hook that approximates each gradient by P Q^T with one step of subspace iteration, and all-reduces the thin

@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/ddp/amp/autocast.h"
+#include "lockstep/ddp/amp/grad_scaler_value.h"
 #include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/no_sync.h"
 #include "lockstep/examples/imagenet/meters.h"
@@ -70,25 +71,6 @@ void KeepAverages(torch::nn::Module& net) {
   for (const std::shared_ptr<torch::nn::Module>& module : net.modules()) {
     if (auto* const norm = module->as<torch::nn::BatchNorm2dImpl>()) norm->eval();
   }
-}
-
-// Under the keys of Python's GradScaler.
-Value ToValue(const ddp::GradScalerState& state) {
-  return Value::Dict({{"scale", state.scale},
-                      {"growth_factor", state.growth_factor},
-                      {"backoff_factor", state.backoff_factor},
-                      {"growth_interval", state.growth_interval},
-                      {"_growth_tracker", state.growth_tracker}});
-}
-
-absl::StatusOr<ddp::GradScalerState> ToScalerState(const Value& value) {
-  ddp::GradScalerState state;
-  LOCKSTEP_ASSIGN_OR_RETURN(state.scale, checkpoint::GetDouble(value, "scale"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_factor, checkpoint::GetDouble(value, "growth_factor"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.backoff_factor, checkpoint::GetDouble(value, "backoff_factor"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_interval, checkpoint::GetInt(value, "growth_interval"));
-  LOCKSTEP_ASSIGN_OR_RETURN(state.growth_tracker, checkpoint::GetInt(value, "_growth_tracker"));
-  return state;
 }
 
 BatchResult ResultOf(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& target) {
@@ -271,7 +253,7 @@ absl::Status Learner::Restore(const Value& file) {
   LOCKSTEP_RETURN_IF_ERROR(scheduler_.LoadStateDict(scheduler));
   const Value* const scaler = file.Find("scaler");
   if (!scaler || !scaler_) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ToScalerState(*scaler));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ddp::GradScalerState state, ddp::ToGradScalerState(*scaler));
   return scaler_->LoadState(state);
 }
 

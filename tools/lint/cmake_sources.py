@@ -42,7 +42,7 @@ COMPONENTS = {
     "sampler": ["//sampler/..."],
     "sampler_checkpoint": ["//sampler:sampler_state_value"],
     "ddp": ["//ddp/..."],
-    "ddp_checkpoint": ["//ddp:bucket_layout_value"],
+    "ddp_checkpoint": ["//ddp:bucket_layout_value", "//ddp/amp:grad_scaler_value", "//ddp/hooks:power_sgd_value"],
     "elastic": ["//elastic/..."],
     "dp": ["//dp/..."],
     "data": ["//data/..."],
