@@ -42,6 +42,11 @@ std::string LocalAddressTowards(const std::string& host) {
   return address;
 }
 
+std::string WithPort(const std::string& host, const std::string& port) {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return (is_v6 ? "[" + host + "]" : host) + ":" + port;
+}
+
 void TuneConnection(int fd) {
   int family = 0;
   socklen_t length = sizeof(family);

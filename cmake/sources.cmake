@@ -152,6 +152,7 @@ set(lockstep_launch_program_sources
   tools/launch/etcd/signed_text.cc
   tools/launch/internal/command_line.cc
   tools/launch/internal/devices.cc
+  tools/launch/internal/endpoint_flag.cc
   tools/launch/internal/flag_names.cc
   tools/launch/internal/flag_values.cc
   tools/launch/internal/python_program.cc

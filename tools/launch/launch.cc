@@ -86,9 +86,10 @@ Nodes
                               nodes start, end and restart together
   --rdzv_endpoint=HOST:PORT   tcp: a node and a free port on it; 29400 unless given. etcd-v3: a
                               server or its URL, or several with commas between. static: the same as
-                              the next two. A job of one node is found there too: further launchers
-                              wait, and resize lets them take part. With tcp and port 0 nobody finds
-                              it
+                              the next two. An IPv6 address with a port has brackets, as in
+                              [::1]:29400, or [fe80::1%eth0]:29400 if it is link-local. A job of one
+                              node is found there too: further launchers wait, and resize lets them
+                              take part. With tcp and port 0 nobody finds it
   --master_addr=HOST          static: address of node 0; 127.0.0.1 unless given. Not used by a job
                               that other nodes find by tcp or etcd-v3, which says so
   --master_port=PORT          static: port on node 0 where rank 0 listens; a free one unless given,

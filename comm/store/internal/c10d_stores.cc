@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/libtorch_version.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/sigpipe.h"
@@ -77,10 +78,7 @@ C10dStore WithoutPrefixesAndSeals(C10dStore store) {
 
 }  // namespace
 
-std::string ToString(const Address& address) {
-  const bool v6 = address.host.find(':') != std::string::npos;
-  return v6 ? absl::StrCat("[", address.host, "]:", address.port) : absl::StrCat(address.host, ":", address.port);
-}
+std::string ToString(const Address& address) { return WithPort(address.host, absl::StrCat(address.port)); }
 
 absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout) {
   c10d::TCPStoreOptions options;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::internal {
@@ -71,7 +72,8 @@ absl::StatusOr<int> BindListenSocket(const std::string& host, int port) {
   }
   if (fd >= 0) return fd;
   const int error = errno;
-  const absl::Status status = DescriptorError(absl::StrCat("cannot listen on ", host, ":", port), error);
+  const absl::Status status =
+      DescriptorError(absl::StrCat("cannot listen on ", WithPort(host, absl::StrCat(port))), error);
   if (error != EADDRINUSE) return status;
   return absl::FailedPreconditionError(
       absl::StrCat(status.message(), " (by another program, another job, or a second rank 0 of this one)"));

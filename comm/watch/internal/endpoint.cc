@@ -186,7 +186,7 @@ absl::StatusOr<int> Connect(const std::string& whom, const Endpoint& endpoint, a
     return fd;
   }
   const int error = errno;
-  const std::string where = endpoint.host.empty() ? "" : absl::StrCat(" at ", endpoint.host, ":", endpoint.name);
+  const std::string where = endpoint.host.empty() ? "" : absl::StrCat(" at ", WithPort(endpoint.host, endpoint.name));
   const absl::Status status = DescriptorError(absl::StrCat("cannot connect to ", whom, where), error);
   return absl::Now() < deadline ? status : absl::DeadlineExceededError(status.message());
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/handshake.h"
 #include "lockstep/comm/watch/internal/wording.h"
@@ -67,7 +68,7 @@ class Introduction {
 };
 
 absl::Status NotTheHub(const RankIdentity& hub, const Endpoint& endpoint) {
-  const std::string where = endpoint.host.empty() ? endpoint.name : absl::StrCat(endpoint.host, ":", endpoint.name);
+  const std::string where = endpoint.host.empty() ? endpoint.name : WithPort(endpoint.host, endpoint.name);
   return absl::PermissionDeniedError(
       absl::StrCat("what listens at ", where, " is not ", NameOf(hub), ": it does not know the group's token"));
 }

@@ -195,6 +195,22 @@ TEST_F(TcpNodesTest, AllNodesNameALauncherWithOtherFlags) {
   }
 }
 
+// Whoever is alone says where it waits.
+TEST_F(TcpNodesTest, MeetAtAnIpv6AddressHoweverItIsSpelled) {
+  const auto node = [&](absl::string_view endpoint) {
+    return std::vector<std::string>{
+        "--nnodes=2", "--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", endpoint, ":", port_), "bash",
+        "-c",         "echo $MASTER_ADDR"};
+  };
+  Start("a", node("::1"));
+  ASSERT_TRUE(Soon([&] { return absl::StrContains(Err("a"), absl::StrCat("is there, at [::1]:", port_, ";")); }));
+  Start("b", node("[::1]"));
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), "::1\n");
+  }
+}
+
 TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
   const auto error = [&](const std::vector<std::string>& args) {
     unlink((folder_ + "a.err").c_str());
@@ -217,6 +233,19 @@ TEST_F(TcpNodesTest, AnswersMistakesInOneLine) {
             "launch: --rdzv_conf=join_timeout=soon: expected join_timeout in seconds, more than 0\n");
   EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=host:port", "true"}),
             "launch: --rdzv_endpoint=host:port: expected host or host:port\n");
+  for (const char* backend : {"tcp", "etcd-v3"}) {
+    EXPECT_EQ(error({"--rdzv_backend", backend, "--nnodes=2", "--rdzv_endpoint=[::1", "true"}),
+              "launch: --rdzv_endpoint=[::1: expected an IPv6 address in brackets, as in [::1]:29400\n");
+    EXPECT_EQ(error({"--rdzv_backend", backend, "--nnodes=2", "--rdzv_endpoint=fe80::1", "true"}),
+              "launch: --rdzv_endpoint=fe80::1: expected the interface of a link-local address too, as in "
+              "[fe80::1%eth0]:29400\n");
+  }
+  EXPECT_EQ(
+      error({"--rdzv_backend=etcd-v3", "--nnodes=2", "--rdzv_endpoint=http://[fe80::1%25none]", "true"}),
+      "launch: --rdzv_endpoint=http://[fe80::1%25none]: expected an interface of this host after the %, but there "
+      "is no none\n");
+  EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes=2", "--rdzv_endpoint=a", "--local_addr=[::1", "true"}),
+            "launch: --local_addr=[::1: expected a host without a port\n");
   for (const char* nnodes : {"2", "1:2"}) {
     EXPECT_EQ(error({"--rdzv_backend=tcp", "--nnodes", nnodes, "--rdzv_endpoint=localhost:0", "true"}),
               "launch: --rdzv_endpoint=localhost:0: expected a port that is the same on every node; port 0 is a free "

@@ -38,7 +38,10 @@ absl::StatusOr<std::string> EndpointUrl(const CurlLibrary& curl, absl::string_vi
     if (!Part(curl, url.get(), part).empty()) return Malformed(endpoint, "it has a user, a query or a fragment");
   }
   const std::string port = Part(curl, url.get(), CURLUPART_PORT);
-  return absl::StrCat(scheme, "://", Part(curl, url.get(), CURLUPART_HOST), ":", port.empty() ? "2379" : port);
+  std::string host = Part(curl, url.get(), CURLUPART_HOST);
+  const std::string zone = Part(curl, url.get(), CURLUPART_ZONEID);  // which the host does not have
+  if (!zone.empty()) host.insert(host.size() - 1, absl::StrCat("%25", zone));
+  return absl::StrCat(scheme, "://", host, ":", port.empty() ? "2379" : port);
 }
 
 }  // namespace lockstep::launch::etcd

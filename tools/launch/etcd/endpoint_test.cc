@@ -19,6 +19,7 @@ TEST(EndpointUrl, SchemeAndPortMayBeLeftOut) {
   EXPECT_EQ(Url("node1", true), "https://node1:2379");
   EXPECT_EQ(Url("https://node1:4001/"), "https://node1:4001");
   EXPECT_EQ(Url("[::1]:4001"), "http://[::1]:4001");
+  EXPECT_EQ(Url("http://[fe80::1%25eth0]:4001"), "http://[fe80::1%25eth0]:4001");
   EXPECT_EQ(Url("10.0.0.1:4001"), "http://10.0.0.1:4001");
 }
 

@@ -10,11 +10,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/nearest_name.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/internal/endpoint_flag.h"
 
 namespace lockstep::launch::internal {
 namespace {
@@ -24,7 +26,6 @@ using Given = std::map<std::string, GivenFlag>;
 
 constexpr int kTcpPort = 29400;  // torchrun's
 constexpr int kEtcdPort = 2379;  // etcd's for clients
-constexpr int kLastPort = 65535;
 
 // torchrun's parameters of other rendezvous, or of its own way to do this.
 constexpr absl::string_view kWithoutEffect[] = {"close_timeout",
@@ -47,6 +48,13 @@ const GivenFlag* Find(const Given& given, const std::string& name) {
 
 absl::Status Expected(const GivenFlag& flag, absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat(flag.source, "=", Printable(flag.value), ": expected ", expected));
+}
+
+absl::Status ReadHostFlag(const GivenFlag& flag, std::string* host) {
+  absl::StatusOr<std::string> read = ReadHost(flag.value);
+  if (!read.ok()) return Expected(flag, read.status().message());
+  *host = *std::move(read);
+  return absl::OkStatus();
 }
 
 absl::Status ReadWhole(const GivenFlag& flag, int* number) {
@@ -80,45 +88,29 @@ absl::Status ReadNodes(const GivenFlag& flag, RendezvousOptions* nodes) {
   return absl::OkStatus();
 }
 
-// "host", "host:port", "[::1]:port".
-bool ReadEndpoint(absl::string_view text, HostAndPort* endpoint) {
-  if (text == ":0") text = "localhost:0";  // torchrun's
-  const size_t colon = text.rfind(':');
-  const bool has_port = colon != absl::string_view::npos && text.find(']', colon) == absl::string_view::npos;
-  if (has_port && (!absl::SimpleAtoi(text.substr(colon + 1), &endpoint->port) || endpoint->port < 0 ||
-                   endpoint->port > kLastPort)) {
-    return false;
-  }
-  absl::string_view host = has_port ? text.substr(0, colon) : text;
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  endpoint->host = std::string(host);
-  return !host.empty() && !absl::StrContains(host, '/');
-}
-
-// Of an endpoint of etcd, which may be a URL. Its scheme must be the one that the parameters mean.
-absl::StatusOr<absl::string_view> WithoutScheme(const GivenFlag& flag, absl::string_view text,
-                                                const RendezvousOptions& nodes) {
+// Of an endpoint of etcd, which may be a URL, where %25 stands for a %. Its scheme must be the one that the parameters
+// mean.
+absl::StatusOr<std::string> WithoutScheme(const GivenFlag& flag, absl::string_view text,
+                                          const RendezvousOptions& nodes) {
+  const bool has_scheme = absl::StrContains(text, "://");
   const bool is_secure = !nodes.ca_file.empty() || !nodes.cert_file.empty();
   if (absl::ConsumePrefix(&text, "https://") ? !is_secure : absl::ConsumePrefix(&text, "http://") && is_secure) {
     return Expected(flag, is_secure ? "https://, since --rdzv_conf has cacert or cert"
                                     : "http://, unless --rdzv_conf has cacert or cert");
   }
   absl::ConsumeSuffix(&text, "/");
-  return text;
+  return has_scheme ? absl::StrReplaceAll(text, {{"%25", "%"}}) : std::string(text);
 }
 
 absl::Status ReadEndpoints(const GivenFlag& flag, int default_port, RendezvousOptions* nodes) {
-  for (absl::string_view text : absl::StrSplit(flag.value, ',')) {
-    text = absl::StripAsciiWhitespace(text);
+  for (const absl::string_view part : absl::StrSplit(flag.value, ',')) {
+    std::string text(absl::StripAsciiWhitespace(part));
     if (nodes->backend == Backend::kEtcd) {
       LOCKSTEP_ASSIGN_OR_RETURN(text, WithoutScheme(flag, text, *nodes));
     }
-    HostAndPort endpoint;
-    endpoint.port = default_port;
-    if (!ReadEndpoint(text, &endpoint) || endpoint.port < 0) {
-      return Expected(flag, default_port < 0 ? "host:port" : "host or host:port");
-    }
-    nodes->endpoints.push_back(std::move(endpoint));
+    absl::StatusOr<HostAndPort> endpoint = ReadEndpoint(text, default_port);
+    if (!endpoint.ok()) return Expected(flag, endpoint.status().message());
+    nodes->endpoints.push_back(*std::move(endpoint));
   }
   return absl::OkStatus();
 }
@@ -289,12 +281,16 @@ absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptio
   if (const GivenFlag* flag = Find(given, "node_rank")) {
     LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &nodes.node_rank.emplace()));
   }
-  if (const GivenFlag* flag = Find(given, "master_addr")) options->master_addr = flag->value;
+  if (const GivenFlag* flag = Find(given, "master_addr")) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadHostFlag(*flag, &options->master_addr));
+  }
   if (const GivenFlag* flag = Find(given, "master_port")) {
     LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &options->master_port));
   }
   if (const GivenFlag* flag = Find(given, "rdzv_conf")) LOCKSTEP_RETURN_IF_ERROR(ReadParameters(*flag, &nodes));
-  if (const GivenFlag* flag = Find(given, "local_addr")) nodes.local_addr = flag->value;
+  if (const GivenFlag* flag = Find(given, "local_addr")) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadHostFlag(*flag, &nodes.local_addr));
+  }
   if (const GivenFlag* flag = Find(given, "rdzv_endpoint")) {
     const int port = nodes.backend == Backend::kEtcd ? kEtcdPort : nodes.backend == Backend::kTcp ? kTcpPort : -1;
     LOCKSTEP_RETURN_IF_ERROR(ReadEndpoints(*flag, port, &nodes));

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/crypto/job_secret.h"
@@ -51,12 +51,11 @@ JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes)
   return limits;
 }
 
-std::string TextOf(const HostAndPort& endpoint) { return absl::StrCat(endpoint.host, ":", endpoint.port); }
+std::string TextOf(const HostAndPort& endpoint) { return WithPort(endpoint.host, absl::StrCat(endpoint.port)); }
 
 std::string EtcdEndpoint(const HostAndPort& endpoint, const RendezvousOptions& nodes) {
   return absl::StrCat(nodes.ca_file.empty() && nodes.cert_file.empty() ? "http://" : "https://",
-                      absl::StrContains(endpoint.host, ':') ? absl::StrCat("[", endpoint.host, "]") : endpoint.host,
-                      ":", endpoint.port);
+                      absl::StrReplaceAll(TextOf(endpoint), {{"%", "%25"}}));
 }
 
 std::string OpenJob(const std::string& where) {

@@ -60,7 +60,7 @@ TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, b
     : options_(options),
       secret_(secret),
       port_is_taken_(port_is_taken),
-      endpoint_(absl::StrCat(options.host, ":", options.port)),
+      endpoint_(WithPort(options.host, absl::StrCat(options.port))),
       changed_(std::move(changed)),
       wake_(std::move(wake)),
       began_ns_(MonotonicNanos()),

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 #include "lockstep/tools/launch/tcp/internal/tcp_guest.h"
@@ -54,7 +55,7 @@ absl::StatusOr<UniqueFd> ListenAt(const addrinfo* addresses) {
 
 // A socket that listens at the endpoint. Invalid: this agent is a guest. `port_is_taken`: see TcpGuest::Start().
 absl::StatusOr<UniqueFd> BecomeHost(const TcpOptions& options, bool* port_is_taken) {
-  const std::string endpoint = absl::StrCat(options.host, ":", options.port);
+  const std::string endpoint = WithPort(options.host, absl::StrCat(options.port));
   if (options.is_host.has_value() && !*options.is_host) return UniqueFd();
   absl::StatusOr<Addresses> addresses = Resolve(options.host, options.port);
   absl::StatusOr<UniqueFd> listener = addresses.ok() ? ListenAt(addresses->get()) : addresses.status();
