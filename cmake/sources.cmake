@@ -139,6 +139,7 @@ set(lockstep_launch_program_sources
   tools/launch/agent/internal/job.cc
   tools/launch/agent/internal/job_json.cc
   tools/launch/agent/internal/job_link.cc
+  tools/launch/agent/internal/job_program.cc
   tools/launch/agent/internal/job_ranks.cc
   tools/launch/agent/internal/run_job.cc
   tools/launch/agent/internal/wait_lines.cc

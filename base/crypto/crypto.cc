@@ -1,12 +1,16 @@
 #include "lockstep/base/crypto/crypto.h"
 
+#include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
+
+#include "absl/strings/escaping.h"
 
 namespace lockstep::crypto {
 namespace {
@@ -34,6 +38,22 @@ std::string HmacSha256(absl::string_view key, absl::string_view message) {
   Require(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), In(message), message.size(), Out(&mac[0]),
                nullptr) != nullptr);
   return mac;
+}
+
+std::string Sha256OfFile(int fd) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  Require(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  std::string bytes(size_t{1} << 18, '\0');
+  for (;;) {
+    const ssize_t count = read(fd, &bytes[0], bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return "";
+    if (count == 0) break;
+    Require(EVP_DigestUpdate(context.get(), bytes.data(), static_cast<size_t>(count)) == 1);
+  }
+  std::string digest(kKeyBytes, '\0');
+  Require(EVP_DigestFinal_ex(context.get(), Out(&digest[0]), nullptr) == 1);
+  return absl::BytesToHexString(digest);
 }
 
 bool SameBytes(absl::string_view a, absl::string_view b) {

@@ -19,6 +19,10 @@ constexpr size_t kTagBytes = 16;
 // HMAC-SHA256 (RFC 2104): 32 bytes. The key may have any length.
 std::string HmacSha256(absl::string_view key, absl::string_view message);
 
+// SHA-256 (FIPS 180-4) of the bytes from the descriptor's position to the end of its file: 64 hexadecimal digits, as
+// sha256sum prints them. "" if they cannot be read.
+std::string Sha256OfFile(int fd);
+
 // Whether both have the same bytes. The time does not depend on where they differ.
 bool SameBytes(absl::string_view a, absl::string_view b);
 

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -192,6 +193,36 @@ TEST_F(TcpNodesTest, AllNodesNameALauncherWithOtherFlags) {
                 ContainsRegex("launch: host [^ ]+ was started with --nnodes=2:3 --max-restarts=1 "
                               "--rdzv-conf=join_timeout=1m, but host [^ ]+, which leads the job, with --nnodes=2 "
                               "--max-restarts=0 --rdzv-conf=join_timeout=10m, which counts\n"));
+  }
+}
+
+// Its flags do not count, nor that it leaves.
+TEST_F(TcpNodesTest, ALauncherOfAnotherJobIsRefusedAndTheJobGoesOn) {
+  const std::string script = "touch $D/runs.$NODE; until [ -e $D/refused ]; do sleep 0.05; done; echo $WORLD_SIZE";
+  const auto runs = [&](const char* name) { return access(absl::StrCat(folder_, "runs.", name).c_str(), F_OK) == 0; };
+  for (const char* name : {"a", "b"}) Start(name, Node("2:3", {"--rdzv_conf=last_call_timeout=0.1"}, script));
+  ASSERT_TRUE(Soon([&] { return runs("a") && runs("b"); }));
+  Start("stranger", Node("2:3", {"--rdzv_conf=last_call_timeout=0.1"}, "exit 3"));
+  EXPECT_EQ(Wait("stranger"), 2);
+  const std::string why = absl::StrCat(" runs bash -c exit 3, the job runs bash -c ", script,
+                                       ": is it another job? give it another --rdzv-id; "
+                                       "--rdzv-conf=same_program=false allows it");
+  EXPECT_THAT(Err("stranger"), HasSubstr(why));
+  std::ofstream(folder_ + "refused") << "1";
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), "2\n") << Err(name);
+    EXPECT_THAT(Err(name), HasSubstr(absl::StrCat(why, "; it was refused\n")));
+  }
+}
+
+TEST_F(TcpNodesTest, TakesOtherArgumentsIfThatIsAllowed) {
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2", {"--rdzv_conf=same_program=false"}, absl::StrCat("echo ", name, " $WORLD_SIZE")));
+  }
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(Wait(name), 0) << Err(name);
+    EXPECT_EQ(Out(name), absl::StrCat(name, " 2\n"));
   }
 }
 

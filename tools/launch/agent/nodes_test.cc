@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -82,10 +83,10 @@ TEST_F(TcpNodesTest, ANodeRankThatIsThereTwiceIsAnError) {
 }
 
 TEST_F(TcpNodesTest, AFailureOnOneNodeEndsAllAndIsNamedOnAll) {
-  Start("a", Node("2", {"--nproc_per_node=2"}, kSleeps));
-  Start("b", Node("2", {"--nproc_per_node=2"},
-                  "echo $$ > $D/pid.$RANK; if [ $LOCAL_RANK = 1 ]; then until [ -s $D/pid.0 ] && [ -s $D/pid.1 ] && "
-                  "[ -s $D/pid.2 ] && [ -s $D/pid.3 ]; do sleep 0.01; done; exit 7; fi; exec sleep 100"));
+  const std::string script =
+      "echo $$ > $D/pid.$RANK; if [ $NODE$LOCAL_RANK = b1 ]; then until [ -s $D/pid.0 ] && [ -s $D/pid.1 ] && "
+      "[ -s $D/pid.2 ] && [ -s $D/pid.3 ]; do sleep 0.01; done; exit 7; fi; exec sleep 100";
+  for (const char* name : {"a", "b"}) Start(name, Node("2", {"--nproc_per_node=2"}, script));
   EXPECT_EQ(Wait("b"), 7);
   EXPECT_EQ(Wait("a"), 7);
   for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(Gone(AwaitPid(absl::StrCat(folder_, "pid.", rank)))) << rank;
@@ -115,12 +116,16 @@ TEST_F(TcpNodesTest, EachNodeSaysTheCauseOnceWithTheLastLinesOfTheRank) {
 }
 
 TEST_F(TcpNodesTest, EndWithTheLastRank) {
-  Start("a", Node("2", {}, "date +%s%N > $D/ended.a"));
-  Start("b", Node("2", {}, "sleep 0.3; date +%s%N > $D/ended.b"));
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2", {}, "[ $NODE = b ] && sleep 0.3; date +%s%N > $D/ended.$NODE"));
+  }
   ExpectPromptEnd({"a", "b"}, 0);
-  Start("a",
-        Node("2", {}, R"(trap 'date +%s%N > $D/ended.a; exit' TERM; echo 1 > $D/ready; while :; do sleep 0.01; done)"));
-  Start("b", Node("2", {}, "until [ -s $D/ready ]; do sleep 0.01; done; date +%s%N > $D/ended.b; exit 7"));
+  for (const char* name : {"a", "b"}) {
+    Start(name, Node("2", {}, R"(if [ $NODE = a ]; then
+          trap 'date +%s%N > $D/ended.a; exit' TERM; echo 1 > $D/ready; while :; do sleep 0.01; done
+        fi
+        until [ -s $D/ready ]; do sleep 0.01; done; date +%s%N > $D/ended.b; exit 7)"));
+  }
   ExpectPromptEnd({"a", "b"}, 7);
 }
 
@@ -196,11 +201,14 @@ TEST_F(TcpNodesTest, AllNodesStartAgainAfterAFailure) {
 }
 
 TEST_F(TcpNodesTest, AProgramThatIsNotThereIsNotTriedAgain) {
+  WriteProgram("program", kSleeps);
   std::vector<std::string> args = Node("2", {"--max_restarts=3"}, "");
   args.resize(args.size() - 3);
-  args.push_back("/nonexistent/program");
-  Start("a", args);
-  Start("b", Node("2", {"--max_restarts=3"}, kSleeps));
+  for (const auto& [name, folder] : std::map<std::string, std::string>{{"a", "/nonexistent/"}, {"b", folder_}}) {
+    args.push_back(folder + "program");
+    Start(name, args);
+    args.pop_back();
+  }
   for (const char* name : {"a", "b"}) {
     EXPECT_EQ(Wait(name), 127);
     EXPECT_THAT(Err(name), HasSubstr("/nonexistent/program"));
@@ -259,11 +267,13 @@ TEST_F(TcpNodesTest, ANodeThatComesLaterTakesPartAndOneThatLeavesDoesNotEndTheJo
 
 TEST_F(TcpNodesTest, ANodeThatComesLaterWithoutTheProgramDoesNotDisturbTheOthers) {
   const std::vector<std::string> flags = {"--rdzv_conf=last_call_timeout=0.1", "--max_restarts=3"};
-  Start("a", Node("1:2", flags, "echo $WORLD_SIZE >> $D/starts; exec sleep 100"));
-  ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts") == "1\n"; }));
+  WriteProgram("program", "echo $WORLD_SIZE >> $D/starts; exec sleep 100");
   std::vector<std::string> args = Node("1:2", flags, "");
   args.resize(args.size() - 3);
-  args.push_back("/nonexistent/program");
+  args.push_back(folder_ + "program");
+  Start("a", args);
+  ASSERT_TRUE(Soon([&] { return ReadFile(folder_ + "starts") == "1\n"; }));
+  args.back() = "/nonexistent/program";
   Start("b", args);
   EXPECT_EQ(Wait("b"), 127);
   EXPECT_THAT(Err("b"), HasSubstr("program \"/nonexistent/program\" not found\n"));

@@ -125,6 +125,11 @@ absl::Status ReadSeconds(const GivenFlag& flag, absl::string_view name, absl::st
   return absl::OkStatus();
 }
 
+absl::Status ReadBool(const GivenFlag& flag, absl::string_view name, absl::string_view text, bool* value) {
+  if (absl::SimpleAtob(text, value)) return absl::OkStatus();
+  return Expected(flag, absl::StrCat(name, "=true or ", name, "=false"));
+}
+
 std::map<std::string, absl::Duration*> DurationsOf(RendezvousOptions* nodes) {
   return {{"join_timeout", &nodes->join_timeout},
           {"last_call_timeout", &nodes->last_call_timeout},
@@ -141,7 +146,7 @@ std::map<std::string, std::string*> TextsOf(RendezvousOptions* nodes) {
 
 std::vector<std::string> ParametersWithEffect() {
   RendezvousOptions nodes;
-  std::vector<std::string> names = {"is_host"};
+  std::vector<std::string> names = {"is_host", "same_program"};
   for (const auto& entry : DurationsOf(&nodes)) names.push_back(entry.first);
   for (const auto& entry : TextsOf(&nodes)) names.push_back(entry.first);
   return names;
@@ -158,12 +163,8 @@ absl::Status ReadParameter(const GivenFlag& flag, const std::string& name, const
     *found->second = value;
     return absl::OkStatus();
   }
-  if (name == "is_host") {
-    bool is_host;
-    if (!absl::SimpleAtob(value, &is_host)) return Expected(flag, "is_host=true or is_host=false");
-    nodes->is_host = is_host;
-    return absl::OkStatus();
-  }
+  if (name == "is_host") return ReadBool(flag, name, value, &nodes->is_host.emplace());
+  if (name == "same_program") return ReadBool(flag, name, value, &nodes->same_program);
   if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), name) != std::end(kWithoutEffect)) {
     return absl::OkStatus();
   }

@@ -35,6 +35,7 @@ struct RendezvousOptions {
   absl::Duration last_call_timeout = absl::Seconds(30);
   absl::Duration time_to_live = absl::ZeroDuration();  // 0: the backend's own
   std::optional<bool> is_host;
+  bool same_program = true;
   std::string ca_file, cert_file, key_file, user, password;  // etcd
 };
 

@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -51,6 +53,7 @@ AgentState StateAtFirst(const LaunchOptions& options, const AgentOptions& agent)
   state.ranks = options.nproc_per_node;
   state.spares = options.spares;
   state.flags = agent.limits.flags;
+  state.program = agent.limits.program;
   return state;
 }
 
@@ -112,7 +115,8 @@ class Agent {
   bool knows_job_ = false;
   bool has_started_ = false;  // ranks of this node
   bool has_warned_ = false;
-  int64_t announced_ = 0;  // the generation whose end this node has told
+  std::set<std::string> said_strangers_;  // the lines about them
+  int64_t announced_ = 0;                 // the generation whose end this node has told
   int64_t leaving_since_ns_ = 0;
   absl::Status resumable_;    // how the ranks of this node ended, if all of them have done their work
   bool shows_ranks_ = false;  // watcher_ follows the ranks of this node
@@ -204,6 +208,12 @@ void Agent::Announce(const JobState& job) {
     announced_ = ended;
   }
   if (!job.flags.empty() && job.flags != job_.flags) Say(job.flags);
+  for (const Stranger& stranger : job.strangers) {
+    const std::string line = absl::StrCat(stranger.why, "; it was refused");
+    if (stranger.agent == agent_.id || !said_strangers_.insert(line).second) continue;
+    Say(line);
+    events_.Notice(line);
+  }
   if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
   job_ = job;
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming

@@ -37,6 +37,7 @@ bool AgentSteps::Runs() const { return state_.phase == Phase::kRunning || state_
 void AgentSteps::OnJob(const JobState& job) {
   job_ = job;
   NoteDrain();
+  if (const Stranger* me = FindStranger(job, id_)) lost_ = absl::InvalidArgumentError(me->why);
   if (Runs() || state_.phase == Phase::kLeaving) return;
   // This generation will not start here, or not again. The leader waits until every member says so.
   const bool over = job.phase == JobState::Phase::kEnding || job.phase == JobState::Phase::kForming;
@@ -162,6 +163,7 @@ bool AgentSteps::MustEnd() const {
 
 std::optional<absl::Status> AgentSteps::Result() const {
   if (Runs()) return std::nullopt;
+  if (FindStranger(job_, id_)) return lost_;
   if (job_.phase == JobState::Phase::kDone) return job_.result;
   if (!lost_.ok()) return state_.failure.status.ok() ? lost_ : state_.failure.status;
   if (state_.phase != Phase::kLeaving || !HasLeft(job_, id_)) return std::nullopt;

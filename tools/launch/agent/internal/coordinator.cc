@@ -64,7 +64,16 @@ Coordinator::Coordinator(const JobLimits& limits, JobState last, absl::Time now,
   if (job_.phase == JobState::Phase::kRunning) ranks_.Start(job_, restart_times_, now);
 }
 
+// An agent that is refused is as if it were not there.
 bool Coordinator::Update(const Agents& agents, absl::Time now) {
+  const bool changed = NotePrograms(agents);
+  if (job_.strangers.empty()) return Decide(agents, now) || changed;
+  Agents others = agents;
+  for (const Stranger& stranger : job_.strangers) others.erase(stranger.agent);
+  return Decide(others, now) || changed;
+}
+
+bool Coordinator::Decide(const Agents& agents, absl::Time now) {
   bool changed = false;
   for (;;) {
     next_look_ = absl::InfiniteFuture();
@@ -130,6 +139,23 @@ bool Coordinator::NoteFlags(const Agents& agents) {
   if (line == job_.flags) return false;
   job_.flags = line;
   return true;
+}
+
+// Until a generation has formed, the job is what the launcher that leads starts. Later another launcher may lead, of
+// another job too. Whether job() changed.
+bool Coordinator::NotePrograms(const Agents& agents) {
+  const bool is_new = job_.generation == 0 && !(job_.program == limits_.program);
+  if (is_new) job_.program = limits_.program;
+  std::vector<Stranger> strangers;
+  for (const auto& [id, agent] : agents) {
+    if (!limits_.same_program || IsMember(job_, id)) continue;
+    std::string why = ProgramDifference(agent.host, agent.program, job_.program);
+    if (!why.empty()) strangers.push_back({id, std::move(why)});
+  }
+  const auto is_same = [](const Stranger& a, const Stranger& b) { return a.agent == b.agent; };
+  const bool changed = is_new || !absl::c_equal(strangers, job_.strangers, is_same);
+  job_.strangers = std::move(strangers);
+  return changed;
 }
 
 bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) {

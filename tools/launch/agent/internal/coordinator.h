@@ -37,9 +37,11 @@ struct JobLimits {
   absl::Duration newcomer_wait = absl::Seconds(1);  // how long a node must be ready before the ranks restart for it
   int max_restarts = 0;                             // after failures; a restart because nodes come or leave is free
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older does not count
-  std::string anchor;  // the agent without whom the others cannot go on; "" if there is none
-  std::string host;    // of the launcher that leads, for messages
-  JobFlags flags;      // of that launcher
+  std::string anchor;        // the agent without whom the others cannot go on; "" if there is none
+  std::string host;          // of the launcher that leads, for messages
+  JobFlags flags;            // of that launcher
+  JobProgram program;        // the same
+  bool same_program = true;  // whether launchers with another one are refused
 };
 
 class Coordinator {
@@ -60,6 +62,8 @@ class Coordinator {
   absl::Time next_look() const { return next_look_; }
 
  private:
+  bool Decide(const Agents& agents, absl::Time now);
+
   // Each takes one step, if there is one to take.
   bool Step(const Agents& agents, absl::Time now);
   bool StepForming(const Agents& agents, absl::Time now);
@@ -85,6 +89,7 @@ class Coordinator {
   bool NoteDrains(const Agents& agents);
   bool NoteResize(const Agents& agents);
   bool NoteFlags(const Agents& agents);
+  bool NotePrograms(const Agents& agents);
   bool HasTooManyNodes() const { return static_cast<int>(job_.members.size()) > job_.limits.max_nodes; }
   std::string Newcomer(const Agents& agents, absl::Time now);
   void End(std::string reason);

@@ -181,6 +181,81 @@ TEST(Coordinator, NamesOneLauncherWithOtherFlagsAtATime) {
   EXPECT_EQ(coordinator.job().flags, "");
 }
 
+// Node ranks, limits and drains of the stranger do not count either.
+TEST(Coordinator, RefusesALauncherOfAnotherJobAndGoesOn) {
+  JobLimits limits = Limits(2, 3);
+  limits.program.words = {"/x/train", "--lr", "1"};
+  Coordinator coordinator(limits, {}, kStart);
+  Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
+  for (auto& [id, agent] : agents) agent.program = limits.program;
+  agents["3"].program.words[2] = "2";
+  agents["3"].node_rank = 7;
+  agents["3"].drains = {"1"};
+  agents["3"].resize = {1, 1, 1};
+  EXPECT_TRUE(coordinator.Update(agents, kStart));
+  const std::string why =
+      "host c runs /x/train --lr 2, the job runs /x/train --lr 1: is it another job? give it another --rdzv-id; "
+      "--rdzv-conf=same_program=false allows it";
+  ASSERT_NE(FindStranger(coordinator.job(), "3"), nullptr);
+  EXPECT_EQ(FindStranger(coordinator.job(), "3")->why, why);
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kForming);
+  coordinator.Update(agents, kStart + absl::Seconds(30));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  EXPECT_EQ(coordinator.job().members.size(), 2);
+  EXPECT_TRUE(coordinator.job().drained.empty());
+
+  // It fails alone.
+  const absl::StatusOr<JobState> decided = DecodeJob(EncodeJob(coordinator.job()));
+  ASSERT_TRUE(decided.ok()) << decided.status();
+  AgentSteps stranger("3", agents["3"]), member("2", agents["2"]);
+  stranger.OnJob(*decided);
+  member.OnJob(*decided);
+  EXPECT_EQ(stranger.Result(), absl::InvalidArgumentError(why));
+  EXPECT_EQ(stranger.TakeStart(), std::nullopt);
+  EXPECT_EQ(member.Result(), std::nullopt);
+  EXPECT_NE(member.TakeStart(), std::nullopt);
+
+  agents.erase("3");
+  EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(31)));
+  EXPECT_TRUE(coordinator.job().strangers.empty());
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+}
+
+TEST(Coordinator, RefusesItsOwnLauncherIfThatLeadsAnotherJob) {
+  JobLimits limits = Limits(1, 2);
+  limits.program.words = {"train", "1"};
+  Agents agents = {{"1", Ready("a")}};
+  agents["1"].program = limits.program;
+  Coordinator first(limits, {}, kStart);
+  first.Update(agents, kStart);
+  first.Update(agents, kStart + absl::Minutes(1));
+  ASSERT_EQ(first.job().phase, JobPhase::kRunning);
+  limits.program.words = {"train", "2"};
+  agents["2"] = Ready("b");
+  agents["2"].program = limits.program;
+  Coordinator second(limits, first.job(), kStart + absl::Minutes(2));
+  second.Update(agents, kStart + absl::Minutes(2));
+  second.Update(agents, kStart + absl::Minutes(3));
+  EXPECT_EQ(FindStranger(second.job(), "1"), nullptr);
+  EXPECT_NE(FindStranger(second.job(), "2"), nullptr);
+  EXPECT_EQ(second.job().members.size(), 1);
+  EXPECT_EQ(second.job().phase, JobPhase::kRunning);
+}
+
+TEST(Coordinator, TakesOtherProgramsIfThatIsAllowedOrNothingIsKnown) {
+  for (const bool is_known : {true, false}) {
+    JobLimits limits = Limits(2, 2);
+    limits.same_program = !is_known;
+    limits.program.words = {"train", "1"};
+    Coordinator coordinator(limits, {}, kStart);
+    Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
+    agents["1"].program = limits.program;
+    if (is_known) agents["2"].program.words = {"train", "2"};
+    coordinator.Update(agents, kStart);
+    EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  }
+}
+
 TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   JobLimits limits = Limits(2, 2);
   limits.max_restarts = 1;

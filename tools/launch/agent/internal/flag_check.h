@@ -1,4 +1,4 @@
-// Whether the launchers of a job were started with the same flags.
+// Whether the launchers of a job were started with the same flags and the same program.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
 #define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
@@ -8,6 +8,10 @@
 #include "lockstep/tools/launch/agent/internal/job.h"
 
 namespace lockstep::launch::internal {
+
+// How the program of the launcher on `host` differs from the job's, as a line for people; "" if it does not. The folders
+// of the program and of its script do not count.
+std::string ProgramDifference(const std::string& host, const JobProgram& theirs, const JobProgram& job);
 
 // The leader's view. It names one launcher at a time, so that the text does not change with each node that comes.
 class FlagCheck {

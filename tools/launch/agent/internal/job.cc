@@ -23,6 +23,12 @@ bool HasFailed(const AgentState& agent, int64_t generation) {
   return agent.generation == generation && (agent.phase == AgentState::Phase::kFailing || !agent.failure.status.ok());
 }
 
+const Stranger* FindStranger(const JobState& state, const std::string& agent) {
+  const auto found =
+      absl::c_find_if(state.strangers, [&](const Stranger& stranger) { return stranger.agent == agent; });
+  return found == state.strangers.end() ? nullptr : &*found;
+}
+
 bool HasLeft(const JobState& state, const std::string& agent) {
   return absl::c_any_of(state.left, [&](const Leaver& leaver) { return leaver.agent == agent; });
 }

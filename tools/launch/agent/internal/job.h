@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_H_
 #define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <map>
@@ -31,6 +32,18 @@ std::string RangeText(const NodeLimits& limits, absl::string_view between);
 // the same order, and the leader's values count.
 using JobFlags = std::vector<std::string>;
 
+// What a launcher starts, by which launchers of another job are known. Nothing is compared that is empty here.
+struct JobProgram {
+  std::vector<std::string> words;  // the program and its arguments
+  size_t script = 0;  // which of them is the first argument that is a file: its folder does not count; 0: none
+  std::string program_hash, script_hash;  // SHA-256 of these files
+
+  bool operator==(const JobProgram& other) const {
+    return words == other.words && script == other.script && program_hash == other.program_hash &&
+           script_hash == other.script_hash;
+  }
+};
+
 // What an agent says about itself and its node.
 struct AgentState {
   enum class Phase {
@@ -48,6 +61,7 @@ struct AgentState {
   int ranks = 1;        // number of ranks on the node
   int spares = 0;       // number of processes besides
   JobFlags flags;
+  JobProgram program;
   Phase phase = Phase::kReady;
   int64_t generation = 0;  // the last one whose ranks it started, or that ended before it did; 0: none
   int64_t entry = 0;       // the last entry of a member with which it has started its ranks
@@ -116,6 +130,12 @@ struct Leaver {
   int signal = 0;
 };
 
+// An agent of another job.
+struct Stranger {
+  std::string agent;
+  std::string why;  // for people
+};
+
 // What the leading agent has decided. A generation is a start of all ranks of the job. If its ranks stay when another
 // one fails, nodes are lost, leave and come while it runs.
 struct JobState {
@@ -136,7 +156,9 @@ struct JobState {
   int restarts = 0;               // of all ranks, or of one that stays alive, because one had failed
   std::string reason;             // why the generation ends, or the one before ended, for people; "" for the first one
   std::vector<std::string> lost;  // the agents because of whose loss it ended; empty while one runs
-  std::string flags;              // which launchers' flags differ, for people
+  JobProgram program;             // of the agent that formed the first generation, or forms it
+  std::vector<Stranger> strangers;  // who is there, and is refused
+  std::string flags;                // which launchers' flags differ, for people
   RankPlan ranks;
   absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
 };
@@ -145,6 +167,9 @@ struct JobState {
 // `received_ns` at the receiver.
 std::string EncodeAgent(const AgentState& state, int64_t now_ns);
 std::string EncodeJob(const JobState& state);
+
+// Null if the agent is not refused.
+const Stranger* FindStranger(const JobState& state, const std::string& agent);
 
 bool HasLeft(const JobState& state, const std::string& agent);
 

@@ -57,6 +57,22 @@ NodeLimits LimitsFrom(const Json& json) {
   return limits;
 }
 
+Json ToJson(const JobProgram& program) {
+  return {{"words", program.words},
+          {"script", program.script},
+          {"program_hash", program.program_hash},
+          {"script_hash", program.script_hash}};
+}
+
+JobProgram ProgramFrom(const Json& json) {
+  JobProgram program;
+  json.at("words").get_to(program.words);
+  json.at("script").get_to(program.script);
+  json.at("program_hash").get_to(program.program_hash);
+  json.at("script_hash").get_to(program.script_hash);
+  return program;
+}
+
 Json ToJson(const Member& member) {
   return {{"agent", member.agent}, {"host", member.host},   {"address", member.address}, {"port", member.port},
           {"entry", member.entry}, {"ranks", member.ranks}, {"spares", member.spares}};
@@ -284,6 +300,7 @@ AgentState AgentFrom(const Json& json, int64_t received_ns) {
   state.resize = LimitsFrom(json.at("resize"));
   json.at("spares").get_to(state.spares);
   if (json.contains("flags")) json.at("flags").get_to(state.flags);
+  if (json.contains("program")) state.program = ProgramFrom(json.at("program"));
   json.at("entry").get_to(state.entry);
   if (json.contains("failure")) state.failure = FailureFrom(json.at("failure"), received_ns);
   if (!json.contains("slots")) return state;
@@ -319,6 +336,12 @@ JobState JobFrom(const Json& json) {
   json.at("drained").get_to(state.drained);
   json.at("lost").get_to(state.lost);
   json.at("flags").get_to(state.flags);
+  if (json.contains("program")) state.program = ProgramFrom(json.at("program"));
+  if (json.contains("strangers")) {
+    for (const Json& stranger : json.at("strangers")) {
+      state.strangers.push_back({stranger.at(0).get<std::string>(), stranger.at(1).get<std::string>()});
+    }
+  }
   state.limits = LimitsFrom(json.at("limits"));
   state.result = StatusFrom(json.at("result"));
   for (const Json& member : json.at("members")) state.members.push_back(MemberFrom(member));
@@ -347,6 +370,7 @@ std::string EncodeAgent(const AgentState& state, int64_t now_ns) {
                {"drains", state.drains},
                {"resize", ToJson(state.resize)}};
   if (!state.flags.empty()) json["flags"] = state.flags;
+  if (!state.program.words.empty()) json["program"] = ToJson(state.program);
   if (!state.failure.status.ok()) json["failure"] = ToJson(state.failure, now_ns);
   if (state.slots.empty()) return Dump(json);
   json["slots"] = Json::array();
@@ -374,6 +398,8 @@ std::string EncodeJob(const JobState& state) {
                {"limits", ToJson(state.limits)},
                {"result", ToJson(state.result)},
                {"members", members}};
+  if (!state.program.words.empty()) json["program"] = ToJson(state.program);
+  for (const Stranger& stranger : state.strangers) json["strangers"].push_back({stranger.agent, stranger.why});
   if (state.ranks.memory.stays || state.ranks.memory.generation > 0) json["ranks"] = ToJson(state.ranks);
   return Dump(json);
 }

@@ -18,6 +18,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/tools/launch/agent/internal/agent.h"
+#include "lockstep/tools/launch/agent/internal/job_program.h"
 #include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
 #include "lockstep/tools/launch/internal/check_options.h"
 #include "lockstep/tools/launch/internal/host_name.h"
@@ -47,7 +48,9 @@ JobLimits LimitsOf(const LaunchOptions& options, const RendezvousOptions& nodes)
                   absl::StrCat("--max-restarts=", options.max_restarts),
                   absl::StrCat("--restart-window=", absl::FormatDuration(options.restart_window)),
                   absl::StrCat("--rdzv-conf=join_timeout=", absl::FormatDuration(nodes.join_timeout)),
-                  absl::StrCat("--rdzv-conf=last_call_timeout=", absl::FormatDuration(nodes.last_call_timeout))};
+                  absl::StrCat("--rdzv-conf=last_call_timeout=", absl::FormatDuration(nodes.last_call_timeout)),
+                  absl::StrCat("--rdzv-conf=same_program=", nodes.same_program ? "true" : "false")};
+  limits.same_program = nodes.same_program;
   return limits;
 }
 
@@ -185,6 +188,7 @@ absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions
   LOCKSTEP_ASSIGN_OR_RETURN(agent.address, AddressOfThisNode(options, nodes));
   agent.node_rank = nodes.node_rank.value_or(-1);
   agent.limits = LimitsOf(options, nodes);
+  agent.limits.program = ReadJobProgram(program);
   std::unique_ptr<Rendezvous> rendezvous;
   if (nodes.backend == RendezvousOptions::Backend::kEtcd) {
     LOCKSTEP_ASSIGN_OR_RETURN(rendezvous, JoinByEtcd(options, nodes, secret, &agent, lease));

@@ -3,10 +3,12 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -93,6 +95,12 @@ void NodesTest::ExpectPromptEnd(const std::vector<std::string>& names, int code)
     last = std::max(last, absl::FromUnixNanos(ns));
   }
   EXPECT_LT(now - last, absl::Seconds(2));
+}
+
+void NodesTest::WriteProgram(const std::string& name, const std::string& script) const {
+  const std::string path = folder_ + name;
+  std::ofstream(path) << "#!/bin/bash\n" << script << "\n";
+  chmod(path.c_str(), 0700);
 }
 
 std::string NodesTest::Out(const std::string& name) const { return ReadFile(absl::StrCat(folder_, name, ".out")); }

@@ -38,6 +38,8 @@ class NodesTest : public ::testing::Test {
   // Expects that all of them exit with `code`, within 2 s of the last rank. When a rank ends, its script writes the result
   // of `date +%s%N` to $D/ended.<name>.
   void ExpectPromptEnd(const std::vector<std::string>& names, int code);
+  // A script for bash, executable, in the test's folder.
+  void WriteProgram(const std::string& name, const std::string& script) const;
   std::string Out(const std::string& name) const;
   std::string Err(const std::string& name) const;
   // Waits until a line of $D/starts.<name> begins with `world_size` and a space. A script writes such a line first.

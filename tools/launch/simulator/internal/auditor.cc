@@ -26,6 +26,7 @@ bool Simulation::HasToldSuccess(int64_t generation) {
 void Simulation::AuditDecision(const JobState& job, bool told_success) {
   Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
                      job.members.size(), " members, ", job.reason, job.result.ToString()));
+  if (job.limits.max_nodes == 99 || IsMember(job, kStranger)) Violation("a launcher of another job is heard");
   if (Kept(job)) {
     Trace(absl::StrCat("ranks: generation ", job.ranks.memory.generation, ", phase ",
                        static_cast<int>(job.ranks.memory.phase), ", order ", static_cast<int>(job.ranks.order), ", ",

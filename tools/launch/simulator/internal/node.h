@@ -22,6 +22,8 @@ using AgentPhase = AgentState::Phase;
 using JobPhase = JobState::Phase;
 
 inline constexpr char kLost[] = "the rendezvous is lost";
+inline constexpr char kStranger[] = "stranger";
+inline constexpr int64_t kStrangerDelay = 10;
 inline constexpr int64_t kSecond = 1000;
 inline constexpr int64_t kSlowest = kSecond;                           // message
 inline constexpr int64_t kHorizon = 3600 * kSecond;                    // nobody may still wait then

@@ -13,7 +13,7 @@ constexpr size_t kMostViolations = 10;
 std::string TextOf(const Simulation::Config& config) {
   return absl::StrCat(
       "seed ", config.seed, ", ", config.agents, " agents", config.leader_can_change ? ", etcd" : "",
-      config.ranks_stay ? ", ranks stay" : "",
+      config.ranks_stay ? ", ranks stay" : "", config.stranger ? ", a launcher of another job" : "",
       config.max_ranks > 0 ? absl::StrCat(", ", config.max_ranks, " at most") : "",
       config.crash_event < 0 ? ""
                              : absl::StrCat(", agent ", config.crash_agent, " dies before event ", config.crash_event),
@@ -32,6 +32,7 @@ void Tally::Add(const Simulation::Config& config, const Simulation::Report& repo
   rank_generations += report.rank_generations;
   states.insert(report.states.begin(), report.states.end());
   ++results[report.result];
+  refused += report.refused;
   if (!report.violation.empty() && violations.size() < kMostViolations) {
     violations.push_back(absl::StrCat(TextOf(config), ": ", report.violation));
   }
@@ -56,6 +57,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation, bool tra
     config.faults = static_cast<int>(seed / 8 % 9);
     config.ranks_stay = seed / 72 % 2 == 1;
     if (config.ranks_stay && seed / 144 % 3 == 0) config.max_ranks = static_cast<int>(1 + seed / 432 % 4);
+    config.stranger = seed % 5 == 0;
     config.trace = trace;
     tally.Add(config, Simulation(config).Run());
     if (until_violation && !tally.violations.empty()) break;

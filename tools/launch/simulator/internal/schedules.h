@@ -16,6 +16,7 @@ namespace lockstep::launch::internal {
 
 struct Tally {
   int64_t schedules = 0, events = 0, messages = 0, generations = 0, rank_generations = 0;
+  int64_t refused = 0;  // launchers of another job
   absl::flat_hash_set<uint64_t> states;
   std::map<std::string, int64_t> results;  // how many jobs ended like this
   std::vector<std::string> violations;     // the first ten

@@ -20,6 +20,7 @@ Simulation::Simulation(const Config& config) : config_(config), random_(config.s
     limits_.min_nodes = config.min_nodes;
     limits_.max_restarts = 3;
   }
+  limits_.program.words = {"train"};
   limits_.join_timeout = absl::Seconds(60);
   limits_.last_call = absl::Seconds(config.min_nodes > 0 ? 60 : 3);
   if (!config.leader_can_change) limits_.anchor = nodes_[0]->id;
@@ -64,6 +65,7 @@ Simulation::Report Simulation::Run() {
           [this, n = node.get()] { Join(n); });
   }
   if (config_.crash_ms >= 0) After(config_.crash_ms, [this] { Crash(nodes_[config_.crash_agent].get()); });
+  if (config_.stranger) After(static_cast<int64_t>(config_.seed) * 7919 % kFaultTime, [this] { JoinStranger(); });
   for (int i = 0; i < config_.faults; ++i) After(Random(kFaultTime), [this] { Fault(); });
   while (!events_.empty() && report_.violation.empty()) {
     if (report_.events == config_.crash_event) Crash(nodes_[config_.crash_agent].get());
@@ -111,7 +113,9 @@ void Simulation::Look() {
   if (!leader || !HearsStore(*leader) || leader->returned) return;
   // As another agent reads it.
   if (!coordinator_) coordinator_.emplace(limits_, *DecodeJob(EncodeJob(decision_)), Now());
-  const bool changed = coordinator_->Update(posts_, Now());
+  Agents posts = posts_;
+  if (stranger_) posts[kStranger] = stranger_->state();
+  const bool changed = coordinator_->Update(posts, Now());
   LookAt(coordinator_->next_look());
   AuditRequests(coordinator_->job());
   AuditCancelled(coordinator_->job());
@@ -138,6 +142,7 @@ void Simulation::LookAt(absl::Time time) {
 }
 
 void Simulation::Broadcast() {
+  if (stranger_) After(kStrangerDelay, [this] { AnswerStranger(); });
   for (const auto& node : nodes_) {
     ++report_.messages;
     After(node->index == leader_ && !config_.leader_can_change ? 0 : Delay(),
@@ -189,6 +194,36 @@ void Simulation::Evict(Node* node, int64_t epoch) {
   Look();
 }
 
+// It asks for all that could disturb the others.
+void Simulation::JoinStranger() {
+  Trace("a launcher of another job comes");
+  AgentState state;
+  state.host = kStranger;
+  state.node_rank = 99;
+  state.program.words = {"another program"};
+  stranger_.emplace(kStranger, state);
+  stranger_->OnPort(1);
+  for (const auto& node : nodes_) stranger_->OnDrain(node->id);
+  stranger_->OnJob(decision_);
+  stranger_->OnResize(99, 99);
+  Look();
+}
+
+void Simulation::AnswerStranger() {
+  if (!stranger_) return;
+  stranger_->OnJob(decision_);
+  if (stranger_->TakeStart()) Violation("a launcher of another job starts its ranks");
+  const std::optional<absl::Status> result = stranger_->Result();
+  if (!result) return;
+  // One that comes after the end may see the end only.
+  if (!absl::IsInvalidArgument(*result) && decision_.phase != JobPhase::kDone) {
+    Violation(absl::StrCat("a launcher of another job returns ", result->ToString()));
+  }
+  report_.refused |= absl::IsInvalidArgument(*result);
+  stranger_.reset();
+  Look();
+}
+
 // --- Nodes ---
 
 void Simulation::Join(Node* node) {
@@ -196,6 +231,7 @@ void Simulation::Join(Node* node) {
   AgentState state;
   state.host = absl::StrCat("host", node->index);
   state.address = absl::StrCat("10.0.0.", node->index);
+  state.program = limits_.program;
   state.ranks = static_cast<int>(1 + Random(3));
   if (config_.ranks_stay) state.spares = static_cast<int>(Random(2));
   node->steps.emplace(node->id, state);

@@ -21,6 +21,7 @@
 //   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
 //   - a node that is drained leaves, and takes part in no later generation; a resize is decided
 //   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
+//   - a launcher of another job takes no part, is not heard, and fails alone
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
 // And where processes stay when another one fails (agent_link):
@@ -69,6 +70,7 @@ class Simulation {
     bool leader_can_change = false;  // as with etcd; otherwise the first agent leads, as with TCP
     bool ranks_stay = false;         // when another one fails; otherwise all end together
     int max_ranks = 0;               // of ranks that stay: the most that a generation may have; 0: any number
+    bool stranger = false;           // a launcher of another job comes to this one
     int faults = 3;                  // random ones: see Fault()
     int crash_agent = -1;            // an agent that dies before event number `crash_event`
     int64_t crash_event = -1;
@@ -86,6 +88,7 @@ class Simulation {
     int64_t messages = 0;
     int64_t generations = 0;
     int64_t rank_generations = 0;  // of ranks that stay
+    bool refused = false;          // the launcher of another job
     // Of each generation, when it had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
@@ -120,6 +123,9 @@ class Simulation {
   void LookAt(absl::Time time);
   void ElectLeader();
   void Evict(Node* node, int64_t epoch);
+
+  void JoinStranger();
+  void AnswerStranger();
 
   // What happens to nodes.
   void Fault();
@@ -200,6 +206,7 @@ class Simulation {
   std::vector<std::unique_ptr<Node>> nodes_;
 
   Agents posts_;
+  std::optional<AgentSteps> stranger_;  // while it is there
   std::map<std::string, uint64_t> post_numbers_;
   JobState decision_;
   uint64_t decisions_ = 0;

@@ -25,6 +25,7 @@ TEST(Simulator, RandomSchedulesBreakNoRule) {
   // A rule is only worth something if schedules get where it counts.
   EXPECT_GT(tally.generations, tally.schedules);
   EXPECT_GT(tally.states.size(), kSchedules);
+  EXPECT_GT(tally.refused, kSchedules / 10);
   for (const char* result : {"OK", "UNKNOWN", "UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}) {
     EXPECT_GT(tally.results.count(result) ? tally.results.at(result) : 0, kSchedules / 1000) << result;
   }
