@@ -108,6 +108,7 @@ set(lockstep_launch_sources
   tools/launch/internal/report_file.cc
   tools/launch/internal/restart_policy.cc
   tools/launch/internal/signal_relay.cc
+  tools/launch/internal/stall_watch.cc
   tools/launch/internal/strays.cc
   tools/launch/report.cc
   tools/launch/spawn.cc

@@ -128,6 +128,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, c
   LOCKSTEP_ASSIGN_OR_RETURN(factory->candidates, ParseBackendSpec(options.backend));
   factory->timeout = options.timeout;
   factory->interruption = options.interruption;
+  factory->stall_after = options.stall_after;
+  factory->on_stall = options.on_stall;
   factory->info = debug == Debug::kInfo || debug == Debug::kDetail;
   factory->detail = debug == Debug::kDetail;
   factory->report_uncaught_exceptions = options.report_uncaught_exceptions;

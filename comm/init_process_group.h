@@ -24,6 +24,8 @@ enum class Debug {
   kDetail  // before each collective the ranks compare their calls; costs one round of messages
 };
 
+struct Stall;  // in comm/watch/watch.h
+
 struct InitOptions {
   // "auto", a backend's name, or one name for each device type: "cpu:gloo,cuda:nccl". Only backends linked into the
   // program are available. For each device type, "auto" takes the preferred backend of all that every rank has
@@ -50,6 +52,18 @@ struct InitOptions {
   // If this is set, it is asked several times a second while the ranks meet, on any thread. Its first error ends the
   // call, which returns it. It must own everything that it uses.
   std::function<absl::Status()> interruption;
+
+  // When a collective has lasted so long, a line on standard error says since when, and which rank has not begun it:
+  //
+  //   group "world": all_reduce #7 has lasted 30s: rank 1 (host a, pid 12) has not begun it: its last call was broadcast #6
+  //
+  // The next lines follow after twice, four times, ... as long. Infinite: never.
+  absl::Duration stall_after = absl::Seconds(30);
+
+  // If this is set, it gets what the line would say, every 10 s or so (a third of stall_after) and on each rank, and no
+  // line is written. A thread of the group calls it, so it must not block, nor destroy the group. It must own everything
+  // that it uses.
+  std::function<void(const Stall&)> on_stall;
 };
 
 // Meets the other ranks and creates the group. Blocks until all ranks have called it, for at most options.timeout. If

@@ -218,6 +218,27 @@ TEST(InitProcessGroup, RankZeroPrintsWhichBackendTheWorldHasAndWhy) {
   EXPECT_EQ(StandardErrorOf([&] { init(1, Debug::kFromEnvironment); }), "");
 }
 
+// Seven words in 0.8 s become the lines after 0.3 and 0.6 s.
+TEST(InitProcessGroup, OneRankWritesALineAboutACallThatLastsLongAndOneEachTimeThatItHasLastedTwiceAsLong) {
+  std::vector<InitOptions> options;
+  const std::string url = TcpUrl();
+  for (int rank = 0; rank < 2; ++rank) {
+    options.push_back(Options(url, rank, 2));
+    options[rank].debug = Debug::kOff;
+    options[rank].stall_after = absl::Milliseconds(300);
+  }
+  std::vector<Group> groups = InitAll(options);
+  ::testing::internal::CaptureStderr();
+  std::thread waits([&] { EXPECT_TRUE((*groups[0])->Barrier().ok()); });
+  absl::SleepFor(absl::Milliseconds(1100));
+  EXPECT_TRUE((*groups[1])->Barrier().ok());
+  waits.join();
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      ::testing::MatchesRegex("(group \"world\": barrier #0 has lasted 0: rank 1 \\(.*\\) has not begun it, nor any "
+                              "call before\n){2}"));
+}
+
 TEST(InitProcessGroup, ReadsHowCloselyToLookFromTheEnvironment) {
   setenv("TORCH_DISTRIBUTED_DEBUG", "detail", 1);
   const std::string url = TcpUrl();

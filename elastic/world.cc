@@ -263,7 +263,9 @@ absl::Status World::Meet() {
   // The launcher is heard while the group forms too: a rank may die then.
   LOCKSTEP_ASSIGN_OR_RETURN(watcher_, internal::LinkWatcher::Start(link_.get()));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      group_, internal::FormGroup(generation_, options_.backend, options_.timeout, watcher_->interruption()));
+      group_, internal::FormGroup(
+                  generation_, options_.backend, options_.timeout, watcher_->interruption(),
+                  [link = link_.get()](const comm::Stall& stall) { link->ReportStall(stall.text, stall.rank); }));
   watcher_->Guard(group_.get());
   LOCKSTEP_ASSIGN_OR_RETURN(auto healing,
                             internal::AgreeOnHealing(*group_, {progress(), part_, generation_.node_rank}, *kept_));

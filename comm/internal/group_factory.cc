@@ -16,6 +16,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/internal/choice_text.h"
 #include "lockstep/comm/internal/group_access.h"
+#include "lockstep/comm/internal/stall_lines.h"
 #include "lockstep/comm/internal/uncaught.h"
 #include "lockstep/comm/store/internal/guarded_store.h"
 #include "lockstep/comm/watch/watch.h"
@@ -74,6 +75,17 @@ std::string WatchHost(const GroupFactory& factory, const NewGroupOptions& option
   return own.empty() ? factory.ranks[options.world_ranks[0]].host : own;
 }
 
+constexpr absl::Duration kLongestStall = absl::Hours(24 * 365);
+
+// What to do about a call that lasts long. Unless the caller of InitProcessGroup() does it, one rank writes a line.
+std::function<void(const Stall&)> OnStall(const GroupFactory& factory, const NewGroupOptions& options, int hub) {
+  if (factory.on_stall) return factory.on_stall;
+  if (options.rank != hub || factory.stall_after == absl::InfiniteDuration()) return nullptr;
+  return [name = options.name, lines = StallLines(factory.stall_after)](const Stall& stall) mutable {
+    if (lines.IsDue(stall.lasted)) std::cerr << absl::StrCat("group \"", name, "\": ", stall.text, "\n") << std::flush;
+  };
+}
+
 // Creates the group's watch. Null for a group of one rank, and if some rank does not take part.
 absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const GroupFactory& factory, const NewGroupOptions& options,
                                                       std::vector<RankIdentity> ranks,
@@ -97,6 +109,8 @@ absl::StatusOr<std::shared_ptr<GroupWatch>> MakeWatch(const GroupFactory& factor
   watch.on_failure = [weak = std::weak_ptr<GroupState>(state)](const absl::Status& cause) {
     if (const auto group = weak.lock()) group->LearnFailure(cause);
   };
+  watch.on_stall = OnStall(factory, options, watch.hub);
+  watch.stall_after = std::min(factory.stall_after, kLongestStall);
   LOCKSTEP_ASSIGN_OR_RETURN(auto made, Watch::Create(std::move(watch)));
   return std::make_shared<WatchOfGroup>(std::move(made));
 }

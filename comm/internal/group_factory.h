@@ -41,6 +41,8 @@ struct GroupFactory : std::enable_shared_from_this<GroupFactory> {
   std::vector<RankIdentity> ranks;  // of the world; empty if a Python rank is among them
   absl::Duration timeout;
   std::function<absl::Status()> interruption;  // InitOptions::interruption
+  absl::Duration stall_after;                  // the same
+  std::function<void(const Stall&)> on_stall;  // the same
   bool info = false;
   bool detail = false;
   bool report_uncaught_exceptions = false;

@@ -80,13 +80,21 @@ absl::StatusOr<std::unique_ptr<Spoke>> MakeSpoke(const WatchOptions& options, Pa
   return std::make_unique<Spoke>(std::move(joined), std::move(hub), participant);
 }
 
+std::function<void(const Frame&)> StallCallback(std::function<void(const Stall&)> on_stall) {
+  if (!on_stall) return nullptr;
+  return [on_stall = std::move(on_stall)](const Frame& frame) {
+    on_stall({frame.text, frame.rank, absl::Milliseconds(frame.value)});
+  };
+}
+
 }  // namespace
 
 class Watch::Impl {
  public:
   // Takes `options.ranks`: a copy for each of many ranks is dear.
   explicit Impl(WatchOptions& options)
-      : participant(options.rank, std::move(options.ranks), options.hub, std::move(options.on_failure)) {}
+      : participant(options.rank, std::move(options.ranks), options.hub, std::move(options.on_failure),
+                    StallCallback(std::move(options.on_stall)), absl::ToChronoMicroseconds(options.stall_after)) {}
 
   absl::Status Connect(const WatchOptions& options) {
     LOCKSTEP_RETURN_IF_ERROR(options.rank == options.hub ? StartHub(options) : StartSpoke(options));

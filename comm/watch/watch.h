@@ -17,6 +17,15 @@
 
 namespace lockstep::comm {
 
+// A call that lasts long.
+struct Stall {
+  // "all_reduce #12 has lasted 30s: rank 1 (host a, pid 7) has not begun it: its last call was broadcast #3", or "...:
+  // every rank has begun it".
+  std::string text;
+  int rank = -1;          // the first rank that has not begun the call, or does not answer; -1: every rank has
+  absl::Duration lasted;  // so far
+};
+
 struct WatchOptions {
   int rank = 0;
   std::vector<RankIdentity> ranks;  // every rank of the group, by rank
@@ -35,6 +44,12 @@ struct WatchOptions {
   // Called once, from the watch's thread, with the group's first cause as soon as this rank knows it, even if the cause
   // came from this rank. Must not block, and must not destroy the watch.
   std::function<void(const absl::Status&)> on_failure;
+
+  // Called from the watch's thread of every rank, when a call of some rank has lasted for `stall_after`, and then again
+  // and again while it lasts: each third of this time, or somewhat more often. Null: nobody hears of it. Must not block,
+  // and must not destroy the watch.
+  std::function<void(const Stall&)> on_stall = nullptr;
+  absl::Duration stall_after = absl::Seconds(30);
 };
 
 // One rank is the hub, and every other rank keeps one connection to it: an abstract Unix socket if all ranks share a

@@ -2,11 +2,14 @@
 
 #include "lockstep/comm/watch/watch.h"
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -246,6 +249,43 @@ TEST(Watch, AHubOutsideTheGroupIsRefused) {
   options.hub = 2;
   EXPECT_EQ(Watch::Create(std::move(options)).status(),
             absl::InvalidArgumentError("the hub 2 is not a rank of a group of 2"));
+}
+
+// The ranks that wait, the one that is late, and the hub all hear of it, several times. Nobody fails.
+TEST_P(WatchAmongThreads, ACallThatLastsLongIsExplainedOnAllRanks) {
+  std::array<std::mutex, 3> mutexes;
+  std::array<std::vector<Stall>, 3> stalls;
+  const Watches watches = ConnectThreads(3, GetParam(), [&](int rank, WatchOptions* options) {
+    options->stall_after = absl::Milliseconds(300);
+    options->on_stall = [&mutexes, &stalls, rank](const Stall& stall) {
+      const std::lock_guard<std::mutex> lock(mutexes[rank]);
+      stalls[rank].push_back(stall);
+    };
+  });
+  const auto heard = [&](int rank) {
+    const std::lock_guard<std::mutex> lock(mutexes[rank]);
+    return stalls[rank];
+  };
+  for (const auto& watch : watches) {
+    watch->Begin(6, "broadcast");
+    watch->End(6);
+  }
+  absl::SleepFor(absl::Milliseconds(500));  // between calls
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(heard(rank).empty());
+  for (const int rank : {0, 2}) watches[rank]->Begin(7, "all_reduce");
+  for (int i = 0; i < 4000 && (heard(0).size() < 3 || heard(1).size() < 3 || heard(2).size() < 3); ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_GE(heard(rank).size(), 3);
+    const Stall stall = heard(rank)[0];
+    EXPECT_EQ(stall.text, absl::StrCat("all_reduce #7 has lasted 0: ", Name(1),
+                                       " has not begun it: its last call was broadcast #6"));
+    EXPECT_EQ(stall.rank, 1);
+    EXPECT_GE(stall.lasted, absl::Milliseconds(300));
+    EXPECT_LT(stall.lasted, heard(rank).back().lasted);
+    EXPECT_TRUE(watches[rank]->failure().ok());
+  }
 }
 
 }  // namespace

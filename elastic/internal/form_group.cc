@@ -17,7 +17,8 @@ void Set(const char* name, int64_t value) { Set(name, absl::StrCat(value)); }
 
 absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::RankGeneration& generation,
                                                               const std::string& backend, absl::Duration timeout,
-                                                              const std::function<absl::Status()>& interruption) {
+                                                              const std::function<absl::Status()>& interruption,
+                                                              const std::function<void(const comm::Stall&)>& on_stall) {
   Set("RANK", generation.rank);
   Set("WORLD_SIZE", generation.world_size);
   // On one node its ranks are numbered without gaps. generation.local_rank has gaps where ranks have died, and must be
@@ -39,6 +40,7 @@ absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::Rank
   options.backend = backend;
   options.timeout = timeout;
   options.interruption = interruption;
+  options.on_stall = on_stall;
   // The line about the backend is of interest once.
   if (generation.number > 1 && !getenv("TORCH_DISTRIBUTED_DEBUG")) options.debug = comm::Debug::kOff;
   auto group = comm::InitProcessGroup(options);

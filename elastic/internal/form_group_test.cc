@@ -17,7 +17,7 @@ TEST(FormGroup, TakesALocalRankThatIsNotBelowTheNumberOfRanksOnTheNode) {
   generation.nnodes = 2;
   generation.master_addr = "127.0.0.1";
   generation.master_port = *launch::internal::FreePort();
-  const auto group = FormGroup(generation, "auto", absl::Seconds(30), nullptr);
+  const auto group = FormGroup(generation, "auto", absl::Seconds(30), nullptr, nullptr);
   ASSERT_TRUE(group.ok()) << group.status();
   EXPECT_EQ((*group)->size(), 1);
   EXPECT_STREQ(getenv("LOCAL_RANK"), "1");

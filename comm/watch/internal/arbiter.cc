@@ -61,6 +61,8 @@ void Arbiter::Receive(int rank, const Frame& frame, Clock::time_point now) {
       return NoteTrouble(rank, frame, now);
     case Frame::Type::kTimeout:
       return Ask(frame, now);
+    case Frame::Type::kLong:
+      return NoteLong(frame, now);
     case Frame::Type::kHere:
       return NoteAnswer(rank, frame);
     case Frame::Type::kAgree:
@@ -127,12 +129,20 @@ void Arbiter::TickTrouble(Clock::time_point now) {
   Decide(absl::StatusCode::kAborted, FailedText(members_[trouble_->rank].identity, trouble_->text), trouble_->rank);
 }
 
+// A timeout is more urgent than a call that lasts long.
 void Arbiter::Ask(const Frame& question, Clock::time_point now) {
-  if (inquiry_ || cause_) return;
+  if (cause_ || (inquiry_ && inquiry_->question.type == Frame::Type::kTimeout)) return;
+  for (Member& member : members_) member.answer.reset();
   inquiry_ = Inquiry{question, now + kInquiryPatience};
   Frame ask{Frame::Type::kAsk};
   ask.value = ++inquiries_;
   SendAll(ask);
+}
+
+void Arbiter::NoteLong(const Frame& frame, Clock::time_point now) {
+  if (inquiry_ || now < quiet_until_) return;
+  quiet_until_ = now + std::min<Clock::duration>(kStallPause, std::chrono::milliseconds(frame.value) / 4);
+  Ask(frame, now);
 }
 
 void Arbiter::NoteAnswer(int rank, const Frame& frame) {
@@ -146,6 +156,7 @@ void Arbiter::NoteAnswer(int rank, const Frame& frame) {
 void Arbiter::ConcludeInquiry() {
   const Frame& question = inquiry_->question;
   std::vector<std::string> reasons;
+  int first = -1;
   for (const Member& member : members_) {
     if (member.farewell && member.farewell->sequence < question.sequence) {
       reasons.push_back(LeftText(member.identity, member.farewell->sequence, member.farewell->text));
@@ -155,9 +166,15 @@ void Arbiter::ConcludeInquiry() {
       reasons.push_back(
           LateText(member.identity, member.answer->sequence, member.answer->text, member.answer->code == 1));
     }
+    if (first < 0 && !reasons.empty()) first = member.identity.rank;
   }
-  const absl::Duration timeout = absl::Milliseconds(question.value);
-  Decide(absl::StatusCode::kDeadlineExceeded, TimeoutText(question.sequence, question.text, timeout, reasons));
+  const absl::Duration time = absl::Milliseconds(question.value);
+  if (question.type == Frame::Type::kTimeout) {
+    Decide(absl::StatusCode::kDeadlineExceeded, TimeoutText(question.sequence, question.text, time, reasons));
+  } else {
+    SendAll({Frame::Type::kStall, first, 0, question.sequence, question.value,
+             StallText(question.sequence, question.text, time, reasons)});
+  }
   inquiry_.reset();
 }
 

@@ -23,6 +23,8 @@ constexpr auto kFatePatience = std::chrono::milliseconds(100);
 constexpr auto kTroublePatience = std::chrono::milliseconds(500);
 // How long an inquiry waits for answers.
 constexpr auto kInquiryPatience = std::chrono::milliseconds(1000);
+// How long after one inquiry into a call that lasts long the next one may come: several ranks ask at about the same time.
+constexpr auto kStallPause = std::chrono::seconds(5);
 // How long a mismatch waits for the fingerprints of the ranks that have not said theirs.
 constexpr auto kMismatchPatience = std::chrono::milliseconds(200);
 
@@ -73,6 +75,7 @@ class Arbiter {
   void Leave(int rank, const Frame& farewell);
   void NoteTrouble(int rank, const Frame& frame, Clock::time_point now);
   void Ask(const Frame& question, Clock::time_point now);
+  void NoteLong(const Frame& frame, Clock::time_point now);
   void NoteAnswer(int rank, const Frame& frame);
   void NoteFingerprint(int rank, const Frame& frame, Clock::time_point now);
 
@@ -101,6 +104,7 @@ class Arbiter {
   std::optional<Frame> trouble_;
   Clock::time_point trouble_due_;
   std::optional<Inquiry> inquiry_;
+  Clock::time_point quiet_until_;  // about calls that last long
   int64_t inquiries_ = 0;
   std::map<int64_t, Agreement> agreements_;  // by sequence
 };

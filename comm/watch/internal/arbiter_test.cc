@@ -307,5 +307,35 @@ TEST(Arbiter, ALineStaysReadableWithHundredsOfRanks) {
   EXPECT_EQ(cause.substr(cause.size() - 14), "; and 291 more");
 }
 
+TEST(Arbiter, SaysWhoHasNotBegunACallThatLastsLong) {
+  Group group(3);
+  group.Say(0, Frame::Type::kLong, 7, "all_reduce", 30000);
+  EXPECT_EQ(group.SentTo(2), Sent(Frame::Type::kAsk));
+  group.Say(0, Frame::Type::kHere, 7, "all_reduce", 1);
+  group.Say(1, Frame::Type::kHere, 6, "broadcast", 1);
+  group.Say(2, Frame::Type::kHere, 7, "all_reduce", 1);
+  const std::string text =
+      "all_reduce #7 has lasted 30s: rank 1 (host h1, pid 101) has not begun it: its last call was broadcast #6";
+  EXPECT_EQ(group.SentTo(2), Sent(Frame::Type::kStall, text));
+  // The others ask at about the same time. Nobody's group has failed.
+  group.Say(2, Frame::Type::kLong, 7, "all_reduce", 31000);
+  EXPECT_EQ(group.SentTo(1), "");
+  group.After(milliseconds(6000));
+  group.Say(2, Frame::Type::kLong, 7, "all_reduce", 41000);
+  EXPECT_EQ(group.SentTo(1), Sent(Frame::Type::kAsk));
+}
+
+TEST(Arbiter, ATimeoutOvertakesAQuestionAboutACallThatLastsLong) {
+  Group group(2);
+  group.Say(0, Frame::Type::kLong, 7, "all_reduce", 30000);
+  group.Say(0, Frame::Type::kTimeout, 7, "all_reduce", 30000);
+  group.SentTo(1);
+  group.Say(0, Frame::Type::kHere, 7, "all_reduce", 2);
+  group.Say(1, Frame::Type::kHere, 6, "broadcast", 2);
+  EXPECT_EQ(group.SentTo(1), Sent(Frame::Type::kCause,
+                                  "all_reduce #7 timed out after 30s: rank 1 (host h1, pid 101) has not begun it: its "
+                                  "last call was broadcast #6"));
+}
+
 }  // namespace
 }  // namespace lockstep::comm::internal

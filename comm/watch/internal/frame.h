@@ -18,6 +18,7 @@ struct Frame {
     kHello = 1,  // rank, text: see handshake.h. The first of a connection
     kTrouble,    // sequence, code, text: an error of the rank's own, perhaps the sign of another's death
     kTimeout,    // sequence, text: the operation, value: the timeout in milliseconds
+    kLong,       // sequence, text: the operation, value: for how many milliseconds the rank has been in this call
     kHere,       // value: which inquiry, sequence and text: the last call begun, code: 1 while it is in it
     kAgree,      // sequence, text: the fingerprint
     kDecide,     // code, text: this is the first cause, unless there is one. rank: whose own error it is, or -1
@@ -30,6 +31,7 @@ struct Frame {
     kAsk,        // value: an inquiry that kHere is to answer
     kAgreed,     // sequence
     kAskFate,    // rank
+    kStall,  // text: which call lasts long, and why. rank: the first one that has not begun it, or -1. value: as kLong
     // Both ways.
     kFarewell,  // rank, sequence and text: the last call it began
   };

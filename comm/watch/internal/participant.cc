@@ -35,8 +35,14 @@ absl::StatusCode ErrorCode(int code) {
 }  // namespace
 
 Participant::Participant(int rank, std::vector<RankIdentity> ranks, int hub,
-                         std::function<void(const absl::Status&)> on_failure)
-    : rank_(rank), ranks_(std::move(ranks)), hub_(hub), on_failure_(std::move(on_failure)) {}
+                         std::function<void(const absl::Status&)> on_failure,
+                         std::function<void(const Frame&)> on_stall, Clock::duration stall_after)
+    : rank_(rank),
+      ranks_(std::move(ranks)),
+      hub_(hub),
+      on_failure_(std::move(on_failure)),
+      on_stall_(std::move(on_stall)),
+      stall_clock_(stall_after) {}
 
 void Participant::SetCause(const Lock&, Cause cause) {
   if (cause_) return;
@@ -108,6 +114,7 @@ void Participant::Deliver(const Frame& frame) {
     }
   }
   if (answer) send_(*answer);
+  if (frame.type == Frame::Type::kStall && on_stall_) on_stall_(frame);
   Report();
 }
 
@@ -118,8 +125,13 @@ bool Participant::NeedsLeaver(const Lock&) const {
 Clock::time_point Participant::Tick(Clock::time_point now) {
   Clock::time_point next = Clock::time_point::max();
   std::optional<Cause> decided;
+  std::optional<Clock::duration> lasts;
   {
     const Lock lock(mutex_);
+    if (!cause_ && welcome_) {
+      lasts = stall_clock_.Look(begun_.load(std::memory_order_relaxed), ended_.load(std::memory_order_relaxed), now);
+      next = now + stall_clock_.interval();
+    }
     if (!cause_ && !told_of_leaver_ && NeedsLeaver(lock)) {
       told_of_leaver_ = true;
       decided = LeftCause(*leaver_);
@@ -127,8 +139,14 @@ Clock::time_point Participant::Tick(Clock::time_point now) {
     }
     if (FallBackIfDue(lock, now)) decided = cause_;
     if (!cause_ && leaver_)
-      next = now + std::max<Clock::duration>(kLeaverInterval, ranks_.size() * kLeaverIntervalOfRank);
+      next = std::min(next, now + std::max<Clock::duration>(kLeaverInterval, ranks_.size() * kLeaverIntervalOfRank));
     if (!cause_ && fallback_) next = std::min(next, fallback_->due);
+  }
+  if (lasts) {
+    Frame call = Farewell();
+    call.type = Frame::Type::kLong;
+    call.value = std::chrono::duration_cast<std::chrono::milliseconds>(*lasts).count();
+    send_(call);
   }
   // Reports it to the hub too, even if the hub is stopped and reads it late.
   if (decided) {

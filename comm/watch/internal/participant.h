@@ -16,6 +16,7 @@
 #include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/frame.h"
+#include "lockstep/comm/watch/internal/stall_clock.h"
 
 namespace lockstep::comm::internal {
 
@@ -25,7 +26,8 @@ namespace lockstep::comm::internal {
 // Its locks are the C++ library's, not Abseil's, so that ThreadSanitizer sees them.
 class Participant {
  public:
-  Participant(int rank, std::vector<RankIdentity> ranks, int hub, std::function<void(const absl::Status&)> on_failure);
+  Participant(int rank, std::vector<RankIdentity> ranks, int hub, std::function<void(const absl::Status&)> on_failure,
+              std::function<void(const Frame&)> on_stall, Clock::duration stall_after);
 
   const std::vector<RankIdentity>& ranks() const { return ranks_; }
 
@@ -89,7 +91,9 @@ class Participant {
   const std::vector<RankIdentity> ranks_;
   const int hub_;
   const std::function<void(const absl::Status&)> on_failure_;
+  const std::function<void(const Frame&)> on_stall_;
   std::function<void(const Frame&)> send_;
+  StallClock stall_clock_;  // of the watch's thread
 
   std::atomic<int64_t> begun_{-1};
   std::atomic<int64_t> ended_{-1};

@@ -54,6 +54,13 @@ std::string LateText(const RankIdentity& rank, int64_t last_sequence, absl::stri
                       NameOfCall(last_sequence, last_operation));
 }
 
+std::string StallText(int64_t sequence, absl::string_view operation, absl::Duration lasted,
+                      const std::vector<std::string>& reasons) {
+  return absl::StrCat(NameOfCall(sequence, operation), " has lasted ",
+                      absl::FormatDuration(absl::Trunc(lasted, absl::Seconds(1))), ": ",
+                      reasons.empty() ? "every rank has begun it" : JoinFirst(reasons, "; "));
+}
+
 std::string TimeoutText(int64_t sequence, absl::string_view operation, absl::Duration timeout,
                         const std::vector<std::string>& reasons) {
   return absl::StrCat(NameOfCall(sequence, operation), " timed out after ", absl::FormatDuration(timeout), ": ",

@@ -36,6 +36,10 @@ std::string LateText(const RankIdentity& rank, int64_t last_sequence, absl::stri
 std::string TimeoutText(int64_t sequence, absl::string_view operation, absl::Duration timeout,
                         const std::vector<std::string>& reasons);
 
+// "all_reduce #12 has lasted 30s: <reasons>", as TimeoutText().
+std::string StallText(int64_t sequence, absl::string_view operation, absl::Duration lasted,
+                      const std::vector<std::string>& reasons);
+
 // "call #12 differs: ranks 0, 2 have <fingerprint>; rank 1 has <fingerprint>"; `silent` ranks have said none yet.
 std::string MismatchText(int64_t sequence, const std::map<std::string, std::vector<int>>& ranks_by_fingerprint,
                          const std::vector<int>& silent);

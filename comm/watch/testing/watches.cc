@@ -67,7 +67,8 @@ std::vector<RankIdentity> ThreadRanks(int size, bool one_host) {
   return ranks;
 }
 
-std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout) {
+std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout,
+                                                   const std::function<void(int, WatchOptions*)>& change) {
   MapStore store;
   std::vector<std::unique_ptr<Watch>> watches(size);
   std::vector<std::thread> threads;
@@ -75,6 +76,7 @@ std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout) {
     threads.emplace_back([&, rank] {
       WatchOptions options = OptionsOver(&store, rank, ThreadRanks(size, layout.one_host));
       options.hub = layout.hub;
+      if (change) change(rank, &options);
       watches[rank] = Watch::Create(std::move(options)).value();
     });
   }

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
 #define LOCKSTEP_COMM_WATCH_TESTING_WATCHES_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,8 +66,9 @@ WatchOptions OptionsOver(Store* store, int rank, std::vector<RankIdentity> ranks
   return options;
 }
 
-// Connected watches of threads of this process, one for each rank. Ends the process if they do not connect.
-std::vector<std::unique_ptr<Watch>> ConnectThreads(int size, Layout layout = {});
+// Connected watches of threads of this process, one for each rank. `change` may change its options. Ends the process if they do not connect.
+std::vector<std::unique_ptr<Watch>> ConnectThreads(
+    int size, Layout layout = {}, const std::function<void(int rank, WatchOptions* options)>& change = nullptr);
 
 }  // namespace lockstep::comm::testing
 

@@ -158,6 +158,14 @@ void AgentLink::ReportStep(int64_t step) {
   internal::SendPacket(fd_, Encode(progress)).IgnoreError();  // a later one says as much
 }
 
+void AgentLink::ReportStall(const std::string& why, int rank) {
+  RankMessage stall;
+  stall.kind = RankMessage::Kind::kStalls;
+  stall.step = rank;
+  stall.join.reason = why;
+  internal::SendPacket(fd_, Encode(stall)).IgnoreError();  // a later one says as much
+}
+
 void AgentLink::EndJob(const std::string& reason) {
   RankMessage end;
   end.kind = RankMessage::Kind::kEndsJob;

@@ -72,7 +72,7 @@ struct JoinOptions {
   std::string reason;  // why this rank has left its generation, for the others and for people; "": it was told to
 };
 
-// One thread at a time may call Join() and order(). ReportStep() may be called by another one meanwhile.
+// One thread at a time may call Join() and order(). ReportStep() and ReportStall() may be called by others meanwhile.
 class AgentLink {
  public:
   enum class Order {
@@ -108,6 +108,12 @@ class AgentLink {
   // end one after another without a step is ended. Cheap: at most ten packets a second, and the first one of a
   // generation at once. Thread-safe.
   void ReportStep(int64_t step);
+
+  // Tells the launcher why this rank waits in a call of its group for long: `why`, a sentence, and the first rank that
+  // keeps the others waiting, or -1. Call it every 10 s or so while that lasts, on any rank. Once no step has been
+  // completed for 30 s, the launcher says why, and `launch status` does. With --stall_timeout, the rank is ended, and
+  // another process takes its place. Does not block. Thread-safe.
+  void ReportStall(const std::string& why, int rank);
 
   // Tells the launcher that the job must end, as when an error comes again and again. The launcher ends all ranks, and
   // names `reason`, a sentence, as the cause. This rank should end too. Does not block for long. With a static rendezvous

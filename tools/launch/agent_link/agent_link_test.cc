@@ -51,7 +51,7 @@ class AgentLinkTest : public testing::LaunchProgramTest {
   }
 
   void TearDown() override {
-    for (const char* name : {"DIE_EARLY", "OPEN_AFTER_MS"}) unsetenv(name);
+    for (const char* name : {"DIE_EARLY", "OPEN_AFTER_MS", "SLEEPS_AT"}) unsetenv(name);
   }
 
   // Ends the ranks of a job that goes on for ever.
@@ -76,6 +76,24 @@ TEST_F(AgentLinkTest, OtherRanksOutliveOneAndItComesBack) {
   EXPECT_THAT(Err(), HasSubstr(absl::StrCat("launch: rank 1 (local rank 1, pid ", first[1].pid,
                                             ") was killed by signal 9 (SIGKILL); generation 2 has 2 ranks\n")));
   EXPECT_THAT(Err(), HasSubstr("launch: process 1 is ready; generation 3 has 3 ranks\n"));
+}
+
+// With --stall_timeout it is ended after the line, and the others go on with another process in its place.
+TEST_F(AgentLinkTest, ARankThatSleepsIsNamedEndedAndReplaced) {
+  setenv("SLEEPS_AT", "50", 1);
+  const pid_t launcher = StartRanks(2, {"--stall_timeout=31"});
+  const std::vector<Place> first = Await(2);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Err(), "and is killed"); }, absl::Seconds(60))) << Err();
+  const std::vector<Place> last = Await(2, 2);
+  EXPECT_EQ(last[0].pid, first[0].pid);
+  EXPECT_NE(last[1].pid, first[1].pid);
+  EXPECT_GE(last[0].step, 50);
+  Stop(launcher);
+  EXPECT_THAT(Err(),
+              MatchesRegex(absl::StrCat(
+                  "launch: no step for 3[0-9]s: barrier #7 has lasted 30s: rank 1 has not begun it\n"
+                  "launch: rank 1 \\(local rank 1, pid ",
+                  first[1].pid, "\\) has kept the others waiting for --stall_timeout, 31s, and is killed\n(.*\n)*")));
 }
 
 // What the first process of local rank 1 does before it becomes a counting rank, while the others wait for it.

@@ -234,6 +234,7 @@ void Attempt::Regroup() {
   StartSpares();
   for (;;) {
     regrouper_.Update();
+    if (const std::optional<int> slot = regrouper_.TakeStalled()) EndStalled(*slot);
     broken_.Update(regrouper_.status());
     const std::vector<Membership::Decision> decisions = regrouper_.Take();
     for (const Membership::Decision& decision : decisions) Carry(decision);
@@ -260,6 +261,16 @@ void Attempt::Carry(const Membership::Decision& decision) {
         absl::StrCat(decision.reason, "; local rank ", decision.slots[0],
                      " is not started again, since five of its processes in succession have not joined"));
   }
+}
+
+// Its end is a failure, after which another process takes its place.
+void Attempt::EndStalled(int slot) {
+  if (outcomes_[slot].ended) return;
+  if (options_.on_notice) {
+    options_.on_notice(absl::StrCat(NameOf(slot), " has kept the others waiting for --stall_timeout, ",
+                                    absl::FormatDuration(options_.stall_timeout), ", and is killed"));
+  }
+  kill(-outcomes_[slot].end.pid, SIGKILL);
 }
 
 std::string Attempt::NameOf(int slot) const {

@@ -108,6 +108,7 @@ class Attempt {
   void NoteGeneration(const Membership::Decision& decision);
   void NoteLeaving(const Membership::Decision& decision);
   void TellWhoIsAwaited();
+  void EndStalled(int slot);
   std::string NameOf(int slot) const;
 
   bool Running() const;

@@ -48,6 +48,9 @@ absl::Status CheckRestarts(const LaunchOptions& options) {
                "its ranks "
                "again");
   }
+  if (options.stall_timeout < absl::Seconds(30)) {
+    return Bad("stall_timeout must be at least 30 s, but is ", absl::FormatDuration(options.stall_timeout));
+  }
   if (options.restart_window > absl::ZeroDuration()) return absl::OkStatus();
   return Bad("restart_window must be more than 0, but is ", absl::FormatDuration(options.restart_window));
 }

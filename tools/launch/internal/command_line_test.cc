@@ -86,6 +86,7 @@ std::map<std::string, Case> Cases() {
         [](Line l) { return absl::FormatDuration(l.options.restart_window); },
         "1m",
         {{"PET_MAX_RESTARTS", "1"}}}},
+      {"stall_timeout", {"60", [](Line l) { return absl::FormatDuration(l.options.stall_timeout); }, "1m", {}}},
       {"grace", {"5", [](Line l) { return absl::FormatDuration(l.options.grace); }, "5s", {}}},
       {"shutdown_timeout", {"5", [](Line l) { return absl::FormatDuration(l.options.grace); }, "5s", {}}},
       {"standalone",

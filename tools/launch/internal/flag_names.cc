@@ -34,6 +34,7 @@ constexpr Flag kFlags[] = {
     {"max_restarts", Flag::kValue, nullptr},
     {"spares", Flag::kValue, nullptr},
     {"restart_window", Flag::kValue, nullptr},
+    {"stall_timeout", Flag::kValue, nullptr},
     {"grace", Flag::kValue, nullptr},
     {"signals_to_handle", Flag::kValue, nullptr},
     {"monitor_interval", Flag::kValue, nullptr},

@@ -162,6 +162,7 @@ absl::Status SetOption(const std::string& name, const GivenFlag& given,
   if (name == "spares") return SetWhole(given, &options->spares);
   if (name == "max_restarts") return SetWhole(given, &options->max_restarts);
   if (name == "restart_window") return SetWindow(given, options);
+  if (name == "stall_timeout") return SetSeconds(given, &options->stall_timeout);
   if (name == "grace") return SetSeconds(given, &options->grace);
   if (name == "signals_to_handle") return SetSignals(given, options);
   if (name == "monitor_interval") return CheckInterval(given);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/printable.h"
 #include "lockstep/tools/launch/internal/deadline.h"
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/report_file.h"
@@ -53,6 +54,8 @@ Regrouper::Regrouper(const Generation& place, const LaunchOptions& options, Node
       links_(options.nproc_per_node + options.spares),
       owes_finish_(options.nproc_per_node + options.spares),
       has_finished_(options.nproc_per_node + options.spares),
+      stall_watch_(options.stall_timeout),
+      on_notice_(options.on_notice),
       membership_(LimitsOf(options), MonotonicTime()),
       slots_(options.nproc_per_node + options.spares) {}
 
@@ -100,6 +103,10 @@ void Regrouper::Receive(int slot) {
       if (nodes_ == Nodes::kOne) membership_.OnProgress(slot, message->step);
       if (nodes_ == Nodes::kAgents) slots_.OnProgress(slot, message->step);
       watcher_.NoteStep(slot, message->step, MonotonicNanos());
+      stall_watch_.OnStep(MonotonicNanos());
+    } else if (message->kind == RankMessage::Kind::kStalls) {
+      watcher_.NoteStall(message->join.reason);
+      stall_watch_.OnReport(message->join.reason, static_cast<int>(message->step), MonotonicNanos());
     } else if (message->kind == RankMessage::Kind::kFinished) {
       owes_finish_[slot] = false;
       has_finished_[slot] = true;
@@ -252,6 +259,7 @@ void Regrouper::NoteRanks() {
   }
   decisions_.push_back(std::move(decision));
   watcher_.NoteRegroup(ranks.generation, ranks.restarts, by_slot);
+  stall_watch_.OnGeneration(MonotonicNanos());
 }
 
 void Regrouper::SendRanks(int slot) {
@@ -285,7 +293,18 @@ void Regrouper::HoldNextMaster() {
   }
 }
 
+void Regrouper::UpdateStalls() {
+  const int64_t now_ns = MonotonicNanos();
+  const std::string line = stall_watch_.TakeLine(now_ns);
+  if (!line.empty() && on_notice_) on_notice_(Printable(line));
+  const std::optional<int> culprit = stall_watch_.TakeCulprit(now_ns);
+  for (int slot = 0; culprit && slot < static_cast<int>(links_.size()); ++slot) {
+    if (links_[slot].valid() && rank(slot) == *culprit && IsMember(slot)) stalled_ = slot;
+  }
+}
+
 void Regrouper::Update() {
+  UpdateStalls();
   if (nodes_ != Nodes::kOne) return;
   membership_.Update(MonotonicTime());
   if (!membership_.verdict().ok()) status_ = membership_.verdict();
@@ -298,7 +317,9 @@ void Regrouper::Update() {
 
 int64_t Regrouper::next_look() const {
   const absl::Time time = membership_.next_look();
-  return time == absl::InfiniteFuture() ? kNever : After(std::max(time - MonotonicTime(), absl::ZeroDuration()));
+  const int64_t stall = stall_watch_.next_look();
+  if (time == absl::InfiniteFuture()) return stall;
+  return std::min(stall, After(std::max(time - MonotonicTime(), absl::ZeroDuration())));
 }
 
 // A rank that does not read, or has ended, does not leave its generation either, and is found so.
@@ -329,6 +350,7 @@ void Regrouper::SendGeneration(const Membership::Decision& decision) {
   std::vector<int> by_slot(links_.size(), -1);
   for (const int slot : decision.slots) by_slot[slot] = membership_.rank(slot);
   watcher_.NoteRegroup(generation.number, place_.restarts + membership_.restarts(), by_slot);
+  stall_watch_.OnGeneration(MonotonicNanos());
 }
 
 void Regrouper::SendOrder(const Membership::Decision& decision) {

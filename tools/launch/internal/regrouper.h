@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <stdint.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/internal/membership.h"
 #include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/tools/launch/internal/stall_watch.h"
 #include "lockstep/tools/launch/internal/unique_fd.h"
 #include "lockstep/tools/launch/status/internal/job_watcher.h"
 #include "lockstep/tools/launch/supervisor.h"
@@ -63,7 +66,10 @@ class Regrouper {
 
   // Decides what is due, and tells the ranks. Call it after the above, and at next_look().
   void Update();
-  int64_t next_look() const;  // MonotonicNanos(), or kNever
+  int64_t next_look() const;
+
+  // The slot of a process that must be ended, since the others have waited for it for LaunchOptions::stall_timeout.
+  std::optional<int> TakeStalled() { return std::exchange(stalled_, std::nullopt); }  // MonotonicNanos(), or kNever
 
   // The decisions since the last call. kStart, kKill and kGiveUp are the caller's to carry out; kForm, kAfterStep and
   // kNow have been sent.
@@ -94,6 +100,7 @@ class Regrouper {
  private:
   void Receive(int slot);
   void OnStays();
+  void UpdateStalls();
   void OnReady(int slot, const RankMessage& message);
   void OnStaticReady(int slot, int64_t left);
   void Send(int slot, const LauncherMessage& message, int passed = -1);
@@ -114,6 +121,9 @@ class Regrouper {
   std::vector<UniqueFd> links_;     // by slot; invalid: closed
   std::vector<bool> owes_finish_;   // by slot: its process has got a generation, and has not said that its work is done
   std::vector<bool> has_finished_;  // by slot: it has said so
+  StallWatch stall_watch_;
+  const std::function<void(const std::string&)> on_notice_;
+  std::optional<int> stalled_;
   Membership membership_;
   NodeSlots slots_;
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node

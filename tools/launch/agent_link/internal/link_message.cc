@@ -68,6 +68,9 @@ std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kStays) return "stays";
   if (message.kind == RankMessage::Kind::kFinished) return "finished";
   const JoinOptions& join = message.join;
+  if (message.kind == RankMessage::Kind::kStalls) {
+    return absl::StrCat("stalls ", message.step, " ", join.reason).substr(0, kMostLinkBytes);
+  }
   if (message.kind == RankMessage::Kind::kEndsJob)
     return absl::StrCat("ends_job ", join.reason).substr(0, kMostLinkBytes);
   return absl::StrCat("ready ", message.left, " ", join.min_ranks, " ", join.max_ranks, " ", join.max_restarts, " ",
@@ -93,6 +96,10 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
   if (kind == "progress") {
     message.kind = RankMessage::Kind::kProgress;
     words.Number(&message.step);
+  } else if (kind == "stalls") {
+    message.kind = RankMessage::Kind::kStalls;
+    words.Number(&message.step);
+    message.join.reason = words.Rest();
   } else if (kind == "stays") {
     message.kind = RankMessage::Kind::kStays;
   } else if (kind == "finished") {

@@ -29,6 +29,7 @@ struct RankMessage {
     kStays,     // the rank stays when another one fails
     kReady,     // it waits for a generation
     kProgress,  // it has completed `step`
+    kStalls,    // it waits for long, for the reason in `join`; `step` is the rank that it waits for, or -1
     kFinished,  // it has done its work, and is about to exit with success
     kEndsJob,   // the job must end, for the reason in `join`
   };
@@ -36,7 +37,7 @@ struct RankMessage {
   Kind kind = Kind::kReady;
   int64_t left = 0;  // kReady: the generation that the rank has left; 0: none
   JoinOptions join;  // kReady, without the timeout
-  int64_t step = 0;  // kProgress
+  int64_t step = 0;  // kProgress, kStalls
 };
 
 // From the launcher.

@@ -34,11 +34,16 @@ TEST(LinkMessage, SurvivesItsEncoding) {
   end.join.reason = "sample 7 is broken";
   RankMessage stays;
   stays.kind = RankMessage::Kind::kStays;
-  for (const RankMessage& message : {ready, end, stays}) {
+  RankMessage stalls;
+  stalls.kind = RankMessage::Kind::kStalls;
+  stalls.step = -1;
+  stalls.join.reason = "barrier #7 has lasted 30s: every rank has begun it";
+  for (const RankMessage& message : {ready, end, stays, stalls}) {
     const absl::StatusOr<RankMessage> decoded = DecodeRankMessage(Encode(message));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(decoded->kind, message.kind);
     EXPECT_EQ(decoded->left, message.left);
+    EXPECT_EQ(decoded->step, message.step);
     EXPECT_EQ(decoded->join.reason, message.join.reason);
   }
 }

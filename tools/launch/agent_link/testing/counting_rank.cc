@@ -3,7 +3,8 @@
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
 // count from rank 0. The first $DIE_EARLY processes kill themselves before they open their links, which the others do
 // after $OPEN_AFTER_MS. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
-// reason $END_JOB. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
+// reason $END_JOB. If there is $SLEEPS_AT, the first process of local rank 1 sleeps for good at that step, and the others
+// say every 5 s that they wait for it. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
 // size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations (places.h).
 
 #include <arpa/inet.h>
@@ -41,7 +42,7 @@ using lockstep::launch::internal::MonotonicNanos;
 using lockstep::launch::internal::UniqueFd;
 using Order = AgentLink::Order;
 
-constexpr int kPeerTimeoutMs = 30000;
+constexpr int kPeerTimeoutMs = 30000, kStallPauseMs = 5000;
 
 int Number(const char* name, int otherwise) {
   int value = otherwise;
@@ -63,7 +64,9 @@ absl::Status Receive(const UniqueFd& socket, AgentLink* link, T* value) {
   for (;;) {
     if (link->order() == Order::kRegroupNow) return Lost("order");
     pollfd fds[] = {{socket.get(), POLLIN, 0}, {link->fd(), POLLIN, 0}};
-    if (poll(fds, 2, kPeerTimeoutMs) <= 0) return Lost("poll");
+    const int events = poll(fds, 2, getenv("SLEEPS_AT") ? kStallPauseMs : kPeerTimeoutMs);
+    if (events <= 0 && !getenv("SLEEPS_AT")) return Lost("poll");
+    if (events <= 0) link->ReportStall("barrier #7 has lasted 30s: rank 1 has not begun it", 1);
     if (fds[0].revents != 0) {
       return recv(socket.get(), value, sizeof(*value), MSG_WAITALL) == sizeof(*value) ? absl::OkStatus() : Lost("recv");
     }
@@ -145,6 +148,9 @@ void Note(const RankGeneration& generation, int step) {
   if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
 }
 
+// Whether nobody has slept before.
+bool SleepsHere() { return mkdir(absl::StrCat(getenv("D"), "/sleeps").c_str(), 0700) == 0; }
+
 // OK after $STEPS steps, or when the ranks must regroup between two steps. Otherwise a rank is gone.
 absl::Status Train(const RankGeneration& generation, AgentLink* link, int* step) {
   static const int steps = Number("STEPS", 1000000), pause_us = Number("PAUSE_US", 1000);
@@ -153,6 +159,7 @@ absl::Status Train(const RankGeneration& generation, AgentLink* link, int* step)
   Note(generation, *step);
   while (*step < steps) {
     usleep(static_cast<useconds_t>(pause_us));
+    if (generation.local_rank == 1 && *step == Number("SLEEPS_AT", -1) && SleepsHere()) pause();
     int leaves = link->order() == Order::kGoOn ? 0 : 1;
     LOCKSTEP_RETURN_IF_ERROR(group->Max(&leaves));
     link->ReportStep(++*step);

@@ -27,6 +27,7 @@ std::string EncodeRank(const RankStatus& rank) {
     fields.push_back(rank.signal == 0 ? Number("exit_code", rank.exit_code) : Number("signal", rank.signal));
   }
   if (rank.step) fields.push_back(Number("step", *rank.step));
+  if (rank.since_step) fields.push_back(Seconds("seconds_since_step", *rank.since_step));
   if (rank.steps_per_second) fields.push_back(absl::StrFormat("\"steps_per_second\":%.4g", *rank.steps_per_second));
   return absl::StrCat("{", absl::StrJoin(fields, ","), "}");
 }
@@ -110,6 +111,7 @@ std::string EncodeJobStatus(const JobStatus& status) {
       List("ranks", status.ranks, EncodeRank),
   };
   if (!status.trouble.empty()) fields.push_back(Text("trouble", status.trouble));
+  if (!status.stall.empty()) fields.push_back(Text("stall", status.stall));
   if (status.ready) fields.push_back(Number("ready_hosts", *status.ready));
   return absl::StrCat("{", absl::StrJoin(fields, ","), "}");
 }

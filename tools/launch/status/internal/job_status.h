@@ -32,7 +32,8 @@ struct RankStatus {
   int signal = 0;           // 0 if it exited
   absl::Duration in_state;  // for how long
   std::optional<int64_t> step;
-  std::optional<double> steps_per_second;
+  std::optional<absl::Duration> since_step;  // how long ago that was
+  std::optional<double> steps_per_second;    // in the last 10 s
 };
 
 // One node of the generation. Its node rank is its index.
@@ -77,6 +78,7 @@ struct JobStatus {
   absl::Duration in_phase;
   std::optional<int> ready;  // while it forms: the number of hosts that are there, if this launcher knows
   std::string trouble;       // that this launcher and the others do not see each other; "" if they do
+  std::string stall;         // why ranks wait for long; "" if none says so
   int64_t generation = 0;    // the number of starts so far
   int restarts = 0;          // of them, those after a failure
   int max_restarts = 0;

@@ -46,6 +46,7 @@ RankStatus RankFrom(const Json& json) {
   rank.exit_code = json.value("exit_code", -1);
   rank.signal = json.value("signal", 0);
   if (json.contains("step")) rank.step = json.at("step").get<int64_t>();
+  if (json.contains("seconds_since_step")) rank.since_step = SecondsFrom(json, "seconds_since_step");
   if (json.contains("steps_per_second")) rank.steps_per_second = json.at("steps_per_second").get<double>();
   return rank;
 }
@@ -68,6 +69,7 @@ JobStatus JobFrom(const Json& json) {
   job.phase = ValueFrom(json, "phase", JobStatus::Phase::kSpare);
   job.in_phase = SecondsFrom(json, "seconds_in_phase");
   job.trouble = json.value("trouble", "");
+  job.stall = json.value("stall", "");
   if (json.contains("ready_hosts")) job.ready = json.at("ready_hosts").get<int>();
   json.at("generation").get_to(job.generation);
   json.at("restarts").get_to(job.restarts);

@@ -99,6 +99,21 @@ TEST(StatusBoard, ShowsStepsUntilTheRanksStartAgain) {
   EXPECT_FALSE(board.Status(5 * kSecond).ranks[0].step);
 }
 
+TEST(StatusBoard, ShowsWhyRanksWaitWhileTheySaySoAndMakeNoStep) {
+  StatusBoard board(Job(), 0);
+  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
+  board.NoteStart(Rank(0, 100), 0);
+  board.NoteStep(0, 1, kSecond);
+  EXPECT_EQ(board.Status(2 * kSecond).stall, "");
+  board.NoteStall("rank 1 sleeps", 40 * kSecond);
+  EXPECT_EQ(board.Status(55 * kSecond).stall, "rank 1 sleeps");
+  EXPECT_EQ(board.Status(55 * kSecond).ranks[0].since_step, absl::Seconds(54));
+  EXPECT_EQ(board.Status(56 * kSecond).stall, "");
+  board.NoteStall("rank 1 sleeps", 60 * kSecond);
+  board.NoteStep(0, 2, 61 * kSecond);
+  EXPECT_EQ(board.Status(61 * kSecond).stall, "");
+}
+
 TEST(StatusBoard, ASpareHasNoRanks) {
   StatusBoard board(Job(), 0);
   board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
@@ -120,6 +135,7 @@ TEST(JobStatus, SurvivesItsText) {
   job.max_nodes = 5;
   job.phase = JobStatus::Phase::kEnding;
   job.in_phase = absl::Seconds(1.25);
+  job.stall = "all_reduce #7 has lasted 30s";
   job.generation = 7;
   job.restarts = 2;
   job.hosts.resize(2);

@@ -46,6 +46,7 @@ class JobWatcher {
   virtual void NoteStart(const RankFailure& /*rank*/) {}
   virtual void NoteEnd(const RankFailure& /*rank*/) {}
   virtual void NoteWaiting(int /*local_rank*/, bool /*waiting*/) {}
+  virtual void NoteStall(const std::string& /*why*/) {}
   virtual void NoteStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}
 
   // From now on people can ask for this. Serve() calls the functions.

@@ -8,6 +8,13 @@ namespace lockstep::launch::internal {
 
 using State = RankStatus::State;
 
+namespace {
+
+// Ranks say every 10 s that they wait.
+constexpr absl::Duration kStallIsFresh = absl::Seconds(15);
+
+}  // namespace
+
 StatusBoard::StatusBoard(JobStatus job, int64_t now_ns)
     : job_(std::move(job)), started_ns_(now_ns), phase_since_ns_(now_ns) {}
 
@@ -23,6 +30,7 @@ void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int sp
   job_.generation = generation.number;
   job_.restarts = generation.restarts;
   ranks_.assign(ranks + spares, Rank());
+  stall_.clear();
   for (int i = 0; i < ranks + spares; ++i) {
     ranks_[i].status.local_rank = i;
     ranks_[i].status.rank = i < ranks ? generation.first_rank + i : -1;
@@ -33,6 +41,7 @@ void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int sp
 void StatusBoard::NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) {
   job_.generation = generation;
   job_.restarts = restarts;
+  stall_.clear();
   for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i].status.rank = i < ranks.size() ? ranks[i] : -1;
 }
 
@@ -81,16 +90,24 @@ void StatusBoard::NoteStep(int local_rank, int64_t step, int64_t now_ns) {
   if (Rank* rank = Find(local_rank)) rank->rate.Note(step, now_ns);
 }
 
+void StatusBoard::NoteStall(const std::string& why, int64_t now_ns) {
+  stall_ = why;
+  stall_ns_ = now_ns;
+}
+
 JobStatus StatusBoard::Status(int64_t now_ns) const {
   JobStatus status = job_;
   if (status.phase != JobStatus::Phase::kForming) status.ready.reset();
   status.running = absl::Nanoseconds(now_ns - started_ns_);
   status.in_phase = absl::Nanoseconds(now_ns - phase_since_ns_);
+  if (absl::Nanoseconds(now_ns - stall_ns_) <= kStallIsFresh) status.stall = stall_;
   for (const Rank& rank : ranks_) {
     status.ranks.push_back(rank.status);
     RankStatus& shown = status.ranks.back();
     shown.in_state = absl::Nanoseconds(now_ns - rank.since_ns);
     shown.step = rank.rate.step();
+    shown.since_step = rank.rate.Age(now_ns);
+    if (rank.rate.IsSince(stall_ns_)) status.stall.clear();
     if (shown.state == State::kRunning) shown.steps_per_second = rank.rate.PerSecond(now_ns);
   }
   return status;

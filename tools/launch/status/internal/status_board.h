@@ -52,6 +52,8 @@ class StatusBoard {
   // Whether the rank waits, or goes on.
   void NoteWaiting(int local_rank, bool waiting, int64_t now_ns);
   void NoteStep(int local_rank, int64_t step, int64_t now_ns);
+  // A rank says why it waits for long. It says so again while it waits.
+  void NoteStall(const std::string& why, int64_t now_ns);
 
   JobStatus Status(int64_t now_ns) const;
 
@@ -69,6 +71,8 @@ class StatusBoard {
   const int64_t started_ns_;
   int64_t phase_since_ns_;
   std::vector<Rank> ranks_;
+  std::string stall_;
+  int64_t stall_ns_ = 0;
 };
 
 }  // namespace lockstep::launch::internal

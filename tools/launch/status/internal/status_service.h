@@ -53,6 +53,7 @@ class StatusService : public JobWatcher {
   void NoteStart(const RankFailure& rank) override { board_.NoteStart(rank, MonotonicNanos()); }
   void NoteEnd(const RankFailure& rank) override { board_.NoteEnd(rank, MonotonicNanos()); }
   void NoteWaiting(int local_rank, bool waiting) override { board_.NoteWaiting(local_rank, waiting, MonotonicNanos()); }
+  void NoteStall(const std::string& why) override { board_.NoteStall(why, MonotonicNanos()); }
   void NoteStep(int local_rank, int64_t step, int64_t now_ns) override { board_.NoteStep(local_rank, step, now_ns); }
   void Offer(JobRequests requests) override { requests_ = std::move(requests); }
 

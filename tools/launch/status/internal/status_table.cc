@@ -16,6 +16,8 @@ namespace {
 using State = RankStatus::State;
 
 constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[31m", kYellow[] = "\x1b[33m", kPlain[] = "\x1b[0m";
+// From which age on the last step is mentioned.
+constexpr absl::Duration kOldStep = absl::Seconds(10);
 constexpr double kMuchSlower = 0.9;  // of the fastest rank's rate
 // A rank reports its steps at most ten times a second (agent_link).
 constexpr double kReportPauseSeconds = 0.1;
@@ -103,18 +105,20 @@ bool Slower(const RankStatus& a, const RankStatus& b) {
   return a.steps_per_second.value_or(0) < b.steps_per_second.value_or(0);
 }
 
-// The index of the slowest rank; -1 if none is much slower than another.
+// The index of the slowest rank; -1 if none is much slower than another, or if all stand still.
 int Slowest(const std::vector<RankStatus>& ranks) {
   int slowest = -1;
   int64_t most_steps = 0;
   double best_rate = 0;
+  bool stand_still = true;
   for (int i = 0; i < static_cast<int>(ranks.size()); ++i) {
     if (ranks[i].state != State::kRunning || !ranks[i].step) continue;
     if (slowest < 0 || Slower(ranks[i], ranks[slowest])) slowest = i;
     most_steps = std::max(most_steps, *ranks[i].step);
     best_rate = std::max(best_rate, ranks[i].steps_per_second.value_or(0));
+    stand_still &= ranks[i].steps_per_second == 0;
   }
-  if (slowest < 0) return -1;
+  if (slowest < 0 || stand_still) return -1;
   const double rate = ranks[slowest].steps_per_second.value_or(0);
   const bool is_behind = static_cast<double>(most_steps - *ranks[slowest].step) > kReportPauseSeconds * rate;
   return is_behind || rate < kMuchSlower * best_rate ? slowest : -1;
@@ -136,11 +140,24 @@ std::string RestartsText(const JobStatus& status) {
   return absl::StrCat(status.restarts, status.restarts == 1 ? " restart" : " restarts");
 }
 
+// Why training stands still, and for how long if the ranks report their steps. "" if it does not.
+std::string StallText(const JobStatus& status) {
+  std::optional<absl::Duration> age;
+  for (const RankStatus& rank : status.ranks) {
+    if (rank.since_step && (!age || *rank.since_step < *age)) age = rank.since_step;
+  }
+  const bool is_old = age && *age >= kOldStep && status.phase == JobStatus::Phase::kRunning;
+  return absl::StrCat(is_old ? absl::StrCat("last step ", ShortTime(*age), " ago") : "",
+                      is_old && !status.stall.empty() ? ": " : "", status.stall);
+}
+
 void AddHead(const JobStatus& status, Lines* lines) {
   lines->Add(Printable(absl::StrCat("job ", status.job_id, ": ", PhaseText(status), ", generation ", status.generation,
                                     ", ", RestartsText(status))));
   lines->Add(Printable(absl::StrCat("launcher ", status.pid, " on host ", status.host, " for ",
                                     ShortTime(status.running), ": ", status.program)));
+  const std::string stall = StallText(status);
+  if (!stall.empty()) lines->Add(Printable(stall));
   if (!status.trouble.empty()) lines->Add(Printable(status.trouble));
   if (!status.meets_others && status.hosts.size() < 2) return;
   std::vector<std::string> hosts;

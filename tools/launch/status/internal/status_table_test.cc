@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using State = RankStatus::State;
 
 RankStatus Running(int rank, int64_t step, double rate) {
@@ -70,6 +71,22 @@ TEST(StatusTable, HasALineForEachRank) {
                           "    1      1     5001  running      2m05s       1198    10.50  slowest",
                           "    2      2        -  starting        0s          -        -",
                           "    3      3     5003  ended KILL   2m05s        700        -"));
+}
+
+TEST(StatusTable, SaysThatTrainingStandsStillAndBlamesNoRank) {
+  JobStatus job = JobOfFour();
+  for (const int rank : {0, 1}) {
+    job.ranks[rank].since_step = absl::Seconds(45 - rank);
+    job.ranks[rank].steps_per_second = 0;
+  }
+  EXPECT_EQ(StatusTable(job, {}, false)[2], "last step 44s ago");
+  job.stall = "all_reduce #7 has lasted 40s: rank 0 (host a, pid 5000) has not begun it";
+  EXPECT_EQ(StatusTable(job, {}, false)[2],
+            "last step 44s ago: all_reduce #7 has lasted 40s: rank 0 (host a, pid 5000) has not begun it");
+  for (const std::string& line : StatusTable(job, {}, false)) EXPECT_THAT(line, Not(HasSubstr("slowest")));
+  job.ranks[1].since_step = absl::Seconds(9);
+  job.stall.clear();
+  EXPECT_EQ(StatusTable(job, {}, false)[2], StatusTable(JobOfFour(), {}, false)[2]);
 }
 
 TEST(StatusTable, ColoursTheHeadTheSlowestAndWhatEndedBadly) {

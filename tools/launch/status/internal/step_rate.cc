@@ -25,12 +25,22 @@ std::optional<int64_t> StepRate::step() const {
   return samples_.back().step;
 }
 
+std::optional<absl::Duration> StepRate::Age(int64_t now_ns) const {
+  if (samples_.empty()) return std::nullopt;
+  return absl::Nanoseconds(now_ns - samples_.back().time_ns);
+}
+
 std::optional<double> StepRate::PerSecond(int64_t now_ns) const {
   if (samples_.size() < 2) return std::nullopt;
-  const Sample &first = samples_.front(), &last = samples_.back();
+  const Sample& last = samples_.back();
+  // The samples are of the 10 s before the last step, which may be long ago.
+  size_t begin = 0;
+  while (begin + 2 < samples_.size() && samples_[begin + 1].time_ns <= now_ns - kWindowNs) ++begin;
+  const Sample& first = samples_[begin];
   const double steps = static_cast<double>(last.step - first.step);
   const double measured_ns = static_cast<double>(std::max<int64_t>(last.time_ns - first.time_ns, 1));
   const double late_ns = static_cast<double>(now_ns - last.time_ns) - measured_ns / steps;
+  if (late_ns > std::max(static_cast<double>(kWindowNs), measured_ns / steps)) return 0;
   return steps * 1e9 / (measured_ns + std::max(late_ns, 0.0));
 }
 

@@ -8,6 +8,8 @@
 #include <deque>
 #include <optional>
 
+#include "absl/time/time.h"
+
 namespace lockstep::launch::internal {
 
 class StepRate {
@@ -19,8 +21,14 @@ class StepRate {
   // The last step; nullopt if there was none.
   std::optional<int64_t> step() const;
 
+  // How long ago the last step was; nullopt if there was none.
+  std::optional<absl::Duration> Age(int64_t now_ns) const;
+  // Whether the last step came after `time_ns`.
+  bool IsSince(int64_t time_ns) const { return !samples_.empty() && samples_.back().time_ns > time_ns; }
+
   // Over the last 10 s, or since the last step but one if that is longer. nullopt until there are two different steps.
-  // If the next step is late, the rate falls until it comes.
+  // If the next step is late, the rate falls until it comes. It is 0 if the next step is later than 10 s, and later than
+  // a step takes.
   std::optional<double> PerSecond(int64_t now_ns) const;
 
  private:

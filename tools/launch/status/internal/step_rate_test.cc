@@ -33,14 +33,19 @@ TEST(StepRate, ASlowStepIsMeasuredWhole) {
   EXPECT_NEAR(*rate.PerSecond(60 * kSecond), 1.0 / 60, 1e-9);
   rate.Note(3, 120 * kSecond);
   EXPECT_NEAR(*rate.PerSecond(120 * kSecond), 1.0 / 60, 1e-9);
+  EXPECT_NEAR(*rate.PerSecond(200 * kSecond), 1.0 / 80, 1e-9) << "20 s late";
+  EXPECT_EQ(*rate.PerSecond(250 * kSecond), 0) << "two steps late";
 }
 
 TEST(StepRate, FallsWhileTheNextStepIsLate) {
   StepRate rate;
   for (int i = 0; i <= 10; ++i) rate.Note(i, i * kSecond);
   EXPECT_NEAR(*rate.PerSecond(11 * kSecond), 1, 1e-9) << "the next step may come just now";
-  EXPECT_NEAR(*rate.PerSecond(21 * kSecond), 0.5, 1e-9) << "10 steps in 20 s";
-  EXPECT_LT(*rate.PerSecond(1000 * kSecond), 0.02);
+  EXPECT_NEAR(*rate.PerSecond(16 * kSecond), 4.0 / 9, 1e-9) << "4 steps since second 6, and the next is 5 s late";
+  EXPECT_NEAR(*rate.PerSecond(20 * kSecond), 0.1, 1e-9) << "1 step in 10 s";
+  EXPECT_EQ(*rate.PerSecond(22 * kSecond), 0) << "none in 10 s";
+  EXPECT_EQ(*rate.PerSecond(1000 * kSecond), 0);
+  EXPECT_EQ(rate.Age(1000 * kSecond), absl::Seconds(990));
 }
 
 TEST(StepRate, BeginsAnewAfterAStepBack) {
