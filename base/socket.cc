@@ -47,6 +47,22 @@ std::string WithPort(const std::string& host, const std::string& port) {
   return (is_v6 ? "[" + host + "]" : host) + ":" + port;
 }
 
+void AskForAnswers(int fd) {
+  const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 8);
+}
+
+int MillisecondsWithoutAnswer(int fd) {
+  tcp_info info = {};
+  socklen_t length = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  // A receiver without room for more answers too.
+  return info.tcpi_retransmits > 0 || info.tcpi_probes > 0 ? static_cast<int>(info.tcpi_last_ack_recv) : 0;
+}
+
 void TuneConnection(int fd) {
   int family = 0;
   socklen_t length = sizeof(family);
@@ -54,10 +70,7 @@ void TuneConnection(int fd) {
   if (family == AF_UNIX) return;
   const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  AskForAnswers(fd);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
 }
 

@@ -252,6 +252,7 @@ set(lockstep_comm_third_party absl torch)
 # lockstep::comm_gloo
 set(lockstep_comm_gloo_sources
   comm/gloo/gloo.cc
+  comm/gloo/internal/connection_watch.cc
   comm/gloo/internal/gloo_backend.cc
   comm/gloo/internal/gloo_devices.cc
   comm/gloo/internal/gloo_threads.cc

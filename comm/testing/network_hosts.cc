@@ -10,6 +10,7 @@
 
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -133,6 +134,16 @@ absl::Status NetworkHosts::Cut(int host) const {
     LOCKSTEP_RETURN_IF_ERROR(Ip(absl::StrCat("link set host", host, " down")));
     // Without a route the router would tell the senders that the host cannot be reached.
     return Ip(absl::StrCat("route add blackhole 10.213.", host, ".0/24"));
+  });
+}
+
+absl::Status NetworkHosts::CutPair(int a, int b) const {
+  return Inside(router_, [a, b]() -> absl::Status {
+    for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          Ip(absl::StrCat("rule add from 10.213.", from, ".0/24 to 10.213.", to, ".0/24 blackhole")));
+    }
+    return absl::OkStatus();
   });
 }
 

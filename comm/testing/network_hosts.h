@@ -42,6 +42,8 @@ class NetworkHosts {
   // Disconnects a host's interface: packets from and to it are silently lost. Mend() connects it again.
   absl::Status Cut(int host) const;
   absl::Status Mend(int host) const;
+  // The same for packets between two hosts alone: others reach both of them.
+  absl::Status CutPair(int a, int b) const;
 
  private:
   NetworkHosts() = default;

@@ -2,8 +2,11 @@
 
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/gloo/internal/connection_watch.h"
 #include "lockstep/comm/gloo/internal/gloo_threads.h"
 #include "lockstep/comm/gloo/internal/gloo_work.h"
 #include "lockstep/comm/gloo/internal/native_form.h"
@@ -91,6 +95,7 @@ class GlooBackend final : public c10d::Backend {
   // destroys it, so that neither the caller nor the exit of the process waits.
   ~GlooBackend() override {
     const BlockSigpipe block;
+    connections_.reset();
     if (calls_->broken()) {
       gloo_.release();  // its destructor might wait for the locks of the lost thread
       return;
@@ -108,6 +113,15 @@ class GlooBackend final : public c10d::Backend {
 #if LOCKSTEP_LIBTORCH_AT_LEAST(2, 9)
   c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
 #endif
+
+  // If a host does not answer, all calls end with an error that names it.
+  absl::Status WatchConnectionsSince(const std::set<int>& before) {
+    LOCKSTEP_ASSIGN_OR_RETURN(connections_, ConnectionWatch::Start(before, [this](const std::string& silence) {
+                                aborted_ = true;
+                                calls_->Abort(silence);
+                              }));
+    return absl::OkStatus();
+  }
 
   void abort() override {
     aborted_ = true;
@@ -259,12 +273,17 @@ class GlooBackend final : public c10d::Backend {
   c10::intrusive_ptr<ProcessGroupGloo> gloo_;
   const std::shared_ptr<GlooCalls> calls_;
   std::atomic<bool> aborted_{false};
+  std::unique_ptr<ConnectionWatch> connections_;
 };
+
+bool HaveSeveralHosts(const std::vector<RankIdentity>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankIdentity& rank) { return !OnOneHost(ranks[0], rank); });
+}
 
 // Gloo ends the process if its thread cannot accept a connection, or if only some of its threads start.
 absl::Status CheckResources(int connections) {
   constexpr int kBesideConnections = 8;  // a listener, an epoll and an eventfd for each device, and a connecting socket
-  constexpr int kThreads = 4;            // for each device two that call and one that polls
+  constexpr int kThreads = 5;            // for each device two that call and one that polls, and one of its own
   LOCKSTEP_RETURN_IF_ERROR(CheckFreeDescriptors(connections + kBesideConnections));
   return CheckThreadsStart("Gloo's threads", kThreads);
 }
@@ -276,6 +295,8 @@ c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context)
   ThrowIfError(CheckResources(ConnectsLazily(context) ? 0 : context.size));
   const auto calls = std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout));
   c10::intrusive_ptr<ProcessGroupGloo> gloo;
+  const bool watches = !ConnectsLazily(context) && HaveSeveralHosts(context.ranks);
+  const std::set<int> before = watches ? TcpConnections() : std::set<int>();
   StartGloo(calls, [&] {
     auto options = ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(context.timeout));
     options->devices = ChooseDevices(context);
@@ -283,7 +304,9 @@ c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context)
     options->threads = static_cast<int>(options->devices.size()) * 2;
     gloo = c10::make_intrusive<ProcessGroupGloo>(context.store, context.rank, context.size, options);
   });
-  return c10::make_intrusive<GlooBackend>(context, std::move(gloo), calls);
+  auto backend = c10::make_intrusive<GlooBackend>(context, std::move(gloo), calls);
+  if (watches) ThrowIfError(backend->WatchConnectionsSince(before));
+  return backend;
 }
 
 }  // namespace lockstep::comm::internal

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/hierarchical/internal/meeting.h"
 #include "lockstep/comm/shm/dtype.h"
@@ -21,6 +22,10 @@ namespace lockstep::comm::hierarchical::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// The other hosts may reach both of two hosts that do not reach each other, so the watch would not find that. It is longer
+// than the watch needs for a host that vanished: see MillisecondsWithoutAnswer().
+constexpr int kMostSilenceMs = 25'000;
 
 // The header and the data that are still to be moved, for one system call.
 class Rest {
@@ -47,6 +52,9 @@ class Rest {
  private:
   iovec parts_[2];
 };
+
+// By Wait(), or by AskForAnswers().
+bool IsSilence(int error) { return error == EHOSTUNREACH || error == ETIMEDOUT; }
 
 }  // namespace
 
@@ -83,7 +91,10 @@ void Links::Abort() {
 
 absl::Status Links::Broken(const char* doing, int peer, int error) const {
   return absl::UnavailableError(absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], ": ",
-                                             error == 0 ? "the connection was closed" : strerror(error)));
+                                             error == 0 ? "the connection was closed"
+                                             : IsSilence(error)
+                                                 ? "its host does not answer this one; can the two reach each other?"
+                                                 : strerror(error)));
 }
 
 absl::Status Links::Wait(int fd, short events, Clock::time_point deadline, const char* doing, int peer) {
@@ -95,10 +106,11 @@ absl::Status Links::Wait(int fd, short events, Clock::time_point deadline, const
           absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], " timed out"));
     }
     pollfd polled[] = {{fd, events, 0}, {wake_, POLLIN, 0}};
-    const int milliseconds = static_cast<int>(std::min<int64_t>(left.count(), 60'000));
+    const int milliseconds = static_cast<int>(std::min<int64_t>(left.count(), 1'000));
     const int ready = poll(polled, 2, milliseconds);
     if (ready < 0 && errno != EINTR) return Broken(doing, peer, errno);
     if (ready > 0 && polled[0].revents != 0) return absl::OkStatus();
+    if (ready == 0 && MillisecondsWithoutAnswer(fd) >= kMostSilenceMs) return Broken(doing, peer, EHOSTUNREACH);
   }
 }
 

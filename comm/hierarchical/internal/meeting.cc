@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::hierarchical::internal {
@@ -28,6 +29,9 @@ namespace {
 constexpr size_t kKeyBytes = 32;
 // A connection that has not shown the key by then is closed.
 constexpr absl::Duration kStrangerPatience = absl::Seconds(2);
+// A rank listens before it says where, so its system answers at once, even if the rank is slow. The fourth and last try
+// is after 15 s.
+constexpr absl::Duration kConnectPatience = absl::Seconds(17);
 constexpr absl::Duration kLookInterval = absl::Milliseconds(250);
 // Connections that have not shown the key yet, besides those that are still to come.
 constexpr size_t kMostStrangers = 64;
@@ -76,11 +80,11 @@ int Port(int listener) {
 }
 
 // A rank may be slow for longer than any limit on unacknowledged data, so there is none: the group's deadlines and its
-// watch find a host that vanished.
+// watch find a host that vanished, and Links::Wait() one that this host does not reach.
 void Tune(int fd) {
   const auto set = [fd](int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  AskForAnswers(fd);
 }
 
 int PollTimeout(absl::Time deadline) {
@@ -150,6 +154,7 @@ class Meeting {
     Fd(peer, lane) = fd;
     Tune(fd);
     int error = connect(fd, address.get(), address.bytes) == 0 ? 0 : errno;
+    const absl::Time answered_by = absl::Now() + kConnectPatience;
     while (error == EINPROGRESS) {
       pollfd polled = {fd, POLLOUT, 0};
       if (poll(&polled, 1, PollTimeout(options_.deadline)) > 0) {
@@ -159,6 +164,10 @@ class Meeting {
       }
       LOCKSTEP_RETURN_IF_ERROR(options_.check());
       if (absl::Now() >= options_.deadline) return absl::DeadlineExceededError(absl::StrCat(what, " timed out"));
+      if (absl::Now() >= answered_by) {
+        return absl::UnavailableError(
+            absl::StrCat(what, ": its host does not answer this one; can the two reach each other?"));
+      }
     }
     if (error != 0) return absl::UnavailableError(absl::StrCat(what, ": ", strerror(error)));
     Hello hello = {{}, options_.rank, lane};
