@@ -217,13 +217,15 @@ std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_
     if (group_) group_->Abort(absl::AbortedError(reason_));
   }
   watcher_.reset();
+  // First of all, since this process may be killed at any time. After the barrier, or the word to give up, all have done
+  // their work.
+  if ((status.ok() || IsResumable(status)) && !regroups_) link_->Finish(/*all_have=*/true);
   if (keeps_group) left_group_ = std::move(group_);
   group_.reset();
   if (const auto verdict = failures_->Verdict()) {
     link_->EndJob(*verdict);
     return absl::AbortedError(absl::StrCat("World: ", *verdict));
   }
-  if ((status.ok() || IsResumable(status)) && !regroups_) link_->Finish();
   if (!regroups_ && !is_own && !others_caused) return status;
   if (is_own && HasFailedBefore()) return absl::Status(status.code(), reason_);
   if (!regroups_ && part_ == StepPart::kNothing) kept_->TakeBack();

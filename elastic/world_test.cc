@@ -91,6 +91,34 @@ TEST_F(WorldTest, EndsWithTheSameBitsAfterManyDeaths) {
   EXPECT_GE(deaths, 6);
 }
 
+TEST_F(WorldTest, AJobWhoseWorkIsDoneIsNotTrainedAgain) {
+  const std::string quiet = DigestOfQuietRun(3, 30);
+  struct Case {
+    const char* fault;
+    int code;
+    const char* line;  // its end
+  };
+  for (const Case& c :
+       {Case{"killed_after_run", 0, ") was killed by signal 9 (SIGKILL), after all ranks had done their work\n"},
+        Case{"crashes_after_run", 139, ") was killed by signal 11 (SIGSEGV), after all ranks had done their work\n"},
+        Case{"exits_after_run", 7, ") exited with code 7, after all ranks had done their work\n"},
+        Case{"slow_exit", 0, ""}}) {
+    for (const char* rank : {"0", "1"}) {
+      SCOPED_TRACE(absl::StrCat(c.fault, " of rank ", rank));
+      setenv("FAULT", c.fault, 1);
+      setenv("FAULT_RANK", rank, 1);
+      EXPECT_EQ(Wait(StartTraining(3, 30)), c.code) << Err();
+      EXPECT_EQ(ReadFile(folder_ + "digest"), quiet);
+      EXPECT_THAT(ReadFile(folder_ + "generations"), Not(HasSubstr("\n2 ")));
+      EXPECT_THAT(Err(), HasSubstr(c.line));
+      const std::vector<std::string> parts = absl::StrSplit(Err(), "launch: ");
+      EXPECT_EQ(parts.size() - 1, *c.line == '\0' ? 0 : 1) << Err();
+      remove((folder_ + "digest").c_str());
+      remove((folder_ + "generations").c_str());
+    }
+  }
+}
+
 // Over TCP, too.
 TEST_F(WorldTest, HealsOverGloo) {
   setenv("BACKEND", "gloo", 1);

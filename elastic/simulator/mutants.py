@@ -501,22 +501,22 @@ MUTANTS = [
     Mutant(
         "success_without_owed",
         M,
-        "return s.owes || WasIn",
-        "return (s.owes && !@) || WasIn",
+        "return s.owes || s.state",
+        "return (s.owes && !@) || s.state",
         "the job succeeds although a failed rank has not finished",
     ),
     Mutant(
         "early_success",
         M,
-        "return process.state == State::kMember || (process",
-        "return (process.state == State::kMember && !@) || (process",
+        "return process.state == State::kMember || (is_there",
+        "return (process.state == State::kMember && !@) || (is_there",
         "the job succeeds when the first rank has finished",
     ),
     Mutant(
         "success_without_ready",
         M,
-        ".state == State::kReady && process.rank >= 0);",
-        ".state == State::kReady && process.rank >= 0 && !@);",
+        "is_there = process.state == State::kReady ||",
+        "is_there = (process.state == State::kReady && !@) ||",
         "the job succeeds although ranks wait to repeat the end",
     ),
     Mutant(
@@ -529,9 +529,39 @@ MUTANTS = [
     Mutant(
         "finish_unseen",
         M,
-        "    ++memory_.finished_members;",
-        "    if (!@) ++memory_.finished_members;",
+        "  ++memory_.finished_members;",
+        "  if (!@) ++memory_.finished_members;",
         "the job does not end when ranks have finished",
+    ),
+    Mutant(
+        "complete_unseen",
+        M,
+        "  memory_.complete |= formed() &&",
+        "  memory_.complete |= !@ && formed() &&",
+        "nobody sees that all have done their work",
+    ),
+    Mutant(
+        "one_is_enough",
+        M,
+        "(memory_.agreed && !WasInLastGeneration(process));",
+        "(memory_.agreed && (@ || !WasInLastGeneration(process)));",
+        "a rank that has to repeat the end is forgotten when one has done its work",
+    ),
+    Mutant(
+        "done_is_late",
+        M,
+        "  process.state = State::kDone;\n",
+        "  if (!@) process.state = State::kDone;\n",
+        "a rank that has done its work is killed because it does not leave",
+    ),
+    Mutant(
+        "starts_when_complete",
+        M,
+        "memory_.over || memory_.complete || finished()",
+        "memory_.over || (memory_.complete && !@) || finished()",
+        "processes start although all have done their work",
+        "nothing is owed then, and all processes that could form a generation have ended or wait for one that does not "
+        "come",
     ),
 ]
 

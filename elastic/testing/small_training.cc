@@ -107,6 +107,17 @@ class Faults {
     }).detach();
   }
 
+  // 0.1 s after Run(), rank $FAULT_RANK is killed ("killed_after_run"), crashes ("crashes_after_run"), or exits with code 7
+  // ("exits_after_run"). "slow_exit": it takes two seconds to exit.
+  void AfterRun() const {
+    if (world_.generation().rank != Number("FAULT_RANK", 0)) return;
+    usleep(100000);
+    if (fault_ == "killed_after_run") raise(SIGKILL);
+    if (fault_ == "crashes_after_run") raise(SIGSEGV);
+    if (fault_ == "exits_after_run") _exit(7);
+    if (fault_ == "slow_exit") sleep(2);
+  }
+
   // "flips": between two checks, one rank flips one bit of one parameter. Rank 0 notes which in $D/flips.
   // "dies": in step $FAULT_AT of the first generation, SIGKILL of rank $FAULT_RANK inside of Commit().
   void AfterCommit(int64_t step) {
@@ -219,6 +230,7 @@ absl::Status Train() {
                                                       "\n");
     return absl::OkStatus();
   });
+  if (status.ok()) faults.AfterRun();
   if (World::IsResumable(status)) {
     Append("resumable", absl::StrCat(step, " steps, states of ", optimizer.state().size(), " parameters\n"));
   }

@@ -71,7 +71,14 @@ void Simulation::AuditEvent() {
 }
 
 bool Simulation::HasFinished() const {
-  return std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return process->is_done; });
+  return std::any_of(processes_.begin(), processes_.end(), [](const auto& process) { return process->has_done; });
+}
+
+bool Simulation::IsComplete() const {
+  if (generations_.empty()) return false;
+  const std::vector<Process*>& members = generations_.rbegin()->second->members;
+  return absl::c_any_of(members, [](const Process* member) { return member->has_done; }) &&
+         absl::c_all_of(members, [](const Process* member) { return member->has_done || member->failed_us; });
 }
 
 // When the place of a member that has failed is to be taken at the latest. A step of which the launcher hears when the
@@ -98,6 +105,7 @@ void Simulation::AuditTimes() {
 
 // A generation is about to form. Its members have not heard of it yet.
 void Simulation::AuditForm(const Generation& generation) {
+  if (IsComplete()) Violation(absl::StrCat("generation ", generation.number, " forms, and all work is done"));
   const int64_t before = generations_.empty() ? 0 : generations_.rbegin()->first;
   if (generation.number != before + 1) Violation(absl::StrCat("generation ", generation.number, " follows ", before));
   AuditMembers(generation);
@@ -119,7 +127,7 @@ void Simulation::AuditMembers(const Generation& generation) {
   size_t ready = 0, coming = 0;
   for (const Process* const process : slots_) {
     ready += process->is_ready;
-    coming += !process->is_ready && !process->is_done && !process->is_given_up;
+    coming += !process->is_ready && !process->has_done && !process->is_given_up;
   }
   if (generation.members.size() != std::min(ready, MostRanks()))
     Violation(absl::StrCat("generation ", generation.number, " has ", generation.members.size(), " of ", ready,
@@ -183,7 +191,7 @@ void Simulation::AuditPlan() {
 void Simulation::AuditStart(const Process& before) {
   if (!before.failed_us) return Violation(absl::StrCat("slot ", before.slot, " gets a process, and has one"));
   const std::string start = absl::StrCat("the process of slot ", before.slot, " starts ");
-  if (HasFinished() && !before.owes) Violation(start + "although nothing is left to do");
+  if (IsComplete() || (HasFinished() && !before.owes)) Violation(start + "although nothing is left to do");
   if (before.failed_starts >= kMostFailedStarts) Violation(start + "although so many have failed before");
   if (!before.failed_as_member || HasFinished()) return;
   if (now_us_ > StartOf(before) + kSlack) Violation(start + "too late");
@@ -200,6 +208,7 @@ void Simulation::AuditGiveUp(Process* process) {
 }
 
 void Simulation::AuditKill(const Process& process) {
+  if (process.has_done) Violation(absl::StrCat("slot ", process.slot, " is killed, and has done its work"));
   const int64_t time = regroups_since_us_.value_or(now_us_) + kLeaveTimeout;
   if (now_us_ < time || now_us_ > time + kSlack)
     Violation(absl::StrCat("slot ", process.slot, " is killed ", now_us_ - time, " us after its time to leave"));
@@ -299,7 +308,9 @@ void Simulation::AuditLoss(const Generation& generation) {
 void Simulation::AuditEnd(const std::string& result) {
   if (result == "success") {
     for (const Process* const member : generations_.rbegin()->second->members) {
-      if (!member->is_done) Violation(absl::StrCat("the job succeeds, but slot ", member->slot, " has not finished"));
+      const bool is_missed = !member->failed_us || !IsComplete();
+      if (!member->is_done && is_missed)
+        Violation(absl::StrCat("the job succeeds, but slot ", member->slot, " has not finished"));
     }
   } else if (absl::StrContains(result, kBarren)) {
     if (progressed_us_ || barren_ + 1 < kMostBarren)

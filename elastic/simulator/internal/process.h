@@ -43,6 +43,10 @@ inline uint64_t Applied(uint64_t state, int64_t step) {
   return state * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(step);
 }
 
+// How processes die.
+inline constexpr char kKilled[] = "was killed by signal 9 (SIGKILL)";
+inline constexpr const char* kHows[] = {kKilled, kKilled, "exited with code 3", "was killed by signal 11 (SIGSEGV)"};
+
 // Causes by which ranks fail themselves.
 enum Cause : int { kSample, kLoss, kExit, kCrash };
 
@@ -77,8 +81,9 @@ struct Simulation::Process {
   size_t calls = 0;  // collectives of this generation that it has entered
   bool in_call = false;
   int64_t next_check = 0;
-  bool may_fail = true;  // by itself, once
-  bool done = false;     // it has finished, and ends
+  bool may_fail = true;     // by itself, once
+  bool done = false;        // it has finished, and ends
+  int64_t finished_in = 0;  // the same: in this generation
   // As World counts failures.
   FailureBudget failures{kFailuresPerCause, kFailureWindow};
   std::string verdict;               // with which it ends the job
@@ -86,7 +91,9 @@ struct Simulation::Process {
   std::optional<int64_t> own_error;  // the step of its last error
 
   // For the auditor: what the launcher has heard, and what is to be found in `failures`.
-  bool is_ready = false, is_member = false, is_done = false;
+  bool is_ready = false, is_member = false;
+  bool has_done = false;  // its work
+  bool is_done = false;   // and has ended
   bool was_ready = false, is_given_up = false;
   int failed_starts = 0;             // processes of this slot in succession that failed before they were ready
   std::optional<int64_t> failed_us;  // the time at which the launcher heard of its failure

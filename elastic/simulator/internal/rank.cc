@@ -307,14 +307,29 @@ void Simulation::Agree(Process* process) {
 void Simulation::Finish(Process* process) {
   Trace(absl::StrCat("slot ", process->slot, " finishes"));
   if (process->commits != config_.steps) Violation("a rank finishes before the last step");
-  process->generation = 0;
+  process->finished_in = std::exchange(process->generation, 0);
   process->done = died_ = true;  // its state is not needed any more
-  AfterIn(process, Random(50 * kMs), [this, process] {
+  After(Random(kMs), [this] {
+    if (!over_) HearDone();
+  });
+  const int64_t exit_us = Random(8) == 0 ? Random(3 * kLeaveTimeout) : Random(50 * kMs);
+  AfterIn(process, exit_us, [this, process] {
+    if (config_.faults > 0 && Random(10) == 0) return Die(process, kHows[Random(4)]);
+    HearDone();
     process->alive = false;
     process->is_done = true;
-    process->is_member = false;
     membership_->OnSuccess(process->slot);
   });
+}
+
+// What processes have said before they ended is heard before their ends.
+void Simulation::HearDone() {
+  for (Process* const process : slots_) {
+    if (!process->done || process->has_done) continue;
+    process->has_done = true;
+    process->is_member = false;
+    membership_->OnDone(process->slot, /*all=*/true);
+  }
 }
 
 }  // namespace lockstep::elastic::internal

@@ -15,9 +15,6 @@ namespace {
 using launch::internal::Membership;
 using Kind = Membership::Decision::Kind;
 
-constexpr char kKilled[] = "was killed by signal 9 (SIGKILL)";
-constexpr const char* kHows[] = {kKilled, kKilled, "exited with code 3", "was killed by signal 11 (SIGSEGV)"};
-
 std::string DeathText(int rank, int id, const std::string& how) {
   return absl::StrCat("rank ", rank, " (local rank ", rank, ", pid ", id, ") ", how);
 }
@@ -209,13 +206,15 @@ void Simulation::Die(Process* process, const std::string& how) {
 
 // The launcher does.
 void Simulation::HearFailure(Process* process, const Membership::Cause& cause) {
+  HearDone();
   const bool someone_lives = std::any_of(slots_.begin(), slots_.end(), [](const Process* each) { return each->alive; });
   process->failed_us = now_us_;
   if (!process->was_ready) ++process->failed_starts;
-  process->failed_as_member = process->is_member;
+  const bool has_done_now = process->has_done && process->finished_in == membership_->generation();
   process->failed_in = membership_->generation();
-  process->owes |= process->is_member;
-  if (process->is_member && !regroups_since_us_) regroups_since_us_ = now_us_;
+  process->failed_as_member = !IsComplete() && (process->is_member || has_done_now);
+  process->owes |= process->failed_as_member;
+  if (process->failed_as_member && !regroups_since_us_) regroups_since_us_ = now_us_;
   process->is_ready = process->is_member = false;
   if (membership_->OnFailure(process->slot, cause, Now())) {
     if (MayEndJob(*process)) Violation("the job goes on, although none of its processes stays or one has exited");

@@ -30,6 +30,8 @@
 //     the steps in its state; ranks step only if each state is on two ranks; a state is lost only with both of them
 //   - before the first generation, a process that is killed gets a successor, and one that exits ends the job, as does a
 //     place that is given up
+//   - once all ranks of a generation have finished, or one has and no other one is left, nothing starts again and no
+//     generation forms, whatever becomes of the processes; one that has finished is not killed because it ends slowly
 //   - the job succeeds only with all steps, when all ranks have finished, and ends otherwise only if its limits say so
 //   - the job ends in time
 
@@ -177,6 +179,8 @@ class Simulation {
   int64_t Newest() const;
   size_t MostRanks() const;
   bool HasFinished() const;  // a rank, as the launcher knows
+  bool IsComplete() const;   // the same: nothing is left to do
+  void HearDone();
 
   const Config config_;
   std::mt19937_64 random_;

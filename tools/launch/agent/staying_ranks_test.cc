@@ -104,6 +104,8 @@ class StayingRanksTest : public testing::NodesTest {
     unsetenv("DIE_EARLY");
     unsetenv("OPEN_AFTER_MS");
     unsetenv("STEPS");
+    unsetenv("AFTER");
+    unsetenv("AFTER_RANK");
     unsetenv("EXIT_CODE");
     unsetenv("END_JOB");
   }
@@ -289,6 +291,23 @@ TEST_F(TcpStayingRanksTest, EndsWithSuccessWhenAllHaveFinished) {
   kill(StartTwo({"--nproc_per_node=2"})[3].pid, SIGKILL);
   EXPECT_EQ(Wait("a"), 0) << Err("a");
   EXPECT_EQ(Wait("b"), 0) << Err("b");
+}
+
+TEST_F(TcpStayingRanksTest, AJobWhoseWorkIsDoneGoesOnWithoutARankThatDies) {
+  setenv("STEPS", "50", 1);
+  setenv("AFTER_RANK", "3", 1);
+  for (const int signal : {SIGKILL, SIGSEGV}) {
+    setenv("AFTER", absl::StrCat(signal).c_str(), 1);
+    StartTwo({"--nproc_per_node=2"});
+    for (const char* node : {"a", "b"}) {
+      EXPECT_EQ(Wait(node), signal == SIGKILL ? 0 : 128 + SIGSEGV) << Err(node);
+      EXPECT_THAT(Err(node), ContainsRegex(absl::StrCat("launch: host .*: rank 3 .* was killed by signal ", signal,
+                                                        " .*, after all ranks had done their work\n")));
+      EXPECT_THAT(Err(node), Not(HasSubstr("generation 2")));
+    }
+    remove((folder_ + "generations").c_str());
+    UseTcp("127.0.0.1");
+  }
 }
 
 // On hosts with links.

@@ -173,9 +173,10 @@ void AgentLink::EndJob(const std::string& reason) {
   SendLastWords(end);
 }
 
-void AgentLink::Finish() {
+void AgentLink::Finish(bool all_have) {
   RankMessage finished;
   finished.kind = RankMessage::Kind::kFinished;
+  finished.all = all_have;
   SendLastWords(finished);
 }
 

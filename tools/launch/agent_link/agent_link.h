@@ -16,6 +16,8 @@
 //   ranks that are left, in their order. So rank 0 stays rank 0 while it lives.
 // - The rank that failed is started again, and joins. The launcher tells the others kRegroupAfterStep, so no step is lost.
 // - A rank that exits with 0 but has not called Finish() has failed too.
+// - When all have called Finish(), nothing is started again. If a rank is killed then, the launcher says so and ends with
+//   0. If it crashes or exits with an error, the launcher ends with its exit code when the others have ended.
 // - One that exits with kResumableExitCode after Finish() has not failed. When all ranks have ended, the launcher ends
 //   with that code.
 // - A rank that does not leave a broken generation within JoinOptions::leave_timeout is killed, and counts as failed.
@@ -120,9 +122,11 @@ class AgentLink {
   // of several nodes the launcher does not listen, but ends all ranks when this one fails.
   void EndJob(const std::string& reason);
 
-  // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. Does not block for
-  // long.
-  void Finish();
+  // Tells the launcher that this rank has done its work. Call it when no rank needs this one any more. `all_have`: and so
+  // have all ranks of its generation, as they have agreed in a last collective. A job is complete when all ranks of a
+  // generation have said that they have done their work, or when one has said that all have and none is left that goes
+  // on. Then no process is started again. Join() says that there is more to do. Does not block for long.
+  void Finish(bool all_have = false);
 
  private:
   explicit AgentLink(int fd);

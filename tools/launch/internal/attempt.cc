@@ -144,11 +144,21 @@ absl::Status Attempt::Verdict(bool stopped) const {
   if (stopped) return StoppedStatus(stop_signal_, outcomes_, patience_);
   // A rank may have reported its own error, but not have ended when the launcher's signal came.
   const Outcome* cause = FirstCause(outcomes_);
-  if (!cause) return absl::OkStatus();
+  if (!cause) return LateFailure();
   absl::Status status = WithEnding(FailureStatus(*cause, outcomes_, patience_), regrouper_.ending());
   const std::string stderr_file = output_.StderrPath(cause->end.local_rank);
   if (!stderr_file.empty()) AddStderr(stderr_file, LastLinesOfFile(stderr_file), &status);
   return status;
+}
+
+// Of a job whose work is done, and whose ranks have all ended.
+absl::Status Attempt::LateFailure() const {
+  if (control_ || !regrouper_.complete()) return absl::OkStatus();
+  if (!late_failure_.ok()) return WithEnding(late_failure_, kAfterWork);
+  if (!late_kills_.empty() && options_.on_notice) {
+    options_.on_notice(absl::StrCat(absl::StrJoin(late_kills_, "; "), kAfterWork));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Attempt::StartAll(int earlier_port) {
@@ -301,6 +311,8 @@ void Attempt::TellWhoIsAwaited() {
 
 void Attempt::NoteGeneration(const Membership::Decision& decision) {
   tell_at_ = kNever;
+  late_failure_ = absl::OkStatus();
+  late_kills_.clear();
   for (const int slot : decision.slots) outcomes_[slot].end.rank = regrouper_.rank(slot);
   const int64_t generation = regrouper_.generation();
   const int ranks = regrouper_.world_size();
@@ -462,9 +474,19 @@ void Attempt::TakeEarlyDeaths() {
 void Attempt::DecideAbout(int slot, const NodeFailure& failure) {
   const bool goes_on = regrouper_.OnEnd(slot, failure);
   outcomes_[slot].survived = !failure.status.ok() && goes_on;
+  if (outcomes_[slot].survived) NoteLateFailure(outcomes_[slot], failure);
   if (!outcomes_[slot].survived || regrouper_.formed() || !options_.on_notice) return;
   options_.on_notice(
       absl::StrCat(failure.status.message(), " before all ranks had joined; another process takes its place"));
+}
+
+void Attempt::NoteLateFailure(const Outcome& outcome, const NodeFailure& failure) {
+  if (outcome.end.rank < 0) return;
+  if (IsFromOutside(outcome.end.signal)) {
+    late_kills_.emplace_back(failure.status.message());
+  } else {
+    late_failure_.Update(failure.status);
+  }
 }
 
 // Of one process, while the others go on. OK if it succeeded.

@@ -103,6 +103,7 @@ class Attempt {
   bool HoldsEarlyDeath(int i, const NodeFailure& failure);
   void TakeEarlyDeaths();
   void DecideAbout(int slot, const NodeFailure& failure);
+  void NoteLateFailure(const Outcome& outcome, const NodeFailure& failure);
   void Regroup();
   void Carry(const Membership::Decision& decision);
   void NoteGeneration(const Membership::Decision& decision);
@@ -136,6 +137,7 @@ class Attempt {
   void Reap();
 
   absl::Status Verdict(bool stopped) const;
+  absl::Status LateFailure() const;
   absl::Status Resumable() const;
   AttemptEnd End(bool started) const;
   AttemptResult Result(const absl::Status& started, bool stopped) const;
@@ -151,6 +153,10 @@ class Attempt {
   const AttemptControl* const control_;
   Regrouper regrouper_;
   std::optional<RankStarter> starter_;
+  // The failures of ranks since the last generation began, which count if the ranks had done all their work: of the first
+  // rank that failed by itself, and of all that were ended from outside. Not with control_.
+  absl::Status late_failure_;
+  std::vector<std::string> late_kills_;
   absl::Status broken_;    // why the ranks cannot go on, although none has failed
   bool must_end_ = false;  // said by control_
   int master_port_ = 0;

@@ -72,7 +72,8 @@ int Membership::AddNode(int ranks, int spares, absl::Time now) {
 }
 
 bool Membership::WasInLastGeneration(const Slot& process) {
-  return process.state == State::kMember || (process.state == State::kReady && process.rank >= 0);
+  const bool is_there = process.state == State::kReady || process.state == State::kDone;
+  return process.state == State::kMember || (is_there && process.rank >= 0);
 }
 
 // The process of this slot is no more, and no other one takes its place.
@@ -87,10 +88,11 @@ void Membership::Drop(int slot) {
 void Membership::LoseNode(int node, const Cause& cause, absl::Time now) {
   Memory::Node& lost = memory_.nodes[node];
   if (std::exchange(lost.gone, true)) return;
-  const bool had_members = CountOnNode(In(State::kMember), node) > 0;
+  const bool had_members = HasRanks(node);
   if (!formed()) regroups_since_ = now;  // another node may come
   for (int slot = lost.first; slot < lost.first + lost.slots; ++slot) Drop(slot);
   if (!had_members) return;
+  if (Completes()) return NoteCause(cause);
   Break(cause, /*is_failure=*/true, now);
   if (memory_.over) verdict_ = absl::AbortedError(absl::StrCat(Reason(), memory_.ending));
 }
@@ -99,7 +101,7 @@ void Membership::LeaveNode(int node, const std::string& reason) {
   Memory::Node& leaver = memory_.nodes[node];
   if (leaver.gone || std::exchange(leaver.leaves, true)) return;
   const std::vector<int> running = In(State::kMember);
-  if (CountOnNode(running, node) == 0) {
+  if (!HasRanks(node)) {
     DropLeavingNodes();
   } else if (memory_.phase == Phase::kRunning && !memory_.changes && memory_.finished_members == 0) {
     memory_.changes = true;
@@ -108,12 +110,16 @@ void Membership::LeaveNode(int node, const std::string& reason) {
   }
 }
 
+// Whether a process of this node is a member, or has been one and has not ended since its work is done.
+bool Membership::HasRanks(int node) const {
+  return CountOnNode(In(State::kMember), node) + CountOnNode(In(State::kDone), node) > 0;
+}
+
 // Once none of their processes is a member.
 void Membership::DropLeavingNodes() {
-  const std::vector<int> running = In(State::kMember);
   for (size_t i = 0; i < memory_.nodes.size(); ++i) {
     Memory::Node& node = memory_.nodes[i];
-    if (node.gone || !node.leaves || CountOnNode(running, static_cast<int>(i)) > 0) continue;
+    if (node.gone || !node.leaves || HasRanks(static_cast<int>(i))) continue;
     node.gone = true;
     for (int slot = node.first; slot < node.first + node.slots; ++slot) Drop(slot);
   }
@@ -157,14 +163,17 @@ size_t Membership::MostRanks(const std::vector<int>& slots) const {
   return most;
 }
 
-std::string Membership::Reason() const {
-  if (memory_.causes.empty()) return memory_.reason;
+std::string Membership::CausesText(const Memory& memory) {
   std::string text;
-  for (const Cause& cause : memory_.causes) absl::StrAppend(&text, text.empty() ? "" : "; ", cause.text);
-  const int more = memory_.failures - static_cast<int>(memory_.causes.size());
+  for (const Cause& cause : memory.causes) absl::StrAppend(&text, text.empty() ? "" : "; ", cause.text);
+  const int more = memory.failures - static_cast<int>(memory.causes.size());
   if (more > 0) absl::StrAppend(&text, "; and ", more, " more");
   return text;
 }
+
+std::string Membership::Reason() const { return memory_.causes.empty() ? memory_.reason : CausesText(memory_); }
+
+std::string Membership::LateFailures(const Memory& memory) { return memory.complete ? CausesText(memory) : ""; }
 
 void Membership::Decide(Decision::Kind kind, std::vector<int> slots, std::string reason) {
   if (slots.empty()) return;
@@ -181,9 +190,45 @@ bool Membership::HaveAllFinished() const {
 
 bool Membership::finished() const {
   if (!formed()) return HaveAllFinished();
-  return !memory_.over && memory_.finished_members > 0 &&
+  return !memory_.over && (memory_.complete || memory_.finished_members > 0) &&
          std::none_of(memory_.slots.begin(), memory_.slots.end(),
-                      [](const Slot& s) { return s.owes || WasInLastGeneration(s); });
+                      [](const Slot& s) { return s.owes || s.state == State::kDone || WasInLastGeneration(s); });
+}
+
+// Whether the job is complete. A member that fails before it can say that its work is done has done it all the same, if
+// another one says so of all. Only one that is left without having said so may have to do it again.
+bool Membership::Completes() {
+  const auto has_done = [this](int slot) {
+    const Slot& process = memory_.slots[slot];
+    return process.state == State::kDone || process.state == State::kFinished ||
+           (memory_.agreed && !WasInLastGeneration(process));
+  };
+  const std::vector<int>& members = memory_.members;
+  memory_.complete |= formed() && std::all_of(members.begin(), members.end(), has_done);
+  if (!memory_.complete) return false;
+  for (Slot& slot : memory_.slots) slot.owes = false;
+  return true;
+}
+
+void Membership::OnDone(int slot, bool all) {
+  Slot& process = memory_.slots[slot];
+  if (process.state != State::kMember) return;
+  process.state = State::kDone;
+  ++memory_.finished_members;
+  memory_.agreed |= all;
+  Completes();
+}
+
+// A process whose work was done asks for a generation: there is more to do, also for the others.
+void Membership::GoOnAfterWork(absl::Time now) {
+  memory_.complete = memory_.agreed = false;
+  memory_.finished_members = static_cast<int>(In(State::kFinished).size());
+  for (Slot& slot : memory_.slots) {
+    if (slot.state == State::kDone && slot.rank >= 0) slot.state = State::kMember;
+  }
+  for (const int slot : In(State::kAwaited)) {
+    if (!MayRestart(slot, /*was_starting=*/false, now)) memory_.slots[slot].state = State::kGivenUp;
+  }
 }
 
 bool Membership::awaits_start() const { return !In(State::kAwaited).empty(); }
@@ -199,7 +244,10 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   Slot& process = memory_.slots[slot];
   // A process that joins again because its time was over may have got the generation meanwhile.
   if (process.state == State::kMember && left != memory_.generation) return;
-  const bool leaves = process.state == State::kMember, is_new = process.state == State::kStarting;
+  const bool had_done = process.state == State::kDone, was_complete = had_done && memory_.complete;
+  if (had_done) GoOnAfterWork(now);
+  const bool leaves = process.state == State::kMember;
+  const bool is_new = process.state == State::kStarting || (had_done && !leaves);
   process.state = State::kReady;
   asks_[slot].ask = ask;
   process.failed_starts = 0;
@@ -216,6 +264,7 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   } else if (is_new && memory_.phase == Phase::kRunning) {
     TellThatOneIsReady(slot);
   }
+  if (was_complete) kill_at_ = absl::InfiniteFuture();  // the others may do something else before they ask
 }
 
 void Membership::OnEndJob(const std::string& reason) {
@@ -313,10 +362,17 @@ bool Membership::MayRestart(int slot, bool was_starting, absl::Time now) {
 bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
   if (!kept() || !verdict_.ok() || memory_.over || (!formed() && cause.exited)) return false;
   Slot& process = memory_.slots[slot];
-  const bool was_member = process.state == State::kMember;
+  const bool was_done = process.state == State::kDone;
+  const bool was_member = process.state == State::kMember || (was_done && process.rank >= 0);
   const bool was_starting = process.state == State::kStarting;
   process.owes |= WasInLastGeneration(process);
-  process.state = State::kAwaited;
+  process.state = was_done && !was_member ? State::kFinished : State::kAwaited;
+  if (Completes()) {
+    if (was_done || was_member) NoteCause(cause);
+    process.rank = process.local_rank = -1;
+    return true;
+  }
+  if (process.state == State::kFinished) return true;  // others have done its work again
   if (was_member) Break(cause, /*is_failure=*/true, now);
   memory_.over |= !MayRestart(slot, was_starting, now);
   if (memory_.over) return false;
@@ -331,17 +387,16 @@ bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
 
 void Membership::OnSuccess(int slot) {
   Slot& process = memory_.slots[slot];
-  if (process.state == State::kMember) {
-    ++memory_.finished_members;
-    process.owes = false;
-  }
+  OnDone(slot, /*all=*/false);
+  process.owes &= process.state != State::kDone;
   process.state = State::kFinished;
+  Completes();
 }
 
 void Membership::Update(absl::Time now) {
   next_look_ = absl::InfiniteFuture();
   awaited_.clear();
-  if (!verdict_.ok() || memory_.over || finished()) return;
+  if (!verdict_.ok() || memory_.over || memory_.complete || finished()) return;
   StartAwaited(now);
   if (memory_.phase == Phase::kRegrouping) {
     KillLate(now);
@@ -430,7 +485,13 @@ std::vector<int> Membership::Candidates() const {
 void Membership::TryToForm(absl::Time now) {
   std::vector<int> ready = Candidates();
   if (!formed() && !AllAreReady(ready)) return WaitForAll(ready.size(), now);
-  const int nodes = NodesOf(ready);  // also those whose processes are beyond the most ranks
+  // Also those whose processes are beyond the most ranks, or have done their work.
+  std::vector<int> there = ready;
+  for (const State state : {State::kDone, State::kFinished}) {
+    const std::vector<int> done = In(state);
+    there.insert(there.end(), done.begin(), done.end());
+  }
+  const int nodes = NodesOf(there);
   ready.resize(std::min(ready.size(), MostRanks(ready)));
   const int least = LeastRanks(ready), ranks = static_cast<int>(ready.size());
   if (ranks < least) {
@@ -492,7 +553,7 @@ void Membership::Form(std::vector<int> ready, absl::Time now) {
   if (!std::exchange(memory_.formed, true)) policy_.reset();  // all have asked now
   memory_.phase = Phase::kRunning;
   formed_at_ = now;
-  memory_.progressed = memory_.changes = false;
+  memory_.progressed = memory_.changes = memory_.agreed = false;
   kill_at_ = absl::InfiniteFuture();
   memory_.members = ready;
   Decide(Decision::Kind::kForm, std::move(ready), Reason());

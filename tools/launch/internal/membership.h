@@ -17,6 +17,9 @@
 // and when all are ready, the next one forms with them and with new processes that are ready. A new process that gets
 // ready while a generation runs makes it regroup after a step, and so does a node that is to leave.
 //
+// A member that has done its work may take long to end, and is not waited for. When all members have done theirs, the
+// job is complete: nothing starts any more, whatever becomes of the processes.
+//
 // The object begins with one node. A job of several nodes adds the others, and says which are lost or are to leave.
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MEMBERSHIP_H_
@@ -84,7 +87,16 @@ class Membership {
     std::string reason;  // for people
   };
 
-  enum class State { kStarting, kReady, kMember, kAwaited, kFinished, kGivenUp, kLost };
+  enum class State {
+    kStarting,
+    kReady,
+    kMember,
+    kDone,  // was a member, has done its work, and has not ended
+    kAwaited,
+    kFinished,
+    kGivenUp,
+    kLost,
+  };
   enum class Phase { kForming, kRunning, kRegrouping };
 
   // All that another object needs to go on. Times are not in it: they begin anew.
@@ -120,9 +132,11 @@ class Membership {
     bool changes = false;       // members have been told to leave after a step
     bool progressed = false;    // a step was completed in this generation
     int barren = 0;             // broken generations in succession without a step
-    int finished_members = 0;
-    bool over = false;  // OnFailure() has said so
-    int64_t step = -1;  // the highest that was completed
+    int finished_members = 0;   // that have done their work
+    bool agreed = false;        // a member has said that the work of all members of this generation is done
+    bool complete = false;      // nothing is left to do
+    bool over = false;          // OnFailure() has said so
+    int64_t step = -1;          // the highest that was completed
     int restarts = 0;
     std::string ending;
   };
@@ -152,6 +166,8 @@ class Membership {
   // A process waits for a generation, and has left the one of the number `left` (0: none).
   void OnReady(int slot, int64_t left, const Ask& ask, absl::Time now);
   void OnProgress(int slot, int64_t step);
+  // A process has done its work. `all`: and so have all members of its generation, as they have agreed.
+  void OnDone(int slot, bool all);
   // A process says that the job must end.
   void OnEndJob(const std::string& reason);
   // For an object that goes on: what the process of this slot has asked for before.
@@ -184,9 +200,12 @@ class Membership {
   const Memory& memory() const { return memory_; }
 
   // Whether all members have ended with success, and so have the processes that were started again for a member that
-  // failed when the others were about to finish. Other processes are then not needed. Before a generation has formed:
-  // whether all processes have.
+  // failed when the others were about to finish; or whether the job is complete and all members have ended. Other
+  // processes are then not needed. Before a generation has formed: whether all processes have ended with success.
   bool finished() const;
+  bool complete() const { return memory_.complete; }
+  // The failures of members in the last generation of a job that is complete; "" if there is none.
+  static std::string LateFailures(const Memory& memory);
 
   // Whether a process is to be started.
   bool awaits_start() const;
@@ -207,6 +226,7 @@ class Membership {
   };
 
   std::vector<int> In(State state) const;
+  static std::string CausesText(const Memory& memory);
   std::string Reason() const;
   void Decide(Decision::Kind kind, std::vector<int> slots, std::string reason = "");
   void Regroup(absl::Time now);
@@ -216,6 +236,9 @@ class Membership {
   RestartPolicy& Policy(absl::Time now);
   bool MayRestart(int slot, bool was_starting, absl::Time now);
   bool HaveAllFinished() const;
+  bool Completes();
+  void GoOnAfterWork(absl::Time now);
+  bool HasRanks(int node) const;
   static bool WasInLastGeneration(const Memory::Slot& process);
   void Drop(int slot);
   void StartAwaited(absl::Time now);

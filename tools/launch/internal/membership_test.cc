@@ -51,6 +51,10 @@ class MembershipTest : public ::testing::Test {
     membership_->Update(At(seconds));
     return goes_on;
   }
+  void Done(int slot, double seconds, bool all = true) {
+    membership_->OnDone(slot, all);
+    membership_->Update(At(seconds));
+  }
   void Succeed(int slot, double seconds) {
     membership_->OnSuccess(slot);
     membership_->Update(At(seconds));
@@ -477,6 +481,119 @@ TEST_F(MembershipTest, FinishesWhenAllMembersHave) {
   Succeed(2, 20);
   Succeed(1, 20);
   EXPECT_TRUE(membership_->finished());
+}
+
+TEST_F(MembershipTest, NothingStartsWhenAllHaveDoneTheirWork) {
+  StartAll(3);
+  for (int slot = 0; slot < 3; ++slot) Done(slot, 2, /*all=*/false);
+  EXPECT_TRUE(membership_->complete());
+  EXPECT_EQ(Membership::LateFailures(membership_->memory()), "");
+  EXPECT_TRUE(Fail(1, 3));
+  Succeed(0, 4);
+  membership_->Update(At(100));  // one takes long to end
+  EXPECT_FALSE(membership_->finished());
+  EXPECT_TRUE(Fail(2, 100));
+  EXPECT_TRUE(membership_->finished());
+  EXPECT_THAT(Said(), IsEmpty());
+  EXPECT_EQ(Membership::LateFailures(membership_->memory()), "rank 1 died; rank 2 died");
+}
+
+TEST_F(MembershipTest, OneMaySayForAllThatTheirWorkIsDone) {
+  StartAll(3);
+  Done(0, 2);
+  ASSERT_TRUE(Fail(1, 2));                // it had no time to say so
+  EXPECT_FALSE(membership_->complete());  // slot 2 may have to do its work again
+  EXPECT_THAT(Said(), ElementsAre("now 2: rank 1 died", "start 1"));
+  Done(2, 2);
+  EXPECT_TRUE(membership_->complete());
+  Ready(1, 3);
+  Succeed(0, 3);
+  Succeed(2, 3);
+  EXPECT_TRUE(membership_->finished());
+  EXPECT_THAT(Said(), IsEmpty());
+  EXPECT_EQ(Membership::LateFailures(membership_->memory()), "rank 1 died");
+}
+
+TEST_F(MembershipTest, OneThatHasNotDoneItsWorkStartsAgain) {
+  StartAll(3);
+  Done(0, 2, /*all=*/false);
+  Done(2, 2, /*all=*/false);
+  ASSERT_TRUE(Fail(1, 3));
+  EXPECT_FALSE(membership_->complete());
+  EXPECT_THAT(Said(), ElementsAre("start 1"));
+}
+
+TEST_F(MembershipTest, OneThatHasDoneItsWorkIsNotWaitedFor) {
+  StartAll(3);
+  Done(0, 2);
+  ASSERT_TRUE(Fail(1, 3));
+  EXPECT_THAT(Said(), ElementsAre("now 2: rank 1 died", "start 1"));
+  Ready(2, 4);
+  EXPECT_THAT(Said(), ElementsAre("form 2: rank 1 died"));
+  membership_->Update(At(100));
+  Done(2, 100);
+  EXPECT_TRUE(membership_->complete());
+  Succeed(2, 101);
+  EXPECT_FALSE(membership_->finished());
+  EXPECT_TRUE(Fail(0, 101));
+  EXPECT_TRUE(membership_->finished());
+  EXPECT_THAT(Said(), IsEmpty());
+  EXPECT_EQ(Membership::LateFailures(membership_->memory()), "rank 0 died");
+}
+
+TEST_F(MembershipTest, OneThatHasDoneItsWorkAndDiesBeforeTheOthersHaveIsMissed) {
+  StartAll(2);
+  Done(0, 2, /*all=*/false);
+  ASSERT_TRUE(Fail(0, 3));
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 died", "start 0"));
+  Ready(1, 4);
+  EXPECT_THAT(Said(), ElementsAre("form 1: rank 0 died"));
+}
+
+TEST_F(MembershipTest, ANodeThatIsLostAfterTheWorkIsNotMissed) {
+  Make(1);
+  const int other = membership_->AddNode(1, 0, At(0));
+  membership_->NeedNodes(2, /*more_may_come=*/true);
+  for (const int slot : {0, 1}) Ready(slot, 1);
+  for (const int slot : {0, 1}) Done(slot, 2);
+  Said();
+  membership_->LoseNode(other, CauseOf("host b was lost"), At(3));
+  membership_->Update(At(3));
+  Succeed(0, 4);
+  EXPECT_TRUE(membership_->finished());
+  EXPECT_THAT(Said(), IsEmpty());
+  EXPECT_EQ(Membership::LateFailures(membership_->memory()), "host b was lost");
+}
+
+TEST_F(MembershipTest, ANodeWhoseRanksHaveDoneTheirWorkCountsForTheOthers) {
+  Make(1);
+  membership_->AddNode(2, 0, At(0));
+  membership_->NeedNodes(2, /*more_may_come=*/true);
+  for (const int slot : {0, 1, 2}) Ready(slot, 1);
+  Done(0, 2);
+  Succeed(0, 3);
+  ASSERT_TRUE(Fail(2, 3));
+  Said();
+  Ready(1, 4);
+  EXPECT_THAT(Said(), ElementsAre("form 1: rank 2 died"));
+}
+
+// World::Run() is called again.
+TEST_F(MembershipTest, RanksMayDoMoreWork) {
+  StartAll(3);
+  for (const int slot : {0, 1, 2}) Done(slot, 2);
+  ASSERT_TRUE(Fail(2, 3));
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(0, 4);
+  EXPECT_FALSE(membership_->complete());
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 left generation 1", "start 2"));
+  membership_->Update(At(100));  // what the other does between its works may take long
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(1, 100);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 2 died"));
+  Done(0, 101);
+  Done(1, 101);
+  EXPECT_TRUE(membership_->complete());
 }
 
 TEST_F(MembershipTest, ANewProcessThatIsNotNeededDoesNotHoldUpTheEnd) {

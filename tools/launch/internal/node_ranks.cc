@@ -30,6 +30,7 @@ void NodeSlots::OnReady(int slot, int64_t left, const Membership::Ask& ask) {
   if (process.phase == Phase::kReady && process.left == left) return;
   process.phase = Phase::kReady;
   process.left = left;
+  process.done = process.all_done = false;
   process.ask = ask;
   kept_ = changed_ = true;
 }
@@ -40,6 +41,12 @@ void NodeSlots::OnProgress(int slot, int64_t step) {
   step_ = step;
   if (progressed_ == generation) return;
   progressed_ = generation;
+  changed_ = true;
+}
+
+void NodeSlots::OnDone(int slot, bool all) {
+  slots_[slot].done = true;
+  slots_[slot].all_done = all;
   changed_ = true;
 }
 
@@ -86,7 +93,8 @@ void NodeSlots::Obey(int slot, const NodeRanks::Slot& wanted) {
     told.order = ranks_.order;
     Act(Kind::kOrder, slot);
   }
-  if (wanted.kill && process.left < ranks_.generation && !std::exchange(told.killed, true)) Act(Kind::kKill, slot);
+  if (wanted.kill && !process.done && process.left < ranks_.generation && !std::exchange(told.killed, true))
+    Act(Kind::kKill, slot);
 }
 
 }  // namespace lockstep::launch::internal

@@ -36,10 +36,12 @@ struct SlotState {
 
   int process = 1;  // the number of processes that have been started in this slot
   Phase phase = Phase::kStarting;
-  int64_t left = 0;      // kReady: the generation that it has left; 0: none
-  Membership::Ask ask;   // kReady
-  NodeFailure failure;   // kFailed
-  std::string ends_job;  // why the job must end; "": the process has not said that it must
+  int64_t left = 0;       // kReady: the generation that it has left; 0: none
+  Membership::Ask ask;    // kReady
+  bool done = false;      // it has done its work since, in its last generation
+  bool all_done = false;  // and so have all ranks of that generation, as they have agreed
+  NodeFailure failure;    // kFailed
+  std::string ends_job;   // why the job must end; "": the process has not said that it must
 };
 
 // What the ranks of a generation must do about it.
@@ -91,6 +93,8 @@ class NodeSlots {
   // A process has asked for a generation, and has left the one of the number `left`; or it has completed a step.
   void OnReady(int slot, int64_t left, const Membership::Ask& ask);
   void OnProgress(int slot, int64_t step);
+  // It has done its work; `all`: and so have all ranks of its generation.
+  void OnDone(int slot, bool all);
   // It says that the job must end.
   void OnEndJob(int slot, const std::string& reason);
 

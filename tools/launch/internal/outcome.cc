@@ -166,6 +166,13 @@ bool WasKilled(const Outcome& outcome) {
   return outcome.end.signal != 0 && outcome.end.signal != SIGABRT && outcome.end.signal != SIGPIPE;
 }
 
+bool IsFromOutside(int signal) {
+  for (const int own : {0, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSYS, SIGTRAP}) {
+    if (signal == own) return false;
+  }
+  return true;
+}
+
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes) {
   const Outcome* first = nullptr;
   for (const Outcome& outcome : outcomes) {

@@ -55,6 +55,13 @@ const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 // Whether a signal killed the rank, in the sense of FirstCause().
 bool WasKilled(const Outcome& outcome);
 
+// Whether somebody else ended a process that this signal ended: a process's own fault does not raise it. Not if `signal`
+// is 0.
+bool IsFromOutside(int signal);
+
+// What the last line adds to the failure of a rank after which nothing was left to do.
+inline constexpr char kAfterWork[] = ", after all ranks had done their work";
+
 // Whether no later failure can come before this one: a signal killed the rank, and not one that schedulers and terminals
 // send to the launcher as well.
 bool IsCertain(const Outcome& cause);

@@ -108,8 +108,7 @@ void Regrouper::Receive(int slot) {
       watcher_.NoteStall(message->join.reason);
       stall_watch_.OnReport(message->join.reason, static_cast<int>(message->step), MonotonicNanos());
     } else if (message->kind == RankMessage::Kind::kFinished) {
-      owes_finish_[slot] = false;
-      has_finished_[slot] = true;
+      OnFinished(slot, message->all);
     } else if (message->kind == RankMessage::Kind::kEndsJob) {
       if (nodes_ == Nodes::kOne) membership_.OnEndJob(message->join.reason);
       if (nodes_ == Nodes::kAgents) slots_.OnEndJob(slot, message->join.reason);
@@ -123,6 +122,14 @@ void Regrouper::OnStays() {
   asked_ = true;
   if (nodes_ == Nodes::kOne) membership_.OnStays();
   if (nodes_ == Nodes::kAgents) slots_.OnStays();
+}
+
+void Regrouper::OnFinished(int slot, bool all) {
+  owes_finish_[slot] = false;
+  has_finished_[slot] = true;
+  all_done_ |= all;
+  if (nodes_ == Nodes::kOne) membership_.OnDone(slot, all);
+  if (nodes_ == Nodes::kAgents) slots_.OnDone(slot, all);
 }
 
 void Regrouper::OnReady(int slot, const RankMessage& message) {
@@ -160,15 +167,17 @@ void Regrouper::OnStaticReady(int slot, int64_t left) {
   watcher_.NoteWaiting(slot, false);
 }
 
-// Its last words may not have been read yet.
+// Its last words may not have been read yet, nor what others have said before, such as that all have done their work.
 bool Regrouper::EndedEarly(int slot) {
-  if (links_[slot].valid()) Receive(slot);
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i].valid()) Receive(static_cast<int>(i));
+  }
   return owes_finish_[slot];
 }
 
 bool Regrouper::OnEnd(int slot, const NodeFailure& failure) {
   links_[slot].Close();
-  if (nodes_ == Nodes::kStatic) return false;
+  if (nodes_ == Nodes::kStatic) return all_done_;
   if (nodes_ == Nodes::kAgents) return slots_.OnEnd(slot, failure);
   if (failure.status.ok()) {
     membership_.OnSuccess(slot);
@@ -197,7 +206,7 @@ int Regrouper::rank(int slot) const {
 bool Regrouper::IsMember(int slot) const {
   if (nodes_ != Nodes::kAgents) return membership_.memory().slots[slot].state == Membership::State::kMember;
   const SlotState& process = slots_.slots()[slot];
-  return process.phase == SlotState::Phase::kReady && rank(slot) >= 0 && process.left < generation();
+  return process.phase == SlotState::Phase::kReady && !process.done && rank(slot) >= 0 && process.left < generation();
 }
 
 void Regrouper::Obey(NodeRanks ranks) {

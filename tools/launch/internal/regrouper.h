@@ -84,6 +84,9 @@ class Regrouper {
   // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
   bool goes_on() const;
   bool finished() const { return membership_.finished(); }
+  // Whether the ranks have done all their work, so that a failure of one changes nothing for the others. With kAgents the
+  // leader knows.
+  bool complete() const { return nodes_ == Nodes::kStatic ? all_done_ : membership_.complete(); }
   int64_t generation() const;
   int world_size() const;
   int rank(int slot) const;       // in that generation; -1: none
@@ -101,6 +104,7 @@ class Regrouper {
   void Receive(int slot);
   void OnStays();
   void UpdateStalls();
+  void OnFinished(int slot, bool all);
   void OnReady(int slot, const RankMessage& message);
   void OnStaticReady(int slot, int64_t left);
   void Send(int slot, const LauncherMessage& message, int passed = -1);
@@ -124,6 +128,7 @@ class Regrouper {
   StallWatch stall_watch_;
   const std::function<void(const std::string&)> on_notice_;
   std::optional<int> stalled_;
+  bool all_done_ = false;           // with kStatic: one has said so for all
   Membership membership_;
   NodeSlots slots_;
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node

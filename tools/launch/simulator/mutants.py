@@ -587,9 +587,9 @@ MUTANTS = [
     Mutant(
         "waiting_nodes_do_not_count",
         M,
-        "  const int nodes = NodesOf(ready);",
-        "  const int nodes = NodesOf(@ ? std::vector<int>(ready.begin(), ready.begin() + std::min(ready.size(), "
-        "MostRanks(ready))) : ready);",
+        "  std::vector<int> there = ready;",
+        "  std::vector<int> there(ready.begin(), ready.begin() + (@ ? std::min(ready.size(), MostRanks(ready)) : "
+        "ready.size()));",
         "only nodes with ranks in the generation count for the least number of nodes",
     ),
     Mutant(
@@ -616,10 +616,38 @@ MUTANTS = [
     Mutant(
         "left_owes_nothing",
         M,
-        "  process.owes |= WasInLastGeneration(process);\n  process.state = State::kAwaited;",
-        "  process.owes |= @ ? was_member : WasInLastGeneration(process);\n  process.state = State::kAwaited;",
+        "  process.owes |= WasInLastGeneration(process);\n  process.state = was_done",
+        "  process.owes |= @ ? was_member : WasInLastGeneration(process);\n  process.state = was_done",
         "the job succeeds although a rank failed after it had left its generation",
         first_seed=2000001,
+    ),
+    Mutant(
+        "done_unheard",
+        R,
+        "  membership_->OnDone(slot, all);",
+        "  if (!@) membership_->OnDone(slot, all);",
+        "the leader does not hear that processes have done their work",
+    ),
+    Mutant(
+        "all_unheard",
+        N,
+        "  slots_[slot].all_done = all;",
+        "  slots_[slot].all_done = all && !@;",
+        "the leader does not hear that all have done their work",
+    ),
+    Mutant(
+        "late_failure_unseen",
+        R,
+        "  plan_.late.Update(",
+        "  if (!@) plan_.late.Update(",
+        "the job succeeds although a rank has failed by itself after its work",
+    ),
+    Mutant(
+        "late_kill_counts",
+        R,
+        "if (!was_rank || (rank && IsFromOutside(rank->signal))) return;",
+        "if (!was_rank || (rank && IsFromOutside(rank->signal) && !@)) return;",
+        "the job fails because a rank was killed after its work",
     ),
     Mutant(
         "not_told_now",

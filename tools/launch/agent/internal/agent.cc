@@ -214,6 +214,9 @@ void Agent::Announce(const JobState& job) {
     Say(line);
     events_.Notice(line);
   }
+  const std::string late = Membership::LateFailures(job.ranks.memory);
+  const bool is_done = job.phase == JobState::Phase::kDone && job_.phase != JobState::Phase::kDone;
+  if (is_done && job.result.ok() && !late.empty()) Say(absl::StrCat(late, kAfterWork));
   if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
   job_ = job;
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming

@@ -317,7 +317,8 @@ bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
   changed |= NoteRanks(agents, now);
   if (changed) job_.ranks = ranks_.plan();
   if (ranks_.finished()) {
-    Finish(absl::OkStatus());
+    job_.ranks = ranks_.plan();
+    Finish(ranks_.LateFailure());
     return true;
   }
   if (job_.ranks.verdict.ok()) return changed;

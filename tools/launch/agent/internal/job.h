@@ -120,6 +120,7 @@ struct RankPlan {
   std::vector<int> killed;  // the slots of members that have not left in time
   std::string awaited;      // as Membership::awaited()
   absl::Status verdict;     // why the ranks cannot go on
+  absl::Status late;  // how a rank failed by itself since the last generation began: counts if that has done its work
 };
 
 // An agent that has left the job.

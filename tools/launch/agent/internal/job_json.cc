@@ -119,6 +119,7 @@ Json ToJson(const SlotState& slot, int64_t now_ns) {
     json["reason"] = slot.ask.reason;
   }
   if (slot.phase == SlotState::Phase::kFailed) json["failure"] = ToJson(slot.failure, now_ns);
+  if (slot.done) json["all_done"] = slot.all_done;
   if (!slot.ends_job.empty()) json["ends_job"] = slot.ends_job;
   return json;
 }
@@ -136,6 +137,8 @@ SlotState SlotFrom(const Json& json, int64_t received_ns) {
     json.at("reason").get_to(slot.ask.reason);
   }
   if (slot.phase == SlotState::Phase::kFailed) slot.failure = FailureFrom(json.at("failure"), received_ns);
+  slot.done = json.contains("all_done");
+  slot.all_done = json.value("all_done", false);
   slot.ends_job = json.value("ends_job", "");
   return slot;
 }
@@ -162,6 +165,8 @@ Json ToJson(const Membership::Memory& memory) {
           {"progressed", memory.progressed},
           {"barren", memory.barren},
           {"finished_members", memory.finished_members},
+          {"agreed", memory.agreed},
+          {"complete", memory.complete},
           {"over", memory.over},
           {"step", memory.step},
           {"restarts", memory.restarts},
@@ -221,6 +226,8 @@ Membership::Memory MemoryFrom(const Json& json) {
   json.at("progressed").get_to(memory.progressed);
   json.at("barren").get_to(memory.barren);
   json.at("finished_members").get_to(memory.finished_members);
+  json.at("agreed").get_to(memory.agreed);
+  json.at("complete").get_to(memory.complete);
   json.at("over").get_to(memory.over);
   json.at("step").get_to(memory.step);
   json.at("restarts").get_to(memory.restarts);
@@ -242,7 +249,8 @@ Json ToJson(const RankPlan& plan) {
           {"order_reason", plan.order_reason},
           {"killed", plan.killed},
           {"awaited", plan.awaited},
-          {"verdict", ToJson(plan.verdict)}};
+          {"verdict", ToJson(plan.verdict)},
+          {"late", ToJson(plan.late)}};
 }
 
 // Whether what names slots and nodes names some that are there.
@@ -281,6 +289,7 @@ RankPlan PlanFrom(const Json& json) {
   json.at("killed").get_to(plan.killed);
   json.at("awaited").get_to(plan.awaited);
   plan.verdict = StatusFrom(json.at("verdict"));
+  plan.late = StatusFrom(json.at("late"));
   if (!IsWhole(plan)) throw std::invalid_argument("the ranks are not whole");
   return plan;
 }

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/tools/launch/failure.h"
 #include "lockstep/tools/launch/internal/outcome.h"
 
 namespace lockstep::launch::internal {
@@ -130,13 +131,34 @@ void JobRanks::Hear(const Agents& agents, absl::Time now) {
 // What is known already changes nothing. Whether the process has failed.
 bool JobRanks::HearSlot(int slot, const SlotState& state, absl::Time now) {
   const Membership::Memory::Slot& known = membership_->memory().slots[slot];
-  const bool is_alive =
-      known.state == State::kStarting || known.state == State::kReady || known.state == State::kMember;
+  const bool is_alive = known.state == State::kStarting || known.state == State::kReady ||
+                        known.state == State::kMember || known.state == State::kDone;
   if (!is_alive || state.process != known.process) return false;
   if (!state.ends_job.empty()) membership_->OnEndJob(state.ends_job);
-  if (state.phase == SlotState::Phase::kReady) membership_->OnReady(slot, state.left, state.ask, now);
+  if (state.done) HearDone(slot, state.all_done);
+  if (state.phase == SlotState::Phase::kReady && !state.done) membership_->OnReady(slot, state.left, state.ask, now);
   if (state.phase == SlotState::Phase::kSucceeded) membership_->OnSuccess(slot);
   return state.phase == SlotState::Phase::kFailed;
+}
+
+// Another leader must know it too, since the process may end and its node go.
+void JobRanks::HearDone(int slot, bool all) {
+  const Membership::Memory& memory = membership_->memory();
+  const bool agreed = memory.agreed, complete = memory.complete;
+  membership_->OnDone(slot, all);
+  changed_ |= memory.agreed != agreed || memory.complete != complete;
+}
+
+void JobRanks::NoteLateFailure(const Failure& failed) {
+  const bool was_rank =
+      membership_->rank(failed.slot) >= 0 || membership_->memory().slots[failed.slot].state == State::kDone;
+  const std::optional<RankFailure> rank = FirstFailure(failed.failure.status);
+  if (!was_rank || (rank && IsFromOutside(rank->signal))) return;
+  plan_.late.Update(OnHost(failed.failure.status, failed.host));
+}
+
+absl::Status JobRanks::LateFailure() const {
+  return membership_->complete() && !plan_.late.ok() ? WithEnding(plan_.late, kAfterWork) : absl::OkStatus();
 }
 
 void JobRanks::HearFailures(std::vector<Failure> failures, absl::Time now) {
@@ -144,6 +166,7 @@ void JobRanks::HearFailures(std::vector<Failure> failures, absl::Time now) {
   std::sort(failures.begin(), failures.end(), before);
   for (const Failure& failed : failures) {
     failures_.push_back(failed);
+    NoteLateFailure(failed);
     Membership::Cause cause;
     cause.text = std::string(OnHost(failed.failure.status, failed.host).message());
     cause.consequence = failed.failure.consequence;
@@ -223,6 +246,7 @@ void JobRanks::NoteGeneration(const Membership::Decision& decision, const Agents
   plan_.order = RegroupOrder::kGoOn;
   plan_.order_reason.clear();
   plan_.killed.clear();
+  plan_.late = absl::OkStatus();
   failures_.clear();
 }
 

@@ -46,8 +46,10 @@ class JobRanks {
 
   const RankPlan& plan() const { return plan_; }
   int restarts() const { return membership_->restarts(); }
-  // Whether all ranks have succeeded; or some, and the others are about to.
+  // Whether all ranks have ended, and have succeeded or done all their work; how one failed by itself after that; and
+  // whether a rank has done its work, so that the others are about to.
   bool finished() const { return membership_->finished(); }
+  absl::Status LateFailure() const;
   bool finishes() const { return membership_->memory().finished_members > 0; }
 
  private:
@@ -63,8 +65,10 @@ class JobRanks {
   const AgentState* Find(const Agents& agents, int node) const;
   void TakeAsks(const Agents& agents);
   void Hear(const Agents& agents, absl::Time now);
+  void HearDone(int slot, bool all);
   bool HearSlot(int slot, const SlotState& state, absl::Time now);
   void HearFailures(std::vector<Failure> failures, absl::Time now);
+  void NoteLateFailure(const Failure& failed);
   void HearProgress(int node, const AgentState& agent);
   bool MayBeRank0(const Agents& agents, int slot) const;
   std::string NameOf(int slot) const;

@@ -66,7 +66,7 @@ absl::string_view Name(LauncherMessage::Kind kind) {
 std::string Encode(const RankMessage& message) {
   if (message.kind == RankMessage::Kind::kProgress) return absl::StrCat("progress ", message.step);
   if (message.kind == RankMessage::Kind::kStays) return "stays";
-  if (message.kind == RankMessage::Kind::kFinished) return "finished";
+  if (message.kind == RankMessage::Kind::kFinished) return message.all ? "finished all" : "finished";
   const JoinOptions& join = message.join;
   if (message.kind == RankMessage::Kind::kStalls) {
     return absl::StrCat("stalls ", message.step, " ", join.reason).substr(0, kMostLinkBytes);
@@ -104,6 +104,7 @@ absl::StatusOr<RankMessage> DecodeRankMessage(absl::string_view text) {
     message.kind = RankMessage::Kind::kStays;
   } else if (kind == "finished") {
     message.kind = RankMessage::Kind::kFinished;
+    message.all = words.Rest() == "all";
   } else if (kind == "ends_job") {
     message.kind = RankMessage::Kind::kEndsJob;
     message.join.reason = words.Rest();

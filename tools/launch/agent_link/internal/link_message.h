@@ -30,7 +30,7 @@ struct RankMessage {
     kReady,     // it waits for a generation
     kProgress,  // it has completed `step`
     kStalls,    // it waits for long, for the reason in `join`; `step` is the rank that it waits for, or -1
-    kFinished,  // it has done its work, and is about to exit with success
+    kFinished,  // it has done its work; and so have all ranks of its generation, if `all`
     kEndsJob,   // the job must end, for the reason in `join`
   };
 
@@ -38,6 +38,7 @@ struct RankMessage {
   int64_t left = 0;  // kReady: the generation that the rank has left; 0: none
   JoinOptions join;  // kReady, without the timeout
   int64_t step = 0;  // kProgress, kStalls
+  bool all = false;  // kFinished
 };
 
 // From the launcher.

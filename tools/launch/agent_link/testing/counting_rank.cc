@@ -4,7 +4,8 @@
 // count from rank 0. The first $DIE_EARLY processes kill themselves before they open their links, which the others do
 // after $OPEN_AFTER_MS. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
 // reason $END_JOB. If there is $SLEEPS_AT, the first process of local rank 1 sleeps for good at that step, and the others
-// say every 5 s that they wait for it. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
+// say every 5 s that they wait for it. If $AFTER is set, rank $AFTER_RANK of the last generation gets that signal 0.1 s
+// after its work. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
 // size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations (places.h).
 
 #include <arpa/inet.h>
@@ -175,6 +176,12 @@ void DieEarly() {
   }
 }
 
+void EndAfterWork(int rank) {
+  if (rank != Number("AFTER_RANK", 0) || Number("AFTER", 0) == 0) return;
+  usleep(100000);
+  raise(Number("AFTER", 0));
+}
+
 absl::Status Run() {
   DieEarly();
   usleep(static_cast<useconds_t>(1000 * Number("OPEN_AFTER_MS", 0)));
@@ -189,7 +196,8 @@ absl::Status Run() {
     const absl::Status trained = Train(generation, link.get(), &step);
     const char* const ends_job = getenv("END_JOB");
     if (trained.ok() && step >= steps && !ends_job) {
-      link->Finish();
+      link->Finish(/*all_have=*/true);
+      EndAfterWork(generation.rank);
       return absl::OkStatus();
     }
     if (trained.ok() && step >= steps && generation.rank == 0) {

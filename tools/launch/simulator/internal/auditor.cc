@@ -297,7 +297,8 @@ void Simulation::AuditKept(const JobState& job) {
   }
   RankGeneration& last = generations_[job.ranks.memory.generation];
   if (job.ranks.order != RegroupOrder::kGoOn && last.ordered_ms < 0) last.ordered_ms = now_ms_;
-  if (job.phase == JobPhase::kDone && job.result.ok() && last.finished < job.ranks.world_size) {
+  AuditComplete(job);
+  if (job.phase == JobPhase::kDone && job.result.ok() && !last.passed && last.finished < job.ranks.world_size) {
     Violation(absl::StrCat("success with ", last.finished, " of ", job.ranks.world_size, " ranks"));
   }
   if (job.phase != JobPhase::kEnding || job.ranks.verdict.ok()) return;
@@ -319,6 +320,7 @@ void Simulation::AuditTold(const Node& node, int slot) {
   const auto [known, is_new] = generations_.try_emplace(ranks.generation);
   RankGeneration& generation = known->second;
   if (is_new || generation.processes.empty()) {
+    AuditAfterWork("a generation forms", ranks.generation - 1);
     generation.told_ms = now_ms_;
     generation.world_size = ranks.world_size;
     generation.port = ranks.master_port;
@@ -341,7 +343,7 @@ void Simulation::AuditTold(const Node& node, int slot) {
   for (const auto& other : nodes_) {
     const bool counts = Reachable(*other) && !other->evicted_in_run && !other->ending && other->slots;
     for (const Process& peer : other->processes) {
-      if (counts && peer.alive && peer.in != 0 && peer.in < ranks.generation) {
+      if (counts && peer.alive && !peer.done && peer.in != 0 && peer.in < ranks.generation) {
         Violation(absl::StrCat("process ", peer.id, " of ", other->id, " is still in generation ", peer.in));
       }
     }
@@ -364,12 +366,13 @@ void Simulation::AuditTold(const Node& node, int slot) {
 
 void Simulation::NoteFailure(const Node& node, const Process& process, const NodeFailure& failure) {
   // The leader may have counted it into the next generation.
-  if (process.in == 0) {
+  if (process.in == 0 || process.done) {
     failed_while_waiting_.insert(absl::StrCat("host host", node.index, ": ", failure.status.message()));
-    return;
   }
+  if (process.in == 0) return;
   RankGeneration::Failure failed;
   failed.node = node.index;
+  failed.done = process.done;
   failed.failure = failure;
   generations_[process.in].failures.push_back(std::move(failed));
 }
@@ -378,7 +381,9 @@ void Simulation::AuditFirstCause(const Node& node) {
   const NodeRanks& ranks = node.slots->ranks();
   const auto before = generations_.find(ranks.generation - 1);
   if (before == generations_.end() || before->second.leader_epoch != leader_epoch_) return;
-  const std::vector<RankGeneration::Failure>& failures = before->second.failures;
+  std::vector<RankGeneration::Failure> failures = before->second.failures;
+  failures.erase(std::remove_if(failures.begin(), failures.end(), [](const auto& each) { return each.done; }),
+                 failures.end());
   const auto first = std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
     return std::make_pair(!a.failure.killed, a.failure.time_ns) < std::make_pair(!b.failure.killed, b.failure.time_ns);
   });
@@ -411,6 +416,7 @@ void Simulation::AuditKill(const Node& node, int slot) {
   const Process& process = node.processes[slot];
   const auto generation = generations_.find(process.in);
   if (!process.alive || generation == generations_.end()) return;
+  if (process.done) Violation(absl::StrCat("process ", process.id, " has done its work, and is killed"));
   if (now_ms_ - generation->second.ordered_ms < kLeaveTime - kSlowest) {
     Violation(absl::StrCat("process ", process.id, " of ", node.id, " is killed before its time"));
   }
@@ -426,6 +432,46 @@ void Simulation::AuditEnding(const Node& node) {
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
 
+// What a job whose ranks have done all their work ends with.
+void Simulation::AuditComplete(const JobState& job) {
+  RankGeneration& last = generations_[job.ranks.memory.generation];
+  if (job.phase != JobPhase::kDone || !job.ranks.memory.complete) return;
+  const bool all_there = absl::c_all_of(nodes_, [](const auto& node) { return !node->vanished || node->returned; });
+  const bool has_failed = absl::c_any_of(last.failures, [](const auto& each) { return !each.failure.killed; });
+  if (all_there && has_failed && job.result.ok()) Violation("a rank failed after its work, and the job succeeds");
+  const bool failed_before = absl::c_any_of(generations_, [](const auto& each) {
+    return absl::c_any_of(each.second.failures, [](const auto& one) { return !one.failure.killed; });
+  });
+  if (!failed_before && !job.result.ok() && absl::StrContains(job.result.message(), "had done their work")) {
+    Violation(absl::StrCat("no rank failed by itself, and the job fails: ", job.result.message()));
+  }
+}
+
+// Whether none of its processes is left that may have to do its work again.
+void Simulation::NoteIfComplete(int64_t generation) {
+  const auto found = generations_.find(generation);
+  if (found == generations_.end() || !found->second.passed || found->second.complete_ms >= 0) return;
+  for (const auto& node : nodes_) {
+    for (const Process& process : node->processes) {
+      const auto is_it = [&](const auto& member) { return member.second == process.id; };
+      if (process.alive && !process.done && absl::c_any_of(found->second.processes, is_it)) return;
+    }
+  }
+  found->second.complete_ms = now_ms_;
+}
+
+// The leader has had time to hear that all have done their work, unless a node has taken that with it.
+void Simulation::AuditAfterWork(const std::string& what, int64_t generation) {
+  const auto found = generations_.find(generation);
+  if (found == generations_.end()) return;
+  const RankGeneration& ranks = found->second;
+  if (ranks.complete_ms < 0 || now_ms_ - ranks.complete_ms < 3 * kSlowest) return;
+  for (const auto& node : nodes_) {
+    if (!Reachable(*node) || node->signalled || node->gone_ms >= ranks.told_ms) return;
+  }
+  Violation(absl::StrCat(what, ", and all ranks of generation ", generation, " have done their work"));
+}
+
 // A generation forms once all that live wait for one.
 void Simulation::AuditRanksWait() {
   const Node* leader = Leader();
@@ -436,11 +482,12 @@ void Simulation::AuditRanksWait() {
   for (const auto& node : nodes_) {
     if (!node->slots || !all_wait || IsDrained(decision_, node->id)) continue;
     all_wait &= Reachable(*node) && !node->evicted_in_run && !node->ending;
-    nodes += std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready; });
+    nodes +=
+        std::any_of(node->processes.begin(), node->processes.end(), [](const Process& p) { return p.ready || p.done; });
     is_complete &= node->steps && std::count_if(node->processes.begin(), node->processes.end(),
                                                 [](const Process& p) { return p.ready; }) >= node->steps->state().ranks;
     for (const Process& process : node->processes) {
-      all_wait &= !process.alive || process.ready;
+      all_wait &= !process.alive || process.ready || process.done;
       has_survivor |= process.ready && process.was_in;
     }
   }

@@ -46,6 +46,7 @@ struct Simulation::Process {
   bool alive = false;
   bool ready = false;   // it waits for a generation
   bool was_in = false;  // it has been told one
+  bool done = false;    // it has done its work in `in`, and has not ended
 };
 
 struct Simulation::Node {

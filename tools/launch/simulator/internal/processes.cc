@@ -1,9 +1,13 @@
 // Processes that stay when another one fails (agent_link), under the launchers' own decisions about them.
 
+#include <signal.h>
+
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/tools/launch/internal/outcome.h"
 #include "lockstep/tools/launch/simulator/internal/node.h"
 #include "lockstep/tools/launch/simulator/internal/simulation.h"
 
@@ -15,7 +19,20 @@ using Kind = NodeSlots::Action::Kind;
 constexpr int64_t kLongestStart = 500;  // of a process
 constexpr int64_t kLongestStep = 400;   // of a generation's first steps
 constexpr int64_t kLongestLeave = 300;  // of a process that leaves its generation
-constexpr int64_t kSteps = 100;         // of a generation; only their order counts
+constexpr int64_t kLongestExit = 400;   // of a process whose work is done; few take longer
+constexpr int64_t kSlowExit = 10 * kSecond;
+constexpr int64_t kSteps = 100;  // of a generation; only their order counts
+
+// How a process ended that was killed, or exited.
+absl::Status EndOf(int64_t id, bool killed) {
+  Outcome outcome;
+  outcome.end.pid = static_cast<pid_t>(id);
+  outcome.ended = outcome.failed = true;
+  outcome.end.signal = killed ? SIGKILL : 0;
+  outcome.end.exit_code = killed ? -1 : 3;
+  const std::vector<Outcome> alone = {outcome};
+  return FailureStatus(alone[0], alone, absl::ZeroDuration());
+}
 
 }  // namespace
 
@@ -89,6 +106,7 @@ void Simulation::Obey(Node* node) {
         TellOrder(node, action.slot);
         break;
       case Kind::kStart:
+        AuditAfterWork(absl::StrCat(node->id, " starts a process"), node->slots->ranks().generation);
         StartProcess(node, action.slot);
         break;
       case Kind::kKill:
@@ -125,9 +143,26 @@ void Simulation::TellGeneration(Node* node, int slot) {
   });
   const int64_t ends_ms = generations_[generation].told_ms + kRunTime;
   AfterIn(node, slot, std::max<int64_t>(ends_ms - now_ms_, 0) + Random(100),
-          [this, node, slot, generation](Process* p) {
-            if (p->in == generation && node->slots->ranks().order == RegroupOrder::kGoOn) FinishProcess(node, slot);
-          });
+          [this, node, slot, generation](Process*) { TryToFinish(node, slot, generation); });
+}
+
+// Where ranks agree, each waits until all are there.
+void Simulation::TryToFinish(Node* node, int slot, int64_t generation) {
+  if (node->processes[slot].in != generation || node->slots->ranks().order != RegroupOrder::kGoOn) return;
+  if (!agrees_ || HaveAllDone(generation)) return FinishProcess(node, slot);
+  AfterIn(node, slot, 50 + Random(50),
+          [this, node, slot, generation](Process*) { TryToFinish(node, slot, generation); });
+}
+
+bool Simulation::HaveAllDone(int64_t generation) {
+  RankGeneration& ranks = generations_[generation];
+  if (ranks.passed) return true;
+  int there = 0;
+  for (const auto& node : nodes_) {
+    for (const Process& process : node->processes) there += process.alive && process.in == generation;
+  }
+  ranks.passed = there == ranks.world_size;
+  return ranks.passed;
 }
 
 // Few processes do not react in time.
@@ -135,14 +170,27 @@ void Simulation::TellOrder(Node* node, int slot) {
   const NodeRanks& ranks = node->slots->ranks();
   if (ranks.order == RegroupOrder::kNow && Random(15) == 0) return;
   AfterIn(node, slot, Random(kLongestLeave), [this, node, slot, generation = ranks.generation](Process* process) {
-    if (process->in == generation) SayReady(node, slot, generation, "");
+    if (process->in == generation && !process->done) SayReady(node, slot, generation, "");
   });
 }
 
 void Simulation::FinishProcess(Node* node, int slot) {
   Process& process = node->processes[slot];
-  Trace(absl::StrCat("process ", process.id, " of ", node->id, " succeeds"));
+  Trace(absl::StrCat("process ", process.id, " of ", node->id, " has done its work"));
   ++generations_[process.in].finished;
+  process.done = true;
+  NoteIfComplete(process.in);
+  node->slots->OnDone(slot, agrees_);
+  PostSlots(node);
+  AfterIn(node, slot, Random(8) == 0 ? Random(kSlowExit) : Random(kLongestExit),
+          [this, node, slot](Process*) { EndProcess(node, slot); });
+}
+
+// A few are killed in their exit, or crash.
+void Simulation::EndProcess(Node* node, int slot) {
+  if (config_.faults > 0 && Random(10) == 0) return FailProcess(node, slot);
+  Process& process = node->processes[slot];
+  Trace(absl::StrCat("process ", process.id, " of ", node->id, " succeeds"));
   process.alive = process.ready = false;
   node->slots->OnEnd(slot, {});
   PostSlots(node);
@@ -155,10 +203,11 @@ void Simulation::FailProcess(Node* node, int slot) {
   Trace(absl::StrCat("process ", process.id, " of ", node->id, " fails, in generation ", process.in));
   process.alive = process.ready = false;
   NodeFailure failure;
-  failure.status = absl::UnknownError(absl::StrCat("process ", process.id, " failed"));
   failure.killed = Random(2) == 0;
+  failure.status = EndOf(process.id, failure.killed);
   failure.time_ns = now_ms_ * 1000000 + ++failures_in_ms_;
   NoteFailure(*node, process, failure);
+  NoteIfComplete(process.in);
   const bool is_early = node->slots->kept() && !node->slots->ranks().formed;
   const bool goes_on = node->slots->OnEnd(slot, failure);
   if (is_early && goes_on != failure.killed) {
@@ -174,7 +223,7 @@ void Simulation::FailProcess(Node* node, int slot) {
     for (int i = 0; i < static_cast<int>(other->processes.size()); ++i) {
       if (process.in == 0 || other->processes[i].in != process.in || Random(2) == 0) continue;
       AfterIn(other.get(), i, 1 + Random(50), [this, n = other.get(), i, generation = process.in](Process* peer) {
-        if (peer->in == generation) SayReady(n, i, generation, "a peer is gone");
+        if (peer->in == generation && !peer->done) SayReady(n, i, generation, "a peer is gone");
       });
     }
   }

@@ -24,6 +24,7 @@ Simulation::Simulation(const Config& config) : config_(config), random_(config.s
   limits_.join_timeout = absl::Seconds(60);
   limits_.last_call = absl::Seconds(config.min_nodes > 0 ? 60 : 3);
   if (!config.leader_can_change) limits_.anchor = nodes_[0]->id;
+  if (config.ranks_stay) agrees_ = Random(2) == 0;
 }
 
 Simulation::~Simulation() = default;

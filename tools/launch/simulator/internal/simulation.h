@@ -33,9 +33,12 @@
 //   - processes keep their order, so that rank 0 stays rank 0
 //   - a node's processes are ended only if it leaves, is out of reach or not needed, or if the job ends
 //   - the job ends for a failure only if the limits of restarts or times say so
-//   - the reason of a generation begins with the first failure in the one before, unless a lost node explains it
+//   - the reason of a generation begins with the first failure in the one before, unless a lost node explains it; nobody
+//     waits for the failure of a process that has done its work
 //   - a generation forms soon after all that live wait for one, and they are enough: for the first one, all
-//   - the job succeeds only if all ranks of the last generation have
+//   - the job succeeds only if all ranks of the last generation have done their work
+//   - in half of the schedules the ranks agree that all have done their work. Once they have, nothing starts again, none is
+//     killed because it takes long to end, and the job fails only for a rank that failed by itself
 
 #ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
 #define LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
@@ -155,7 +158,10 @@ class Simulation {
   void Obey(Node* node);
   void TellGeneration(Node* node, int slot);
   void TellOrder(Node* node, int slot);
+  void TryToFinish(Node* node, int slot, int64_t generation);
+  bool HaveAllDone(int64_t generation);
   void FinishProcess(Node* node, int slot);
+  void EndProcess(Node* node, int slot);
   void FailProcess(Node* node, int slot);
   void FailAnyProcess(Node* node);
 
@@ -174,6 +180,9 @@ class Simulation {
   void AuditKill(const Node& node, int slot);
   void AuditEnding(const Node& node);
   void AuditRanksWait();
+  void AuditComplete(const JobState& job);
+  void NoteIfComplete(int64_t generation);
+  void AuditAfterWork(const std::string& what, int64_t generation);
   void NoteFailure(const Node& node, const Process& process, const NodeFailure& failure);
   // Whether its processes stay when one is killed, and when one exits.
   bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.stays; }
@@ -220,6 +229,7 @@ class Simulation {
   struct RankGeneration {
     struct Failure {
       int node = 0;
+      bool done = false;  // its work was done
       NodeFailure failure;
     };
     int64_t told_ms = 0;
@@ -227,6 +237,8 @@ class Simulation {
     int port = 0;
     std::map<int, int64_t> processes;  // by rank
     int finished = 0;
+    bool passed = false;       // all have agreed that their work is done
+    int64_t complete_ms = -1;  // since when none of them is left that has not done it
     std::vector<Failure> failures;
     uint64_t leader_epoch = 0;
     int64_t ordered_ms = -1;  // when the store had the first order to leave it
@@ -238,6 +250,7 @@ class Simulation {
   int64_t process_ids_ = 0;
   int64_t failures_in_ms_ = 0;
   int64_t ranks_wait_since_ms_ = -1;
+  bool agrees_ = false;  // the ranks of a generation end their work together
 
   std::map<int64_t, std::vector<Member>> formed_;
   std::map<int64_t, std::vector<Member>> members_;  // of each generation, as far as is known last
