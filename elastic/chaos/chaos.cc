@@ -3,6 +3,7 @@
 //
 //   bazel run //elastic/chaos -- --faults=60 --faults_per_second=1 --seed=1 --ranks=4
 //   bazel run //elastic/chaos -- --faults=60 --hosts=3 --ranks=2
+//   bazel run //elastic/chaos -- --endings=40
 //
 // The disturbed run comes first. It ends after its last fault, and the quiet run then trains for as many steps.
 
@@ -13,10 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +35,7 @@
 #include "lockstep/base/flag_error.h"
 #include "lockstep/base/status.h"
 #include "lockstep/elastic/chaos/internal/board.h"
+#include "lockstep/elastic/chaos/internal/endings.h"
 #include "lockstep/elastic/chaos/internal/faults.h"
 #include "lockstep/elastic/chaos/internal/injector.h"
 #include "lockstep/elastic/chaos/internal/job.h"
@@ -40,6 +44,9 @@
 #include "lockstep/elastic/chaos/internal/summary.h"
 
 DEFINE_int64(faults, 60, "The number of faults.");
+DEFINE_int64(endings, 0,
+             "Instead: the number of short trainings that are hurt once each, after their last step or while their "
+             "ranks exit.");
 DEFINE_double(faults_per_second, 1, "At most so many. A fault waits until enough ranks train.");
 DEFINE_uint64(seed, 1, "Chooses the faults and whom they hit.");
 DEFINE_string(only, "", "Only faults whose name contains this, such as SIGKILL. Empty: all kinds.");
@@ -82,6 +89,7 @@ using internal::StepWatch;
 
 constexpr absl::Duration kFirstStep = absl::Minutes(2);
 constexpr int64_t kLastSteps = 100;  // after the last fault
+constexpr int64_t kShortSteps = 20;  // of a training that is hurt at its end
 // What a launcher may hold more at the end: pages that its allocator keeps.
 constexpr int64_t kKibibytesMore = 8 << 10;
 // And connections to etcd: libcurl keeps as many as were in use at once.
@@ -287,9 +295,38 @@ absl::Status RunQuietly(const std::string& folder, const JobOptions& options, in
   return CheckLeftovers(*job);
 }
 
+// Each training ends with the file of a quiet one, and leaves nothing behind.
+absl::Status RunEndings(const std::string& folder, const JobOptions& options, const JobOptions& quiet_options) {
+  const std::string quiet = absl::StrCat(folder, "/quiet"), hurt = absl::StrCat(folder, "/hurt");
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(RunQuietly(quiet, quiet_options, kShortSteps), "the quiet run"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string expected, internal::Sha256OfFile(absl::StrCat(quiet, "/net.pt")));
+  std::mt19937_64 random(FLAGS_seed);
+  int64_t in_time = 0;
+  for (int64_t number = 0; number < FLAGS_endings; ++number) {
+    const internal::Ending ending = internal::NextEnding(number, FLAGS_hosts * FLAGS_ranks, &random);
+    const std::string what = absl::StrCat("ending ", number + 1, ": ", internal::EndingText(ending));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto job, Job::Start(hurt, options));
+    job->board().last_step() = kShortSteps;
+    StepWatch watch(job.get(), kFirstStep, absl::Seconds(FLAGS_hang_seconds));
+    const absl::StatusOr<bool> ran = internal::HurtEnding(ending, kShortSteps, job.get(), &watch);
+    if (!ran.ok()) return Annotate(ran.status(), what);
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckLeftovers(*job), what));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string digest, internal::Sha256OfFile(absl::StrCat(hurt, "/net.pt")));
+    if (digest != expected) return absl::InternalError(absl::StrCat(what, ": it ends with another file"));
+    std::cout << what << (*ran ? "" : ": the process had ended") << "\n" << std::flush;
+    in_time += *ran;
+    job.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(hurt, ignored);
+  }
+  std::cout << absl::StrFormat("%d endings, %d of them hurt; SHA-256 of all: %s\n", FLAGS_endings, in_time, expected);
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRanges({{"faults", FLAGS_faults * 1.0, 1},
+                   {"endings", FLAGS_endings * 1.0, 0},
                    {"faults_per_second", FLAGS_faults_per_second, 1e-3},
                    {"hosts", FLAGS_hosts * 1.0, 1, 8},
                    {"ranks", FLAGS_ranks * 1.0, FLAGS_hosts == 1 ? 2.0 : 1.0, kMostRanks / FLAGS_hosts},
@@ -304,6 +341,7 @@ absl::Status Run() {
   const std::vector<FaultKind> kinds = Kinds();
   if (kinds.empty()) return FlagError("only", FLAGS_only, "a part of the name of a fault");
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder, NewFolder());
+  if (FLAGS_endings > 0) return RunEndings(folder, disturbed_options, quiet_options);
   const std::string disturbed = absl::StrCat(folder, "/disturbed"), quiet = absl::StrCat(folder, "/quiet");
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, Job::Start(disturbed, disturbed_options));
   DisturbedRun run(job.get(), kinds);

@@ -40,6 +40,22 @@ TEST(Chaos, SixtyFaultsDoNotChangeTheFile) {
   EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
 }
 
+constexpr char kEndings[] = "--hidden=64 --hang_seconds=30";
+
+TEST(Chaos, FaultsAfterTheLastStepDoNotChangeTheFile) {
+  std::string output;
+  EXPECT_EQ(RunChaos(absl::StrCat("--endings=8 ", kEndings), &output), 0) << output;
+  EXPECT_THAT(output, HasSubstr("8 endings, "));
+  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+}
+
+TEST(Chaos, FaultsAfterTheLastStepOfTwoHostsDoNotChangeTheFile) {
+  std::string output;
+  EXPECT_EQ(RunChaos(absl::StrCat("--endings=4 --hosts=2 --ranks=2 --rdzv=tcp ", kEndings), &output), 0) << output;
+  EXPECT_THAT(output, HasSubstr("4 endings, "));
+  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+}
+
 // The quiet run has a plain optimizer.
 TEST(Chaos, AShardedOptimizerHasTheBitsOfAPlainOne) {
   std::string output;

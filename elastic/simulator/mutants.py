@@ -504,6 +504,8 @@ MUTANTS = [
         "return s.owes || s.state",
         "return (s.owes && !@) || s.state",
         "the job succeeds although a failed rank has not finished",
+        "ranks agree that all have done their work, so none is missing then",
+        equivalent=True,
     ),
     Mutant(
         "early_success",
@@ -560,8 +562,6 @@ MUTANTS = [
         "memory_.over || memory_.complete || finished()",
         "memory_.over || (memory_.complete && !@) || finished()",
         "processes start although all have done their work",
-        "nothing is owed then, and all processes that could form a generation have ended or wait for one that does not "
-        "come",
     ),
 ]
 

@@ -26,7 +26,7 @@ int64_t NowNanos();
 enum class Order { kNone, kExit0, kExit1, kThrow, kAllocate };
 
 // How far a process has come.
-enum class Stage { kNone, kStarted, kJoins, kTrains };
+enum class Stage { kNone, kStarted, kJoins, kTrains, kEnds };
 
 // When a step was first committed in the last generation that completed it, or a rank first trained in a generation.
 struct Moment {

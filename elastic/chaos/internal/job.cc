@@ -157,7 +157,7 @@ std::map<int, Held> Job::held() {
   return all;
 }
 
-absl::Status Job::AwaitEnd(absl::Duration patience) {
+absl::Status Job::AwaitEnd(absl::Duration patience, const std::vector<int>& codes) {
   const auto has_ended = [this] {
     return std::none_of(hosts_.begin(), hosts_.end(), [](Host& host) { return host.runs(); });
   };
@@ -166,7 +166,8 @@ absl::Status Job::AwaitEnd(absl::Duration patience) {
         absl::StrCat("the job has not ended within ", absl::FormatDuration(patience), "\n", Dump()));
   }
   for (size_t number = 0; number < hosts_.size(); ++number) {
-    if (hosts_[number].ExitedWith(0)) continue;
+    const Host& host = hosts_[number];
+    if (std::any_of(codes.begin(), codes.end(), [&](int code) { return host.ExitedWith(code); })) continue;
     return absl::AbortedError(absl::StrCat("the launcher of host ", number, " ", hosts_[number].EndText()));
   }
   return absl::OkStatus();

@@ -81,8 +81,8 @@ class Job {
   // What the launchers that run hold, by host.
   std::map<int, Held> held();
 
-  // OK if all launchers have ended with success within `patience`. Otherwise it says how they ended.
-  absl::Status AwaitEnd(absl::Duration patience);
+  // OK if all launchers have ended with one of these exit codes within `patience`. Otherwise it says how they ended.
+  absl::Status AwaitEnd(absl::Duration patience, const std::vector<int>& codes = {0});
 
   // Of a job that has ended: its processes, and its files in its temporary folders and in /dev/shm. One a line. The
   // socket of a launcher that SIGKILL ended is left, until the next command: Leftovers() runs one.

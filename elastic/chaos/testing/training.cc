@@ -102,11 +102,13 @@ class Training {
 
   absl::Status Run() {
     board_.place(slot_).stage = static_cast<int>(Stage::kJoins);
-    return world_->Run([this](comm::ProcessGroup* group) {
+    LOCKSTEP_RETURN_IF_ERROR(world_->Run([this](comm::ProcessGroup* group) {
       const absl::Status status = Train(group);
       board_.place(slot_).stage = static_cast<int>(Stage::kJoins);  // until the next generation trains
       return status;
-    });
+    }));
+    board_.place(slot_).stage = static_cast<int>(Stage::kEnds);
+    return absl::OkStatus();
   }
 
  private:
