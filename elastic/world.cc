@@ -85,6 +85,13 @@ World::World(const Options& options, std::unique_ptr<launch::AgentLink> link)
 World::~World() = default;
 
 absl::StatusOr<std::unique_ptr<World>> World::Join(const Options& options) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(options));
+  absl::StatusOr<std::unique_ptr<launch::AgentLink>> link = launch::AgentLink::Open();
+  if (!link.ok()) return Annotate(link.status(), "World::Join");
+  return std::unique_ptr<World>(new World(options, *std::move(link)));
+}
+
+absl::Status World::Check(const Options& options) {
   if (options.min_ranks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("World: min_ranks must be at least 1, but is ", options.min_ranks));
   }
@@ -92,9 +99,26 @@ absl::StatusOr<std::unique_ptr<World>> World::Join(const Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("World: max_ranks must be 0, or at least min_ranks, which is ",
                                                    options.min_ranks, ", but is ", options.max_ranks));
   }
-  absl::StatusOr<std::unique_ptr<launch::AgentLink>> link = launch::AgentLink::Open();
-  if (!link.ok()) return Annotate(link.status(), "World::Join");
-  return std::unique_ptr<World>(new World(options, *std::move(link)));
+  if (options.timeout < options.leave_timeout) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "World: timeout must be at least leave_timeout, which is ", absl::FormatDuration(options.leave_timeout),
+        ", but is ", absl::FormatDuration(options.timeout)));
+  }
+  for (const auto& [name, value] : {std::pair("wait_for_ranks", options.wait_for_ranks),
+                                    {"leave_timeout", options.leave_timeout},
+                                    {"check_interval", options.check_interval}}) {
+    if (value >= absl::ZeroDuration()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("World: ", name, " must not be negative, but is ", absl::FormatDuration(value)));
+  }
+  for (const auto& [name, value] : {std::pair("failures_per_cause", int64_t{options.failures_per_cause}),
+                                    {"failure_window", options.failure_window},
+                                    {"check_every", options.check_every},
+                                    {"max_ranks", int64_t{options.max_ranks}}}) {
+    if (value >= 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("World: ", name, " must not be negative, but is ", value));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status World::Keep(const std::string& name, torch::nn::Module& module) {
@@ -197,7 +221,8 @@ absl::Status World::JoinGeneration() {
   launch::JoinOptions join;
   join.max_ranks = options_.max_ranks;
   join.leave_timeout = options_.leave_timeout;
-  join.timeout = options_.timeout;
+  // While a new process waits, the others may need their timeout to find that a rank is stuck, and it its time to leave.
+  join.timeout = options_.timeout + options_.leave_timeout;
   join.reason = reason_;
   LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
   was_first_ |= generation_.number == 1;

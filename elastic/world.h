@@ -83,14 +83,14 @@ struct Options {
   absl::Duration wait_for_ranks = absl::Minutes(10);  // so long
   int max_ranks = 0;  // more processes wait to take a rank's place; with virtual ranks, their number. 0: any number
   std::string backend = "auto";                // of the groups; see comm::InitOptions
-  absl::Duration timeout = absl::Minutes(30);  // for meeting, and for each collective
+  absl::Duration timeout = absl::Minutes(30);  // for meeting, and for each collective; at least leave_timeout
   // For the step under way when a rank dies; then SIGKILL. At least 3 s: if rank 0 is stopped, the others need 1.3 s.
   absl::Duration leave_timeout = absl::Seconds(10);
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come
 
   // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself: an
-  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL, or a step that
-  // is not finite. Causes that differ only in numbers are the same. 0: any number of failures.
+  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL, a step that is
+  // not finite, or a rank that is killed since it has not left in leave_timeout. Causes that differ only in numbers are the same. 0: any number of failures.
   int failures_per_cause = 3;
   int64_t failure_window = 10;
 
@@ -187,6 +187,7 @@ class World {
 
  private:
   World(const Options& options, std::unique_ptr<launch::AgentLink> link);
+  static absl::Status Check(const Options& options);
   absl::Status KeepBytes(const std::string& name, void* data, size_t size);
   static absl::Status CopyBytes(const checkpoint::Value& value, void* data, size_t size);
   absl::Status KeepSharded(const std::string& name, torch::optim::Optimizer& optimizer, internal::Shard& shard);

@@ -23,6 +23,7 @@ namespace lockstep::elastic {
 namespace {
 
 using launch::testing::ReadFile;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -187,6 +188,17 @@ TEST_F(WorldTest, EndsTheJobIfProcessesEndAgainAndAgain) {
   EXPECT_THAT(Err(), HasSubstr("rank 0 failed in step 30: exited with code 3; the job ends"));
 }
 
+TEST_F(WorldTest, EndsTheJobIfRanksAreStuckAgainAndAgain) {
+  setenv("FAULT", "stuck", 1);
+  setenv("FAULT_AT", "30", 1);
+  setenv("TIMEOUT_MS", "4000", 1);
+  setenv("LEAVE_MS", "1000", 1);
+  EXPECT_EQ(Wait(StartTraining(4, 60)), 1) << Err();
+  EXPECT_THAT(Err(), ContainsRegex("rank [0-9] failed in step 30: was killed by signal 9 \\(SIGKILL\\): it had not left "
+                                   "generation [0-9]+ in time; the job ends, since this cause came 3 times within 10 "
+                                   "steps: rank 3 in step 30, rank 2 in step 30, rank [0-9] in step 30"));
+}
+
 TEST_F(WorldTest, FindsEveryFlippedBitAndNamesItsTensor) {
   constexpr int kFlips = 50, kEvery = 4;
   const int flips = getenv("FLIPS") ? atoi(getenv("FLIPS")) : kFlips;
@@ -299,6 +311,22 @@ TEST(World, NeedsALauncher) {
   options.max_ranks = 2;
   EXPECT_EQ(World::Join(options).status(),
             absl::InvalidArgumentError("World: max_ranks must be 0, or at least min_ranks, which is 3, but is 2"));
+}
+
+// Ranks that wait for one that is stuck would give up before it is killed, and the state would be lost.
+TEST(World, ChecksItsOptionsAgainstEachOther) {
+  Options options;
+  options.timeout = absl::Seconds(9);
+  EXPECT_EQ(World::Join(options).status(),
+            absl::InvalidArgumentError("World: timeout must be at least leave_timeout, which is 10s, but is 9s"));
+  options = {};
+  options.wait_for_ranks = absl::Seconds(-1);
+  EXPECT_EQ(World::Join(options).status(),
+            absl::InvalidArgumentError("World: wait_for_ranks must not be negative, but is -1s"));
+  options = {};
+  options.failures_per_cause = -1;
+  EXPECT_EQ(World::Join(options).status(),
+            absl::InvalidArgumentError("World: failures_per_cause must not be negative, but is -1"));
 }
 
 }  // namespace

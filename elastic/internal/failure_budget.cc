@@ -15,6 +15,9 @@ namespace {
 
 constexpr char kErrorOf[] = "error of rank ";
 
+// What the launcher says of a rank that it has killed (Attempt::Carry() in tools/launch).
+constexpr char kStuck[] = "(SIGKILL): it had not left generation ";
+
 // `cause` with "#" for each number.
 std::string WithoutNumbers(absl::string_view cause) {
   std::string text;
@@ -28,12 +31,26 @@ std::string WithoutNumbers(absl::string_view cause) {
   return text;
 }
 
-// Signals by which a process ends itself. The other ones come from outside.
-bool IsOwnSignal(absl::string_view cause) {
-  for (const char* name : {"(SIGABRT)", "(SIGSEGV)", "(SIGBUS)", "(SIGFPE)", "(SIGILL)"}) {
+// By an exit, by a signal with which a process ends itself, or because the rank was stuck. The other signals come from
+// outside.
+bool IsOwn(absl::string_view cause) {
+  for (const char* name : {"(SIGABRT)", "(SIGSEGV)", "(SIGBUS)", "(SIGFPE)", "(SIGILL)", kStuck}) {
     if (absl::StrContains(cause, name)) return true;
   }
-  return false;
+  return absl::StartsWith(cause, "exited with code ");
+}
+
+// Of the rank that the sentence is about, perhaps on a host.
+std::optional<Failure> FailureIn(absl::string_view sentence) {
+  const size_t host_ends = absl::StartsWith(sentence, "host ") ? sentence.find(": ") : absl::string_view::npos;
+  const std::string text(host_ends == absl::string_view::npos ? sentence : sentence.substr(host_ends + 2));
+  Failure failure;
+  int begin = 0;
+  if (sscanf(text.c_str(), "rank %d (local rank %*d, pid %*d) %n", &failure.rank, &begin) != 1 || begin == 0) {
+    return std::nullopt;
+  }
+  failure.cause = text.substr(begin);
+  return failure;
 }
 
 }  // namespace
@@ -78,12 +95,14 @@ std::optional<Failure> OwnFailure(absl::string_view reason) {
     failure.cause = text.substr(begin);
     return failure;
   }
-  if (sscanf(text.c_str(), "rank %d (local rank %*d, pid %*d) %n", &failure.rank, &begin) != 1 || begin == 0) {
-    return std::nullopt;
+  // The failures of several ranks. The first one counts, or else that of a rank that was stuck after it.
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.find("; rank ", begin), text.find("; host ", begin));
+    const std::optional<Failure> failed = FailureIn(text.substr(begin, end - begin));
+    if (failed && (begin == 0 ? IsOwn(failed->cause) : absl::StrContains(failed->cause, kStuck))) return failed;
+    if (end == std::string::npos) return std::nullopt;
+    begin = end + 2;
   }
-  failure.cause = text.substr(begin, text.find("; rank ", begin) - begin);  // other ranks' failures may follow
-  if (absl::StartsWith(failure.cause, "exited with code ") || IsOwnSignal(failure.cause)) return failure;
-  return std::nullopt;
 }
 
 }  // namespace lockstep::elastic::internal

@@ -50,8 +50,8 @@ class FailureBudget {
 std::string ErrorText(const Failure& failure);
 
 // The failure in the launcher's reason for a generation: a text that contains an ErrorText(), or begins with "rank 2
-// (local rank 2, pid 4711) exited with code 3". nullopt if no process failed by itself: somebody killed it, or nothing
-// failed.
+// (local rank 2, pid 4711) exited with code 3", perhaps after "host a: ". A rank that the launcher has killed because it
+// was stuck counts. nullopt if no process failed by itself: somebody killed it, or nothing failed.
 std::optional<Failure> OwnFailure(absl::string_view reason);
 
 }  // namespace lockstep::elastic::internal

@@ -66,6 +66,25 @@ TEST(OwnFailure, FindsTheTextOfAnErrorInWhatAnotherRankSays) {
   }
 }
 
+TEST(OwnFailure, IsReadOnSeveralHostsToo) {
+  const auto failure = OwnFailure("host a: rank 2 (local rank 0, pid 47) exited with code 3; host b: rank 0 (local");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->cause, "exited with code 3");
+}
+
+TEST(OwnFailure, IsOneOfARankThatWasStuckAlsoIfAnotherOneDiedBefore) {
+  const std::string stuck =
+      "rank 2 (local rank 3, pid 47) was killed by signal 9 (SIGKILL): it had not left generation 4 in time";
+  for (const std::string& reason :
+       {stuck, "rank 0 (local rank 0, pid 5) was killed by signal 9 (SIGKILL); " + stuck, "host a: " + stuck}) {
+    const auto failure = OwnFailure(reason);
+    ASSERT_TRUE(failure) << reason;
+    EXPECT_EQ(failure->rank, 2);
+    EXPECT_EQ(failure->cause, "was killed by signal 9 (SIGKILL): it had not left generation 4 in time");
+  }
+}
+
 TEST(OwnFailure, IsNotOneThatCameFromOutside) {
   for (const char* reason : {"rank 2 (local rank 3, pid 47) was killed by signal 9 (SIGKILL)", "process 2 is ready", "",
                              "rank 0 left generation 3: rank 0: all_reduce #4 timed out"}) {

@@ -81,10 +81,13 @@ class Faults {
  public:
   Faults(const World& world, const ddp::testing::DropoutNet& net) : world_(world), net_(net) {}
 
-  // In step $FAULT_AT, rank 0 returns an error ("error"), exits ("exit"), or has a gradient that is not finite ("nan");
+  // "stuck": in step $FAULT_AT the last rank of several waits for ever. Otherwise, in step $FAULT_AT, rank 0 returns an error ("error"), exits ("exit"), or has a gradient that is not finite ("nan");
   // with "_once" only the first time.
   absl::Status AfterBackward(int64_t step) {
-    if (world_.generation().rank != 0 || step != Number("FAULT_AT", -1)) return absl::OkStatus();
+    if (step != Number("FAULT_AT", -1)) return absl::OkStatus();
+    const launch::RankGeneration& generation = world_.generation();
+    while (fault_ == "stuck" && generation.rank > 0 && generation.rank == generation.world_size - 1) pause();
+    if (generation.rank != 0) return absl::OkStatus();
     const bool once = absl::EndsWith(fault_, "_once");
     if (once && mkdir(InFolder("once").c_str(), 0700) != 0) return absl::OkStatus();
     const absl::string_view fault = absl::StripSuffix(fault_, "_once");
@@ -148,7 +151,8 @@ class Faults {
 
 Options OptionsFromEnvironment() {
   Options options;
-  options.timeout = absl::Minutes(2);
+  options.timeout = absl::Milliseconds(Number("TIMEOUT_MS", 120000));
+  options.leave_timeout = absl::Milliseconds(Number("LEAVE_MS", 10000));
   options.min_ranks = static_cast<int>(Number("MIN_RANKS", 1));
   options.max_ranks = static_cast<int>(Number("MAX_RANKS", 0));
   options.wait_for_ranks = absl::Milliseconds(Number("WAIT_MS", 60000));

@@ -641,7 +641,7 @@ absl::Status TrainElastic(const TrainConfig& config, const elastic::Options& opt
   std::unique_ptr<Trainer> trainer;  // the world refers to it
   elastic::Options of_world = options;
   of_world.max_ranks = config.virtual_ranks;
-  of_world.leave_timeout = kLeaveTimeout;
+  of_world.leave_timeout = std::min(kLeaveTimeout, of_world.timeout);
   const absl::StatusOr<std::unique_ptr<elastic::World>> joined = elastic::World::Join(of_world);
   if (!joined.ok()) return Annotate(joined.status(), "--elastic");
   elastic::World& world = **joined;

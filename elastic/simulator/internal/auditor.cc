@@ -12,6 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "lockstep/elastic/simulator/internal/process.h"
 #include "lockstep/elastic/simulator/internal/simulation.h"
 
@@ -263,10 +264,15 @@ void Simulation::AuditStep(const Process& process) {
 // Of the failure that `reason` names. An error has its number in its text, and a process its id.
 std::optional<CountedFailure> Simulation::FailureIn(const Process& process, const std::string& reason) const {
   if (absl::StrContains(reason, "; the job ends")) return std::nullopt;
-  if (const auto id = NumberAfter(reason, "pid ")) {
-    const auto death = deaths_.find(*id);
-    if (death == deaths_.end() || !death->second) return std::nullopt;
-    return CountedFailure{*death->second, std::max<int64_t>(process.commits, 0)};
+  // A rank that was stuck counts also if another one died before.
+  bool is_first = true;
+  for (const absl::string_view part : absl::StrSplit(reason, "; rank ")) {
+    const std::optional<int> id = NumberAfter(std::string(part), "pid ");
+    const auto death = id ? deaths_.find(*id) : deaths_.end();
+    const std::optional<int> kind = death == deaths_.end() ? std::nullopt : death->second;
+    if (kind && (is_first || *kind == kStuck)) return CountedFailure{*kind, std::max<int64_t>(process.commits, 0)};
+    if (is_first && !id) break;
+    is_first = false;
   }
   for (const char* thing : {"sample ", "loss "}) {
     if (const auto id = NumberAfter(reason, thing)) return errors_.at(*id);

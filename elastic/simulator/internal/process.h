@@ -47,8 +47,10 @@ inline uint64_t Applied(uint64_t state, int64_t step) {
 inline constexpr char kKilled[] = "was killed by signal 9 (SIGKILL)";
 inline constexpr const char* kHows[] = {kKilled, kKilled, "exited with code 3", "was killed by signal 11 (SIGSEGV)"};
 
+inline constexpr char kDidNotLeave[] = "was killed by signal 9 (SIGKILL): it had not left generation 1 in time";
+
 // Causes by which ranks fail themselves.
-enum Cause : int { kSample, kLoss, kExit, kCrash };
+enum Cause : int { kSample, kLoss, kExit, kCrash, kStuck };
 
 // A failure by itself that a rank has counted, as the auditor knows it.
 struct CountedFailure {

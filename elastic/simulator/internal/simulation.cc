@@ -22,6 +22,7 @@ std::string DeathText(int rank, int id, const std::string& how) {
 std::optional<int> KindOf(const std::string& how) {
   if (absl::StrContains(how, "exited")) return kExit;
   if (absl::StrContains(how, "SIGSEGV")) return kCrash;
+  if (how == kDidNotLeave) return kStuck;
   return std::nullopt;
 }
 
@@ -167,7 +168,7 @@ void Simulation::Obey(const Membership::Decision& decision) {
     if (decision.kind == Kind::kGiveUp) AuditGiveUp(process);
     if (decision.kind == Kind::kKill && process->alive) {
       AuditKill(*process);
-      Die(process, kKilled);
+      Die(process, kDidNotLeave);
     }
     AfterIn(process, Random(2 * kMs), [this, process, number, kind = decision.kind] {
       const bool is_in = process->generation == number;
@@ -189,7 +190,7 @@ void Simulation::Die(Process* process, const std::string& how) {
   process->alive = false;
   deaths_[process->id] = KindOf(how);
   process->died_us = now_us_;
-  process->killed = absl::StrContains(how, "killed");
+  process->killed = absl::StrContains(how, "killed") && how != kDidNotLeave;
   if (process->generation != 0) TellOthers(*process, "the group failed");
   for (const auto& [number, generation] : generations_) {
     if (std::count(generation->members.begin(), generation->members.end(), process) > 0) generation->failed = true;

@@ -44,6 +44,12 @@ absl::Status Check(const JoinOptions& options) {
   if (options.leave_timeout < absl::ZeroDuration() || options.timeout < absl::ZeroDuration()) {
     return absl::InvalidArgumentError("AgentLink::Join: leave_timeout and timeout must not be negative");
   }
+  // Otherwise the ranks that are left give up before one that is stuck is killed.
+  if (options.timeout < options.leave_timeout) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "AgentLink::Join: timeout must be at least leave_timeout, which is ",
+        absl::FormatDuration(options.leave_timeout), ", but is ", absl::FormatDuration(options.timeout)));
+  }
   return absl::OkStatus();
 }
 

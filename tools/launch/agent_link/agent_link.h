@@ -70,7 +70,7 @@ struct JoinOptions {
   int max_ranks = 0;  // the largest; other processes wait to take a rank's place. The smallest counts; 0: any number
   int max_restarts = -1;  // of failed ranks, in the job's life, unless the launcher has --max_restarts; -1: any number
   absl::Duration leave_timeout = absl::Seconds(10);  // for leaving a broken generation
-  absl::Duration timeout = absl::Minutes(30);        // for this call
+  absl::Duration timeout = absl::Minutes(30);        // for this call; at least leave_timeout
   std::string reason;  // why this rank has left its generation, for the others and for people; "": it was told to
 };
 
@@ -93,7 +93,7 @@ class AgentLink {
 
   // Says that this rank has left its generation, and waits for the next one. The first generation has all ranks of the
   // launch, or max_ranks of them. DeadlineExceeded after `options.timeout`. Unavailable: the launcher has ended.
-  // InvalidArgument: min_ranks is below 1 or above max_ranks, or a time is negative.
+  // InvalidArgument: min_ranks is below 1 or above max_ranks, a time is negative, or `timeout` is below `leave_timeout`.
   absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
 
   // What the launcher has said last about the generation that this rank is in. Does not block. kRegroupNow too if the

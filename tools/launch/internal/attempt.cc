@@ -263,6 +263,9 @@ void Attempt::Carry(const Membership::Decision& decision) {
         options_.on_notice(
             absl::StrCat(NameOf(slot), " has not left generation ", regrouper_.generation(), " in time and is killed"));
       }
+      // elastic::World reads these words.
+      outcomes_[slot].end.message = absl::StrCat("it had not left generation ", regrouper_.generation(), " in time");
+      outcomes_[slot].did_not_leave = true;
       kill(-outcomes_[slot].end.pid, SIGKILL);
     }
   }

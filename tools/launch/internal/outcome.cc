@@ -163,7 +163,8 @@ std::string EndText(const Outcome& o) {
 }
 
 bool WasKilled(const Outcome& outcome) {
-  return outcome.end.signal != 0 && outcome.end.signal != SIGABRT && outcome.end.signal != SIGPIPE;
+  const int signal = outcome.end.signal;
+  return signal != 0 && signal != SIGABRT && signal != SIGPIPE && !outcome.did_not_leave;
 }
 
 bool IsFromOutside(int signal) {

@@ -34,6 +34,7 @@ struct Outcome {
   bool needed_kill = false;  // and still ran after the grace period
   bool outlived_kill = false;    // and even after SIGKILL
   char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
+  bool did_not_leave = false;    // it was killed, since it had not left a broken generation in time (agent_link)
   bool survived = false;         // it failed, and the other ranks go on without it (agent_link)
   bool stopped = false;          // it had been stopped, as by SIGSTOP, when it was told to end
   bool reported_before = false;  // it was told to end, but had reported its own error before
