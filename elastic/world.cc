@@ -100,9 +100,9 @@ absl::Status World::Check(const Options& options) {
                                                    options.min_ranks, ", but is ", options.max_ranks));
   }
   if (options.timeout < options.leave_timeout) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "World: timeout must be at least leave_timeout, which is ", absl::FormatDuration(options.leave_timeout),
-        ", but is ", absl::FormatDuration(options.timeout)));
+    return absl::InvalidArgumentError(absl::StrCat("World: timeout must be at least leave_timeout, which is ",
+                                                   absl::FormatDuration(options.leave_timeout), ", but is ",
+                                                   absl::FormatDuration(options.timeout)));
   }
   for (const auto& [name, value] : {std::pair("wait_for_ranks", options.wait_for_ranks),
                                     {"leave_timeout", options.leave_timeout},
@@ -308,9 +308,18 @@ absl::Status World::HealAndTrain(const std::function<absl::Status(comm::ProcessG
   last_check_ = commits_;
   last_check_time_ = absl::Now();
   gpus_ = kept_->gpus();
+  WatchGradients();
   trains_ = true;
   LOCKSTEP_RETURN_IF_ERROR(StatusOf("", [&] { return train(group_.get()); }));
   return met_ || end_ ? absl::OkStatus() : group_->Barrier();
+}
+
+// If the step that begins has failed before.
+void World::WatchGradients() {
+  watch_.reset();
+  const auto is_this_step = [this](const Failure& failure) { return failure.step >= commits_; };
+  if (!options_.refuse_non_finite || absl::c_none_of(failures_->failures(), is_this_step)) return;
+  watch_ = std::make_unique<internal::GradientWatch>(kept_->parameters());
 }
 
 // Why the generation before ended. The launcher tells all ranks the same.
@@ -378,7 +387,8 @@ absl::Status World::AwaitRanks() {
 bool World::IsResumable(const absl::Status& status) { return status.GetPayload(kResumable).has_value(); }
 
 absl::Status World::RefuseNonFinite() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto found, internal::FindNonFinite(*group_, kept_->parameters()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto found,
+                            internal::FindNonFinite(*group_, kept_->parameters(), watch_ ? watch_->found() : ""));
   if (!found) return absl::OkStatus();
   culprit_ = found->rank;
   return absl::DataLossError(found->what);
@@ -407,6 +417,7 @@ absl::Status World::Apply(const std::function<void()>& apply) {
 
 void World::CountStep() {
   part_ = StepPart::kNothing;
+  watch_.reset();
   ++commits_;
   kept_->Remember();
   link_->ReportStep(commits_);

@@ -64,6 +64,7 @@ namespace lockstep::elastic {
 
 namespace internal {
 class FailureBudget;
+class GradientWatch;
 class KeptState;
 class LinkWatcher;
 class Shards;
@@ -95,8 +96,10 @@ struct Options {
   int64_t failure_window = 10;
 
   // Commit() looks at the gradients and parameters of the modules that are kept. If one has a NaN or an infinity on any
-  // rank, no rank applies the step. It is repeated, and counts as a failure. One small all-reduce a step. Not with a
-  // ddp::GradScaler, which skips such steps.
+  // rank, no rank applies the step. It is repeated, and counts as a failure: of all ranks, since an average does not say
+  // from which rank it comes. While it is repeated, each rank looks at its own gradients before they are averaged, so a
+  // second failure is of the rank that makes it. One small all-reduce a step. Not with a ddp::GradScaler, which skips such
+  // steps.
   bool refuse_non_finite = false;
 
   // After each so many steps the ranks compare their parameters by a hash; 0: never. If a rank differs from more than
@@ -209,6 +212,7 @@ class World {
   absl::Status StepShards(const std::function<void()>& apply);
   absl::Status MeetBeforeStep(absl::Status status, const std::function<void()>& apply);
   void CountStep();
+  void WatchGradients();
   absl::Status RefuseNonFinite();
   absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
@@ -238,9 +242,10 @@ class World {
   bool regroups_ = false;   // the ranks have agreed to regroup between two steps
   std::string reason_;      // why this rank leaves its generation; "": the launcher says so
   const std::unique_ptr<internal::FailureBudget> failures_;
+  std::unique_ptr<internal::GradientWatch> watch_;   // while a step is repeated, with refuse_non_finite
   bool trains_ = false;                              // `train` has been called in this generation
   bool is_final_ = false;                            // the error must end the ranks
-  std::optional<int> culprit_;                       // of an error that Commit() returns on all ranks
+  std::optional<int> culprit_;                       // or -1, for all: of an error that Commit() returns on all ranks
   std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
   bool met_ = false;                                 // Commit() has joined the generation, and its ranks have met
   std::optional<absl::Status> end_;                  // which Run() must return, although Commit() has found it

@@ -161,6 +161,17 @@ TEST_F(WorldTest, EndsTheJobIfAStepIsNeverFinite) {
                         "since this cause came 3 times within 10 steps: rank 0 in step 30, rank 0 in step 30"));
 }
 
+// The average is not finite on any rank. The rank that has made it is found when the step is repeated.
+TEST_F(WorldTest, BlamesTheRankWhoseGradientIsNotFinite) {
+  setenv("FAULT", "nan_loss", 1);
+  setenv("FAULT_AT", "30", 1);
+  setenv("REFUSE_NON_FINITE", "1", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 60)), 1) << Err();
+  EXPECT_THAT(Err(), HasSubstr("rank 1 failed in step 30: the gradient of net: first.weight is not finite; the job ends, "
+                               "since this cause came 3 times within 10 steps: all ranks in step 30, rank 1 in step 30, "
+                               "rank 1 in step 30"));
+}
+
 TEST_F(WorldTest, EndsTheJobIfOneCauseComesAgainAndAgain) {
   setenv("FAULT", "error", 1);
   setenv("FAULT_AT", "30", 1);
@@ -194,9 +205,10 @@ TEST_F(WorldTest, EndsTheJobIfRanksAreStuckAgainAndAgain) {
   setenv("TIMEOUT_MS", "4000", 1);
   setenv("LEAVE_MS", "1000", 1);
   EXPECT_EQ(Wait(StartTraining(4, 60)), 1) << Err();
-  EXPECT_THAT(Err(), ContainsRegex("rank [0-9] failed in step 30: was killed by signal 9 \\(SIGKILL\\): it had not left "
-                                   "generation [0-9]+ in time; the job ends, since this cause came 3 times within 10 "
-                                   "steps: rank 3 in step 30, rank 2 in step 30, rank [0-9] in step 30"));
+  EXPECT_THAT(Err(),
+              ContainsRegex("rank [0-9] failed in step 30: was killed by signal 9 \\(SIGKILL\\): it had not left "
+                            "generation [0-9]+ in time; the job ends, since this cause came 3 times within 10 "
+                            "steps: rank 3 in step 30, rank 2 in step 30, rank [0-9] in step 30"));
 }
 
 TEST_F(WorldTest, FindsEveryFlippedBitAndNamesItsTensor) {

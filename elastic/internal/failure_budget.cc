@@ -13,10 +13,12 @@
 namespace lockstep::elastic::internal {
 namespace {
 
-constexpr char kErrorOf[] = "error of rank ";
+constexpr char kErrorOf[] = "error of rank ", kErrorOfAll[] = "error of all ranks in step ";
 
 // What the launcher says of a rank that it has killed (Attempt::Carry() in tools/launch).
 constexpr char kStuck[] = "(SIGKILL): it had not left generation ";
+
+std::string Who(int rank) { return rank < 0 ? "all ranks" : absl::StrCat("rank ", rank); }
 
 // `cause` with "#" for each number.
 std::string WithoutNumbers(absl::string_view cause) {
@@ -71,21 +73,27 @@ std::optional<std::string> FailureBudget::Verdict() const {
   }
   if (most_ == 0 || static_cast<int>(same.size()) < most_) return std::nullopt;
   const auto place = [](std::string* out, const Failure& f) {
-    absl::StrAppend(out, "rank ", f.rank, " in step ", f.step);
+    absl::StrAppend(out, Who(f.rank), " in step ", f.step);
   };
-  return absl::StrCat("rank ", failure.rank, " failed in step ", failure.step, ": ", failure.cause,
+  return absl::StrCat(Who(failure.rank), " failed in step ", failure.step, ": ", failure.cause,
                       "; the job ends, since this cause came ", same.size(), " times within ", window_,
                       " steps: ", absl::StrJoin(same, ", ", place));
 }
 
 std::string ErrorText(const Failure& failure) {
-  return absl::StrCat(kErrorOf, failure.rank, " in step ", failure.step, ": ", failure.cause);
+  return absl::StrCat("error of ", Who(failure.rank), " in step ", failure.step, ": ", failure.cause);
 }
 
 std::optional<Failure> OwnFailure(absl::string_view reason) {
   std::string text(reason);
   Failure failure;
   int begin = 0;
+  if (const size_t at = text.rfind(kErrorOfAll); at != std::string::npos) {
+    text = text.substr(at + strlen(kErrorOfAll));
+    long long step = 0;
+    if (sscanf(text.c_str(), "%lld: %n", &step, &begin) != 1 || begin == 0) return std::nullopt;
+    return Failure{step, -1, text.substr(begin)};
+  }
   if (const size_t at = text.rfind(kErrorOf); at != std::string::npos) {
     text = text.substr(at + strlen(kErrorOf));
     long long step = 0;

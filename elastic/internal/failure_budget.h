@@ -16,7 +16,7 @@ namespace lockstep::elastic::internal {
 
 struct Failure {
   int64_t step = -1;  // the one that was under way; -1: unknown
-  int rank = 0;       // in its generation
+  int rank = 0;       // in its generation; -1: all ranks made it, or nobody knows which one
   std::string cause;  // "sample 240 is broken", "exited with code 3"
 };
 

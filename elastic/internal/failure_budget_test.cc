@@ -66,6 +66,16 @@ TEST(OwnFailure, FindsTheTextOfAnErrorInWhatAnotherRankSays) {
   }
 }
 
+TEST(OwnFailure, MayBeOfAllRanks) {
+  FailureBudget budget(1, 10);
+  const auto failure = OwnFailure("rank 2 left generation 3: " + ErrorText({30, -1, "it is not finite"}));
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, -1);
+  EXPECT_EQ(VerdictAfter(budget, *failure),
+            "all ranks failed in step 30: it is not finite; the job ends, since this cause came 1 times within 10 steps: "
+            "all ranks in step 30");
+}
+
 TEST(OwnFailure, IsReadOnSeveralHostsToo) {
   const auto failure = OwnFailure("host a: rank 2 (local rank 0, pid 47) exited with code 3; host b: rank 0 (local");
   ASSERT_TRUE(failure);

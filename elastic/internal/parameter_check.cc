@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
@@ -19,10 +20,12 @@ bool IsFinite(const at::Tensor& tensor) {
   return tensor.sum().isfinite().item<bool>() || tensor.isfinite().all().item<bool>();
 }
 
+std::string GradientText(const std::string& name) { return absl::StrCat("the gradient of ", name, " is not finite"); }
+
 std::string NonFiniteHere(const std::vector<NamedTensor>& parameters) {
   const c10::NoGradGuard no_grad;
   for (const NamedTensor& parameter : parameters) {
-    if (!IsFinite(parameter.tensor.grad())) return absl::StrCat("the gradient of ", parameter.name, " is not finite");
+    if (!IsFinite(parameter.tensor.grad())) return GradientText(parameter.name);
     if (!IsFinite(parameter.tensor)) return absl::StrCat(parameter.name, " is not finite");
   }
   return "";
@@ -61,16 +64,43 @@ absl::StatusOr<std::optional<Vote>> CompareParameters(comm::ProcessGroup& group,
   return CountVotes(all, names);
 }
 
+GradientWatch::GradientWatch(std::vector<NamedTensor> parameters)
+    : parameters_(std::move(parameters)), first_(parameters_.size()) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    hooks_.push_back(!tensor.requires_grad() ? 0 : tensor.register_hook([this, i](const at::Tensor& gradient) {
+      const c10::NoGradGuard no_grad;
+      if (i < first_ && !IsFinite(gradient)) first_ = i;
+    }));
+  }
+}
+
+GradientWatch::~GradientWatch() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].tensor.requires_grad()) parameters_[i].tensor.remove_hook(hooks_[i]);
+  }
+}
+
+std::string GradientWatch::found() const {
+  return first_ == parameters_.size() ? "" : GradientText(parameters_[first_].name);
+}
+
+// Once averaged, a gradient that one rank has made is not finite on any.
 absl::StatusOr<std::optional<NonFinite>> FindNonFinite(comm::ProcessGroup& group,
-                                                       const std::vector<NamedTensor>& parameters) {
-  std::string what = NonFiniteHere(parameters);
-  const at::Tensor word = at::full({1}, what.empty() ? 0 : group.size() - group.rank(), at::kLong);
-  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(word, comm::ReduceOp::kMax));
-  const int64_t highest = word.item<int64_t>();
-  if (highest == 0) return std::nullopt;
-  const int rank = group.size() - static_cast<int>(highest);
-  LOCKSTEP_RETURN_IF_ERROR(group.BroadcastBytes(what, rank));
-  return NonFinite{rank, what};
+                                                       const std::vector<NamedTensor>& parameters,
+                                                       const std::string& made_here) {
+  std::string what = made_here.empty() ? NonFiniteHere(parameters) : made_here;
+  const int64_t place = group.size() - group.rank();
+  const at::Tensor words = at::zeros({3}, at::kLong);  // the lowest rank that has made it, that has it; one has not
+  int64_t* const word = words.mutable_data_ptr<int64_t>();
+  if (!made_here.empty()) word[0] = place;
+  (what.empty() ? word[2] : word[1]) = place;
+  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(words, comm::ReduceOp::kMax));
+  if (word[1] == 0) return std::nullopt;
+  const int source = group.size() - static_cast<int>(word[0] != 0 ? word[0] : word[1]);
+  const bool is_known = word[0] != 0 || word[2] != 0 || group.size() == 1;
+  LOCKSTEP_RETURN_IF_ERROR(group.BroadcastBytes(what, source));
+  return NonFinite{is_known ? source : -1, what};
 }
 
 }  // namespace lockstep::elastic::internal

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_PARAMETER_CHECK_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_PARAMETER_CHECK_H_
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,14 +20,34 @@ namespace lockstep::elastic::internal {
 absl::StatusOr<std::optional<Vote>> CompareParameters(comm::ProcessGroup& group,
                                                       const std::vector<NamedTensor>& parameters);
 
+// Watches the gradients that this rank's backward computes, before they are averaged with the ones of other ranks.
+class GradientWatch {
+ public:
+  // The parameters must outlive the object, which is a hook of each.
+  explicit GradientWatch(std::vector<NamedTensor> parameters);
+  ~GradientWatch();
+  GradientWatch(const GradientWatch&) = delete;
+  GradientWatch& operator=(const GradientWatch&) = delete;
+
+  // "the gradient of net: first.weight is not finite", of the first parameter for which that was so; "" if there is none.
+  std::string found() const;
+
+ private:
+  const std::vector<NamedTensor> parameters_;
+  std::vector<unsigned> hooks_;
+  size_t first_;  // the number of parameters: none
+};
+
 struct NonFinite {
-  int rank = 0;      // the lowest that has some
+  int rank = 0;      // the lowest that has made it, or has it; -1: all have it, and nobody has seen which one made it
   std::string what;  // "the gradient of net: first.weight is not finite"
 };
 
-// A gradient or parameter that is not finite on any rank. All ranks must call it, and get the same result.
+// A gradient or parameter that is not finite on any rank. `made_here`: what this rank's GradientWatch has found; "" if
+// there is none. All ranks must call it, and get the same result.
 absl::StatusOr<std::optional<NonFinite>> FindNonFinite(comm::ProcessGroup& group,
-                                                       const std::vector<NamedTensor>& parameters);
+                                                       const std::vector<NamedTensor>& parameters,
+                                                       const std::string& made_here);
 
 }  // namespace lockstep::elastic::internal
 

@@ -97,6 +97,12 @@ class Faults {
     return absl::OkStatus();
   }
 
+  // "nan_loss": in step $FAULT_AT, rank 1's inputs and with them its gradients are not finite.
+  float InputFactor(int64_t step) const {
+    const bool spoils = fault_ == "nan_loss" && world_.generation().rank == 1 && step == Number("FAULT_AT", -1);
+    return spoils ? NAN : 1;
+  }
+
   // "stops": in step $FAULT_AT of the first generation, rank 2 stops (SIGSTOP) in Commit() while it waits for the others.
   void BeforeCommit(int64_t step) const {
     if (fault_ != "stops" || step != Number("FAULT_AT", -1) || world_.generation().number != 1) return;
@@ -206,7 +212,7 @@ absl::Status Train() {
       usleep(static_cast<useconds_t>(pause_us));
       optimizer.zero_grad();
       for (const int v : ddp.VirtualRanks(step)) {
-        const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16}).to(device);
+        const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16}).mul(faults.InputFactor(step)).to(device);
         scaler.Scale(ddp(x).pow(2).mean()).backward();
       }
       LOCKSTEP_RETURN_IF_ERROR(faults.AfterBackward(step));

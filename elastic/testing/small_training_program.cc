@@ -15,8 +15,9 @@ using launch::testing::Eventually;
 using launch::testing::ReadFile;
 
 void SmallTrainingTest::TearDown() {
-  for (const char* name : {"BACKEND", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK", "LEAVE_MS", "MAX_RANKS",
-                           "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "SHARDED", "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
+  for (const char* name :
+       {"BACKEND", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK", "LEAVE_MS", "MAX_RANKS", "MIN_RANKS",
+        "PAUSE_US", "REFUSE_NON_FINITE", "SHARDED", "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
     unsetenv(name);
   }
 }

@@ -46,9 +46,9 @@ absl::Status Check(const JoinOptions& options) {
   }
   // Otherwise the ranks that are left give up before one that is stuck is killed.
   if (options.timeout < options.leave_timeout) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "AgentLink::Join: timeout must be at least leave_timeout, which is ",
-        absl::FormatDuration(options.leave_timeout), ", but is ", absl::FormatDuration(options.timeout)));
+    return absl::InvalidArgumentError(absl::StrCat("AgentLink::Join: timeout must be at least leave_timeout, which is ",
+                                                   absl::FormatDuration(options.leave_timeout), ", but is ",
+                                                   absl::FormatDuration(options.timeout)));
   }
   return absl::OkStatus();
 }
