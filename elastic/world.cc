@@ -232,13 +232,16 @@ absl::Status World::JoinGeneration() {
 // After `status` of the generation. nullopt: this rank joins the next one. Otherwise Run() must return the status.
 // `keeps_group`: in left_group_.
 std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_group) {
+  const std::optional<Failure> heard = internal::HeardFailure(status.message());
+  if (heard && trains_ && heard->rank < generation_.world_size) culprit_ = heard->rank;
   // If all ranks know the culprit, one of them may have aborted the group already.
   const bool others_caused = !regroups_ && !culprit_ && !is_final_ && OthersCaused(status);
   // `train` made the error, so the ranks should repeat the step; or all of them may have made it, and none has a step.
   const bool is_own = !status.ok() && !regroups_ && !others_caused && (trains_ || Begins()) && !is_final_;
   if (is_own) {
     const int culprit = culprit_.value_or(generation_.rank);
-    reason_ = internal::ErrorText({std::max<int64_t>(commits_, 0), culprit, std::string(status.message())});
+    const std::string cause = heard ? heard->cause : std::string(status.message());
+    reason_ = internal::ErrorText({std::max<int64_t>(commits_, 0), culprit, cause});
     if (group_) group_->Abort(absl::AbortedError(reason_));
   }
   watcher_.reset();

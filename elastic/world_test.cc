@@ -167,9 +167,10 @@ TEST_F(WorldTest, BlamesTheRankWhoseGradientIsNotFinite) {
   setenv("FAULT_AT", "30", 1);
   setenv("REFUSE_NON_FINITE", "1", 1);
   EXPECT_EQ(Wait(StartTraining(3, 60)), 1) << Err();
-  EXPECT_THAT(Err(), HasSubstr("rank 1 failed in step 30: the gradient of net: first.weight is not finite; the job ends, "
-                               "since this cause came 3 times within 10 steps: all ranks in step 30, rank 1 in step 30, "
-                               "rank 1 in step 30"));
+  EXPECT_THAT(Err(),
+              HasSubstr("rank 1 failed in step 30: the gradient of net: first.weight is not finite; the job ends, "
+                        "since this cause came 3 times within 10 steps: all ranks in step 30, rank 1 in step 30, "
+                        "rank 1 in step 30"));
 }
 
 TEST_F(WorldTest, EndsTheJobIfOneCauseComesAgainAndAgain) {
@@ -181,6 +182,18 @@ TEST_F(WorldTest, EndsTheJobIfOneCauseComesAgainAndAgain) {
                 HasSubstr("rank 0 failed in step 30: sample 240 is broken; the job ends, since this cause came 3 "
                           "times within 10 steps: rank 0 in step 30, rank 0 in step 30, rank 0 in step 30"));
   }
+}
+
+// All ranks have the error, but it is rank 0's.
+TEST_F(WorldTest, BlamesTheRankWhoseErrorTheOthersHaveHeard) {
+  setenv("FAULT", "save", 1);
+  setenv("FAULT_AT", "30", 1);
+  EXPECT_EQ(Wait(StartTraining(3, 60)), 1) << Err();
+  EXPECT_THAT(Err(), ContainsRegex("rank 0 failed in step 30: no space left for the file of step 30; the job "
+                                   "ends, since this cause came 3 times within 10 steps: rank 0 in step 30, rank 0 in "
+                                   "step 30, rank 0 in step 30"));
+  EXPECT_THAT(Err(), Not(HasSubstr("error of rank 1")));
+  EXPECT_THAT(Err(), Not(HasSubstr("error of rank 2")));
 }
 
 TEST_F(WorldTest, RepeatsAStepAfterAnError) {

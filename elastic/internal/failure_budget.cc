@@ -72,9 +72,7 @@ std::optional<std::string> FailureBudget::Verdict() const {
     if (WithoutNumbers(other.cause) == WithoutNumbers(failure.cause)) same.push_back(other);
   }
   if (most_ == 0 || static_cast<int>(same.size()) < most_) return std::nullopt;
-  const auto place = [](std::string* out, const Failure& f) {
-    absl::StrAppend(out, Who(f.rank), " in step ", f.step);
-  };
+  const auto place = [](std::string* out, const Failure& f) { absl::StrAppend(out, Who(f.rank), " in step ", f.step); };
   return absl::StrCat(Who(failure.rank), " failed in step ", failure.step, ": ", failure.cause,
                       "; the job ends, since this cause came ", same.size(), " times within ", window_,
                       " steps: ", absl::StrJoin(same, ", ", place));
@@ -82,6 +80,17 @@ std::optional<std::string> FailureBudget::Verdict() const {
 
 std::string ErrorText(const Failure& failure) {
   return absl::StrCat("error of ", Who(failure.rank), " in step ", failure.step, ": ", failure.cause);
+}
+
+std::optional<Failure> HeardFailure(absl::string_view message) {
+  const std::string text(message);
+  Failure failure;
+  int begin = 0;
+  if (sscanf(text.c_str(), "rank %d (host %*[^,], pid %*d): %n", &failure.rank, &begin) != 1 || begin == 0) {
+    return std::nullopt;
+  }
+  failure.cause = text.substr(begin);
+  return failure;
 }
 
 std::optional<Failure> OwnFailure(absl::string_view reason) {

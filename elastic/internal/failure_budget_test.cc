@@ -66,14 +66,26 @@ TEST(OwnFailure, FindsTheTextOfAnErrorInWhatAnotherRankSays) {
   }
 }
 
+TEST(HeardFailure, IsOfTheRankThatTheErrorNames) {
+  const auto failure = HeardFailure("rank 3 (host a, pid 47): /tmp/7.pt: no space left");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 3);
+  EXPECT_EQ(failure->cause, "/tmp/7.pt: no space left");
+  for (const char* text : {"", "no space left", "rank 3: no space left", "rank 3 (host a, pid 47) failed: full",
+                           "all_reduce #4: rank 3 (host a, pid 47): full"}) {
+    EXPECT_FALSE(HeardFailure(text)) << text;
+  }
+}
+
 TEST(OwnFailure, MayBeOfAllRanks) {
   FailureBudget budget(1, 10);
   const auto failure = OwnFailure("rank 2 left generation 3: " + ErrorText({30, -1, "it is not finite"}));
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, -1);
-  EXPECT_EQ(VerdictAfter(budget, *failure),
-            "all ranks failed in step 30: it is not finite; the job ends, since this cause came 1 times within 10 steps: "
-            "all ranks in step 30");
+  EXPECT_EQ(
+      VerdictAfter(budget, *failure),
+      "all ranks failed in step 30: it is not finite; the job ends, since this cause came 1 times within 10 steps: "
+      "all ranks in step 30");
 }
 
 TEST(OwnFailure, IsReadOnSeveralHostsToo) {

@@ -34,6 +34,7 @@
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
 #include "lockstep/checkpoint/serialize.h"
+#include "lockstep/comm/agreement.h"
 #include "lockstep/comm/testing/shared_gpu.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
@@ -95,6 +96,13 @@ class Faults {
     if (fault == "exit") _exit(3);
     if (fault == "nan") net_->first->weight.mutable_grad().view(-1)[3] = NAN;
     return absl::OkStatus();
+  }
+
+  // "save": before step $FAULT_AT all ranks agree that rank 0 has failed to write a file.
+  absl::Status BeforeStep(int64_t step, comm::ProcessGroup* group) const {
+    if (fault_ != "save" || step != Number("FAULT_AT", -1)) return absl::OkStatus();
+    const absl::Status own = absl::ResourceExhaustedError("no space left for the file of step 30");
+    return comm::Agree(group, "Save", group->rank() == 0 ? own : absl::OkStatus());
   }
 
   // "nan_loss": in step $FAULT_AT, rank 1's inputs and with them its gradients are not finite.
@@ -210,9 +218,16 @@ absl::Status Train() {
     const int64_t first = step;
     while (step < steps) {
       usleep(static_cast<useconds_t>(pause_us));
+      LOCKSTEP_RETURN_IF_ERROR(faults.BeforeStep(step, group));
       optimizer.zero_grad();
       for (const int v : ddp.VirtualRanks(step)) {
-        const at::Tensor x = at::arange(8 * 16).add(1.3 * step + 2.7 * v).mul(12.9898).sin().view({8, 16}).mul(faults.InputFactor(step)).to(device);
+        const at::Tensor x = at::arange(8 * 16)
+                                 .add(1.3 * step + 2.7 * v)
+                                 .mul(12.9898)
+                                 .sin()
+                                 .view({8, 16})
+                                 .mul(faults.InputFactor(step))
+                                 .to(device);
         scaler.Scale(ddp(x).pow(2).mean()).backward();
       }
       LOCKSTEP_RETURN_IF_ERROR(faults.AfterBackward(step));
