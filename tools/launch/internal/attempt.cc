@@ -135,7 +135,9 @@ absl::Status Attempt::Resumable() const {
   for (const Outcome& outcome : outcomes_) {
     if (!outcome.resumable) continue;
     const std::vector<Outcome> alone = {outcome};
-    return WithEnding(FailureStatus(alone[0], alone, absl::ZeroDuration()), "; the job can be started again");
+    const std::string& start = regrouper_.failed_start();
+    return WithEnding(FailureStatus(alone[0], alone, absl::ZeroDuration()),
+                      absl::StrCat(start.empty() ? "" : "; at its start, ", start, "; the job can be started again"));
   }
   return absl::OkStatus();
 }

@@ -377,6 +377,7 @@ bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
   memory_.over |= !MayRestart(slot, was_starting, now);
   if (memory_.over) return false;
   if (was_starting) ++process.failed_starts;
+  if (was_starting) memory_.failed_start = cause.text;
   process.rank = process.local_rank = -1;
   process.state = process.failed_starts < kMostFailedStarts ? State::kAwaited : State::kGivenUp;
   asks_[slot].start_at = now + policy_->Pause();
@@ -506,7 +507,8 @@ void Membership::TryToForm(absl::Time now) {
 void Membership::WaitForMore(const std::string& number, absl::Time now) {
   const absl::Time until = regroups_since_ + limits_.wait_for_ranks;
   LookAt(until);
-  const std::string reason = Reason(), before = reason.empty() ? "" : absl::StrCat("; before, ", reason);
+  const std::string start = memory_.failed_start.empty() ? "" : absl::StrCat("; at its start, ", memory_.failed_start);
+  const std::string reason = Reason(), before = absl::StrCat(start, reason.empty() ? "" : "; before, ", reason);
   if (!SomebodyComes() && (!more_may_come_ || memory_.finished_members > 0)) {
     verdict_ = absl::FailedPreconditionError(absl::StrCat(number, ", and no other one comes", before));
   } else if (now >= until) {
@@ -558,6 +560,7 @@ void Membership::Form(std::vector<int> ready, absl::Time now) {
   memory_.members = ready;
   Decide(Decision::Kind::kForm, std::move(ready), Reason());
   memory_.reason.clear();
+  memory_.failed_start.clear();
   memory_.causes.clear();
   memory_.failures = 0;
 }

@@ -127,6 +127,7 @@ class Membership {
     int64_t generation = 0;
     std::vector<int> members;
     std::string reason;         // why the last generation ended, unless there are causes
+    std::string failed_start;   // how the last process failed that was to come, since that generation formed
     std::vector<Cause> causes;  // the failures of members since that generation began; the first few
     int failures = 0;           // the number of all of them
     bool changes = false;       // members have been told to leave after a step

@@ -138,8 +138,24 @@ TEST_F(MembershipTest, BeforeTheFirstGenerationAPlaceThatIsGivenUpEndsTheJob) {
     EXPECT_EQ(Said().back(), "give up 0: rank 0 died");
     EXPECT_EQ(membership_->verdict().message(),
               absl::StrCat(ready, " of at least ", ready + 1, " rank", ready == 0 ? " is" : "s are",
-                           " there, and no other one comes"));
+                           " there, and no other one comes; at its start, rank 0 died"));
   }
+}
+
+TEST_F(MembershipTest, SaysWhyNoProcessComesBack) {
+  StartAll(2);
+  ASSERT_TRUE(Fail(0, 2));
+  ASSERT_TRUE(Fail(1, 2));
+  for (int i = 0; i < 5; ++i) {
+    membership_->Update(At(100 * (i + 1)));
+    for (const int slot : {0, 1}) {
+      membership_->OnFailure(slot, CauseOf("a new process exited with code 1: found no file"), At(100 * (i + 1)));
+    }
+  }
+  membership_->Update(At(1000));
+  EXPECT_EQ(membership_->verdict().message(),
+            "0 of at least 1 rank is there, and no other one comes; at its start, a new process exited with code 1: "
+            "found no file; before, rank 0 died; rank 1 died");
 }
 
 TEST_F(MembershipTest, BeforeTheFirstGenerationAProcessThatEndsWithSuccessIsMissed) {

@@ -94,6 +94,8 @@ class Regrouper {
   // The processes that were started again, of the job and on this node.
   int restarts() const { return nodes_ == Nodes::kAgents ? slots_.ranks().restarts : membership_.restarts(); }
   int restarts_here() const { return nodes_ == Nodes::kAgents ? restarts_here_ : membership_.restarts(); }
+  // How the last process failed that was to come; "" if none has, or with kAgents.
+  const std::string& failed_start() const { return membership_.memory().failed_start; }
   // What the last message adds to the failure of a rank.
   const std::string& ending() const { return membership_.ending(); }
 

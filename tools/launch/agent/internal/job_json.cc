@@ -160,6 +160,7 @@ Json ToJson(const Membership::Memory& memory) {
           {"generation", memory.generation},
           {"members", memory.members},
           {"reason", memory.reason},
+          {"failed_start", memory.failed_start},
           {"failures", memory.failures},
           {"changes", memory.changes},
           {"progressed", memory.progressed},
@@ -221,6 +222,7 @@ Membership::Memory MemoryFrom(const Json& json) {
   json.at("generation").get_to(memory.generation);
   json.at("members").get_to(memory.members);
   json.at("reason").get_to(memory.reason);
+  json.at("failed_start").get_to(memory.failed_start);
   json.at("failures").get_to(memory.failures);
   json.at("changes").get_to(memory.changes);
   json.at("progressed").get_to(memory.progressed);
