@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/tools/launch/agent/testing/nodes.h"
@@ -71,12 +72,12 @@ TEST_F(HostsTest, WithStaticAddressesEachLauncherStartsItsPartAndEndsByItself) {
 }
 
 TEST_F(HostsTest, AHostWhoseLinkGoesDownIsLeftOutAndEndsItsRanks) {
-  StartJob(3, "2:3", kScript);
+  StartJob(3, "2:3", kScript, "ttl=0.5");
   if (!hosts_) return;
   ASSERT_TRUE(AllStarted({0, 1, 2}, 3));
   ASSERT_TRUE(hosts_->Cut(2).ok());
   EXPECT_EQ(Wait("2"), 1);
-  EXPECT_THAT(Err("2"), HasSubstr("has not been heard from for 6s"));
+  EXPECT_THAT(Err("2"), HasSubstr("has not been heard from for 20s"));
   EXPECT_TRUE(AllStarted({0, 1}, 2)) << Err("0");
   EXPECT_THAT(Err("1"), HasSubstr(" was lost; restart 1 of 3\n"));
   Signal("0", SIGTERM);
@@ -96,12 +97,23 @@ TEST_F(HostsTest, AHostWhoseLinkComesBackTakesPartAgain) {
   const std::string launcher = absl::StrCat("launch: the launcher at ", hosts_->Address(0), ":29400");
   EXPECT_THAT(Err("1"), HasSubstr(absl::StrCat(launcher,
                                                " does not answer (nothing was heard from it for 3s); this "
-                                               "node ends its ranks and tries again for 9s\n",
+                                               "node ends its ranks and tries again for 57s\n",
                                                launcher, " answers again\n")));
 }
 
+TEST_F(HostsTest, AHostMayBeWithoutItsLinkForSomeTime) {
+  StartJob(2, "1:2", kScript);
+  if (!hosts_) return;
+  ASSERT_TRUE(AllStarted({0, 1}, 2));
+  ASSERT_TRUE(hosts_->Cut(1).ok());
+  ASSERT_TRUE(AllStarted({0}, 1)) << Err("0");
+  absl::SleepFor(absl::Seconds(8));
+  ASSERT_TRUE(hosts_->Mend(1).ok());
+  EXPECT_TRUE(StartedAgain("1", 2, 2)) << Err("1");
+}
+
 TEST_F(HostsTest, WithoutTheHostThatServesTheOthersEndInTime) {
-  StartJob(3, "2:3", kScript);
+  StartJob(3, "2:3", kScript, "ttl=0.5");
   if (!hosts_) return;
   ASSERT_TRUE(AllStarted({0, 1, 2}, 3));
   ASSERT_TRUE(hosts_->Cut(0).ok());

@@ -34,7 +34,7 @@ inline constexpr int64_t kLeaveTime = 2 * kSecond;                     // that a
 inline constexpr int64_t kSettle = 100;                                // until a failed rank is reported
 inline constexpr int64_t kGrace = 2 * kSecond;                         // the most that ranks need to end
 inline constexpr int64_t kAgentIsAway = 1500;                          // after silence
-inline constexpr int64_t kAgentGivesUp = 4 * kAgentIsAway;             // over TCP; with etcd it tries on
+inline constexpr int64_t kAgentGivesUp = 60 * kSecond;                 // over TCP; with etcd it tries on
 inline constexpr int64_t kEviction = 2250;                             // of a silent agent
 inline constexpr int64_t kLeaveTimeout = 10 * kSecond;                 // of an agent that serves the others
 inline constexpr int64_t kClosedGivesUp = 300, kClosedEviction = 400;  // after a connection has closed

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
 #define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
 
+#include <algorithm>
 #include <cstddef>
 
 #include "absl/time/time.h"
@@ -31,8 +32,11 @@ inline absl::Duration BeatInterval(absl::Duration time_to_live) { return time_to
 // A guest that does not hear the host for the time to live ends its ranks and connects again. The host removes it later,
 // after so long without a message.
 inline absl::Duration HostPatience(absl::Duration time_to_live) { return time_to_live * 1.5; }
-// A guest that has not heard the host for so long gives up.
-inline absl::Duration GuestPatience(absl::Duration time_to_live) { return time_to_live * 4; }
+// A guest that has not heard the host for so long gives up: a minute, as with etcd, unless the time to live is much
+// shorter or longer than the usual one.
+inline absl::Duration GuestPatience(absl::Duration time_to_live) {
+  return std::min(time_to_live * 40, std::max(absl::Minutes(1), time_to_live * 4));
+}
 
 }  // namespace lockstep::launch::internal
 
