@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/elastic/testing/small_training_program.h"
+#include "lockstep/tools/launch/internal/master_socket.h"
 #include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::elastic {
@@ -118,6 +119,19 @@ TEST_F(WorldTest, AJobWhoseWorkIsDoneIsNotTrainedAgain) {
       remove((folder_ + "generations").c_str());
     }
   }
+}
+
+// Launchers that do not hear of each other, too.
+TEST_F(WorldTest, ARankThatIsKilledAfterItsWorkEndsNoOtherOnesOfItsNode) {
+  setenv("FAULT", "killed_after_run", 1);
+  setenv("FAULT_RANK", "3", 1);
+  const std::string port = absl::StrCat("--master_port=", *launch::internal::FreePort());
+  std::vector<pid_t> launchers;
+  for (const char* node : {"--node_rank=0", "--node_rank=1"}) {
+    launchers.push_back(StartTraining(2, 30, {"--nnodes=2", node, "--master_addr=127.0.0.1", port}));
+  }
+  for (const pid_t launcher : launchers) EXPECT_EQ(Wait(launcher), 0) << Err();
+  EXPECT_THAT(ReadFile(folder_ + "digest"), Not(::testing::IsEmpty()));
 }
 
 // Over TCP, too.
