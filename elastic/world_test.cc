@@ -121,6 +121,17 @@ TEST_F(WorldTest, AJobWhoseWorkIsDoneIsNotTrainedAgain) {
   }
 }
 
+TEST_F(WorldTest, MayRunAgainAfterItsWork) {
+  const std::string quiet = DigestOfQuietRun(3, 40);
+  setenv("FAULT", "runs_twice", 1);
+  setenv("FAULT_RANK", "1", 1);
+  setenv("LEAVE_MS", "1000", 1);  // does not concern it, as no step is under way
+  EXPECT_EQ(Wait(StartTraining(3, 30)), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  EXPECT_THAT(Err(), HasSubstr("generation 2 has 3 ranks\n"));
+  EXPECT_THAT(Err(), Not(HasSubstr("killed")));
+}
+
 // Launchers that do not hear of each other, too.
 TEST_F(WorldTest, ARankThatIsKilledAfterItsWorkEndsNoOtherOnesOfItsNode) {
   setenv("FAULT", "killed_after_run", 1);

@@ -212,7 +212,7 @@ bool Membership::Completes() {
 
 void Membership::OnDone(int slot, bool all) {
   Slot& process = memory_.slots[slot];
-  if (process.state != State::kMember) return;
+  if (process.state != State::kMember || memory_.resumes) return;
   process.state = State::kDone;
   ++memory_.finished_members;
   memory_.agreed |= all;
@@ -222,6 +222,7 @@ void Membership::OnDone(int slot, bool all) {
 // A process whose work was done asks for a generation: there is more to do, also for the others.
 void Membership::GoOnAfterWork(absl::Time now) {
   memory_.complete = memory_.agreed = false;
+  memory_.resumes = true;
   memory_.finished_members = static_cast<int>(In(State::kFinished).size());
   for (Slot& slot : memory_.slots) {
     if (slot.state == State::kDone && slot.rank >= 0) slot.state = State::kMember;
@@ -244,7 +245,8 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   Slot& process = memory_.slots[slot];
   // A process that joins again because its time was over may have got the generation meanwhile.
   if (process.state == State::kMember && left != memory_.generation) return;
-  const bool had_done = process.state == State::kDone, was_complete = had_done && memory_.complete;
+  const bool had_done = process.state == State::kDone;
+  const bool all_had_done = had_done && (memory_.complete || memory_.agreed);
   if (had_done) GoOnAfterWork(now);
   const bool leaves = process.state == State::kMember;
   const bool is_new = process.state == State::kStarting || (had_done && !leaves);
@@ -264,7 +266,7 @@ void Membership::OnReady(int slot, int64_t left, const Ask& ask, absl::Time now)
   } else if (is_new && memory_.phase == Phase::kRunning) {
     TellThatOneIsReady(slot);
   }
-  if (was_complete) kill_at_ = absl::InfiniteFuture();  // the others may do something else before they ask
+  if (all_had_done) kill_at_ = absl::InfiniteFuture();  // the others may do something else before they ask
 }
 
 void Membership::OnEndJob(const std::string& reason) {
@@ -388,8 +390,8 @@ bool Membership::OnFailure(int slot, const Cause& cause, absl::Time now) {
 
 void Membership::OnSuccess(int slot) {
   Slot& process = memory_.slots[slot];
-  OnDone(slot, /*all=*/false);
-  process.owes &= process.state != State::kDone;
+  if (process.state == State::kMember) ++memory_.finished_members;
+  process.owes &= process.state != State::kMember && process.state != State::kDone;
   process.state = State::kFinished;
   Completes();
 }
@@ -555,7 +557,7 @@ void Membership::Form(std::vector<int> ready, absl::Time now) {
   if (!std::exchange(memory_.formed, true)) policy_.reset();  // all have asked now
   memory_.phase = Phase::kRunning;
   formed_at_ = now;
-  memory_.progressed = memory_.changes = memory_.agreed = false;
+  memory_.progressed = memory_.changes = memory_.agreed = memory_.resumes = false;
   kill_at_ = absl::InfiniteFuture();
   memory_.members = ready;
   Decide(Decision::Kind::kForm, std::move(ready), Reason());

@@ -136,6 +136,7 @@ class Membership {
     int finished_members = 0;   // that have done their work
     bool agreed = false;        // a member has said that the work of all members of this generation is done
     bool complete = false;      // nothing is left to do
+    bool resumes = false;       // one of these members has asked for more to do
     bool over = false;          // OnFailure() has said so
     int64_t step = -1;          // the highest that was completed
     int restarts = 0;

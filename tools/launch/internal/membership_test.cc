@@ -612,6 +612,21 @@ TEST_F(MembershipTest, RanksMayDoMoreWork) {
   EXPECT_TRUE(membership_->complete());
 }
 
+TEST_F(MembershipTest, ARankMayAskForMoreWorkBeforeAnotherOneHasSaidThatItsWorkIsDone) {
+  StartAll(2);
+  Done(0, 2);
+  Ready(0, 2);
+  EXPECT_THAT(Said(), ElementsAre("now 1: rank 0 left generation 1"));
+  Done(1, 2);
+  membership_->Update(At(100));
+  EXPECT_THAT(Said(), IsEmpty());
+  Ready(1, 100);
+  EXPECT_THAT(Said(), ElementsAre("form 0 1: rank 0 left generation 1"));
+  Done(1, 101);
+  Done(0, 101);
+  EXPECT_TRUE(membership_->complete());
+}
+
 TEST_F(MembershipTest, ANewProcessThatIsNotNeededDoesNotHoldUpTheEnd) {
   StartAll(2);
   ASSERT_TRUE(Fail(0, 20));

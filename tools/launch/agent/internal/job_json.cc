@@ -168,6 +168,7 @@ Json ToJson(const Membership::Memory& memory) {
           {"finished_members", memory.finished_members},
           {"agreed", memory.agreed},
           {"complete", memory.complete},
+          {"resumes", memory.resumes},
           {"over", memory.over},
           {"step", memory.step},
           {"restarts", memory.restarts},
@@ -230,6 +231,7 @@ Membership::Memory MemoryFrom(const Json& json) {
   json.at("finished_members").get_to(memory.finished_members);
   json.at("agreed").get_to(memory.agreed);
   json.at("complete").get_to(memory.complete);
+  json.at("resumes").get_to(memory.resumes);
   json.at("over").get_to(memory.over);
   json.at("step").get_to(memory.step);
   json.at("restarts").get_to(memory.restarts);
