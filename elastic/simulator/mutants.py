@@ -181,8 +181,8 @@ MUTANTS = [
     Mutant(
         "errors_unread",
         B,
-        "at != std::string::npos) {",
-        "at != std::string::npos && !@) {",
+        "rfind(kErrorOf); at != std::string::npos) {",
+        "rfind(kErrorOf); at != std::string::npos && !@) {",
         "errors of ranks do not count",
     ),
     Mutant(
@@ -195,22 +195,29 @@ MUTANTS = [
     Mutant(
         "exits_unseen",
         B,
-        'absl::StartsWith(failure.cause, "exited with code ") ||',
-        '(absl::StartsWith(failure.cause, "exited with code ") && !@) ||',
+        'return absl::StartsWith(cause, "exited with code ");',
+        'return absl::StartsWith(cause, "exited with code ") && !@;',
         "a process that exits has not failed by itself",
     ),
     Mutant(
         "crashes_unseen",
         B,
-        "|| IsOwnSignal(failure.cause)) return failure;",
-        "|| (IsOwnSignal(failure.cause) && !@)) return failure;",
+        "    if (absl::StrContains(cause, name)) return true;",
+        "    if (absl::StrContains(cause, name) && !@) return true;",
         "a process that crashes has not failed by itself",
+    ),
+    Mutant(
+        "stuck_unseen",
+        B,
+        "absl::StrContains(failed->cause, kStuck))",
+        "(absl::StrContains(failed->cause, kStuck) && !@))",
+        "a rank that was stuck does not count if another one died before",
     ),
     Mutant(
         "others_in_cause",
         B,
-        'text.find("; rank ", begin) - begin',
-        '@ ? std::string::npos : text.find("; rank ", begin) - begin',
+        "FailureIn(text.substr(begin, end - begin))",
+        "FailureIn(text.substr(begin, @ ? std::string::npos : end - begin))",
         "the failures of other ranks belong to a cause",
     ),
     # Who is in the next generation, and in which order.
@@ -294,8 +301,8 @@ MUTANTS = [
     Mutant(
         "old_rank",
         M,
-        "  if (was_starting) ++process.failed_starts;\n  process.rank = process.local_rank = -1;",
-        "  if (was_starting) ++process.failed_starts;\n  if (!@) process.rank = process.local_rank = -1;",
+        "memory_.failed_start = cause.text;\n  process.rank = process.local_rank = -1;",
+        "memory_.failed_start = cause.text;\n  if (!@) process.rank = process.local_rank = -1;",
         "a new process takes a failed one's place in the order",
     ),
     Mutant(
