@@ -212,6 +212,7 @@ MUTANTS = [
         "absl::StrContains(failed->cause, kStuck))",
         "(absl::StrContains(failed->cause, kStuck) && !@))",
         "a rank that was stuck does not count if another one died before",
+        "three ranks would have to be stuck within four steps, each after another one's death",
     ),
     Mutant(
         "others_in_cause",
