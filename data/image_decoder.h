@@ -41,8 +41,8 @@ struct ShrunkImage {
 //   error: palettes in TIFF, CMYK, RGB with alpha, animations. Leptonica's messages are silenced in the whole process.
 //
 // As in torchvision's pil_loader, EXIF orientation and colour profiles are ignored. As in Pillow, a truncated file is
-// an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker and a wrong PNG checksum are always
-// errors.
+// an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker is always an error, and so is a wrong
+// checksum of any PNG chunk up to the end of the image's data. As in Pillow, the chunks behind are not checked.
 //
 // Errors do not name the file, since the decoder sees only its bytes.
 class ImageDecoder {

@@ -90,6 +90,16 @@ TEST(ImageFormats, ADamagedPngFileIsAnError) {
   EXPECT_EQ(ErrorOf(file).message(), "libpng: IHDR: CRC error");
 }
 
+TEST(ImageFormats, AWrongChecksumOfAnOptionalPngChunkIsAnErrorToo) {
+  const std::string file = Png({{2, 1}}, Bytes({0, 1, 2, 3, 0, 4, 5, 6}));
+  const size_t behind_the_header = 8 + 25;
+  for (const std::string name : {"teSt", "tEXt"}) {
+    std::string changed = file;
+    changed.insert(behind_the_header, Bytes({0, 0, 0, 1}) + name + "x1234");
+    EXPECT_EQ(ErrorOf(changed).message(), "libpng: " + name + ": CRC error");
+  }
+}
+
 TEST(ImageFormats, APngFileOfTooManyPixelsIsRefusedByItsHeader) {
   const absl::Status status = ErrorOf(Png({{65500, 65500}}, ""));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

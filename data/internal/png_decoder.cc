@@ -68,6 +68,7 @@ void PngDecoder::ReadHeader() {
   info_ = png_create_info_struct(png_);
   if (!info_) Land(png_, "no memory for a header");
   png_set_read_fn(png_, this, ReadBytes);
+  png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);  // By default an optional chunk is only warned of.
   png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // Optional chunks do not change the pixels.
   png_read_info(png_, info_);
 }

@@ -229,6 +229,13 @@ class ImagePeerTest(unittest.TestCase):
     def test_png(self):
         self.check_same([file for size in SIZES for file in pngs(size)], parts=2)
 
+    def test_png_with_a_wrong_checksum_before_its_data_is_an_error_as_in_pillow(self):
+        file = png((3, 2), 8, 2, 0)
+        for name in (b"teSt", b"tEXt", b"gAMA"):
+            changed = file[:33] + png_chunk(name, b"a\0bc")[:-1] + b"?" + file[33:]
+            self.assertIsNone(pillows(changed))
+            self.assertEqual(list(self.decoded([(changed, None)])), [f"libpng: {name.decode()}: CRC error"])
+
     def test_other_formats(self):
         self.check_same([file for size in SIZES[1:] for file in other_formats(size)], parts=2)
 
