@@ -713,8 +713,13 @@ set(lockstep_data_images_sources
   data/image_decoder.cc
   data/internal/jpeg_decoder.cc
   data/internal/jpeg_markers.cc
+  data/internal/leptonica.cc
   data/internal/leptonica_decoder.cc
   data/internal/png_decoder.cc
+  data/internal/tiff_colors.cc
+  data/internal/tiff_decoder.cc
+  data/internal/tiff_directory.cc
+  data/internal/tiff_kind.cc
   data/internal/whole_file.cc
 )
 set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)

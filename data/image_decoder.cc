@@ -12,6 +12,7 @@
 #include "lockstep/data/internal/jpeg_decoder.h"
 #include "lockstep/data/internal/leptonica_decoder.h"
 #include "lockstep/data/internal/png_decoder.h"
+#include "lockstep/data/internal/tiff_decoder.h"
 
 namespace lockstep::data {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using internal::JpegDecoder;
 using internal::LeptonicaDecoder;
 using internal::PngDecoder;
+using internal::TiffDecoder;
 
 constexpr int64_t kBytesShown = 8;
 constexpr int64_t kJpegDenominators[] = {8, 4, 2, 1};
@@ -64,6 +66,7 @@ absl::Status CheckPart(const ImageSize& size, const Rectangle& part) {
 struct ImageDecoder::Decoders {
   JpegDecoder jpeg;
   PngDecoder png;
+  TiffDecoder tiff;
   LeptonicaDecoder leptonica;
   ImageSize size;  // of the open image, as it will be decoded; 0 by 0: no image is open
   std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
@@ -83,6 +86,10 @@ absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) 
   if (PngDecoder::Recognises(bytes)) {
     decode = [this](const Rectangle&) { return png.Decode(); };
     return png.Open(bytes);
+  }
+  if (TiffDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return tiff.Decode(); };
+    return tiff.Open(bytes);
   }
   if (LeptonicaDecoder::Recognises(bytes)) {
     decode = [this](const Rectangle&) { return leptonica.Decode(); };

@@ -36,13 +36,18 @@ struct ShrunkImage {
 //   libjpeg-turbo 2.1.5 here with the 3.2.0 in Pillow 13. The two differ only for progressive files with missing scans,
 //   which they smooth differently.
 // - PNG of every kind. As in Pillow, alpha is dropped and not blended, and grey of 16 bits is clamped at 255.
-// - WebP of one image; BMP of 1, 8 and 24 bits a pixel; PBM, PGM and PPM whose largest value is 255; TIFF in bits, in
-//   grey, in grey with alpha and in RGB. If Leptonica reads a kind differently from Pillow, or not at all, it is an
-//   error: palettes in TIFF, CMYK, RGB with alpha, animations. Leptonica's messages are silenced in the whole process.
+// - TIFF in strips, tiles or planes, in grey, RGB, CMYK, YCbCr and with a palette, of up to 8 bits a sample, or 16
+//   without a palette and planes. Alpha is dropped. Its orientation is applied. Of several images the first is read.
+//   JPEG in tiles is not read, and neither are samples that are not unsigned whole numbers.
+// - WebP of one image; BMP of 1, 8 and 24 bits a pixel; PBM, PGM and PPM whose largest value is 255.
 //
-// As in torchvision's pil_loader, EXIF orientation and colour profiles are ignored. As in Pillow, a truncated file is
-// an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker is always an error, and so is a wrong
-// checksum of any PNG chunk up to the end of the image's data. As in Pillow, the chunks behind are not checked.
+// If Pillow reads a kind differently, or this decoder does not know it, it is an error that names the kind. Leptonica's
+// messages are silenced in the whole process.
+//
+// As in torchvision's pil_loader, the orientation in EXIF and colour profiles are ignored. As in Pillow, a truncated
+// file is an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker is always an error, and so
+// is a wrong checksum of any PNG chunk up to the end of the image's data. As in Pillow, the chunks behind are not
+// checked.
 //
 // Errors do not name the file, since the decoder sees only its bytes.
 class ImageDecoder {

@@ -11,6 +11,7 @@
 #include "lockstep/data/image.h"
 #include "lockstep/data/testing/jpeg_files.h"
 #include "lockstep/data/testing/png_files.h"
+#include "lockstep/data/testing/tiff_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -47,6 +48,21 @@ void AddPngs(std::vector<std::string>& files) {
   }
 }
 
+void AddTiffs(std::vector<std::string>& files) {
+  using testing::Tiff;
+  using testing::TiffOf;
+  const std::string data(600, 'd');
+  files.push_back(Tiff(TiffOf(5, 3, 6, 8, 3, {{274, {6}}}), {data}));
+  files.push_back(Tiff(TiffOf(5, 3, 2, 16, 4, {{284, {1}}, {338, {1}}, {278, {2}}}), {data, data, data}));
+  files.push_back(Tiff(TiffOf(5, 3, 5, 8, 4, {{284, {2}}}), {data, data, data, data}));
+  files.push_back(Tiff(TiffOf(5, 17, 1, 4, 1, {{322, {16}}, {323, {16}}}), {data, data}));
+  files.push_back(Tiff(TiffOf(5, 3, 3, 1, 1, {{320, {1, 2, 3, 4, 5, 6}}}), {data}));
+  for (const uint16_t photometric : {2, 6}) {
+    const std::string deflated = testing::Deflated(data);
+    files.push_back(Tiff(TiffOf(5, 3, photometric, 8, 3, {{259, {8}}, {317, {2}}, {530, {1, 1}}}), {deflated}));
+  }
+}
+
 void AddOthers(std::vector<std::string>& files) {
   files.push_back(absl::StrCat("P6\n3 2\n255\n", std::string(18, 'a')));
   files.push_back(absl::StrCat("P5\n3 2\n255\n", std::string(6, 'b')));
@@ -58,6 +74,7 @@ std::vector<std::string> Files() {
   std::vector<std::string> files;
   AddJpegs(files);
   AddPngs(files);
+  AddTiffs(files);
   AddOthers(files);
   return files;
 }

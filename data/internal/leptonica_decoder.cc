@@ -1,13 +1,11 @@
 #include "lockstep/data/internal/leptonica_decoder.h"
 
-#include <leptonica/allheaders.h>
-
-#include <algorithm>
-#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/data/internal/leptonica.h"
 
 namespace lockstep::data::internal {
 namespace {
@@ -29,8 +27,7 @@ struct Header {
 const char* FormatName(int format) {
   if (format == IFF_BMP) return "BMP";
   if (format == IFF_PNM) return "PNM";
-  if (format == IFF_WEBP) return "WebP";
-  return L_FORMAT_IS_TIFF(format) ? "TIFF" : nullptr;
+  return format == IFF_WEBP ? "WebP" : nullptr;
 }
 
 int FormatOf(absl::string_view bytes) {
@@ -42,8 +39,7 @@ int FormatOf(absl::string_view bytes) {
 // The bits of a whole pixel of a BMP file. Leptonica's header does not distinguish 32 from 24.
 int BitsOfBmp(absl::string_view bytes) { return bytes.size() < 30 ? 0 : Data(bytes)[28] | Data(bytes)[29] << 8; }
 
-// The kinds whose pixels were equal in a comparison with Pillow. In TIFF, Leptonica blends alpha and accepts truncated
-// palettes. In BMP, it treats alpha as a colour.
+// The kinds whose pixels were equal in a comparison with Pillow. In BMP, Leptonica treats alpha as a colour.
 bool IsAsPillows(const Header& header) {
   switch (header.format) {
     case IFF_WEBP:
@@ -53,9 +49,7 @@ bool IsAsPillows(const Header& header) {
     case IFF_BMP:
       return header.bits == 1 || header.bits == 8 || header.bits == 24;
   }
-  if (header.has_palette) return false;
-  if (header.samples == 1) return header.bits == 1 || header.bits == 8 || header.bits == 16;
-  return header.samples <= 3 && header.bits == 8;
+  return false;
 }
 
 absl::Status Unsupported(const Header& header) {
@@ -67,39 +61,6 @@ absl::Status Unsupported(const Header& header) {
 absl::Status Damaged(int format) {
   return absl::DataLossError(
       absl::StrCat("Leptonica: the ", FormatName(format), " data is damaged, truncated or of an unknown kind"));
-}
-
-struct Destroy {
-  void operator()(Pix* image) const { pixDestroy(&image); }
-};
-using Image = std::unique_ptr<Pix, Destroy>;
-
-// Like Pillow, this cuts 16 bits of grey off at 255 instead of scaling them.
-void WriteGrey16(Pix* image, uint8_t* out) {
-  for (int y = 0; y < pixGetHeight(image); ++y) {
-    const l_uint32* const row = pixGetData(image) + int64_t{y} * pixGetWpl(image);
-    for (int x = 0; x < pixGetWidth(image); ++x) {
-      out = std::fill_n(out, 3, static_cast<uint8_t>(std::min<int>(GET_DATA_TWO_BYTES(row, x), 255)));
-    }
-  }
-}
-
-void WriteRgb(Pix* image, uint8_t* out) {
-  for (int y = 0; y < pixGetHeight(image); ++y) {
-    const l_uint32* const row = pixGetData(image) + int64_t{y} * pixGetWpl(image);
-    for (int x = 0; x < pixGetWidth(image); ++x) {
-      for (const int shift : {L_RED_SHIFT, L_GREEN_SHIFT, L_BLUE_SHIFT}) *out++ = row[x] >> shift;
-    }
-  }
-}
-
-// Otherwise it would print a line or more for each damaged file.
-void Silence() {
-  static const int severity = [] {
-    leptSetStderrHandler([](const char*) {});
-    return setMsgSeverity(L_SEVERITY_NONE);
-  }();
-  static_cast<void>(severity);
 }
 
 absl::StatusOr<Header> ReadHeader(absl::string_view bytes) {
@@ -121,7 +82,7 @@ absl::StatusOr<Header> ReadHeader(absl::string_view bytes) {
 bool LeptonicaDecoder::Recognises(absl::string_view bytes) { return FormatName(FormatOf(bytes)) != nullptr; }
 
 absl::StatusOr<ImageSize> LeptonicaDecoder::Open(absl::string_view bytes) {
-  Silence();
+  SilenceLeptonica();
   bytes_ = bytes;
   LOCKSTEP_ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
   if (!IsAsPillows(header)) return Unsupported(header);
@@ -130,18 +91,14 @@ absl::StatusOr<ImageSize> LeptonicaDecoder::Open(absl::string_view bytes) {
 }
 
 absl::StatusOr<ImageView> LeptonicaDecoder::Decode() {
-  Image image(pixReadMem(Data(bytes_), bytes_.size()));
+  PixPointer image = ReadPix(bytes_);
   if (!image || pixGetHeight(image.get()) != size_.height || pixGetWidth(image.get()) != size_.width) {
     return Damaged(FormatOf(bytes_));
   }
+  image = ToRgb(std::move(image));
+  if (!image) return absl::ResourceExhaustedError("Leptonica: no memory to convert an image to RGB");
   uint8_t* const pixels = buffer_.Reserve(3 * size_.height * size_.width);
-  if (pixGetDepth(image.get()) == 16) {
-    WriteGrey16(image.get(), pixels);
-  } else {
-    image.reset(pixConvertTo32(image.get()));
-    if (!image) return absl::ResourceExhaustedError("Leptonica: no memory to convert an image to RGB");
-    WriteRgb(image.get(), pixels);
-  }
+  for (int64_t y = 0; y < size_.height; ++y) CopyRgbRow(image.get(), y, pixels + 3 * size_.width * y);
   return ImageView{pixels, 3 * size_.width, {0, 0, size_.height, size_.width}};
 }
 

@@ -1,4 +1,4 @@
-// Decodes BMP, PNM, TIFF and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
+// Decodes BMP, PNM and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
 #define LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
@@ -20,7 +20,7 @@ class LeptonicaDecoder {
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: Leptonica
-  // reads this kind (such as CMYK in TIFF) differently from Pillow.
+  // reads this kind (such as alpha in BMP) differently from Pillow.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode();
 

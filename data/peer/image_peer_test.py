@@ -15,7 +15,7 @@ import zlib
 from PIL import Image
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
-SAMPLES = {"1": 1, "L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4, "I;16": 2}
+SAMPLES = {"1": 1, "L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "I;16": 2}
 SIZES = [(1, 1), (7, 5), (33, 20)]
 
 
@@ -109,10 +109,100 @@ def other_formats(size):
     yield saved(noise("1", size), "TIFF", compression="group4")
 
 
+def packbits(data):
+    """Runs of at most 100 bytes that are stored as they are."""
+    parts = [data[i : i + 100] for i in range(0, len(data), 100)]
+    return b"".join(bytes([len(part) - 1]) + part for part in parts)
+
+
+def packed(row_bytes):
+    """PackBits of each row of `row_bytes` bytes."""
+    return lambda data: b"".join(packbits(data[i : i + row_bytes]) for i in range(0, len(data), row_bytes))
+
+
+def tiff(size, photometric=2, bits=8, samples=3, *, order="<", deflate=False, pack=False, planes=False, tile=None, **tags):
+    """A TIFF file of a kind, which Pillow may not write, with random pixels. `tags` are further entries, such as t274=[6]."""
+    width, height = size
+    across, down = tile or (width, 3)
+    stored = 1 if planes else samples
+    row_bytes = (across * stored * bits + 7) // 8
+    blocks = []
+    for _ in range(samples if planes else 1):
+        for top, _ in itertools.product(range(0, height, down), range(0, width, across)):
+            blocks.append(random.randbytes(row_bytes * (down if tile else min(down, height - top))))
+    compress = zlib.compress if deflate else packed(row_bytes) if pack else bytes
+    blocks = [compress(block) for block in blocks]
+    entries = {256: [width], 257: [height], 258: [bits] * samples, 259: [8 if deflate else 32773 if pack else 1]}
+    entries |= {262: [photometric], 277: [samples], 284: [2 if planes else 1]}
+    entries |= {322: [across], 323: [down]} if tile else {278: [down]}
+    entries |= {int(tag[1:]): values for tag, values in tags.items()}
+    offsets, sizes = (324, 325) if tile else (273, 279)
+    entries |= {offsets: [0] * len(blocks), sizes: [len(block) for block in blocks]}
+    if photometric == 3:
+        entries[320] = [random.randrange(65536) for _ in range(3 << bits)]
+    at = 8 + 2 + 12 * len(entries) + 4
+    far = {}
+    for tag, values in sorted(entries.items()):
+        letter = "I" if tag in (offsets, sizes) else "H"
+        if len(values) * struct.calcsize(letter) > 4:
+            far[tag] = at
+            at += len(values) * struct.calcsize(letter)
+    entries[offsets] = [at + sum(map(len, blocks[:i])) for i in range(len(blocks))]
+    directory, rest = struct.pack(order + "H", len(entries)), b""
+    for tag, values in sorted(entries.items()):
+        letter = "I" if tag in (offsets, sizes) else "H"
+        packed_values = struct.pack(f"{order}{len(values)}{letter}", *values)
+        directory += struct.pack(order + "HHI", tag, 4 if letter == "I" else 3, len(values))
+        directory += struct.pack(order + "I", far[tag]) if tag in far else packed_values.ljust(4, b"\0")
+        rest += packed_values if tag in far else b""
+    start = b"II*\0\x08\0\0\0" if order == "<" else b"MM\0*\0\0\0\x08"
+    return start + directory + bytes(4) + rest + b"".join(blocks)
+
+
+TIFF_KINDS = [  # photometric interpretation, bits, samples, extra samples
+    *itertools.product([0, 1], [1, 2, 4, 8], [1], [None]),
+    *itertools.product([1], [16], [1], [None]),
+    *itertools.product([3], [1, 2, 4, 8], [1], [None]),
+    *itertools.product([1, 3], [8], [2], [[0], [2]]),
+    *itertools.product([2], [8, 16], [3], [None]),
+    *itertools.product([2], [8, 16], [4], [None, [0], [1], [2]]),
+    *itertools.product([2], [8], [5], [[0, 0], [1, 0], [2, 0]]),
+    (2, 8, 6, [2, 0, 0]),
+    *itertools.product([5], [8, 16], [4], [None]),
+    (5, 8, 5, [0]),
+    (6, 8, 3, None),
+]
+
+
+def tiffs(size):
+    layouts = [{}, {"tile": (16, 16)}, {"tile": (64, 32)}]
+    for photometric, bits, samples, extra in TIFF_KINDS:
+        for layout, order, how in itertools.product(layouts, "<>", [{}, {"deflate": True}, {"pack": True}]):
+            if photometric == 6 and how:
+                continue
+            tags = {"t338": extra} if extra else {}
+            yield tiff(size, photometric, bits, samples, order=order, **layout, **how, **tags)
+            if how == {"deflate": True} and bits >= 8:
+                yield tiff(size, photometric, bits, samples, order=order, **layout, **how, **tags, t317=[2])
+        if (photometric, bits, samples, extra) in [(2, 8, 3, None), (2, 8, 4, [2]), (5, 8, 4, None)]:
+            for layout, how in itertools.product(layouts, [{}, {"deflate": True}]):
+                yield tiff(size, photometric, bits, samples, planes=True, **layout, **how, **tags)
+    for orientation in range(1, 9):
+        yield tiff(size, t274=[orientation])
+        yield tiff(size, t274=[orientation], tile=(16, 32), deflate=True)
+        yield saved(noise("1", size), "TIFF", compression="group4", tiffinfo={274: orientation})
+        yield saved(noise("RGB", size), "TIFF", compression="jpeg", tiffinfo={274: orientation})
+    for mode in ("P", "RGBA", "CMYK", "YCbCr"):
+        for compression in (None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "lzma", "zstd"):
+            yield saved(noise(mode, size), "TIFF", compression=compression)
+    pages = [noise("RGB", size) for _ in range(2)]
+    yield saved(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+
+
 def refused(size):
     """What Pillow reads and ImageDecoder does not."""
-    for kind, mode in (("BMP", "RGBA"), ("TIFF", "RGBA"), ("TIFF", "CMYK"), ("TIFF", "P")):
-        yield saved(noise(mode, size), kind)
+    yield saved(noise("RGBA", size), "BMP")
+    yield tiff(size, 1, 32, 1, t339=[3])
 
 
 def pillows(file):
@@ -238,6 +328,9 @@ class ImagePeerTest(unittest.TestCase):
 
     def test_other_formats(self):
         self.check_same([file for size in SIZES[1:] for file in other_formats(size)], parts=2)
+
+    def test_tiff(self):
+        self.check_same([file for size in SIZES[1:] for file in tiffs(size)])
 
     def test_what_would_be_read_otherwise_is_refused(self):
         files = [file for size in SIZES[1:] for file in refused(size)]

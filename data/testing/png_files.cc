@@ -17,6 +17,8 @@ std::string Chunk(const std::string& name, const std::string& data) {
   return BigEndian(data.size()) + checked + BigEndian(crc);
 }
 
+}  // namespace
+
 std::string Deflated(const std::string& bytes) {
   std::string result(compressBound(bytes.size()), '\0');
   uLongf size = result.size();
@@ -24,8 +26,6 @@ std::string Deflated(const std::string& bytes) {
   result.resize(size);
   return result;
 }
-
-}  // namespace
 
 std::string Png(const PngOptions& options, const std::string& rows) {
   const char kinds[] = {static_cast<char>(options.bits), static_cast<char>(options.colors), 0, 0, options.interlaced};

@@ -22,6 +22,9 @@ struct PngOptions {
 // pass) the number of the filter and the samples.
 std::string Png(const PngOptions& options, const std::string& rows);
 
+// `bytes` as zlib compresses them.
+std::string Deflated(const std::string& bytes);
+
 }  // namespace lockstep::data::testing
 
 #endif  // LOCKSTEP_DATA_TESTING_PNG_FILES_H_
