@@ -71,6 +71,7 @@ struct ImageDecoder::Decoders {
   ImageSize size;  // of the open image, as it will be decoded; 0 by 0: no image is open
   std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
   std::function<absl::StatusOr<ShrunkImage>(int64_t)> shrink;
+  std::function<absl::Status()> check;  // what takes time in proportion to the size
 
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ShrunkImage> ShrinkJpeg(int64_t denominator);
@@ -78,7 +79,9 @@ struct ImageDecoder::Decoders {
 
 absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) {
   shrink = [this](int64_t) { return ShrunkImage{1, size}; };
+  check = [] { return absl::OkStatus(); };
   if (JpegDecoder::Recognises(bytes)) {
+    check = [this] { return jpeg.CheckEnd(); };
     shrink = [this](int64_t denominator) { return ShrinkJpeg(denominator); };
     decode = [this](const Rectangle& wanted) { return jpeg.Decode(wanted); };
     return jpeg.Open(bytes);
@@ -116,6 +119,7 @@ absl::StatusOr<ImageSize> ImageDecoder::Open(absl::string_view bytes) {
   decoders_->size = {};
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageSize size, decoders_->Open(bytes));
   LOCKSTEP_RETURN_IF_ERROR(CheckSize(size, options_.max_pixels));
+  LOCKSTEP_RETURN_IF_ERROR(decoders_->check());
   return decoders_->size = size;
 }
 

@@ -45,9 +45,9 @@ struct ShrunkImage {
 // messages are silenced in the whole process.
 //
 // As in torchvision's pil_loader, the orientation in EXIF and colour profiles are ignored. As in Pillow, a truncated
-// file is an error, and damaged data that libjpeg can skip is not. A misplaced JPEG marker is always an error, and so
-// is a wrong checksum of any PNG chunk up to the end of the image's data. As in Pillow, the chunks behind are not
-// checked.
+// file is an error, a JPEG of one scan may have a trailer in place of its end marker, and damaged data that libjpeg can
+// skip is not. A misplaced JPEG marker is always an error, and so is a wrong checksum of any PNG chunk up to the end of
+// the image's data. As in Pillow, the chunks behind are not checked.
 //
 // Errors do not name the file, since the decoder sees only its bytes.
 class ImageDecoder {
@@ -62,7 +62,7 @@ class ImageDecoder {
   //
   // InvalidArgument: the format is unknown, or this kind of it is not supported. ResourceExhausted: the image has more
   // pixels than max_pixels. DataLoss: the file is damaged, or it is a JPEG that is truncated anywhere, even outside the
-  // wanted part.
+  // wanted part. A JPEG without an end marker is decoded to know that.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
 
   // Makes Decode() decode the image at 1/d of its size. d is the largest denominator that the format supports and that

@@ -188,8 +188,39 @@ TEST(ImageDecoder, AFileCutAnywhereIsTruncatedWhicheverPartIsWanted) {
                          " bytes without one: it is truncated"));
 }
 
-TEST(ImageDecoder, AnEndMarkerInACommentIsNotTheEnd) {
+// As some phones write.
+TEST(ImageDecoder, ATrailerInPlaceOfTheEndMarkerIsPassedOverAsInPillow) {
+  const std::string file = Jpeg();
+  const std::string without_end = file.substr(0, file.size() - 2);
+  const Rectangle part = {3, 5, 10, 12};
+  ImageDecoder decoder;
+  for (const std::string& trailer : {std::string(100, '\0'), std::string(9000, '\0'), std::string("a trailer"),
+                                     absl::StrCat("\xff\xe1", absl::string_view("\xf0\0", 2), std::string(100, '\0'))})
+    EXPECT_EQ(Pixels(decoder, without_end + trailer, part), Pixels(decoder, file, part));
+  EXPECT_EQ(ErrorOf(without_end + file).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ImageDecoder, AFileOfSeveralScansNeedsItsEndMarkerAsInPillow) {
+  JpegOptions options;
+  options.progressive = true;
+  std::string file = Jpeg(options);
+  file.replace(file.size() - 2, 2, 100, '\0');
+  EXPECT_EQ(ErrorOf(file).message(), absl::StrCat("expected the end marker of JPEG, found the end of the file after ",
+                                                  file.size(), " bytes without one: it is truncated"));
+}
+
+TEST(ImageDecoder, AFileWithoutItsEndMarkerHasTheLimitOfPixels) {
   std::string file = Jpeg();
+  file.replace(file.size() - 2, 2, 100, '\0');
+  ImageDecoderOptions options;
+  options.max_pixels = 10;
+  EXPECT_EQ(ErrorOf(file, options).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(ImageDecoder, AnEndMarkerInACommentIsNotTheEnd) {
+  JpegOptions options;
+  options.progressive = true;  // and therefore needs its end marker
+  std::string file = Jpeg(options);
   file.resize(file.size() - 2);
   file += absl::StrCat("\xff\xfe", absl::string_view("\0\x10", 2), "\xff\xd9");
   EXPECT_EQ(ErrorOf(file).message(), absl::StrCat("expected the end marker of JPEG, found the end of the file after ",

@@ -34,6 +34,7 @@ void AddJpegs(std::vector<std::string>& files) {
       for (options.restart_interval = 0; options.restart_interval < 2; ++options.restart_interval) {
         options.progressive = !options.progressive;
         files.push_back(Jpeg(options));
+        if (!options.progressive) files.push_back(files.back().substr(0, files.back().size() - 2) + "a trailer");
       }
     }
   }

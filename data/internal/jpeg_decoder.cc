@@ -24,6 +24,7 @@ constexpr int64_t kMemoryPerPixel = 8;
 constexpr int64_t kSpareMemory = 64 << 20;
 
 constexpr JDIMENSION kRowsAtOnce = 4;
+constexpr int64_t kMostColours = 4;
 
 constexpr absl::string_view kStart = "\xff\xd8\xff";
 
@@ -110,11 +111,32 @@ void InvertedCmykToRgb(uint8_t* row, int64_t width) {
 bool JpegDecoder::Recognises(absl::string_view bytes) { return absl::StartsWith(bytes, kStart); }
 
 absl::StatusOr<ImageSize> JpegDecoder::Open(absl::string_view bytes) {
-  Close();
-  source_ = SourceOf(bytes);
-  LOCKSTEP_RETURN_IF_ERROR(Guarded(&JpegDecoder::ReadHeader));
-  LOCKSTEP_RETURN_IF_ERROR(CheckJpegMarkers(bytes, bytes.size() - source_.bytes_in_buffer));
+  bytes_ = bytes;
+  LOCKSTEP_RETURN_IF_ERROR(Restart());
+  LOCKSTEP_ASSIGN_OR_RETURN(has_end_, HasJpegEnd(bytes, bytes.size() - source_.bytes_in_buffer));
   return ImageSize{jpeg_.image_height, jpeg_.image_width};
+}
+
+absl::Status JpegDecoder::Restart() {
+  Close();
+  source_ = SourceOf(bytes_);
+  return Guarded(&JpegDecoder::ReadHeader);
+}
+
+// Like Pillow, this takes what follows the image for a part of it, and needs no end behind the last row. An image of
+// several scans has its last row only after the end marker.
+absl::Status JpegDecoder::CheckEnd() {
+  if (has_end_) return absl::OkStatus();
+  const absl::Status truncated =
+      absl::DataLossError(absl::StrCat("expected the end marker of JPEG, found the end of the file after ",
+                                       bytes_.size(), " bytes without one: it is truncated"));
+  if (jpeg_has_multiple_scans(&jpeg_)) return truncated;
+  pixels_ = buffer_.Reserve(kMostColours * jpeg_.image_width);
+  const absl::Status rows = Guarded(&JpegDecoder::ReadToEnd);
+  if (!rows.ok()) return errors_.kind == JpegErrors::kTruncated ? truncated : rows;
+  const absl::Status end = Guarded(&JpegDecoder::Finish);
+  if (!end.ok() && errors_.kind != JpegErrors::kTruncated) return end;
+  return Restart();
 }
 
 absl::StatusOr<ImageSize> JpegDecoder::Shrink(int64_t denominator) {
@@ -179,6 +201,15 @@ void JpegDecoder::Start() {
   if (IsSmoothed(jpeg_) || IsCroppedWrongly(jpeg_)) covers_ = {0, 0, jpeg_.output_height, jpeg_.output_width};
   CropColumns();
 }
+
+// Keeps no pixels.
+void JpegDecoder::ReadToEnd() {
+  jpeg_start_decompress(&jpeg_);
+  JSAMPROW row = pixels_;
+  while (jpeg_.output_scanline < jpeg_.output_height) jpeg_read_scanlines(&jpeg_, &row, 1);
+}
+
+void JpegDecoder::Finish() { jpeg_finish_decompress(&jpeg_); }
 
 void JpegDecoder::CropColumns() {
   const int64_t begin = std::max<int64_t>(covers_.left - kMargin, 0);

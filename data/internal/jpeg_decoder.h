@@ -38,6 +38,10 @@ class JpegDecoder {
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
+  // Call it after Open() and before others. DataLoss: the file lacks its end marker, and libjpeg cannot decode the whole
+  // image without it. To know this, it decodes it.
+  absl::Status CheckEnd();
+
   // Makes Decode() decode the image at 1/denominator. The denominator is 1, 2, 4 or 8. Returns the resulting size.
   absl::StatusOr<ImageSize> Shrink(int64_t denominator);
 
@@ -46,11 +50,14 @@ class JpegDecoder {
   // destructors. The memory is libjpeg's, and Close() frees it.
   absl::Status Guarded(void (JpegDecoder::*step)());
   absl::Status Failure();
+  absl::Status Restart();
 
   void ReadHeader();
   void ComputeSize();
   void Start();
   void CropColumns();
+  void ReadToEnd();
+  void Finish();
   void ReadRows();
   void ReadSomeRows(JDIMENSION end);
   void Close();
@@ -59,6 +66,8 @@ class JpegDecoder {
   jpeg_source_mgr source_ = {};
   jpeg_progress_mgr progress_ = {};
   JpegErrors errors_ = {};
+  absl::string_view bytes_;
+  bool has_end_ = true;
   PixelBuffer buffer_;
   uint8_t* pixels_ = nullptr;  // in buffer_, rows of output_width * output_components bytes
   Rectangle covers_;

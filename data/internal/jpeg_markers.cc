@@ -2,17 +2,13 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace lockstep::data::internal {
 namespace {
 
 constexpr uint8_t kEndOfImage = 0xd9;
-
-absl::Status Truncated(size_t size) {
-  return absl::DataLossError(absl::StrCat("expected the end marker of JPEG, found the end of the file after ", size,
-                                          " bytes without one: it is truncated"));
-}
 
 absl::Status Damaged(uint8_t marker, size_t at) {
   return absl::DataLossError(absl::StrCat("expected JPEG data, found the marker ff", absl::Hex(marker, absl::kZeroPad2),
@@ -43,14 +39,14 @@ size_t BigEndian(absl::string_view bytes, size_t at) {
 
 }  // namespace
 
-absl::Status CheckJpegMarkers(absl::string_view bytes, size_t data) {
+absl::StatusOr<bool> HasJpegEnd(absl::string_view bytes, size_t data) {
   for (;;) {
     const size_t at = NextMarker(bytes, data);
-    if (at == bytes.npos) return Truncated(bytes.size());
+    if (at == bytes.npos) return false;
     const auto marker = static_cast<uint8_t>(bytes[at]);
-    if (marker == kEndOfImage) return absl::OkStatus();
+    if (marker == kEndOfImage) return true;
     if (!HasSegment(marker)) return Damaged(marker, at);
-    if (at + 2 >= bytes.size()) return Truncated(bytes.size());
+    if (at + 2 >= bytes.size()) return false;
     data = at + 1 + BigEndian(bytes, at + 1);
   }
 }

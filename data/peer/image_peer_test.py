@@ -292,6 +292,21 @@ class ImagePeerTest(unittest.TestCase):
             self.assertIsNone(pillows(file))
             self.assertIn("it is truncated", found)
 
+    def test_jpeg_with_a_trailer_in_place_of_its_end_is_as_in_pillow(self):
+        trailers = [bytes(1), bytes(2), bytes(9000), bytes(100000), b"a trailer", b"\xff\xd0", b"\xff\xe1\xf0\x00" + bytes(99)]
+        trailers += [random.randbytes(50).replace(b"\xff", b"") for _ in range(5)] + [b"\xff\xd8\xff\xe0", b"\xff" * 90]
+        files = [random_jpeg()[:-cut] + trailer for trailer in trailers * 4 for cut in (2, 2, 2, 7, 100)]
+        read = 0
+        for file, found in zip(files, self.decoded([(file, None) for file in files])):
+            image = pillows(file)
+            read += image is not None
+            if image is None:
+                self.assertIsInstance(found, str)
+            else:
+                self.assertEqual(found, (image.size, image.tobytes()))
+        print(f"with a trailer: {read} of {len(files)} are read, and the same", flush=True)
+        self.assertGreater(read, len(files) // 3)
+
     def test_damaged_jpeg_is_as_in_pillow_or_refused(self):
         files = []
         for _ in range(500):
