@@ -716,6 +716,7 @@ set(lockstep_data_images_sources
   data/internal/leptonica.cc
   data/internal/leptonica_decoder.cc
   data/internal/png_decoder.cc
+  data/internal/pnm_decoder.cc
   data/internal/tiff_colors.cc
   data/internal/tiff_decoder.cc
   data/internal/tiff_directory.cc

@@ -12,6 +12,7 @@
 #include "lockstep/data/internal/jpeg_decoder.h"
 #include "lockstep/data/internal/leptonica_decoder.h"
 #include "lockstep/data/internal/png_decoder.h"
+#include "lockstep/data/internal/pnm_decoder.h"
 #include "lockstep/data/internal/tiff_decoder.h"
 
 namespace lockstep::data {
@@ -20,6 +21,7 @@ namespace {
 using internal::JpegDecoder;
 using internal::LeptonicaDecoder;
 using internal::PngDecoder;
+using internal::PnmDecoder;
 using internal::TiffDecoder;
 
 constexpr int64_t kBytesShown = 8;
@@ -66,6 +68,7 @@ absl::Status CheckPart(const ImageSize& size, const Rectangle& part) {
 struct ImageDecoder::Decoders {
   JpegDecoder jpeg;
   PngDecoder png;
+  PnmDecoder pnm;
   TiffDecoder tiff;
   LeptonicaDecoder leptonica;
   ImageSize size;  // of the open image, as it will be decoded; 0 by 0: no image is open
@@ -89,6 +92,10 @@ absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) 
   if (PngDecoder::Recognises(bytes)) {
     decode = [this](const Rectangle&) { return png.Decode(); };
     return png.Open(bytes);
+  }
+  if (PnmDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return pnm.Decode(); };
+    return pnm.Open(bytes);
   }
   if (TiffDecoder::Recognises(bytes)) {
     decode = [this](const Rectangle&) { return tiff.Decode(); };

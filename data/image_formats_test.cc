@@ -114,18 +114,44 @@ TEST(ImageFormats, PnmOfBitsGreyAndRgbIsRead) {
   EXPECT_THAT(Pixels(decoder, "P4\n2    1\n" + Bytes({0x40, 0, 0}), {0, 0, 1, 2}), ElementsAre(255, 255, 255, 0, 0, 0));
 }
 
-TEST(ImageFormats, PnmOfOtherScalesIsRefused) {
-  EXPECT_EQ(ErrorOf("P5\n2 1\n100\n" + Bytes({1, 2})).code(), absl::StatusCode::kDataLoss);
-  const absl::Status status = ErrorOf("P5\n2 1\n65535\n" + Bytes({0, 1, 0, 2}));
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "expected PNM of a kind that is read as Pillow reads it, found one of 1 samples a pixel of 16 bits");
+std::vector<uint8_t> PnmPixels(const std::string& file) {
+  ImageDecoder decoder;
+  return Pixels(decoder, file, {0, 0, 1, 2});
 }
 
-TEST(ImageFormats, ATruncatedPnmFileIsAnError) {
-  const absl::Status status = ErrorOf("P6\n20 1\n255\n" + Bytes({1, 2, 3}));
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(status.message(), "Leptonica: the PNM data is damaged, truncated or of an unknown kind");
+TEST(ImageFormats, PnmOfOtherScalesIsScaledAsInPillow) {
+  EXPECT_THAT(PnmPixels("P5\n2 1\n100\n" + Bytes({1, 100})), ElementsAre(3, 3, 3, 255, 255, 255));
+  EXPECT_THAT(PnmPixels("P5\n2 1\n65535\n" + Bytes({0, 1, 1, 2})), ElementsAre(1, 1, 1, 255, 255, 255));
+  EXPECT_THAT(PnmPixels("P5\n2 1\n1000\n" + Bytes({0, 1, 1, 2})), ElementsAre(66, 66, 66, 255, 255, 255));
+  EXPECT_THAT(PnmPixels("P6\n2 1\n65535\n" + Bytes({0, 1, 1, 2, 128, 0, 255, 255, 0, 128, 0, 129})),
+              ElementsAre(0, 1, 128, 255, 0, 1));
+  EXPECT_THAT(PnmPixels("P3 2 1 15  1 2 3\n15 14 0\n"), ElementsAre(17, 34, 51, 255, 238, 0));
+}
+
+TEST(ImageFormats, PnmMayHaveComments) {
+  EXPECT_THAT(PnmPixels("P5\n# GIMP\n2 # wide\n1\n#\n255\n" + Bytes({1, 2})), ElementsAre(1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(PnmPixels("P2\n2 1\n255\n7 # seven\n8"), ElementsAre(7, 7, 7, 8, 8, 8));
+  EXPECT_THAT(PnmPixels("P1\n#\n2 1\n1#\n0"), ElementsAre(0, 0, 0, 255, 255, 255));
+}
+
+TEST(ImageFormats, BitsAsTextNeedNoSpaces) {
+  EXPECT_THAT(PnmPixels("P1\n2 1\n10\n"), ElementsAre(0, 0, 0, 255, 255, 255));
+  EXPECT_THAT(PnmPixels("P1\n2 1\n1 0\n"), ElementsAre(0, 0, 0, 255, 255, 255));
+}
+
+TEST(ImageFormats, ADamagedPnmFileIsAnError) {
+  EXPECT_EQ(ErrorOf("P6\n20 1\n255\n" + Bytes({1, 2, 3})).message(),
+            "expected more PNM data, found the end of the file: it is truncated");
+  EXPECT_EQ(ErrorOf("P5\n20 # no end").message(), "expected more PNM data, found the end of the file: it is truncated");
+  EXPECT_EQ(ErrorOf("P5\n2 0\n255\n" + Bytes({1, 2})).message(),
+            "expected the height of a PNM file from 1 to 2147483647, found \"0\": it is damaged");
+  EXPECT_EQ(ErrorOf("P5\n2 1\n65536\n" + Bytes({0, 1, 0, 2})).message(),
+            "expected the largest sample of a PNM file from 1 to 65535, found \"65536\": it is damaged");
+  EXPECT_EQ(ErrorOf("P2\n2 1\n15\n1 16\n").message(),
+            "expected a sample of a PNM file from 0 to 15, found \"16\": it is damaged");
+  EXPECT_EQ(ErrorOf("P1\n2 1\n02\n").message(),
+            "expected a sample of a PNM file from 0 to 1, found \"2\": it is damaged");
+  EXPECT_EQ(ErrorOf("P5 99999 99999 255 1").code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(ImageFormats, ABmpFileWithAlphaIsRefused) {

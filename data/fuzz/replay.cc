@@ -69,6 +69,9 @@ void AddOthers(std::vector<std::string>& files) {
   files.push_back(absl::StrCat("P5\n3 2\n255\n", std::string(6, 'b')));
   files.push_back(absl::StrCat("P4\n3   2\n", std::string(2, 'c')));
   files.push_back("P3\n2 1\n255\n1 2 3 4 5 6\n");
+  files.push_back("P2\n2 1\n#\n1000\n1 # 2\n3");
+  files.push_back("P1 3 2 101#\n010");
+  files.push_back(absl::StrCat("P5\n3 2\n1000\n", std::string(12, 'a')));
 }
 
 std::vector<std::string> Files() {

@@ -26,7 +26,6 @@ struct Header {
 
 const char* FormatName(int format) {
   if (format == IFF_BMP) return "BMP";
-  if (format == IFF_PNM) return "PNM";
   return format == IFF_WEBP ? "WebP" : nullptr;
 }
 
@@ -44,8 +43,6 @@ bool IsAsPillows(const Header& header) {
   switch (header.format) {
     case IFF_WEBP:
       return true;
-    case IFF_PNM:
-      return header.bits <= 8;
     case IFF_BMP:
       return header.bits == 1 || header.bits == 8 || header.bits == 24;
   }

@@ -1,4 +1,4 @@
-// Decodes BMP, PNM and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
+// Decodes BMP and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
 
 #ifndef LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
 #define LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_

@@ -89,6 +89,19 @@ def pngs(size):
         yield png(size, bits, colors, 1)
 
 
+def pnms(size):
+    width, height = size
+    for kind, most in itertools.product(b"23", (1, 15, 100, 255, 256, 1000, 65535)):
+        count = width * height * (3 if kind == b"3"[0] else 1)
+        samples = [random.randint(0, most) for _ in range(count)]
+        header = b"P%c # %%\n%d#x\n %d\n# comment\n%d\n" % (kind, width, height, most)
+        yield header + b"".join(b"%d%s" % (sample, random.choice([b" ", b"\n", b" # 1 2\n"])) for sample in samples)
+        packed_samples = struct.pack(f">{count}{'H' if most > 255 else 'B'}", *samples)
+        yield header.replace(b"P%c" % kind, b"P%c" % (kind + 3)) + packed_samples
+    for space in (b"", b" ", b"\n# 1\n"):
+        yield b"P1\n%d %d\n" % size + space.join(random.choice([b"0", b"1"]) for _ in range(width * height))
+
+
 def other_formats(size):
     for mode in ("RGB", "RGBA"):
         for options in ({"quality": 20}, {"quality": 90}, {"lossless": True}, {"lossless": True, "exact": True}):
@@ -343,6 +356,9 @@ class ImagePeerTest(unittest.TestCase):
 
     def test_other_formats(self):
         self.check_same([file for size in SIZES[1:] for file in other_formats(size)], parts=2)
+
+    def test_pnm(self):
+        self.check_same([file for size in SIZES for file in pnms(size)])
 
     def test_tiff(self):
         self.check_same([file for size in SIZES[1:] for file in tiffs(size)])
