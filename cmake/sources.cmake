@@ -711,6 +711,7 @@ set(lockstep_data_third_party absl torch zlib)
 set(lockstep_data_images_sources
   data/image_dataset.cc
   data/image_decoder.cc
+  data/internal/foreign_kind.cc
   data/internal/jpeg_decoder.cc
   data/internal/jpeg_markers.cc
   data/internal/leptonica.cc

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/data/internal/foreign_kind.h"
 #include "lockstep/data/internal/jpeg_decoder.h"
 #include "lockstep/data/internal/leptonica_decoder.h"
 #include "lockstep/data/internal/png_decoder.h"
@@ -29,9 +30,11 @@ constexpr int64_t kJpegDenominators[] = {8, 4, 2, 1};
 
 absl::Status UnknownFormat(absl::string_view bytes) {
   if (bytes.empty()) return absl::InvalidArgumentError("expected an image, found an empty file");
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected JPEG, PNG, BMP, PNM, TIFF or WebP, found a file that begins with the bytes ",
-                   absl::BytesToHexString(bytes.substr(0, kBytesShown))));
+  constexpr absl::string_view kExpected = "expected JPEG, PNG, BMP, PNM, TIFF or WebP, found ";
+  const absl::string_view kind = internal::ForeignKind(bytes);
+  if (!kind.empty()) return absl::InvalidArgumentError(absl::StrCat(kExpected, kind));
+  return absl::InvalidArgumentError(absl::StrCat(kExpected, "a file that begins with the bytes ",
+                                                 absl::BytesToHexString(bytes.substr(0, kBytesShown))));
 }
 
 absl::Status CheckSize(const ImageSize& size, int64_t max_pixels) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -165,6 +166,28 @@ TEST(ImageFormats, ABmpFileWithAlphaIsRefused) {
   file[28] = 32;
   EXPECT_EQ(ErrorOf(file).message(),
             "expected BMP of a kind that is read as Pillow reads it, found one of 1 samples a pixel of 32 bits");
+}
+
+TEST(ImageFormats, AFileOfAnotherKindIsCalledByIt) {
+  const std::pair<std::string, std::string> files[] = {
+      {"GIF89a" + Bytes({4, 0, 4, 0}), "a GIF image"},
+      {Bytes({0, 0, 0, 32}) + "ftypavif", "an AVIF image"},
+      {Bytes({0, 0, 0, 24}) + "ftypheic", "a HEIC image"},
+      {Bytes({0, 0, 0, 24}) + "ftypisom", "an MP4 or QuickTime file"},
+      {Bytes({0, 0, 0, 12}) + "jP  \r\n", "a JPEG 2000 image"},
+      {Bytes({0, 5, 22, 7, 0, 2, 0, 0}), "an AppleDouble file, which macOS puts beside others as \"._NAME\""},
+      {"<!DOCTYPE HTML><html>", "an HTML page"},
+  };
+  for (const auto& [file, kind] : files) {
+    EXPECT_EQ(ErrorOf(file), absl::InvalidArgumentError("expected JPEG, PNG, BMP, PNM, TIFF or WebP, found " + kind));
+  }
+}
+
+TEST(ImageFormats, AnAnimationInWebpIsNotCalledDamaged) {
+  const std::string file = "RIFF" + Bytes({100, 0, 0, 0}) + "WEBPVP8X" + Bytes({10, 0, 0, 0, 2, 0, 0, 0}) +
+                           Bytes({3, 0, 0, 3, 0, 0}) + "ANIM" + std::string(80, '\0');
+  EXPECT_EQ(ErrorOf(file),
+            absl::InvalidArgumentError("expected WebP of a kind that is read as Pillow reads it, found an animation"));
 }
 
 }  // namespace

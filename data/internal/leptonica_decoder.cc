@@ -60,6 +60,13 @@ absl::Status Damaged(int format) {
       absl::StrCat("Leptonica: the ", FormatName(format), " data is damaged, truncated or of an unknown kind"));
 }
 
+// Whether a WebP file's first chunk says so.
+bool IsAnimation(absl::string_view bytes) {
+  constexpr size_t kFlags = 20;
+  constexpr uint8_t kAnimation = 2;
+  return bytes.size() > kFlags && bytes.substr(12, 4) == "VP8X" && (Data(bytes)[kFlags] & kAnimation) != 0;
+}
+
 absl::StatusOr<Header> ReadHeader(absl::string_view bytes) {
   Header header;
   if (pixReadHeaderMem(Data(bytes), bytes.size(), &header.format, &header.width, &header.height, &header.bits,
@@ -81,6 +88,9 @@ bool LeptonicaDecoder::Recognises(absl::string_view bytes) { return FormatName(F
 absl::StatusOr<ImageSize> LeptonicaDecoder::Open(absl::string_view bytes) {
   SilenceLeptonica();
   bytes_ = bytes;
+  if (FormatOf(bytes) == IFF_WEBP && IsAnimation(bytes)) {
+    return absl::InvalidArgumentError("expected WebP of a kind that is read as Pillow reads it, found an animation");
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
   if (!IsAsPillows(header)) return Unsupported(header);
   size_ = {header.height, header.width};
