@@ -164,8 +164,9 @@ TEST_F(AgentLinkTest, ARankThatIsKilledAtEachStartEndsTheJob) {
                  "[ $LOCAL_RANK = 0 ] && exec $COUNTING_RANK; sleep 0.3; kill -9 $$"}),
             1);
   EXPECT_THAT(Err(), HasSubstr("is not started again, since five of its processes in succession have not joined\n"));
-  EXPECT_THAT(Err(), ContainsRegex("launch: 1 of at least 2 ranks are there, and no other one comes; at its start, rank 1 "
-                                   "\\(local rank 1, pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)\n"));
+  EXPECT_THAT(Err(),
+              ContainsRegex("launch: 1 of at least 2 ranks are there, and no other one comes; at its start, rank 1 "
+                            "\\(local rank 1, pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)\n"));
 }
 
 TEST_F(AgentLinkTest, ASpareTakesThePlaceOfARankAtOnce) {
