@@ -711,17 +711,18 @@ set(lockstep_data_third_party absl torch zlib)
 set(lockstep_data_images_sources
   data/image_dataset.cc
   data/image_decoder.cc
+  data/internal/bmp_decoder.cc
   data/internal/foreign_kind.cc
   data/internal/jpeg_decoder.cc
   data/internal/jpeg_markers.cc
   data/internal/leptonica.cc
-  data/internal/leptonica_decoder.cc
   data/internal/png_decoder.cc
   data/internal/pnm_decoder.cc
   data/internal/tiff_colors.cc
   data/internal/tiff_decoder.cc
   data/internal/tiff_directory.cc
   data/internal/tiff_kind.cc
+  data/internal/webp_decoder.cc
   data/internal/whole_file.cc
 )
 set(lockstep_data_images_headers data/image_dataset.h data/image_decoder.h)

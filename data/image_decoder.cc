@@ -9,21 +9,23 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
+#include "lockstep/data/internal/bmp_decoder.h"
 #include "lockstep/data/internal/foreign_kind.h"
 #include "lockstep/data/internal/jpeg_decoder.h"
-#include "lockstep/data/internal/leptonica_decoder.h"
 #include "lockstep/data/internal/png_decoder.h"
 #include "lockstep/data/internal/pnm_decoder.h"
 #include "lockstep/data/internal/tiff_decoder.h"
+#include "lockstep/data/internal/webp_decoder.h"
 
 namespace lockstep::data {
 namespace {
 
+using internal::BmpDecoder;
 using internal::JpegDecoder;
-using internal::LeptonicaDecoder;
 using internal::PngDecoder;
 using internal::PnmDecoder;
 using internal::TiffDecoder;
+using internal::WebpDecoder;
 
 constexpr int64_t kBytesShown = 8;
 constexpr int64_t kJpegDenominators[] = {8, 4, 2, 1};
@@ -73,7 +75,8 @@ struct ImageDecoder::Decoders {
   PngDecoder png;
   PnmDecoder pnm;
   TiffDecoder tiff;
-  LeptonicaDecoder leptonica;
+  BmpDecoder bmp;
+  WebpDecoder webp;
   ImageSize size;  // of the open image, as it will be decoded; 0 by 0: no image is open
   std::function<absl::StatusOr<ImageView>(const Rectangle&)> decode;
   std::function<absl::StatusOr<ShrunkImage>(int64_t)> shrink;
@@ -104,9 +107,13 @@ absl::StatusOr<ImageSize> ImageDecoder::Decoders::Open(absl::string_view bytes) 
     decode = [this](const Rectangle&) { return tiff.Decode(); };
     return tiff.Open(bytes);
   }
-  if (LeptonicaDecoder::Recognises(bytes)) {
-    decode = [this](const Rectangle&) { return leptonica.Decode(); };
-    return leptonica.Open(bytes);
+  if (BmpDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return bmp.Decode(); };
+    return bmp.Open(bytes);
+  }
+  if (WebpDecoder::Recognises(bytes)) {
+    decode = [this](const Rectangle&) { return webp.Decode(); };
+    return webp.Open(bytes);
   }
   return UnknownFormat(bytes);
 }

@@ -41,7 +41,8 @@ struct ShrunkImage {
 //   JPEG in tiles is not read, and neither are samples that are not unsigned whole numbers.
 // - PBM, PGM and PPM, as text and as bytes, with any largest value. As in Pillow, grey with a largest value above 255 is
 //   scaled to 65535 and clamped at 255.
-// - WebP of one image; BMP of 1, 8 and 24 bits a pixel.
+// - BMP without run-length encoding. Alpha is dropped.
+// - WebP of one image.
 //
 // If Pillow reads a kind differently, or this decoder does not know it, it is an error that names the kind. Leptonica's
 // messages are silenced in the whole process.

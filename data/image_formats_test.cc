@@ -155,17 +155,52 @@ TEST(ImageFormats, ADamagedPnmFileIsAnError) {
   EXPECT_EQ(ErrorOf("P5 99999 99999 255 1").code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(ImageFormats, ABmpFileWithAlphaIsRefused) {
-  std::string file(54 + 4, '\0');
+// A BMP file of 1 by 2 pixels.
+std::string Bmp(int bits, int compression, const std::vector<int>& tables, const std::vector<int>& row) {
+  std::string file(54, '\0');
   file.replace(0, 2, "BM");
+  const int pixels = static_cast<int>(file.size() + tables.size());
   for (const auto& [offset, value] :
-       {std::pair(2, 58), {10, 54}, {14, 40}, {18, 1}, {22, 1}, {26, 1}, {28, 24}, {34, 4}}) {
+       {std::pair(10, pixels), {14, 40}, {18, 2}, {22, 1}, {26, 1}, {28, bits}, {30, compression}, {46, 2}}) {
     file[offset] = static_cast<char>(value);
   }
-  EXPECT_EQ(ErrorOf(file), absl::OkStatus());
-  file[28] = 32;
-  EXPECT_EQ(ErrorOf(file).message(),
-            "expected BMP of a kind that is read as Pillow reads it, found one of 1 samples a pixel of 32 bits");
+  return file + Bytes(tables) + Bytes(row);
+}
+
+TEST(ImageFormats, BmpOfEveryDepthIsRead) {
+  ImageDecoder decoder;
+  const auto pixels = [&](const std::string& file) { return Pixels(decoder, file, {0, 0, 1, 2}); };
+  const std::vector<int> palette = {1, 2, 3, 0, 4, 5, 6, 0};
+  EXPECT_THAT(pixels(Bmp(1, 0, palette, {0x40, 0, 0, 0})), ElementsAre(3, 2, 1, 6, 5, 4));
+  EXPECT_THAT(pixels(Bmp(4, 0, palette, {0x10, 0, 0, 0})), ElementsAre(6, 5, 4, 3, 2, 1));
+  EXPECT_THAT(pixels(Bmp(8, 0, palette, {1, 2, 0, 0})), ElementsAre(6, 5, 4, 0, 0, 0));
+  EXPECT_THAT(pixels(Bmp(16, 0, {}, {0x1f, 0x7c, 0xe0, 3})), ElementsAre(255, 0, 255, 0, 255, 0));
+  EXPECT_THAT(pixels(Bmp(24, 0, {}, {1, 2, 3, 4, 5, 6})), ElementsAre(3, 2, 1, 6, 5, 4));
+  EXPECT_THAT(pixels(Bmp(32, 0, {}, {1, 2, 3, 99, 4, 5, 6, 99})), ElementsAre(3, 2, 1, 6, 5, 4));
+}
+
+TEST(ImageFormats, BmpMayHaveMasks) {
+  ImageDecoder decoder;
+  const auto pixels = [&](const std::string& file) { return Pixels(decoder, file, {0, 0, 1, 2}); };
+  EXPECT_THAT(pixels(Bmp(16, 3, {0, 0xf8, 0, 0, 0xe0, 7, 0, 0, 0x1f, 0, 0, 0}, {0x1f, 0xf8, 0xe0, 7})),
+              ElementsAre(255, 0, 255, 0, 255, 0));
+  EXPECT_THAT(pixels(Bmp(32, 3, {0, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0}, {0, 1, 2, 3, 0, 4, 5, 6})),
+              ElementsAre(3, 2, 1, 6, 5, 4));
+}
+
+TEST(ImageFormats, BmpWithRunLengthsIsNotCalledDamaged) {
+  EXPECT_EQ(ErrorOf(Bmp(8, 1, {}, {2, 0, 0, 1})),
+            absl::InvalidArgumentError("expected BMP of a kind that is read as Pillow reads it, found one of 8 bits a "
+                                       "pixel with compression 1 and a header of 40 bytes"));
+}
+
+TEST(ImageFormats, ABmpFileCutAnywhereIsTruncated) {
+  const std::string file = Bmp(4, 0, {1, 2, 3, 0, 4, 5, 6, 0}, {0x10});
+  for (size_t size = 2; size < file.size(); ++size) {
+    const absl::Status status = ErrorOf(file.substr(0, size));
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << size;
+    ASSERT_THAT(status.message(), HasSubstr("it is truncated")) << size;
+  }
 }
 
 TEST(ImageFormats, AFileOfAnotherKindIsCalledByIt) {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +65,24 @@ void AddTiffs(std::vector<std::string>& files) {
   }
 }
 
+// Of 3 by 2 pixels.
+void AddBmps(std::vector<std::string>& files) {
+  for (const int bits : {1, 4, 8, 16, 24, 32}) {
+    for (const int compression : {0, 3}) {
+      std::string file(100, '\0');
+      file.replace(0, 2, "BM");
+      for (const auto& [offset, value] :
+           {std::pair(10, 70), {14, 40}, {18, 3}, {22, 2}, {26, 1}, {28, bits}, {30, compression}, {46, 2}}) {
+        file[offset] = static_cast<char>(value);
+      }
+      file.replace(54, 12,
+                   bits == 16 ? std::string("\0\xf8\0\0\xe0\7\0\0\x1f\0\0\0", 12)
+                              : std::string("\0\0\xff\0\0\xff\0\0\xff\0\0\0", 12));
+      files.push_back(file);
+    }
+  }
+}
+
 void AddOthers(std::vector<std::string>& files) {
   files.push_back(absl::StrCat("P6\n3 2\n255\n", std::string(18, 'a')));
   files.push_back(absl::StrCat("P5\n3 2\n255\n", std::string(6, 'b')));
@@ -79,6 +98,7 @@ std::vector<std::string> Files() {
   AddJpegs(files);
   AddPngs(files);
   AddTiffs(files);
+  AddBmps(files);
   AddOthers(files);
   return files;
 }

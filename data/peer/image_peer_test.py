@@ -108,8 +108,6 @@ def other_formats(size):
             yield saved(noise(mode, size), "WEBP", **options)
     for mode in ("1", "L", "RGB"):
         yield saved(noise(mode, size), "PPM")
-    for mode in ("1", "L", "P", "RGB"):
-        yield saved(noise(mode, size), "BMP")
     for mode in ("1", "L", "LA", "RGB", "I;16"):
         for compression in (
             None,
@@ -212,9 +210,44 @@ def tiffs(size):
     yield saved(pages[0], "TIFF", save_all=True, append_images=pages[1:])
 
 
+def bmp(size, bits, *, header=40, down=False, compression=0, masks=(), colors=None):
+    """A BMP file of a kind, which Pillow may not write, with random pixels. With compression 1 it is one run a row."""
+    width, height = size
+    data = random.randbytes((width * bits + 31) // 32 * 4 * height)
+    if compression == 1:
+        data = bytes([width, 7, 0, 0]) * height + b"\0\1"
+    count = colors or (1 << bits if bits <= 8 else 0)
+    palette = b"".join(random.randbytes(3) + (b"\0" if header > 12 else b"") for _ in range(count))
+    fields = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    if header > 12:
+        fields = struct.pack("<IiiHHII", header, width, -height if down else height, 1, bits, compression, len(data))
+        fields += struct.pack("<IIII", 0, 0, colors or 0, 0) + struct.pack(f"<{len(masks)}I", *masks)
+        fields = fields.ljust(header, b"\0")
+    start = 14 + len(fields) + len(palette)
+    return b"BM" + struct.pack("<IHHI", start + len(data), 0, 0, start) + fields + palette + data
+
+
+def bmps(size):
+    for bits, header in itertools.product([1, 4, 8, 16, 24, 32], [12, 40, 108, 124]):
+        yield bmp(size, bits, header=header)
+        if header > 12:
+            yield bmp(size, bits, header=header, down=True)
+    yield bmp(size, 8, colors=10)
+    yield bmp(size, 4, colors=5)
+    for masks in ((0xF800, 0x7E0, 0x1F), (0x7C00, 0x3E0, 0x1F)):
+        yield bmp(size, 16, compression=3, masks=masks)
+    for masks in ((0xFF0000, 0xFF00, 0xFF), (0xFF000000, 0xFF0000, 0xFF00), (0xFF000000, 0xFF00, 0xFF)):
+        yield bmp(size, 32, compression=3, masks=masks)
+    for masks in ((0xFF0000, 0xFF00, 0xFF, 0xFF000000), (0xFF, 0xFF00, 0xFF0000, 0xFF000000), (0, 0, 0, 0)):
+        yield bmp(size, 32, compression=3, masks=masks, header=124)
+        yield bmp(size, 32, compression=3, masks=masks, header=56)
+    for mode in ("1", "L", "P", "RGB", "RGBA"):
+        yield saved(noise(mode, size), "BMP")
+
+
 def refused(size):
     """What Pillow reads and ImageDecoder does not."""
-    yield saved(noise("RGBA", size), "BMP")
+    yield bmp(size, 8, compression=1)
     yield tiff(size, 1, 32, 1, t339=[3])
 
 
@@ -359,6 +392,9 @@ class ImagePeerTest(unittest.TestCase):
 
     def test_pnm(self):
         self.check_same([file for size in SIZES for file in pnms(size)])
+
+    def test_bmp(self):
+        self.check_same([file for size in SIZES for file in bmps(size)])
 
     def test_tiff(self):
         self.check_same([file for size in SIZES[1:] for file in tiffs(size)])

@@ -81,7 +81,7 @@ for layer in file/{byte_stream,foreign_format,in_threads,text} zip/{crc32,reader
   checkpoint+=("$top/checkpoint/$layer.cc")
 done
 data=("$top/base/status.cc")
-for layer in image_decoder internal/{foreign_kind,jpeg_decoder,jpeg_markers,leptonica,leptonica_decoder,png_decoder,pnm_decoder,tiff_colors,tiff_decoder,tiff_directory,tiff_kind}; do
+for layer in image_decoder internal/{bmp_decoder,foreign_kind,jpeg_decoder,jpeg_markers,leptonica,png_decoder,pnm_decoder,tiff_colors,tiff_decoder,tiff_directory,tiff_kind,webp_decoder}; do
   data+=("$top/data/$layer.cc")
 done
 replay=("$top"/data/fuzz/replay.cc "$top"/data/testing/{jpeg,png,tiff}_files.cc)

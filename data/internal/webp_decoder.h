@@ -1,9 +1,7 @@
-// Decodes BMP and WebP files for which Leptonica's pixels equal Pillow's after its conversion to RGB.
+// Decodes WebP files of one image, with the pixels of Pillow after conversion to RGB.
 
-#ifndef LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
-#define LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
-
-#include <cstdint>
+#ifndef LOCKSTEP_DATA_INTERNAL_WEBP_DECODER_H_
+#define LOCKSTEP_DATA_INTERNAL_WEBP_DECODER_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -14,13 +12,13 @@ namespace lockstep::data::internal {
 
 // Decodes one image after another, each by Open() and Decode(). For one thread. Silences Leptonica's messages in the
 // whole process.
-class LeptonicaDecoder {
+class WebpDecoder {
  public:
-  // Whether `bytes` begin like a file of one of the formats.
+  // Whether `bytes` begin like a WebP file.
   static bool Recognises(absl::string_view bytes);
 
-  // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: Leptonica
-  // reads this kind (such as alpha in BMP) differently from Pillow.
+  // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: it is an
+  // animation.
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode();
 
@@ -32,4 +30,4 @@ class LeptonicaDecoder {
 
 }  // namespace lockstep::data::internal
 
-#endif  // LOCKSTEP_DATA_INTERNAL_LEPTONICA_DECODER_H_
+#endif  // LOCKSTEP_DATA_INTERNAL_WEBP_DECODER_H_
