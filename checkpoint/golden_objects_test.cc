@@ -117,6 +117,19 @@ TEST(SparseAndQuantized, OldGoldenFilesLoadAndSaveRefusesThem) {
               HasSubstr("[\"s\"]: a sparse or nested tensor is not supported"));
 }
 
+TEST(SparseAndQuantized, TensorsDoNotFitAnOrdinaryParameter) {
+  torch::nn::Module net;
+  net.register_parameter("s", at::zeros({2, 2}));
+  net.register_parameter("t", at::zeros({2}));
+  const Value state = Value::Dict({{"s", *LoadGolden("sparse.pt").Find("s")}, {"t", at::arange(2.0)}});
+  EXPECT_THAT(std::string(LoadStateDict(net, state).message()),
+              HasSubstr("1 mismatched: \"s\" (sparse [2, 2], the module has [2, 2])"));
+  EXPECT_TRUE(net.named_parameters()["t"].equal(at::zeros({2}))) << "nothing is copied";
+  const Value quantized = *LoadGolden("quantized.pt").Find("q");
+  EXPECT_TRUE(Identical(quantized, quantized));
+  EXPECT_FALSE(Identical(quantized, *LoadGolden("quantized.pt").Find("q")));
+}
+
 TEST(RefusedObjects, DoNotKeepOthersFromLoading) {
   EXPECT_TRUE(GetTensor(*LoadEntry(Golden("refused.pt"), "state_dict"), "w")->equal(at::arange(3.0, at::kFloat)));
   EXPECT_TRUE(LoadEntry(Golden("refused.pt"), {"state_dict", "w"})->is_tensor());

@@ -40,7 +40,10 @@ void AddMetadata(const torch::nn::Module& module, const std::string& prefix, Val
   for (const auto& child : module.named_children()) AddMetadata(*child.value(), prefix + child.key() + ".", metadata);
 }
 
-std::string Shape(const at::Tensor& tensor) { return absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "]"); }
+std::string Shape(const at::Tensor& tensor) {
+  const char* const kind = tensor.is_quantized() ? "quantized " : tensor.layout() == at::kStrided ? "" : "sparse ";
+  return absl::StrCat(kind, "[", absl::StrJoin(tensor.sizes(), ", "), "]");
+}
 
 std::string Quoted(absl::string_view name) { return absl::StrCat("\"", name, "\""); }
 
@@ -71,6 +74,7 @@ bool IsFromBeforeBatchesTracked(const Value& state_dict, absl::string_view name)
 
 // As in Python, a tensor of one element fits a scalar, since older versions saved scalars that way.
 bool Fits(const at::Tensor& source, const at::Tensor& target) {
+  if (source.layout() != target.layout() || source.is_quantized() != target.is_quantized()) return false;
   return source.sizes() == target.sizes() || (target.dim() == 0 && source.dim() == 1 && source.numel() == 1);
 }
 

@@ -153,8 +153,8 @@ class Value {
 };
 
 // Whether two values are bit-identical in Python's terms: types, keys and their order, attributes, bits of numbers (so
-// NaN equals NaN), and tensors' dtype, device, shape, flags and elements. Ignores strides and sharing. Throws
-// LibTorch's exception if a device fails.
+// NaN equals NaN), and tensors' dtype, device, shape, flags and elements. Ignores strides and sharing. A sparse or
+// quantized tensor is identical to itself only. Throws LibTorch's exception if a device fails.
 bool Identical(const Value& a, const Value& b);
 
 // A key, or the path to a nested value: GetInt(value, "epoch"), GetDouble(value, {"optimizer", "param_groups", 0,

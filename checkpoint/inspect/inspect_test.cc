@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -153,6 +154,21 @@ TEST(InspectList, TakesAKey) {
   EXPECT_EQ(wrong.exit_code, 1);
   EXPECT_EQ(wrong.err,
             "inspect: checkpoint/testdata/cuda.pt: [\"model\"][\"bias\"]: no such key; the dict has \"weight\"\n");
+}
+
+TEST(Inspect, TakesSparseAndQuantizedTensorsByTheirParts) {
+  EXPECT_EQ(Inspect("list $T/sparse.pt").out, R"(s.sparse_coo  str "[2, 2]"
+s.indices     int64    [2, 2]  32  cpu
+s.values      float32  [2]      8  cpu
+2 tensors with 40 bytes, in 2 storages of 40 bytes; 1 other values
+)");
+  EXPECT_THAT(Inspect("list $T/quantized.pt").out, HasSubstr("q.int_repr    int8  [2]  2  cpu"));
+  for (const char* file : {"objects.pt", "legacy_objects.pt"}) {
+    for (const char* command : {"list", "list --json", "verify", "digest"}) {
+      EXPECT_EQ(Inspect(absl::StrCat(command, " $T/", file)).exit_code, 0) << command << " " << file;
+    }
+  }
+  EXPECT_EQ(Inspect("diff $T/objects.pt $T/legacy_objects.pt").exit_code, 0);
 }
 
 TEST(InspectList, WithAKeyOtherPartsMayBeRefused) {

@@ -29,6 +29,35 @@ std::string Joined(const std::string& parent, const Value& step) {
   return parent.empty() ? name : absl::StrCat(parent, ".", name);
 }
 
+// A sparse or quantized tensor by its parts, which are plain; None for another value.
+Value PartsOf(const Value& value) {
+  if (!value.is_tensor()) return Value();
+  const at::Tensor& tensor = value.tensor();
+  const at::Layout layout = tensor.layout();
+  const std::string sizes = absl::StrCat("[", absl::StrJoin(tensor.sizes(), ", "), "]");
+  if (layout == at::kSparse) {
+    return Value::Dict({{"sparse_coo", sizes}, {"indices", tensor._indices()}, {"values", tensor._values()}});
+  }
+  if (layout == at::kSparseCsr || layout == at::kSparseBsr) {
+    return Value::Dict({{layout == at::kSparseCsr ? "sparse_csr" : "sparse_bsr", sizes},
+                        {"crow_indices", tensor.crow_indices()},
+                        {"col_indices", tensor.col_indices()},
+                        {"values", tensor.values()}});
+  }
+  if (layout == at::kSparseCsc || layout == at::kSparseBsc) {
+    return Value::Dict({{layout == at::kSparseCsc ? "sparse_csc" : "sparse_bsc", sizes},
+                        {"ccol_indices", tensor.ccol_indices()},
+                        {"row_indices", tensor.row_indices()},
+                        {"values", tensor.values()}});
+  }
+  if (!tensor.is_quantized()) return Value();
+  Value parts = Value::Dict({{"quantized", c10::toString(tensor.scalar_type())}, {"int_repr", tensor.int_repr()}});
+  const bool per_tensor = tensor.qscheme() == at::kPerTensorAffine;
+  parts.Set("scale", per_tensor ? Value(tensor.q_scale()) : Value(tensor.q_per_channel_scales()));
+  parts.Set("zero_point", per_tensor ? Value(tensor.q_zero_point()) : Value(tensor.q_per_channel_zero_points()));
+  return parts;
+}
+
 class Collector {
  public:
   absl::Status Add(const std::string& name, const Value& value, bool shared = false);
@@ -58,6 +87,10 @@ absl::Status Collector::AddLeaf(const std::string& name, const Value& value, boo
 
 // `shared`: whether `value` is in a container that occurred before.
 absl::Status Collector::Add(const std::string& name, const Value& value, bool shared) {
+  if (const Value parts = PartsOf(value); parts.is_dict()) {
+    for (const auto& [key, part] : parts.entries()) LOCKSTEP_RETURN_IF_ERROR(AddLeaf(Joined(name, key), part, shared));
+    return absl::OkStatus();
+  }
   if (value.size() == 0) return AddLeaf(name, value, shared);
   shared |= !containers_.insert(value.identity()).second;
   if (value.is_dict()) {

@@ -13,7 +13,8 @@
 
 namespace lockstep::checkpoint::inspect {
 
-// A tensor, a scalar or an empty container.
+// A tensor, a scalar or an empty container. A sparse or quantized tensor has a leaf for each of its parts: "x.indices",
+// "x.values", "x.int_repr", "x.scale".
 struct Leaf {
   // Keys and indices, joined by dots: "optimizer.param_groups.0.lr". If a name occurs again, " (2)" is appended. Keys
   // with dots cause that, and the keys 3 and "3".
