@@ -22,14 +22,16 @@ template <typename Check, typename Arguments, typename Start>
 Work ProcessGroup::Dispatch(internal::Call call, const Check& check, const Arguments& arguments, const Start& start) {
   internal::GroupState& state = *state_;
   if (state.failed()) return Work(state.failure());
-  call.sequence = state.NextSequence(call.kind);
   absl::Status valid = check();
   c10d::Backend* const backend = valid.ok() ? BackendFor(call) : nullptr;
   if (valid.ok() && !backend) valid = NoBackend(call);
   if (!valid.ok()) {
+    // The next call gets this number, as on the ranks that were not refused this one.
+    call.sequence = state.PeekSequence(call.kind);
     const absl::Status refused = state.Refuse(call, valid);
     return Work(refused, std::move(call), state_);
   }
+  call.sequence = state.NextSequence(call.kind);
   if (state.detail() && call.kind == internal::Call::Kind::kCollective) {
     const absl::Status agreed = state.Agree(call, arguments());
     if (!agreed.ok()) return Work(agreed, std::move(call), state_);

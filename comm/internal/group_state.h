@@ -55,9 +55,9 @@ class GroupState {
   int size() const { return options_.size; }
   const std::string& name() const { return options_.name; }
   absl::Duration timeout() const { return options_.timeout; }
-  int64_t NextSequence(Call::Kind kind) {
-    return (kind == Call::Kind::kCollective ? sequence_ : point_to_point_).fetch_add(1, std::memory_order_relaxed);
-  }
+  int64_t NextSequence(Call::Kind kind) { return SequenceOf(kind).fetch_add(1, std::memory_order_relaxed); }
+  // The number that NextSequence() would return now.
+  int64_t PeekSequence(Call::Kind kind) { return SequenceOf(kind).load(std::memory_order_relaxed); }
 
   // They are aborted when the group fails, or here if it has.
   void SetBackends(std::vector<c10::intrusive_ptr<c10d::Backend>> backends);
@@ -120,6 +120,10 @@ class GroupState {
   std::string NameOf(const Call& call) const;
 
  private:
+  std::atomic<int64_t>& SequenceOf(Call::Kind kind) {
+    return kind == Call::Kind::kCollective ? sequence_ : point_to_point_;
+  }
+
   std::vector<c10::intrusive_ptr<c10d::Backend>> backends() const;
   void AbortBackends();
   void LearnOwnError(const absl::Status& error);

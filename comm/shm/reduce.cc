@@ -14,10 +14,20 @@ bool HasAvx2() {
 #endif
 }
 
+bool HasAvx512() {
+#if defined(__x86_64__)
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 ReduceFunction ReduceFunctionFor(DType dtype, Op op) {
-  static const bool avx2 = HasAvx2();
+  static const bool avx2 = HasAvx2(), avx512 = HasAvx512();
+  const ReduceFunction fastest = avx512 ? internal::Avx512Kernel(dtype, op) : nullptr;
+  if (fastest) return fastest;
   const ReduceFunction fast = avx2 ? internal::Avx2Kernel(dtype, op) : nullptr;
   return fast ? fast : internal::BaselineKernel(dtype, op);
 }

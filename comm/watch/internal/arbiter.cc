@@ -136,6 +136,7 @@ void Arbiter::Ask(const Frame& question, Clock::time_point now) {
   inquiry_ = Inquiry{question, now + kInquiryPatience};
   Frame ask{Frame::Type::kAsk};
   ask.value = ++inquiries_;
+  ask.sequence = question.sequence;
   SendAll(ask);
 }
 
@@ -154,10 +155,13 @@ void Arbiter::NoteAnswer(int rank, const Frame& frame) {
 }
 
 void Arbiter::ConcludeInquiry() {
-  const Frame& question = inquiry_->question;
+  const Frame question = inquiry_->question;
   std::vector<std::string> reasons;
+  std::map<std::string, std::vector<int>> operations;  // the ranks that have begun the call, by what they call
   int first = -1;
   for (const Member& member : members_) {
+    const bool has_begun = member.answer && member.answer->sequence >= question.sequence;
+    if (has_begun && !member.answer->text.empty()) operations[member.answer->text].push_back(member.identity.rank);
     if (member.farewell && member.farewell->sequence < question.sequence) {
       reasons.push_back(LeftText(member.identity, member.farewell->sequence, member.farewell->text));
     } else if (!member.farewell && !member.answer) {
@@ -167,6 +171,10 @@ void Arbiter::ConcludeInquiry() {
           LateText(member.identity, member.answer->sequence, member.answer->text, member.answer->code == 1));
     }
     if (first < 0 && !reasons.empty()) first = member.identity.rank;
+  }
+  if (operations.size() > 1) {
+    inquiry_.reset();
+    return Decide(absl::StatusCode::kInvalidArgument, MismatchText(question.sequence, operations, /*silent=*/{}));
   }
   const absl::Duration time = absl::Milliseconds(question.value);
   if (question.type == Frame::Type::kTimeout) {

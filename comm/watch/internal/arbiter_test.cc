@@ -325,6 +325,28 @@ TEST(Arbiter, SaysWhoHasNotBegunACallThatLastsLong) {
   EXPECT_EQ(group.SentTo(1), Sent(Frame::Type::kAsk));
 }
 
+TEST(Arbiter, FindsThatRanksAreInDifferentCalls) {
+  for (const Frame::Type type : {Frame::Type::kLong, Frame::Type::kTimeout}) {
+    Group group(3);
+    group.Say(0, type, 7, "barrier", 6000);
+    EXPECT_EQ(group.SentTo(2), Sent(Frame::Type::kAsk));
+    group.Say(0, Frame::Type::kHere, 7, "barrier", 1);
+    group.Say(1, Frame::Type::kHere, 9, "all_reduce", 1);  // it does not wait for that one, and has begun two more
+    group.Say(2, Frame::Type::kHere, 7, "barrier", 1);
+    EXPECT_EQ(group.SentTo(2),
+              Sent(Frame::Type::kCause, "call #7 differs: ranks 0, 2 have barrier; rank 1 has all_reduce"));
+  }
+}
+
+TEST(Arbiter, ACallThatARankDoesNotRememberMayBeAny) {
+  Group group(2);
+  group.Say(0, Frame::Type::kLong, 7, "all_reduce", 30000);
+  group.SentTo(0);
+  group.Say(0, Frame::Type::kHere, 7, "all_reduce", 1);
+  group.Say(1, Frame::Type::kHere, 99, "", 1);
+  EXPECT_EQ(group.SentTo(0), Sent(Frame::Type::kStall, "all_reduce #7 has lasted 30s: every rank has begun it"));
+}
+
 TEST(Arbiter, ATimeoutOvertakesAQuestionAboutACallThatLastsLong) {
   Group group(2);
   group.Say(0, Frame::Type::kLong, 7, "all_reduce", 30000);

@@ -22,6 +22,8 @@ constexpr auto kInterruptionInterval = std::chrono::milliseconds(20);
 constexpr auto kExplainPatience = std::chrono::milliseconds(1300);
 constexpr auto kTimeoutPatience = std::chrono::milliseconds(1400);
 constexpr auto kAbortPatience = std::chrono::milliseconds(1000);
+// When a rank first asks about a call that lasts: it may be that another rank makes another call.
+constexpr auto kFirstQuestion = std::chrono::seconds(6);
 
 Clock::time_point ToClock(absl::Time deadline) {
   const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24 * 365));
@@ -42,7 +44,8 @@ Participant::Participant(int rank, std::vector<RankIdentity> ranks, int hub,
       hub_(hub),
       on_failure_(std::move(on_failure)),
       on_stall_(std::move(on_stall)),
-      stall_clock_(stall_after) {}
+      stall_after_(stall_after),
+      stall_clock_(stall_after, kFirstQuestion) {}
 
 void Participant::SetCause(const Lock&, Cause cause) {
   if (cause_) return;
@@ -100,10 +103,7 @@ void Participant::Deliver(const Frame& frame) {
         NoteFarewell(lock, frame);
         break;
       case Frame::Type::kAsk:
-        answer = Farewell();
-        answer->type = Frame::Type::kHere;
-        answer->code = ended_.load(std::memory_order_relaxed) < answer->sequence ? 1 : 0;
-        answer->value = frame.value;
+        answer = AnswerTo(frame);
         break;
       case Frame::Type::kAskFate:
         if (frame.rank < 0 || frame.rank >= static_cast<int>(ranks_.size())) break;
@@ -114,7 +114,8 @@ void Participant::Deliver(const Frame& frame) {
     }
   }
   if (answer) send_(*answer);
-  if (frame.type == Frame::Type::kStall && on_stall_) on_stall_(frame);
+  if (frame.type == Frame::Type::kStall && on_stall_ && std::chrono::milliseconds(frame.value) >= stall_after_)
+    on_stall_(frame);
   Report();
 }
 
@@ -254,12 +255,28 @@ absl::Status Participant::AwaitWelcome(const std::function<absl::Status()>& inte
 }
 
 Frame Participant::Farewell() const {
-  return {Frame::Type::kFarewell,
-          rank_,
-          0,
-          begun_.load(std::memory_order_relaxed),
-          0,
-          operation_.load(std::memory_order_relaxed)};
+  const int64_t last = begun_.load(std::memory_order_acquire);
+  return {Frame::Type::kFarewell, rank_, 0, last, 0, OperationOf(last)};
+}
+
+// The name of the call that was asked about, or else of the last one, if that was an earlier one.
+Frame Participant::AnswerTo(const Frame& question) const {
+  Frame answer = Farewell();
+  answer.type = Frame::Type::kHere;
+  answer.code = ended_.load(std::memory_order_relaxed) < answer.sequence ? 1 : 0;
+  answer.value = question.value;
+  if (answer.sequence > question.sequence) answer.text = OperationOf(question.sequence);
+  return answer;
+}
+
+// Empty if the call was too long ago.
+std::string Participant::OperationOf(int64_t sequence) const {
+  if (sequence < 0) return "";
+  const char* const operation = operations_[sequence % kOperations].load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  // Begin() writes a name before the number, so the name may be of one call more than the number says.
+  const bool is_old = begun_.load(std::memory_order_relaxed) + 1 >= sequence + kOperations;
+  return is_old || !operation ? "" : operation;
 }
 
 bool Participant::hub_left() {

@@ -1,6 +1,7 @@
 #ifndef LOCKSTEP_COMM_WATCH_INTERNAL_PARTICIPANT_H_
 #define LOCKSTEP_COMM_WATCH_INTERNAL_PARTICIPANT_H_
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -41,8 +42,8 @@ class Participant {
 
   // As Watch's. Any thread.
   void Begin(int64_t sequence, const char* operation) {
-    operation_.store(operation, std::memory_order_relaxed);
-    begun_.store(sequence, std::memory_order_relaxed);
+    operations_[sequence % kOperations].store(operation, std::memory_order_relaxed);
+    begun_.store(sequence, std::memory_order_release);
   }
   void End(int64_t sequence) {
     // Asynchronous calls may end out of order.
@@ -84,6 +85,8 @@ class Participant {
   // Sends `frame`, and returns the group's first cause, which is `fallback` if the hub does not answer.
   absl::Status Inquire(const Frame& frame, Clock::duration patience, Cause fallback, const absl::Status* own);
   void NoteFarewell(const Lock& lock, const Frame& frame);
+  Frame AnswerTo(const Frame& question) const;
+  std::string OperationOf(int64_t sequence) const;
   bool NeedsLeaver(const Lock&) const;
   void Report();
 
@@ -93,11 +96,13 @@ class Participant {
   const std::function<void(const absl::Status&)> on_failure_;
   const std::function<void(const Frame&)> on_stall_;
   std::function<void(const Frame&)> send_;
+  const Clock::duration stall_after_;
   StallClock stall_clock_;  // of the watch's thread
 
   std::atomic<int64_t> begun_{-1};
   std::atomic<int64_t> ended_{-1};
-  std::atomic<const char*> operation_{""};
+  static constexpr int64_t kOperations = 64;
+  std::array<std::atomic<const char*>, kOperations> operations_ = {};  // of the last calls, by sequence % kOperations
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

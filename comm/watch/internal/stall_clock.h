@@ -10,12 +10,13 @@
 
 namespace lockstep::comm::internal {
 
-// Says so after `patience`, and then again each third of it.
+// Says so after `first`, if that is sooner than `patience`; after `patience`; and then again each third of it.
 class StallClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit StallClock(Clock::duration patience) : patience_(patience) {}
+  explicit StallClock(Clock::duration patience, Clock::duration first = Clock::duration::max())
+      : patience_(patience), first_(std::min(first, patience)) {}
 
   // How often to look.
   Clock::duration interval() const { return std::min<Clock::duration>(patience_ / 15, std::chrono::seconds(2)); }
@@ -26,16 +27,16 @@ class StallClock {
     if (begun <= ended || begun != call_) {
       call_ = begun > ended ? begun : -1;
       since_ = now;
-      next_ = now + patience_;
+      next_ = now + first_;
       return std::nullopt;
     }
     if (now < next_) return std::nullopt;
-    next_ = now + patience_ / 3;
+    next_ = std::max(now + patience_ / 3, since_ + patience_);
     return now - since_;
   }
 
  private:
-  const Clock::duration patience_;
+  const Clock::duration patience_, first_;
   int64_t call_ = -1;
   Clock::time_point since_, next_;
 };

@@ -53,6 +53,16 @@ TEST(StallClock, SaysSoAfterThirtySecondsAndThenEveryTen) {
               ElementsAre(30, 66, 76));
 }
 
+TEST(StallClock, MayAskSoonerOnce) {
+  const auto at = [](int second) { return StallClock::Clock::time_point() + seconds(second); };
+  StallClock clock(seconds(30), seconds(6));
+  std::vector<int> words;
+  for (int second = 0; second <= 45; ++second) {
+    if (clock.Look(7, 6, at(second))) words.push_back(second);
+  }
+  EXPECT_THAT(words, ElementsAre(6, 30, 40));
+}
+
 TEST(StallClock, SaysForHowLongTheCallLasts) {
   StallClock clock(seconds(30));
   const StallClock::Clock::time_point start;
