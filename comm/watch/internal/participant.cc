@@ -220,8 +220,8 @@ absl::Status Participant::Agree(int64_t sequence, const std::string& fingerprint
     return cause_->ToStatus();
   }
   lock.unlock();
-  const bool begun = begun_.load(std::memory_order_relaxed) == sequence;
-  return ExplainTimeout(sequence, begun ? operation_.load(std::memory_order_relaxed) : "call", deadline - start);
+  const Frame last = Farewell();
+  return ExplainTimeout(sequence, last.sequence == sequence ? last.text.c_str() : "call", deadline - start);
 }
 
 void Participant::Abort(const absl::Status& cause) {
