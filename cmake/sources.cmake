@@ -273,6 +273,7 @@ set(lockstep_comm_shm_sources
   comm/shm/internal/collective_rounds.cc
   comm/shm/internal/fd_passing.cc
   comm/shm/internal/kernels_avx2.cc
+  comm/shm/internal/kernels_avx512.cc
   comm/shm/internal/kernels_baseline.cc
   comm/shm/internal/mail.cc
   comm/shm/internal/tensors.cc
@@ -287,6 +288,7 @@ set(lockstep_comm_shm_whole_archive TRUE)
 lockstep_source_options("-O3;-ffp-contract=off"
   comm/shm/dtype.cc
   comm/shm/internal/kernels_avx2.cc
+  comm/shm/internal/kernels_avx512.cc
   comm/shm/internal/kernels_baseline.cc
   comm/shm/reduce.cc
 )

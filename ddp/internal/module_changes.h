@@ -36,7 +36,7 @@ class ModuleChanges {
  private:
   struct Known {
     const torch::nn::Module* module;
-    size_t parameters;  // without those of its children
+    size_t parameters;  // without its children's
   };
 
   static void Walk(const torch::nn::Module& module, std::vector<Known>& known);

@@ -202,7 +202,7 @@ class Reducer {
   int64_t step_ = 0;
   int passes_ = 0;  // of the virtual rank, outside of NoSync
   bool captured_ = false;
-  bool in_backward_ = false;  // of its own graph, averaged or not
+  bool in_backward_ = false;  // through its graph, averaged or not
   AccumulatorHooks hooks_;    // last: they go first
 };
 

@@ -130,7 +130,7 @@ class Regrouper {
   StallWatch stall_watch_;
   const std::function<void(const std::string&)> on_notice_;
   std::optional<int> stalled_;
-  bool all_done_ = false;           // with kStatic: one has said so for all
+  bool all_done_ = false;  // with kStatic: one has said so for all
   Membership membership_;
   NodeSlots slots_;
   MasterSocket next_master_;  // for rank 0 of the next generation, if that is a process of this node
