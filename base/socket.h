@@ -17,9 +17,9 @@ std::string WithPort(const std::string& host, const std::string& port);
 // 45 s the connection ends. A process that is slow, or stopped, is not a host that does not answer.
 void AskForAnswers(int fd);
 
-// For how long the other host of a TCP connection has answered nothing, in milliseconds: it owes an answer to data or to
-// AskForAnswers(). 0: it owes none. If a host vanishes, TuneConnection() finds that in 20 s. Then this may be 25 s, since the
-// last answer may be older by 5 s. So what is silent for longer is a host that others reach.
+// For how long the other host of a TCP connection has answered nothing, in milliseconds: it owes an answer to data or
+// to AskForAnswers(). 0: it owes none. If a host vanishes, TuneConnection() finds that in 20 s. Then this may be 25 s,
+// since the last answer may be older by 5 s. So what is silent for longer is a host that others reach.
 int MillisecondsWithoutAnswer(int fd);
 
 // Makes a TCP connection send small messages at once, and report within 20 s that the other host vanished, even if

@@ -50,14 +50,14 @@ absl::Status Save(absl::string_view path, const Value& value, const SaveOptions&
 // PermissionDenied: errors of the system. DataLoss: the file is damaged, or of another kind, which is named.
 // InvalidArgument: a directory, a Python object that is not allowed (with a replacement to save), or a map_location
 // that is not a device. FailedPrecondition: the device of a tensor does not exist here. ResourceExhausted: memory_limit
-// is exceeded, or memory ran out. Unimplemented: a TorchScript or .pt2 file; a big-endian or compressed file; nested and
-// meta tensors; arrays of numpy with a dtype that tensors lack.
+// is exceeded, or memory ran out. Unimplemented: a TorchScript or .pt2 file; a big-endian or compressed file; nested
+// and meta tensors; arrays of numpy with a dtype that tensors lack.
 absl::StatusOr<Value> Load(absl::string_view path, const LoadOptions& options = {});
 
-// Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"), LoadEntry("last.pt", {"ema", "net"}).
-// Other entries may hold objects that Load refuses. Other tensors are not loaded, but with options.verify they are still
-// read, in small pieces, and checked. Returns the errors of Load. InvalidArgument also: the file does not hold a dict.
-// NotFound also: it does not have the key; the error names the keys that it has.
+// Loads one entry of a file that holds a dict: LoadEntry("last.pt", "state_dict"), LoadEntry("last.pt", {"ema",
+// "net"}). Other entries may hold objects that Load refuses. Other tensors are not loaded, but with options.verify they
+// are still read, in small pieces, and checked. Returns the errors of Load. InvalidArgument also: the file does not
+// hold a dict. NotFound also: it does not have the key; the error names the keys that it has.
 absl::StatusOr<Value> LoadEntry(absl::string_view path, const KeyPath& key, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

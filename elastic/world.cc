@@ -221,7 +221,8 @@ absl::Status World::JoinGeneration() {
   launch::JoinOptions join;
   join.max_ranks = options_.max_ranks;
   join.leave_timeout = options_.leave_timeout;
-  // While a new process waits, the others may need their timeout to find that a rank is stuck, and it its time to leave.
+  // While a new process waits, the others may need their timeout to find that a rank is stuck, and it its time to
+  // leave.
   join.timeout = options_.timeout + options_.leave_timeout;
   join.reason = reason_;
   LOCKSTEP_ASSIGN_OR_RETURN(generation_, link_->Join(join));
@@ -245,8 +246,8 @@ std::optional<absl::Status> World::Leave(const absl::Status& status, bool keeps_
     if (group_) group_->Abort(absl::AbortedError(reason_));
   }
   watcher_.reset();
-  // First of all, since this process may be killed at any time. After the barrier, or the word to give up, all have done
-  // their work.
+  // First of all, since this process may be killed at any time. After the barrier, or the word to give up, all have
+  // done their work.
   if ((status.ok() || IsResumable(status)) && !regroups_) link_->Finish(/*all_have=*/true);
   if (keeps_group) left_group_ = std::move(group_);
   group_.reset();

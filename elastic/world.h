@@ -91,7 +91,8 @@ struct Options {
 
   // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself: an
   // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL, a step that is
-  // not finite, or a rank that is killed since it has not left in leave_timeout. Causes that differ only in numbers are the same. 0: any number of failures.
+  // not finite, or a rank that is killed since it has not left in leave_timeout. Causes that differ only in numbers are
+  // the same. 0: any number of failures.
   int failures_per_cause = 3;
   int64_t failure_window = 10;
 

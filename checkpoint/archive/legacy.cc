@@ -52,8 +52,8 @@ class Pickles {
   Pickles(const ByteSource& source, size_t memory_limit, const pickle::PickleClasses& classes)
       : source_(source), memory_limit_(memory_limit), classes_(classes) {}
 
-  // `what` names the pickle in errors. `bytes` is set to what the graph refers to. The size of a pickle is not known, so
-  // a growing part of the file is read until one ends in it.
+  // `what` names the pickle in errors. `bytes` is set to what the graph refers to. The size of a pickle is not known,
+  // so a growing part of the file is read until one ends in it.
   absl::StatusOr<PickleGraph> Next(absl::string_view what, std::string& bytes) {
     const uint64_t left = source_.size - position_;
     for (uint64_t size = kFirstPart;; size *= 4) {

@@ -11,8 +11,8 @@
 
 namespace lockstep::checkpoint::archive {
 
-// `source` is the whole archive, or a file in the format before PyTorch 1.6. If `saved_devices` is not null, it is set to the devices from which the storages were
-// saved. Returns the errors of Load, without the path.
+// `source` is the whole archive, or a file in the format before PyTorch 1.6. If `saved_devices` is not null, it is set
+// to the devices from which the storages were saved. Returns the errors of Load, without the path.
 absl::StatusOr<Value> ReadArchive(const file::ByteSource& source, const LoadOptions& options,
                                   SavedDevices* saved_devices = nullptr);
 

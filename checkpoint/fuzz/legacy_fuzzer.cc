@@ -1,4 +1,5 @@
-// Reads any bytes as a file in torch.save's legacy format. Accepted storages lie in the file, in order, and end with it.
+// Reads any bytes as a file in torch.save's legacy format. Accepted storages lie in the file, in order, and end with
+// it.
 
 #include <cstdint>
 

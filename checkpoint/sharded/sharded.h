@@ -30,10 +30,11 @@ namespace lockstep::checkpoint {
 // `group` must call it. Without a group this process is the only rank. Blocks until the checkpoint exists.
 //
 // If several ranks have the same part, one of them writes it, such that all ranks write about equally many bytes. Plain
-// values, and tensors in a Value, count as parts that all ranks have that pass them. Such parts must be equal to the bit
-// on these ranks, which compare CRC-32s. BatchNorm's running averages are not: under DDP each rank updates its own in a
-// forward. Broadcast them, or pass them on one rank. A value that differs on purpose needs a name per rank. A rank's memory grows by one part at a time, if
-// it must be copied: a tensor on a device, or a view of a part of a larger memory.
+// values, and tensors in a Value, count as parts that all ranks have that pass them. Such parts must be equal to the
+// bit on these ranks, which compare CRC-32s. BatchNorm's running averages are not: under DDP each rank updates its own
+// in a forward. Broadcast them, or pass them on one rank. A value that differs on purpose needs a name per rank. A
+// rank's memory grows by one part at a time, if it must be copied: a tensor on a device, or a view of a part of a
+// larger memory.
 //
 // A checkpoint already in `directory` is replaced in one step, when the new .metadata replaces the old one. Until then
 // the new files are beside the old ones. Afterwards the old ones are removed. (DCP overwrites them, so an interrupted

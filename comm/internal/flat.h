@@ -16,8 +16,8 @@ namespace lockstep::comm::internal {
 // graph. The tensors must have one dtype and device.
 at::Tensor Flatten(const std::vector<at::Tensor>& tensors);
 
-// The reverse: copies to each tensor its part of `flat`. A tensor on the CPU that has these bytes already is not written,
-// so that autograd does not take it for modified.
+// The reverse: copies to each tensor its part of `flat`. A tensor on the CPU that has these bytes already is not
+// written, so that autograd does not take it for modified.
 void Unflatten(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
 // Overwrites the tensors of every rank with the tensors of rank `root`. They travel in flat buffers of one dtype and

@@ -38,8 +38,8 @@ class JpegDecoder {
   absl::StatusOr<ImageSize> Open(absl::string_view bytes);
   absl::StatusOr<ImageView> Decode(const Rectangle& wanted);
 
-  // Call it after Open() and before others. DataLoss: the file lacks its end marker, and libjpeg cannot decode the whole
-  // image without it. To know this, it decodes it.
+  // Call it after Open() and before others. DataLoss: the file lacks its end marker, and libjpeg cannot decode the
+  // whole image without it. To know this, it decodes it.
   absl::Status CheckEnd();
 
   // Makes Decode() decode the image at 1/denominator. The denominator is 1, 2, 4 or 8. Returns the resulting size.

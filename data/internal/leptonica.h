@@ -17,7 +17,8 @@ struct DestroyPix {
 };
 using PixPointer = std::unique_ptr<Pix, DestroyPix>;
 
-// Stops Leptonica and libtiff, in the whole process, from printing lines about each damaged file. Call it before others.
+// Stops Leptonica and libtiff, in the whole process, from printing lines about each damaged file. Call it before
+// others.
 void SilenceLeptonica();
 
 // Null: Leptonica cannot read the file with the contents `bytes`.

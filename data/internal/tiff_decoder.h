@@ -17,8 +17,8 @@
 
 namespace lockstep::data::internal {
 
-// Decodes one image after another, each by Open() and Decode(). For one thread. Of a file of several images it reads the
-// first. Turns the image as its orientation says. Silences Leptonica's messages in the whole process.
+// Decodes one image after another, each by Open() and Decode(). For one thread. Of a file of several images it reads
+// the first. Turns the image as its orientation says. Silences Leptonica's messages in the whole process.
 class TiffDecoder {
  public:
   // Whether `bytes` begin like a TIFF file.

@@ -15,8 +15,8 @@ namespace lockstep::ddp {
 //   LOCKSTEP_RETURN_IF_ERROR(scaler.LoadState(state));
 checkpoint::Value ToValue(const GradScalerState& state);
 
-// The inverse. NotFound, InvalidArgument, naming the key: the value has another form. Python's scaler that is not enabled
-// has an empty dict.
+// The inverse. NotFound, InvalidArgument, naming the key: the value has another form. Python's scaler that is not
+// enabled has an empty dict.
 absl::StatusOr<GradScalerState> ToGradScalerState(const checkpoint::Value& value);
 
 }  // namespace lockstep::ddp

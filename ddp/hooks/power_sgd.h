@@ -35,8 +35,8 @@ struct PowerSgdState {
   int64_t iteration = 0;                     // steps so far
   int64_t starts_drawn = 0;                  // random starts drawn so far, by random_seed
   std::map<std::string, at::Tensor> errors;  // of the last approximation, by parameter
-  // Warm starts, by parameter, or by bucket for BatchedPowerSgd: the factor of the last step, and the random columns that
-  // it began with.
+  // Warm starts, by parameter, or by bucket for BatchedPowerSgd: the factor of the last step, and the random columns
+  // that it began with.
   std::map<std::string, at::Tensor> qs;
   std::map<std::string, at::Tensor> starts;
 };
@@ -72,8 +72,8 @@ struct PowerSgdOptions {
   // If set, compression is counted here. Read it between steps only.
   std::shared_ptr<CompressionStatistics> statistics;
 
-  // If set, the hook begins with this state and keeps it up to date. Read it between steps only. If it is that of a hook
-  // with the same options and group, training continues to the same bits.
+  // If set, the hook begins with this state and keeps it up to date. Read it between steps only. If it is that of a
+  // hook with the same options and group, training continues to the same bits.
   std::shared_ptr<PowerSgdState> state;
 };
 

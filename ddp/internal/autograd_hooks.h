@@ -63,8 +63,8 @@ class AccumulatorHooks {
 // Calls `callback` when the backward that runs in this thread has succeeded.
 void CallAtEndOfBackward(std::function<void()> callback);
 
-// Calls `callback` in each backward through `output`, before autograd goes on behind it. So it is called in the backward
-// that the loss begins, and not in one that is nested in that one. A tensor without a grad_fn gets no call.
+// Calls `callback` in each backward through `output`, before autograd goes on behind it. So it is called in the
+// backward that the loss begins, and not in one that is nested in that one. A tensor without a grad_fn gets no call.
 void CallInBackwardThrough(const at::Tensor& output, std::function<void()> callback);
 
 }  // namespace lockstep::ddp::internal

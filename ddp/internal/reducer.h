@@ -60,8 +60,8 @@ struct ReducerOptions {
 // forward builds the buckets anew, as PyTorch's DistributedDataParallel does. Buckets live in memory that the ranks of
 // the group share, if it has such memory.
 //
-// Other backward passes do not concern it. If several reducers have the same parameter and average in the same backward,
-// the first one whose hook runs averages it, and it counts as zero in the buckets of the others.
+// Other backward passes do not concern it. If several reducers have the same parameter and average in the same
+// backward, the first one whose hook runs averages it, and it counts as zero in the buckets of the others.
 //
 // One thread uses it at a time. Errors are thrown as StatusError, since LibTorch calls it during backward.
 class Reducer {

@@ -49,13 +49,13 @@ class FailureBudget {
 // 240 is broken".
 std::string ErrorText(const Failure& failure);
 
-// The failure in an error that all ranks have got from one of them, as from comm::Agree(): "rank 0 (host a, pid 123): no
-// space left". Without its step. nullopt for another text.
+// The failure in an error that all ranks have got from one of them, as from comm::Agree(): "rank 0 (host a, pid 123):
+// no space left". Without its step. nullopt for another text.
 std::optional<Failure> HeardFailure(absl::string_view message);
 
 // The failure in the launcher's reason for a generation: a text that contains an ErrorText(), or begins with "rank 2
-// (local rank 2, pid 4711) exited with code 3", perhaps after "host a: ". A rank that the launcher has killed because it
-// was stuck counts. nullopt if no process failed by itself: somebody killed it, or nothing failed.
+// (local rank 2, pid 4711) exited with code 3", perhaps after "host a: ". A rank that the launcher has killed because
+// it was stuck counts. nullopt if no process failed by itself: somebody killed it, or nothing failed.
 std::optional<Failure> OwnFailure(absl::string_view reason);
 
 }  // namespace lockstep::elastic::internal

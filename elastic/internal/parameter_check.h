@@ -29,7 +29,8 @@ class GradientWatch {
   GradientWatch(const GradientWatch&) = delete;
   GradientWatch& operator=(const GradientWatch&) = delete;
 
-  // "the gradient of net: first.weight is not finite", of the first parameter for which that was so; "" if there is none.
+  // "the gradient of net: first.weight is not finite", of the first parameter for which that was so; "" if there is
+  // none.
   std::string found() const;
 
  private:

@@ -82,8 +82,8 @@ class Faults {
  public:
   Faults(const World& world, const ddp::testing::DropoutNet& net) : world_(world), net_(net) {}
 
-  // "stuck": in step $FAULT_AT the last rank of several waits for ever. Otherwise, in step $FAULT_AT, rank 0 returns an error ("error"), exits ("exit"), or has a gradient that is not finite ("nan");
-  // with "_once" only the first time.
+  // "stuck": in step $FAULT_AT the last rank of several waits for ever. Otherwise, in step $FAULT_AT, rank 0 returns an
+  // error ("error"), exits ("exit"), or has a gradient that is not finite ("nan"); with "_once" only the first time.
   absl::Status AfterBackward(int64_t step) {
     if (step != Number("FAULT_AT", -1)) return absl::OkStatus();
     const launch::RankGeneration& generation = world_.generation();

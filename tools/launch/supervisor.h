@@ -97,8 +97,8 @@ struct LaunchOptions {
   // and reaps its children. When the ranks end, all its descendants do, also those in other sessions, except for this
   // process. 0: Launch ends the processes in the ranks' process groups.
   pid_t subreaper = 0;
-  // If the ranks of a generation (agent_link) have completed no step for so long, the rank that the others wait for gets
-  // SIGKILL, and counts as failed. At least 30 s: no rank says earlier that it waits.
+  // If the ranks of a generation (agent_link) have completed no step for so long, the rank that the others wait for
+  // gets SIGKILL, and counts as failed. At least 30 s: no rank says earlier that it waits.
   absl::Duration stall_timeout = absl::InfiniteDuration();
   // For the launch program: the folder of an empty cgroup of version 2. The ranks start in it, if the kernel allows that.
   // Where Launch sends SIGKILL, it kills the cgroup. The caller removes it. "": the ranks are in this process's cgroup.

@@ -25,8 +25,8 @@ std::set<int> TcpConnections();
 // way to its sockets. Later ones are not looked at.
 class ConnectionWatch {
  public:
-  // `on_silence` is called once, on the watch's thread, if a host has answered nothing for 25 s: "host 10.0.0.3 does not
-  // answer this one; can the two reach each other?" ResourceExhausted: no thread can start.
+  // `on_silence` is called once, on the watch's thread, if a host has answered nothing for 25 s: "host 10.0.0.3 does
+  // not answer this one; can the two reach each other?" ResourceExhausted: no thread can start.
   static absl::StatusOr<std::unique_ptr<ConnectionWatch>> Start(const std::set<int>& before,
                                                                 std::function<void(const std::string&)> on_silence);
   ~ConnectionWatch();

@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The other hosts may reach both of two hosts that do not reach each other, so the watch would not find that. It is longer
-// than the watch needs for a host that vanished: see MillisecondsWithoutAnswer().
+// The other hosts may reach both of two hosts that do not reach each other, so the watch would not find that. It is
+// longer than the watch needs for a host that vanished: see MillisecondsWithoutAnswer().
 constexpr int kMostSilenceMs = 25'000;
 
 // The header and the data that are still to be moved, for one system call.

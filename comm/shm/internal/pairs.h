@@ -79,8 +79,8 @@ struct Halves {
 };
 #endif
 
-// In one pass, for Brains or Halves. A block with a NaN, or with infinities of both signs, is reduced once more, element
-// by element.
+// In one pass, for Brains or Halves. A block with a NaN, or with infinities of both signs, is reduced once more,
+// element by element.
 template <typename Vectors, template <typename> class Combine, template <typename> class Finish>
 void ReducePairs(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count, size_t count,
                  const double*) {

@@ -84,8 +84,8 @@ class Regrouper {
   // Whether processes have yet to end: none runs, but one is to be started, or other nodes go on.
   bool goes_on() const;
   bool finished() const { return membership_.finished(); }
-  // Whether the ranks have done all their work, so that a failure of one changes nothing for the others. With kAgents the
-  // leader knows.
+  // Whether the ranks have done all their work, so that a failure of one changes nothing for the others. With kAgents
+  // the leader knows.
   bool complete() const { return nodes_ == Nodes::kStatic ? all_done_ : membership_.complete(); }
   int64_t generation() const;
   int world_size() const;

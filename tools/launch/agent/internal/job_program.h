@@ -10,9 +10,9 @@
 
 namespace lockstep::launch::internal {
 
-// `argv` is not empty. Reads the file of the program as exec finds it, and the first argument that is a regular file of at
-// most 256 MiB: the script of an interpreter, or the program of numactl and the like. If there is such an argument, the
-// file of a program that $PATH has is not read: hosts may have other versions of python3 or bash.
+// `argv` is not empty. Reads the file of the program as exec finds it, and the first argument that is a regular file of
+// at most 256 MiB: the script of an interpreter, or the program of numactl and the like. If there is such an argument,
+// the file of a program that $PATH has is not read: hosts may have other versions of python3 or bash.
 //
 // 0.6 ms for a program of 1 MB on a core with instructions for SHA-256.
 JobProgram ReadJobProgram(const std::vector<std::string>& argv);

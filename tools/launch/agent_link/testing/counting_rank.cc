@@ -3,10 +3,11 @@
 // A step is a barrier: every rank sends rank 0 a byte, and rank 0 answers all of them. A rank that comes later gets the
 // count from rank 0. The first $DIE_EARLY processes kill themselves before they open their links, which the others do
 // after $OPEN_AFTER_MS. The program ends with $EXIT_CODE, or 0, after $STEPS steps; or rank 0 then ends the job for the
-// reason $END_JOB. If there is $SLEEPS_AT, the first process of local rank 1 sleeps for good at that step, and the others
-// say every 5 s that they wait for it. If $AFTER is set, rank $AFTER_RANK of the last generation gets that signal 0.1 s
-// after its work. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of <world
-// size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations (places.h).
+// reason $END_JOB. If there is $SLEEPS_AT, the first process of local rank 1 sleeps for good at that step, and the
+// others say every 5 s that they wait for it. If $AFTER is set, rank $AFTER_RANK of the last generation gets that
+// signal 0.1 s after its work. SIGUSR1 makes it exit with 0 at once. For each generation it appends "<number> <rank> of
+// <world size>, local rank <n>, pid <pid>, step <n>, node <$NODE>, at <microseconds>: <reason>" to $D/generations
+// (places.h).
 
 #include <arpa/inet.h>
 #include <fcntl.h>

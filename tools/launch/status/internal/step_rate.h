@@ -27,8 +27,8 @@ class StepRate {
   bool IsSince(int64_t time_ns) const { return !samples_.empty() && samples_.back().time_ns > time_ns; }
 
   // Over the last 10 s, or since the last step but one if that is longer. nullopt until there are two different steps.
-  // If the next step is late, the rate falls until it comes. It is 0 if the next step is later than 10 s, and later than
-  // a step takes.
+  // If the next step is late, the rate falls until it comes. It is 0 if the next step is later than 10 s, and later
+  // than a step takes.
   std::optional<double> PerSecond(int64_t now_ns) const;
 
  private:
