@@ -246,7 +246,7 @@ TEST(Failure, MessagesNameASubGroup) {
   Lonely rank(absl::Seconds(60), /*detail=*/false, "rows");
   EXPECT_EQ(rank.group->Broadcast(at::zeros({1}), 5).message(),
             "rank 0 of group \"rows\": broadcast #0 of Float [1] on cpu: root 5 is not a rank of a group of 2");
-  EXPECT_EQ(rank.group->BarrierAsync().id(), "barrier #1 in group \"rows\"");
+  EXPECT_EQ(rank.group->BarrierAsync().id(), "barrier #0 in group \"rows\"");
   EXPECT_EQ(Lonely(absl::Seconds(60)).group->BarrierAsync().id(), "barrier #0");
 }
 

@@ -87,14 +87,18 @@ std::function<void(const Frame&)> StallCallback(std::function<void(const Stall&)
   };
 }
 
+// When a rank first asks what the others call. Over TCP it does not ask before the stall: what is sent to a host that has
+// vanished makes the kernel count its 20 s anew.
+absl::Duration FirstQuestion(const WatchOptions& options) {
+  return AllOnOneHost(options.ranks) ? std::min(absl::Seconds(6), options.stall_after) : options.stall_after;
+}
+
 }  // namespace
 
 class Watch::Impl {
  public:
   // Takes `options.ranks`: a copy for each of many ranks is dear.
-  explicit Impl(WatchOptions& options)
-      : participant(options.rank, std::move(options.ranks), options.hub, std::move(options.on_failure),
-                    StallCallback(std::move(options.on_stall)), absl::ToChronoMicroseconds(options.stall_after)) {}
+  explicit Impl(WatchOptions& options) : Impl(options, FirstQuestion(options)) {}
 
   absl::Status Connect(const WatchOptions& options) {
     LOCKSTEP_RETURN_IF_ERROR(options.rank == options.hub ? StartHub(options) : StartSpoke(options));
@@ -130,6 +134,11 @@ class Watch::Impl {
     if (!started.ok()) participant.Abort(started);  // so that the others do not wait for this rank
     return started;
   }
+
+  Impl(WatchOptions& options, absl::Duration first_question)
+      : participant(options.rank, std::move(options.ranks), options.hub, std::move(options.on_failure),
+                    StallCallback(std::move(options.on_stall)), absl::ToChronoMicroseconds(options.stall_after),
+                    absl::ToChronoMicroseconds(first_question)) {}
 
   Participant participant;
   // One of them; its thread uses the participant.

@@ -22,8 +22,6 @@ constexpr auto kInterruptionInterval = std::chrono::milliseconds(20);
 constexpr auto kExplainPatience = std::chrono::milliseconds(1300);
 constexpr auto kTimeoutPatience = std::chrono::milliseconds(1400);
 constexpr auto kAbortPatience = std::chrono::milliseconds(1000);
-// When a rank first asks about a call that lasts: it may be that another rank makes another call.
-constexpr auto kFirstQuestion = std::chrono::seconds(6);
 
 Clock::time_point ToClock(absl::Time deadline) {
   const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24 * 365));
@@ -38,14 +36,15 @@ absl::StatusCode ErrorCode(int code) {
 
 Participant::Participant(int rank, std::vector<RankIdentity> ranks, int hub,
                          std::function<void(const absl::Status&)> on_failure,
-                         std::function<void(const Frame&)> on_stall, Clock::duration stall_after)
+                         std::function<void(const Frame&)> on_stall, Clock::duration stall_after,
+                         Clock::duration first_question)
     : rank_(rank),
       ranks_(std::move(ranks)),
       hub_(hub),
       on_failure_(std::move(on_failure)),
       on_stall_(std::move(on_stall)),
       stall_after_(stall_after),
-      stall_clock_(stall_after, kFirstQuestion) {}
+      stall_clock_(stall_after, first_question) {}
 
 void Participant::SetCause(const Lock&, Cause cause) {
   if (cause_) return;
