@@ -436,7 +436,9 @@ void Simulation::AuditEnding(const Node& node) {
 void Simulation::AuditComplete(const JobState& job) {
   RankGeneration& last = generations_[job.ranks.memory.generation];
   if (job.phase != JobPhase::kDone || !job.ranks.memory.complete) return;
-  const bool all_there = absl::c_all_of(nodes_, [](const auto& node) { return !node->vanished || node->returned; });
+  // Nobody learns of a failure on a node that is cut off and then lost.
+  const bool all_there = absl::c_all_of(
+      nodes_, [](const auto& node) { return (!node->vanished || node->returned) && !node->evicted_in_run; });
   const bool has_failed = absl::c_any_of(last.failures, [](const auto& each) { return !each.failure.killed; });
   if (all_there && has_failed && job.result.ok()) Violation("a rank failed after its work, and the job succeeds");
   const bool failed_before = absl::c_any_of(generations_, [](const auto& each) {
