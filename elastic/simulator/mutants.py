@@ -202,8 +202,8 @@ MUTANTS = [
     Mutant(
         "crashes_unseen",
         B,
-        "    if (absl::StrContains(cause, name)) return true;",
-        "    if (absl::StrContains(cause, name) && !@) return true;",
+        "absl::StrContains(cause, name)) return true;",
+        "(absl::StrContains(cause, name) && !@)) return true;",
         "a process that crashes has not failed by itself",
     ),
     Mutant(
