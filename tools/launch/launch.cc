@@ -102,12 +102,10 @@ Nodes
                               ends its ranks; 1.5 (tcp) or 4 (etcd-v3) unless given. is_host:
                               whether this node serves (tcp). same_program=false: launchers with
                               other programs or arguments are not refused. cacert, cert, key, user,
-                              password (etcd-v3). Accepted, without effect: timeout and
-                              read_timeout, which limit the waits of torchrun's own store;
-                              heartbeat_timeout, keep_alive_interval and keep_alive_max_attempt,
-                              since ttl does this here; protocol, since cacert or cert mean https;
-                              close_timeout, max_incremental_join, min_nodes, rank, store_type and
-                              use_libuv
+                              password (etcd-v3). Accepted, without effect: close_timeout,
+                              heartbeat_timeout, keep_alive_interval, keep_alive_max_attempt,
+                              max_incremental_join, min_nodes, protocol, rank, read_timeout,
+                              store_type, timeout and use_libuv
   --local_addr=HOST           address of this node for the others; found unless given
   --standalone                one node that nobody finds, whatever the variables of a scheduler say
   With srun --ntasks-per-node=1, flags that are not given come from the variables of Slurm. Under
