@@ -143,8 +143,7 @@ Failures
   --spares=N                  processes besides on each node, 0 unless given. They wait to take the
                               place of a rank that fails, in programs whose ranks stay (agent_link)
   --stall_timeout=SECONDS     after this time without a step, at least 30, the rank that the others
-                              wait for is killed, and counts as failed; never unless given. In
-                              programs whose ranks stay (agent_link)
+                              wait for is killed and counts as failed, if ranks stay (agent_link)
   --grace=SECONDS             time that ranks have after SIGTERM, before SIGKILL; 2 unless given
   --shutdown_timeout=SECONDS  another name of --grace; the last one counts
   --signals_to_handle=NAMES   accepted, without effect: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
