@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -434,21 +436,23 @@ TEST(OwnBackward, IsKnownWithoutTheTensorsOfTheResult) {
 
 // Passes the gradient on in a backward within the backward.
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, c10::IValue net) {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, int64_t part) {
     context->save_for_backward({x});
-    context->saved_data["net"] = net;
+    context->saved_data["part"] = part;
     const torch::NoGradGuard no_grad;
-    return Net(net)(x);
+    return (*parts[part])(x);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const torch::AutoGradMode grad(true);
     const auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    Net(context->saved_data["net"])(x).backward(gradients[0]);
+    (*parts[context->saved_data["part"].toInt()])(x).backward(gradients[0]);
     return {x.grad(), torch::Tensor()};
   }
-  static Mlp& Net(const c10::IValue& net) { return *reinterpret_cast<Mlp*>(net.toInt()); }
+  static thread_local std::array<Mlp*, 2> parts;
 };
+thread_local std::array<Mlp*, 2> Recomputed::parts;
+
 struct TwoPartsImpl : torch::nn::Module {
   TwoPartsImpl()
       : first(register_module("first", testing::Mlp(4, 5, 4))), second(register_module("second", SeededMlp(1))) {
@@ -458,10 +462,8 @@ struct TwoPartsImpl : torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& x, bool recompute) {
     if (!recompute) return second(first(x));
-    return Part(Part(x, first), second);
-  }
-  static torch::Tensor Part(const torch::Tensor& x, Mlp& net) {
-    return Recomputed::apply(x, c10::IValue(reinterpret_cast<int64_t>(&net)));
+    Recomputed::parts = {&first, &second};
+    return Recomputed::apply(Recomputed::apply(x, 0), 1);
   }
   Mlp first, second;
 };
