@@ -110,27 +110,29 @@ struct Float16 {
   using Value = float;
   static constexpr bool kByElement = false;  // eight at a time
   static void Load(Value* to, const char* from, size_t n) {
-    size_t i = 0;
+    size_t vectors = 0;
 #if defined(LOCKSTEP_SHM_AVX2)
-    for (; i + 8 <= n; i += 8) {
+    vectors = n / 8 * 8;
+    for (size_t i = 0; i < vectors; i += 8) {
       _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2 * i))));
     }
 #endif
-    for (; i < n; ++i) {
+    for (size_t i = vectors; i < n; ++i) {
       uint16_t half;
       memcpy(&half, from + 2 * i, 2);
       to[i] = HalfToFloat(half);
     }
   }
   static void Store(char* to, const Value* from, size_t n) {
-    size_t i = 0;
+    size_t vectors = 0;
 #if defined(LOCKSTEP_SHM_AVX2)
-    for (; i + 8 <= n; i += 8) {
+    vectors = n / 8 * 8;
+    for (size_t i = 0; i < vectors; i += 8) {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i),
                        _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
     }
 #endif
-    for (; i < n; ++i) {
+    for (size_t i = vectors; i < n; ++i) {
       const uint16_t half = FloatToHalf(from[i]);
       memcpy(to + 2 * i, &half, 2);
     }

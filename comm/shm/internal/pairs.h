@@ -88,7 +88,7 @@ void ReducePairs(char* const* outputs, int outputs_count, const char* const* inp
     ReduceBlock<typename Vectors::Format, Combine<float>, Finish<float>>(outputs, outputs_count, inputs, inputs_count,
                                                                          2 * first, n);
   };
-  const size_t whole = count / kBlock * kBlock;
+  const size_t rest = count % kBlock, whole = count - rest;
   for (size_t first = 0; first < whole; first += kBlock) {
     alignas(64) char block[2 * kBlock];
     Floats total = {};  // NaN if anything is
@@ -112,7 +112,7 @@ void ReducePairs(char* const* outputs, int outputs_count, const char* const* inp
       CopyToAll(outputs, outputs_count, 2 * first, block, sizeof(block));
     }
   }
-  for (size_t first = whole; first < count; first += kBlock) by_element(first, count - whole);
+  if (rest != 0) by_element(whole, rest);
 }
 
 template <typename Vectors>
