@@ -28,8 +28,7 @@ namespace lockstep::comm::internal {
 class Participant {
  public:
   Participant(int rank, std::vector<RankIdentity> ranks, int hub, std::function<void(const absl::Status&)> on_failure,
-              std::function<void(const Frame&)> on_stall, Clock::duration stall_after,
-              Clock::duration first_question);
+              std::function<void(const Frame&)> on_stall, Clock::duration stall_after, Clock::duration first_question);
 
   const std::vector<RankIdentity>& ranks() const { return ranks_; }
 
