@@ -3,13 +3,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep {
 namespace {
@@ -37,27 +37,21 @@ absl::Status DescriptorError(absl::string_view doing, int error, absl::StatusCod
 void MakeRoomForDescriptors(int count) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  const int next = eventfd(0, EFD_CLOEXEC);  // about as many are open
-  if (next >= 0) close(next);
+  const int next = UniqueFd(eventfd(0, EFD_CLOEXEC)).get();  // about as many are open
   if (next >= 0 && static_cast<rlim_t>(next) + count <= limit.rlim_cur) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 absl::Status CheckFreeDescriptors(int count) {
-  std::vector<int> opened;
-  absl::Status status;
-  while (status.ok() && static_cast<int>(opened.size()) < count) {
-    const int fd = eventfd(0, EFD_CLOEXEC);
-    if (fd >= 0) {
-      opened.push_back(fd);
-    } else {
-      status = DescriptorError(absl::StrCat("opening ", count, " descriptors, of which ", opened.size(), " are free"),
-                               errno);
-    }
+  std::vector<UniqueFd> opened;
+  while (static_cast<int>(opened.size()) < count) {
+    opened.emplace_back(eventfd(0, EFD_CLOEXEC));
+    if (opened.back().valid()) continue;
+    return DescriptorError(absl::StrCat("opening ", count, " descriptors, of which ", opened.size() - 1, " are free"),
+                           errno);
   }
-  for (const int fd : opened) close(fd);
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

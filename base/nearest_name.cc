@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "absl/strings/match.h"
 
@@ -35,19 +36,17 @@ bool Contains(absl::string_view a, absl::string_view b) {
 std::optional<std::string> NearestName(absl::string_view name, const std::vector<std::string>& candidates) {
   constexpr size_t kLongest = 100;  // a longer argument is not a misspelled name, and the table of edits is a square
   if (name.size() > kLongest) return std::nullopt;
+  const size_t most = std::max<size_t>(1, name.size() / 3);
   const std::string* nearest = nullptr;
-  size_t fewest = std::max<size_t>(1, name.size() / 3) + 1;
+  std::pair<bool, size_t> least;  // a name that contains the other counts only if none is close
   for (const std::string& candidate : candidates) {
     const size_t edits = Edits(name, candidate);
-    if (edits >= fewest) continue;
-    fewest = edits;
+    const std::pair<bool, size_t> distance = {edits > most, edits};
+    if ((edits > most && !Contains(candidate, name)) || (nearest && distance >= least)) continue;
+    least = distance;
     nearest = &candidate;
   }
-  if (nearest) return *nearest;
-  const auto containing = std::find_if(candidates.begin(), candidates.end(),
-                                       [&](const std::string& candidate) { return Contains(candidate, name); });
-  if (containing == candidates.end()) return std::nullopt;
-  return *containing;
+  return nearest ? std::optional<std::string>(*nearest) : std::nullopt;
 }
 
 }  // namespace lockstep

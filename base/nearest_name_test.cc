@@ -17,6 +17,7 @@ TEST(NearestName, IsTheOneWithTheFewestEdits) {
 TEST(NearestName, IsElseOneThatContainsItOrThatItContains) {
   EXPECT_EQ(NearestName("backend", kFlags), "dist_backend");
   EXPECT_EQ(NearestName("num_workers", kFlags), "workers");
+  EXPECT_EQ(NearestName("rank", {"virtual_local_rank", "node_rank", "local_ranks_filter"}), "node_rank");
 }
 
 TEST(NearestName, IsNothingWhereNoneIsClose) {

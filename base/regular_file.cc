@@ -1,11 +1,11 @@
 #include "lockstep/base/regular_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/status.h"
 
 namespace lockstep {
 namespace {
@@ -25,24 +25,21 @@ absl::Status CheckRegular(const struct stat& status) {
   return absl::InvalidArgumentError(absl::StrCat("expected a regular file, found ", KindOf(status.st_mode)));
 }
 
-absl::StatusOr<int> OpenRegularFile(const std::string& path) {
+absl::StatusOr<UniqueFd> OpenRegularFile(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for its writer.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const int error = errno;
   struct stat status;
-  if (file < 0) {
+  if (!file.valid()) {
     // A socket and some devices cannot be opened; the system's message does not say what they are.
     if (stat(path.c_str(), &status) == 0) {
-      const absl::Status regular = CheckRegular(status);
-      if (!regular.ok()) return regular;
+      LOCKSTEP_RETURN_IF_ERROR(CheckRegular(status));
     }
     return absl::ErrnoToStatus(error, "cannot be opened");
   }
-  const absl::Status regular =
-      fstat(file, &status) == 0 ? CheckRegular(status) : absl::ErrnoToStatus(errno, "cannot be read");
-  if (regular.ok()) return file;
-  close(file);
-  return regular;
+  if (fstat(file.get(), &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
+  LOCKSTEP_RETURN_IF_ERROR(CheckRegular(status));
+  return file;
 }
 
 }  // namespace lockstep

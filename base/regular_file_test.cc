@@ -1,14 +1,15 @@
 #include "lockstep/base/regular_file.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep {
 namespace {
@@ -24,13 +25,12 @@ class RegularFile : public ::testing::Test {
 };
 
 TEST_F(RegularFile, IsOpenedAlsoThroughALink) {
-  close(open(Path("file").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  ASSERT_TRUE(UniqueFd(open(Path("file").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)).valid());
   ASSERT_EQ(symlink("file", Path("link").c_str()), 0);
   for (const char* name : {"file", "link"}) {
-    const absl::StatusOr<int> file = OpenRegularFile(Path(name));
+    const absl::StatusOr<UniqueFd> file = OpenRegularFile(Path(name));
     ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_EQ(fcntl(*file, F_GETFD), FD_CLOEXEC);
-    close(*file);
+    EXPECT_EQ(fcntl(file->get(), F_GETFD), FD_CLOEXEC);
   }
   EXPECT_EQ(OpenError(Path("none")), absl::NotFoundError("cannot be opened: No such file or directory"));
 }
@@ -46,11 +46,9 @@ TEST_F(RegularFile, AnythingElseIsRefusedByWhatItIsWithoutWaiting) {
 
 TEST_F(RegularFile, ASocketIsRefusedAsOne) {
   ASSERT_EQ(chdir(folder_.c_str()), 0);  // a socket's path is short
-  sockaddr_un address = {AF_UNIX, "socket"};
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const UniqueFd fd = Bind(PathAddress("socket"));
+  ASSERT_TRUE(fd.valid());
   EXPECT_EQ(OpenError("socket"), absl::InvalidArgumentError("expected a regular file, found a socket"));
-  close(fd);
 }
 
 }  // namespace

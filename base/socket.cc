@@ -4,42 +4,36 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep {
 namespace {
 
-std::string NumericHost(const sockaddr* address, socklen_t length) {
+std::string NumericHost(const SocketAddress& address) {
   char host[NI_MAXHOST] = "";
-  getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  getnameinfo(address.get(), address.size, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
   return host;
 }
 
 // Connecting a UDP socket sends nothing, but gives the socket the address at which the route begins.
-std::string LocalAddressTowards(const addrinfo& peer) {
-  const int fd = socket(peer.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return "";
-  sockaddr_storage local = {};
-  socklen_t length = sizeof(local);
-  auto* const address = reinterpret_cast<sockaddr*>(&local);
-  const bool routed = connect(fd, peer.ai_addr, peer.ai_addrlen) == 0 && getsockname(fd, address, &length) == 0;
-  close(fd);
-  return routed ? NumericHost(address, length) : "";
+std::string LocalAddressTowards(const SocketAddress& peer) {
+  const UniqueFd fd(socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || connect(fd.get(), peer.get(), peer.size) != 0) return "";
+  return NumericHost(BoundAddress(fd.get()));
 }
 
 }  // namespace
 
 std::string LocalAddressTowards(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
-  std::string address;
-  for (const addrinfo* peer = found; peer && address.empty(); peer = peer->ai_next) {
-    address = LocalAddressTowards(*peer);
+  const auto found = Resolve(host, 9);
+  if (host.empty() || !found.ok()) return "";
+  for (const SocketAddress& peer : *found) {
+    std::string address = LocalAddressTowards(peer);
+    if (!address.empty()) return address;
   }
-  freeaddrinfo(found);
-  return address;
+  return "";
 }
 
 std::string WithPort(const std::string& host, const std::string& port) {

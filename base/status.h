@@ -20,6 +20,9 @@ namespace lockstep {
 // Returns `status` with "`context`: " before its message. An OK status does not change.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
+// Returns `status` with `ending` after its message. An OK status does not change.
+absl::Status WithEnding(const absl::Status& status, absl::string_view ending);
+
 }  // namespace lockstep
 
 // Returns from the enclosing function if `expression`, an absl::Status, is an error.

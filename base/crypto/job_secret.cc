@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/crypto/crypto.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::crypto {
@@ -61,11 +62,8 @@ absl::StatusOr<std::string> ReadOpenFile(int fd) {
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   // Without O_NONBLOCK a pipe without a writer would block here.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return FileError(errno);
-  auto text = ReadOpenFile(fd);
-  close(fd);
-  return text;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return fd.valid() ? ReadOpenFile(fd.get()) : FileError(errno);
 }
 
 absl::StatusOr<JobSecret> FromFile(const std::string& path) {

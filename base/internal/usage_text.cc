@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "lockstep/base/wrapped_text.h"
 
 namespace lockstep::internal {
 namespace {
@@ -45,29 +45,8 @@ std::string Description(const CommandLineFlagInfo& info) {
   return absl::StrCat(info.description, " [", default_value, "]");
 }
 
-// `names`, and `text` from column kIndent on.
-std::string Wrapped(const std::string& names, absl::string_view text, size_t width) {
-  const std::string indent(kIndent, ' ');
-  std::string wrapped = names, line;
-  if (names.size() + 2 > kIndent) {
-    wrapped += "\n" + indent;
-  } else {
-    wrapped.resize(kIndent, ' ');
-  }
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    if (!line.empty() && kIndent + line.size() + 1 + word.size() > width) {
-      absl::StrAppend(&wrapped, line, "\n", indent);
-      line.clear();
-    }
-    absl::StrAppend(&line, line.empty() ? "" : " ", word);
-  }
-  absl::StrAppend(&wrapped, line);
-  absl::StripTrailingAsciiWhitespace(&wrapped);
-  return wrapped + "\n";
-}
-
 std::string FlagText(const CommandLineFlagInfo& info, const ProgramUsage& usage, size_t width) {
-  return Wrapped(Names(info, usage), Description(info), width);
+  return Wrapped(Names(info, usage), Description(info), kIndent, width);
 }
 
 // The program's flags that are not in any group.
@@ -96,7 +75,7 @@ std::string UsageText(absl::string_view program, const ProgramUsage& usage, size
   }
   absl::StrAppend(&text, "\n", usage.groups.empty() ? "Flags" : "Other flags", ":\n");
   for (const CommandLineFlagInfo& info : Ungrouped(usage)) absl::StrAppend(&text, FlagText(info, usage, width));
-  absl::StrAppend(&text, Wrapped("  -h, --help", "Print this text and exit.", width));
+  absl::StrAppend(&text, Wrapped("  -h, --help", "Print this text and exit.", kIndent, width));
   return text;
 }
 

@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lockstep/base/posix/unique_fd.h"
+
 namespace lockstep::testing {
 
 // While one is in scope this process can open `free` more descriptors: fewer if some above the lowest free one are
@@ -14,8 +16,7 @@ class FewDescriptors {
  public:
   explicit FewDescriptors(int free) {
     getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = dup(STDERR_FILENO);  // the lowest that is free
-    close(next);
+    const int next = UniqueFd(dup(STDERR_FILENO)).get();  // the lowest that is free
     rlimit few = before_;
     few.rlim_cur = next + free;
     setrlimit(RLIMIT_NOFILE, &few);
