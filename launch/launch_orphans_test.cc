@@ -21,10 +21,11 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/descendants.h"
-#include "lockstep/tools/launch/internal/job_cgroup.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/process/descendants.h"
+#include "lockstep/launch/process/job_cgroup.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -105,8 +106,8 @@ class LaunchOrphansTest : public testing::LaunchProgramTest, public ::testing::W
 
   // Of the kind that the launcher makes.
   static bool MayCreateCgroup() {
-    const internal::JobCgroup cgroup = internal::CreateJobCgroup();
-    internal::RemoveJobCgroup(cgroup.folder, absl::Seconds(1));
+    const JobCgroup cgroup = CreateJobCgroup();
+    RemoveJobCgroup(cgroup.folder, absl::Seconds(1));
     return !cgroup.folder.empty();
   }
 
@@ -359,7 +360,7 @@ TEST_P(LaunchKeeperTest, IgnoresWhatItWasStartedToIgnore) {
   ASSERT_TRUE(PidIn("rank"));
   kill(launch, SIGHUP);
   absl::SleepFor(absl::Milliseconds(200));
-  close(open((folder_ + "end").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  UniqueFd(open((folder_ + "end").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   EXPECT_EQ(Wait(launch), 0);
 }
 
@@ -400,7 +401,7 @@ TEST_P(LaunchKeeperTest, AsTheFirstProcessTakesSignals) {
       exec unshare -pf --mount-proc bash -c 'exec $LAUNCH bash -c "
           echo \$\$ > \$D/rank; until [ -e \$D/end ]; do sleep 0.01; done"')");
   ASSERT_TRUE(PidIn("rank"));
-  for (const pid_t pid : internal::ProcessTree().ChildrenOf(unshare)) kill(pid, SIGTERM);
+  for (const pid_t pid : ProcessTree().ChildrenOf(unshare)) kill(pid, SIGTERM);
   EXPECT_EQ(Wait(unshare), 143);
 }
 
@@ -411,7 +412,7 @@ class LaunchStuckTest : public LaunchOrphansTest {
     if (stopped_ != 0) kill(stopped_, SIGKILL);
     std::ofstream(freezer_ + "freezer.state") << "THAWED";
     EXPECT_TRUE(Eventually([&] { return rmdir(freezer_.c_str()) == 0 || errno == ENOENT; }, kPatience));
-    internal::RemoveJobCgroup(internal::CreateJobCgroup().folder, absl::Seconds(1));  // and with it what was left
+    RemoveJobCgroup(CreateJobCgroup().folder, absl::Seconds(1));  // and with it what was left
   }
 
   // Expects that the launcher in $D/<name>.code has exited with 3, within the 10 s and little more.
@@ -458,7 +459,7 @@ TEST_P(LaunchStuckTest, TheLauncherNamesWhatSigkillDoesNotEndAndExits) {
   const bool has_namespace = StartNamespace(), has_freezer = StartFreezer();
   const pid_t frozen = has_freezer ? PidIn("frozen") : 0;
   began_ = absl::Now();
-  close(open((folder_ + "end").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  UniqueFd(open((folder_ + "end").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   if (has_namespace) {
     ExpectExit("namespace");
     EXPECT_THAT(ReadFile(folder_ + "namespace.err"),

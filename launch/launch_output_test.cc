@@ -17,10 +17,11 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/process/process.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -170,16 +171,16 @@ TEST_F(LaunchOutputTest, IsShownInPiecesIfALineIsTooLong) {
 }
 
 TEST_F(LaunchOutputTest, HasColorsOnATerminal) {
-  const internal::UniqueFd terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const UniqueFd terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   ASSERT_TRUE(terminal.valid() && grantpt(terminal.get()) == 0 && unlockpt(terminal.get()) == 0);
-  const internal::UniqueFd line(open(ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const UniqueFd line(open(ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
   unsetenv("NO_COLOR");
-  internal::ProcessSpec spec;
+  ProcessSpec spec;
   spec.path = getenv("LAUNCH");
   spec.argv = {"launch", "--tee=1", absl::StrCat("--log_dir=", folder_), "echo", "hello"};
-  spec.environment = internal::ChangedEnvironment({});
+  spec.environment = ChangedEnvironment({});
   spec.stdout_fd = line.get();
-  EXPECT_EQ(Wait(internal::StartProcess(spec)->pid), 0);
+  EXPECT_EQ(Wait(StartProcess(spec)->pid), 0);
   std::string text(100, '\0');
   text.resize(std::max<ssize_t>(read(terminal.get(), text.data(), text.size()), 0));
   EXPECT_EQ(text, "\x1b[32m[default0]:\x1b[0mhello\r\n");
@@ -216,7 +217,7 @@ TEST_F(LaunchOutputTest, MakesRanksWaitForASlowReader) {
   absl::SleepFor(absl::Milliseconds(200));
   EXPECT_LE(Log("attempt_0/0/stdout.log").size(), 256 << 10) << "the launcher has read on";
   EXPECT_EQ(ReadFile(folder_ + "done"), "");
-  close(open((folder_ + "go").c_str(), O_CREAT | O_WRONLY, 0600));
+  UniqueFd(open((folder_ + "go").c_str(), O_CREAT | O_WRONLY, 0600));
   EXPECT_EQ(Wait(pid), 0) << Err();
   EXPECT_NE(ReadFile(folder_ + "done"), "");
   ExpectGrowthBelow(8 << 10, folder_ + "before", folder_ + "after");

@@ -15,9 +15,10 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -39,7 +40,7 @@ TEST_F(LaunchRestartTest, StartsAllRanksAgain) {
       echo $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT $LOCKSTEP_JOB_SECRET $$ >> $D/$RANK
       [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
       [ $RANK = 0 ] && exec sleep 60
-      until [ $(wc -l < $D/0) -gt $TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit 3')"),
+      until [ $(cat $D/0 2> $D/none | wc -l) -gt $TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit 3')"),
             0);
   EXPECT_THAT(Err(),
               MatchesRegex(absl::StrCat(kFailure, "; restart 1 of 3\n", kFailure, "; restart 2 of 3 in 100ms\n")));
@@ -191,8 +192,8 @@ TEST_F(LaunchRestartTest, KeepsNoDescriptors) {
     return Start(args);
   };
   const pid_t alone = start({"--rdzv-id=alone"});
-  const pid_t serves = start(
-      {"--rdzv-id=serves", "--rdzv-backend=tcp", absl::StrCat("--rdzv-endpoint=127.0.0.1:", *internal::FreePort())});
+  const pid_t serves =
+      start({"--rdzv-id=serves", "--rdzv-backend=tcp", absl::StrCat("--rdzv-endpoint=127.0.0.1:", *FreePort())});
   EXPECT_EQ(Wait(alone), 0) << Err();
   EXPECT_EQ(Wait(serves), 0) << Err();
   for (const char* job : {"alone", "serves"}) {
@@ -206,8 +207,10 @@ TEST_F(LaunchRestartTest, KeepsNoDescriptors) {
 TEST_F(LaunchRestartTest, TakesAnotherPortIfAnotherProcessHasTakenIt) {
   const pid_t pid = Start({"--max-restarts=1", "bash", "-c", R"(echo $MASTER_PORT > $D/port.$TORCHELASTIC_RESTART_COUNT
       until [ -e $D/end.$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; exit $((1 - TORCHELASTIC_RESTART_COUNT)))"});
+  std::vector<UniqueFd> takers;
   for (const char* attempt : {"0", "1"}) {
-    EXPECT_GE(testing::ListenAt(AwaitPid(absl::StrCat(folder_, "port.", attempt))), 0) << attempt;
+    takers.push_back(testing::ListenAt(AwaitPid(absl::StrCat(folder_, "port.", attempt))));
+    EXPECT_TRUE(takers.back().valid()) << attempt;
     ASSERT_EQ(system(absl::StrCat("touch ", folder_, "end.", attempt).c_str()), 0);
   }
   EXPECT_EQ(Wait(pid), 0) << Err();

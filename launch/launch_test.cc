@@ -17,10 +17,10 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/cpu_topology.h"
-#include "lockstep/tools/launch/internal/rendezvous_flags.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/cpu/cpu_topology.h"
+#include "lockstep/launch/flags/rendezvous_flags.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -309,7 +309,7 @@ TEST_F(LaunchSchedulerTest, VariablesOfAnotherSchedulerAreRefusedUnlessFlagsSayH
 std::vector<std::set<int>> CpusIn(const std::string& folder, int ranks) {
   std::vector<std::set<int>> cpus;
   for (int rank = 0; rank < ranks; ++rank) {
-    cpus.push_back(internal::ParseCpuList(ReadFile(absl::StrCat(folder, rank))).value_or(std::set<int>()));
+    cpus.push_back(ParseCpuList(ReadFile(absl::StrCat(folder, rank))).value_or(std::set<int>()));
   }
   return cpus;
 }
@@ -317,10 +317,10 @@ std::vector<std::set<int>> CpusIn(const std::string& folder, int ranks) {
 TEST_F(LaunchBinaryTest, BindsRanksToCpus) {
   const std::string flags = "CUDA_VISIBLE_DEVICES= $LAUNCH --nproc_per_node=2 --numa-binding=";
   const std::string program = R"( sh -c 'sed -n "s/^Cpus_allowed_list://p" /proc/self/status > $D/$RANK')";
-  const std::set<int> allowed = *internal::AllowedCpus();
+  const std::set<int> allowed = *AllowedCpus();
   std::set<int> cores;
-  const std::vector<internal::Cpu> all = *internal::ReadCpus("", allowed);
-  for (const internal::Cpu& cpu : all) cores.insert(cpu.core);
+  const std::vector<Cpu> all = *ReadCpus("", allowed);
+  for (const Cpu& cpu : all) cores.insert(cpu.core);
   ASSERT_EQ(RunScript(flags + "node" + program), 0) << Err();
   for (const std::set<int>& cpus : CpusIn(folder_, 2)) {
     EXPECT_FALSE(cpus.empty());
@@ -335,7 +335,7 @@ TEST_F(LaunchBinaryTest, BindsRanksToCpus) {
 }
 
 TEST_F(LaunchBinaryTest, NeedsACoreForEachRankThatHasItsOwn) {
-  const size_t ranks = internal::AllowedCpus()->size() + 1;
+  const size_t ranks = AllowedCpus()->size() + 1;
   EXPECT_EQ(RunScript(absl::StrCat("PET_NUMA_BINDING=exclusive CUDA_VISIBLE_DEVICES= $LAUNCH --nproc_per_node=", ranks,
                                    " touch $D/started")),
             1);
@@ -391,7 +391,7 @@ TEST_F(LaunchBinaryTest, HelpNamesEachParameterOfTheRendezvous) {
   ASSERT_EQ(Run({"--help"}), 0);
   const std::string help = Out(), begin = "--rdzv_conf=", end = "--local_addr=";
   const std::string text = help.substr(help.find(begin), help.find(end) - help.find(begin));
-  for (const std::string& name : internal::RendezvousParameters()) {
+  for (const std::string& name : RendezvousParameters()) {
     EXPECT_THAT(text, ContainsRegex(absl::StrCat("[^a-z_]", name, "[^a-z_]")));
     EXPECT_EQ(Run({absl::StrCat("--rdzv-conf=", name, "=1"), "true"}), 0) << name;
   }

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +22,10 @@
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/report.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/report/report.h"
+#include "lockstep/launch/report/report_file.h"
+#include "lockstep/launch/supervisor.h"
 
 namespace lockstep::launch {
 namespace {
@@ -62,7 +62,7 @@ std::string EncodeResults() {
 
 // The result of the call `key` in the parent of this rank.
 std::optional<absl::Status> ResultInParent(const std::string& key) {
-  const char* text = getenv(internal::kSpawnResultsVariable);
+  const char* text = getenv(kSpawnResultsVariable);
   for (absl::string_view line : absl::StrSplit(text ? text : "", '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
     int code;
@@ -77,7 +77,7 @@ std::optional<absl::Status> ResultInParent(const std::string& key) {
 // The call that started this process, or nullopt if the process is not a rank of Spawn. A process that a rank starts
 // inherits the variable but is not a rank, so the variable contains the pid of the ranks' parent.
 std::optional<std::string> CallOfThisRank() {
-  const char* variable = getenv(internal::kSpawnCallVariable);
+  const char* variable = getenv(kSpawnCallVariable);
   absl::string_view call = variable ? variable : "";
   if (!absl::ConsumePrefix(&call, absl::StrCat(getppid(), " "))) return std::nullopt;
   return std::string(call);
@@ -146,7 +146,7 @@ void TakeProgramsName() {
   int local_rank = 0;
   absl::Status status = absl::InternalError("Spawn: LOCAL_RANK has been changed");
   if (variable && absl::SimpleAtoi(variable, &local_rank)) status = Run(fn, local_rank);
-  internal::WriteReport(status);
+  WriteReport(status);
   fflush(nullptr);
   std::exit(status.ok() ? 0 : 1);
 }
@@ -193,8 +193,8 @@ absl::Status SpawnRanks(int nprocs, const std::string& key, const SpawnOptions& 
   launch.on_failure = options.on_failure ? options.on_failure : PrintToStderr;
   launch.on_notice = [](const std::string& notice) { fprintf(stderr, "%s\n", notice.c_str()); };
   launch.environment = options.environment;
-  launch.environment[internal::kSpawnCallVariable] = absl::StrCat(getpid(), " ", key);
-  launch.environment[internal::kSpawnResultsVariable] = EncodeResults();
+  launch.environment[kSpawnCallVariable] = absl::StrCat(getpid(), " ", key);
+  launch.environment[kSpawnResultsVariable] = EncodeResults();
   launch.executable = "/proc/self/exe";
   launch.pass_master_socket = true;
   launch.require_report = true;

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/report.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/report/report.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/supervisor.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/cpu_plan.h"
+#include "lockstep/launch/cpu/cpu_plan.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 template <typename... Parts>
@@ -139,4 +139,4 @@ absl::StatusOr<std::vector<std::set<int>>> CpusOfRanks(NumaBinding binding, int 
   return PlanCpus(binding, cpus, nodes);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,17 +1,18 @@
-// Decides on which CPUs each local rank runs, for LaunchOptions::numa_binding. Pure: the topology is an argument.
+// Decides on which CPUs each local rank runs, for LaunchOptions::numa_binding. Only CpusOfRanks() reads this host; for the
+// other functions the topology is an argument.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_PLAN_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_PLAN_H_
+#ifndef LOCKSTEP_LAUNCH_CPU_CPU_PLAN_H_
+#define LOCKSTEP_LAUNCH_CPU_CPU_PLAN_H_
 
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/cpu_topology.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/cpu/cpu_topology.h"
+#include "lockstep/launch/job/launch_options.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The name of the binding on the command line: "core-complex".
 std::string NameOf(NumaBinding binding);
@@ -32,6 +33,6 @@ absl::StatusOr<std::vector<std::set<int>>> PlanCpus(NumaBinding binding, const s
 // With fewer visible GPUs than ranks, or without GPUs, ranks are spread over the nodes. `visible` as in GpuNodes().
 absl::StatusOr<std::vector<std::set<int>>> CpusOfRanks(NumaBinding binding, int ranks, const char* visible);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_PLAN_H_
+#endif  // LOCKSTEP_LAUNCH_CPU_CPU_PLAN_H_

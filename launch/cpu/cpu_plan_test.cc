@@ -1,11 +1,11 @@
-#include "lockstep/tools/launch/internal/cpu_plan.h"
+#include "lockstep/launch/cpu/cpu_plan.h"
 
 #include <functional>
 
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/fake_sysfs.h"
+#include "lockstep/launch/testing/fake_sysfs.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using testing::FakeSysfs;
@@ -119,4 +119,4 @@ TEST(CpusOfRanks, AreCpusOfThisHost) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

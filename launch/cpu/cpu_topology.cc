@@ -1,6 +1,5 @@
-#include "lockstep/tools/launch/internal/cpu_topology.h"
+#include "lockstep/launch/cpu/cpu_topology.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -21,10 +20,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/folder.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kNvidia[] = "0x10de", kDisplayClass[] = "0x03";
@@ -35,18 +35,6 @@ std::string Contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   return std::string(absl::StripAsciiWhitespace(text));
-}
-
-// The names in the folder that begin with `prefix`, in order, without it. Empty if the folder does not exist.
-std::vector<std::string> NamesIn(const std::string& folder, absl::string_view prefix) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
-  std::vector<std::string> names;
-  while (const dirent* entry = entries ? readdir(entries.get()) : nullptr) {
-    absl::string_view name = entry->d_name;
-    if (name != "." && name != ".." && absl::ConsumePrefix(&name, prefix)) names.emplace_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 absl::Status Unexpected(const std::string& path, absl::string_view expected) {
@@ -69,8 +57,8 @@ absl::StatusOr<int> LowestOf(const std::string& path) {
 // The lowest CPU that shares the cache of the highest level that has data; -1 if there is none.
 absl::StatusOr<int> LastCache(const std::string& cpu) {
   int highest = 0, lowest_cpu = -1;
-  for (const std::string& index : NamesIn(cpu + "/cache", "index")) {
-    const std::string cache = absl::StrCat(cpu, "/cache/index", index);
+  for (const std::string& index : NamesIn(cpu + "/cache")) {
+    const std::string cache = absl::StrCat(cpu, "/cache/", index);
     int level;
     const bool has_level = absl::SimpleAtoi(Contents(cache + "/level"), &level);
     if (!has_level || level <= highest || Contents(cache + "/type") == "Instruction") continue;
@@ -84,10 +72,11 @@ absl::StatusOr<int> LastCache(const std::string& cpu) {
 absl::StatusOr<std::map<int, int>> ReadNodes(const std::string& root) {
   const std::string folder = root + "/sys/devices/system/node";
   std::map<int, int> nodes;
-  for (const std::string& name : NamesIn(folder, "node")) {
+  for (const std::string& name : NamesIn(folder)) {
+    absl::string_view number = name;
     int node;
-    if (!absl::SimpleAtoi(name, &node)) continue;
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int> cpus, ReadList(absl::StrCat(folder, "/node", name, "/cpulist")));
+    if (!absl::ConsumePrefix(&number, "node") || !absl::SimpleAtoi(number, &node)) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int> cpus, ReadList(absl::StrCat(folder, "/", name, "/cpulist")));
     for (const int cpu : cpus) nodes[cpu] = node;
   }
   if (!nodes.empty()) return nodes;
@@ -112,9 +101,9 @@ std::string Field(absl::string_view information, absl::string_view key) {
 // In a container, /sys has the host's GPUs too. The driver's folder in /proc, or else /dev, has the container's.
 std::vector<Gpu> Gpus(const std::string& root) {
   const std::string devices = root + "/sys/bus/pci/devices", driver = root + "/proc/driver/nvidia/gpus";
-  const bool has_driver = !NamesIn(driver, "").empty();
+  const bool has_driver = !NamesIn(driver).empty();
   std::vector<Gpu> gpus;
-  for (const std::string& address : NamesIn(devices, "")) {
+  for (const std::string& address : NamesIn(devices)) {
     const std::string device = absl::StrCat(devices, "/", address);
     if (Contents(device + "/vendor") != kNvidia || !absl::StartsWith(Contents(device + "/class"), kDisplayClass)) {
       continue;
@@ -226,4 +215,4 @@ absl::StatusOr<std::vector<int>> GpuNodes(const std::string& root, const char* v
   return nodes;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

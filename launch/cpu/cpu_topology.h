@@ -1,7 +1,7 @@
 // The CPUs of this host, from /sys: which share a core, a cache, a NUMA node or a socket.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_TOPOLOGY_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_TOPOLOGY_H_
+#ifndef LOCKSTEP_LAUNCH_CPU_CPU_TOPOLOGY_H_
+#define LOCKSTEP_LAUNCH_CPU_CPU_TOPOLOGY_H_
 
 #include <optional>
 #include <set>
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct Cpu {
   int number = 0;
@@ -40,6 +40,6 @@ absl::StatusOr<std::vector<Cpu>> ReadCpus(const std::string& root, const std::se
 // FailedPrecondition, with the entry in the message, if it names no GPU.
 absl::StatusOr<std::vector<int>> GpuNodes(const std::string& root, const char* visible);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CPU_TOPOLOGY_H_
+#endif  // LOCKSTEP_LAUNCH_CPU_CPU_TOPOLOGY_H_

@@ -1,9 +1,9 @@
-#include "lockstep/tools/launch/internal/cpu_topology.h"
+#include "lockstep/launch/cpu/cpu_topology.h"
 
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/fake_sysfs.h"
+#include "lockstep/launch/testing/fake_sysfs.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using testing::FakeSysfs;
@@ -108,4 +108,4 @@ TEST_F(GpuNodesTest, NeedsTheGpusThatAreNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

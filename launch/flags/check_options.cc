@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/check_options.h"
+#include "lockstep/launch/flags/check_options.h"
 
 #include <signal.h>
 
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 template <typename... Parts>
@@ -114,4 +114,4 @@ absl::Status CheckThatChildrenCanBeWaitedFor() {
   return absl::FailedPreconditionError("launch: this process ignores SIGCHLD, so how its ranks end cannot be known");
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

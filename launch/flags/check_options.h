@@ -1,15 +1,15 @@
 // The checks that Launch makes before it starts anything.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CHECK_OPTIONS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CHECK_OPTIONS_H_
+#ifndef LOCKSTEP_LAUNCH_FLAGS_CHECK_OPTIONS_H_
+#define LOCKSTEP_LAUNCH_FLAGS_CHECK_OPTIONS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/job/launch_options.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // InvalidArgument, in one line, for an option that contradicts another or is out of range.
 absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOptions& options);
@@ -17,6 +17,6 @@ absl::Status CheckOptions(const std::vector<std::string>& argv, const LaunchOpti
 // FailedPrecondition if this process ignores SIGCHLD: the kernel then discards exit codes.
 absl::Status CheckThatChildrenCanBeWaitedFor();
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CHECK_OPTIONS_H_
+#endif  // LOCKSTEP_LAUNCH_FLAGS_CHECK_OPTIONS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/command_line.h"
+#include "lockstep/launch/flags/command_line.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,19 +13,17 @@
 #include "lockstep/base/nearest_name.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/flag_names.h"
-#include "lockstep/tools/launch/internal/flag_values.h"
-#include "lockstep/tools/launch/internal/python_program.h"
-#include "lockstep/tools/launch/internal/rendezvous_flags.h"
-#include "lockstep/tools/launch/internal/scheduler.h"
+#include "lockstep/launch/flags/flag_table.h"
+#include "lockstep/launch/flags/python_program.h"
+#include "lockstep/launch/flags/rendezvous_flags.h"
+#include "lockstep/launch/flags/scheduler.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kVariablePrefix[] = "PET_";
 constexpr char kPrefixVariable[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
 
-using Values = std::map<std::string, GivenFlag>;  // by the flag's name
 using Environment = std::map<std::string, std::string>;
 
 template <typename... Parts>
@@ -49,8 +47,8 @@ std::string DidYouMean(const std::optional<std::string>& name, absl::string_view
 }
 
 // The variables of torchrun that are set. Flags override them.
-absl::StatusOr<Values> ReadVariables(const Environment& environment) {
-  Values values;
+absl::StatusOr<GivenFlags> ReadVariables(const Environment& environment) {
+  GivenFlags values;
   for (const auto& [variable, value] : environment) {
     absl::string_view rest = variable;
     if (value.empty() || !absl::ConsumePrefix(&rest, kVariablePrefix)) continue;
@@ -63,7 +61,7 @@ absl::StatusOr<Values> ReadVariables(const Environment& environment) {
                  " unset it");
     }
     if (flag->kind == Flag::kUnsupported) {
-      return Refused(absl::StrCat("environment variable ", variable), flag->instead);
+      return Refused(absl::StrCat("environment variable ", variable), flag->help);
     }
     if (flag->kind == Flag::kValue || value != "0") values[flag->name] = {variable, value};
   }
@@ -108,10 +106,10 @@ absl::StatusOr<Argument> ReadArgument(const std::string& arg) {
 }
 
 // Takes the flag at args[*i], and its value, which may be the next argument.
-absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, Values* values) {
+absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, GivenFlags* values) {
   LOCKSTEP_ASSIGN_OR_RETURN(Argument argument, ReadArgument(args[*i]));
   const Flag& flag = *argument.flag;
-  if (flag.kind == Flag::kUnsupported) return Refused(Printable(argument.source), flag.instead);
+  if (flag.kind == Flag::kUnsupported) return Refused(Printable(argument.source), flag.help);
   if (flag.kind == Flag::kSwitch) {
     if (argument.value) return Bad(argument.source, " takes no value");
     argument.value = "";
@@ -125,56 +123,39 @@ absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, Values* v
   return absl::OkStatus();
 }
 
-absl::Status CheckTogether(const Values& values, const LaunchOptions& options, const RendezvousOptions& nodes) {
-  const auto standalone = values.find("standalone"), module = values.find("module");
-  const auto no_python = values.find("no_python"), window = values.find("restart_window");
-  if (standalone != values.end() && nodes.max_nodes > 1) {
-    return Bad(standalone->second.source, " is for one node, but nnodes is ", nodes.max_nodes);
+absl::Status CheckTogether(const GivenFlags& values, const LaunchOptions& options, const RendezvousOptions& nodes) {
+  const GivenFlag *standalone = Find(values, "standalone"), *module = Find(values, "module");
+  const GivenFlag *no_python = Find(values, "no_python"), *window = Find(values, "restart_window");
+  const GivenFlag *use_env = Find(values, "use_env"), *no_use_env = Find(values, "no_use_env");
+  if (standalone && nodes.max_nodes > 1) {
+    return Bad(standalone->source, " is for one node, but nnodes is ", nodes.max_nodes);
   }
-  if (module != values.end() && no_python != values.end()) {
-    return Bad(module->second.source, " needs Python, but ", no_python->second.source, " is given too");
-  }
-  const auto use_env = values.find("use_env"), no_use_env = values.find("no_use_env");
-  if (use_env != values.end() && no_use_env != values.end()) {
-    return Bad(use_env->second.source, " and ", no_use_env->second.source, " contradict each other");
-  }
+  if (module && no_python) return Bad(module->source, " needs Python, but ", no_python->source, " is given too");
+  if (use_env && no_use_env) return Bad(use_env->source, " and ", no_use_env->source, " contradict each other");
   if (options.spares > 0 && nodes.max_nodes > 1 && nodes.backend == RendezvousOptions::Backend::kStatic) {
     return Bad(values.at("spares").source, " with nnodes ", nodes.max_nodes,
                " needs --rdzv_backend=tcp or etcd-v3: by itself no node tells the others that a rank has failed");
   }
-  if (window != values.end() && options.max_restarts == 0) {
-    return Bad(window->second.source, " needs --max_restarts, which is 0");
-  }
+  if (window && options.max_restarts == 0) return Bad(window->source, " needs --max_restarts, which is 0");
   return absl::OkStatus();
 }
 
-GivenNodes NodesGivenBy(const Values& values, const RendezvousOptions& nodes) {
-  const auto has = [&](const char* name) { return values.count(name) != 0; };
-  GivenNodes given;
-  given.standalone = has("standalone");
-  given.rendezvous = nodes.backend != RendezvousOptions::Backend::kStatic;
-  given.nnodes = has("nnodes");
-  given.node_rank = has("node_rank");
-  given.master_addr = has("master_addr") || has("rdzv_endpoint");
-  given.master_port = has("master_port") || has("rdzv_endpoint");
-  return given;
-}
-
-PythonUse UseOfPython(const Values& values, const Environment& environment) {
-  PythonUse use;
-  use.module = values.count("module") != 0;
-  use.script = values.count("run_path") != 0;
-  use.never = values.count("no_python") != 0;
-  const auto interpreter = environment.find("PYTHON_EXEC");
-  if (interpreter != environment.end()) use.interpreter = interpreter->second;
-  return use;
+// Sets what the rows of the table set, in their order.
+absl::Status SetAll(const GivenFlags& values, Settings* settings) {
+  for (const FlagGroup& group : FlagGroups()) {
+    for (const Flag& flag : group.flags) {
+      const GivenFlag* given = Find(values, flag.name);
+      if (given && flag.set) LOCKSTEP_RETURN_IF_ERROR(flag.set(*given, settings));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args, const Environment& environment) {
   CommandLine line;
-  Values given;
+  GivenFlags given;
   size_t i = 0;
   for (; i < args.size() && args[i].size() > 1 && args[i][0] == '-'; ++i) {
     if (args[i] == "--") {
@@ -185,23 +166,21 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     if (line.help) return line;
     LOCKSTEP_RETURN_IF_ERROR(TakeFlag(args, &i, &given));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(Values values, ReadVariables(environment));
+  LOCKSTEP_ASSIGN_OR_RETURN(GivenFlags values, ReadVariables(environment));
   for (auto& [name, value] : given) values[name] = std::move(value);
-  for (const std::string& name : ValueFlags()) {
-    const auto found = values.find(name);
-    if (found != values.end()) {
-      LOCKSTEP_RETURN_IF_ERROR(SetOption(name, found->second, environment, &line.options));
-    }
-  }
-  line.options.virtual_local_rank = values.count("virtual_local_rank") != 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(line.rendezvous, ReadRendezvous(values, &line.options, &line.notices));
-  LOCKSTEP_ASSIGN_OR_RETURN(std::string filled,
-                            FillFromScheduler(environment, NodesGivenBy(values, line.rendezvous), &line.options));
+  Settings settings;
+  settings.own_environment = environment;
+  LOCKSTEP_RETURN_IF_ERROR(SetAll(values, &settings));
+  LOCKSTEP_RETURN_IF_ERROR(ResolveRendezvous(values, &settings, &line.notices));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::string filled, FillFromScheduler(values, &settings));
   if (!filled.empty()) line.notices.push_back(std::move(filled));
+  line.options = std::move(settings.options);
+  line.rendezvous = std::move(settings.rendezvous);
   LOCKSTEP_RETURN_IF_ERROR(CheckTogether(values, line.options, line.rendezvous));
   if (i == args.size()) return Bad("no program to launch; --help shows how");
-  line.program =
-      CommandOf({args.begin() + static_cast<std::ptrdiff_t>(i), args.end()}, UseOfPython(values, environment));
+  const auto python = environment.find("PYTHON_EXEC");
+  line.program = CommandOf({args.begin() + static_cast<std::ptrdiff_t>(i), args.end()}, values,
+                           python == environment.end() ? "" : python->second);
   if (values.count("no_use_env") != 0) {
     line.options.local_rank_argument = static_cast<int>(line.program.size() - (args.size() - i - 1));
   }
@@ -210,4 +189,4 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
   return line;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,17 +1,17 @@
 // The command line of the launch program: torchrun's flags and variables, as far as they are supported, and a few more.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
+#ifndef LOCKSTEP_LAUNCH_FLAGS_COMMAND_LINE_H_
+#define LOCKSTEP_LAUNCH_FLAGS_COMMAND_LINE_H_
 
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/rendezvous_options.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/flags/rendezvous_options.h"
+#include "lockstep/launch/job/launch_options.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct CommandLine {
   bool help = false;
@@ -34,6 +34,6 @@ struct CommandLine {
 absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args,
                                              const std::map<std::string, std::string>& environment);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_COMMAND_LINE_H_
+#endif  // LOCKSTEP_LAUNCH_FLAGS_COMMAND_LINE_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/command_line.h"
+#include "lockstep/launch/flags/command_line.h"
 
 #include <fstream>
 #include <functional>
@@ -12,10 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/flag_names.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/flags/flag_table.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::StartsWith;
@@ -144,4 +144,4 @@ TEST(ParseCommandLine, NamesTheVariableThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

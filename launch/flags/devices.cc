@@ -1,16 +1,15 @@
-#include "lockstep/tools/launch/internal/devices.h"
-
-#include <dirent.h>
+#include "lockstep/launch/flags/devices.h"
 
 #include <algorithm>
-#include <memory>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/folder.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 bool IsDevice(absl::string_view name) {
@@ -18,17 +17,11 @@ bool IsDevice(absl::string_view name) {
          std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
-int DevicesIn(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
-  int devices = 0;
-  while (const dirent* entry = entries ? readdir(entries.get()) : nullptr) devices += IsDevice(entry->d_name);
-  return devices;
-}
-
 }  // namespace
 
 int NvidiaDevices(const std::string& folder, const char* visible) {
-  int devices = DevicesIn(folder);
+  const std::vector<std::string> names = NamesIn(folder);
+  int devices = static_cast<int>(std::count_if(names.begin(), names.end(), IsDevice));
   if (devices == 0 || !visible) return devices;
   devices = 0;
   for (const absl::string_view name : absl::StrSplit(visible, ',', absl::SkipWhitespace())) {
@@ -38,4 +31,4 @@ int NvidiaDevices(const std::string& folder, const char* visible) {
   return devices;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

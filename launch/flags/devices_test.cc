@@ -1,11 +1,11 @@
-#include "lockstep/tools/launch/internal/devices.h"
+#include "lockstep/launch/flags/devices.h"
 
 #include <fstream>
 
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 TEST(NvidiaDevices, AreTheFilesWithANumber) {
@@ -29,4 +29,4 @@ TEST(NvidiaDevices, AreThoseThatAreVisible) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

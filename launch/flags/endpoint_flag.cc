@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/endpoint_flag.h"
+#include "lockstep/launch/flags/endpoint_flag.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -15,7 +15,7 @@
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int kLastPort = 65535;
@@ -141,4 +141,4 @@ absl::StatusOr<std::string> ReadHost(absl::string_view text) {
   return NameOrHost4(text, "a host without a port");
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

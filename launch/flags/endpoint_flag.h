@@ -1,15 +1,15 @@
 // The endpoint of a rendezvous, as users write it.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ENDPOINT_FLAG_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ENDPOINT_FLAG_H_
+#ifndef LOCKSTEP_LAUNCH_FLAGS_ENDPOINT_FLAG_H_
+#define LOCKSTEP_LAUNCH_FLAGS_ENDPOINT_FLAG_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/rendezvous_options.h"
+#include "lockstep/launch/flags/rendezvous_options.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // "host", "host:port", "10.0.0.1", "::1", "::1:29400", "[::1]", "[::1]:29400", "[fe80::1%eth0]:29400"; ":0" is
 // localhost:0, as to torchrun. Without a port it gets `default_port`; if that is negative, a port is needed. Nothing is
@@ -22,6 +22,6 @@ absl::StatusOr<HostAndPort> ReadEndpoint(absl::string_view text, int default_por
 // The same without a port. Brackets around an IPv6 address are not part of the result.
 absl::StatusOr<std::string> ReadHost(absl::string_view text);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_ENDPOINT_FLAG_H_
+#endif  // LOCKSTEP_LAUNCH_FLAGS_ENDPOINT_FLAG_H_

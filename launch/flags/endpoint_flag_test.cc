@@ -1,20 +1,28 @@
-#include "lockstep/tools/launch/internal/endpoint_flag.h"
+#include "lockstep/launch/flags/endpoint_flag.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
+
+std::string Refusal(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return absl::StrCat("expected ", status.message());
+}
 
 // "host port", or what is expected instead.
 std::string Read(const char* text, int default_port = 29400) {
   const absl::StatusOr<HostAndPort> endpoint = ReadEndpoint(text, default_port);
-  if (endpoint.ok()) return absl::StrCat(endpoint->host, " ", endpoint->port);
-  EXPECT_TRUE(absl::IsInvalidArgument(endpoint.status())) << endpoint.status();
-  return absl::StrCat("expected ", endpoint.status().message());
+  return endpoint.ok() ? absl::StrCat(endpoint->host, " ", endpoint->port) : Refusal(endpoint.status());
+}
+
+void ExpectRefused(const std::vector<const char*>& texts, const std::string& refusal) {
+  for (const char* text : texts) EXPECT_EQ(Read(text), refusal) << text;
 }
 
 TEST(ReadEndpoint, TakesNamesAndAddressesWithAndWithoutAPort) {
@@ -63,20 +71,15 @@ TEST(ReadEndpoint, TakesTheInterfaceOfALinkLocalAddress) {
 }
 
 TEST(ReadEndpoint, SaysWhatIsExpectedInsteadOfAnythingElse) {
-  const std::string brackets = "expected an IPv6 address in brackets, as in [::1]:29400";
-  for (const char* text : {"[::1", "[", "[]", "[]:7", "[node1]:7", "[10.0.0.1]", "[::1:29400", "[::1%]:7", "[[::1]]"}) {
-    EXPECT_EQ(Read(text), brackets) << text;
-  }
-  for (const char* text : {"[::1]7", "[::1]x:7", "[::1]:", "[::1]:65536", "[::1]:7:8", "[::1]]:7"}) {
-    EXPECT_EQ(Read(text), "expected [address]:port, with a port of at most 65535") << text;
-  }
-  for (const char* text : {"node1:7:8", "::1]:29400", "::1:65536", "::1%:7", ":::", "a::b:7x", "10.0.0.1:7:8"}) {
-    EXPECT_EQ(Read(text), "expected host:port, and an IPv6 address in brackets, as in [::1]:29400") << text;
-  }
-  EXPECT_EQ(Read("::1", -1), "expected host:port, and an IPv6 address in brackets, as in [::1]:29400");
-  for (const char* text : {"", ":7", "node1:", "node1:port", "node1:-1", "node1:+7", "node1: 7", "a/b"}) {
-    EXPECT_EQ(Read(text), "expected host or host:port") << text;
-  }
+  ExpectRefused({"[::1", "[", "[]", "[]:7", "[node1]:7", "[10.0.0.1]", "[::1:29400", "[::1%]:7", "[[::1]]"},
+                "expected an IPv6 address in brackets, as in [::1]:29400");
+  ExpectRefused({"[::1]7", "[::1]x:7", "[::1]:", "[::1]:65536", "[::1]:7:8", "[::1]]:7"},
+                "expected [address]:port, with a port of at most 65535");
+  const std::string both = "expected host:port, and an IPv6 address in brackets, as in [::1]:29400";
+  ExpectRefused({"node1:7:8", "::1]:29400", "::1:65536", "::1%:7", ":::", "a::b:7x", "10.0.0.1:7:8"}, both);
+  EXPECT_EQ(Read("::1", -1), both);
+  ExpectRefused({"", ":7", "node1:", "node1:port", "node1:-1", "node1:+7", "node1: 7", "a/b"},
+                "expected host or host:port");
   EXPECT_EQ(Read("node1:65536"), "expected host or host:port, with a port of at most 65535");
   EXPECT_EQ(Read("10.0.0.256:7"), "expected host or host:port; 10.0.0.256 is not an address");
   EXPECT_EQ(Read("node1", -1), "expected host:port");
@@ -85,7 +88,7 @@ TEST(ReadEndpoint, SaysWhatIsExpectedInsteadOfAnythingElse) {
 TEST(ReadHost, TakesAHostWithoutAPort) {
   const auto host = [](const char* text) {
     const absl::StatusOr<std::string> read = ReadHost(text);
-    return read.ok() ? *read : absl::StrCat("expected ", read.status().message());
+    return read.ok() ? *read : Refusal(read.status());
   };
   EXPECT_EQ(host("node1"), "node1");
   EXPECT_EQ(host("::1"), "::1");
@@ -98,4 +101,4 @@ TEST(ReadHost, TakesAHostWithoutAPort) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/python_program.h"
+#include "lockstep/launch/flags/python_program.h"
 
 #include <unistd.h>
 
@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/launch/process/process.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 bool StartsByItself(const std::string& program) {
@@ -19,21 +19,22 @@ bool StartsByItself(const std::string& program) {
 }
 
 // A file that is not there is left to FindProgram, whose error names it.
-bool IsPythons(const std::string& program, const PythonUse& use) {
-  if (use.module || use.script) return true;
-  if (use.never || !absl::EndsWith(program, ".py")) return false;
-  if (use.interpreter.empty() && StartsByItself(program)) return false;
+bool IsPythons(const std::string& program, const GivenFlags& given, const std::string& interpreter) {
+  if (Find(given, "module") || Find(given, "run_path")) return true;
+  if (Find(given, "no_python") || !absl::EndsWith(program, ".py")) return false;
+  if (interpreter.empty() && StartsByItself(program)) return false;
   return access(program.c_str(), R_OK) == 0;
 }
 
 }  // namespace
 
-std::vector<std::string> CommandOf(const std::vector<std::string>& program, const PythonUse& use) {
-  if (!IsPythons(program[0], use)) return program;
-  std::vector<std::string> command = {use.interpreter.empty() ? "python3" : use.interpreter, "-u"};
-  if (use.module) command.push_back("-m");
+std::vector<std::string> CommandOf(const std::vector<std::string>& program, const GivenFlags& given,
+                                   const std::string& interpreter) {
+  if (!IsPythons(program[0], given, interpreter)) return program;
+  std::vector<std::string> command = {interpreter.empty() ? "python3" : interpreter, "-u"};
+  if (Find(given, "module")) command.push_back("-m");
   command.insert(command.end(), program.begin(), program.end());
   return command;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/python_program.h"
+#include "lockstep/launch/flags/python_program.h"
 
 #include <sys/stat.h>
 
@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -22,41 +22,33 @@ std::string NewFile(const std::string& name, const std::string& text, int mode) 
 
 TEST(CommandOf, StartsAScriptWithPython) {
   const std::string script = NewFile("train.py", "print(1)\n", 0644);
-  EXPECT_THAT(CommandOf({script, "--epochs=1"}, {}), ElementsAre("python3", "-u", script, "--epochs=1"));
-  PythonUse use;
-  use.interpreter = "/opt/python";
-  EXPECT_THAT(CommandOf({script}, use), ElementsAre("/opt/python", "-u", script));
-  use.never = true;
-  EXPECT_THAT(CommandOf({script}, use), ElementsAre(script));
+  EXPECT_THAT(CommandOf({script, "--epochs=1"}, {}, ""), ElementsAre("python3", "-u", script, "--epochs=1"));
+  EXPECT_THAT(CommandOf({script}, {}, "/opt/python"), ElementsAre("/opt/python", "-u", script));
+  EXPECT_THAT(CommandOf({script}, {{"no_python", {}}}, "/opt/python"), ElementsAre(script));
 }
 
 TEST(CommandOf, StartsAnythingElseAsItIs) {
-  EXPECT_THAT(CommandOf({"./train", "a.py"}, {}), ElementsAre("./train", "a.py"));
-  EXPECT_THAT(CommandOf({"missing.py"}, {}), ElementsAre("missing.py"));
+  EXPECT_THAT(CommandOf({"./train", "a.py"}, {}, ""), ElementsAre("./train", "a.py"));
+  EXPECT_THAT(CommandOf({"missing.py"}, {}, ""), ElementsAre("missing.py"));
 }
 
 TEST(CommandOf, LeavesAScriptThatNamesItsInterpreterToIt) {
   const std::string script = NewFile("train.py", "#!/usr/bin/env python3\n", 0755);
-  EXPECT_THAT(CommandOf({script}, {}), ElementsAre(script));
-  PythonUse use;
-  use.interpreter = "python3.11";
-  EXPECT_THAT(CommandOf({script}, use), ElementsAre("python3.11", "-u", script));
+  EXPECT_THAT(CommandOf({script}, {}, ""), ElementsAre(script));
+  EXPECT_THAT(CommandOf({script}, {}, "python3.11"), ElementsAre("python3.11", "-u", script));
   const std::string without = NewFile("train.py", "print(1)\n", 0755);
-  EXPECT_THAT(CommandOf({without}, {}), ElementsAre("python3", "-u", without));
+  EXPECT_THAT(CommandOf({without}, {}, ""), ElementsAre("python3", "-u", without));
 }
 
 TEST(CommandOf, StartsAModule) {
-  PythonUse use;
-  use.module = true;
-  EXPECT_THAT(CommandOf({"package.train", "--epochs=1"}, use),
+  EXPECT_THAT(CommandOf({"package.train", "--epochs=1"}, {{"module", {}}}, ""),
               ElementsAre("python3", "-u", "-m", "package.train", "--epochs=1"));
 }
 
 TEST(CommandOf, StartsAScriptOfAnyNameIfAskedTo) {
-  PythonUse use;
-  use.script = use.never = true;
-  EXPECT_THAT(CommandOf({"/abs/train"}, use), ElementsAre("python3", "-u", "/abs/train"));
+  const GivenFlags given = {{"run_path", {}}, {"no_python", {}}};
+  EXPECT_THAT(CommandOf({"/abs/train"}, given, ""), ElementsAre("python3", "-u", "/abs/train"));
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

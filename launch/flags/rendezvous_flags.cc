@@ -1,7 +1,6 @@
-#include "lockstep/tools/launch/internal/rendezvous_flags.h"
+#include "lockstep/launch/flags/rendezvous_flags.h"
 
-#include <algorithm>
-#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,77 +15,16 @@
 #include "lockstep/base/nearest_name.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/endpoint_flag.h"
+#include "lockstep/launch/flags/endpoint_flag.h"
+#include "lockstep/launch/flags/flag_values.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using Backend = RendezvousOptions::Backend;
-using Given = std::map<std::string, GivenFlag>;
 
 constexpr int kTcpPort = 29400;  // torchrun's
 constexpr int kEtcdPort = 2379;  // etcd's for clients
-
-// torchrun's parameters of other rendezvous, or of its own way to do this.
-constexpr absl::string_view kWithoutEffect[] = {"close_timeout",
-                                                "heartbeat_timeout",
-                                                "keep_alive_interval",
-                                                "keep_alive_max_attempt",
-                                                "read_timeout",
-                                                "rank",
-                                                "store_type",
-                                                "timeout",
-                                                "use_libuv",
-                                                "protocol",
-                                                "max_incremental_join",
-                                                "min_nodes"};
-
-const GivenFlag* Find(const Given& given, const std::string& name) {
-  const auto found = given.find(name);
-  return found == given.end() ? nullptr : &found->second;
-}
-
-absl::Status Expected(const GivenFlag& flag, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(flag.source, "=", Printable(flag.value), ": expected ", expected));
-}
-
-absl::Status ReadHostFlag(const GivenFlag& flag, std::string* host) {
-  absl::StatusOr<std::string> read = ReadHost(flag.value);
-  if (!read.ok()) return Expected(flag, read.status().message());
-  *host = *std::move(read);
-  return absl::OkStatus();
-}
-
-absl::Status ReadWhole(const GivenFlag& flag, int* number) {
-  return absl::SimpleAtoi(flag.value, number) ? absl::OkStatus() : Expected(flag, "a whole number");
-}
-
-absl::Status ReadBackend(const GivenFlag& flag, Backend* backend) {
-  if (flag.value == "static") {
-    *backend = Backend::kStatic;
-  } else if (flag.value == "tcp" || flag.value == "c10d") {
-    *backend = Backend::kTcp;
-  } else if (flag.value == "etcd-v3") {
-    *backend = Backend::kEtcd;
-  } else if (flag.value == "etcd" || flag.value == "etcd-v2") {
-    return Expected(flag, "etcd-v3; etcd no longer has the interface of version 2");
-  } else {
-    return Expected(flag, "static, tcp (torchrun's c10d) or etcd-v3");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadNodes(const GivenFlag& flag, RendezvousOptions* nodes) {
-  const std::vector<std::string> range = absl::StrSplit(flag.value, ':');
-  if (range.size() > 2 || !absl::SimpleAtoi(range.front(), &nodes->min_nodes) ||
-      !absl::SimpleAtoi(range.back(), &nodes->max_nodes)) {
-    return Expected(flag, "a whole number, or two as in 1:4");
-  }
-  if (nodes->min_nodes < 1 || nodes->max_nodes < nodes->min_nodes) {
-    return Expected(flag, "at least 1 node, and at most as many before the colon as after it");
-  }
-  return absl::OkStatus();
-}
 
 // Of an endpoint of etcd, which may be a URL, where %25 stands for a %. Its scheme must be the one that the parameters
 // mean.
@@ -115,77 +53,83 @@ absl::Status ReadEndpoints(const GivenFlag& flag, int default_port, RendezvousOp
   return absl::OkStatus();
 }
 
-absl::Status ReadSeconds(const GivenFlag& flag, absl::string_view name, absl::string_view text,
-                         absl::Duration* duration) {
+// The parameters of --rdzv_conf.
+absl::Status ReadParameter(const GivenFlag& flag, absl::string_view name, const std::string& text, std::string* value) {
+  *value = text;
+  return absl::OkStatus();
+}
+
+absl::Status ReadParameter(const GivenFlag& flag, absl::string_view name, const std::string& text,
+                           absl::Duration* value) {
   double seconds;
   if (!absl::SimpleAtod(text, &seconds) || !(seconds > 0 && seconds <= 1e9)) {
     return Expected(flag, absl::StrCat(name, " in seconds, more than 0"));
   }
-  *duration = absl::Seconds(seconds);
+  *value = absl::Seconds(seconds);
   return absl::OkStatus();
 }
 
-absl::Status ReadBool(const GivenFlag& flag, absl::string_view name, absl::string_view text, bool* value) {
+absl::Status ReadParameter(const GivenFlag& flag, absl::string_view name, const std::string& text, bool* value) {
   if (absl::SimpleAtob(text, value)) return absl::OkStatus();
   return Expected(flag, absl::StrCat(name, "=true or ", name, "=false"));
 }
 
-std::map<std::string, absl::Duration*> DurationsOf(RendezvousOptions* nodes) {
-  return {{"join_timeout", &nodes->join_timeout},
-          {"last_call_timeout", &nodes->last_call_timeout},
-          {"ttl", &nodes->time_to_live}};
+absl::Status ReadParameter(const GivenFlag& flag, absl::string_view name, const std::string& text,
+                           std::optional<bool>* value) {
+  return ReadParameter(flag, name, text, &value->emplace());
 }
 
-std::map<std::string, std::string*> TextsOf(RendezvousOptions* nodes) {
-  return {{"cacert", &nodes->ca_file},
-          {"cert", &nodes->cert_file},
-          {"key", &nodes->key_file},
-          {"user", &nodes->user},
-          {"password", &nodes->password}};
+struct Parameter {
+  const char* name;
+  // Null for torchrun's parameters of other rendezvous, or of its own way to do this.
+  absl::Status (*set)(const GivenFlag& flag, absl::string_view name, const std::string& text, RendezvousOptions* to);
+};
+
+template <auto option>
+absl::Status SetParameter(const GivenFlag& flag, absl::string_view name, const std::string& text,
+                          RendezvousOptions* to) {
+  return ReadParameter(flag, name, text, &(to->*option));
 }
 
-std::vector<std::string> ParametersWithEffect() {
-  RendezvousOptions nodes;
-  std::vector<std::string> names = {"is_host", "same_program"};
-  for (const auto& entry : DurationsOf(&nodes)) names.push_back(entry.first);
-  for (const auto& entry : TextsOf(&nodes)) names.push_back(entry.first);
-  return names;
-}
+constexpr Parameter kParameters[] = {
+    {"is_host", SetParameter<&RendezvousOptions::is_host>},
+    {"same_program", SetParameter<&RendezvousOptions::same_program>},
+    {"join_timeout", SetParameter<&RendezvousOptions::join_timeout>},
+    {"last_call_timeout", SetParameter<&RendezvousOptions::last_call_timeout>},
+    {"ttl", SetParameter<&RendezvousOptions::time_to_live>},
+    {"cacert", SetParameter<&RendezvousOptions::ca_file>},
+    {"cert", SetParameter<&RendezvousOptions::cert_file>},
+    {"key", SetParameter<&RendezvousOptions::key_file>},
+    {"user", SetParameter<&RendezvousOptions::user>},
+    {"password", SetParameter<&RendezvousOptions::password>},
+    {"close_timeout", nullptr},
+    {"heartbeat_timeout", nullptr},
+    {"keep_alive_interval", nullptr},
+    {"keep_alive_max_attempt", nullptr},
+    {"read_timeout", nullptr},
+    {"rank", nullptr},
+    {"store_type", nullptr},
+    {"timeout", nullptr},
+    {"use_libuv", nullptr},
+    {"protocol", nullptr},
+    {"max_incremental_join", nullptr},
+    {"min_nodes", nullptr},
+};
 
-absl::Status ReadParameter(const GivenFlag& flag, const std::string& name, const std::string& value,
-                           RendezvousOptions* nodes) {
-  const std::map<std::string, absl::Duration*> durations = DurationsOf(nodes);
-  const std::map<std::string, std::string*> texts = TextsOf(nodes);
-  if (const auto found = durations.find(name); found != durations.end()) {
-    return ReadSeconds(flag, name, value, found->second);
+absl::Status SetParameter(const GivenFlag& flag, const std::string& name, const std::string& text,
+                          RendezvousOptions* to) {
+  std::vector<std::string> names;  // of those with an effect
+  for (const Parameter& parameter : kParameters) {
+    if (name == parameter.name) return parameter.set ? parameter.set(flag, name, text, to) : absl::OkStatus();
+    if (parameter.set) names.emplace_back(parameter.name);
   }
-  if (const auto found = texts.find(name); found != texts.end()) {
-    *found->second = value;
-    return absl::OkStatus();
-  }
-  if (name == "is_host") return ReadBool(flag, name, value, &nodes->is_host.emplace());
-  if (name == "same_program") return ReadBool(flag, name, value, &nodes->same_program);
-  if (std::find(std::begin(kWithoutEffect), std::end(kWithoutEffect), name) != std::end(kWithoutEffect)) {
-    return absl::OkStatus();
-  }
-  const std::optional<std::string> nearest = NearestName(name, ParametersWithEffect());
+  const std::optional<std::string> nearest = NearestName(name, names);
   return absl::InvalidArgumentError(absl::StrCat(flag.source, " has no parameter ", Printable(name),
                                                  nearest ? absl::StrCat("; did you mean ", *nearest, "?") : ""));
 }
 
-// "join_timeout=60,last_call_timeout=5".
-absl::Status ReadParameters(const GivenFlag& flag, RendezvousOptions* nodes) {
-  for (const absl::string_view text : absl::StrSplit(flag.value, ',', absl::SkipWhitespace())) {
-    const std::pair<std::string, std::string> parameter = absl::StrSplit(text, absl::MaxSplits('=', 1));
-    const std::string name(absl::StripAsciiWhitespace(parameter.first));
-    if (text.find('=') == absl::string_view::npos) return Expected(flag, "name=value,name=value");
-    LOCKSTEP_RETURN_IF_ERROR(ReadParameter(flag, name, parameter.second, nodes));
-  }
-  return absl::OkStatus();
-}
-
 // The nodes do not talk to each other.
-absl::Status UseStatic(const Given& given, const RendezvousOptions& nodes, LaunchOptions* options) {
+absl::Status UseStatic(const GivenFlags& given, const RendezvousOptions& nodes, LaunchOptions* options) {
   if (nodes.min_nodes != nodes.max_nodes) {
     return Expected(*Find(given, "nnodes"), "one number, unless there is --rdzv_backend=tcp or etcd-v3");
   }
@@ -203,13 +147,13 @@ absl::Status UseStatic(const Given& given, const RendezvousOptions& nodes, Launc
 }
 
 // Whether other launchers can come to this one. torchrun's scripts for one node say localhost:0.
-bool MeetsOthers(const Given& given, const RendezvousOptions& nodes) {
+bool MeetsOthers(const GivenFlags& given, const RendezvousOptions& nodes) {
   if (nodes.max_nodes > 1) return true;
   if (Find(given, "standalone") || nodes.endpoints.empty()) return false;
   return nodes.backend != Backend::kTcp || nodes.endpoints[0].port != 0;
 }
 
-absl::Status CheckMeeting(const Given& given, const RendezvousOptions& nodes) {
+absl::Status CheckMeeting(const GivenFlags& given, const RendezvousOptions& nodes) {
   if (nodes.endpoints.empty()) {
     return absl::InvalidArgumentError(
         nodes.backend == Backend::kTcp
@@ -237,7 +181,7 @@ absl::Status CheckNodeRank(const RendezvousOptions& nodes) {
 }
 
 // torchrun takes these flags too, and uses them with a static rendezvous only.
-void NoteMaster(const Given& given, std::vector<std::string>* notices) {
+void NoteMaster(const GivenFlags& given, std::vector<std::string>* notices) {
   std::vector<std::string> unused;
   for (const char* name : {"master_addr", "master_port"}) {
     if (const GivenFlag* flag = Find(given, name)) {
@@ -251,14 +195,14 @@ void NoteMaster(const Given& given, std::vector<std::string>* notices) {
 }
 
 // torchrun's --standalone overrides an endpoint too.
-void NoteStandalone(const Given& given, std::vector<std::string>* notices) {
+void NoteStandalone(const GivenFlags& given, std::vector<std::string>* notices) {
   const GivenFlag *standalone = Find(given, "standalone"), *endpoint = Find(given, "rdzv_endpoint");
   if (!standalone || !endpoint) return;
   notices->push_back(absl::StrCat(endpoint->source, "=", Printable(endpoint->value), " is not used, since ",
                                   standalone->source, " is given"));
 }
 
-void NoteC10d(const Given& given, std::vector<std::string>* notices) {
+void NoteC10d(const GivenFlags& given, std::vector<std::string>* notices) {
   const GivenFlag* backend = Find(given, "rdzv_backend");
   if (backend->value != "c10d") return;
   notices->push_back(absl::StrCat(backend->source, "=c10d is taken as tcp: a torchrun cannot meet launchers there"));
@@ -267,49 +211,68 @@ void NoteC10d(const Given& given, std::vector<std::string>* notices) {
 }  // namespace
 
 std::vector<std::string> RendezvousParameters() {
-  std::vector<std::string> names = ParametersWithEffect();
-  for (const absl::string_view name : kWithoutEffect) names.emplace_back(name);
+  std::vector<std::string> names;
+  for (const Parameter& parameter : kParameters) names.emplace_back(parameter.name);
   return names;
 }
 
-absl::StatusOr<RendezvousOptions> ReadRendezvous(const Given& given, LaunchOptions* options,
-                                                 std::vector<std::string>* notices) {
-  RendezvousOptions nodes;
-  if (const GivenFlag* flag = Find(given, "rdzv_backend")) {
-    LOCKSTEP_RETURN_IF_ERROR(ReadBackend(*flag, &nodes.backend));
+absl::Status SetBackend(const GivenFlag& flag, Settings* to) {
+  Backend& backend = to->rendezvous.backend;
+  if (flag.value == "static") {
+    backend = Backend::kStatic;
+  } else if (flag.value == "tcp" || flag.value == "c10d") {
+    backend = Backend::kTcp;
+  } else if (flag.value == "etcd-v3") {
+    backend = Backend::kEtcd;
+  } else if (flag.value == "etcd" || flag.value == "etcd-v2") {
+    return Expected(flag, "etcd-v3; etcd no longer has the interface of version 2");
+  } else {
+    return Expected(flag, "static, tcp (torchrun's c10d) or etcd-v3");
   }
-  if (const GivenFlag* flag = Find(given, "nnodes")) LOCKSTEP_RETURN_IF_ERROR(ReadNodes(*flag, &nodes));
-  if (const GivenFlag* flag = Find(given, "node_rank")) {
-    LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &nodes.node_rank.emplace()));
+  return absl::OkStatus();
+}
+
+absl::Status SetNodes(const GivenFlag& flag, Settings* to) {
+  RendezvousOptions& nodes = to->rendezvous;
+  const std::vector<std::string> range = absl::StrSplit(flag.value, ':');
+  if (range.size() > 2 || !absl::SimpleAtoi(range.front(), &nodes.min_nodes) ||
+      !absl::SimpleAtoi(range.back(), &nodes.max_nodes)) {
+    return Expected(flag, "a whole number, or two as in 1:4");
   }
-  if (const GivenFlag* flag = Find(given, "master_addr")) {
-    LOCKSTEP_RETURN_IF_ERROR(ReadHostFlag(*flag, &options->master_addr));
+  if (nodes.min_nodes < 1 || nodes.max_nodes < nodes.min_nodes) {
+    return Expected(flag, "at least 1 node, and at most as many before the colon as after it");
   }
-  if (const GivenFlag* flag = Find(given, "master_port")) {
-    LOCKSTEP_RETURN_IF_ERROR(ReadWhole(*flag, &options->master_port));
+  return absl::OkStatus();
+}
+
+// "join_timeout=60,last_call_timeout=5".
+absl::Status SetParameters(const GivenFlag& flag, Settings* to) {
+  for (const absl::string_view text : absl::StrSplit(flag.value, ',', absl::SkipWhitespace())) {
+    const std::pair<std::string, std::string> parameter = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    const std::string name(absl::StripAsciiWhitespace(parameter.first));
+    if (text.find('=') == absl::string_view::npos) return Expected(flag, "name=value,name=value");
+    LOCKSTEP_RETURN_IF_ERROR(SetParameter(flag, name, parameter.second, &to->rendezvous));
   }
-  if (const GivenFlag* flag = Find(given, "rdzv_conf")) LOCKSTEP_RETURN_IF_ERROR(ReadParameters(*flag, &nodes));
-  if (const GivenFlag* flag = Find(given, "local_addr")) {
-    LOCKSTEP_RETURN_IF_ERROR(ReadHostFlag(*flag, &nodes.local_addr));
-  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveRendezvous(const GivenFlags& given, Settings* to, std::vector<std::string>* notices) {
+  RendezvousOptions& nodes = to->rendezvous;
   if (const GivenFlag* flag = Find(given, "rdzv_endpoint")) {
     const int port = nodes.backend == Backend::kEtcd ? kEtcdPort : nodes.backend == Backend::kTcp ? kTcpPort : -1;
     LOCKSTEP_RETURN_IF_ERROR(ReadEndpoints(*flag, port, &nodes));
   }
-  if (nodes.backend == Backend::kStatic) {
-    LOCKSTEP_RETURN_IF_ERROR(UseStatic(given, nodes, options));
-    return nodes;
-  }
+  if (nodes.backend == Backend::kStatic) return UseStatic(given, nodes, &to->options);
   LOCKSTEP_RETURN_IF_ERROR(CheckNodeRank(nodes));
   nodes.meets_others = MeetsOthers(given, nodes);
-  if (nodes.meets_others) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
-    NoteC10d(given, notices);
-    NoteMaster(given, notices);
-  } else {
+  if (!nodes.meets_others) {
     NoteStandalone(given, notices);
+    return absl::OkStatus();
   }
-  return nodes;
+  LOCKSTEP_RETURN_IF_ERROR(CheckMeeting(given, nodes));
+  NoteC10d(given, notices);
+  NoteMaster(given, notices);
+  return absl::OkStatus();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

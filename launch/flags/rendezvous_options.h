@@ -1,7 +1,7 @@
 // How the nodes of a job find each other, as the command line says it.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_OPTIONS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_OPTIONS_H_
+#ifndef LOCKSTEP_LAUNCH_FLAGS_RENDEZVOUS_OPTIONS_H_
+#define LOCKSTEP_LAUNCH_FLAGS_RENDEZVOUS_OPTIONS_H_
 
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct HostAndPort {
   std::string host;
@@ -39,6 +39,6 @@ struct RendezvousOptions {
   std::string ca_file, cert_file, key_file, user, password;  // etcd
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_OPTIONS_H_
+#endif  // LOCKSTEP_LAUNCH_FLAGS_RENDEZVOUS_OPTIONS_H_

@@ -1,6 +1,8 @@
-#include "lockstep/tools/launch/internal/scheduler.h"
+#include "lockstep/launch/flags/scheduler.h"
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,10 +14,8 @@
 #include "lockstep/base/slurm.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
-
-using Environment = std::map<std::string, std::string>;
 
 constexpr char kOrAlone[] = "or pass --standalone for a job of this node alone";
 
@@ -37,12 +37,16 @@ absl::Status Bad(const Parts&... parts) {
 
 class Scheduler {
  public:
-  Scheduler(const Environment& environment, const GivenNodes& given, LaunchOptions* options)
-      : environment_(environment), given_(given), options_(*options) {}
+  Scheduler(const GivenFlags& given, Settings* settings)
+      : given_(given),
+        has_rendezvous_(settings->rendezvous.backend != RendezvousOptions::Backend::kStatic),
+        environment_(settings->own_environment),
+        options_(settings->options) {}
 
   absl::StatusOr<std::string> Fill();
 
  private:
+  bool IsGiven(const std::string& flag) const { return given_.count(flag) != 0; }
   bool Has(const std::string& name) const { return environment_.count(name) != 0; }
   // "" if it is not set.
   std::string Text(const std::string& name) const;
@@ -57,8 +61,9 @@ class Scheduler {
   absl::StatusOr<std::string> SrunsAddress() const;
   absl::StatusOr<int> SrunsPort() const;
 
-  const Environment& environment_;
-  const GivenNodes& given_;
+  const GivenFlags& given_;
+  const bool has_rendezvous_;  // --rdzv_backend is tcp or etcd-v3
+  const std::map<std::string, std::string>& environment_;
   LaunchOptions& options_;
 };
 
@@ -105,10 +110,10 @@ absl::Status Scheduler::CheckAllocation() const {
 
 absl::Status Scheduler::SeveralJobs(const Names& names, int size) const {
   const bool has_master = Has("MASTER_ADDR") && Has("MASTER_PORT");
-  const std::string flags = given_.rendezvous ? " and --rdzv_endpoint"
-                                              : absl::StrCat(" --node_rank=$", names.rank,
-                                                             " --master_addr=", has_master ? "$MASTER_ADDR" : "HOST",
-                                                             " --master_port=", has_master ? "$MASTER_PORT" : "PORT");
+  const std::string flags = has_rendezvous_ ? " and --rdzv_endpoint"
+                                            : absl::StrCat(" --node_rank=$", names.rank,
+                                                           " --master_addr=", has_master ? "$MASTER_ADDR" : "HOST",
+                                                           " --master_port=", has_master ? "$MASTER_PORT" : "PORT");
   return Bad(Shown(names.size), " and ", Shown(names.rank), " say that ", size,
              " processes take part, but no flag does: with one launch on each node, pass --nnodes=$", names.size, flags,
              "; if each process is a rank, start the program without launch; ", kOrAlone);
@@ -135,16 +140,16 @@ absl::StatusOr<std::string> Scheduler::FillFromSrun(int size) {
   const auto note = [&](absl::string_view name, const auto& value) {
     filled.push_back(absl::StrCat(name, "=", value));
   };
-  if (!given_.nnodes) note("nnodes", options_.nnodes = size);
-  if (!given_.node_rank) {
+  if (!IsGiven("nnodes")) note("nnodes", options_.nnodes = size);
+  if (!IsGiven("node_rank")) {
     LOCKSTEP_ASSIGN_OR_RETURN(options_.node_rank, Number(Has("SLURM_NODEID") ? "SLURM_NODEID" : kSrun.rank));
     note("node_rank", options_.node_rank);
   }
-  if (!given_.master_addr) {
+  if (!IsGiven("master_addr") && !IsGiven("rdzv_endpoint")) {
     LOCKSTEP_ASSIGN_OR_RETURN(options_.master_addr, SrunsAddress());
     note("master_addr", options_.master_addr);
   }
-  if (!given_.master_port) {
+  if (!IsGiven("master_port") && !IsGiven("rdzv_endpoint")) {
     LOCKSTEP_ASSIGN_OR_RETURN(options_.master_port, SrunsPort());
     note("master_port", options_.master_port);
   }
@@ -152,11 +157,11 @@ absl::StatusOr<std::string> Scheduler::FillFromSrun(int size) {
 }
 
 absl::StatusOr<std::string> Scheduler::Fill() {
-  if (given_.standalone || Has("TORCHELASTIC_RUN_ID")) return "";
-  if (given_.nnodes && (options_.nnodes == 1 || given_.rendezvous)) return "";
+  if (IsGiven("standalone") || Has("TORCHELASTIC_RUN_ID")) return "";
+  if (IsGiven("nnodes") && (options_.nnodes == 1 || has_rendezvous_)) return "";
   const std::optional<Names> names = Launcher();
   const bool is_srun = names && names->rank == kSrun.rank;
-  if (given_.nnodes && !is_srun) return "";
+  if (IsGiven("nnodes") && !is_srun) return "";
   if (!names) {
     LOCKSTEP_RETURN_IF_ERROR(CheckAllocation());
     return "";
@@ -164,9 +169,9 @@ absl::StatusOr<std::string> Scheduler::Fill() {
   LOCKSTEP_ASSIGN_OR_RETURN(const int size, Number(names->size));
   if (size < 2) return "";
   const int nodes = NodesOf("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
-  if (!is_srun || (given_.rendezvous && nodes == size)) return SeveralJobs(*names, size);
-  if (nodes == size && (!given_.nnodes || options_.nnodes == nodes)) return FillFromSrun(size);
-  if (given_.nnodes) return "";
+  if (!is_srun || (has_rendezvous_ && nodes == size)) return SeveralJobs(*names, size);
+  if (nodes == size && (!IsGiven("nnodes") || options_.nnodes == nodes)) return FillFromSrun(size);
+  if (IsGiven("nnodes")) return "";
   return Bad(
       "srun runs launch ", size, " times on ", nodes, nodes == 1 ? " node" : " nodes",
       ", and no flag says how many nodes take part: start one launch on each node, by srun --ntasks-per-node=1; ",
@@ -175,9 +180,8 @@ absl::StatusOr<std::string> Scheduler::Fill() {
 
 }  // namespace
 
-absl::StatusOr<std::string> FillFromScheduler(const Environment& environment, const GivenNodes& given,
-                                              LaunchOptions* options) {
-  return Scheduler(environment, given, options).Fill();
+absl::StatusOr<std::string> FillFromScheduler(const GivenFlags& given, Settings* settings) {
+  return Scheduler(given, settings).Fill();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

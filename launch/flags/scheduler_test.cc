@@ -1,9 +1,9 @@
-#include "lockstep/tools/launch/internal/scheduler.h"
+#include "lockstep/launch/flags/scheduler.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -30,23 +30,30 @@ Environment With(Environment environment, const Environment& more) {
   return environment;
 }
 
+using Backend = RendezvousOptions::Backend;
+
+Settings SettingsOf(const Environment& environment, const LaunchOptions& options = {},
+                    Backend backend = Backend::kStatic) {
+  Settings settings;
+  settings.own_environment = environment;
+  settings.options = options;
+  settings.rendezvous.backend = backend;
+  return settings;
+}
+
 // The line that says what was filled in, or the error.
-std::string Line(const Environment& environment, const GivenNodes& given = {}, LaunchOptions options = {}) {
-  const absl::StatusOr<std::string> line = FillFromScheduler(environment, given, &options);
+std::string LineOf(Settings settings, const GivenFlags& given = {}) {
+  const absl::StatusOr<std::string> line = FillFromScheduler(given, &settings);
   return line.ok() ? *line : std::string(line.status().message());
 }
 
-GivenNodes Standalone() {
-  GivenNodes given;
-  given.standalone = true;
-  return given;
+std::string Line(const Environment& environment, const GivenFlags& given = {}) {
+  return LineOf(SettingsOf(environment), given);
 }
 
-GivenNodes Nnodes() {
-  GivenNodes given;
-  given.nnodes = true;
-  return given;
-}
+GivenFlags Standalone() { return {{"standalone", {}}}; }
+
+GivenFlags Nnodes() { return {{"nnodes", {}}}; }
 
 TEST(FillFromScheduler, DoesNothingWithoutAScheduler) {
   EXPECT_EQ(Line({}), "");
@@ -55,8 +62,9 @@ TEST(FillFromScheduler, DoesNothingWithoutAScheduler) {
 }
 
 TEST(FillFromScheduler, TakesTheNodesOfSrun) {
-  LaunchOptions options;
-  const absl::StatusOr<std::string> line = FillFromScheduler(Srun(), {}, &options);
+  Settings settings = SettingsOf(Srun());
+  const absl::StatusOr<std::string> line = FillFromScheduler({}, &settings);
+  const LaunchOptions& options = settings.options;
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(*line, "the variables of srun say nnodes=3, node_rank=1, master_addr=node03, master_port=15042");
   EXPECT_EQ(options.nnodes, 3);
@@ -66,14 +74,13 @@ TEST(FillFromScheduler, TakesTheNodesOfSrun) {
 }
 
 TEST(FillFromScheduler, TakesFromSrunOnlyWhatIsNotGiven) {
-  GivenNodes given;
-  given.nnodes = given.master_addr = true;
+  const GivenFlags given = {{"nnodes", {}}, {"master_addr", {}}};
   LaunchOptions options;
   options.nnodes = 3;
   options.master_addr = "10.0.0.1";
-  EXPECT_EQ(Line(Srun(), given, options), "the variables of srun say node_rank=1, master_port=15042");
+  EXPECT_EQ(LineOf(SettingsOf(Srun(), options), given), "the variables of srun say node_rank=1, master_port=15042");
   options.nnodes = 2;
-  EXPECT_EQ(Line(Srun(), given, options), "") << "the flags mean other nodes than srun's";
+  EXPECT_EQ(LineOf(SettingsOf(Srun(), options), given), "") << "the flags mean other nodes than srun's";
   EXPECT_EQ(Line(With(Srun(), {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}})),
             "the variables of srun say nnodes=3, node_rank=1, master_addr=a, master_port=29500");
 }
@@ -142,21 +149,19 @@ TEST(FillFromScheduler, RefusesAPodOfKubernetes) {
 }
 
 TEST(FillFromScheduler, RefusesSeveralLaunchersThatWouldNotMeetByTheirRendezvous) {
-  GivenNodes given;
-  given.rendezvous = true;
-  EXPECT_EQ(Line({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, given),
+  const auto by_tcp = [](const Environment& environment) { return SettingsOf(environment, {}, Backend::kTcp); };
+  EXPECT_EQ(LineOf(by_tcp({{"RANK", "1"}, {"WORLD_SIZE", "4"}})),
             "WORLD_SIZE=4 and RANK=1 say that 4 processes take part, but no flag does: with one launch on each node, "
             "pass --nnodes=$WORLD_SIZE and --rdzv_endpoint; if each process is a rank, start the program without "
             "launch; or pass --standalone for a job of this node alone");
-  EXPECT_THAT(Line(Srun(), given), HasSubstr("pass --nnodes=$SLURM_NTASKS and --rdzv_endpoint;"));
-  EXPECT_EQ(Line({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, given), "");
-  EXPECT_EQ(Line({}, given), "");
-  given.nnodes = true;
-  EXPECT_EQ(Line(Srun(), given), "");
-  EXPECT_EQ(Line({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, given), "");
-  LaunchOptions options;
-  ASSERT_TRUE(FillFromScheduler(Srun(), given, &options).ok());
-  EXPECT_EQ(options.nnodes, 1) << "the launchers agree on that";
+  EXPECT_THAT(LineOf(by_tcp(Srun())), HasSubstr("pass --nnodes=$SLURM_NTASKS and --rdzv_endpoint;"));
+  EXPECT_EQ(LineOf(by_tcp({{"RANK", "0"}, {"WORLD_SIZE", "1"}})), "");
+  EXPECT_EQ(LineOf(by_tcp({})), "");
+  EXPECT_EQ(LineOf(by_tcp(Srun()), Nnodes()), "");
+  EXPECT_EQ(LineOf(by_tcp({{"RANK", "1"}, {"WORLD_SIZE", "4"}}), Nnodes()), "");
+  Settings settings = by_tcp(Srun());
+  ASSERT_TRUE(FillFromScheduler(Nnodes(), &settings).ok());
+  EXPECT_EQ(settings.options.nnodes, 1) << "the launchers agree on that";
 }
 
 TEST(FillFromScheduler, LeavesARankOfALauncherAlone) {
@@ -177,4 +182,4 @@ TEST(FillFromScheduler, NamesAVariableThatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,32 +1,18 @@
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
+#include "lockstep/launch/job/agent_steps.h"
 
 #include <signal.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using Phase = AgentState::Phase;
-
-void AddSlots(const RankPlan& plan, const Membership::Memory::Node& node, NodeRanks* ranks) {
-  for (int i = node.first; i < node.first + node.slots; ++i) {
-    const Membership::Memory::Slot& slot = plan.memory.slots[i];
-    NodeRanks::Slot said;
-    said.process = slot.process;
-    if (absl::c_linear_search(plan.memory.members, i)) said.rank = slot.rank;
-    said.local_rank = slot.local_rank;
-    said.kill = absl::c_linear_search(plan.killed, i);
-    said.given_up = slot.state == Membership::State::kGivenUp;
-    ranks->slots.push_back(said);
-  }
-}
 
 }  // namespace
 
@@ -56,7 +42,7 @@ void AgentSteps::OnFailing() {
   if (Runs()) state_.phase = Phase::kFailing;
 }
 
-void AgentSteps::OnEnd(bool succeeded, NodeFailure failure) {
+void AgentSteps::OnEnd(bool succeeded, Failure failure) {
   state_.phase = succeeded ? Phase::kSucceeded : Phase::kReady;
   state_.failure = std::move(failure);
   state_.slots.clear();
@@ -87,36 +73,11 @@ void AgentSteps::OnSlots(const NodeSlots& slots, int port) {
   state_.step = slots.step();
 }
 
-// The nodes of a generation of ranks are numbered in the order of their first ranks.
 NodeRanks AgentSteps::Ranks() const {
-  NodeRanks ranks;
   const RankPlan& plan = job_.ranks;
-  const auto is_mine = [this](const RankPlan::Node& node) { return node.entry == state_.entry; };
-  const auto mine = std::find_if(plan.nodes.begin(), plan.nodes.end(), is_mine);
-  if (plan.start != job_.generation || !plan.memory.stays || mine == plan.nodes.end()) return ranks;
-  const int index = static_cast<int>(mine - plan.nodes.begin());
-  ranks.kept = true;
-  ranks.formed = plan.memory.formed;
-  ranks.generation = plan.memory.generation;
-  ranks.world_size = plan.world_size;
-  ranks.master_addr = plan.master_addr;
-  ranks.master_port = plan.master_port;
-  ranks.reason = plan.reason;
-  ranks.order = plan.order;
-  ranks.order_reason = plan.order_reason;
-  ranks.restarts = job_.restarts;
-  ranks.local_world_size = ranks.node_rank = ranks.nnodes = 0;
-  std::vector<bool> counted(plan.nodes.size());
-  for (const int slot : plan.memory.members) {
-    const int node = plan.memory.slots[slot].node;
-    ranks.local_world_size += node == index;
-    if (counted[node]) continue;
-    counted[node] = true;
-    ++ranks.nnodes;
-    if (!counted[index]) ++ranks.node_rank;
-  }
-  AddSlots(plan, plan.memory.nodes[index], &ranks);
-  return ranks;
+  const int node = plan.NodeOf(state_.entry);
+  if (plan.start != job_.generation || !plan.stays || node < 0) return {};
+  return {plan, node};
 }
 
 // An agent that is drained leaves as after SIGTERM, once its ranks have left where others stay.
@@ -170,4 +131,4 @@ std::optional<absl::Status> AgentSteps::Result() const {
   return CancelledBySignal(state_.signal, absl::StrCat("the launcher ", state_.leaving));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

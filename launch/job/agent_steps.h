@@ -1,8 +1,8 @@
 // What the agent of one node does, given the decisions that it sees and what happens on its node. Knows neither
-// sockets, clocks nor processes: a simulator drives it as agent.cc does.
+// sockets, clocks nor processes: a simulator drives it as node/agent.cc and supervisor.cc do.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_AGENT_STEPS_H_
+#define LOCKSTEP_LAUNCH_JOB_AGENT_STEPS_H_
 
 #include <stdint.h>
 
@@ -10,11 +10,11 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/internal/generation.h"
-#include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/node_slots.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class AgentSteps {
  public:
@@ -35,7 +35,7 @@ class AgentSteps {
 
   // None of the ranks of this generation runs any more. `failure.status` is OK if they succeeded, and if they were ended
   // because MustEnd().
-  void OnEnd(bool succeeded, NodeFailure failure);
+  void OnEnd(bool succeeded, Failure failure);
 
   // Whether the node needs another port for rank 0's store in the next generation, once no rank runs.
   bool wants_port() const { return wants_port_; }
@@ -52,7 +52,7 @@ class AgentSteps {
 
   // What the processes of this node do that stay when another one fails, and the port at which rank 0 could listen.
   void OnSlots(const NodeSlots& slots, int port);
-  // What the job says to them.
+  // What the leader has decided about them.
   NodeRanks Ranks() const;
 
   // What to post now.
@@ -79,6 +79,6 @@ class AgentSteps {
   absl::Status lost_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_STEPS_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_AGENT_STEPS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/candidates.h"
+#include "lockstep/launch/job/candidates.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 std::vector<std::string> Candidates(const JobState& job, const Agents& agents) {
   constexpr size_t kLast = std::numeric_limits<size_t>::max();
@@ -75,4 +75,4 @@ absl::Status NotEnough(const JobState& job, const Agents& agents, absl::Duration
   return absl::DeadlineExceededError(text);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,19 +1,16 @@
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
+#include "lockstep/launch/job/coordinator.h"
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent/internal/candidates.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/candidates.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using AgentPhase = AgentState::Phase;
@@ -32,18 +29,11 @@ bool WasOutOfReach(const AgentState& agent, int64_t generation) {
 
 Membership::Limits RankLimitsOf(const JobLimits& limits) {
   Membership::Limits ranks;
-  ranks.max_restarts = limits.max_restarts;
-  ranks.restart_window = limits.restart_window;
+  ranks.restarts.max_restarts = limits.max_restarts;
+  ranks.restarts.window = limits.restart_window;
+  ranks.restarts.head_start = limits.head_start;
   ranks.wait_for_ranks = limits.join_timeout;
   return ranks;
-}
-
-// A node that was not needed leaves even if it is needed again, and then comes as another one.
-bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
-  for (size_t i = 0; i < plan.nodes.size(); ++i) {
-    if (plan.nodes[i].entry == member.entry) return plan.memory.nodes[i].leaves || plan.memory.nodes[i].gone;
-  }
-  return false;
 }
 
 }  // namespace
@@ -234,9 +224,7 @@ Member Coordinator::MemberOf(const std::string& id, const AgentState& agent) {
 // The host of a node that has been there for long enough to take part; "" if there is none.
 std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
   const bool full = static_cast<int>(job_.members.size()) >= job_.limits.max_nodes;
-  const auto newcomer = absl::c_find_if(agents, [&](const auto& entry) {
-    return entry.second.phase == AgentPhase::kReady && !IsMember(job_, entry.first) && !IsDrained(job_, entry.first);
-  });
+  const auto newcomer = absl::c_find_if(agents, [&](const auto& agent) { return IsNewcomer(agent.first, agents); });
   if (full || newcomer == agents.end() || departures_.succeeded() > 0) {
     newcomer_since_ = absl::InfiniteFuture();
     return "";
@@ -247,7 +235,7 @@ std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
-  if (ranks_.kept()) return StepKept(agents, now);
+  if (ranks_.plan().stays) return StepKept(agents, now);
   if (NoteRanks(agents, now)) {
     job_.ranks = ranks_.plan();
     return true;
@@ -297,133 +285,6 @@ std::string Coordinator::OutOfReachText(const Agents& agents) const {
   return absl::StrCat(HostsText(hosts), hosts.size() == 1 ? " was" : " were", " out of reach");
 }
 
-// Whether job() has changed.
-bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
-  const bool changed = ranks_.Update(agents, job_.limits.min_nodes, job_.limits.max_nodes, now);
-  LookAt(ranks_.next_look());
-  if (!changed) return false;
-  for (; job_.restarts < ranks_.restarts(); ++job_.restarts) {
-    policy_.Restart(AttemptEnd::kFailed, absl::InfinitePast(), now);
-    restart_times_.push_back(now);
-  }
-  return true;
-}
-
-bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
-  if (EndsKept(agents) || EndsUnformed(agents)) return true;
-  bool changed = false;
-  for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
-  changed |= AddNewcomers(agents, now);
-  changed |= NoteRanks(agents, now);
-  if (changed) job_.ranks = ranks_.plan();
-  if (ranks_.finished()) {
-    job_.ranks = ranks_.plan();
-    Finish(ranks_.LateFailure());
-    return true;
-  }
-  if (job_.ranks.verdict.ok()) return changed;
-  End(std::string(job_.ranks.verdict.message()));
-  return true;
-}
-
-// Whether a node leaves without which the others do not go on.
-bool Coordinator::EndsKept(const Agents& agents) {
-  bool all_leave = !job_.members.empty();
-  for (const Member& member : job_.members) {
-    const bool leaves = departures_.Leaves(member.agent, agents);
-    all_leave &= leaves;
-    if (!leaves || !departures_.IsNeeded(member.agent, agents)) continue;
-    End(absl::StrCat("host ", member.host, " leaves"));
-    return true;
-  }
-  const Leaver* anchor = departures_.Find(limits_.anchor);
-  if (anchor) {
-    End(absl::StrCat("host ", anchor->host, ", which serves the job, leaves"));
-  } else if (all_leave) {
-    End("all hosts leave");
-  }
-  return anchor || all_leave;
-}
-
-// Whether a rank has exited before a generation has formed. It would do so on each start.
-bool Coordinator::EndsUnformed(const Agents& agents) {
-  if (ranks_.formed()) return false;
-  for (const Member& member : job_.members) {
-    const AgentState* agent = FindAgent(agents, member.agent);
-    if (!agent || agent->entry != member.entry || !HasFailed(*agent, job_.generation)) continue;
-    End(absl::StrCat("a rank on host ", member.host, " failed"));
-    return true;
-  }
-  return false;
-}
-
-bool Coordinator::NoteMember(const Member& member, const Agents& agents, absl::Time now) {
-  const std::string loss = departures_.LossOf(member, agents);
-  if (!loss.empty()) {
-    ranks_.Lose(member, loss, now);
-  } else if (!IsDrained(job_, member.agent) && !IsSurplus(member) && !HasBegunToLeave(ranks_.plan(), member)) {
-    return false;
-  } else if (LeavesInTime(member, now)) {
-    ranks_.Leave(member);
-  } else {
-    ranks_.Lose(member, absl::StrCat("host ", member.host, " did not leave in time"), now);
-  }
-  if (!ranks_.IsGone(member)) return false;
-  Remove(member.agent);
-  return true;
-}
-
-// Between two steps, which may take long.
-bool Coordinator::LeavesInTime(const Member& member, absl::Time now) {
-  const absl::Time until = leaves_since_.emplace(member.entry, now).first->second + limits_.join_timeout;
-  LookAt(until);
-  return now < until;
-}
-
-// Whether the job has more nodes than it may: the last ones leave, and the anchor stays.
-bool Coordinator::IsSurplus(const Member& member) const {
-  if (!HasTooManyNodes() || member.agent == limits_.anchor) return false;
-  int others = 0;
-  bool is_before = true;
-  for (const Member& other : job_.members) {
-    is_before &= other.entry != member.entry;
-    others += !IsDrained(job_, other.agent) && (is_before || other.agent == limits_.anchor);
-  }
-  return others >= job_.limits.max_nodes;
-}
-
-void Coordinator::Remove(const std::string& agent) {
-  const auto is_it = [&](const Member& member) { return member.agent == agent; };
-  job_.members.erase(std::remove_if(job_.members.begin(), job_.members.end(), is_it), job_.members.end());
-  departures_.Forget(agent);
-}
-
-// A node whose agent started again may be there twice until the earlier agent is lost. One that could not execute the
-// program would fail again.
-bool Coordinator::IsNewcomer(const std::string& id, const Agents& agents) const {
-  const AgentState& agent = agents.at(id);
-  if (agent.phase != AgentPhase::kReady || IsMember(job_, id) || departures_.Leaves(id, agents) ||
-      agent.failure.not_started)
-    return false;
-  return agent.node_rank < 0 || std::none_of(job_.members.begin(), job_.members.end(), [&](const Member& member) {
-           const AgentState* other = FindAgent(agents, member.agent);
-           return other && other->node_rank == agent.node_rank;
-         });
-}
-
-// Their processes start while the others go on.
-bool Coordinator::AddNewcomers(const Agents& agents, absl::Time now) {
-  bool changed = false;
-  for (const auto& [id, agent] : agents) {
-    const bool full = static_cast<int>(job_.members.size()) >= job_.limits.max_nodes;
-    if (full || ranks_.finishes() || !IsNewcomer(id, agents)) continue;
-    job_.members.push_back(MemberOf(id, agent));
-    ranks_.Add(job_.members.back(), now);
-    changed = true;
-  }
-  return changed;
-}
-
 void Coordinator::End(std::string reason) {
   job_.phase = JobState::Phase::kEnding;
   job_.reason = std::move(reason);
@@ -438,12 +299,12 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
     if (HasRanks(*agent, job_.generation) || agent->generation < job_.generation) return false;
   }
   if (job_.ranks.start == job_.generation && !job_.ranks.verdict.ok()) {
-    Finish(job_.ranks.verdict);
+    Finish(Verdict(agents));
     return true;
   }
   bool not_started = false;
   absl::Status failure = FailureOfNodes(agents, &not_started);
-  if (!failure.ok() && !absl::IsCancelled(failure)) {
+  if (!failure.ok() && !IsStop(failure)) {
     Fail(failure, not_started, now);
   } else if (departures_.EndJob(agents)) {
     Finish(std::move(failure));
@@ -451,6 +312,16 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
     Regroup(failure.ok() ? job_.reason : std::string(failure.message()), now);
   }
   return true;
+}
+
+// Why ranks cannot go on that stay. The launcher of a job of one node, which has no name, also says what became of the
+// others.
+absl::Status Coordinator::Verdict(const Agents& agents) const {
+  const RankPlan& plan = job_.ranks;
+  const AgentState* agent = job_.members.empty() ? nullptr : FindAgent(agents, job_.members[0].agent);
+  const bool is_alone = agent && agent->host.empty();
+  if (!plan.ending || !is_alone || agent->failure.status.ok()) return plan.verdict;
+  return WithEnding(agent->failure.status, *plan.ending);
 }
 
 // Why the generation ended: OK if it was only because of a newcomer, and Cancelled if a node left.
@@ -503,4 +374,4 @@ void Coordinator::Finish(absl::Status result) {
   job_.result = std::move(result);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

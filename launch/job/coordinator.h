@@ -1,5 +1,5 @@
-// Decides for a job of several nodes when its ranks start, end, and start again, and why. Knows neither sockets, clocks
-// nor processes: a simulator drives it as the agents do.
+// Decides for a job of one or several nodes when its ranks start, end, and start again, and why. Knows neither sockets,
+// clocks nor processes: a simulator drives it as the agents do.
 //
 //   Coordinator coordinator(limits, last_decision);
 //   if (coordinator.Update(agents, now)) Publish(coordinator.job());
@@ -7,11 +7,11 @@
 //
 // One life of a job: kForming until enough agents are ready, then kRunning. It is kEnding if a rank fails, if a node is
 // lost or leaves, or if another one can take part. When all members have ended their ranks, it is kForming again, or
-// kDone. If all ranks succeed, it is kDone. If the ranks stay when another one fails (JobRanks), it is kRunning until they
+// kDone. If all ranks succeed, it is kDone. If the ranks stay when another one fails (Membership), it is kRunning until they
 // cannot go on: nodes are lost, leave and come meanwhile.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_COORDINATOR_H_
+#define LOCKSTEP_LAUNCH_JOB_COORDINATOR_H_
 
 #include <stdint.h>
 
@@ -21,13 +21,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/agent/internal/departures.h"
-#include "lockstep/tools/launch/agent/internal/flag_check.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/agent/internal/job_ranks.h"
-#include "lockstep/tools/launch/internal/restart_policy.h"
+#include "lockstep/launch/job/departures.h"
+#include "lockstep/launch/job/flag_check.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/membership.h"
+#include "lockstep/launch/job/restart_policy.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct JobLimits {
   int min_nodes = 1;
@@ -37,6 +37,7 @@ struct JobLimits {
   absl::Duration newcomer_wait = absl::Seconds(1);  // how long a node must be ready before the ranks restart for it
   int max_restarts = 0;                             // after failures; a restart because nodes come or leave is free
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older does not count
+  absl::Duration head_start;                                 // see ProcessRestarts::Limits
   std::string anchor;        // the agent without whom the others cannot go on; "" if there is none
   std::string host;          // of the launcher that leads, for messages
   JobFlags flags;            // of that launcher
@@ -70,11 +71,11 @@ class Coordinator {
   bool StepRunning(const Agents& agents, absl::Time now);
   bool StepEnding(const Agents& agents, absl::Time now);
 
-  // While the ranks stay when another one fails.
+  // While the ranks stay when another one fails (coordinator_kept.cc).
   bool StepKept(const Agents& agents, absl::Time now);
   bool NoteRanks(const Agents& agents, absl::Time now);
-  bool EndsKept(const Agents& agents);
-  bool EndsUnformed(const Agents& agents);
+  bool EndIfNeededNodeLeaves(const Agents& agents);
+  bool EndIfUnformedRankExits(const Agents& agents);
   bool NoteMember(const Member& member, const Agents& agents, absl::Time now);
   bool LeavesInTime(const Member& member, absl::Time now);
   bool IsSurplus(const Member& member) const;
@@ -95,6 +96,7 @@ class Coordinator {
   void End(std::string reason);
   void Regroup(std::string reason, absl::Time now);
   void Finish(absl::Status result);
+  absl::Status Verdict(const Agents& agents) const;
   void Fail(const absl::Status& failure, bool not_started, absl::Time now);
   absl::Status FailureOfNodes(const Agents& agents, bool* not_started) const;
   std::string OtherHostsText() const;
@@ -105,7 +107,7 @@ class Coordinator {
   JobState job_;
   std::vector<absl::Time> restart_times_;  // of job_.restarts
   RestartPolicy policy_;
-  JobRanks ranks_;
+  Membership ranks_;
   Departures departures_;
   FlagCheck flag_check_;
   absl::Time forming_since_;                          // when this phase began, while kForming
@@ -117,6 +119,6 @@ class Coordinator {
   absl::Time next_look_ = absl::InfiniteFuture();
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_COORDINATOR_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_COORDINATOR_H_

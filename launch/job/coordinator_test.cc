@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
+#include "lockstep/launch/job/coordinator.h"
 
 #include <signal.h>
 
@@ -9,10 +9,11 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/agent_steps.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/job_json.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -52,6 +53,28 @@ TEST(Coordinator, WaitsForTheLastCallOnlyWithFewerThanTheMost) {
   full.Update(agents, kStart);
   EXPECT_EQ(full.job().phase, JobPhase::kRunning);
   EXPECT_EQ(full.job().members.size(), 3);
+}
+
+// As when its launcher is started again, before the earlier one counts as lost. It could not take part.
+TEST(Coordinator, ANodeWhoseRankIsTakenDoesNotEndTheRanks) {
+  Coordinator coordinator(Limits(1, 3), {}, kStart);
+  Agents agents = {{"1", Ready("a")}};
+  agents["1"].node_rank = 0;
+  coordinator.Update(agents, kStart);
+  coordinator.Update(agents, kStart + absl::Seconds(30));
+  ASSERT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  agents["1"].generation = 1;
+  agents["1"].phase = AgentPhase::kRunning;
+  agents["2"] = Ready("b");
+  agents["2"].node_rank = 0;
+  coordinator.Update(agents, kStart + absl::Seconds(31));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  coordinator.Update(agents, kStart + absl::Seconds(60));
+  EXPECT_EQ(coordinator.job().phase, JobPhase::kRunning);
+  agents["2"].node_rank = 1;
+  coordinator.Update(agents, kStart + absl::Seconds(61));
+  coordinator.Update(agents, kStart + absl::Seconds(62));
+  EXPECT_EQ(coordinator.job().reason, "host b can take part");
 }
 
 TEST(Coordinator, NamesWhoIsThereAndWhoIsMissing) {
@@ -593,4 +616,4 @@ TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

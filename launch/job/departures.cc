@@ -1,13 +1,13 @@
-#include "lockstep/tools/launch/agent/internal/departures.h"
+#include "lockstep/launch/job/departures.h"
 
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/agent/internal/job_ranks.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/membership.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using AgentPhase = AgentState::Phase;
@@ -107,4 +107,4 @@ absl::Status Departures::LostStatus() const {
   return absl::UnavailableError(absl::StrCat(HostsText(hosts), hosts.size() == 1 ? " was" : " were", " lost"));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,17 +1,17 @@
 // Which nodes of a job leave, have left or were lost, and whether the others go on without them. Part of the Coordinator,
 // and as pure.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_DEPARTURES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_DEPARTURES_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_DEPARTURES_H_
+#define LOCKSTEP_LAUNCH_JOB_DEPARTURES_H_
 
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/job.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class Departures {
  public:
@@ -66,6 +66,6 @@ class Departures {
 // Cancelled: "host a left the job: it received signal 15 (SIGTERM)".
 absl::Status LeftStatus(const Leaver& leaver);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_DEPARTURES_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_DEPARTURES_H_

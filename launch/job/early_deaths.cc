@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/internal/early_deaths.h"
+#include "lockstep/launch/job/early_deaths.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
-bool EarlyDeaths::Hold(int slot, const NodeFailure& failure, int64_t lived_ns, int64_t now_ns) {
+bool EarlyDeaths::Hold(int slot, const Failure& failure, int64_t lived_ns, int64_t now_ns) {
   if (!failure.killed || lived_ns > absl::ToInt64Nanoseconds(kLoading)) return false;
   if (deaths_.empty()) until_ns_ = After(now_ns, kPatience);
   deaths_.push_back({slot, failure});
@@ -14,4 +14,4 @@ std::vector<EarlyDeaths::Death> EarlyDeaths::Take(bool stays, bool others_run, i
   return std::exchange(deaths_, {});
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,9 +1,9 @@
-// Processes that were killed before any has said that it stays (agent_link), as while they loaded their libraries. If
+// Processes that were killed before any has said that it stays (launch/link), as while they loaded their libraries. If
 // their program is one that may stay, the launcher waits a little for another process to say so. Knows neither processes
 // nor a clock.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EARLY_DEATHS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EARLY_DEATHS_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_EARLY_DEATHS_H_
+#define LOCKSTEP_LAUNCH_JOB_EARLY_DEATHS_H_
 
 #include <stdint.h>
 
@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/job/failure.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class EarlyDeaths {
  public:
@@ -23,14 +23,11 @@ class EarlyDeaths {
   // How long the launcher waits. Meanwhile most programs have loaded theirs.
   static constexpr absl::Duration kPatience = absl::Seconds(5);
 
-  struct Death {
-    int slot;
-    NodeFailure failure;
-  };
+  using Death = std::pair<int, Failure>;  // of the process of a slot
 
   // How a process failed that lived for `lived_ns`, at `now_ns`. Whether the launcher waits with it. Take() returns it
   // again.
-  bool Hold(int slot, const NodeFailure& failure, int64_t lived_ns, int64_t now_ns);
+  bool Hold(int slot, const Failure& failure, int64_t lived_ns, int64_t now_ns);
 
   // The deaths that the launcher must decide about now: all, if a process has said that it stays, if no other one can do
   // so since `others_run` is false, or if the time is over.
@@ -44,6 +41,6 @@ class EarlyDeaths {
   int64_t until_ns_ = kNever;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EARLY_DEATHS_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_EARLY_DEATHS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/flag_check.h"
+#include "lockstep/launch/job/flag_check.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/printable.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kLongestCommand = 200;  // of which a message shows so much
@@ -89,4 +89,4 @@ const std::string& FlagCheck::Check(const Agents& agents) {
   return line_;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

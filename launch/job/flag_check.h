@@ -1,13 +1,13 @@
 // Whether the launchers of a job were started with the same flags and the same program.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_FLAG_CHECK_H_
+#define LOCKSTEP_LAUNCH_JOB_FLAG_CHECK_H_
 
 #include <string>
 
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/job.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // How the program of the launcher on `host` differs from the job's, as a line for people; "" if it does not. The folders
 // of the program and of its script do not count.
@@ -29,6 +29,6 @@ class FlagCheck {
   std::string line_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_FLAG_CHECK_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_FLAG_CHECK_H_

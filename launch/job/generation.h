@@ -1,13 +1,13 @@
 // The place of a node in one start of the ranks of a job.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GENERATION_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GENERATION_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_GENERATION_H_
+#define LOCKSTEP_LAUNCH_JOB_GENERATION_H_
 
 #include <stdint.h>
 
 #include <string>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct Generation {
   int64_t number = 1;  // from 1
@@ -20,6 +20,6 @@ struct Generation {
   int master_port = 0;      // 0: a free one is chosen
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GENERATION_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_GENERATION_H_

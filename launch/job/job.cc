@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/job.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kMostHosts = 8;  // named in one message
@@ -55,4 +55,4 @@ std::string HostsText(const std::vector<std::string>& hosts) {
   return absl::StrCat("hosts ", first, " and ", hosts.size() - named, " more");
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

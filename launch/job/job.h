@@ -1,22 +1,23 @@
 // What the agents of a job tell each other: the texts of a rendezvous. An agent is the launch process of one node.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_JOB_H_
+#define LOCKSTEP_LAUNCH_JOB_JOB_H_
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/membership.h"
-#include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/launch/job/failure.h"
+#include "lockstep/launch/job/rank_plan.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // How many nodes a job has. The number orders the changes; 0: as the flags of the launcher that leads say.
 struct NodeLimits {
@@ -65,13 +66,13 @@ struct AgentState {
   Phase phase = Phase::kReady;
   int64_t generation = 0;  // the last one whose ranks it started, or that ended before it did; 0: none
   int64_t entry = 0;       // the last entry of a member with which it has started its ranks
-  NodeFailure failure;     // of that generation; its status is OK if no rank failed
+  Failure failure;         // of that generation; its status is OK if no rank failed
   std::string leaving;     // why it leaves: "received signal 15 (SIGTERM)"
   int signal = 0;          // the signal that it received, if it leaves because of one
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
-  // While its ranks run, about processes that ask for generations (agent_link): see NodeSlots.
+  // While its ranks run, about processes that ask for generations (launch/link): see NodeSlots.
   std::vector<SlotState> slots;
   int link_port = 0;  // at which a socket listens for rank 0 of the next of these generations
   int64_t progressed = 0, step = -1;
@@ -95,32 +96,6 @@ struct Member {
   int port = 0;
   int ranks = 1;
   int spares = 0;
-};
-
-// The processes that stay when another one fails (agent_link): which of them train together. Their generations have
-// numbers besides JobState::generation.
-struct RankPlan {
-  // One of memory.nodes.
-  struct Node {
-    std::string agent;
-    std::string host;
-    int64_t entry = 0;
-    int used_port = 0;  // the last one of this node at which a rank 0 listened
-  };
-
-  int64_t start = 0;  // the JobState::generation whose processes these are
-  Membership::Memory memory;
-  std::vector<Node> nodes;
-  int world_size = 0;
-  std::string master_addr;
-  int master_port = 0;
-  std::string reason;  // why the generation of ranks before the last one ended
-  RegroupOrder order = RegroupOrder::kGoOn;
-  std::string order_reason;
-  std::vector<int> killed;  // the slots of members that have not left in time
-  std::string awaited;      // as Membership::awaited()
-  absl::Status verdict;     // why the ranks cannot go on
-  absl::Status late;  // how a rank failed by itself since the last generation began: counts if that has done its work
 };
 
 // An agent that has left the job.
@@ -160,14 +135,9 @@ struct JobState {
   JobProgram program;             // of the agent that formed the first generation, or forms it
   std::vector<Stranger> strangers;  // who is there, and is refused
   std::string flags;                // which launchers' flags differ, for people
-  RankPlan ranks;
-  absl::Status result;  // while kDone: what every agent returns, with the payloads of a launch's status
+  RankPlan ranks;                   // of processes that stay when another one fails
+  absl::Status result;              // while kDone: what every agent returns, with the payloads of a launch's status
 };
-
-// One line of JSON. Times become ages, since the nodes' clocks differ: `now_ns` is MonotonicNanos() at the sender, and
-// `received_ns` at the receiver.
-std::string EncodeAgent(const AgentState& state, int64_t now_ns);
-std::string EncodeJob(const JobState& state);
 
 // Null if the agent is not refused.
 const Stranger* FindStranger(const JobState& state, const std::string& agent);
@@ -181,16 +151,12 @@ bool IsDrained(const JobState& state, const std::string& agent);
 int NodeRankOf(const JobState& state, const std::string& agent);
 inline bool IsMember(const JobState& state, const std::string& agent) { return NodeRankOf(state, agent) >= 0; }
 
-// InvalidArgument for a text that the functions above did not write.
-absl::StatusOr<AgentState> DecodeAgent(absl::string_view text, int64_t received_ns);
-absl::StatusOr<JobState> DecodeJob(absl::string_view text);
-
 // "1 node", "2 nodes".
 std::string NodesText(int nodes);
 
 // "host a", "hosts a and b", "hosts a, b, c and 5 more".
 std::string HostsText(const std::vector<std::string>& hosts);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_JOB_H_

@@ -1,7 +1,5 @@
 // Ranks that stay when another one fails, on several nodes: the coordinator's decisions, as the nodes carry them out.
 
-#include "lockstep/tools/launch/agent/internal/job_ranks.h"
-
 #include <map>
 #include <optional>
 #include <string>
@@ -12,12 +10,14 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/launch/job/agent_steps.h"
+#include "lockstep/launch/job/coordinator.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/job_json.h"
+#include "lockstep/launch/job/membership.h"
+#include "lockstep/launch/job/node_slots.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using JobPhase = JobState::Phase;
 using Kind = NodeSlots::Action::Kind;
 
-class JobRanksTest : public ::testing::Test {
+class MembershipNodesTest : public ::testing::Test {
  protected:
   // The launcher of a node, whose processes are only numbers.
   struct Node {
@@ -35,7 +35,7 @@ class JobRanksTest : public ::testing::Test {
     int port = 0;
   };
 
-  JobRanksTest() {
+  MembershipNodesTest() {
     limits_.min_nodes = 1;
     limits_.max_nodes = 3;
     limits_.last_call = absl::ZeroDuration();
@@ -92,36 +92,37 @@ class JobRanksTest : public ::testing::Test {
     }
     node->slots->OnRanks(node->steps->Ranks());
     for (const NodeSlots::Action& action : node->slots->Take()) Carry(node, action);
-    if (node->slots->ranks().formed && node->slots->ranks().master_port == node->port) node->port = ++ports_;
+    if (node->slots->has_rank_0() && node->slots->plan().master_port == node->port) node->port = ++ports_;
   }
 
   void Carry(Node* node, const NodeSlots::Action& action) {
-    const NodeRanks& ranks = node->slots->ranks();
     std::string& told = node->told[action.slot];
     if (action.kind == Kind::kGeneration) {
-      told = absl::StrCat(ranks.slots[action.slot].rank, " of ", ranks.world_size, " in ", ranks.generation, " at ",
-                          ranks.master_addr, ":", ranks.master_port);
-      if (ranks.slots[action.slot].rank == 0) {
+      const RankGeneration ranks = node->slots->GenerationOf(action.slot);
+      told = absl::StrCat(ranks.rank, " of ", ranks.world_size, " in ", ranks.number, " at ", ranks.master_addr, ":",
+                          ranks.master_port);
+      if (ranks.rank == 0) {
         EXPECT_EQ(ranks.master_port, node->port);
       }
       reason_ = ranks.reason;
     } else if (action.kind == Kind::kOrder) {
-      told = ranks.order == RegroupOrder::kNow ? "now" : "after step";
-      reason_ = ranks.order_reason;
+      told = node->slots->plan().order == RegroupOrder::kNow ? "now" : "after step";
+      reason_ = node->slots->plan().order_reason;
     } else {
       told = action.kind == Kind::kStart ? "start" : action.kind == Kind::kKill ? "kill" : "give up";
     }
   }
 
-  void Ready(const std::string& id, int slot, int64_t left = 0) {
-    Membership::Ask ask;
+  void Ready(const std::string& id, int slot, int64_t left = 0, const std::vector<std::string>& silent_hosts = {}) {
+    JoinOptions ask;
+    ask.silent_hosts = silent_hosts;
     ask.leave_timeout = absl::Seconds(10);
     nodes_[id].slots->OnReady(slot, left, ask);
   }
 
   // The members of the last generation of these nodes have left it.
   void Leave(const std::vector<std::string>& ids) {
-    const int64_t generation = job().ranks.memory.generation;
+    const int64_t generation = job().ranks.generation;
     for (const std::string& id : ids) {
       for (int slot = 0; slot < static_cast<int>(nodes_[id].told.size()); ++slot) {
         const std::string& told = nodes_[id].told[slot];
@@ -132,7 +133,7 @@ class JobRanksTest : public ::testing::Test {
   }
 
   void Fail(const std::string& id, int slot, const std::string& text, int64_t time_ns, bool killed = true) {
-    NodeFailure failure;
+    Failure failure;
     failure.status = absl::AbortedError(text);
     failure.killed = killed;
     failure.time_ns = time_ns;
@@ -155,6 +156,17 @@ class JobRanksTest : public ::testing::Test {
     Settle();
   }
 
+  // Nodes a, b and c run, with one rank each; `least` of them are enough.
+  void RunThree(int least) {
+    limits_.min_nodes = least;
+    Lead();
+    for (const char* id : {"a", "b", "c"}) Add(id, 1);
+    Settle();
+    for (const char* id : {"a", "b", "c"}) Ready(id, 0);
+    Settle();
+    EXPECT_THAT(Told("a"), ElementsAre("0 of 3 in 1 at a.net:11"));
+  }
+
   std::vector<std::string> Told(const std::string& id) const { return nodes_.at(id).told; }
 
   JobLimits limits_;
@@ -165,7 +177,7 @@ class JobRanksTest : public ::testing::Test {
   std::string reason_;  // that a process has heard last
 };
 
-TEST_F(JobRanksTest, TheFirstGenerationHasTheRanksOfAllNodes) {
+TEST_F(MembershipNodesTest, TheFirstGenerationHasTheRanksOfAllNodes) {
   Lead();
   Add("a", 1);
   Add("b", 2);
@@ -181,12 +193,12 @@ TEST_F(JobRanksTest, TheFirstGenerationHasTheRanksOfAllNodes) {
 }
 
 // The node of the rank that is killed has not heard that ranks of the other one stay.
-TEST_F(JobRanksTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithAnotherLeader) {
+TEST_F(MembershipNodesTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithAnotherLeader) {
   StartTwo();
   nodes_["a"].slots->OnStays();
   Settle();
-  EXPECT_TRUE(nodes_["b"].slots->ranks().kept);
-  EXPECT_FALSE(nodes_["b"].slots->ranks().formed);
+  EXPECT_TRUE(nodes_["b"].slots->kept());
+  EXPECT_FALSE(nodes_["b"].slots->plan().formed);
   Fail("b", 1, "rank 3 was killed", 20);
   Settle();
   EXPECT_EQ(nodes_["b"].told[1], "start");
@@ -201,11 +213,11 @@ TEST_F(JobRanksTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAlsoWithA
   EXPECT_EQ(job().restarts, 1);
 }
 
-TEST_F(JobRanksTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) {
+TEST_F(MembershipNodesTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) {
   StartTwo();
   nodes_["a"].slots->OnStays();
   Settle();
-  NodeFailure failure;
+  Failure failure;
   failure.status = absl::AbortedError("rank 3 exited with code 2");
   EXPECT_FALSE(nodes_["b"].slots->OnEnd(1, failure));
   Settle();
@@ -213,10 +225,10 @@ TEST_F(JobRanksTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) {
   nodes_["b"].steps->OnFailing();
   Settle();
   EXPECT_EQ(job().generation, 2);
-  EXPECT_FALSE(job().ranks.memory.formed);
+  EXPECT_FALSE(job().ranks.formed);
 }
 
-TEST_F(JobRanksTest, OtherRanksStayAndTheOneThatFailedComesBack) {
+TEST_F(MembershipNodesTest, OtherRanksStayAndTheOneThatFailedComesBack) {
   RunTwo();
   Fail("a", 0, "rank 0 was killed", 1);
   Settle();
@@ -237,7 +249,7 @@ TEST_F(JobRanksTest, OtherRanksStayAndTheOneThatFailedComesBack) {
   EXPECT_EQ(job().restarts, 1);
 }
 
-TEST_F(JobRanksTest, TheReasonIsTheFailureThatCameFirst) {
+TEST_F(MembershipNodesTest, TheReasonIsTheFailureThatCameFirst) {
   RunTwo();
   Fail("b", 1, "rank 3 was killed", 200);
   Settle();
@@ -247,7 +259,7 @@ TEST_F(JobRanksTest, TheReasonIsTheFailureThatCameFirst) {
   EXPECT_EQ(reason_, "host a: rank 1 was killed; host b: rank 3 was killed");
 }
 
-TEST_F(JobRanksTest, ALostNodeIsAFailureOfItsRanks) {
+TEST_F(MembershipNodesTest, ALostNodeIsAFailureOfItsRanks) {
   RunTwo();
   nodes_.erase("b");
   Settle();
@@ -258,7 +270,7 @@ TEST_F(JobRanksTest, ALostNodeIsAFailureOfItsRanks) {
   EXPECT_EQ(job().members.size(), 1);
 }
 
-TEST_F(JobRanksTest, ANodeThatComesAndOneThatIsDrainedChangeTheWorldAfterAStep) {
+TEST_F(MembershipNodesTest, ANodeThatComesAndOneThatIsDrainedChangeTheWorldAfterAStep) {
   RunTwo();
   Add("c", 1);
   Settle();
@@ -279,7 +291,7 @@ TEST_F(JobRanksTest, ANodeThatComesAndOneThatIsDrainedChangeTheWorldAfterAStep) 
   EXPECT_EQ(reason_, "host a leaves");
 }
 
-TEST_F(JobRanksTest, ANodeThatIsNeededAgainWhileItLeavesComesAgain) {
+TEST_F(MembershipNodesTest, ANodeThatIsNeededAgainWhileItLeavesComesAgain) {
   RunTwo();
   nodes_["a"].steps->OnResize(1, 1);
   Settle();
@@ -293,7 +305,7 @@ TEST_F(JobRanksTest, ANodeThatIsNeededAgainWhileItLeavesComesAgain) {
   EXPECT_THAT(Told("b"), ElementsAre("", ""));
 }
 
-TEST_F(JobRanksTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
+TEST_F(MembershipNodesTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
   limits_.min_nodes = limits_.max_nodes = 2;
   RunTwo();
   nodes_["a"].steps->OnDrain("b");
@@ -302,7 +314,7 @@ TEST_F(JobRanksTest, ANodeThatTheJobNeedsEndsItWhenItLeaves) {
   EXPECT_THAT(job().result.message(), HasSubstr("host b left the job: it was drained"));
 }
 
-TEST_F(JobRanksTest, AnotherNodeTakesThePlaceOfOneThatIsDrainedAlsoIfTheirNumberIsFixed) {
+TEST_F(MembershipNodesTest, AnotherNodeTakesThePlaceOfOneThatIsDrainedAlsoIfTheirNumberIsFixed) {
   limits_.min_nodes = limits_.max_nodes = 2;
   RunTwo();
   Add("c", 1);
@@ -316,7 +328,7 @@ TEST_F(JobRanksTest, AnotherNodeTakesThePlaceOfOneThatIsDrainedAlsoIfTheirNumber
   EXPECT_THAT(Told("c"), ElementsAre("2 of 3 in 2 at a.net:13"));
 }
 
-TEST_F(JobRanksTest, TheNodeThatServesIsNamedIfItLeavesAfterAnotherOne) {
+TEST_F(MembershipNodesTest, TheNodeThatServesIsNamedIfItLeavesAfterAnotherOne) {
   limits_.anchor = "b";
   RunTwo();
   nodes_["b"].steps->OnDrain("a");
@@ -331,7 +343,7 @@ TEST_F(JobRanksTest, TheNodeThatServesIsNamedIfItLeavesAfterAnotherOne) {
   EXPECT_EQ(job().result.message(), "host b left the job: it received signal 15 (SIGTERM)");
 }
 
-TEST_F(JobRanksTest, RanksWaitForTheLeastNumberOfNodes) {
+TEST_F(MembershipNodesTest, RanksWaitForTheLeastNumberOfNodes) {
   limits_.min_nodes = limits_.max_nodes = 2;
   RunTwo();
   nodes_.erase("b");
@@ -347,7 +359,7 @@ TEST_F(JobRanksTest, RanksWaitForTheLeastNumberOfNodes) {
   EXPECT_EQ(job().result.message(), "1 of at least 2 nodes are there after 10m; before, host b was lost");
 }
 
-TEST_F(JobRanksTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
+TEST_F(MembershipNodesTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
   limits_.min_nodes = 2;
   RunTwo();
   nodes_["a"].steps->OnDrain("b");
@@ -367,7 +379,7 @@ TEST_F(JobRanksTest, ANodeThatIsDrainedIsLetGoAlsoIfTheOthersAreTooFewThen) {
 }
 
 // Nothing else is decided then, and no post may follow for long.
-TEST_F(JobRanksTest, NodesThatAreDrainedAreLetGoAtOnceWhileTheProcessesOfOthersStart) {
+TEST_F(MembershipNodesTest, NodesThatAreDrainedAreLetGoAtOnceWhileTheProcessesOfOthersStart) {
   RunTwo();
   Add("c", 1);
   Settle();
@@ -380,7 +392,7 @@ TEST_F(JobRanksTest, NodesThatAreDrainedAreLetGoAtOnceWhileTheProcessesOfOthersS
   EXPECT_EQ(job().members.size(), 1);
 }
 
-TEST_F(JobRanksTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
+TEST_F(MembershipNodesTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
   limits_.min_nodes = 2;
   Lead();
   for (const char* id : {"a", "b", "c"}) Add(id, 1);
@@ -395,7 +407,7 @@ TEST_F(JobRanksTest, OthersMayComeForAllNodesThatAreDrainedAtOnce) {
   EXPECT_EQ(job().members.size(), 1);
 }
 
-TEST_F(JobRanksTest, ASpareTakesThePlaceOfARankOfItsNode) {
+TEST_F(MembershipNodesTest, ASpareTakesThePlaceOfARankOfItsNode) {
   RunTwo(/*spares=*/1);
   EXPECT_THAT(Told("b"), ElementsAre("2 of 4 in 1 at a.net:11", "3 of 4 in 1 at a.net:11", ""));
   Fail("b", 0, "rank 2 was killed", 1);
@@ -404,7 +416,7 @@ TEST_F(JobRanksTest, ASpareTakesThePlaceOfARankOfItsNode) {
   EXPECT_THAT(Told("b"), ElementsAre("start", "2 of 4 in 2 at a.net:13", "3 of 4 in 2 at a.net:13"));
 }
 
-TEST_F(JobRanksTest, AnotherLeaderGoesOnWithoutEndingAnyRank) {
+TEST_F(MembershipNodesTest, AnotherLeaderGoesOnWithoutEndingAnyRank) {
   RunTwo();
   Fail("b", 1, "rank 3 was killed", 1);
   Settle();
@@ -425,7 +437,7 @@ TEST_F(JobRanksTest, AnotherLeaderGoesOnWithoutEndingAnyRank) {
   EXPECT_EQ(job().restarts, 1);
 }
 
-TEST_F(JobRanksTest, AnotherLeaderKillsARankThatDoesNotLeave) {
+TEST_F(MembershipNodesTest, AnotherLeaderKillsARankThatDoesNotLeave) {
   RunTwo();
   Fail("b", 1, "rank 3 was killed", 1);
   Settle();
@@ -438,7 +450,7 @@ TEST_F(JobRanksTest, AnotherLeaderKillsARankThatDoesNotLeave) {
   EXPECT_THAT(Told("a"), ElementsAre("now", "kill"));
 }
 
-TEST_F(JobRanksTest, ARankZeroThatFailsBeforeItHearsCostsItsPort) {
+TEST_F(MembershipNodesTest, ARankZeroThatFailsBeforeItHearsCostsItsPort) {
   RunTwo();
   Fail("b", 1, "rank 3 was killed", 1);
   Settle();
@@ -453,7 +465,34 @@ TEST_F(JobRanksTest, ARankZeroThatFailsBeforeItHearsCostsItsPort) {
   EXPECT_THAT(Told("a")[1], HasSubstr("0 of 2 in "));
 }
 
-TEST_F(JobRanksTest, TheLimitOfRestartsEndsTheJobAndNamesTheFirstFailure) {
+// The node that ends its ranks then may post another failure, which came later.
+TEST_F(MembershipNodesTest, AnotherLeaderNamesTheFirstFailureOfAJobOfOneNodeToo) {
+  limits_.max_restarts = 1;
+  Lead();
+  Add("a");
+  Settle();
+  for (const int slot : {0, 1}) Ready("a", slot);
+  Settle();
+  Fail("a", 0, "rank 0 was killed", 1);
+  Settle();
+  Leave({"a"});
+  Fail("a", 1, "rank 0 was killed again", 2);
+  coordinator_->Update(Posts(), Now());
+  ASSERT_EQ(job().phase, JobPhase::kEnding);
+  LeadAnew();
+  Failure later;
+  later.status = absl::UnknownError("rank 1 exited with code 7");
+  later.time_ns = 3;
+  nodes_["a"].slots.reset();
+  nodes_["a"].steps->OnJob(job());
+  nodes_["a"].steps->OnEnd(/*succeeded=*/false, later);
+  Settle();
+  EXPECT_EQ(job().phase, JobPhase::kDone);
+  EXPECT_EQ(job().result,
+            absl::AbortedError("host a: rank 0 was killed again; all other ranks were ended; after 1 restart"));
+}
+
+TEST_F(MembershipNodesTest, TheLimitOfRestartsEndsTheJobAndNamesTheFirstFailure) {
   limits_.max_restarts = 1;
   RunTwo();
   Fail("a", 0, "rank 0 was killed", 1);
@@ -466,7 +505,7 @@ TEST_F(JobRanksTest, TheLimitOfRestartsEndsTheJobAndNamesTheFirstFailure) {
   EXPECT_EQ(job().result, absl::AbortedError("host b: rank 1 was killed; all other ranks were ended; after 1 restart"));
 }
 
-TEST_F(JobRanksTest, TheJobSucceedsWhenAllRanksHave) {
+TEST_F(MembershipNodesTest, TheJobSucceedsWhenAllRanksHave) {
   RunTwo(/*spares=*/1);
   for (const char* id : {"a", "b"}) {
     for (int slot = 0; slot < 2; ++slot) nodes_[id].slots->OnEnd(slot, {});
@@ -476,23 +515,114 @@ TEST_F(JobRanksTest, TheJobSucceedsWhenAllRanksHave) {
   EXPECT_TRUE(job().result.ok()) << job().result;
 }
 
-TEST_F(JobRanksTest, OtherProgramsEndTogether) {
+TEST_F(MembershipNodesTest, OtherProgramsEndTogether) {
   StartTwo();
   EXPECT_FALSE(nodes_["a"].slots->OnEnd(0, {}));
   nodes_["a"].steps->OnFailing();
   Settle();
   EXPECT_EQ(job().generation, 2);
-  EXPECT_EQ(job().ranks.memory.generation, 0);
+  EXPECT_EQ(job().ranks.generation, 0);
 }
 
 TEST(Job, RanksThatAreNotWholeAreNotRead) {
   JobState job;
-  job.ranks.memory.generation = 1;
-  job.ranks.memory.formed = true;
+  job.ranks.generation = 1;
+  job.ranks.formed = true;
   EXPECT_TRUE(DecodeJob(EncodeJob(job)).ok());
-  job.ranks.memory.members = {0};
+  job.ranks.members = {0};
   EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(MembershipNodesTest, AHostThatAnotherOneDoesNotReachIsLeftOutForAMinute) {
+  RunThree(2);
+  Ready("b", 0, 1, {"c.net"});
+  Settle();
+  EXPECT_THAT(Told("a"), ElementsAre("now"));
+  Ready("c", 0, 1, {"b.net"});
+  Settle();
+  Leave({"a"});
+  EXPECT_THAT(Told("a"), ElementsAre(HasSubstr("0 of 2 in 2 at ")));
+  EXPECT_THAT(Told("b"), ElementsAre(HasSubstr("1 of 2 in 2 at ")));
+  EXPECT_FALSE(nodes_["c"].slots);  // its processes have ended
+  EXPECT_EQ(job().ranks.cuts.line,
+            "host c (c.net) is left out, and is tried again in 1m: it and host b (b.net) do not reach each other");
+  LeadAnew();
+  seconds_ += 59;
+  Settle();
+  EXPECT_FALSE(nodes_["c"].slots);
+  seconds_ += 1;
+  Settle();
+  ASSERT_TRUE(nodes_["c"].slots);
+  Ready("c", 0);
+  Settle();
+  Leave({"a", "b"});
+  EXPECT_THAT(Told("c"), ElementsAre(HasSubstr("2 of 3 in 3 at ")));
+  EXPECT_EQ(job().ranks.cuts.line, "");
+}
+
+TEST_F(MembershipNodesTest, TheHostOfRank0IsLeftOutIfTheOthersDoNotReachIt) {
+  RunThree(2);
+  Ready("b", 0, 1, {"a.net"});
+  Ready("c", 0, 1, {"a.net"});
+  Settle();
+  Leave({"a"});
+  EXPECT_THAT(Told("b"), ElementsAre(HasSubstr("0 of 2 in 2 at b.net")));
+  EXPECT_THAT(Told("c"), ElementsAre(HasSubstr("1 of 2 in 2 at b.net")));
+  EXPECT_FALSE(nodes_["a"].slots);
+}
+
+TEST_F(MembershipNodesTest, HostsThatDoNotReachEachOtherAreTriedAgainIfAllAreNeeded) {
+  RunThree(3);
+  Ready("b", 0, 1, {"c.net", "elsewhere.net"});
+  Settle();
+  Leave({"a", "c"});
+  EXPECT_THAT(Told("c"), ElementsAre(HasSubstr("2 of 3 in 2 at ")));
+  EXPECT_THAT(job().ranks.cuts.line, HasSubstr("but --nnodes needs 3 nodes"));
+}
+
+// The next generation cannot form at once, as another host is lost.
+TEST_F(MembershipNodesTest, HostsThatDoNotReachEachOtherAreDecidedOnOnce) {
+  RunThree(3);
+  Ready("b", 0, 1, {"c.net"});
+  Settle();
+  nodes_.erase("a");
+  Settle();
+  Leave({"c"});
+  EXPECT_THAT(job().ranks.cuts.line, HasSubstr("hosts b (b.net) and c (c.net) do not all reach each other"));
+  EXPECT_THAT(job().ranks.awaited, HasSubstr("2 of at least 3 nodes are there"));
+}
+
+TEST_F(MembershipNodesTest, AHostThatWaitsTakesThePlaceOfOneThatIsCutOff) {
+  limits_.max_nodes = 2;
+  limits_.min_nodes = 2;
+  Lead();
+  for (const char* id : {"a", "b"}) Add(id, 1);
+  Settle();
+  for (const char* id : {"a", "b"}) Ready(id, 0);
+  Add("c", 1);
+  Settle();
+  EXPECT_FALSE(nodes_["c"].slots);
+  Ready("b", 0, 1, {"a.net"});
+  Settle();
+  Leave({"a"});
+  ASSERT_TRUE(nodes_["c"].slots);
+  Ready("c", 0);
+  Settle();
+  EXPECT_THAT(Told("c"), ElementsAre(HasSubstr("1 of 2 in 2 at ")));
+}
+
+TEST_F(MembershipNodesTest, ThePlaceOfAProcessThatCannotWorkWithTheOthersStaysEmpty) {
+  limits_.max_restarts = 1;
+  RunTwo();
+  nodes_["b"].slots->OnUnfit(1);
+  Settle();
+  Fail("b", 1, "rank 3 keeps other things", 20, /*killed=*/false);
+  Settle();
+  EXPECT_EQ(nodes_["b"].told[1], "give up");
+  Leave({"a", "b"});
+  EXPECT_THAT(Told("b"), ElementsAre(HasSubstr("2 of 3 in 2 at "), "give up"));
+  EXPECT_EQ(job().restarts, 0);
+}
+
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

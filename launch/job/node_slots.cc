@@ -1,18 +1,11 @@
-#include "lockstep/tools/launch/internal/node_ranks.h"
+#include "lockstep/launch/job/node_slots.h"
 
 #include <cstddef>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 using Kind = NodeSlots::Action::Kind;
 using Phase = SlotState::Phase;
-
-void NodeSlots::Act(Action::Kind kind, int slot) {
-  Action action;
-  action.kind = kind;
-  action.slot = slot;
-  actions_.push_back(action);
-}
 
 const std::vector<SlotState>& NodeSlots::slots() const {
   static const auto& none = *new std::vector<SlotState>();
@@ -23,7 +16,7 @@ void NodeSlots::OnStays() {
   if (!std::exchange(kept_, true)) changed_ = true;
 }
 
-void NodeSlots::OnReady(int slot, int64_t left, const Membership::Ask& ask) {
+void NodeSlots::OnReady(int slot, int64_t left, const JoinOptions& ask) {
   SlotState& process = slots_[slot];
   if (process.phase != Phase::kStarting && process.phase != Phase::kReady) return;
   // A process that joins again because its time was over.
@@ -50,51 +43,77 @@ void NodeSlots::OnDone(int slot, bool all) {
   changed_ = true;
 }
 
+void NodeSlots::OnUnfit(int slot) {
+  slots_[slot].unfit = true;
+  changed_ = true;
+}
+
 void NodeSlots::OnEndJob(int slot, const std::string& reason) {
   slots_[slot].ends_job = reason;
   changed_ = true;
 }
 
-bool NodeSlots::OnEnd(int slot, NodeFailure failure) {
+bool NodeSlots::OnEnd(int slot, Failure failure) {
   SlotState& process = slots_[slot];
   const bool succeeded = failure.status.ok(), killed = failure.killed;
   process.phase = succeeded ? Phase::kSucceeded : Phase::kFailed;
   process.failure = std::move(failure);
   changed_ = true;
-  return kept_ && (ranks_.formed || succeeded || killed);
+  return kept_ && (plan().formed || succeeded || killed);
+}
+
+const RankPlan::Slot& NodeSlots::place(int slot) const {
+  static const auto& none = *new RankPlan::Slot();
+  return ranks_.kept() ? ranks_.place(slot) : none;
+}
+
+RankGeneration NodeSlots::GenerationOf(int slot) const {
+  return plan().GenerationOf(plan().nodes[ranks_.node].first + slot);
+}
+
+bool NodeSlots::IsMember(int slot) const {
+  const SlotState& process = slots_[slot];
+  return process.phase == Phase::kReady && !process.done && place(slot).rank >= 0 &&
+         place(slot).process == process.process && process.left < plan().generation;
 }
 
 void NodeSlots::OnRanks(NodeRanks ranks) {
+  if (!ranks.kept() || ranks.plan.nodes[ranks.node].slots != static_cast<int>(slots_.size())) return;
   ranks_ = std::move(ranks);
-  if (ranks_.kept) OnStays();
-  if (!ranks_.kept || ranks_.slots.size() != slots_.size()) return;
-  for (size_t slot = 0; slot < slots_.size(); ++slot) Obey(static_cast<int>(slot), ranks_.slots[slot]);
+  OnStays();
+  for (size_t slot = 0; slot < slots_.size(); ++slot) Apply(static_cast<int>(slot));
 }
 
-void NodeSlots::Obey(int slot, const NodeRanks::Slot& wanted) {
+void NodeSlots::Apply(int slot) {
+  const RankPlan::Slot& wanted = place(slot);
   SlotState& process = slots_[slot];
-  Told& told = told_[slot];
   if (wanted.process > process.process && process.phase == Phase::kFailed) {
     process = SlotState();
     process.process = wanted.process;
-    told = Told();
+    told_[slot] = Told();
     changed_ = true;
-    Act(Kind::kStart, slot);
+    actions_.push_back({Kind::kStart, slot});
   }
   if (wanted.process != process.process) return;
-  if (wanted.given_up && !std::exchange(told.given_up, true)) Act(Kind::kGiveUp, slot);
-  if (process.phase != Phase::kReady || wanted.rank < 0) return;
-  if (told.generation < ranks_.generation) {
-    told = Told();
-    told.generation = ranks_.generation;
-    Act(Kind::kGeneration, slot);
-  }
-  if (ranks_.order > told.order && process.left < ranks_.generation) {
-    told.order = ranks_.order;
-    Act(Kind::kOrder, slot);
-  }
-  if (wanted.kill && !process.done && process.left < ranks_.generation && !std::exchange(told.killed, true))
-    Act(Kind::kKill, slot);
+  const bool is_given_up = wanted.state == RankPlan::State::kGivenUp;
+  if (is_given_up && !std::exchange(told_[slot].given_up, true)) actions_.push_back({Kind::kGiveUp, slot});
+  if (process.phase == Phase::kReady && wanted.rank >= 0) ApplyToMember(slot);
 }
 
-}  // namespace lockstep::launch::internal
+void NodeSlots::ApplyToMember(int slot) {
+  Told& told = told_[slot];
+  if (told.generation < plan().generation) {
+    told = Told();
+    told.generation = plan().generation;
+    actions_.push_back({Kind::kGeneration, slot});
+  }
+  if (slots_[slot].left >= plan().generation) return;
+  if (plan().order > told.order) {
+    told.order = plan().order;
+    actions_.push_back({Kind::kOrder, slot});
+  }
+  const bool is_late = place(slot).late && !slots_[slot].done;
+  if (is_late && !std::exchange(told.killed, true)) actions_.push_back({Kind::kKill, slot});
+}
+
+}  // namespace lockstep::launch

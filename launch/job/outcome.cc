@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/outcome.h"
 
 #include <signal.h>
 #include <string.h>
@@ -12,8 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/printable.h"
+#include "lockstep/launch/job/failure.h"
+#include "lockstep/launch/report/failure_payloads.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // The number of other ranks' errors in one line.
@@ -21,7 +23,7 @@ constexpr int kMostOthersErrors = 3;
 
 bool Before(const Outcome& a, const Outcome& b) {
   const auto order = [](const Outcome& o) {
-    return std::make_tuple(o.consequence, !WasKilled(o), o.time_ns, o.end.local_rank);
+    return std::make_pair(CauseOrder(o.consequence, WasKilled(o), o.time_ns), o.end.local_rank);
   };
   return order(a) < order(b);
 }
@@ -37,9 +39,14 @@ absl::string_view MessageOf(const RankFailure& end) {
 }
 
 std::string HowItEnded(const Outcome& o) {
-  if (o.told_to_end) return " failed";
-  if (o.end.signal == 0) return absl::StrCat(" exited with code ", o.end.exit_code);
-  return absl::StrCat(" was killed by signal ", o.end.signal, " (", SignalName(o.end.signal), ")");
+  if (o.told_to_end) return "failed";
+  if (o.end.signal == 0) return absl::StrCat("exited with code ", o.end.exit_code);
+  return absl::StrCat("was killed by signal ", o.end.signal, " (", SignalName(o.end.signal), ")");
+}
+
+// "exited with code 3: no space left"
+std::string WhatItDid(const Outcome& o) {
+  return absl::StrCat(HowItEnded(o), o.end.message.empty() ? "" : ": ", MessageOf(o.end));
 }
 
 struct Counts {
@@ -95,7 +102,7 @@ std::string OthersError(const Outcome& cause, const Outcome& other) {
   if (!message.empty()) return message == MessageOf(cause.end) ? "" : absl::StrCat(": ", message);
   if (other.time_ns >= cause.time_ns) return "";
   const absl::Duration before = absl::Nanoseconds(cause.time_ns - other.time_ns);
-  return absl::StrCat(HowItEnded(other), " ", absl::FormatDuration(absl::Ceil(before, absl::Milliseconds(1))),
+  return absl::StrCat(" ", HowItEnded(other), " ", absl::FormatDuration(absl::Ceil(before, absl::Milliseconds(1))),
                       " before");
 }
 
@@ -158,8 +165,14 @@ std::string SignalName(int signal) {
 
 std::string EndText(const Outcome& o) {
   const std::string who = o.end.rank < 0 ? "a new process" : absl::StrCat("rank ", o.end.rank);
-  return absl::StrCat(who, " (local rank ", o.end.local_rank, ", pid ", o.end.pid, ")", HowItEnded(o),
-                      o.end.message.empty() ? "" : ": ", MessageOf(o.end));
+  return absl::StrCat(who, " (local rank ", o.end.local_rank, ", pid ", o.end.pid, ") ", WhatItDid(o));
+}
+
+std::optional<StepFailure> OwnFailure(const Outcome& o) {
+  // SIGPIPE comes from a peer that is gone.
+  const bool is_own = o.failed && (o.did_not_leave || (!IsFromOutside(o.end.signal) && o.end.signal != SIGPIPE));
+  if (o.end.rank < 0 || !is_own) return std::nullopt;
+  return StepFailure{-1, o.end.rank, WhatItDid(o)};
 }
 
 bool WasKilled(const Outcome& outcome) {
@@ -216,6 +229,8 @@ absl::Status CancelledBySignal(int signal, absl::string_view message) {
   return status;
 }
 
+bool IsStop(const absl::Status& status) { return status.GetPayload(kSignalPayload).has_value(); }
+
 absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience) {
   const Counts counts = CountOthers(nullptr, outcomes);
   std::string ranks;
@@ -232,16 +247,10 @@ void AddStderr(const std::string& file, const std::vector<std::string>& lines, a
                      absl::Cord(absl::StrCat(Printable(file), lines.empty() ? "" : "\n", absl::StrJoin(lines, "\n"))));
 }
 
-absl::Status WithEnding(const absl::Status& status, absl::string_view text) {
-  absl::Status longer(status.code(), absl::StrCat(status.message(), text));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { longer.SetPayload(url, payload); });
-  return longer;
-}
-
 absl::Status MarkNotExecuted(absl::Status status) {
   status.SetPayload(kNotExecutedPayload,
                     absl::Cord(absl::StrCat(absl::IsNotFound(status) ? kNotFound : kNotExecutable)));
   return status;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

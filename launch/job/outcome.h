@@ -1,41 +1,33 @@
 // From how every rank ended to the one line that says why the launch failed.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTCOME_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTCOME_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_OUTCOME_H_
+#define LOCKSTEP_LAUNCH_JOB_OUTCOME_H_
 
 #include <stdint.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/failure.h"
+#include "lockstep/launch/link/rank_generation.h"
+#include "lockstep/launch/report/rank_failure.h"
 
-namespace lockstep::launch::internal {
-
-// Payloads of a launch's status: an encoded RankFailure, the lines of its stderr after the name of their file, a
-// signal's number, and the exit code of a program that could not be executed.
-inline constexpr char kFailurePayload[] = "lockstep.launch/rank_failure";
-inline constexpr char kStderrPayload[] = "lockstep.launch/stderr";
-inline constexpr char kSignalPayload[] = "lockstep.launch/signal";
-inline constexpr char kNotExecutedPayload[] = "lockstep.launch/not_executed";
-
-// The exit codes of shells for programs that are not executable and not found.
-inline constexpr int kNotExecutable = 126, kNotFound = 127;
+namespace lockstep::launch {
 
 struct Outcome {
   RankFailure end;  // who it is and how it ended; its end means nothing while it runs
   bool ended = false;
-  bool failed = false;       // it ended, and not well
-  bool resumable = false;    // it ended with kResumableExitCode after its work (agent_link), so the rank has not failed
-  bool told_to_end = false;  // it ran when the launcher sent the first signal
-  bool needed_kill = false;  // and still ran after the grace period
+  bool failed = false;     // it ended, and not well
+  bool resumable = false;  // it ended with kResumableExitCode after its work (launch/link), so the rank has not failed
+  bool told_to_end = false;      // it ran when the launcher sent the first signal
+  bool needed_kill = false;      // and still ran after the grace period
   bool outlived_kill = false;    // and even after SIGKILL
   char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
-  bool did_not_leave = false;    // it was killed, since it had not left a broken generation in time (agent_link)
-  bool survived = false;         // it failed, and the other ranks go on without it (agent_link)
+  bool did_not_leave = false;    // it was killed, since it had not left a broken generation in time (launch/link)
+  bool survived = false;         // it failed, and the other ranks go on without it (launch/link)
   bool stopped = false;          // it had been stopped, as by SIGSTOP, when it was told to end
   bool reported_before = false;  // it was told to end, but had reported its own error before
   bool consequence = false;      // another rank's failure caused it: it reported so, or knew of that failure before
@@ -46,6 +38,10 @@ struct Outcome {
 // A sentence without its end: "rank 1 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL)". A negative rank means
 // that the process has none yet.
 std::string EndText(const Outcome& outcome);
+
+// The failure that the launcher tells the next generation: nullopt unless the rank has failed by itself, or was killed
+// since it did not leave.
+std::optional<StepFailure> OwnFailure(const Outcome& outcome);
 
 // The first cause, among the ranks that failed by themselves. A failure that is not a consequence comes before one that
 // is; then a rank that a signal killed before one that exited, because ranks exit when a peer is killed and not the
@@ -83,6 +79,9 @@ absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>
 // Cancelled, with the mark of the signal, which ExitCode() turns into 128 + signal.
 absl::Status CancelledBySignal(int signal, absl::string_view message);
 
+// Whether a status has that mark.
+bool IsStop(const absl::Status& status);
+
 // The status of a launch that was told to stop. Cancelled.
 absl::Status StoppedStatus(int signal, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
@@ -93,12 +92,9 @@ absl::Status MarkNotExecuted(absl::Status status);
 // Adds the last lines of the failed rank's stderr, and the file that has them, to the status about it.
 void AddStderr(const std::string& file, const std::vector<std::string>& lines, absl::Status* status);
 
-// The same status, with `text` at the end of its message.
-absl::Status WithEnding(const absl::Status& status, absl::string_view text);
-
 // "SIGKILL", or "signal 40" if the signal has no name.
 std::string SignalName(int signal);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTCOME_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_OUTCOME_H_

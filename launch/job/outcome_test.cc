@@ -1,10 +1,16 @@
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/outcome.h"
 
 #include <signal.h>
 
-#include "gtest/gtest.h"
+#include <optional>
+#include <string>
+#include <vector>
 
-namespace lockstep::launch::internal {
+#include "gtest/gtest.h"
+#include "lockstep/base/status.h"
+#include "lockstep/launch/report/failure.h"
+
+namespace lockstep::launch {
 namespace {
 
 Outcome Running(int rank) {
@@ -80,6 +86,37 @@ TEST(FirstCause, IsAConsequenceOnlyIfThereIsNothingElse) {
   EXPECT_TRUE(TruerCauseMayCome(outcomes));
   outcomes[0].code = absl::StatusCode::kDeadlineExceeded;
   EXPECT_FALSE(TruerCauseMayCome(outcomes));
+}
+
+TEST(OwnFailure, IsOfARankThatFailedByItself) {
+  Outcome exited = Ended(2, 1, 0, 10);
+  exited.end.message = "rank 2: full; of 7 GB";
+  const std::optional<StepFailure> failure = OwnFailure(exited);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->step, -1);
+  EXPECT_EQ(failure->cause, "exited with code 1: full; of 7 GB");
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
+    EXPECT_TRUE(OwnFailure(Ended(2, -1, signal, 10))) << signal;
+  EXPECT_EQ(OwnFailure(Ended(2, -1, SIGSEGV, 10))->cause, "was killed by signal 11 (SIGSEGV)");
+}
+
+TEST(OwnFailure, IsOfARankThatWasStuck) {
+  Outcome stuck = Ended(2, -1, SIGKILL, 10);
+  EXPECT_FALSE(OwnFailure(stuck)) << "somebody killed it";
+  stuck.did_not_leave = true;
+  stuck.end.message = "it had not left generation 4 in time";
+  ASSERT_TRUE(OwnFailure(stuck));
+  EXPECT_EQ(OwnFailure(stuck)->cause, "was killed by signal 9 (SIGKILL): it had not left generation 4 in time");
+}
+
+TEST(OwnFailure, IsNotOfANewProcessOrOneThatSucceeded) {
+  Outcome outcome = Ended(2, 1, 0, 10);
+  outcome.end.rank = -1;
+  EXPECT_FALSE(OwnFailure(outcome));
+  EXPECT_FALSE(OwnFailure(Ended(2, 0, 0, 10)));
+  EXPECT_FALSE(OwnFailure(Ended(2, -1, SIGTERM, 10)));
+  EXPECT_FALSE(OwnFailure(Ended(2, -1, SIGPIPE, 10)));
 }
 
 TEST(FailureStatus, HasWhatOtherRanksFailedOfByThemselves) {
@@ -200,4 +237,4 @@ TEST(StoppedStatus, EndsWithWhatTheLowestRankThatSaidSomethingSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

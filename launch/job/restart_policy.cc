@@ -1,10 +1,10 @@
-#include "lockstep/tools/launch/internal/restart_policy.h"
+#include "lockstep/launch/job/restart_policy.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // An attempt that takes less time has failed at its start, and the next one most likely fails there too.
@@ -53,7 +53,7 @@ std::string RestartPolicy::Announcement() const {
 }
 
 std::string RestartPolicy::Ending(AttemptEnd end) const {
-  if (max_restarts_ == 0 || end == AttemptEnd::kSignalled || end == AttemptEnd::kExhausted) return "";
+  if (max_restarts_ == 0) return "";
   if (end == AttemptEnd::kNotStarted) return "; a failed start-up is not retried";
   std::string text = absl::StrCat("; after ", restarts_, restarts_ == 1 ? " restart" : " restarts");
   if (static_cast<int>(counted_.size()) < restarts_) {
@@ -66,4 +66,4 @@ std::string RestartPolicy::Ending(AttemptEnd end) const {
   return text;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

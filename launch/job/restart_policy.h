@@ -1,21 +1,19 @@
 // Decides whether and when failed ranks are started again. Knows neither processes nor a clock.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RESTART_POLICY_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RESTART_POLICY_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_RESTART_POLICY_H_
+#define LOCKSTEP_LAUNCH_JOB_RESTART_POLICY_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // How the ranks of one attempt ended.
 enum class AttemptEnd {
   kFailed,      // a rank failed
   kNotStarted,  // the ranks could not be started, or a rank could not execute its program
-  kExhausted,   // its processes must not start again: they have done so as often as they may
-  kSignalled,   // the launcher received a signal that ends it
 };
 
 class RestartPolicy {
@@ -54,6 +52,6 @@ class RestartPolicy {
   absl::Duration longest_;           // of these attempts
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RESTART_POLICY_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_RESTART_POLICY_H_

@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/internal/restart_policy.h"
+#include "lockstep/launch/job/restart_policy.h"
 
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr AttemptEnd kFailed = AttemptEnd::kFailed;
@@ -45,10 +45,8 @@ TEST(RestartPolicy, CountsOneRestartInTheSingular) {
   EXPECT_EQ(policy.Ending(kFailed), "; after 1 restart");
 }
 
-TEST(RestartPolicy, RestartsNeitherAfterASignalNorWithoutAProgram) {
+TEST(RestartPolicy, DoesNotRestartWithoutAProgram) {
   RestartPolicy policy(3, absl::InfiniteDuration());
-  EXPECT_FALSE(Restarts(&policy, AttemptEnd::kSignalled, At(0)));
-  EXPECT_EQ(policy.Ending(AttemptEnd::kSignalled), "");
   EXPECT_FALSE(Restarts(&policy, AttemptEnd::kNotStarted, At(0)));
   EXPECT_EQ(policy.Ending(AttemptEnd::kNotStarted), "; a failed start-up is not retried");
   EXPECT_EQ(policy.restarts(), 0);
@@ -109,4 +107,4 @@ TEST(RestartPolicy, CountsTheShortAttemptsAfterTheLastLongOne) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,9 +1,9 @@
-#include "lockstep/tools/launch/internal/stall_watch.h"
+#include "lockstep/launch/job/stall_watch.h"
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/internal/deadline.h"
+#include "lockstep/base/posix/deadline.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr absl::Duration kFirstLine = absl::Seconds(30);
@@ -61,4 +61,4 @@ int64_t StallWatch::next_look() const {
   return begun_ && heard_ ? since_ns_ + absl::ToInt64Nanoseconds(next_ + kWaitForWhy) : kNever;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,8 +1,8 @@
 // Whether training stands still, from the steps of a node's ranks and from what they say about calls that last long.
 // Knows no clock: all times are of one clock that never goes back.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STALL_WATCH_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STALL_WATCH_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_STALL_WATCH_H_
+#define LOCKSTEP_LAUNCH_JOB_STALL_WATCH_H_
 
 #include <stdint.h>
 
@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // A line comes when no rank of the node has completed a step for 30 s, and then each time that this has lasted twice as
 // long. It waits 6 s for a rank that says why. There is none while nobody has said anything in this job: its ranks may
@@ -31,7 +31,7 @@ class StallWatch {
   std::string TakeLine(int64_t now_ns);
   // The rank that is to be ended now. Each rank once, until a step is completed or another generation begins.
   std::optional<int> TakeCulprit(int64_t now_ns);
-  // When to ask for a line at the latest, even if nothing happens. InfiniteFuture's time if there is nothing to wait for.
+  // When to ask for a line at the latest, even if nothing happens. kNever if there is nothing to wait for.
   int64_t next_look() const;
 
  private:
@@ -50,6 +50,6 @@ class StallWatch {
   bool ended_ = false;              // TakeCulprit() has named that rank
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STALL_WATCH_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_STALL_WATCH_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/stall_watch.h"
+#include "lockstep/launch/job/stall_watch.h"
 
 #include <functional>
 #include <string>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST(StallWatch, EndsTheRankThatTheOthersWaitForAfterTheTimeout) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

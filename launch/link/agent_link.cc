@@ -1,9 +1,8 @@
-#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/launch/link/agent_link.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,15 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent_link/internal/link_message.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/link/link_message.h"
 
 namespace lockstep::launch {
-
-using internal::LauncherMessage;
-using internal::RankMessage;
 
 namespace {
 
@@ -60,39 +55,38 @@ struct AgentLink::Steps {
   int64_t next_ns = 0;  // MonotonicNanos() before which none is sent
 };
 
+bool AgentLink::IsOffered() { return getenv(kLinkVariable) != nullptr; }
+
 absl::StatusOr<std::unique_ptr<AgentLink>> AgentLink::Open() {
-  const char* const variable = getenv(internal::kLinkVariable);
-  int fd = -1;
-  if (!variable || !absl::SimpleAtoi(variable, &fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+  const char* const variable = getenv(kLinkVariable);
+  int number = -1;
+  if (!variable || !absl::SimpleAtoi(variable, &number) || fcntl(number, F_SETFD, FD_CLOEXEC) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "AgentLink::Open: ", internal::kLinkVariable, variable ? absl::StrCat(" = ", variable) : " is not set",
+        "AgentLink::Open: ", kLinkVariable, variable ? absl::StrCat(" = ", variable) : " is not set",
         // RankStarter::MayStay() finds these words in the program's file.
         ": this process was not started by Lockstep's launch (launch --standalone --nproc_per_node=4 PROGRAM), or the "
         "socket is taken already"));
   }
-  unsetenv(internal::kLinkVariable);
+  unsetenv(kLinkVariable);
+  UniqueFd fd(number);
   RankMessage stays;
   stays.kind = RankMessage::Kind::kStays;
-  internal::SendPacket(fd, Encode(stays)).IgnoreError();  // Join() says so too
-  return std::unique_ptr<AgentLink>(new AgentLink(fd));
+  SendPacket(fd.get(), Encode(stays)).IgnoreError();  // Join() says so too
+  return std::unique_ptr<AgentLink>(new AgentLink(std::move(fd)));
 }
 
-AgentLink::AgentLink(int fd) : fd_(fd), steps_(std::make_unique<Steps>()) {}
+AgentLink::AgentLink(UniqueFd fd) : fd_(std::move(fd)), steps_(std::make_unique<Steps>()) {}
 
-AgentLink::~AgentLink() {
-  if (next_.listen_fd >= 0) close(next_.listen_fd);
-  close(fd_);
-}
+AgentLink::~AgentLink() = default;
 
 // Waits while the launcher does not read.
 absl::Status AgentLink::Send(const std::string& text, int64_t deadline) {
   for (;;) {
-    const absl::Status sent = internal::SendPacket(fd_, text);
+    const absl::Status sent = SendPacket(fd_.get(), text);
     if (absl::IsUnavailable(sent)) return LauncherEnded();
     if (sent.ok()) return sent;
-    if (internal::MonotonicNanos() >= deadline)
-      return absl::DeadlineExceededError("AgentLink: the launcher does not read");
-    pollfd fd = {fd_, POLLOUT, 0};
+    if (MonotonicNanos() >= deadline) return absl::DeadlineExceededError("AgentLink: the launcher does not read");
+    pollfd fd = {fd_.get(), POLLOUT, 0};
     poll(&fd, 1, 100);
   }
 }
@@ -100,14 +94,13 @@ absl::Status AgentLink::Send(const std::string& text, int64_t deadline) {
 // Takes note of all messages that have come.
 absl::Status AgentLink::Read() {
   for (;;) {
-    absl::StatusOr<internal::Packet> packet = internal::ReceivePacket(fd_);
+    absl::StatusOr<Packet> packet = ReceivePacket(fd_.get());
     if (!packet.ok()) return LauncherEnded();
     if (packet->text.empty()) return absl::OkStatus();
-    LOCKSTEP_ASSIGN_OR_RETURN(LauncherMessage message, internal::DecodeLauncherMessage(packet->text));
+    LOCKSTEP_ASSIGN_OR_RETURN(LauncherMessage message, DecodeLauncherMessage(packet->text));
     if (message.kind == LauncherMessage::Kind::kGeneration) {
-      if (next_.listen_fd >= 0) close(next_.listen_fd);
       next_ = std::move(message.generation);
-      next_.listen_fd = packet->passed.Release();
+      next_.listen_fd = std::move(packet->passed);
       joined_ = true;
       order_ = Order::kGoOn;
       reason_.clear();
@@ -120,7 +113,7 @@ absl::Status AgentLink::Read() {
 
 absl::StatusOr<RankGeneration> AgentLink::Join(const JoinOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  const int64_t deadline = internal::After(options.timeout);
+  const int64_t deadline = After(options.timeout);
   RankMessage ready;
   ready.left = generation_;
   ready.join = options;
@@ -128,12 +121,12 @@ absl::StatusOr<RankGeneration> AgentLink::Join(const JoinOptions& options) {
   for (;;) {
     LOCKSTEP_RETURN_IF_ERROR(Read());
     if (joined_) break;
-    if (internal::MonotonicNanos() >= deadline) {
+    if (MonotonicNanos() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("AgentLink::Join: no generation after generation ", generation_,
                                                       " within ", absl::FormatDuration(options.timeout)));
     }
-    pollfd fd = {fd_, POLLIN, 0};
-    poll(&fd, 1, internal::PollTimeout(deadline));
+    pollfd fd = {fd_.get(), POLLIN, 0};
+    poll(&fd, 1, PollTimeout(deadline));
   }
   joined_ = false;
   generation_ = next_.number;
@@ -152,16 +145,16 @@ AgentLink::Order AgentLink::order() {
 }
 
 void AgentLink::ReportStep(int64_t step) {
-  const int64_t now = internal::MonotonicNanos();
+  const int64_t now = MonotonicNanos();
   {
     MutexLock lock(steps_->mutex);
     if (now < steps_->next_ns) return;
-    steps_->next_ns = internal::After(now, kReportPause);
+    steps_->next_ns = After(now, kReportPause);
   }
   RankMessage progress;
   progress.kind = RankMessage::Kind::kProgress;
   progress.step = step;
-  internal::SendPacket(fd_, Encode(progress)).IgnoreError();  // a later one says as much
+  SendPacket(fd_.get(), Encode(progress)).IgnoreError();  // a later one says as much
 }
 
 void AgentLink::ReportStall(const std::string& why, int rank) {
@@ -169,7 +162,7 @@ void AgentLink::ReportStall(const std::string& why, int rank) {
   stall.kind = RankMessage::Kind::kStalls;
   stall.step = rank;
   stall.join.reason = why;
-  internal::SendPacket(fd_, Encode(stall)).IgnoreError();  // a later one says as much
+  SendPacket(fd_.get(), Encode(stall)).IgnoreError();  // a later one says as much
 }
 
 void AgentLink::EndJob(const std::string& reason) {
@@ -177,6 +170,19 @@ void AgentLink::EndJob(const std::string& reason) {
   end.kind = RankMessage::Kind::kEndsJob;
   end.join.reason = reason;
   SendLastWords(end);
+}
+
+void AgentLink::ReportFailure(const StepFailure& failure) {
+  RankMessage fails;
+  fails.kind = RankMessage::Kind::kFails;
+  fails.join.failure = failure;
+  SendLastWords(fails);
+}
+
+void AgentLink::ReportUnfit() {
+  RankMessage unfit;
+  unfit.kind = RankMessage::Kind::kUnfit;
+  SendLastWords(unfit);
 }
 
 void AgentLink::Finish(bool all_have) {
@@ -188,7 +194,7 @@ void AgentLink::Finish(bool all_have) {
 
 // If the launcher has ended, so will this rank.
 void AgentLink::SendLastWords(const RankMessage& message) {
-  Send(Encode(message), internal::After(kLastWordsPatience)).IgnoreError();
+  Send(Encode(message), After(kLastWordsPatience)).IgnoreError();
 }
 
 }  // namespace lockstep::launch

@@ -1,6 +1,6 @@
 // Ranks that stay when another one ends, under the launch program.
 
-#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/launch/link/agent_link.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -18,9 +18,9 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent_link/testing/places.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/link/testing/places.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -186,7 +186,7 @@ TEST_F(AgentLinkTest, AProgramThatDoesNotAskForAGenerationGetsNoSpare) {
   const std::string script = "echo $RANK of $WORLD_SIZE";
   EXPECT_EQ(Run({"--nproc_per_node=2", "--spares=1", "--no-python", "bash", "-c", script}), 0);
   EXPECT_THAT(Out(), AnyOf("0 of 2\n1 of 2\n", "1 of 2\n0 of 2\n"));
-  EXPECT_EQ(Err(), "launch: no rank has asked for a generation (tools/launch/agent_link), so no spare is started\n");
+  EXPECT_EQ(Err(), "launch: no rank has asked for a generation (launch/link), so no spare is started\n");
 }
 
 TEST_F(AgentLinkTest, SparesNeedALauncherThatHearsOfTheOthers) {
@@ -223,6 +223,30 @@ TEST_F(AgentLinkTest, RanksThatHaveFinishedMayAskForAnotherStart) {
   EXPECT_THAT(Err(), ContainsRegex("launch: rank 0 \\(local rank 0, pid [0-9]+\\) exited with code 75; "
                                    "the job can be started again\n"));
   EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
+}
+
+TEST_F(AgentLinkTest, TheyMayDoSoAlsoIfTheLastOneIsKilled) {
+  setenv("STEPS", "20", 1);
+  setenv("EXIT_CODE", "75", 1);
+  setenv("AFTER", absl::StrCat(SIGKILL).c_str(), 1);
+  setenv("AFTER_RANK", "1", 1);
+  EXPECT_EQ(Wait(StartRanks(3)), 75) << Err();
+  for (const char* name : {"STEPS", "EXIT_CODE", "AFTER", "AFTER_RANK"}) unsetenv(name);
+  EXPECT_THAT(Err(), HasSubstr("was killed by signal 9 (SIGKILL), after all ranks had done their work\n"));
+}
+
+// While its ranks are being ended, the launcher is told to end, too.
+TEST_F(AgentLinkTest, AJobThatARankHasEndedFailsAlsoIfASignalComesThen) {
+  setenv("STEPS", "20", 1);
+  setenv("END_JOB", "sample 7 is broken", 1);
+  setenv("IGNORE_TERM", "1", 1);
+  const pid_t launcher = StartRanks(2);
+  const std::vector<Place> first = Await(2);
+  EXPECT_TRUE(Eventually([&] { return Gone(first[0].pid); }));
+  kill(launcher, SIGTERM);
+  EXPECT_EQ(Wait(launcher), 1) << Err();
+  for (const char* name : {"STEPS", "END_JOB", "IGNORE_TERM"}) unsetenv(name);
+  EXPECT_THAT(Err(), HasSubstr("launch: sample 7 is broken\n"));
 }
 
 TEST_F(AgentLinkTest, ARankMayEndTheJob) {

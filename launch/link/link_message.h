@@ -1,7 +1,7 @@
 // What a rank and its launcher tell each other over the rank's control socket, a SOCK_SEQPACKET pair: one text a packet.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_
+#ifndef LOCKSTEP_LAUNCH_LINK_LINK_MESSAGE_H_
+#define LOCKSTEP_LAUNCH_LINK_LINK_MESSAGE_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,16 +12,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/agent_link/agent_link.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/link/rank_generation.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Names the descriptor that a rank inherits.
 inline constexpr char kLinkVariable[] = "LOCKSTEP_AGENT_LINK_FD";
 
-// The longest text of a packet, in bytes.
-inline constexpr size_t kMostLinkBytes = 4096;
+// The longest text of a packet, in bytes. Sentences are cut so that a packet has room for all of its fields.
+inline constexpr size_t kMostLinkBytes = 8192;
 
 // From a rank.
 struct RankMessage {
@@ -31,6 +31,8 @@ struct RankMessage {
     kProgress,  // it has completed `step`
     kStalls,    // it waits for long, for the reason in `join`; `step` is the rank that it waits for, or -1
     kFinished,  // it has done its work; and so have all ranks of its generation, if `all`
+    kFails,     // it is about to exit, because of the failure in `join`
+    kUnfit,     // it cannot work with the others, nor could another process in its place
     kEndsJob,   // the job must end, for the reason in `join`
   };
 
@@ -72,6 +74,6 @@ struct Packet {
 // The next packet. Does not block. Unavailable: the other end is closed.
 absl::StatusOr<Packet> ReceivePacket(int socket);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_INTERNAL_LINK_MESSAGE_H_
+#endif  // LOCKSTEP_LAUNCH_LINK_LINK_MESSAGE_H_

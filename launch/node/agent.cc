@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/agent.h"
+#include "lockstep/launch/node/agent.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,24 +11,24 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/host_name.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/agent/internal/job_link.h"
-#include "lockstep/tools/launch/agent/internal/wait_lines.h"
-#include "lockstep/tools/launch/internal/attempt.h"
-#include "lockstep/tools/launch/internal/check_options.h"
-#include "lockstep/tools/launch/internal/event_log.h"
-#include "lockstep/tools/launch/internal/host_name.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/internal/output.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/signal_relay.h"
-#include "lockstep/tools/launch/status/internal/job_watcher.h"
+#include "lockstep/launch/flags/check_options.h"
+#include "lockstep/launch/job/agent_steps.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/outcome.h"
+#include "lockstep/launch/node/attempt.h"
+#include "lockstep/launch/node/job_link.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/wait_lines.h"
+#include "lockstep/launch/output/event_log.h"
+#include "lockstep/launch/output/output.h"
+#include "lockstep/launch/process/process.h"
+#include "lockstep/launch/process/signal_relay.h"
+#include "lockstep/launch/status/job_watcher.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // How long an agent that leaves waits until the leader has seen it, and a leader until the others have left.
@@ -83,7 +83,9 @@ class Agent {
   void TakeSignals();
   void NoteSignal(int signal);
   bool HasWaitedToLeave() const;
-  void StartRanks(const Generation& generation);
+  AttemptControl Control();
+  AttemptResult RunRanks(const Generation& generation);
+  void OnEnd(AttemptResult result);
   absl::StatusOr<std::string> Drain(const std::string& host);
   bool DrainThis();
   absl::StatusOr<std::string> Resize(int min_nodes, int max_nodes);
@@ -92,7 +94,7 @@ class Agent {
   void NoteStayingRanks(const Member& member, HostStatus* host) const;
   NodeLimits Limits() const;
   void WaitForChange();
-  bool IsMember(const JobState& job) const { return internal::IsMember(job, agent_.id); }
+  bool IsMemberOf(const JobState& job) const { return IsMember(job, agent_.id); }
   bool IsSpare() const;
   void TellWarning();
   // A line of WaitLines may be empty.
@@ -142,7 +144,7 @@ absl::Status Agent::Run() {
     TakeJob();
     TakeSignals();
     if (const std::optional<Generation> generation = steps_.TakeStart()) {
-      StartRanks(*generation);
+      OnEnd(RunRanks(*generation));
       continue;
     }
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
@@ -193,7 +195,7 @@ void Agent::TakeJob() {
 // Whether this node has come to a job that runs already, and cannot start its program. At the first start the others
 // must hear of that.
 bool Agent::IsNoHelp(const JobState& job) const {
-  return job.generation > 0 && steps_.state().entry == 0 && !IsMember(job) && !FindProgram(argv_[0]).ok();
+  return job.generation > 0 && steps_.state().entry == 0 && !IsMemberOf(job) && !FindProgram(argv_[0]).ok();
 }
 
 // Each node says once why the ranks start again, unless that was before it came, or it leaves itself. It may see the job
@@ -214,10 +216,14 @@ void Agent::Announce(const JobState& job) {
     Say(line);
     events_.Notice(line);
   }
-  const std::string late = Membership::LateFailures(job.ranks.memory);
+  const std::string late = job.ranks.LateFailures();
   const bool is_done = job.phase == JobState::Phase::kDone && job_.phase != JobState::Phase::kDone;
   if (is_done && job.result.ok() && !late.empty()) Say(absl::StrCat(late, kAfterWork));
   if (!job.ranks.awaited.empty() && job.ranks.awaited != job_.ranks.awaited) Say(job.ranks.awaited);
+  if (!job.ranks.cuts.line.empty() && job.ranks.cuts.line != job_.ranks.cuts.line) {
+    Say(job.ranks.cuts.line);
+    events_.Notice(job.ranks.cuts.line);
+  }
   job_ = job;
   const WaitLines::Wait wait = forms       ? WaitLines::Wait::kForming
                                : IsSpare() ? WaitLines::Wait::kSpare
@@ -229,10 +235,10 @@ void Agent::Announce(const JobState& job) {
 // The ranks of a node need not be neighbours after one has failed.
 void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
   const RankPlan& plan = job_.ranks;
-  if (plan.start != job_.generation || !plan.memory.formed) return;
+  if (plan.start != job_.generation || !plan.formed) return;
   host->ranks = 0;
-  for (size_t rank = 0; rank < plan.memory.members.size(); ++rank) {
-    const int node = plan.memory.slots[plan.memory.members[rank]].node;
+  for (size_t rank = 0; rank < plan.members.size(); ++rank) {
+    const int node = plan.slots[plan.members[rank]].node;
     if (plan.nodes[node].entry != member.entry) continue;
     if (host->ranks == 0) host->first_rank = static_cast<int>(rank);
     if (host->first_rank + host->ranks++ != static_cast<int>(rank)) host->first_rank = -1;
@@ -266,7 +272,7 @@ void Agent::ShowJob() {
   const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
   if (shows_ranks_) return;
   if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (runs && !IsMember(job_)) watcher_.NoteSpare(job_.generation, job_.restarts);
+  if (runs && !IsMemberOf(job_)) watcher_.NoteSpare(job_.generation, job_.restarts);
 }
 
 // Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
@@ -300,7 +306,7 @@ std::string Agent::WhenAnswered() const {
 }
 
 bool Agent::DrainThis() {
-  if (!steps_.Ranks().kept) return false;
+  if (!steps_.Ranks().kept()) return false;
   steps_.OnDrain(agent_.id);
   Post();
   return true;
@@ -330,10 +336,9 @@ void Agent::NoteSignal(int signal) {
   steps_.OnSignal(signal, absl::StrCat("received signal ", signal, " (", SignalName(signal), ")"));
 }
 
-void Agent::StartRanks(const Generation& generation) {
-  Post();
-  TellWarning();
+AttemptControl Agent::Control() {
   AttemptControl control;
+  control.nodes = RankLinks::Nodes::kAgents;
   control.fd = link_.fd();
   control.must_end = [this] {
     TakeJob();
@@ -352,30 +357,35 @@ void Agent::StartRanks(const Generation& generation) {
     steps_.OnSlots(slots, port);
     Post();
   };
-  AttemptResult result;
-  {
-    Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
-    const int number = static_cast<int>(generation.number - 1);
-    if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, std::nullopt);
-    events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
-    shows_ranks_ = true;
-    result = attempt.Run(0);
-    shows_ranks_ = false;
-  }
+  return control;
+}
+
+// All their descriptors are free again when it returns.
+AttemptResult Agent::RunRanks(const Generation& generation) {
+  Post();
+  TellWarning();
+  const AttemptControl control = Control();
+  const int number = static_cast<int>(generation.number - 1);
+  Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
+  if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, std::nullopt);
+  events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
+  shows_ranks_ = true;
+  AttemptResult result = attempt.Run(0);
+  shows_ranks_ = false;
+  if (!result.failure.status.ok()) events_.FirstCause(number, result.failure.status);
+  return result;
+}
+
+void Agent::OnEnd(AttemptResult result) {
   resumable_ = result.resumable;
   watcher_.NotePhase(JobStatus::Phase::kForming);
   if (result.signal != 0) NoteSignal(result.signal);
   // The time that the ranks needed to leave does not count.
   if (leaving_since_ns_ != 0) leaving_since_ns_ = MonotonicNanos();
-  if (!result.status.ok()) events_.FirstCause(static_cast<int>(generation.number - 1), result.status);
-  NodeFailure failure;
-  if (!absl::IsCancelled(result.status)) failure.status = result.status;
-  failure.not_started = result.end == AttemptEnd::kNotStarted;
-  failure.consequence = result.consequence;
-  failure.killed = result.killed;
-  failure.time_ns = result.failed_ns != 0 ? result.failed_ns : MonotonicNanos();
-  const bool succeeded = result.status.ok() && !result.must_end && result.signal == 0;
-  steps_.OnEnd(succeeded, std::move(failure));
+  absl::Status& failure = result.failure.status;
+  const bool succeeded = failure.ok() && !result.must_end && result.signal == 0;
+  if (IsStop(failure)) failure = absl::OkStatus();
+  steps_.OnEnd(succeeded, std::move(result.failure));
   if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
   Post();
 }
@@ -399,7 +409,7 @@ void Agent::TellWarning() {
 
 // Whether the job runs without this node.
 bool Agent::IsSpare() const {
-  return job_.phase == JobState::Phase::kRunning && !IsMember(job_) && !IsDrained(job_, agent_.id);
+  return job_.phase == JobState::Phase::kRunning && !IsMemberOf(job_) && !IsDrained(job_, agent_.id);
 }
 
 }  // namespace
@@ -417,4 +427,4 @@ absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions&
   return result;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

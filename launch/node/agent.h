@@ -1,19 +1,19 @@
 // Runs the ranks of one node of a job whose nodes find each other by a rendezvous, and start, end and restart their
 // ranks together.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_AGENT_H_
+#define LOCKSTEP_LAUNCH_NODE_AGENT_H_
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/job/coordinator.h"
+#include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct AgentOptions {
   std::string id;       // of this agent in the rendezvous; no other process, earlier or later, has it
@@ -31,6 +31,6 @@ struct AgentOptions {
 absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions& options, const AgentOptions& agent,
                       std::unique_ptr<Rendezvous> rendezvous);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_AGENT_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_AGENT_H_

@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {

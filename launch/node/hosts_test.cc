@@ -12,8 +12,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/job_link.h"
+#include "lockstep/launch/node/job_link.h"
 
 #include <poll.h>
 
@@ -8,11 +8,12 @@
 #include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/job/job_json.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A leader of many agents takes their posts together: it reads all that has come in this time for each agent at once.
@@ -24,8 +25,8 @@ constexpr absl::Duration kMembersReturn = absl::Seconds(5);
 
 absl::StatusOr<std::unique_ptr<JobLink>> JobLink::Start(const JobLimits& limits,
                                                         std::unique_ptr<Rendezvous> rendezvous) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
-  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create("launch: no eventfd"));
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create("launch: no eventfd"));
   std::unique_ptr<JobLink> link(new JobLink(limits, std::move(rendezvous), std::move(changed), std::move(wake)));
   LOCKSTEP_ASSIGN_OR_RETURN(link->thread_, StartThread("the agent's thread", [raw = link.get()] { raw->Run(); }));
   return link;
@@ -180,10 +181,8 @@ absl::Duration JobLink::WaitTime(const Rendezvous::View& view) const {
 void JobLink::Wait(absl::Duration time) {
   if (agents_.size() > 1) absl::SleepFor(kPauseForEachAgent * static_cast<int64_t>(agents_.size()));
   pollfd fds[] = {{rendezvous_->fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}};
-  // Rounded up, so that the time has passed afterwards.
-  const int64_t milliseconds = absl::ToInt64Milliseconds(std::min(time, absl::Hours(1))) + 1;
-  poll(fds, 2, static_cast<int>(std::max<int64_t>(milliseconds, 0)));
+  poll(fds, 2, PollTimeout(std::min(time, absl::Hours(1))));
   if (fds[1].revents != 0) wake_.Clear();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,8 +1,8 @@
 // The agent's side of a rendezvous, on its own thread: it posts the agent's state, reads the decisions, and while
 // this agent leads, runs the coordinator. So decisions do not wait for the ranks of this node.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_LINK_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_LINK_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_JOB_LINK_H_
+#define LOCKSTEP_LAUNCH_NODE_JOB_LINK_H_
 
 #include <stdint.h>
 
@@ -17,12 +17,12 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/internal/event.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/base/posix/event.h"
+#include "lockstep/launch/job/coordinator.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Thread-safe.
 class JobLink {
@@ -87,6 +87,6 @@ class JobLink {
   std::thread thread_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_LINK_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_JOB_LINK_H_

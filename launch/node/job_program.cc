@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/job_program.h"
+#include "lockstep/launch/node/job_program.h"
 
 #include <sys/stat.h>
 
@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/crypto/crypto.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/regular_file.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/launch/process/process.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A post has the words, and there are many posts.
@@ -22,8 +22,8 @@ constexpr size_t kMostBytes = 4096;
 constexpr off_t kLargestScript = off_t{256} << 20;
 
 std::string HashOf(const std::string& path) {
-  const absl::StatusOr<int> fd = OpenRegularFile(path);
-  return fd.ok() ? crypto::Sha256OfFile(UniqueFd(*fd).get()) : "";
+  const auto fd = OpenRegularFile(path);
+  return fd.ok() ? crypto::Sha256OfFile(fd->get()) : "";
 }
 
 bool MayBeScript(const std::string& argument) {
@@ -63,4 +63,4 @@ JobProgram ReadJobProgram(const std::vector<std::string>& argv) {
   return program;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

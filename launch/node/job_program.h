@@ -1,14 +1,14 @@
 // What a launcher starts, as the launchers of a job compare it.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_PROGRAM_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_PROGRAM_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_JOB_PROGRAM_H_
+#define LOCKSTEP_LAUNCH_NODE_JOB_PROGRAM_H_
 
 #include <string>
 #include <vector>
 
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/job.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // `argv` is not empty. Reads the file of the program as exec finds it, and the first argument that is a regular file of
 // at most 256 MiB: the script of an interpreter, or the program of numactl and the like. If there is such an argument,
@@ -17,6 +17,6 @@ namespace lockstep::launch::internal {
 // 0.6 ms for a program of 1 MB on a core with instructions for SHA-256.
 JobProgram ReadJobProgram(const std::vector<std::string>& argv);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_JOB_PROGRAM_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_JOB_PROGRAM_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/job_program.h"
+#include "lockstep/launch/node/job_program.h"
 
 #include <sys/stat.h>
 
@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/internal/flag_check.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/job/flag_check.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(JobProgram, ShowsOfLongCommandsWhereTheyDiffer) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -23,13 +23,14 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/crypto/job_secret.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/tcp/internal/protocol.h"
-#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/job_json.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/rendezvous/tcp/protocol.h"
+#include "lockstep/launch/rendezvous/tcp/sealed_stream.h"
+#include "lockstep/launch/testing/processes.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -40,10 +41,6 @@
 namespace lockstep::launch {
 namespace {
 
-using internal::AgentState;
-using internal::JobState;
-using internal::SealedStream;
-using internal::UniqueFd;
 using testing::KibibytesIn;
 using testing::OpenDescriptors;
 
@@ -78,7 +75,7 @@ const JobState& Decoded(const std::string& text) {
   static JobState job;
   if (text == last) return job;
   last = text;
-  const absl::StatusOr<JobState> decoded = internal::DecodeJob(text);
+  const absl::StatusOr<JobState> decoded = DecodeJob(text);
   EXPECT_TRUE(decoded.ok()) << decoded.status();
   if (decoded.ok()) job = *decoded;
   return job;
@@ -89,7 +86,7 @@ class Guest {
  public:
   Guest(int port, const crypto::JobSecret& secret, int number)
       : id_(absl::StrCat("guest", number)), stream_(Connected(port), SealedStream::Role::kGuest, secret) {
-    stream_.set_max_message(internal::kMaxDecision);
+    stream_.set_max_message(kMaxDecision);
     state_.host = absl::StrCat("host", number, ".cluster.example");
     state_.address = absl::StrCat("10.0.", number / 256, ".", number % 256);
     state_.port = 30000 + number;
@@ -104,28 +101,27 @@ class Guest {
     for (const std::string& message : stream_.Serve()) Take(message);
     if (!stream_.open() || hello_sent_) return;
     hello_sent_ = true;
-    stream_.Send(absl::StrCat(std::string(1, internal::kHello), "none\n", id_));
+    stream_.Send(absl::StrCat(std::string(1, kHello), "none\n", id_));
     stream_.Serve();
   }
 
   void Leave() {
-    stream_.Send(absl::string_view(&internal::kFarewell, 1));
+    stream_.Send(absl::string_view(&kFarewell, 1));
     stream_.Serve();
   }
 
   void Post(AgentState::Phase phase) {
     state_.phase = phase;
-    stream_.Send(
-        absl::StrCat(std::string(1, internal::kPost), internal::EncodeAgent(state_, internal::MonotonicNanos())));
+    stream_.Send(absl::StrCat(std::string(1, kPost), EncodeAgent(state_, MonotonicNanos())));
     stream_.Serve();
   }
 
  private:
   void Take(const std::string& message) {
-    if (message[0] == internal::kWelcome) {
+    if (message[0] == kWelcome) {
       welcome_ = true;
       Post(AgentState::Phase::kReady);
-    } else if (message[0] == internal::kDecision) {
+    } else if (message[0] == kDecision) {
       const JobState& job = Decoded(message.substr(1));
       done_ = job.phase == JobState::Phase::kDone;
       if (job.phase != JobState::Phase::kRunning || state_.generation == job.generation) return;
@@ -165,7 +161,7 @@ bool IsClosed(const UniqueFd& fd) {
 
 class ManyNodesTest : public testing::NodesTest {
  protected:
-  ManyNodesTest() : port_(*internal::FreePort()), key_(*crypto::JobSecret::FromText(secret_)) {
+  ManyNodesTest() : port_(*FreePort()), key_(*crypto::JobSecret::FromText(secret_)) {
     rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = std::min<rlim_t>(files.rlim_max, std::max(2 * kGuests, 2 * kStrangers) + 100);

@@ -1,12 +1,12 @@
 // A TCP port for the store of rank 0.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_MASTER_SOCKET_H_
+#define LOCKSTEP_LAUNCH_NODE_MASTER_SOCKET_H_
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct MasterSocket {
   UniqueFd fd;
@@ -26,6 +26,6 @@ absl::StatusOr<MasterSocket> HoldPort();
 // A port that is free on every interface at this moment. Somebody else may take it before the caller does.
 absl::StatusOr<int> FreePort();
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_MASTER_SOCKET_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_MASTER_SOCKET_H_

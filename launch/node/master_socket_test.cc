@@ -1,11 +1,9 @@
-#include "lockstep/tools/launch/internal/master_socket.h"
-
-#include <unistd.h>
+#include "lockstep/launch/node/master_socket.h"
 
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using testing::ListenAt;
@@ -13,7 +11,7 @@ using testing::ListenAt;
 TEST(MasterSocket, NobodyElseListensWhereOneListens) {
   const auto loopback = ListenOnLoopback(), all = ListenOnAllAddresses();
   ASSERT_TRUE(loopback.ok() && all.ok());
-  for (const int port : {loopback->port, all->port}) EXPECT_LT(ListenAt(port), 0) << port;
+  for (const int port : {loopback->port, all->port}) EXPECT_FALSE(ListenAt(port).valid()) << port;
 }
 
 TEST(HoldPort, LeavesThePortToOneWhoAsksForItAndToNobodyElse) {
@@ -21,17 +19,12 @@ TEST(HoldPort, LeavesThePortToOneWhoAsksForItAndToNobodyElse) {
   ASSERT_TRUE(held.ok());
   // Of 1,000 free ports none is the held one.
   for (int i = 0; i < 1000; ++i) ASSERT_NE(*FreePort(), held->port);
-  const int store = ListenAt(held->port);
-  EXPECT_GE(store, 0);
-  EXPECT_LT(ListenAt(held->port), 0) << "another one listens there";
-  close(store);
+  const UniqueFd store = ListenAt(held->port);
+  EXPECT_TRUE(store.valid());
+  EXPECT_FALSE(ListenAt(held->port).valid()) << "another one listens there";
 }
 
-TEST(FreePort, IsFree) {
-  const int fd = ListenAt(*FreePort());
-  EXPECT_GE(fd, 0);
-  close(fd);
-}
+TEST(FreePort, IsFree) { EXPECT_TRUE(ListenAt(*FreePort()).valid()); }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

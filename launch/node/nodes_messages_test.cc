@@ -16,9 +16,10 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/tcp_nodes.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/testing/tcp_nodes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -99,14 +100,14 @@ TEST_F(TcpNodesTest, TheLauncherThatServesNamesAStranger) {
 TEST_F(TcpNodesTest, SayEveryNowAndThenWhatTheyWaitFor) {
   const std::string endpoint = absl::StrCat("127.0.0.1:", port_);
   Start("alone", Node("2", {"--rdzv_conf=is_host=false"}, "true"));
-  auto silent = internal::ListenOnLoopback();
+  auto silent = ListenOnLoopback();
   ASSERT_TRUE(silent.ok());
   const std::string taken = absl::StrCat("127.0.0.1:", silent->port);
   const auto start_at = [this](const std::string& name, const std::string& where) {
     Start(name, {"--nnodes=2", "--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", where), "true"});
   };
   start_at("taken", taken);
-  start_at("signalled", absl::StrCat("127.0.0.1:", *internal::FreePort()));
+  start_at("signalled", absl::StrCat("127.0.0.1:", *FreePort()));
   for (const char* name : {"alone", "taken"}) {
     ASSERT_TRUE(Soon([&] { return absl::StrContains(Err(name), "no launcher"); })) << Err(name);
   }
@@ -125,17 +126,16 @@ TEST_F(TcpNodesTest, SayEveryNowAndThenWhatTheyWaitFor) {
 }
 
 TEST_F(TcpNodesTest, SaysThatAnotherProgramListensThere) {
-  auto listener = internal::ListenOnLoopback();
+  auto listener = ListenOnLoopback();
   ASSERT_TRUE(listener.ok());
   std::vector<std::string> args = {"--nnodes=2", "--rdzv_backend=tcp",
                                    absl::StrCat("--rdzv_endpoint=127.0.0.1:", listener->port), "true"};
   Start("a", args);
-  const int connection = accept(listener->fd.get(), nullptr, nullptr);
+  const UniqueFd connection(accept(listener->fd.get(), nullptr, nullptr));
   const std::string greeting = "SSH-2.0-OpenSSH_9.2 and some more text that is long enough\r\n";
-  ASSERT_EQ(write(connection, greeting.data(), greeting.size()), greeting.size());
+  ASSERT_EQ(write(connection.get(), greeting.data(), greeting.size()), greeting.size());
   EXPECT_NE(Wait("a"), 0);
   EXPECT_THAT(Err("a"), HasSubstr("it is not a launcher of Lockstep"));
-  close(connection);
 }
 
 TEST_F(TcpNodesTest, OneNodeSaysThatItsEndpointCannotWork) {

@@ -15,9 +15,10 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/tcp_nodes.h"
-#include "lockstep/tools/launch/internal/host_name.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/host_name.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/node/testing/tcp_nodes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -107,7 +108,7 @@ TEST_F(TcpNodesTest, EachNodeSaysTheCauseOnceWithTheLastLinesOfTheRank) {
   }
   for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 3);
   const std::string cause = absl::StrCat(
-      "launch: host ", internal::HostName(), ": rank [01] \\(local rank 0, pid ", AwaitPid(folder_ + "pid.b"),
+      "launch: host ", HostName(), ": rank [01] \\(local rank 0, pid ", AwaitPid(folder_ + "pid.b"),
       "\\) exited with code 3: no more data; the ranks of the other host were ended\nlaunch: the last lines of ",
       folder_, "logs.b/none_[a-z0-9]{8}/attempt_0/0/stderr.log:\n  reading\n  record 7 is damaged\n");
   for (const char* name : {"a", "b"}) {
@@ -144,9 +145,11 @@ TEST_F(TcpNodesTest, EachGenerationHasAPortThatIsFree) {
       exit $((1 - TORCHELASTIC_RESTART_COUNT)))";
   for (const char* name : {"a", "b"}) Start(name, Node("2", {"--max_restarts=1"}, script));
   // Another process takes the port of the first generation before rank 0 does, and then there is another port.
+  std::vector<UniqueFd> takers;
   for (const char* generation : {"0", "1"}) {
     const pid_t port = AwaitPid(absl::StrCat(folder_, "port.a.", generation));
-    EXPECT_GE(testing::ListenAt(port), 0) << "generation " << generation << ": port " << port;
+    takers.push_back(testing::ListenAt(port));
+    EXPECT_TRUE(takers.back().valid()) << "generation " << generation << ": port " << port;
     EXPECT_EQ(system(absl::StrCat("echo 1 > ", folder_, "taken.", generation).c_str()), 0);
   }
   for (const char* name : {"a", "b"}) EXPECT_EQ(Wait(name), 0) << Err(name);

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/rank_starter.h"
+#include "lockstep/launch/node/rank_starter.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,16 +6,17 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent_link/internal/link_message.h"
-#include "lockstep/tools/launch/internal/cpu_plan.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/cpu/cpu_plan.h"
+#include "lockstep/launch/link/link_message.h"
+#include "lockstep/launch/report/report_file.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kDevicesVariable[] = "CUDA_VISIBLE_DEVICES";
@@ -101,7 +102,7 @@ const char* RankStarter::VisibleDevices() const {
 absl::StatusOr<std::map<std::string, std::string>> RankStarter::Variables(int local_rank, const Ends& ends) const {
   RankPlace place = place_;
   place.local_rank = local_rank;
-  place.restart_count += ends.restarts;
+  place.restart_count = std::max(place.restart_count, ends.restarts);
   std::map<std::string, std::string> variables = RankVariables(place, getenv("OMP_NUM_THREADS") != nullptr);
   variables[kErrorFileVariable] = ReportPath(ends.report);
   variables[kTorchErrorFileVariable] = ReportPath(ends.report);
@@ -135,4 +136,4 @@ absl::StatusOr<Process> RankStarter::Start(int local_rank, const Ends& ends) con
   return StartProcess(spec);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

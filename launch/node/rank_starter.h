@@ -1,22 +1,22 @@
 // Starts the ranks of one attempt: the same program in processes that differ in their environment.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_RANK_STARTER_H_
+#define LOCKSTEP_LAUNCH_NODE_RANK_STARTER_H_
 
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/generation.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/internal/output.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/output/output.h"
+#include "lockstep/launch/process/process.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class RankStarter {
  public:
@@ -28,14 +28,14 @@ class RankStarter {
   // What one process of a rank gets.
   struct Ends {
     const UniqueFd& report;  // to which it reports its end
-    const UniqueFd& link;    // its end of the control socket (agent_link)
+    const UniqueFd& link;    // its end of the control socket (launch/link)
     const RankOutput& output;
-    int restarts;  // of processes of this attempt so far
+    int restarts;  // of the job so far
   };
 
   absl::StatusOr<Process> Start(int local_rank, const Ends& ends) const;
 
-  // Whether the program's own file contains agent_link, so that its processes may say that they stay. Reads the file.
+  // Whether the program's own file contains the code of AgentLink, so that its processes may say that they stay. Reads the file.
   bool MayStay() const;
 
   const std::string& master_addr() const { return place_.master_addr; }
@@ -56,6 +56,6 @@ class RankStarter {
   std::vector<std::set<int>> cpus_;  // by local rank; empty: they are not bound
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_STARTER_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_RANK_STARTER_H_

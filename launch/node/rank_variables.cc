@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/rank_variables.h"
+#include "lockstep/launch/node/rank_variables.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/report/report_file.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 std::map<std::string, std::string> RankVariables(const RankPlace& place, bool omp_num_threads_is_set) {
   const std::string rank = absl::StrCat(place.first_rank + place.local_rank);
@@ -76,4 +76,4 @@ std::vector<std::string> ChangedEnvironment(const std::map<std::string, std::str
   return environment;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // The environment variables of one rank, the same as torchrun's.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_VARIABLES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_VARIABLES_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_RANK_VARIABLES_H_
+#define LOCKSTEP_LAUNCH_NODE_RANK_VARIABLES_H_
 
 #include <map>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Names the descriptor of a listening socket at MASTER_PORT; only rank 0 of a launch with pass_master_socket has it.
 inline constexpr char kMasterSocketVariable[] = "LOCKSTEP_MASTER_LISTEN_FD";
@@ -56,6 +56,6 @@ std::string NewJobSecret(int nnodes, const std::map<std::string, std::string>& e
 // for this process alone.
 std::vector<std::string> ChangedEnvironment(const std::map<std::string, std::string>& variables);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RANK_VARIABLES_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_RANK_VARIABLES_H_

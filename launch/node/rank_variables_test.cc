@@ -1,11 +1,11 @@
-#include "lockstep/tools/launch/internal/rank_variables.h"
+#include "lockstep/launch/node/rank_variables.h"
 
 #include <stdlib.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::Contains;
@@ -90,4 +90,4 @@ TEST(ChangedEnvironment, ReplacesAddsAndDropsWhatWasMeantForThisProcess) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

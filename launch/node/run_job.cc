@@ -1,6 +1,5 @@
-#include "lockstep/tools/launch/agent/internal/run_job.h"
+#include "lockstep/launch/node/run_job.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 
@@ -15,19 +14,20 @@
 #include "absl/time/time.h"
 #include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/crypto/job_secret.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/host_name.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent/internal/agent.h"
-#include "lockstep/tools/launch/agent/internal/job_program.h"
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
-#include "lockstep/tools/launch/internal/check_options.h"
-#include "lockstep/tools/launch/internal/host_name.h"
-#include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/signal_relay.h"
-#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+#include "lockstep/launch/flags/check_options.h"
+#include "lockstep/launch/job/outcome.h"
+#include "lockstep/launch/node/agent.h"
+#include "lockstep/launch/node/job_program.h"
+#include "lockstep/launch/process/signal_relay.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/tcp/tcp_rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kAgentIdBytes = 8;
@@ -121,11 +121,7 @@ bool MustServe(const RendezvousOptions& nodes) {
 }
 
 absl::Status FindHost(const std::string& host) {
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
-  if (error != 0) return absl::NotFoundError(absl::StrCat("cannot find host ", host, ": ", gai_strerror(error)));
-  freeaddrinfo(found);
-  return absl::OkStatus();
+  return Annotate(Resolve(host, 0).status(), absl::StrCat("cannot find host ", host));
 }
 
 // The first endpoint whose name is known, or where this node is to listen, whether its name is known or not. A name may
@@ -156,7 +152,7 @@ absl::StatusOr<std::string> FindEndpoint(const LaunchOptions& options, const Ren
       next_line = is_first ? kSecondLine : absl::Floor(lasts, kFurtherLines) + kFurtherLines;
     }
     pollfd signals = {relay->fd(), POLLIN, 0};
-    poll(&signals, 1, static_cast<int>(absl::ToInt64Milliseconds(kNamePause)));
+    poll(&signals, 1, PollTimeout(kNamePause));
     while (const int signal = relay->Take()) {
       if (signal != SIGUSR1 && signal != SIGUSR2) return StoppedStatus(signal, {}, absl::ZeroDuration());
     }
@@ -206,4 +202,4 @@ absl::Status EndLease(const RendezvousOptions& nodes, int64_t lease) {
                                absl::FormatDuration(etcd.ttl)));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // A launch whose nodes find each other.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_RUN_JOB_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_RUN_JOB_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_RUN_JOB_H_
+#define LOCKSTEP_LAUNCH_NODE_RUN_JOB_H_
 
 #include <stdint.h>
 
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/agent/internal/shared_lease.h"
-#include "lockstep/tools/launch/internal/rendezvous_options.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/launch/flags/rendezvous_options.h"
+#include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/node/shared_lease.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Joins the rendezvous and runs the ranks of this node. See RunAgent(). The secret is the job's:
 // LOCKSTEP_JOB_SECRET or LOCKSTEP_JOB_SECRET_FILE. With etcd, `lease` becomes the lease of this node's agent; it must
@@ -26,6 +26,6 @@ absl::Status RunJob(const std::vector<std::string>& program, const LaunchOptions
 // error says when the others will see it instead.
 absl::Status EndLease(const RendezvousOptions& nodes, int64_t lease);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_RUN_JOB_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_RUN_JOB_H_

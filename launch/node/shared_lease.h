@@ -1,8 +1,8 @@
 // The lease that this node's agent has at etcd, in memory that the launcher and its keepers (keeper.h) share. So a
 // keeper knows the latest lease of a launcher that was killed.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_SHARED_LEASE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_SHARED_LEASE_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_SHARED_LEASE_H_
+#define LOCKSTEP_LAUNCH_NODE_SHARED_LEASE_H_
 
 #include <stdint.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <atomic>
 #include <new>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Thread-safe. Create it before the processes fork. If no memory is left, it stays 0.
 class SharedLease {
@@ -38,6 +38,6 @@ class SharedLease {
   Lease* lease_ = nullptr;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_SHARED_LEASE_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_SHARED_LEASE_H_

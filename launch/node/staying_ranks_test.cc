@@ -1,4 +1,4 @@
-// Ranks that stay when another one ends (agent_link), on several nodes of one job.
+// Ranks that stay when another one ends (launch/link), on several nodes of one job.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -16,11 +16,11 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/agent_link/testing/places.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/link/testing/places.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -47,7 +47,7 @@ class StayingRanksTest : public testing::NodesTest {
   }
 
   void UseTcp(const std::string& address) {
-    rendezvous_ = {"--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", address, ":", *internal::FreePort()),
+    rendezvous_ = {"--rdzv_backend=tcp", absl::StrCat("--rdzv_endpoint=", address, ":", *FreePort()),
                    "--rdzv_conf=last_call_timeout=20"};
   }
 

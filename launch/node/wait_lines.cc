@@ -1,11 +1,11 @@
-#include "lockstep/tools/launch/agent/internal/wait_lines.h"
+#include "lockstep/launch/node/wait_lines.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A job that forms within this time needs no line about it, and a node that is a spare for so short a time none either.
@@ -102,4 +102,4 @@ bool WaitLines::IsDue(int64_t since_ns, absl::Duration first, int64_t now_ns) co
   return absl::Floor(said, kFurtherLines) < absl::Floor(lasts, kFurtherLines);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,8 +1,8 @@
 // The lines in which the launcher of a node says what it waits for: other nodes, its turn as a spare, an answer. A long
 // wait gets ever fewer of them. Knows neither sockets nor clocks: all times are of one clock that never goes back.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_WAIT_LINES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_WAIT_LINES_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_WAIT_LINES_H_
+#define LOCKSTEP_LAUNCH_NODE_WAIT_LINES_H_
 
 #include <stdint.h>
 
@@ -10,10 +10,10 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Each function returns a line without its end, or "" if there is nothing to say.
 class WaitLines {
@@ -60,6 +60,6 @@ class WaitLines {
   std::string away_from_;  // who does not answer, while this node is out of reach
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_INTERNAL_WAIT_LINES_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_WAIT_LINES_H_

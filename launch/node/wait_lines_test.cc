@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/internal/wait_lines.h"
+#include "lockstep/launch/node/wait_lines.h"
 
 #include <stdint.h>
 
@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -173,4 +173,4 @@ TEST_F(WaitLinesTest, OneLineWhenNobodyAnswersAndOneWhenSomebodyDoesAgain) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/console.h"
+#include "lockstep/launch/output/console.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 bool ColorsAreWanted() {
@@ -69,4 +69,4 @@ void Console::Discard() {
   lines_.clear();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

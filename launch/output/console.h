@@ -1,15 +1,15 @@
 // A standard stream of this process, to which the lines of ranks are written. A reader that does not read never blocks
 // the writer.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CONSOLE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CONSOLE_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_CONSOLE_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_CONSOLE_H_
 
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class Console {
  public:
@@ -46,6 +46,6 @@ class Console {
   std::string lines_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_CONSOLE_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_CONSOLE_H_

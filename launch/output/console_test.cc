@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/console.h"
+#include "lockstep/launch/output/console.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/held_signals.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/output/held_signals.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 std::string NumberedLines(int count) {
@@ -145,4 +145,4 @@ TEST(HeldSignals, GoWithTheWrites) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/event_log.h"
+#include "lockstep/launch/output/event_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/host_name.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/host_name.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/report/failure.h"
+#include "lockstep/launch/report/report_file.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 std::string Text(absl::string_view key, absl::string_view value) {
@@ -117,4 +119,4 @@ void EventLog::End(const absl::Status& status) {
   Write("end", absl::StrCat(Text("code", absl::StatusCodeToString(status.code())), Text("message", status.message())));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -4,11 +4,11 @@
 //    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
 //
 // The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
-// the attempt's failure, and then restart or end. Ranks that stay when another one fails (agent_link) add generation. A
+// the attempt's failure, and then restart or end. Ranks that stay when another one fails (launch/link) add generation. A
 // launcher among several adds notice.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_EVENT_LOG_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_EVENT_LOG_H_
 
 #include <stdint.h>
 
@@ -21,11 +21,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Each line is one write at the end of the file. No write blocks, except for the disk, and no failure of a write fails
 // the launch: on_notice says it once, and later events are still tried. An object without a file does nothing.
@@ -62,6 +62,6 @@ class EventLog {
   bool noticed_ = false;  // on_notice has said that writes fail
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_EVENT_LOG_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_EVENT_LOG_H_

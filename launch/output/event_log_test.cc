@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/event_log.h"
+#include "lockstep/launch/output/event_log.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,10 +10,10 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -121,4 +121,4 @@ TEST_F(EventLogTest, DoesNothingWithoutAFile) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,11 +1,11 @@
 // Keeps writes from ending the process.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_HELD_SIGNALS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_HELD_SIGNALS_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_HELD_SIGNALS_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_HELD_SIGNALS_H_
 
 #include <signal.h>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // While it lives, this thread gets neither SIGPIPE (a reader is gone) nor SIGXFSZ (a file is at RLIMIT_FSIZE): a write
 // returns EPIPE or EFBIG instead. Signals of others that were pending before stay pending.
@@ -38,6 +38,6 @@ class HeldSignals {
   sigset_t held_, before_, mask_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_HELD_SIGNALS_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_HELD_SIGNALS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/last_lines.h"
+#include "lockstep/launch/output/last_lines.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr absl::string_view kCut = "...";
@@ -58,4 +58,4 @@ std::vector<std::string> LastLinesOfFile(const std::string& path) {
   return file.valid() ? LastLines(EndOfFile(file, 2 * kMostLastBytes)) : std::vector<std::string>();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // The end of a log, for the message of a failure.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LAST_LINES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LAST_LINES_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_LAST_LINES_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_LAST_LINES_H_
 
 #include <stddef.h>
 
@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 inline constexpr size_t kMostLastLines = 10;
 inline constexpr size_t kMostLastBytes = 2048;
@@ -22,6 +22,6 @@ std::vector<std::string> LastLines(absl::string_view text);
 // The last lines of the file. Empty if the file is empty or cannot be read.
 std::vector<std::string> LastLinesOfFile(const std::string& path);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LAST_LINES_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_LAST_LINES_H_

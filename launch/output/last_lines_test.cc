@@ -1,13 +1,13 @@
-#include "lockstep/tools/launch/internal/last_lines.h"
+#include "lockstep/launch/output/last_lines.h"
 
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -56,4 +56,4 @@ TEST(LastLinesOfFile, ReadsTheEndOfALongFile) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/line_filter.h"
+#include "lockstep/launch/output/line_filter.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 LineFilter::LineFilter(const std::string& prefix, std::vector<std::string> texts)
     : prefix_bytes_(prefix.size()), texts_(std::move(texts)), prefixer_(prefix) {}
@@ -32,4 +32,4 @@ void LineFilter::Finish(std::string* out) {
   TakeLines(out);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // Keeps the lines of a stream that contain one of several texts.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_FILTER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_FILTER_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_LINE_FILTER_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_LINE_FILTER_H_
 
 #include <stddef.h>
 
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/line_prefixer.h"
+#include "lockstep/launch/output/line_prefixer.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Lines are a LinePrefixer's, and begin with the prefix.
 class LineFilter {
@@ -33,6 +33,6 @@ class LineFilter {
   std::string lines_;  // whole lines that have not been looked at
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_FILTER_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_LINE_FILTER_H_

@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/internal/line_filter.h"
+#include "lockstep/launch/output/line_filter.h"
 
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 TEST(LineFilter, KeepsLinesThatContainAText) {
@@ -34,4 +34,4 @@ TEST(LineFilter, TakesAnEmptyPrefix) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/line_prefixer.h"
+#include "lockstep/launch/output/line_prefixer.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // The length of the name at the start of `text`; 0 if it does not start with one.
@@ -78,4 +78,4 @@ void LinePrefixer::Finish(std::string* out) {
   if (!line_.empty()) EndLine(out);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // Turns a stream that arrives in pieces into whole lines with a prefix.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_PREFIXER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_PREFIXER_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_LINE_PREFIXER_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_LINE_PREFIXER_H_
 
 #include <stddef.h>
 
@@ -11,7 +11,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // `form` with $name and ${name} replaced by the values of these names, and "$$" by "$". Other names do not change.
 std::string FillIn(absl::string_view form, const std::map<std::string, std::string>& values);
@@ -39,6 +39,6 @@ class LinePrefixer {
   bool after_return_ = false;  // the last byte was "\r", so a "\n" belongs to it
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LINE_PREFIXER_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_LINE_PREFIXER_H_

@@ -1,11 +1,11 @@
-#include "lockstep/tools/launch/internal/line_prefixer.h"
+#include "lockstep/launch/output/line_prefixer.h"
 
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 std::string Lines(const std::vector<std::string>& pieces, size_t longest = 64 << 10) {
@@ -52,4 +52,4 @@ TEST(FillIn, ReplacesTheNamesThatItKnows) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/log_folder.h"
+#include "lockstep/launch/output/log_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/folder.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int kRandomCharacters = 8;
@@ -37,18 +38,9 @@ std::string RandomCharacters() {
   return text;
 }
 
-// Creates the folder and those above it that do not exist.
 absl::Status CreateFolders(const std::string& path) {
-  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string part = path.substr(0, end);
-    struct stat info;
-    if (mkdir(part.c_str(), 0777) != 0) {
-      const int error = errno;
-      if (stat(part.c_str(), &info) != 0) return CannotCreate("folder", part, error);
-      if (!S_ISDIR(info.st_mode)) return CannotCreate("folder", part, ENOTDIR);
-    }
-    if (end == std::string::npos) return absl::OkStatus();
-  }
+  const auto failed = MakeFolders(path);
+  return failed ? CannotCreate("folder", failed->folder, failed->error) : absl::OkStatus();
 }
 
 // A folder that nobody else has: its name is new.
@@ -98,4 +90,4 @@ absl::StatusOr<LogFile> CreateLogFile(const std::string& folder, int attempt, in
   return CreateAttemptFile(folder, attempt, absl::StrCat(local_rank, "/", name, ".log"));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -3,16 +3,16 @@
 // Beside them is error.json of a rank that reported its error. In the folder of the attempt are filtered_stdout.log and
 // filtered_stderr.log.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LOG_FOLDER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LOG_FOLDER_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_LOG_FOLDER_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_LOG_FOLDER_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct LogFile {
   std::string path;
@@ -34,6 +34,6 @@ absl::StatusOr<LogFile> CreateAttemptFile(const std::string& folder, int attempt
 // Creates the file <folder>/attempt_<attempt>/<local_rank>/<name>.log. The same errors.
 absl::StatusOr<LogFile> CreateLogFile(const std::string& folder, int attempt, int local_rank, absl::string_view name);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_LOG_FOLDER_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_LOG_FOLDER_H_

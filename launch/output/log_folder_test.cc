@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/log_folder.h"
+#include "lockstep/launch/output/log_folder.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,9 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::MatchesRegex;
@@ -53,7 +54,7 @@ TEST(CreateLogFolder, TakesTheTemporaryFolderByDefault) {
 
 TEST(CreateLogFolder, NamesThePathThatItCannotCreate) {
   const std::string file = NewFolder() + "file";
-  close(open(file.c_str(), O_CREAT | O_WRONLY, 0600));
+  UniqueFd(open(file.c_str(), O_CREAT | O_WRONLY, 0600));
   EXPECT_EQ(
       CreateLogFolder(file, "none").status(),
       absl::FailedPreconditionError(absl::StrCat("launch: log folder ", file, " cannot be created: Not a directory")));
@@ -84,4 +85,4 @@ TEST(CreateLogFile, NamesTheFileThatItCannotCreate) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/output.h"
+#include "lockstep/launch/output/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +17,9 @@
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/held_signals.h"
+#include "lockstep/launch/output/held_signals.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
@@ -269,4 +269,4 @@ std::string Output::StderrPath(int local_rank) const {
   return found == stderr_paths_.end() ? "" : found->second;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

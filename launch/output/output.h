@@ -7,8 +7,8 @@
 // that feeds this console, so its ranks wait, and memory is bounded: 64 KiB for a stream, and the lines of 64 KiB for a
 // console.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTPUT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTPUT_H_
+#ifndef LOCKSTEP_LAUNCH_OUTPUT_OUTPUT_H_
+#define LOCKSTEP_LAUNCH_OUTPUT_OUTPUT_H_
 
 #include <poll.h>
 #include <stdint.h>
@@ -22,14 +22,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/console.h"
-#include "lockstep/tools/launch/internal/line_filter.h"
-#include "lockstep/tools/launch/internal/line_prefixer.h"
-#include "lockstep/tools/launch/internal/log_folder.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/supervisor.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/output/console.h"
+#include "lockstep/launch/output/line_filter.h"
+#include "lockstep/launch/output/line_prefixer.h"
+#include "lockstep/launch/output/log_folder.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // A rank's stdout and stderr. Invalid: this process's own.
 struct RankOutput {
@@ -115,6 +115,6 @@ class Output {
   std::string buffer_;                       // for reads
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_OUTPUT_H_
+#endif  // LOCKSTEP_LAUNCH_OUTPUT_OUTPUT_H_

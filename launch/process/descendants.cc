@@ -1,13 +1,11 @@
-#include "lockstep/tools/launch/internal/descendants.h"
+#include "lockstep/launch/process/descendants.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,25 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "lockstep/tools/launch/internal/group_members.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/process/group_members.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A killed process takes about 1 ms to end.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
-
-// The entries of a folder of /proc whose names are numbers.
-std::vector<pid_t> NumbersIn(const std::string& path) {
-  std::vector<pid_t> numbers;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
-  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
-    pid_t number;
-    if (absl::SimpleAtoi(entry->d_name, &number)) numbers.push_back(number);
-  }
-  return numbers;
-}
 
 // Each thread of a process has a list of its own.
 std::vector<pid_t> ChildrenInFiles(pid_t parent) {
@@ -133,4 +120,4 @@ std::vector<ProcessState> EndDescendants(const std::vector<pid_t>& spared, absl:
   }
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

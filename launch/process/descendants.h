@@ -1,7 +1,7 @@
 // The processes that descend from a process, in whatever session and process group they are.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_DESCENDANTS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_DESCENDANTS_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_DESCENDANTS_H_
+#define LOCKSTEP_LAUNCH_PROCESS_DESCENDANTS_H_
 
 #include <sys/types.h>
 
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/process_state.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/process/process_state.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The children of processes.
 class ProcessTree {
@@ -49,6 +49,6 @@ void ForEachDescendant(pid_t root, const std::vector<pid_t>& spared, const Proce
 // children that stay, with their descendants. Returns once none is left, or after `patience` the processes that are.
 std::vector<ProcessState> EndDescendants(const std::vector<pid_t>& spared, absl::Duration patience);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_DESCENDANTS_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_DESCENDANTS_H_

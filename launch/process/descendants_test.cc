@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/descendants.h"
+#include "lockstep/launch/process/descendants.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::IsEmpty;
@@ -72,4 +72,4 @@ TEST_F(DescendantsTest, AreNotTouchedIfTheirAncestorIsSpared) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,30 +1,23 @@
-#include "lockstep/tools/launch/internal/group_members.h"
+#include "lockstep/launch/process/group_members.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/numbers.h"
-#include "lockstep/tools/launch/internal/process_state.h"
+#include "lockstep/launch/process/process_state.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 std::vector<pid_t> MembersOf(const std::vector<pid_t>& groups) {
-  std::vector<pid_t> members;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
-  if (!folder) return members;
-  while (const dirent* entry = readdir(folder.get())) {
-    pid_t pid;
-    if (absl::SimpleAtoi(entry->d_name, &pid) && absl::c_linear_search(groups, getpgid(pid))) members.push_back(pid);
-  }
+  std::vector<pid_t> members = NumbersIn("/proc");
+  const auto is_other = [&](pid_t pid) { return !absl::c_linear_search(groups, getpgid(pid)); };
+  members.erase(std::remove_if(members.begin(), members.end(), is_other), members.end());
   return members;
 }
 
@@ -58,4 +51,4 @@ std::vector<pid_t> StoppedMembers(const std::vector<pid_t>& groups) {
   return members;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,15 +1,15 @@
 // The processes that are left in a POSIX process group when its leader has ended.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GROUP_MEMBERS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GROUP_MEMBERS_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_GROUP_MEMBERS_H_
+#define LOCKSTEP_LAUNCH_PROCESS_GROUP_MEMBERS_H_
 
 #include <sys/types.h>
 
 #include <vector>
 
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Whether the process that `pidfd` refers to has ended. Does not block.
 bool HasEnded(const UniqueFd& pidfd);
@@ -25,6 +25,6 @@ bool IsStopped(pid_t pid);
 // The stopped processes of these groups, including leaders.
 std::vector<pid_t> StoppedMembers(const std::vector<pid_t>& groups);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_GROUP_MEMBERS_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_GROUP_MEMBERS_H_

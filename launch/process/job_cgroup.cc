@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/job_cgroup.h"
+#include "lockstep/launch/process/job_cgroup.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,10 +17,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "lockstep/tools/launch/internal/process_state.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/process/process_state.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A cgroup can be removed within about 1 ms of the end of its last process.
@@ -130,4 +130,4 @@ void RemoveJobCgroup(const std::string& folder, absl::Duration patience) {
   }
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

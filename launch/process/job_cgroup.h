@@ -1,16 +1,16 @@
 // A cgroup of version 2 with all processes of a job. The kernel kills it as a whole (cgroup.kill, Linux 5.14), so no
 // process escapes by forking faster than another one can look.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_JOB_CGROUP_H_
+#define LOCKSTEP_LAUNCH_PROCESS_JOB_CGROUP_H_
 
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The folder of the cgroup that a process is in, from /proc/self/mountinfo and /proc/self/cgroup. "" if it is in none
 // that is mounted.
@@ -36,6 +36,6 @@ void KillJobCgroup(const std::string& folder);
 // `patience`.
 void RemoveJobCgroup(const std::string& folder, absl::Duration patience);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_JOB_CGROUP_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_JOB_CGROUP_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/job_cgroup.h"
+#include "lockstep/launch/process/job_cgroup.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,9 +10,9 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kHost[] =
@@ -99,4 +99,4 @@ TEST_F(CreateJobCgroupTest, LeavesThoseThatAProcessHolds) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/keeper.h"
+#include "lockstep/launch/process/keeper.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,12 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/descendants.h"
-#include "lockstep/tools/launch/internal/job_cgroup.h"
-#include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/job/outcome.h"
+#include "lockstep/launch/process/descendants.h"
+#include "lockstep/launch/process/job_cgroup.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // How long killed processes may take to end. One that takes longer is stuck in the kernel.
@@ -197,4 +197,4 @@ absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgr
   return keeper;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -25,8 +25,8 @@
 // keeper, while the ranks and their supervision go on. It has another name because `pkill -9 launch` and `pkill -9 -f
 // train.py` must not kill both.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_KEEPER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_KEEPER_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_KEEPER_H_
+#define LOCKSTEP_LAUNCH_PROCESS_KEEPER_H_
 
 #include <sys/types.h>
 
@@ -36,7 +36,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Forks the second keeper and the launcher. Returns in the launcher, with the pid of its parent, the second keeper. In
 // the keepers it ends the process when the job has ended. So call it once, before the process has threads or open
@@ -50,6 +50,6 @@ namespace lockstep::launch::internal {
 absl::StatusOr<pid_t> ForkLauncher(int argc, char** argv, const std::string& cgroup,
                                    const std::function<absl::Status()>& on_killed = nullptr);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_KEEPER_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_KEEPER_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/keeper.h"
+#include "lockstep/launch/process/keeper.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using testing::AwaitPid;
@@ -125,4 +125,4 @@ TEST_F(KeeperTest, ACallThatHangsIsKilled) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

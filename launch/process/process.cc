@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/launch/process/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +19,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/cpu_topology.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/cpu/cpu_topology.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // Everything that the child needs between fork and exec, allocated before the fork.
@@ -207,17 +207,17 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec) {
 absl::StatusOr<std::string> FindProgram(absl::string_view program) {
   const char* path = getenv("PATH");
   const bool search = program.find('/') == absl::string_view::npos;
-  std::string denied;
+  std::vector<std::string> candidates = {std::string(program)};
   if (search && !program.empty()) {
+    candidates.clear();
     for (absl::string_view folder : absl::StrSplit(path ? path : "/bin:/usr/bin", ':')) {
-      const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
-      if (IsExecutableFile(candidate)) return candidate;
-      if (access(candidate.c_str(), F_OK) == 0) denied = candidate;
+      candidates.push_back(absl::StrCat(folder.empty() ? "." : folder, "/", program));
     }
-  } else {
-    const std::string candidate(program);
+  }
+  std::string denied;
+  for (const std::string& candidate : candidates) {
     if (IsExecutableFile(candidate)) return candidate;
-    if (!program.empty() && access(candidate.c_str(), F_OK) == 0) denied = candidate;
+    if (access(candidate.c_str(), F_OK) == 0) denied = candidate;
   }
   if (!denied.empty()) {
     return MarkNotExecuted(
@@ -230,4 +230,4 @@ absl::StatusOr<std::string> FindProgram(absl::string_view program) {
       absl::StrCat("program \"", Printable(program), "\" not found", search ? " in PATH" : "", Printable(hint))));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // Starts one program as a child that cannot outlive its parent.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_PROCESS_H_
+#define LOCKSTEP_LAUNCH_PROCESS_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct ProcessSpec {
   std::string path;                      // the file to execute
@@ -42,6 +42,6 @@ absl::StatusOr<Process> StartProcess(const ProcessSpec& spec);
 // Errors: NotFound, PermissionDenied (there, but not an executable file); the message names the program.
 absl::StatusOr<std::string> FindProgram(absl::string_view program);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_PROCESS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/process_state.h"
+#include "lockstep/launch/process/process_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,10 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/posix/folder.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // The number of processes that NotEnded() names.
@@ -27,6 +28,15 @@ std::string ReadFile(const std::string& path) {
     if (n > 0) text.append(buffer, n);
   }
   return text;
+}
+
+std::vector<pid_t> NumbersIn(const std::string& path) {
+  std::vector<pid_t> numbers;
+  for (const std::string& name : NamesIn(path)) {
+    pid_t number;
+    if (absl::SimpleAtoi(name, &number)) numbers.push_back(number);
+  }
+  return numbers;
 }
 
 std::optional<ProcessState> ParseProcessState(absl::string_view stat) {
@@ -59,4 +69,4 @@ std::string NotEnded(const std::vector<ProcessState>& processes) {
   return text;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // What the kernel says about a process in /proc.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_STATE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_STATE_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_PROCESS_STATE_H_
+#define LOCKSTEP_LAUNCH_PROCESS_PROCESS_STATE_H_
 
 #include <sys/types.h>
 
@@ -11,11 +11,14 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The contents of a file, or what could be read of it. A read from /proc fails if the process ends in between, for
 // which std::ifstream throws.
 std::string ReadFile(const std::string& path);
+
+// The entries of a folder of /proc whose names are numbers.
+std::vector<pid_t> NumbersIn(const std::string& path);
 
 struct ProcessState {
   pid_t pid = 0;
@@ -34,6 +37,6 @@ std::optional<ProcessState> ReadProcessState(pid_t pid);
 // named.
 std::string NotEnded(const std::vector<ProcessState>& processes);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_PROCESS_STATE_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_PROCESS_STATE_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/process_state.h"
+#include "lockstep/launch/process/process_state.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 TEST(ParseProcessState, ReadsNamesWithParentheses) {
@@ -46,4 +46,4 @@ TEST(ReadProcessState, OfAProcessThatIsEndingIsEitherThereOrNot) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

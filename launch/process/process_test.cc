@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/launch/process/process.h"
 
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 TEST(StartProcess, NamesTheCpusThatAreRefused) {
@@ -16,4 +16,4 @@ TEST(StartProcess, NamesTheCpusThatAreRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/signal_relay.h"
+#include "lockstep/launch/process/signal_relay.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -103,4 +103,4 @@ int SignalRelay::Take() {
   return read(read_end_.get(), &signal, 1) == 1 ? signal : 0;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -4,15 +4,15 @@
 // Handlers rather than signalfd: signalfd needs the signals blocked in every thread, and a library cannot ask that of
 // its caller.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_SIGNAL_RELAY_H_
+#define LOCKSTEP_LAUNCH_PROCESS_SIGNAL_RELAY_H_
 
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Several may live at once, in any threads; each gets every signal. The first installs the handlers, the last
 // puts the earlier ones back. A signal that was ignored (as under nohup) stays ignored.
@@ -38,6 +38,6 @@ class SignalRelay {
   const int slot_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_SIGNAL_RELAY_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_SIGNAL_RELAY_H_

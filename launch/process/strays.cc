@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/strays.h"
+#include "lockstep/launch/process/strays.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "lockstep/tools/launch/internal/descendants.h"
-#include "lockstep/tools/launch/internal/group_members.h"
+#include "lockstep/launch/process/descendants.h"
+#include "lockstep/launch/process/group_members.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // The number of pidfds that LiveStrays() holds. The usual limit of descriptors is 1024.
@@ -62,4 +62,4 @@ std::vector<ProcessState> StatesOfStrays(pid_t subreaper, const std::vector<pid_
   return states;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

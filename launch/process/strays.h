@@ -1,17 +1,17 @@
 // The processes that the ranks started: those in the ranks' process groups, and with a subreaper those in any group.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STRAYS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STRAYS_H_
+#ifndef LOCKSTEP_LAUNCH_PROCESS_STRAYS_H_
+#define LOCKSTEP_LAUNCH_PROCESS_STRAYS_H_
 
 #include <sys/types.h>
 
 #include <set>
 #include <vector>
 
-#include "lockstep/tools/launch/internal/process_state.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/process/process_state.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // In these functions `groups` are the pids of the ranks, which must not have been reaped. `subreaper` is
 // LaunchOptions::subreaper.
@@ -31,6 +31,6 @@ void KillStrays(pid_t subreaper, const std::vector<pid_t>& groups);
 // The live ones that a signal to the groups does not reach.
 std::vector<ProcessState> StatesOfStrays(pid_t subreaper, const std::vector<pid_t>& groups);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_STRAYS_H_
+#endif  // LOCKSTEP_LAUNCH_PROCESS_STRAYS_H_

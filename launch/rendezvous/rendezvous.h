@@ -4,8 +4,8 @@
 // The texts are opaque here: see job.h. Only the latest post of an agent, and the latest decision, count, so nothing
 // depends on how many were seen in between.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_RENDEZVOUS_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_RENDEZVOUS_H_
 
 #include <stdint.h>
 
@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Thread-compatible: one thread calls it. No call blocks, except Leave().
 class Rendezvous {
@@ -74,6 +74,6 @@ class Rendezvous {
   virtual void Leave(absl::Duration timeout) = 0;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_RENDEZVOUS_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_RENDEZVOUS_H_

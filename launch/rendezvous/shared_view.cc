@@ -1,16 +1,14 @@
-#include "lockstep/tools/launch/etcd/shared_view.h"
+#include "lockstep/launch/rendezvous/shared_view.h"
 
 #include <utility>
 
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/report_file.h"
 
-namespace lockstep::launch::etcd {
-
-using internal::Rendezvous;
+namespace lockstep::launch {
 
 absl::StatusOr<std::unique_ptr<SharedView>> SharedView::Create() {
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Event event, internal::Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event event, Event::Create("launch: no eventfd"));
   return std::unique_ptr<SharedView>(new SharedView(std::move(event)));
 }
 
@@ -57,7 +55,7 @@ void SharedView::SetAgent(const std::string& id, std::string text) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Rendezvous::Agent& agent = view_.agents[id];
   agent.text = std::move(text);
-  agent.received_ns = internal::MonotonicNanos();
+  agent.received_ns = MonotonicNanos();
   NotifyLocked();
 }
 
@@ -66,4 +64,4 @@ void SharedView::EraseAgent(const std::string& id) {
   if (view_.agents.erase(id) != 0) NotifyLocked();
 }
 
-}  // namespace lockstep::launch::etcd
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // The view of a rendezvous, which one thread writes and another one reads.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_SHARED_VIEW_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_SHARED_VIEW_H_
 
 #include <memory>
 #include <mutex>
@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/event.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/base/posix/event.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::etcd {
+namespace lockstep::launch {
 
 // Thread-safe.
 class SharedView {
@@ -23,25 +23,25 @@ class SharedView {
 
   // See Rendezvous.
   int fd() const { return event_.fd(); }
-  internal::Rendezvous::View Look();
+  Rendezvous::View Look();
 
   // Only the first error counts.
   void SetError(const absl::Status& status);
   void SetLeads(bool leads);
-  void SetReach(internal::Rendezvous::Reach reach);
+  void SetReach(Rendezvous::Reach reach);
   void SetDecision(const std::string& text);
   void SetAgent(const std::string& id, std::string text);
   void EraseAgent(const std::string& id);
 
  private:
-  explicit SharedView(internal::Event event) : event_(std::move(event)) {}
+  explicit SharedView(Event event) : event_(std::move(event)) {}
   void NotifyLocked();
 
-  const internal::Event event_;
+  const Event event_;
   std::mutex mutex_;
-  internal::Rendezvous::View view_;  // guarded by mutex_; the agents are there even if this one does not lead
+  Rendezvous::View view_;  // guarded by mutex_; the agents are there even if this one does not lead
 };
 
-}  // namespace lockstep::launch::etcd
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_SHARED_VIEW_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_SHARED_VIEW_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/failure.h"
+#include "lockstep/launch/report/failure.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/report/failure_payloads.h"
 
 namespace lockstep::launch {
 namespace {
@@ -21,7 +21,7 @@ std::optional<int> NumberIn(const absl::Status& status, const char* payload_url)
 }  // namespace
 
 std::optional<RankFailure> FirstFailure(const absl::Status& status) {
-  const auto payload = status.GetPayload(internal::kFailurePayload);
+  const auto payload = status.GetPayload(kFailurePayload);
   if (!payload) return std::nullopt;
   const std::string text(*payload);
   const std::vector<std::string> fields = absl::StrSplit(text, absl::MaxSplits(' ', 5));
@@ -32,7 +32,7 @@ std::optional<RankFailure> FirstFailure(const absl::Status& status) {
     return std::nullopt;
   }
   f.message = fields[5];
-  if (const auto log = status.GetPayload(internal::kStderrPayload)) {
+  if (const auto log = status.GetPayload(kStderrPayload)) {
     f.stderr_lines = absl::StrSplit(std::string(*log), '\n');
     f.stderr_file = f.stderr_lines.front();
     f.stderr_lines.erase(f.stderr_lines.begin());
@@ -42,12 +42,12 @@ std::optional<RankFailure> FirstFailure(const absl::Status& status) {
 
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
-  if (const auto signal = NumberIn(status, internal::kSignalPayload)) return 128 + *signal;
-  if (const auto code = NumberIn(status, internal::kNotExecutedPayload)) return *code;
+  if (const auto signal = NumberIn(status, kSignalPayload)) return 128 + *signal;
+  if (const auto code = NumberIn(status, kNotExecutedPayload)) return *code;
   const std::optional<RankFailure> failure = FirstFailure(status);
   if (!failure) return 1;
   if (failure->signal != 0) return 128 + failure->signal;
-  const bool is_shells = failure->exit_code == internal::kNotExecutable || failure->exit_code == internal::kNotFound;
+  const bool is_shells = failure->exit_code == kNotExecutable || failure->exit_code == kNotFound;
   return failure->exit_code > 0 && !is_shells ? failure->exit_code : 1;
 }
 

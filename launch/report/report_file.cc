@@ -1,11 +1,10 @@
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/report/report_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,9 +19,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/printable.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kMagic[] = "LOCKSTEP1 ";
@@ -153,14 +153,6 @@ bool WriteFirstReport(const char* path, absl::string_view text) {
 
 }  // namespace
 
-absl::Time MonotonicTime() { return absl::UnixEpoch() + absl::Nanoseconds(MonotonicNanos()); }
-
-int64_t MonotonicNanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-}
-
 absl::StatusOr<UniqueFd> CreateReportFile() {
   UniqueFd fd = AboveStdio(UniqueFd(memfd_create("lockstep-rank-report", MFD_CLOEXEC)));
   if (!fd.valid())
@@ -256,4 +248,4 @@ std::string OneLine(absl::string_view text, size_t limit) {
   return absl::StrCat(line.substr(0, end), note);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

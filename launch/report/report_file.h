@@ -8,8 +8,8 @@
 // then on the rank knew that its group had failed because of another rank. "LOCKSTEP1 heard <text>": an error whose
 // message has this text is another rank's.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REPORT_FILE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REPORT_FILE_H_
+#ifndef LOCKSTEP_LAUNCH_REPORT_REPORT_FILE_H_
+#define LOCKSTEP_LAUNCH_REPORT_REPORT_FILE_H_
 
 #include <stdint.h>
 
@@ -19,10 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 inline constexpr char kErrorFileVariable[] = "LOCKSTEP_ERROR_FILE";
 inline constexpr char kTorchErrorFileVariable[] = "TORCHELASTIC_ERROR_FILE";
@@ -35,17 +34,14 @@ struct Report {
   std::string message;
 };
 
-int64_t MonotonicNanos();
-// The same clock. It counts from the start of the machine, which stands for the Unix epoch.
-absl::Time MonotonicTime();
-
 // An empty file without a name, for one rank. It is gone when the launcher is.
 absl::StatusOr<UniqueFd> CreateReportFile();
 
 // The path under which a process of the same user opens this process's `fd`.
 std::string ReportPath(const UniqueFd& fd);
 
-// What the rank wrote, nothing if nothing or no known format. The message is one line of printable text.
+// The rank's report. nullopt if it wrote none, or one in a format that is not known. The message is one line of printable
+// text.
 std::optional<Report> ReadReport(const UniqueFd& fd);
 std::optional<Report> ParseReport(absl::string_view text);
 
@@ -73,6 +69,6 @@ std::string JsonString(absl::string_view text);
 // has them, and past `limit` bytes cut with a note.
 std::string OneLine(absl::string_view text, size_t limit = kMaxMessage);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_INTERNAL_REPORT_FILE_H_
+#endif  // LOCKSTEP_LAUNCH_REPORT_REPORT_FILE_H_

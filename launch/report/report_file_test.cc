@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/report/report_file.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,9 +7,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/report.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/report/report.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::EndsWith;
@@ -151,4 +152,4 @@ TEST(OneLine, CutsWhatIsTooLongBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

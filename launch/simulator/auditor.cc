@@ -7,30 +7,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "lockstep/tools/launch/simulator/internal/node.h"
-#include "lockstep/tools/launch/simulator/internal/simulation.h"
+#include "lockstep/launch/simulator/node.h"
+#include "lockstep/launch/simulator/simulation.h"
 
-namespace lockstep::launch::internal {
-
-void Simulation::Violation(const std::string& text) {
-  Trace(absl::StrCat("VIOLATION: ", text));
-  if (report_.violation.empty()) report_.violation = absl::StrCat(text, ", at ", now_ms_, " ms");
-}
-
-// Whether the leader has heard that all ranks of the generation succeeded.
-bool Simulation::HasToldSuccess(int64_t generation) {
-  const auto members = formed_.find(generation);
-  return members != formed_.end() && told_success_[generation].size() == members->second.size();
-}
+namespace lockstep::launch {
 
 void Simulation::AuditDecision(const JobState& job, bool told_success) {
   Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
                      job.members.size(), " members, ", job.reason, job.result.ToString()));
   if (job.limits.max_nodes == 99 || IsMember(job, kStranger)) Violation("a launcher of another job is heard");
   if (Kept(job)) {
-    Trace(absl::StrCat("ranks: generation ", job.ranks.memory.generation, ", phase ",
-                       static_cast<int>(job.ranks.memory.phase), ", order ", static_cast<int>(job.ranks.order), ", ",
-                       job.ranks.order_reason));
+    Trace(absl::StrCat("ranks: generation ", job.ranks.generation, ", phase ", static_cast<int>(job.ranks.phase),
+                       ", order ", static_cast<int>(job.ranks.order), ", ", job.ranks.order_reason));
   }
   // As after a signal: a node that leaves may take its failure with it.
   if (job.drained.size() > drained_ || job.limits.number > resized_) first_failure_[job.generation] = "?";
@@ -77,104 +65,6 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
   if (used->second != job.generation) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
 }
 
-// Who has left is not lost, also for the next leader.
-void Simulation::AuditLeavers(const JobState& job) {
-  for (const Leaver& leaver : std::exchange(left_, job.left)) {
-    const std::string lost = absl::StrCat(leaver.host, " was lost");
-    const auto node = absl::c_find_if(nodes_, [&](const auto& n) { return n->id == leaver.agent; });
-    if ((*node)->was_lost) continue;  // before it left
-    if ((job.reason != reason_ && absl::StrContains(job.reason, lost)) ||
-        absl::StrContains(job.result.message(), lost)) {
-      Violation(absl::StrCat(leaver.agent, " has left, and is lost"));
-    }
-  }
-  reason_ = job.reason;
-}
-
-// The leader has decided it just now. A node that leaves ends the job only if the others cannot go on without it.
-void Simulation::AuditCancelled(const JobState& job) {
-  if (job.phase != JobPhase::kDone || std::exchange(has_ended_, true) || !absl::IsCancelled(job.result)) return;
-  const auto stays = [&](const auto& post) { return post.second.leaving.empty() && !IsDrained(job, post.first); };
-  const int least = MinNodes(job);
-  const bool anchor_leaves =
-      !config_.leader_can_change && (posts_.count(nodes_[0]->id) == 0 || !stays(*posts_.find(nodes_[0]->id)));
-  if (!anchor_leaves && absl::c_count_if(posts_, stays) >= least) {
-    Violation(absl::StrCat("the job ends although enough nodes stay: ", job.result.message()));
-  }
-}
-
-// A job with a fixed number of nodes ends as soon as one of them leaves and no other one is there for it.
-void Simulation::AuditNeeded(const JobState& job) {
-  const int least = MinNodes(job);
-  const int most = MaxNodes(job);
-  if (!Kept(job) || job.phase != JobPhase::kRunning || least < most) return;
-  const auto leaves = [&](const std::string& agent) {
-    const auto post = posts_.find(agent);
-    return HasLeft(job, agent) || IsDrained(job, agent) || (post != posts_.end() && !post->second.leaving.empty());
-  };
-  const auto stay = absl::c_count_if(posts_, [&](const auto& post) { return !leaves(post.first); });
-  const auto member = absl::c_find_if(job.members, [&](const Member& member) { return leaves(member.agent); });
-  if (member != job.members.end() && stay < least) {
-    Violation(absl::StrCat(member->agent, " leaves, and the others go on with too few nodes"));
-  }
-}
-
-void Simulation::AuditReason(const JobState& job) {
-  const bool serves_in_reach = config_.leader_can_change || !Leader()->vanished;
-  for (const auto& node : nodes_) {
-    const std::string host = absl::StrCat("host host", node->index);
-    const bool has_succeeded = !config_.leader_can_change && told_success_[job.generation].count(node->id) != 0;
-    const bool failed = failed_[job.generation].count(node->index) != 0;
-    if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
-        (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
-        (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !IsDrained(job, node->id))) {
-      Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
-    }
-  }
-}
-
-// What somebody asked for is decided as soon as the leader sees it.
-void Simulation::AuditRequests(const JobState& job) {
-  for (const auto& [id, post] : posts_) {
-    for (const std::string& drained : post.drains) {
-      if (posts_.count(drained) != 0 && !IsDrained(job, drained))
-        Violation(absl::StrCat(drained, " is drained and nobody says so"));
-    }
-    if (post.resize.number > job.limits.number) Violation("nobody decides a resize");
-  }
-}
-
-// Limits are the ones of the decision that forms a generation. Ranks that run end only if there are too many nodes.
-void Simulation::AuditLimits(const JobState& job, bool is_new) {
-  const int min_nodes = MinNodes(job);
-  const int max_nodes = MaxNodes(job);
-  const int nodes = static_cast<int>(job.members.size());
-  if (is_new && nodes < min_nodes) Violation(absl::StrCat(nodes, " members"));
-  const bool some_have_succeeded = !succeeded_[job.generation].empty();
-  if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
-  for (const Member& member : job.members) {
-    if (is_new && IsDrained(job, member.agent)) Violation(absl::StrCat(member.agent, " is drained and takes part"));
-  }
-}
-
-// Nodes of the generation before keep their order, and others follow.
-void Simulation::AuditOrder(const JobState& job) {
-  const auto before = members_.find(job.generation - 1);
-  if (before == members_.end()) return;
-  int last = -1;
-  for (const Member& member : job.members) {
-    const auto found = std::find_if(before->second.begin(), before->second.end(),
-                                    [&](const Member& other) { return other.agent == member.agent; });
-    if (found == before->second.end()) {
-      last = static_cast<int>(before->second.size());
-      continue;
-    }
-    const int index = static_cast<int>(found - before->second.begin());
-    if (index < last) Violation(absl::StrCat(member.agent, " comes after a node that was behind it"));
-    last = index;
-  }
-}
-
 void Simulation::AuditStart(const Node& node, const Generation& generation) {
   if (node.signalled && !node.running && node.steps->state().signal != 0) {
     Violation(absl::StrCat(node.id, " starts ranks although it leaves"));
@@ -216,15 +106,15 @@ void Simulation::AuditStart(const Node& node, const Generation& generation) {
   for (const auto& other : nodes_) {
     const bool old = other->running && other->generation < generation.number;
     const bool must_have_ended =
-        other->cut && other->knows_cut && now_ms_ - other->cut_ms > kAgentIsAway + kSettle + kGrace;
+        other->cut && other->knows_cut && now() - other->cut_ms > kAgentIsAway + kSettle + kGrace;
     if (old && ((Reachable(*other) && !other->evicted_in_run) || must_have_ended)) {
       Violation(absl::StrCat(node.id, " starts generation ", generation.number, " while ", other->id, " runs ",
                              other->generation));
     }
   }
   if (started.size() == members.size()) {
-    report_.started_ms[generation.number] = now_ms_;
-    report_.started_messages[generation.number] = report_.messages;
+    growth_.started_ms[generation.number] = now();
+    growth_.started_messages[generation.number] = messages_;
   }
 }
 
@@ -243,8 +133,8 @@ void Simulation::AuditWaiting() {
   const bool may_form =
       leads && decision_.phase == JobPhase::kForming && all_ready && Candidates() >= MinNodes(decision_);
   if (!may_form) form_since_ms_ = -1;
-  if (may_form && form_since_ms_ < 0) form_since_ms_ = now_ms_;
-  if (may_form && now_ms_ - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
+  if (may_form && form_since_ms_ < 0) form_since_ms_ = now();
+  if (may_form && now() - form_since_ms_ > absl::ToInt64Milliseconds(limits_.last_call) + 3 * kSecond) {
     Violation("no generation forms although enough nodes are ready");
   }
   const bool failing = leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
@@ -255,16 +145,16 @@ void Simulation::AuditWaiting() {
                                 absl::c_any_of(decision_.members, is_it);
                        });
   if (!failing) failing_since_ms_ = -1;
-  if (failing && failing_since_ms_ < 0) failing_since_ms_ = now_ms_;
-  if (failing && now_ms_ - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
+  if (failing && failing_since_ms_ < 0) failing_since_ms_ = now();
+  if (failing && now() - failing_since_ms_ > kSlowest) Violation("a rank has failed, and its generation goes on");
   AuditRanksWait();
   for (const auto& node : nodes_) {
     const bool leaves =
         leads && Reachable(*node) && !node->returned && node->steps && !node->steps->state().leaving.empty();
     if (!leaves) node->leaves_since_ms = -1;
-    if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now_ms_;
-    const bool waits_for_others = Kept(decision_) && decision_.ranks.memory.finished_members > 0;
-    if (leaves && !waits_for_others && now_ms_ - node->leaves_since_ms > 8 * kSecond)
+    if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now();
+    const bool waits_for_others = Kept(decision_) && decision_.ranks.finished_members > 0;
+    if (leaves && !waits_for_others && now() - node->leaves_since_ms > 8 * kSecond)
       Violation(absl::StrCat(node->id, " leaves and does not return"));
   }
 }
@@ -295,11 +185,14 @@ void Simulation::AuditKept(const JobState& job) {
   if (limits_.max_restarts > 0 && job.restarts > limits_.max_restarts) {
     Violation(absl::StrCat(job.restarts, " restarts"));
   }
-  RankGeneration& last = generations_[job.ranks.memory.generation];
-  if (job.ranks.order != RegroupOrder::kGoOn && last.ordered_ms < 0) last.ordered_ms = now_ms_;
+  RankGeneration& last = generations_[job.ranks.generation];
+  if (job.ranks.order != RegroupOrder::kGoOn && last.ordered_ms < 0) last.ordered_ms = now();
   AuditComplete(job);
-  if (job.phase == JobPhase::kDone && job.result.ok() && !last.passed && last.finished < job.ranks.world_size) {
-    Violation(absl::StrCat("success with ", last.finished, " of ", job.ranks.world_size, " ranks"));
+  AuditLeftOut(job);
+  if (job.phase == JobPhase::kDone && job.result.ok() && !last.passed &&
+      last.finished < static_cast<int>(job.ranks.members.size())) {
+    Violation(
+        absl::StrCat("success with ", last.finished, " of ", static_cast<int>(job.ranks.members.size()), " ranks"));
   }
   if (job.phase != JobPhase::kEnding || job.ranks.verdict.ok()) return;
   const absl::string_view text = job.ranks.verdict.message();
@@ -312,29 +205,30 @@ void Simulation::AuditKept(const JobState& job) {
 
 // A process hears of its next generation.
 void Simulation::AuditTold(const Node& node, int slot) {
-  const NodeRanks& ranks = node.slots->ranks();
+  const RankPlan& ranks = node.slots->plan();
   const Process& process = node.processes[slot];
-  const int rank = ranks.slots[slot].rank;
-  Trace(absl::StrCat("process ", process.id, " of ", node.id, " is rank ", rank, " of ", ranks.world_size,
-                     " in generation ", ranks.generation, ": ", ranks.reason));
+  const int rank = node.slots->place(slot).rank, world_size = static_cast<int>(ranks.members.size());
+  Trace(absl::StrCat("process ", process.id, " of ", node.id, " is rank ", rank, " of ", world_size, " in generation ",
+                     ranks.generation, ": ", ranks.reason));
   const auto [known, is_new] = generations_.try_emplace(ranks.generation);
   RankGeneration& generation = known->second;
   if (is_new || generation.processes.empty()) {
     AuditAfterWork("a generation forms", ranks.generation - 1);
-    generation.told_ms = now_ms_;
-    generation.world_size = ranks.world_size;
+    generation.told_ms = now();
+    generation.world_size = world_size;
     generation.port = ranks.master_port;
     generation.leader_epoch = leader_epoch_;
-    if (config_.max_ranks > 0 && ranks.world_size > config_.max_ranks) {
-      Violation(absl::StrCat("generation ", ranks.generation, " has ", ranks.world_size, " ranks, and may have ",
+    if (config_.max_ranks > 0 && world_size > config_.max_ranks) {
+      Violation(absl::StrCat("generation ", ranks.generation, " has ", world_size, " ranks, and may have ",
                              config_.max_ranks));
     }
     const auto [used, unused] = link_ports_used_.emplace(ranks.master_port, ranks.generation);
     if (!unused) Violation(absl::StrCat("port ", ranks.master_port, " is used again"));
     AuditFirstCause(node);
+    AuditCuts(ranks.generation);
   }
-  if (!generation.processes.emplace(rank, process.id).second || generation.world_size != ranks.world_size ||
-      generation.port != ranks.master_port || rank >= ranks.world_size) {
+  if (!generation.processes.emplace(rank, process.id).second || generation.world_size != world_size ||
+      generation.port != ranks.master_port || rank >= world_size) {
     Violation(absl::StrCat("generation ", ranks.generation, " has two lists of members"));
   }
   if (!process.ready || process.in != 0) {
@@ -364,24 +258,24 @@ void Simulation::AuditTold(const Node& node, int slot) {
   }
 }
 
-void Simulation::NoteFailure(const Node& node, const Process& process, const NodeFailure& failure) {
+void Simulation::NoteFailure(const Node& node, const Process& process, const Failure& failure) {
   // The leader may have counted it into the next generation.
   if (process.in == 0 || process.done) {
     failed_while_waiting_.insert(absl::StrCat("host host", node.index, ": ", failure.status.message()));
   }
   if (process.in == 0) return;
-  RankGeneration::Failure failed;
+  RankGeneration::Death failed;
   failed.node = node.index;
   failed.done = process.done;
   failed.failure = failure;
-  generations_[process.in].failures.push_back(std::move(failed));
+  generations_[process.in].deaths.push_back(std::move(failed));
 }
 
 void Simulation::AuditFirstCause(const Node& node) {
-  const NodeRanks& ranks = node.slots->ranks();
+  const RankPlan& ranks = node.slots->plan();
   const auto before = generations_.find(ranks.generation - 1);
   if (before == generations_.end() || before->second.leader_epoch != leader_epoch_) return;
-  std::vector<RankGeneration::Failure> failures = before->second.failures;
+  std::vector<RankGeneration::Death> failures = before->second.deaths;
   failures.erase(std::remove_if(failures.begin(), failures.end(), [](const auto& each) { return each.done; }),
                  failures.end());
   const auto first = std::min_element(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
@@ -417,32 +311,33 @@ void Simulation::AuditKill(const Node& node, int slot) {
   const auto generation = generations_.find(process.in);
   if (!process.alive || generation == generations_.end()) return;
   if (process.done) Violation(absl::StrCat("process ", process.id, " has done its work, and is killed"));
-  if (now_ms_ - generation->second.ordered_ms < kLeaveTime - kSlowest) {
+  if (now() - generation->second.ordered_ms < kLeaveTime - kSlowest) {
     Violation(absl::StrCat("process ", process.id, " of ", node.id, " is killed before its time"));
   }
 }
 
 // The processes of a node are about to be ended.
 void Simulation::AuditEnding(const Node& node) {
-  if (!node.slots || !node.slots->ranks().kept) return;
+  if (!node.slots || !node.slots->plan().stays) return;
   const Node* leader = Leader();
   const bool out_of_reach = !Reachable(node) || node.evicted_in_run || node.vanished || !leader || leader->vanished;
   const bool is_asked = node.signalled || IsDrained(decision_, node.id) || decision_.limits.number > 0;
   const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.generation == node.generation;
+  if (left_out_.count(node.id) != 0) return;
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
 
 // What a job whose ranks have done all their work ends with.
 void Simulation::AuditComplete(const JobState& job) {
-  RankGeneration& last = generations_[job.ranks.memory.generation];
-  if (job.phase != JobPhase::kDone || !job.ranks.memory.complete) return;
+  RankGeneration& last = generations_[job.ranks.generation];
+  if (job.phase != JobPhase::kDone || !job.ranks.complete) return;
   // Nobody learns of a failure on a node that is cut off and then lost.
   const bool all_there = absl::c_all_of(
       nodes_, [](const auto& node) { return (!node->vanished || node->returned) && !node->evicted_in_run; });
-  const bool has_failed = absl::c_any_of(last.failures, [](const auto& each) { return !each.failure.killed; });
+  const bool has_failed = absl::c_any_of(last.deaths, [](const auto& each) { return !each.failure.killed; });
   if (all_there && has_failed && job.result.ok()) Violation("a rank failed after its work, and the job succeeds");
   const bool failed_before = absl::c_any_of(generations_, [](const auto& each) {
-    return absl::c_any_of(each.second.failures, [](const auto& one) { return !one.failure.killed; });
+    return absl::c_any_of(each.second.deaths, [](const auto& one) { return !one.failure.killed; });
   });
   if (!failed_before && !job.result.ok() && absl::StrContains(job.result.message(), "had done their work")) {
     Violation(absl::StrCat("no rank failed by itself, and the job fails: ", job.result.message()));
@@ -459,7 +354,7 @@ void Simulation::NoteIfComplete(int64_t generation) {
       if (process.alive && !process.done && absl::c_any_of(found->second.processes, is_it)) return;
     }
   }
-  found->second.complete_ms = now_ms_;
+  found->second.complete_ms = now();
 }
 
 // The leader has had time to hear that all have done their work, unless a node has taken that with it.
@@ -467,7 +362,7 @@ void Simulation::AuditAfterWork(const std::string& what, int64_t generation) {
   const auto found = generations_.find(generation);
   if (found == generations_.end()) return;
   const RankGeneration& ranks = found->second;
-  if (ranks.complete_ms < 0 || now_ms_ - ranks.complete_ms < 3 * kSlowest) return;
+  if (ranks.complete_ms < 0 || now() - ranks.complete_ms < 3 * kSlowest) return;
   for (const auto& node : nodes_) {
     if (!Reachable(*node) || node->signalled || node->gone_ms >= ranks.told_ms) return;
   }
@@ -496,10 +391,10 @@ void Simulation::AuditRanksWait() {
   const int least = MinNodes(decision_);
   const bool may_form = all_wait && (has_survivor || is_complete) && nodes >= least;
   if (!may_form) ranks_wait_since_ms_ = -1;
-  if (may_form && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now_ms_;
-  if (ranks_wait_since_ms_ >= 0 && now_ms_ - ranks_wait_since_ms_ > 6 * kSecond) {
+  if (may_form && ranks_wait_since_ms_ < 0) ranks_wait_since_ms_ = now();
+  if (ranks_wait_since_ms_ >= 0 && now() - ranks_wait_since_ms_ > 6 * kSecond) {
     Violation("all ranks wait, and no generation forms");
   }
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // What the parts of the simulation share: a node, its processes, and the times.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_NODE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_NODE_H_
+#ifndef LOCKSTEP_LAUNCH_SIMULATOR_NODE_H_
+#define LOCKSTEP_LAUNCH_SIMULATOR_NODE_H_
 
 #include <stdint.h>
 
@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
-#include "lockstep/tools/launch/internal/node_ranks.h"
-#include "lockstep/tools/launch/simulator/internal/simulation.h"
+#include "lockstep/launch/job/agent_steps.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/simulator/simulation.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 using AgentPhase = AgentState::Phase;
 using JobPhase = JobState::Phase;
@@ -82,6 +82,6 @@ struct Simulation::Node {
   absl::Status result;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_NODE_H_
+#endif  // LOCKSTEP_LAUNCH_SIMULATOR_NODE_H_

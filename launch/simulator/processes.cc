@@ -1,4 +1,4 @@
-// Processes that stay when another one fails (agent_link), under the launchers' own decisions about them.
+// Processes that stay when another one fails (launch/link), under the launchers' own decisions about them.
 
 #include <signal.h>
 
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/internal/outcome.h"
-#include "lockstep/tools/launch/simulator/internal/node.h"
-#include "lockstep/tools/launch/simulator/internal/simulation.h"
+#include "lockstep/launch/job/outcome.h"
+#include "lockstep/launch/simulator/node.h"
+#include "lockstep/launch/simulator/simulation.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using Kind = NodeSlots::Action::Kind;
@@ -60,7 +60,7 @@ void Simulation::StartProcess(Node* node, int slot) {
   process.alive = true;
   node->processes[slot] = process;
   AfterIn(node, slot, Random(kLongestStart / 2), [this, node](Process*) { SayThatItStays(node); });
-  const bool fails = config_.faults > 0 && now_ms_ < kFaultTime && Random(15) == 0;
+  const bool fails = config_.faults > 0 && now() < kFaultTime && Random(15) == 0;
   AfterIn(node, slot, 5 + Random(kLongestStart), [this, node, slot, fails](Process*) {
     if (fails) {
       FailProcess(node, slot);
@@ -80,11 +80,12 @@ void Simulation::SayReady(Node* node, int slot, int64_t left, const std::string&
   Trace(absl::StrCat("process ", process.id, " of ", node->id, " is ready and has left ", left));
   process.in = 0;
   process.ready = true;
-  Membership::Ask ask;
+  JoinOptions ask;
   ask.max_ranks = config_.max_ranks;
   ask.max_restarts = 10;
   ask.leave_timeout = absl::Milliseconds(kLeaveTime);
   ask.reason = reason;
+  if (left != 0) ask.silent_hosts = SilentHosts(*node, process.id, left);
   node->slots->OnReady(slot, left, ask);
   PostSlots(node);
 }
@@ -106,7 +107,7 @@ void Simulation::Obey(Node* node) {
         TellOrder(node, action.slot);
         break;
       case Kind::kStart:
-        AuditAfterWork(absl::StrCat(node->id, " starts a process"), node->slots->ranks().generation);
+        AuditAfterWork(absl::StrCat(node->id, " starts a process"), node->slots->plan().generation);
         StartProcess(node, action.slot);
         break;
       case Kind::kKill:
@@ -117,7 +118,7 @@ void Simulation::Obey(Node* node) {
         break;
     }
   }
-  if (node->slots->ranks().formed && node->slots->ranks().master_port == node->link_port) {
+  if (node->slots->has_rank_0() && node->slots->plan().master_port == node->link_port) {
     node->link_port = ++link_ports_;
     node->slots->NoteChange();
   }
@@ -125,13 +126,13 @@ void Simulation::Obey(Node* node) {
 }
 
 void Simulation::TellGeneration(Node* node, int slot) {
-  const NodeRanks& ranks = node->slots->ranks();
+  const RankPlan& ranks = node->slots->plan();
   AuditTold(*node, slot);
   Process& told = node->processes[slot];
   told.in = ranks.generation;
   told.ready = false;
   told.was_in = true;
-  if (ranks.slots[slot].rank == 0) {
+  if (node->slots->place(slot).rank == 0) {
     if (ranks.master_port != node->link_port) Violation(absl::StrCat(node->id, " does not hold the port of rank 0"));
   }
   const int64_t generation = ranks.generation;
@@ -141,14 +142,15 @@ void Simulation::TellGeneration(Node* node, int slot) {
     node->slots->OnProgress(slot, step);
     PostSlots(node);
   });
-  const int64_t ends_ms = generations_[generation].told_ms + kRunTime;
-  AfterIn(node, slot, std::max<int64_t>(ends_ms - now_ms_, 0) + Random(100),
+  AwaitSilence(node, slot, generation);
+  const int64_t ends_ms = generations_[generation].told_ms + RunTime();
+  AfterIn(node, slot, std::max<int64_t>(ends_ms - now(), 0) + Random(100),
           [this, node, slot, generation](Process*) { TryToFinish(node, slot, generation); });
 }
 
 // Where ranks agree, each waits until all are there.
 void Simulation::TryToFinish(Node* node, int slot, int64_t generation) {
-  if (node->processes[slot].in != generation || node->slots->ranks().order != RegroupOrder::kGoOn) return;
+  if (node->processes[slot].in != generation || node->slots->plan().order != RegroupOrder::kGoOn) return;
   if (!agrees_ || HaveAllDone(generation)) return FinishProcess(node, slot);
   AfterIn(node, slot, 50 + Random(50),
           [this, node, slot, generation](Process*) { TryToFinish(node, slot, generation); });
@@ -167,7 +169,7 @@ bool Simulation::HaveAllDone(int64_t generation) {
 
 // Few processes do not react in time.
 void Simulation::TellOrder(Node* node, int slot) {
-  const NodeRanks& ranks = node->slots->ranks();
+  const RankPlan& ranks = node->slots->plan();
   if (ranks.order == RegroupOrder::kNow && Random(15) == 0) return;
   AfterIn(node, slot, Random(kLongestLeave), [this, node, slot, generation = ranks.generation](Process* process) {
     if (process->in == generation && !process->done) SayReady(node, slot, generation, "");
@@ -202,13 +204,14 @@ void Simulation::FailProcess(Node* node, int slot) {
   if (!process.alive) return;
   Trace(absl::StrCat("process ", process.id, " of ", node->id, " fails, in generation ", process.in));
   process.alive = process.ready = false;
-  NodeFailure failure;
+  for (auto& [number, generation] : generations_) generation.cuts.erase(process.id);  // it may not have been heard
+  Failure failure;
   failure.killed = Random(2) == 0;
   failure.status = EndOf(process.id, failure.killed);
-  failure.time_ns = now_ms_ * 1000000 + ++failures_in_ms_;
+  failure.time_ns = now() * 1000000 + ++failures_in_ms_;
   NoteFailure(*node, process, failure);
   NoteIfComplete(process.in);
-  const bool is_early = node->slots->kept() && !node->slots->ranks().formed;
+  const bool is_early = node->slots->kept() && !node->slots->plan().formed;
   const bool goes_on = node->slots->OnEnd(slot, failure);
   if (is_early && goes_on != failure.killed) {
     Violation(absl::StrCat("process ", process.id, " of ", node->id, failure.killed ? " is killed" : " exits",
@@ -233,4 +236,4 @@ void Simulation::FailAnyProcess(Node* node) {
   FailProcess(node, static_cast<int>(Random(static_cast<int64_t>(node->processes.size()))));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

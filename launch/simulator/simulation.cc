@@ -1,16 +1,15 @@
-#include "lockstep/tools/launch/simulator/internal/simulation.h"
+#include "lockstep/launch/simulator/simulation.h"
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/simulator/internal/node.h"
+#include "lockstep/launch/simulator/node.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
-Simulation::Simulation(const Config& config) : config_(config), random_(config.seed) {
+Simulation::Simulation(const Config& config) : Engine(config, absl::Milliseconds(1)), config_(config) {
   for (int i = 0; i < config.agents; ++i) nodes_.push_back(std::make_unique<Node>(i, absl::StrCat("agent", i)));
   limits_.max_nodes = std::max(1, config.agents - static_cast<int>(Random(5) == 0));
   limits_.min_nodes = static_cast<int>(1 + Random(limits_.max_nodes));
@@ -29,20 +28,6 @@ Simulation::Simulation(const Config& config) : config_(config), random_(config.s
 
 Simulation::~Simulation() = default;
 
-void Simulation::Trace(const std::string& text) const {
-  if (config_.trace) std::cout << now_ms_ << " ms: " << text << "\n";
-}
-
-int64_t Simulation::Random(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
-
-void Simulation::After(int64_t ms, std::function<void()> run) {
-  Event event;
-  event.at_ms = now_ms_ + ms;
-  event.order = ++order_;
-  event.run = std::move(run);
-  events_.push(std::move(event));
-}
-
 // Mostly a few milliseconds, and sometimes up to kSlowest.
 int64_t Simulation::Delay() {
   if (config_.delay_ms > 0) return config_.delay_ms;
@@ -58,171 +43,28 @@ bool Simulation::HearsStore(const Node& node) const {
 
 bool Simulation::Reachable(const Node& node) const { return node.alive && !node.cut; }
 
-Simulation::Report Simulation::Run() {
+simulator::Report Simulation::Run() {
   for (const auto& node : nodes_) {
     After(node->index == 0 ? 0
           : Random(5) == 0 ? Random(10 * kSecond)
                            : Random(kSecond),
           [this, n = node.get()] { Join(n); });
   }
-  if (config_.crash_ms >= 0) After(config_.crash_ms, [this] { Crash(nodes_[config_.crash_agent].get()); });
+  if (config_.crash_ms >= 0) After(config_.crash_ms, [this] { Crash(nodes_.back().get()); });
   if (config_.stranger) After(static_cast<int64_t>(config_.seed) * 7919 % kFaultTime, [this] { JoinStranger(); });
+  if (config_.cuts) After(static_cast<int64_t>(config_.seed) * 6271 % kFaultTime, [this] { CutRanks(); });
   for (int i = 0; i < config_.faults; ++i) After(Random(kFaultTime), [this] { Fault(); });
-  while (!events_.empty() && report_.violation.empty()) {
-    if (report_.events == config_.crash_event) Crash(nodes_[config_.crash_agent].get());
-    if (report_.events == config_.second_crash_event) Crash(nodes_[config_.second_crash_agent].get());
-    const Event event = events_.top();
-    events_.pop();
-    now_ms_ = event.at_ms;
-    ++report_.events;
-    if (now_ms_ > kHorizon || report_.events > kMostEvents * config_.agents) break;
-    event.run();
+  const auto crash = [this](int agent) { Crash(nodes_[agent].get()); };
+  RunEvents(kHorizon, kMostEvents * config_.agents, crash, [this] {
     AuditWaiting();
     report_.states.insert(StateNow());
-  }
+    return true;
+  });
   if (report_.violation.empty()) AuditEnd();
-  report_.generations = static_cast<int64_t>(formed_.size());
-  report_.rank_generations = static_cast<int64_t>(generations_.size());
+  report_.counts["messages"] = messages_;
+  report_.counts["generations"] = static_cast<int64_t>(formed_.size());
+  report_.counts["generations of ranks that stay"] = static_cast<int64_t>(generations_.size());
   return report_;
-}
-
-// --- The store ---
-
-void Simulation::Post(Node* node) {
-  const uint64_t number = ++node->posts;
-  const AgentState state = node->steps->state();
-  ++report_.messages;
-  After(Delay(), [this, node, number, state] {
-    const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
-    if (!(HearsStore(*node) || !node->alive) || node->returned || host_is_cut) return;
-    uint64_t& known = post_numbers_[node->id];
-    if (number <= known) return;
-    if (!node->alive && node->evicted) return;
-    known = number;
-    posts_[node->id] = state;
-    node->evicted = false;
-    const JobState& decided = coordinator_ ? coordinator_->job() : decision_;  // perhaps nobody has heard it yet
-    const bool counts = decided.phase == JobPhase::kRunning && decided.generation == state.generation;
-    if (counts && state.phase == AgentPhase::kSucceeded) told_success_[state.generation].insert(node->id);
-    if (leader_ < 0) ElectLeader();
-    Look();
-  });
-}
-
-void Simulation::Look() {
-  Node* leader = Leader();
-  if (!leader || !HearsStore(*leader) || leader->returned) return;
-  // As another agent reads it.
-  if (!coordinator_) coordinator_.emplace(limits_, *DecodeJob(EncodeJob(decision_)), Now());
-  Agents posts = posts_;
-  if (stranger_) posts[kStranger] = stranger_->state();
-  const bool changed = coordinator_->Update(posts, Now());
-  LookAt(coordinator_->next_look());
-  AuditRequests(coordinator_->job());
-  AuditCancelled(coordinator_->job());
-  AuditNeeded(coordinator_->job());
-  if (!changed) return;
-  // Decisions of one leader arrive in their order.
-  decided_ms_ = std::max(decided_ms_, now_ms_ + (config_.leader_can_change ? Delay() : 0));
-  const JobState& job = coordinator_->job();
-  After(decided_ms_ - now_ms_, [this, job, told = HasToldSuccess(job.generation), epoch = leader_epoch_] {
-    if (epoch != leader_epoch_) return;
-    decision_ = job;
-    ++decisions_;
-    AuditDecision(job, told);
-    Broadcast();
-  });
-}
-
-void Simulation::LookAt(absl::Time time) {
-  if (time == absl::InfiniteFuture()) return;
-  const int64_t at = absl::ToInt64Milliseconds(absl::Ceil(time - absl::UnixEpoch(), absl::Milliseconds(1)));
-  if (look_ms_ > now_ms_ && look_ms_ <= at) return;
-  look_ms_ = at;
-  After(std::max<int64_t>(at - now_ms_, 0), [this] { Look(); });
-}
-
-void Simulation::Broadcast() {
-  if (stranger_) After(kStrangerDelay, [this] { AnswerStranger(); });
-  for (const auto& node : nodes_) {
-    ++report_.messages;
-    After(node->index == leader_ && !config_.leader_can_change ? 0 : Delay(),
-          [this, n = node.get()] { DeliverDecision(n); });
-  }
-}
-
-void Simulation::DeliverDecision(Node* node) {
-  const bool host_is_cut = !config_.leader_can_change && Leader()->cut && node->index != leader_;
-  if (!HearsStore(*node) || host_is_cut || node->returned || !node->steps || node->decision_seen == decisions_) return;
-  node->decision_seen = decisions_;
-  const AgentState before = node->steps->state();
-  node->steps->OnJob(decision_);
-  if (node->steps->wants_port() && !node->running) node->steps->OnPort(++node->port);
-  const AgentState& after = node->steps->state();
-  if (before.phase != after.phase || before.generation != after.generation) Post(node);
-  AfterChange(node);
-  if (node->running && !node->ending && node->slots) Obey(node);
-  const bool is_over = decision_.phase != JobPhase::kRunning || decision_.generation != node->generation;
-  if (node->running && !node->ending && is_over) {
-    Violation(absl::StrCat(node->id, " sees that its generation ends, and its ranks run on"));
-  }
-}
-
-void Simulation::ElectLeader() {
-  if (!config_.leader_can_change) return;
-  const Node* leader = Leader();
-  if (leader && !leader->evicted && !leader->returned) return;
-  ++leader_epoch_;
-  coordinator_.reset();
-  leader_ = -1;
-  for (const auto& node : nodes_) {
-    if (!Reachable(*node) || node->returned || !node->steps || posts_.count(node->id) == 0) continue;
-    leader_ = node->index;
-    break;
-  }
-  Trace(absl::StrCat("leader is ", leader_));
-  Look();
-}
-
-void Simulation::Evict(Node* node, int64_t epoch) {
-  if (node->epoch != epoch) return;
-  Trace(absl::StrCat(node->id, " is evicted"));
-  node->evicted = node->evicted_in_run = true;
-  node->was_lost |= !node->returned;
-  node->gone_ms = now_ms_;
-  posts_.erase(node->id);
-  if (node->index == leader_) ElectLeader();
-  Look();
-}
-
-// It asks for all that could disturb the others.
-void Simulation::JoinStranger() {
-  Trace("a launcher of another job comes");
-  AgentState state;
-  state.host = kStranger;
-  state.node_rank = 99;
-  state.program.words = {"another program"};
-  stranger_.emplace(kStranger, state);
-  stranger_->OnPort(1);
-  for (const auto& node : nodes_) stranger_->OnDrain(node->id);
-  stranger_->OnJob(decision_);
-  stranger_->OnResize(99, 99);
-  Look();
-}
-
-void Simulation::AnswerStranger() {
-  if (!stranger_) return;
-  stranger_->OnJob(decision_);
-  if (stranger_->TakeStart()) Violation("a launcher of another job starts its ranks");
-  const std::optional<absl::Status> result = stranger_->Result();
-  if (!result) return;
-  // One that comes after the end may see the end only.
-  if (!absl::IsInvalidArgument(*result) && decision_.phase != JobPhase::kDone) {
-    Violation(absl::StrCat("a launcher of another job returns ", result->ToString()));
-  }
-  report_.refused |= absl::IsInvalidArgument(*result);
-  stranger_.reset();
-  Look();
 }
 
 // --- Nodes ---
@@ -240,7 +82,7 @@ void Simulation::Join(Node* node) {
   node->steps->OnPort(node->port);
   node->alive = true;
   Trace(absl::StrCat(node->id, " joins"));
-  report_.last_join_ms = now_ms_;
+  growth_.last_join_ms = now();
   if (!config_.leader_can_change && (!Reachable(*Leader()) || Leader()->returned)) {
     After(absl::ToInt64Milliseconds(limits_.join_timeout), [this, node] { LoseRendezvous(node, node->epoch); });
     return;
@@ -273,7 +115,7 @@ void Simulation::Crash(Node* node) {
   if (!node->alive || node->returned) return;
   Trace(absl::StrCat(node->id, " crashes"));
   node->alive = node->running = false;
-  node->gone_ms = now_ms_;
+  node->gone_ms = now();
   node->slots.reset();
   node->processes.clear();
   node->vanished = true;
@@ -292,7 +134,7 @@ void Simulation::Cut(Node* node) {
   if (!node->alive || node->cut || node->returned) return;
   Trace(absl::StrCat(node->id, " is cut off"));
   node->cut = node->vanished = true;
-  node->cut_ms = node->gone_ms = now_ms_;
+  node->cut_ms = node->gone_ms = now();
   first_failure_[decision_.generation] = "?";
   const int64_t epoch = ++node->epoch;
   const int64_t duration = Random(12 * kSecond);
@@ -345,7 +187,7 @@ void Simulation::NoteSilence(Node* node, int64_t epoch) {
   if (node->epoch != epoch || !node->alive || node->returned || !node->steps) return;
   Trace(absl::StrCat(node->id, " knows that it is out of reach"));
   node->steps->OnReach(false);
-  node->gone_ms = now_ms_;
+  node->gone_ms = now();
   AfterChange(node);
 }
 
@@ -408,11 +250,11 @@ void Simulation::FailNode(Node* node, bool consequence) {
   if (!node->alive || node->returned || !node->running || node->ending) return;
   Trace(absl::StrCat("a rank of ", node->id, " fails", consequence ? " because of another" : ""));
   node->ending = true;
-  NodeFailure failure;
+  Failure failure;
   failure.status = absl::UnknownError(absl::StrCat("rank on ", node->id, " failed"));
   failure.consequence = consequence;
   // Others may notice the end of a rank before its launcher does.
-  const int64_t seen_ms = now_ms_ + (consequence ? 0 : Random(60));
+  const int64_t seen_ms = now() + (consequence ? 0 : Random(60));
   failure.time_ns = seen_ms * 1000000;
   failed_[node->generation].insert(node->index);
   if (!consequence) {
@@ -433,18 +275,18 @@ void Simulation::FailNode(Node* node, bool consequence) {
     if (node->running_number == number) EndRanks(node, false, failure);
   });
   for (const auto& other : nodes_) {
-    const bool stays = other->slots && other->slots->ranks().kept;
+    const bool stays = other->slots && other->slots->plan().stays;
     if (consequence || stays || other->generation != node->generation || Random(3) == 0) continue;
     After(5 + Random(50), [this, n = other.get(), generation = node->generation] {
-      const bool stays = n->slots && n->slots->ranks().kept;
+      const bool stays = n->slots && n->slots->plan().stays;
       if (n->generation == generation && !stays) FailNode(n, true);
     });
   }
 }
 
-void Simulation::EndRanks(Node* node, bool succeeded, NodeFailure failure) {
+void Simulation::EndRanks(Node* node, bool succeeded, Failure failure) {
   node->running = node->ending = false;
-  node->gone_ms = now_ms_;
+  node->gone_ms = now();
   node->slots.reset();
   node->processes.clear();
   ++node->running_number;
@@ -506,4 +348,4 @@ void Simulation::Return(Node* node, absl::Status result) {
   });
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -3,7 +3,7 @@
 //
 //   Simulation::Config config;
 //   config.seed = 7;
-//   const Simulation::Report report = Simulation(config).Run();
+//   const simulator::Report report = Simulation(config).Run();
 //   // report.violation: "" or what went wrong
 //
 // An auditor looks after each event:
@@ -24,7 +24,7 @@
 //   - a launcher of another job takes no part, is not heard, and fails alone
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
-// And where processes stay when another one fails (agent_link):
+// And where processes stay when another one fails (launch/link):
 //   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port; it has
 //     max_ranks of them at most
 //   - a process hears of a generation only while it waits for one, and when all that can be reached have left the others
@@ -37,11 +37,14 @@
 //     waits for the failure of a process that has done its work
 //   - a generation forms soon after all that live wait for one, and they are enough: for the first one, all
 //   - the job succeeds only if all ranks of the last generation have done their work
+//   - of nodes that did not reach each other in the generation before, not both take part, if enough nodes are left
+//   - a node is left out only if a rank has said so and enough others are left, and it is tried again when its time is over, and not before
+//     unless all ranks start again
 //   - in half of the schedules the ranks agree that all have done their work. Once they have, nothing starts again, none is
 //     killed because it takes long to end, and the job fails only for a rank that failed by itself
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
-#define LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
+#ifndef LOCKSTEP_LAUNCH_SIMULATOR_SIMULATION_H_
+#define LOCKSTEP_LAUNCH_SIMULATOR_SIMULATION_H_
 
 #include <stdint.h>
 
@@ -50,75 +53,53 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/agent/internal/agent_steps.h"
-#include "lockstep/tools/launch/agent/internal/coordinator.h"
-#include "lockstep/tools/launch/agent/internal/job.h"
+#include "lockstep/launch/job/agent_steps.h"
+#include "lockstep/launch/job/coordinator.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/simulator/engine.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
-class Simulation {
+// Times are in ms.
+class Simulation : simulator::Engine {
  public:
-  struct Config {
-    uint64_t seed = 1;
+  // `faults` are random ones: see Fault().
+  struct Config : simulator::Config {
     int agents = 3;
     bool leader_can_change = false;  // as with etcd; otherwise the first agent leads, as with TCP
     bool ranks_stay = false;         // when another one fails; otherwise all end together
     int max_ranks = 0;               // of ranks that stay: the most that a generation may have; 0: any number
     bool stranger = false;           // a launcher of another job comes to this one
-    int faults = 3;                  // random ones: see Fault()
-    int crash_agent = -1;            // an agent that dies before event number `crash_event`
-    int64_t crash_event = -1;
-    int64_t crash_ms = -1;  // or at this time
-    int second_crash_agent = -1;
-    int64_t second_crash_event = -1;
-    int min_nodes = 0;     // 0: from the seed
-    int64_t delay_ms = 0;  // of each message; 0: from the seed
-    bool trace = false;    // prints each event
+    bool cuts = false;               // nodes whose ranks do not reach each other, and ranks that run for longer
+    int64_t crash_ms = -1;           // the last agent dies at this time
+    int min_nodes = 0;               // 0: from the seed
+    int64_t delay_ms = 0;            // of each message; 0: from the seed
   };
 
-  struct Report {
-    std::string violation;
-    int64_t events = 0;
-    int64_t messages = 0;
-    int64_t generations = 0;
-    int64_t rank_generations = 0;  // of ranks that stay
-    bool refused = false;          // the launcher of another job
+  struct Growth {
     // Of each generation, when it had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
-    std::string result;                    // how the job ended: the status of the agents that returned
-    absl::flat_hash_set<uint64_t> states;  // see StateNow()
   };
 
   explicit Simulation(const Config& config);
   ~Simulation();
-  Report Run();
+  simulator::Report Run();
+  const Growth& growth() const { return growth_; }
 
  private:
   struct Node;
   struct Process;
-  struct Event {
-    int64_t at_ms;
-    uint64_t order;
-    std::function<void()> run;
-    bool operator>(const Event& other) const {
-      return at_ms != other.at_ms ? at_ms > other.at_ms : order > other.order;
-    }
-  };
 
   // The network and the store of the rendezvous.
-  void After(int64_t ms, std::function<void()> run);
   int64_t Delay();
-  int64_t Random(int64_t bound);  // from 0 to bound - 1
   void Post(Node* node);
   void Broadcast();
   void DeliverDecision(Node* node);
@@ -130,7 +111,7 @@ class Simulation {
   void JoinStranger();
   void AnswerStranger();
 
-  // What happens to nodes.
+  // Nodes.
   void Fault();
   void Join(Node* node);
   void Crash(Node* node);
@@ -143,7 +124,7 @@ class Simulation {
   void Resize(Node* node);
   void FailRank(Node* node);
   void FailNode(Node* node, bool consequence);
-  void EndRanks(Node* node, bool succeeded, NodeFailure failure);
+  void EndRanks(Node* node, bool succeeded, Failure failure);
   void StartRanks(Node* node, const Generation& generation);
   void AfterChange(Node* node);
   void Return(Node* node, absl::Status result);
@@ -154,6 +135,11 @@ class Simulation {
   void StartProcess(Node* node, int slot);
   void SayThatItStays(Node* node);
   void SayReady(Node* node, int slot, int64_t left, const std::string& reason);
+  int64_t RunTime() const;
+  // Nodes whose ranks do not reach each other, although their launchers reach the rendezvous.
+  void CutRanks();
+  void AwaitSilence(Node* node, int slot, int64_t generation);
+  std::vector<std::string> SilentHosts(const Node& node, int64_t process, int64_t generation);
   void PostSlots(Node* node);
   void Obey(Node* node);
   void TellGeneration(Node* node, int slot);
@@ -166,7 +152,6 @@ class Simulation {
   void FailAnyProcess(Node* node);
 
   // The auditor.
-  void Violation(const std::string& text);
   void AuditDecision(const JobState& job, bool told_success);
   void AuditStart(const Node& node, const Generation& generation);
   void AuditOrder(const JobState& job);
@@ -181,12 +166,14 @@ class Simulation {
   void AuditEnding(const Node& node);
   void AuditRanksWait();
   void AuditComplete(const JobState& job);
+  void AuditLeftOut(const JobState& job);
+  void AuditCuts(int64_t generation);
   void NoteIfComplete(int64_t generation);
   void AuditAfterWork(const std::string& what, int64_t generation);
-  void NoteFailure(const Node& node, const Process& process, const NodeFailure& failure);
+  void NoteFailure(const Node& node, const Process& process, const Failure& failure);
   // Whether its processes stay when one is killed, and when one exits.
-  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.memory.stays; }
-  bool Formed(const JobState& job) const { return Kept(job) && job.ranks.memory.formed; }
+  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.stays; }
+  bool Formed(const JobState& job) const { return Kept(job) && job.ranks.formed; }
   // What somebody has asked for last, or what all launchers were started with.
   int MinNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes; }
   int MaxNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes; }
@@ -196,22 +183,16 @@ class Simulation {
   int Candidates() const;
   bool HasToldSuccess(int64_t generation);
   void AuditEnd();
-  void Trace(const std::string& text) const;
 
   // What the decision, the leader and each node are doing, as one number.
   uint64_t StateNow() const;
 
-  absl::Time Now() const { return absl::UnixEpoch() + absl::Milliseconds(now_ms_); }
   Node* Leader();
   bool HearsStore(const Node& node) const;
   bool Reachable(const Node& node) const;
 
   const Config config_;
   JobLimits limits_;
-  std::mt19937_64 random_;
-  int64_t now_ms_ = 0;
-  uint64_t order_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   std::vector<std::unique_ptr<Node>> nodes_;
 
   Agents posts_;
@@ -227,10 +208,10 @@ class Simulation {
 
   // A generation of ranks, as its processes have heard of it.
   struct RankGeneration {
-    struct Failure {
+    struct Death {
       int node = 0;
       bool done = false;  // its work was done
-      NodeFailure failure;
+      Failure failure;
     };
     int64_t told_ms = 0;
     int world_size = 0;
@@ -239,13 +220,19 @@ class Simulation {
     int finished = 0;
     bool passed = false;       // all have agreed that their work is done
     int64_t complete_ms = -1;  // since when none of them is left that has not done it
-    std::vector<Failure> failures;
+    std::vector<Death> deaths;
+    // Which nodes did not reach each other, as its processes have said that live.
+    std::map<int64_t, std::set<std::pair<int, int>>> cuts;
     uint64_t leader_epoch = 0;
     int64_t ordered_ms = -1;  // when the store had the first order to leave it
   };
   std::map<int64_t, RankGeneration> generations_;
   std::map<int, int64_t> link_ports_used_;  // the generation of ranks that used a port
   std::set<std::string> failed_while_waiting_;
+  std::set<std::pair<int, int>> cuts_;                       // pairs of nodes
+  std::map<std::string, std::set<std::string>> said_;        // all pairs of agents that ranks have named, both ways
+  std::map<std::string, std::pair<int, int64_t>> left_out_;  // agents, how often, and since when
+  int64_t cuts_start_ = 0;                                   // the start of all ranks to which that belongs
   int link_ports_ = 0;
   int64_t process_ids_ = 0;
   int64_t failures_in_ms_ = 0;
@@ -269,9 +256,10 @@ class Simulation {
   std::map<int64_t, int64_t> failures_;                // when a rank failed first, by generation
   std::map<int64_t, std::set<int>> failed_;            // the nodes with a failed rank, by generation
   std::map<int64_t, std::string> first_failure_;       // on which hosts; with "?" if more than ranks failed
-  Report report_;
+  int64_t messages_ = 0;
+  Growth growth_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_SIMULATOR_INTERNAL_SIMULATION_H_
+#endif  // LOCKSTEP_LAUNCH_SIMULATOR_SIMULATION_H_

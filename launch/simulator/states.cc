@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
-#include "lockstep/tools/launch/simulator/internal/node.h"
+#include "lockstep/launch/simulator/node.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // FNV-1a, so that the number of states does not depend on the run.
@@ -49,4 +49,4 @@ uint64_t Simulation::StateNow() const {
   return all;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

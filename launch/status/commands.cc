@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/commands.h"
+#include "lockstep/launch/status/commands.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,18 +21,17 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/nearest_name.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/status/internal/job_client.h"
-#include "lockstep/tools/launch/status/internal/job_status_reader.h"
-#include "lockstep/tools/launch/status/internal/status_table.h"
-#include "lockstep/tools/launch/status/internal/terminal.h"
-#include "lockstep/tools/launch/status/internal/top.h"
+#include "lockstep/launch/status/job_client.h"
+#include "lockstep/launch/status/job_status_json.h"
+#include "lockstep/launch/status/status_table.h"
+#include "lockstep/launch/status/terminal.h"
+#include "lockstep/launch/status/top.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // For people, rounded up to 10 ms: zero would have no unit.
@@ -168,32 +167,33 @@ int PrintJson(const std::vector<RunningJob>& jobs) {
   return code;
 }
 
-int Status(const Arguments& arguments) {
+// The one job that `name` means.
+absl::StatusOr<RunningJob> FindJob(absl::string_view command, const std::string& name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RunningJob> all, FindJobs(name));
+  return Choose(command, name, all);
+}
+
+absl::StatusOr<int> Status(const Arguments& arguments) {
   const std::string name = arguments.words.empty() ? "" : arguments.words[0];
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
-  if (!all.ok()) return Fail(all.status());
-  const std::vector<RunningJob> jobs = JobsNamed(name, *all);
-  if (jobs.empty()) return Fail(NoJob(name, *all));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RunningJob> all, FindJobs(name));
+  const std::vector<RunningJob> jobs = JobsNamed(name, all);
+  if (jobs.empty()) return NoJob(name, all);
   if (arguments.json) return PrintJson(jobs);
   if (jobs.size() > 1) {
     PrintLines(JobsTable(jobs, OnlyWidth(), StdoutHasColours()));
     std::cout << jobs.size() << " jobs run here; launch status " << jobs[0].pid << " shows the first one" << std::endl;
     return 0;
   }
-  if (!jobs[0].status.ok()) return Fail(jobs[0].status.status());
+  LOCKSTEP_RETURN_IF_ERROR(jobs[0].status.status());
   PrintLines(StatusTable(*jobs[0].status, OnlyWidth(), StdoutHasColours()));
   return 0;
 }
 
-int Top(const Arguments& arguments) {
-  const std::string name = arguments.words.empty() ? "" : arguments.words[0];
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
-  if (!all.ok()) return Fail(all.status());
-  absl::StatusOr<RunningJob> job = Choose("top", name, *all);
-  if (!job.ok()) return Fail(job.status());
-  if (isatty(STDOUT_FILENO)) return RunTop(*std::move(job));
+absl::StatusOr<int> Top(const Arguments& arguments) {
+  LOCKSTEP_ASSIGN_OR_RETURN(RunningJob job, FindJob("top", arguments.words.empty() ? "" : arguments.words[0]));
+  if (isatty(STDOUT_FILENO)) return RunTop(std::move(job));
   Print("the output is not a terminal, so the job is shown once");
-  PrintLines(StatusTable(*job->status, TableSize(), false));
+  PrintLines(StatusTable(*job.status, TableSize(), false));
   return 0;
 }
 
@@ -257,16 +257,14 @@ absl::Status DrainHost(const RunningJob& job, const std::string& host) {
 }
 
 // The first word is a job if there is one of that name, and otherwise a host.
-int Drain(const Arguments& arguments) {
+absl::StatusOr<int> Drain(const Arguments& arguments) {
   std::vector<std::string> words = arguments.words;
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(words.empty() ? "" : words[0]);
-  if (!all.ok()) return Fail(all.status());
-  const bool names_job = words.size() == 2 || (words.size() == 1 && !JobsNamed(words[0], *all).empty());
-  const absl::StatusOr<RunningJob> job = Choose("drain", names_job ? words[0] : "", *all);
-  if (!job.ok()) return Fail(job.status());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RunningJob> all, FindJobs(words.empty() ? "" : words[0]));
+  const bool names_job = words.size() == 2 || (words.size() == 1 && !JobsNamed(words[0], all).empty());
+  LOCKSTEP_ASSIGN_OR_RETURN(const RunningJob job, Choose("drain", names_job ? words[0] : "", all));
   if (names_job) words.erase(words.begin());
-  const absl::Status status = words.empty() ? DrainThisNode(*job) : DrainHost(*job, words[0]);
-  return status.ok() ? 0 : Fail(status);
+  LOCKSTEP_RETURN_IF_ERROR(words.empty() ? DrainThisNode(job) : DrainHost(job, words[0]));
+  return 0;
 }
 
 // "2:4" or "3", as --nnodes has it.
@@ -293,28 +291,25 @@ absl::Status ResizeJob(const RunningJob& job, int min_nodes, int max_nodes) {
       absl::StrCat("the job does not have these limits after ", absl::FormatDuration(kLeaveTime), kStillAsked));
 }
 
-int Resize(const Arguments& arguments) {
-  if (arguments.words.empty()) return Fail(absl::InvalidArgumentError("resize needs MIN:MAX; launch resize --help"));
+absl::StatusOr<int> Resize(const Arguments& arguments) {
+  if (arguments.words.empty()) return absl::InvalidArgumentError("resize needs MIN:MAX; launch resize --help");
   int min_nodes = 0, max_nodes = 0;
   const std::string& limits = arguments.words.back();
   if (!ReadLimits(limits, &min_nodes, &max_nodes)) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat(
-        "resize: expected MIN:MAX, as 2:4, with MIN from 1 to MAX, but found \"", Printable(limits), "\"")));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "resize: expected MIN:MAX, as 2:4, with MIN from 1 to MAX, but found \"", Printable(limits), "\""));
   }
   const std::string name = arguments.words.size() == 2 ? arguments.words[0] : "";
-  const absl::StatusOr<std::vector<RunningJob>> all = FindJobs(name);
-  if (!all.ok()) return Fail(all.status());
-  const absl::StatusOr<RunningJob> job = Choose("resize", name, *all);
-  if (!job.ok()) return Fail(job.status());
-  const absl::Status status = ResizeJob(*job, min_nodes, max_nodes);
-  return status.ok() ? 0 : Fail(status);
+  LOCKSTEP_ASSIGN_OR_RETURN(const RunningJob job, FindJob("resize", name));
+  LOCKSTEP_RETURN_IF_ERROR(ResizeJob(job, min_nodes, max_nodes));
+  return 0;
 }
 
 struct Command {
   const char* usage;
   size_t most_words;
   bool has_json;
-  int (*run)(const Arguments& arguments);
+  absl::StatusOr<int> (*run)(const Arguments& arguments);  // the exit code
 };
 
 const std::map<std::string, Command>& Commands() {
@@ -341,9 +336,12 @@ int RunCommand(const std::vector<std::string>& args) {
   const Command& command = Commands().at(args[0]);
   const absl::StatusOr<Arguments> arguments = Parse(args, command.most_words, command.has_json);
   if (!arguments.ok()) return Fail(arguments.status());
-  if (!arguments->help) return command.run(*arguments);
-  std::cout << command.usage << std::flush;
-  return 0;
+  if (arguments->help) {
+    std::cout << command.usage << std::flush;
+    return 0;
+  }
+  const absl::StatusOr<int> code = command.run(*arguments);
+  return code.ok() ? *code : Fail(code.status());
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

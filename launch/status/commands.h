@@ -1,13 +1,13 @@
 // The words that `launch` takes instead of a program: status, top, drain, resize.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_COMMANDS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_COMMANDS_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_COMMANDS_H_
+#define LOCKSTEP_LAUNCH_STATUS_COMMANDS_H_
 
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Whether `word` is a command if it is the first argument of `launch`.
 bool IsCommand(const std::string& word);
@@ -19,6 +19,6 @@ std::optional<std::string> NearestCommand(const std::string& word);
 // it is asked; 2 for a mistake in the arguments.
 int RunCommand(const std::vector<std::string>& args);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_COMMANDS_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_COMMANDS_H_

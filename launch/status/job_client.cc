@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/job_client.h"
+#include "lockstep/launch/status/job_client.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,14 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/status/internal/job_status_reader.h"
-#include "lockstep/tools/launch/status/internal/status_folder.h"
+#include "lockstep/launch/status/job_status_json.h"
+#include "lockstep/launch/status/status_folder.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kLongestAnswer = 16 << 20;
@@ -152,4 +151,4 @@ std::vector<RunningJob> JobsNamed(const std::string& name, const std::vector<Run
   return named;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

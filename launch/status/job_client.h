@@ -1,7 +1,7 @@
 // Finds the launchers of this user on this host, and asks them.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_JOB_CLIENT_H_
+#define LOCKSTEP_LAUNCH_STATUS_JOB_CLIENT_H_
 
 #include <sys/types.h>
 
@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/status/internal/job_status.h"
+#include "lockstep/launch/status/job_status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // How long a launcher may take for an answer. It answers in a few milliseconds, unless it is stopped.
 inline constexpr absl::Duration kAnswerTimeout = absl::Seconds(2);
@@ -40,6 +40,6 @@ absl::StatusOr<std::vector<RunningJob>> FindJobs(const std::string& name = "");
 // The jobs that `name` means: a pid, or the id of a job; "" means all.
 std::vector<RunningJob> JobsNamed(const std::string& name, const std::vector<RunningJob>& jobs);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_CLIENT_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_JOB_CLIENT_H_

@@ -1,7 +1,7 @@
 // What a launcher says about its job to the people who ask: `launch status` and `launch top` show it.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_JOB_STATUS_H_
+#define LOCKSTEP_LAUNCH_STATUS_JOB_STATUS_H_
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // One rank of the launcher's node.
 struct RankStatus {
@@ -86,14 +86,15 @@ struct JobStatus {
   std::vector<RankStatus> ranks;  // of the launcher's node, by local rank
 };
 
-// "forming", "running", ...
-absl::string_view NameOf(JobStatus::Phase phase);
-absl::string_view NameOf(RankStatus::State state);
-absl::string_view NameOf(HostStatus::State state);
+// In the order of the enumerations.
+inline constexpr absl::string_view kPhaseNames[] = {"forming", "running", "ending", "pausing", "spare"};
+inline constexpr absl::string_view kRankStateNames[] = {"starting", "running", "waiting", "ended"};
+inline constexpr absl::string_view kHostStateNames[] = {"member", "leaving", "left", "lost"};
 
-// One line of JSON without a line break. Control characters are escaped, so that it is safe to print.
-std::string EncodeJobStatus(const JobStatus& status);
+inline absl::string_view NameOf(JobStatus::Phase phase) { return kPhaseNames[static_cast<int>(phase)]; }
+inline absl::string_view NameOf(RankStatus::State state) { return kRankStateNames[static_cast<int>(state)]; }
+inline absl::string_view NameOf(HostStatus::State state) { return kHostStateNames[static_cast<int>(state)]; }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_STATUS_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_JOB_STATUS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/job_status.h"
+#include "lockstep/launch/status/job_status.h"
 
 #include <string>
 
@@ -6,10 +6,10 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/status/internal/job_status_reader.h"
-#include "lockstep/tools/launch/status/internal/status_board.h"
+#include "lockstep/launch/status/job_status_json.h"
+#include "lockstep/launch/status/status_board.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::HasSubstr;
@@ -44,16 +44,31 @@ Generation SecondOfTwoNodes() {
   return generation;
 }
 
+// A board with a clock that the test sets.
+class Board {
+ public:
+  explicit Board(int64_t now_ns) : now_ns_(now_ns) {}
+
+  StatusBoard& At(int64_t now_ns) {
+    now_ns_ = now_ns;
+    return board_;
+  }
+
+ private:
+  int64_t now_ns_;
+  StatusBoard board_{Job(), [this] { return now_ns_; }};
+};
+
 TEST(StatusBoard, FollowsTheRanks) {
-  StatusBoard board(Job(), 10 * kSecond);
-  EXPECT_EQ(board.Status(10 * kSecond).phase, JobStatus::Phase::kForming);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 1, 12 * kSecond);
-  board.NoteStart(Rank(0, 100), 13 * kSecond);
-  board.NoteStart(Rank(1, 101), 14 * kSecond);
+  Board board(10 * kSecond);
+  EXPECT_EQ(board.At(10 * kSecond).Status().phase, JobStatus::Phase::kForming);
+  board.At(12 * kSecond).NoteGeneration(SecondOfTwoNodes(), 2, 1);
+  board.At(13 * kSecond).NoteStart(Rank(0, 100));
+  board.At(14 * kSecond).NoteStart(Rank(1, 101));
   RankFailure killed = Rank(1, 101);
   killed.signal = 9;
-  board.NoteEnd(killed, 20 * kSecond);
-  const JobStatus status = board.Status(30 * kSecond);
+  board.At(20 * kSecond).NoteEnd(killed);
+  const JobStatus status = board.At(30 * kSecond).Status();
   EXPECT_EQ(status.phase, JobStatus::Phase::kRunning);
   EXPECT_EQ(status.running, absl::Seconds(20));
   EXPECT_EQ(status.in_phase, absl::Seconds(18));
@@ -73,58 +88,88 @@ TEST(StatusBoard, FollowsTheRanks) {
 }
 
 TEST(StatusBoard, ARankWaitsAndGoesOn) {
-  StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 1, 0, 0);
-  board.NoteStart(Rank(0, 100), kSecond);
-  board.NoteWaiting(0, true, 2 * kSecond);
-  EXPECT_EQ(board.Status(3 * kSecond).ranks[0].state, State::kWaiting);
-  board.NoteWaiting(0, false, 4 * kSecond);
-  EXPECT_EQ(board.Status(4 * kSecond).ranks[0].state, State::kRunning);
-  board.NoteEnd(Rank(0, 100), 5 * kSecond);
-  board.NoteWaiting(0, true, 6 * kSecond);
-  EXPECT_EQ(board.Status(6 * kSecond).ranks[0].state, State::kEnded);
+  Board board(0);
+  board.At(0).NoteGeneration(SecondOfTwoNodes(), 1, 0);
+  board.At(kSecond).NoteStart(Rank(0, 100));
+  board.At(2 * kSecond).NoteWaiting(0, true);
+  EXPECT_EQ(board.At(3 * kSecond).Status().ranks[0].state, State::kWaiting);
+  board.At(4 * kSecond).NoteWaiting(0, false);
+  EXPECT_EQ(board.At(4 * kSecond).Status().ranks[0].state, State::kRunning);
+  board.At(5 * kSecond).NoteEnd(Rank(0, 100));
+  board.At(6 * kSecond).NoteWaiting(0, true);
+  EXPECT_EQ(board.At(6 * kSecond).Status().ranks[0].state, State::kEnded);
 }
 
 TEST(StatusBoard, ShowsStepsUntilTheRanksStartAgain) {
-  StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
-  board.NoteStart(Rank(0, 100), 0);
-  for (int i = 0; i <= 4; ++i) board.NoteStep(0, 2 * i, i * kSecond);
-  board.NoteStep(7, 1, kSecond);  // there is no such rank
-  const JobStatus status = board.Status(4 * kSecond);
+  Board board(0);
+  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(0).NoteStart(Rank(0, 100));
+  for (int i = 0; i <= 4; ++i) board.At(i * kSecond).NoteStep(0, 2 * i, i * kSecond);
+  board.At(kSecond).NoteStep(7, 1, kSecond);  // there is no such rank
+  const JobStatus status = board.At(4 * kSecond).Status();
   EXPECT_EQ(status.ranks[0].step, 8);
   EXPECT_NEAR(*status.ranks[0].steps_per_second, 2, 1e-9);
   EXPECT_FALSE(status.ranks[1].step);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 5 * kSecond);
-  EXPECT_FALSE(board.Status(5 * kSecond).ranks[0].step);
+  board.At(5 * kSecond).NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  EXPECT_FALSE(board.At(5 * kSecond).Status().ranks[0].step);
 }
 
 TEST(StatusBoard, ShowsWhyRanksWaitWhileTheySaySoAndMakeNoStep) {
-  StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
-  board.NoteStart(Rank(0, 100), 0);
-  board.NoteStep(0, 1, kSecond);
-  EXPECT_EQ(board.Status(2 * kSecond).stall, "");
-  board.NoteStall("rank 1 sleeps", 40 * kSecond);
-  EXPECT_EQ(board.Status(55 * kSecond).stall, "rank 1 sleeps");
-  EXPECT_EQ(board.Status(55 * kSecond).ranks[0].since_step, absl::Seconds(54));
-  EXPECT_EQ(board.Status(56 * kSecond).stall, "");
-  board.NoteStall("rank 1 sleeps", 60 * kSecond);
-  board.NoteStep(0, 2, 61 * kSecond);
-  EXPECT_EQ(board.Status(61 * kSecond).stall, "");
+  Board board(0);
+  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(0).NoteStart(Rank(0, 100));
+  board.At(kSecond).NoteStep(0, 1, kSecond);
+  EXPECT_EQ(board.At(2 * kSecond).Status().stall, "");
+  board.At(40 * kSecond).NoteStall("rank 1 sleeps");
+  EXPECT_EQ(board.At(55 * kSecond).Status().stall, "rank 1 sleeps");
+  EXPECT_EQ(board.At(55 * kSecond).Status().ranks[0].since_step, absl::Seconds(54));
+  EXPECT_EQ(board.At(56 * kSecond).Status().stall, "");
+  board.At(60 * kSecond).NoteStall("rank 1 sleeps");
+  board.At(61 * kSecond).NoteStep(0, 2, 61 * kSecond);
+  EXPECT_EQ(board.At(61 * kSecond).Status().stall, "");
 }
 
 TEST(StatusBoard, ASpareHasNoRanks) {
-  StatusBoard board(Job(), 0);
-  board.NoteGeneration(SecondOfTwoNodes(), 2, 0, 0);
-  board.NoteSpare(5, 3, kSecond);
-  board.NoteSpare(5, 3, 2 * kSecond);
-  const JobStatus status = board.Status(3 * kSecond);
+  Board board(0);
+  board.At(0).NoteGeneration(SecondOfTwoNodes(), 2, 0);
+  board.At(kSecond).NoteSpare(5, 3);
+  board.At(2 * kSecond).NoteSpare(5, 3);
+  const JobStatus status = board.At(3 * kSecond).Status();
   EXPECT_EQ(status.phase, JobStatus::Phase::kSpare);
   EXPECT_EQ(status.in_phase, absl::Seconds(2));
   EXPECT_EQ(status.generation, 5);
   EXPECT_EQ(status.restarts, 3);
   EXPECT_TRUE(status.ranks.empty());
+}
+
+TEST(JobStatus, IsWrittenAsProgramsReadIt) {
+  JobStatus job = Job();
+  job.running = absl::Milliseconds(61234);
+  job.hosts.resize(1);
+  job.hosts[0].host = "a";
+  EXPECT_EQ(EncodeJobStatus(job),
+            R"({"job":"bert","host":"a","pid":4711,"program":"./train --lr=1","started":"2023-11-14T22:13:20+00:00",)"
+            R"("seconds":61.234,"grace_seconds":2.000,"meets_others":false,"min_nodes":1,"max_nodes":1,)"
+            R"("phase":"forming","seconds_in_phase":0.000,"generation":0,"restarts":0,"max_restarts":3,)"
+            R"("hosts":[{"host":"a","address":"","first_rank":0,"ranks":1,"state":"member"}],"ranks":[]})");
+  job.hosts.clear();
+  job.trouble = "no\tanswer";
+  job.stall = "rank 1 sleeps";
+  job.ready = 0;
+  job.ranks.resize(3);
+  job.ranks[0].state = State::kRunning;
+  job.ranks[0].step = 12;
+  job.ranks[0].since_step = absl::Milliseconds(1500);
+  job.ranks[0].steps_per_second = 1234.5678;
+  job.ranks[1].state = job.ranks[2].state = State::kEnded;
+  job.ranks[2].signal = 9;
+  const std::string text = EncodeJobStatus(job);
+  EXPECT_EQ(text.substr(text.find("\"hosts\"")),
+            R"("hosts":[],"ranks":[{"rank":0,"local_rank":0,"pid":0,"state":"running","seconds_in_state":0.000,)"
+            R"("step":12,"seconds_since_step":1.500,"steps_per_second":1235},)"
+            R"({"rank":0,"local_rank":0,"pid":0,"state":"ended","seconds_in_state":0.000,"exit_code":-1},)"
+            R"({"rank":0,"local_rank":0,"pid":0,"state":"ended","seconds_in_state":0.000,"signal":9}],)"
+            R"("trouble":"no\\tanswer","stall":"rank 1 sleeps","ready_hosts":0})");
 }
 
 TEST(JobStatus, SurvivesItsText) {
@@ -193,4 +238,4 @@ TEST(JobStatus, RepliesAreTextsOrErrors) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // Hears what happens to a job, and answers people who ask about it. This class itself does neither.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_WATCHER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_WATCHER_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_JOB_WATCHER_H_
+#define LOCKSTEP_LAUNCH_STATUS_JOB_WATCHER_H_
 
 #include <stdint.h>
 
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/failure.h"
-#include "lockstep/tools/launch/internal/generation.h"
-#include "lockstep/tools/launch/status/internal/job_status.h"
+#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/report/rank_failure.h"
+#include "lockstep/launch/status/job_status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // What people can ask of a job whose nodes find each other. The answer is one line for them.
 struct JobRequests {
@@ -34,20 +34,28 @@ class JobWatcher {
   virtual int fd() { return -1; }
   virtual void Serve() {}
 
-  // As in StatusBoard.
   virtual void NotePhase(JobStatus::Phase /*phase*/) {}
   virtual void NoteHosts(std::vector<HostStatus> /*hosts*/) {}  // NOLINT: who overrides it keeps them
+  // How many hosts are ready while the job forms, if this launcher knows.
   virtual void NoteReady(std::optional<int> /*hosts*/) {}
   virtual void NoteTrouble(const std::string& /*trouble*/) {}
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
+
+  // The ranks of this node are about to start.
   virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/, int /*spares*/) {}
+  // Processes that stay (launch/link) make a new generation: ranks[i] is the rank of the process of local rank i, or -1.
   virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
+  // Other nodes run the ranks of this generation, and this node none.
   virtual void NoteSpare(int64_t /*generation*/, int /*restarts*/) {}
+
   virtual void NoteStart(const RankFailure& /*rank*/) {}
   virtual void NoteEnd(const RankFailure& /*rank*/) {}
+  // Whether the rank waits, or goes on.
   virtual void NoteWaiting(int /*local_rank*/, bool /*waiting*/) {}
-  virtual void NoteStall(const std::string& /*why*/) {}
+  // `now_ns` is MonotonicNanos().
   virtual void NoteStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}
+  // A rank says why it waits for long. It says so again while it waits.
+  virtual void NoteStall(const std::string& /*why*/) {}
 
   // From now on people can ask for this. Serve() calls the functions.
   virtual void Offer(JobRequests /*requests*/) {}  // NOLINT: the same
@@ -59,6 +67,6 @@ inline JobWatcher& WatcherOf(JobWatcher* watcher) {
   return watcher ? *watcher : nobody;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_JOB_WATCHER_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_JOB_WATCHER_H_

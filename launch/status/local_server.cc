@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/local_server.h"
+#include "lockstep/launch/status/local_server.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,7 +6,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,13 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/status/internal/status_folder.h"
+#include "lockstep/launch/status/status_folder.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr size_t kMostClients = 16, kLongestLine = 1024;
@@ -66,15 +66,10 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Create(const std::stri
 
 // The socket gets its name when it listens. So nobody takes it for one whose launcher is gone.
 absl::Status LocalServer::Listen() {
-  listener_ = AboveStdio(UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
-  if (!listener_.valid()) return NoSocket("socket");
   const std::string unpublished = absl::StrCat(".", SocketName(pid_));
   unlinkat(folder_.get(), unpublished.c_str(), 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const std::string path = PathIn(folder_, unpublished);
-  memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
-  if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return NoSocket("bind");
+  listener_ = Bind(PathAddress(PathIn(folder_, unpublished)));
+  if (!listener_.valid()) return NoSocket("bind");
   return listen(listener_.get(), kBacklog) == 0 ? absl::OkStatus() : NoSocket("listen");
 }
 
@@ -202,4 +197,4 @@ void LocalServer::SetTimer() {
   timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &time, nullptr);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

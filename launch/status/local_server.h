@@ -5,8 +5,8 @@
 // has at most 1 KiB. A client has 5 s to say it and to read the answer; then its connection closes. If others may wait,
 // one that says nothing has 100 ms. No call blocks.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_LOCAL_SERVER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_LOCAL_SERVER_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_LOCAL_SERVER_H_
+#define LOCKSTEP_LAUNCH_STATUS_LOCAL_SERVER_H_
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -18,9 +18,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class LocalServer {
  public:
@@ -75,6 +75,6 @@ class LocalServer {
   std::map<int, Client> clients_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_LOCAL_SERVER_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_LOCAL_SERVER_H_

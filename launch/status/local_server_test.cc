@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/local_server.h"
+#include "lockstep/launch/status/local_server.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -18,11 +18,13 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/status/internal/job_client.h"
-#include "lockstep/tools/launch/status/internal/status_folder.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/launch/status/job_client.h"
+#include "lockstep/launch/status/status_folder.h"
+#include "lockstep/launch/testing/processes.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -172,13 +174,7 @@ TEST_F(LocalServerTest, RemovesSocketsOfLaunchersThatAreGoneAndNoOthers) {
   { const Running makes_the_folder(folder_, 1); }
   const absl::StatusOr<UniqueFd> folder = OpenStatusFolder(folder_, false);
   ASSERT_TRUE(folder.ok()) << folder.status();
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  PathIn(*folder, SocketName(kNoProcess)).copy(address.sun_path, sizeof(address.sun_path) - 1);
-  {
-    const UniqueFd gone(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(gone.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  }
+  ASSERT_TRUE(Bind(PathAddress(PathIn(*folder, SocketName(kNoProcess)))).valid()) << "and is closed at once";
   const Running in_another_container(folder_, kNoProcess + 1);
   EXPECT_THAT(Sockets(), ElementsAre(kNoProcess + 1)) << "its creation has removed the first one";
   const Running server(folder_, 1);
@@ -273,4 +269,4 @@ TEST(StatusFolder, KnowsTheNamesOfItsSockets) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -25,7 +25,7 @@ constexpr char kScript[] = "echo $WORLD_SIZE $RANK >> $D/starts.$NODE; exec slee
 
 class NodesStatusTest : public testing::NodesTest {
  protected:
-  NodesStatusTest() : port_(*internal::FreePort()) {}
+  NodesStatusTest() : port_(*FreePort()) {}
 
   std::vector<std::string> Node(const std::string& nnodes, const std::string& endpoint, int ranks) {
     return {absl::StrCat("--nnodes=", nnodes),

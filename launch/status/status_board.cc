@@ -1,10 +1,10 @@
-#include "lockstep/tools/launch/status/internal/status_board.h"
+#include "lockstep/launch/status/status_board.h"
 
 #include <utility>
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 using State = RankStatus::State;
 
@@ -15,18 +15,23 @@ constexpr absl::Duration kStallIsFresh = absl::Seconds(15);
 
 }  // namespace
 
-StatusBoard::StatusBoard(JobStatus job, int64_t now_ns)
-    : job_(std::move(job)), started_ns_(now_ns), phase_since_ns_(now_ns) {}
+StatusBoard::StatusBoard(JobStatus job, std::function<int64_t()> clock)
+    : job_(std::move(job)), clock_(std::move(clock)), started_ns_(clock_()), phase_since_ns_(started_ns_) {}
 
-void StatusBoard::NotePhase(JobStatus::Phase phase, int64_t now_ns) {
+void StatusBoard::NotePhase(JobStatus::Phase phase) {
   if (phase == job_.phase) return;
   job_.phase = phase;
-  phase_since_ns_ = now_ns;
+  phase_since_ns_ = clock_();
 }
 
-void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int spares, int64_t now_ns) {
+void StatusBoard::NoteLimits(int min_nodes, int max_nodes) {
+  job_.min_nodes = min_nodes;
+  job_.max_nodes = max_nodes;
+}
+
+void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int spares) {
   job_.phase = JobStatus::Phase::kRunning;
-  phase_since_ns_ = now_ns;
+  phase_since_ns_ = clock_();
   job_.generation = generation.number;
   job_.restarts = generation.restarts;
   ranks_.assign(ranks + spares, Rank());
@@ -34,7 +39,7 @@ void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int sp
   for (int i = 0; i < ranks + spares; ++i) {
     ranks_[i].status.local_rank = i;
     ranks_[i].status.rank = i < ranks ? generation.first_rank + i : -1;
-    ranks_[i].since_ns = now_ns;
+    ranks_[i].since_ns = phase_since_ns_;
   }
 }
 
@@ -45,8 +50,8 @@ void StatusBoard::NoteRegroup(int64_t generation, int restarts, const std::vecto
   for (size_t i = 0; i < ranks_.size(); ++i) ranks_[i].status.rank = i < ranks.size() ? ranks[i] : -1;
 }
 
-void StatusBoard::NoteSpare(int64_t generation, int restarts, int64_t now_ns) {
-  NotePhase(JobStatus::Phase::kSpare, now_ns);
+void StatusBoard::NoteSpare(int64_t generation, int restarts) {
+  NotePhase(JobStatus::Phase::kSpare);
   job_.generation = generation;
   job_.restarts = restarts;
   ranks_.clear();
@@ -56,14 +61,14 @@ StatusBoard::Rank* StatusBoard::Find(int local_rank) {
   return local_rank >= 0 && local_rank < static_cast<int>(ranks_.size()) ? &ranks_[local_rank] : nullptr;
 }
 
-void StatusBoard::SetState(int local_rank, State state, int64_t now_ns) {
+void StatusBoard::SetState(int local_rank, State state) {
   Rank* rank = Find(local_rank);
   if (!rank || rank->status.state == state || rank->status.state == State::kEnded) return;
   rank->status.state = state;
-  rank->since_ns = now_ns;
+  rank->since_ns = clock_();
 }
 
-void StatusBoard::NoteStart(const RankFailure& rank, int64_t now_ns) {
+void StatusBoard::NoteStart(const RankFailure& rank) {
   if (Rank* found = Find(rank.local_rank)) {
     const int known_rank = found->status.rank;
     *found = Rank();  // a process before this one may have ended
@@ -71,31 +76,32 @@ void StatusBoard::NoteStart(const RankFailure& rank, int64_t now_ns) {
     found->status.rank = known_rank;
     found->status.pid = rank.pid;
   }
-  SetState(rank.local_rank, State::kRunning, now_ns);
+  SetState(rank.local_rank, State::kRunning);
 }
 
-void StatusBoard::NoteEnd(const RankFailure& rank, int64_t now_ns) {
-  SetState(rank.local_rank, State::kEnded, now_ns);
+void StatusBoard::NoteEnd(const RankFailure& rank) {
+  SetState(rank.local_rank, State::kEnded);
   if (Rank* found = Find(rank.local_rank)) {
     found->status.exit_code = rank.exit_code;
     found->status.signal = rank.signal;
   }
 }
 
-void StatusBoard::NoteWaiting(int local_rank, bool waiting, int64_t now_ns) {
-  SetState(local_rank, waiting ? State::kWaiting : State::kRunning, now_ns);
+void StatusBoard::NoteWaiting(int local_rank, bool waiting) {
+  SetState(local_rank, waiting ? State::kWaiting : State::kRunning);
 }
 
 void StatusBoard::NoteStep(int local_rank, int64_t step, int64_t now_ns) {
   if (Rank* rank = Find(local_rank)) rank->rate.Note(step, now_ns);
 }
 
-void StatusBoard::NoteStall(const std::string& why, int64_t now_ns) {
+void StatusBoard::NoteStall(const std::string& why) {
   stall_ = why;
-  stall_ns_ = now_ns;
+  stall_ns_ = clock_();
 }
 
-JobStatus StatusBoard::Status(int64_t now_ns) const {
+JobStatus StatusBoard::Status() const {
+  const int64_t now_ns = clock_();
   JobStatus status = job_;
   if (status.phase != JobStatus::Phase::kForming) status.ready.reset();
   status.running = absl::Nanoseconds(now_ns - started_ns_);
@@ -113,4 +119,4 @@ JobStatus StatusBoard::Status(int64_t now_ns) const {
   return status;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

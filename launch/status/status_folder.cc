@@ -1,6 +1,5 @@
-#include "lockstep/tools/launch/status/internal/status_folder.h"
+#include "lockstep/launch/status/status_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -8,7 +7,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/folder.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/printable.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr char kPrefix[] = "launch-", kSuffix[] = ".sock";
@@ -90,30 +90,18 @@ pid_t PidOfSocket(absl::string_view name) {
 
 std::vector<pid_t> SocketsIn(const UniqueFd& folder) {
   std::vector<pid_t> pids;
-  const int copy = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const entries = copy < 0 ? nullptr : fdopendir(copy);  // closedir() closes the descriptor
-  if (!entries) {
-    UniqueFd unused(copy);
-    return pids;
+  for (const std::string& name : NamesIn(PathIn(folder, ""))) {
+    if (const pid_t pid = PidOfSocket(name)) pids.push_back(pid);
   }
-  while (const dirent* entry = readdir(entries)) {
-    if (const pid_t pid = PidOfSocket(entry->d_name)) pids.push_back(pid);
-  }
-  closedir(entries);
   std::sort(pids.begin(), pids.end());
   return pids;
 }
 
 UniqueFd ConnectTo(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    errno = ENAMETOOLONG;
-    return UniqueFd();
-  }
-  memcpy(address.sun_path, path.data(), path.size());
+  const SocketAddress address = PathAddress(path);
+  if (address.size == 0) return UniqueFd();
   UniqueFd fd = AboveStdio(UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
-  if (fd.valid() && connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  if (fd.valid() && connect(fd.get(), address.get(), address.size) == 0) return fd;
   return UniqueFd();
 }
 
@@ -127,4 +115,4 @@ void RemoveStaleSockets(const UniqueFd& folder) {
   }
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // The folder in which the launchers of a user have their sockets: $XDG_RUNTIME_DIR/lockstep, or /tmp/lockstep-<uid>.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_FOLDER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_FOLDER_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_STATUS_FOLDER_H_
+#define LOCKSTEP_LAUNCH_STATUS_STATUS_FOLDER_H_
 
 #include <sys/types.h>
 
@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The folder for a launcher of this process's user.
 std::string StatusFolder();
@@ -42,6 +42,6 @@ UniqueFd ConnectTo(const std::string& path);
 // Removes the sockets of launchers that are gone.
 void RemoveStaleSockets(const UniqueFd& folder);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_FOLDER_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_STATUS_FOLDER_H_

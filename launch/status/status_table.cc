@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/status_table.h"
+#include "lockstep/launch/status/status_table.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/printable.h"
-#include "lockstep/tools/launch/internal/outcome.h"
+#include "lockstep/launch/job/outcome.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using State = RankStatus::State;
@@ -19,7 +19,7 @@ constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[31m", kYellow[] = "\x1b[33m",
 // From which age on the last step is mentioned.
 constexpr absl::Duration kOldStep = absl::Seconds(10);
 constexpr double kMuchSlower = 0.9;  // of the fastest rank's rate
-// A rank reports its steps at most ten times a second (agent_link).
+// A rank reports its steps at most ten times a second (launch/link).
 constexpr double kReportPauseSeconds = 0.1;
 
 // The first `width` characters, which may have several bytes each.
@@ -132,7 +132,7 @@ std::string RankRow(const RankStatus& rank, bool is_slowest) {
                          ShortTime(rank.in_state), step, rate, is_slowest ? "  slowest" : "");
 }
 
-// Ranks that stay (agent_link) may start again without a limit.
+// Ranks that stay (launch/link) may start again without a limit.
 std::string RestartsText(const JobStatus& status) {
   if (status.max_restarts > 0) {
     return absl::StrCat(status.restarts, " of ", status.max_restarts, " restarts");
@@ -216,4 +216,4 @@ std::vector<std::string> JobsTable(const std::vector<RunningJob>& jobs, const Ta
   return lines.Take();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

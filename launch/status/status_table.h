@@ -1,16 +1,16 @@
 // The texts of `launch status` and `launch top`.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_TABLE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_TABLE_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_STATUS_TABLE_H_
+#define LOCKSTEP_LAUNCH_STATUS_STATUS_TABLE_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/status/internal/job_client.h"
-#include "lockstep/tools/launch/status/internal/job_status.h"
+#include "lockstep/launch/status/job_client.h"
+#include "lockstep/launch/status/job_status.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct TableSize {
   int width = 0;   // columns; longer lines are cut; 0: no limit
@@ -28,6 +28,6 @@ std::vector<std::string> JobsTable(const std::vector<RunningJob>& jobs, const Ta
 // "12s", "3m12s", "2h03m", "5d04h".
 std::string ShortTime(absl::Duration time);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STATUS_TABLE_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_STATUS_TABLE_H_

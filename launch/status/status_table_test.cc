@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/status_table.h"
+#include "lockstep/launch/status/status_table.h"
 
 #include <string>
 
@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -210,4 +210,4 @@ TEST(JobClient, APidOrANameMeansAJob) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

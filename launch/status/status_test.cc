@@ -12,9 +12,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/status/internal/status_folder.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/status/status_folder.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -44,7 +44,7 @@ class StatusTest : public testing::LaunchProgramTest {
   }
 
   bool HasSocket(pid_t pid) const {
-    return access(absl::StrCat(folder_, "lockstep/", internal::SocketName(pid)).c_str(), F_OK) == 0;
+    return access(absl::StrCat(folder_, "lockstep/", SocketName(pid)).c_str(), F_OK) == 0;
   }
 
   // Ends a job that the test has started.
@@ -179,11 +179,11 @@ TEST_F(StatusTest, ClientsThatSayNothingDoNotDelayTheJob) {
                            "done; exit 5"});
   AwaitPid(folder_ + "1");
   ASSERT_TRUE(Soon("status")) << answer_;
-  const auto folder = internal::OpenStatusFolder(folder_ + "lockstep", false);
+  const auto folder = OpenStatusFolder(folder_ + "lockstep", false);
   ASSERT_TRUE(folder.ok()) << folder.status();
-  std::vector<internal::UniqueFd> clients;
+  std::vector<UniqueFd> clients;
   for (int i = 0; i < 200; ++i) {
-    clients.push_back(internal::ConnectTo(internal::PathIn(*folder, internal::SocketName(pid))));
+    clients.push_back(ConnectTo(PathIn(*folder, SocketName(pid))));
   }
   EXPECT_TRUE(Soon("status")) << answer_;
   EXPECT_EQ(RunScript("touch $D/go"), 0);

@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/status/internal/step_rate.h"
+#include "lockstep/launch/status/step_rate.h"
 
 #include <algorithm>
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int64_t kWindowNs = 10'000'000'000;
@@ -44,4 +44,4 @@ std::optional<double> StepRate::PerSecond(int64_t now_ns) const {
   return steps * 1e9 / (measured_ns + std::max(late_ns, 0.0));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

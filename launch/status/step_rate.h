@@ -1,7 +1,7 @@
 // How many steps of training a rank makes in a second, from the steps that it names. Knows no clock.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_STEP_RATE_H_
+#define LOCKSTEP_LAUNCH_STATUS_STEP_RATE_H_
 
 #include <stdint.h>
 
@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class StepRate {
  public:
@@ -41,6 +41,6 @@ class StepRate {
   std::deque<Sample> samples_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_STEP_RATE_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_STEP_RATE_H_

@@ -1,8 +1,8 @@
-#include "lockstep/tools/launch/status/internal/step_rate.h"
+#include "lockstep/launch/status/step_rate.h"
 
 #include "gtest/gtest.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000, kSecond = 1'000'000'000;
@@ -65,4 +65,4 @@ TEST(StepRate, ManyShortStepsAreCountedToo) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

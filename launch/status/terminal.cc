@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/terminal.h"
+#include "lockstep/launch/status/terminal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/deadline.h"
+#include "lockstep/base/posix/deadline.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH};
@@ -27,7 +27,7 @@ constexpr absl::Duration kDrawTimeout = absl::Seconds(1);
 void Write(absl::string_view text) {
   while (!text.empty()) {
     pollfd ready = {STDOUT_FILENO, POLLOUT, 0};
-    if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(kDrawTimeout))) <= 0) return;
+    if (poll(&ready, 1, PollTimeout(kDrawTimeout)) <= 0) return;
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno != EINTR && errno != EAGAIN) return;
     text.remove_prefix(written < 0 ? 0 : written);
@@ -132,4 +132,4 @@ char Terminal::ReadKey() {
   return count == 1 ? key : 0;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,7 +1,7 @@
 // The whole window of a terminal, for a program that draws it again and again.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_TERMINAL_H_
-#define LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_TERMINAL_H_
+#ifndef LOCKSTEP_LAUNCH_STATUS_TERMINAL_H_
+#define LOCKSTEP_LAUNCH_STATUS_TERMINAL_H_
 
 #include <signal.h>
 #include <stdint.h>
@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/status/internal/status_table.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/status/status_table.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Whether text to stdout may have colours: it is a terminal that has them, and $NO_COLOR is not set.
 bool StdoutHasColours();
@@ -60,6 +60,6 @@ class Terminal {
   bool restores_;    // earlier_ is stdin's
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_STATUS_INTERNAL_TERMINAL_H_
+#endif  // LOCKSTEP_LAUNCH_STATUS_TERMINAL_H_

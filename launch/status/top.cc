@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/status/internal/top.h"
+#include "lockstep/launch/status/top.h"
 
 #include <iostream>
 #include <memory>
@@ -9,11 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/status/internal/status_table.h"
-#include "lockstep/tools/launch/status/internal/terminal.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/status.h"
+#include "lockstep/launch/status/status_table.h"
+#include "lockstep/launch/status/terminal.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(500);
@@ -47,17 +48,13 @@ int Show(Terminal* terminal, bool colours, RunningJob* job, bool* has_ended) {
 
 }  // namespace
 
-int RunTop(RunningJob job) {
+absl::StatusOr<int> RunTop(RunningJob job) {
   const bool colours = StdoutHasColours();
   bool has_ended = false;
   int code = 0;
   {
-    absl::StatusOr<std::unique_ptr<Terminal>> terminal = Terminal::Create();
-    if (!terminal.ok()) {
-      std::cerr << "launch: " << terminal.status().message() << std::endl;
-      return 1;
-    }
-    code = Show(terminal->get(), colours, &job, &has_ended);
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Terminal> terminal, Terminal::Create());
+    code = Show(terminal.get(), colours, &job, &has_ended);
   }
   for (const std::string& line : StatusTable(*job.status, StdoutSize(), colours)) std::cout << line << "\n";
   if (has_ended) std::cout << "the launcher with pid " << job.pid << " has ended\n";
@@ -65,4 +62,4 @@ int RunTop(RunningJob job) {
   return code;
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

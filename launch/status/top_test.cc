@@ -16,8 +16,9 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/launch_program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -35,7 +36,6 @@ class TopTest : public testing::LaunchProgramTest {
  protected:
   ~TopTest() override {
     if (top_ > 0) kill(top_, SIGKILL), waitpid(top_, nullptr, 0);
-    if (terminal_ >= 0) close(terminal_);
     if (job_ > 0) kill(job_, SIGTERM), waitpid(job_, nullptr, 0);
   }
 
@@ -50,19 +50,21 @@ class TopTest : public testing::LaunchProgramTest {
     setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
     setenv("TERM", "xterm", 1);
     const char* const launch = getenv("LAUNCH");
-    top_ = forkpty(&terminal_, nullptr, nullptr, &window);
+    int terminal = -1;
+    top_ = forkpty(&terminal, nullptr, nullptr, &window);
+    terminal_ = UniqueFd(terminal);
     if (top_ == 0) {
       execl(launch, "launch", "top", nullptr);
       _exit(126);
     }
-    tcgetattr(terminal_, &before_);
+    tcgetattr(terminal_.get(), &before_);
   }
 
   void Read(absl::Duration limit) {
-    pollfd ready = {terminal_, POLLIN, 0};
+    pollfd ready = {terminal_.get(), POLLIN, 0};
     if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(limit))) <= 0) return;
     char buffer[4096];
-    const ssize_t count = read(terminal_, buffer, sizeof(buffer));
+    const ssize_t count = read(terminal_.get(), buffer, sizeof(buffer));
     if (count > 0) shown_.append(buffer, count);
   }
 
@@ -95,12 +97,12 @@ class TopTest : public testing::LaunchProgramTest {
 
   bool KeysAreAsBefore() {
     termios now;
-    tcgetattr(terminal_, &now);
+    tcgetattr(terminal_.get(), &now);
     return now.c_lflag == before_.c_lflag;
   }
 
   pid_t job_ = 0, rank_ = 0, top_ = 0;
-  int terminal_ = -1;
+  UniqueFd terminal_;
   termios before_;
   std::string shown_;
 };
@@ -115,7 +117,7 @@ TEST_F(TopTest, DrawsUntilQIsTyped) {
   shown_.clear();
   ASSERT_TRUE(Shows("job bert")) << "it does not draw again";
   EXPECT_FALSE(KeysAreAsBefore()) << "typed keys would show";
-  ASSERT_EQ(write(terminal_, "xq", 2), 2);
+  ASSERT_EQ(write(terminal_.get(), "xq", 2), 2);
   EXPECT_EQ(WaitForTop(), 0);
   EXPECT_TRUE(KeysAreAsBefore());
   EXPECT_THAT(Below(), HasSubstr(absl::StrCat(rank_, "  running"))) << "the last state stays";
@@ -127,14 +129,14 @@ TEST_F(TopTest, FollowsTheSizeOfTheWindow) {
   winsize window = {};
   window.ws_col = 20;
   window.ws_row = 7;
-  ASSERT_EQ(ioctl(terminal_, TIOCSWINSZ, &window), 0);
+  ASSERT_EQ(ioctl(terminal_.get(), TIOCSWINSZ, &window), 0);
   shown_.clear();
   ASSERT_TRUE(Shows("job bert: running fo\x1b[K")) << shown_;
   ASSERT_TRUE(Shows("and 2 more ranks")) << shown_;
   shown_.clear();
   window.ws_col = 100;
   window.ws_row = 30;
-  ASSERT_EQ(ioctl(terminal_, TIOCSWINSZ, &window), 0);
+  ASSERT_EQ(ioctl(terminal_.get(), TIOCSWINSZ, &window), 0);
   EXPECT_TRUE(Shows("STEPS/S")) << shown_;
 }
 
@@ -144,8 +146,10 @@ TEST_F(TopTest, ASignalRestoresTheScreen) {
       StartTop();
     } else {
       shown_.clear();
-      close(terminal_);
-      top_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+      terminal_.Close();
+      int terminal = -1;
+      top_ = forkpty(&terminal, nullptr, nullptr, nullptr);
+      terminal_ = UniqueFd(terminal);
       if (top_ == 0) {
         execl(getenv("LAUNCH"), "launch", "top", "bert", nullptr);
         _exit(126);
@@ -171,7 +175,7 @@ TEST_F(TopTest, CtrlZShowsTheOldScreenAndGoesOn) {
   kill(top_, SIGCONT);
   ASSERT_TRUE(Shows(kEnter));
   ASSERT_TRUE(Shows("q: quit"));
-  ASSERT_EQ(write(terminal_, "q", 1), 1);
+  ASSERT_EQ(write(terminal_.get(), "q", 1), 1);
   EXPECT_EQ(WaitForTop(), 0);
 }
 

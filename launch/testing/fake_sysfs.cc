@@ -1,10 +1,10 @@
-#include "lockstep/tools/launch/testing/fake_sysfs.h"
+#include "lockstep/launch/testing/fake_sysfs.h"
 
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch::testing {
 

@@ -1,7 +1,7 @@
 // A folder laid out as the files of a host in /sys, /proc and /dev, for tests of what reads the topology.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_FAKE_SYSFS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TESTING_FAKE_SYSFS_H_
+#ifndef LOCKSTEP_LAUNCH_TESTING_FAKE_SYSFS_H_
+#define LOCKSTEP_LAUNCH_TESTING_FAKE_SYSFS_H_
 
 #include <map>
 #include <string>
@@ -33,4 +33,4 @@ class FakeSysfs {
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TESTING_FAKE_SYSFS_H_
+#endif  // LOCKSTEP_LAUNCH_TESTING_FAKE_SYSFS_H_

@@ -1,12 +1,12 @@
-#include "lockstep/tools/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/launch_program.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/process/process.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch::testing {
 
@@ -14,12 +14,12 @@ namespace lockstep::launch::testing {
 LaunchProgramTest::LaunchProgramTest() : folder_(NewFolder()) { signal(SIGPIPE, SIG_DFL); }
 
 pid_t LaunchProgramTest::StartCommand(const std::vector<std::string>& command) {
-  internal::ProcessSpec spec;
+  ProcessSpec spec;
   spec.path = "/bin/sh";
   spec.argv = {"sh", "-c", "exec \"$@\" > $D/out 2> $D/err", "sh"};
   spec.argv.insert(spec.argv.end(), command.begin(), command.end());
-  spec.environment = internal::ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}});
-  return internal::StartProcess(spec)->pid;
+  spec.environment = ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}});
+  return StartProcess(spec)->pid;
 }
 
 pid_t LaunchProgramTest::Start(const std::vector<std::string>& args) {

@@ -1,7 +1,7 @@
 // Runs the launch program in a folder of the test's own.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_LAUNCH_PROGRAM_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TESTING_LAUNCH_PROGRAM_H_
+#ifndef LOCKSTEP_LAUNCH_TESTING_LAUNCH_PROGRAM_H_
+#define LOCKSTEP_LAUNCH_TESTING_LAUNCH_PROGRAM_H_
 
 #include <sys/types.h>
 
@@ -36,4 +36,4 @@ class LaunchProgramTest : public ::testing::Test {
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TESTING_LAUNCH_PROGRAM_H_
+#endif  // LOCKSTEP_LAUNCH_TESTING_LAUNCH_PROGRAM_H_

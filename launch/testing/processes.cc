@@ -1,12 +1,8 @@
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
-#include <arpa/inet.h>
 #include <glob.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
 
 namespace lockstep::launch::testing {
 
@@ -77,15 +75,8 @@ int OpenDescriptors(pid_t pid) {
   return count;
 }
 
-int ListenAt(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 1) == 0) return fd;
-  close(fd);
-  return -1;
+UniqueFd ListenAt(int port) {
+  return lockstep::ListenAt(Resolve("0.0.0.0", port)->front(), {.blocks = true, .reuses_port = true});
 }
 
 bool Gone(pid_t pid) {

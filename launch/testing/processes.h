@@ -1,7 +1,7 @@
 // For tests that start real processes: reads pids from files, and waits for processes to end.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
+#ifndef LOCKSTEP_LAUNCH_TESTING_PROCESSES_H_
+#define LOCKSTEP_LAUNCH_TESTING_PROCESSES_H_
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::launch::testing {
 
@@ -36,12 +37,13 @@ std::vector<std::string> ReadFiles(const std::string& pattern);
 // The number of descriptors that the process has open.
 int OpenDescriptors(pid_t pid);
 
-// A socket that listens at the port on every address, with SO_REUSEADDR, as a store of rank 0 does. -1 if it is taken.
-int ListenAt(int port);
+// A socket that listens at the port on every address, with SO_REUSEADDR, as a store of rank 0 does. Invalid if it is
+// taken.
+UniqueFd ListenAt(int port);
 
 // Whether the process does not exist or is a zombie.
 bool Gone(pid_t pid);
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TESTING_PROCESSES_H_
+#endif  // LOCKSTEP_LAUNCH_TESTING_PROCESSES_H_

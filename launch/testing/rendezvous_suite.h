@@ -5,8 +5,8 @@
 //
 // where NewJob is a NewRendezvousJob. Include this header in one source of a test: it contains the tests themselves.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_
+#ifndef LOCKSTEP_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_
+#define LOCKSTEP_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_
 
 #include <poll.h>
 
@@ -18,14 +18,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
-#include "lockstep/tools/launch/testing/rendezvous_job.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
+#include "lockstep/launch/testing/rendezvous_job.h"
 
 namespace lockstep::launch::testing {
 
 class RendezvousTest : public ::testing::TestWithParam<NewRendezvousJob> {
  protected:
-  using Agent = std::unique_ptr<internal::Rendezvous>;
+  using Agent = std::unique_ptr<Rendezvous>;
 
   RendezvousTest() : job_(GetParam()()) {}
 
@@ -57,7 +57,7 @@ TEST_P(RendezvousTest, OnlyOneAgentLeadsAndOnlyItSeesPosts) {
   ASSERT_EQ(AwaitTexts(a.get(), {{"b", "text"}}).size(), 1);
   a->Decide("seen");
   ASSERT_EQ(AwaitDecision(b.get(), "seen"), "seen");
-  const internal::Rendezvous::View view = b->Look();
+  const Rendezvous::View view = b->Look();
   EXPECT_FALSE(view.leads);
   EXPECT_TRUE(view.agents.empty());
 }
@@ -265,4 +265,4 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RendezvousSuccessionTest);
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_
+#endif  // LOCKSTEP_LAUNCH_TESTING_RENDEZVOUS_SUITE_H_

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs launch, and a program with Lockstep's process groups, under a real Slurm on this machine, and checks what they do.
 
-  ./bazelw build //tools/launch //examples/fashion_mnist:train
-  tools/launch/testing/slurm.py bazel-bin/tools/launch/launch bazel-bin/examples/fashion_mnist/train --epochs=1
+  ./bazelw build //launch //examples/fashion_mnist:train
+  launch/testing/slurm.py bazel-bin/launch/launch bazel-bin/examples/fashion_mnist/train --epochs=1
 
 The Slurm is the script's own: two nodes on ports of the loopback interface, with all files in a temporary folder. It ends with the
 script. The script needs root and Debian's packages slurmctld, slurmd, slurm-client and munge. It is not a part of CI.

@@ -31,17 +31,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/agent_link/agent_link.h"
-#include "lockstep/tools/launch/internal/report_file.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/launch/link/agent_link.h"
 
 namespace {
 
+using lockstep::MonotonicNanos;
+using lockstep::UniqueFd;
 using lockstep::launch::AgentLink;
 using lockstep::launch::RankGeneration;
-using lockstep::launch::internal::MonotonicNanos;
-using lockstep::launch::internal::UniqueFd;
 using Order = AgentLink::Order;
 
 constexpr int kPeerTimeoutMs = 30000, kStallPauseMs = 5000;
@@ -80,12 +80,12 @@ class Group {
  public:
   static absl::StatusOr<std::unique_ptr<Group>> Form(const RankGeneration& generation, AgentLink* link) {
     std::unique_ptr<Group> group(new Group(link));
-    UniqueFd listener(generation.listen_fd);
     if (generation.rank > 0) {
       LOCKSTEP_RETURN_IF_ERROR(group->Connect(generation));
       return group;
     }
-    for (int rank = 1; rank < generation.world_size; ++rank) LOCKSTEP_RETURN_IF_ERROR(group->Accept(listener));
+    for (int rank = 1; rank < generation.world_size; ++rank)
+      LOCKSTEP_RETURN_IF_ERROR(group->Accept(generation.listen_fd));
     return group;
   }
 
@@ -214,6 +214,7 @@ absl::Status Run() {
 
 int main() {
   signal(SIGUSR1, [](int) { _exit(0); });
+  if (Number("IGNORE_TERM", 0) != 0) signal(SIGTERM, SIG_IGN);
   const absl::Status status = Run();
   if (status.ok()) return Number("EXIT_CODE", 0);
   std::cerr << status.message() << "\n";

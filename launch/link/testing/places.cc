@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent_link/testing/places.h"
+#include "lockstep/launch/link/testing/places.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch::testing {
 namespace {

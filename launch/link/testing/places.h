@@ -1,7 +1,7 @@
 // What counting_rank writes about its generations, for tests.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_TESTING_PLACES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_TESTING_PLACES_H_
+#ifndef LOCKSTEP_LAUNCH_LINK_TESTING_PLACES_H_
+#define LOCKSTEP_LAUNCH_LINK_TESTING_PLACES_H_
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -29,4 +29,4 @@ std::vector<Place> AwaitPlaces(const std::string& file, int world_size, int afte
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_LINK_TESTING_PLACES_H_
+#endif  // LOCKSTEP_LAUNCH_LINK_TESTING_PLACES_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/agent/testing/nodes.h"
+#include "lockstep/launch/node/testing/nodes.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "lockstep/tools/launch/internal/descendants.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/process/descendants.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch::testing {
 
@@ -41,7 +41,7 @@ void NodesTest::StartOn(int host, const std::string& name, const std::vector<std
       "sh", "-c", absl::StrCat("exec \"$@\" >> $D/", name, ".out 2>> $D/", name, ".err"), "sh", getenv("LAUNCH")};
   command.insert(command.end(), args.begin(), args.end());
   std::vector<std::string> environment =
-      internal::ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}, {"NODE", name}});
+      ChangedEnvironment({{"D", folder_}, {"XDG_RUNTIME_DIR", folder_}, {"NODE", name}});
   if (!secret_.empty()) environment.push_back(absl::StrCat("LOCKSTEP_JOB_SECRET=", secret_));
   std::vector<char*> argv, envp;
   for (std::string& text : command) argv.push_back(text.data());
@@ -63,7 +63,7 @@ void NodesTest::Signal(const std::string& name, int signal) { kill(pids_.at(name
 std::vector<pid_t> NodesTest::ProcessesOf(const std::string& name) const {
   std::vector<pid_t> pids = {PidOf(name)};
   const auto find_next = [&] {
-    const std::vector<pid_t> children = internal::ProcessTree().ChildrenOf(pids.back());
+    const std::vector<pid_t> children = ProcessTree().ChildrenOf(pids.back());
     if (!children.empty()) pids.push_back(children[0]);
     return pids.size() == 3;
   };

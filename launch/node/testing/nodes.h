@@ -1,7 +1,7 @@
 // Several launch programs as the nodes of one job, for tests: on this host, or each on its own host.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_TESTING_NODES_H_
+#define LOCKSTEP_LAUNCH_NODE_TESTING_NODES_H_
 
 #include <sys/types.h>
 
@@ -57,4 +57,4 @@ class NodesTest : public ::testing::Test {
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_NODES_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_TESTING_NODES_H_

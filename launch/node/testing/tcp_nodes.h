@@ -1,22 +1,22 @@
 // Several nodes of one job on one host, which meet over TCP.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_TCP_NODES_H_
-#define LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_TCP_NODES_H_
+#ifndef LOCKSTEP_LAUNCH_NODE_TESTING_TCP_NODES_H_
+#define LOCKSTEP_LAUNCH_NODE_TESTING_TCP_NODES_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::launch::testing {
 
 class TcpNodesTest : public NodesTest {
  protected:
-  TcpNodesTest() : port_(*launch::internal::FreePort()) {}
+  TcpNodesTest() : port_(*launch::FreePort()) {}
 
   // Flags for a node of this job, and a script for bash that is its program.
   std::vector<std::string> Node(const std::string& nnodes, std::vector<std::string> flags, const std::string& script) {
@@ -42,4 +42,4 @@ class TcpNodesTest : public NodesTest {
 
 }  // namespace lockstep::launch::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_AGENT_TESTING_TCP_NODES_H_
+#endif  // LOCKSTEP_LAUNCH_NODE_TESTING_TCP_NODES_H_

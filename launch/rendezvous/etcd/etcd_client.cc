@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/etcd_client.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_client.h"
 
 #include <utility>
 
@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/etcd/endpoint.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::launch::etcd {
@@ -73,10 +72,6 @@ Json ToJson(const Compare& compare) {
           {is_create ? "create_revision" : "mod_revision", absl::StrCat(compare.revision)}};
 }
 
-Json PutToJson(absl::string_view key, absl::string_view value, int64_t lease) {
-  return {{"key", Base64(key)}, {"value", Base64(value)}, {"lease", absl::StrCat(lease)}};
-}
-
 Json RangeToJson(absl::string_view key, absl::string_view range_end) {
   return {{"key", Base64(key)}, {"range_end", Base64(range_end)}};
 }
@@ -84,11 +79,14 @@ Json RangeToJson(absl::string_view key, absl::string_view range_end) {
 Json ToJson(const Operation& operation) {
   switch (operation.kind) {
     case Operation::Kind::kPut:
-      return {{"request_put", PutToJson(operation.key, operation.value, operation.lease)}};
+      return {{"request_put",
+               {{"key", Base64(operation.key)},
+                {"value", Base64(operation.value)},
+                {"lease", absl::StrCat(operation.lease)}}}};
     case Operation::Kind::kDelete:
-      return {{"request_delete_range", RangeToJson(operation.key, operation.range_end)}};
+      return {{"request_delete_range", RangeToJson(operation.key, "")}};
     case Operation::Kind::kRange:
-      return {{"request_range", RangeToJson(operation.key, operation.range_end)}};
+      return {{"request_range", RangeToJson(operation.key, "")}};
   }
   return {};
 }
@@ -185,32 +183,18 @@ absl::StatusOr<WatchReply> ParseWatch(absl::string_view line, absl::string_view 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Create(EtcdClientOptions options) {
+absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Create(const EtcdClientOptions& options) {
   if (options.endpoints.empty()) return absl::InvalidArgumentError("etcd: no endpoint is given");
-  LOCKSTEP_ASSIGN_OR_RETURN(const CurlLibrary* const curl, LoadCurl());
-  const bool is_secure = !options.ca.empty() || !options.cert.empty();
-  for (std::string& endpoint : options.endpoints) {
-    LOCKSTEP_ASSIGN_OR_RETURN(endpoint, EndpointUrl(*curl, endpoint, is_secure));
-  }
-  HttpOptions http_options;
-  http_options.ca = options.ca;
-  http_options.cert = options.cert;
-  http_options.key = options.key;
-  http_options.connect_timeout = options.connect_timeout;
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpClient> http, HttpClient::Create(http_options));
-  return std::unique_ptr<EtcdClient>(new EtcdClient(std::move(options), std::move(http)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpClient> http, HttpClient::Create(options));
+  return std::unique_ptr<EtcdClient>(new EtcdClient(options, std::move(http)));
 }
 
-EtcdClient::EtcdClient(EtcdClientOptions options, std::unique_ptr<HttpClient> http)
-    : options_(std::move(options)), http_(std::move(http)), needs_token_(!options_.user.empty()) {}
+EtcdClient::EtcdClient(const EtcdClientOptions& options, std::unique_ptr<HttpClient> http)
+    : options_(options), http_(std::move(http)), needs_token_(!options_.user.empty()) {}
 
 void EtcdClient::Range(absl::string_view key, absl::string_view range_end, On<RangeReply> on_reply) {
   Send("kv/range", RangeToJson(key, range_end).dump(), options_.request_timeout,
        Parsed(std::move(on_reply), ParseRange));
-}
-
-void EtcdClient::Put(absl::string_view key, absl::string_view value, int64_t lease, On<int64_t> on_reply) {
-  Send("kv/put", PutToJson(key, value, lease).dump(), options_.request_timeout, Parsed(std::move(on_reply), Revision));
 }
 
 void EtcdClient::Execute(const Transaction& transaction, On<TransactionReply> on_reply) {
@@ -228,7 +212,7 @@ void EtcdClient::GrantLease(int64_t seconds, On<int64_t> on_reply) {
 
 void EtcdClient::KeepLeaseAlive(int64_t lease, On<int64_t> on_reply) {
   const Json json = {{"ID", absl::StrCat(lease)}};
-  const auto parse = [endpoint = options_.endpoints[endpoint_]](const Json& reply) -> absl::StatusOr<int64_t> {
+  const auto parse = [endpoint = endpoint()](const Json& reply) -> absl::StatusOr<int64_t> {
     if (reply.contains("error")) return ErrorOf(Field(reply, "error"), endpoint);
     return Number(Field(reply, "result"), "TTL");
   };
@@ -248,9 +232,7 @@ void EtcdClient::Watch(absl::string_view key, absl::string_view range_end, int64
   Call call;
   call.path = "watch";
   call.body = json.dump();
-  call.on_line = [on_reply, endpoint = options_.endpoints[endpoint_]](absl::string_view line) {
-    on_reply(ParseWatch(line, endpoint));
-  };
+  call.on_line = [on_reply, endpoint = endpoint()](absl::string_view line) { on_reply(ParseWatch(line, endpoint)); };
   call.on_body = [on_reply](const absl::StatusOr<std::string>& rest) {
     on_reply(rest.ok() ? absl::UnavailableError("etcd ended the watch") : rest.status());
   };
@@ -280,7 +262,7 @@ void EtcdClient::Submit(Call call) {
 }
 
 void EtcdClient::Start(Call call) {
-  const std::string endpoint = options_.endpoints[endpoint_];
+  const std::string endpoint = this->endpoint();
   HttpRequest request;
   request.url = absl::StrCat(endpoint, "/v3/", call.path);
   request.body = call.body;
@@ -318,7 +300,7 @@ bool EtcdClient::TokenIsStale(const absl::Status& status) {
 
 void EtcdClient::Authenticate() {
   authenticating_ = true;
-  const std::string endpoint = options_.endpoints[endpoint_];
+  const std::string endpoint = this->endpoint();
   const Json json = {{"name", options_.user}, {"password", options_.password}};
   HttpRequest request;
   request.url = absl::StrCat(endpoint, "/v3/auth/authenticate");

@@ -7,8 +7,8 @@
 //   client->Range("/key", "", [](absl::StatusOr<RangeReply> reply) { ... });
 //   while (!done) LOCKSTEP_RETURN_IF_ERROR(client->Poll(wake_fd, absl::Seconds(1)));
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_CLIENT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_CLIENT_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_CLIENT_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_CLIENT_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,17 +22,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/etcd/http_client.h"
+#include "lockstep/launch/rendezvous/etcd/http_client.h"
 
 namespace lockstep::launch::etcd {
 
-struct EtcdClientOptions {
-  // "host:port", "http://host:port" or "https://host:port"; an IPv6 address in brackets. The port is 2379 if it is left
-  // out. Without a scheme it is https if `ca` or `cert` is given.
+struct EtcdClientOptions : HttpOptions {
+  // "http://host:port" or "https://host:port"; an IPv6 address in brackets.
   std::vector<std::string> endpoints;
-  std::string ca, cert, key;   // files in PEM format; see HttpOptions
   std::string user, password;  // empty user: no authentication
-  absl::Duration connect_timeout = absl::Seconds(2);
   absl::Duration keep_alive_timeout = absl::Seconds(2);
   absl::Duration request_timeout = absl::Seconds(10);  // of every other request but a watch
 };
@@ -51,15 +48,16 @@ struct RangeReply {
 // Holds if every key in the range has the revision. A key that does not exist has revision 0.
 struct Compare {
   enum class Target { kCreateRevision, kModRevision };
-  std::string key, range_end;
   Target target = Target::kModRevision;
+  std::string key;
   int64_t revision = 0;
+  std::string range_end;  // "": `key` alone
 };
 
 struct Operation {
   enum class Kind { kPut, kDelete, kRange };
   Kind kind = Kind::kRange;
-  std::string key, range_end;
+  std::string key;
   std::string value;  // of a put, as is the lease
   int64_t lease = 0;
 };
@@ -97,15 +95,13 @@ class EtcdClient {
   template <typename Reply>
   using On = std::function<void(absl::StatusOr<Reply>)>;
 
-  // InvalidArgument: an endpoint is malformed; the message names it. NotFound: libcurl is missing.
-  static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(EtcdClientOptions options);
+  // InvalidArgument: there is no endpoint. NotFound: libcurl is missing.
+  static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(const EtcdClientOptions& options);
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
   // The keys in [key, range_end); `key` alone if `range_end` is empty.
   void Range(absl::string_view key, absl::string_view range_end, On<RangeReply> on_reply);
-  // The reply is the new revision.
-  void Put(absl::string_view key, absl::string_view value, int64_t lease, On<int64_t> on_reply);
   void Execute(const Transaction& transaction, On<TransactionReply> on_reply);
 
   // The reply is the lease's id.
@@ -142,7 +138,7 @@ class EtcdClient {
     bool retried = false;
   };
 
-  EtcdClient(EtcdClientOptions options, std::unique_ptr<HttpClient> http);
+  EtcdClient(const EtcdClientOptions& options, std::unique_ptr<HttpClient> http);
   void Send(std::string path, std::string body, absl::Duration timeout, OnBody on_body);
   void Submit(Call call);
   void Start(Call call);
@@ -151,7 +147,7 @@ class EtcdClient {
   void OnToken(absl::StatusOr<HttpReply> reply, const std::string& endpoint);
   bool TokenIsStale(const absl::Status& status);
 
-  EtcdClientOptions options_;
+  const EtcdClientOptions options_;
   std::unique_ptr<HttpClient> http_;
   size_t endpoint_ = 0;
   std::string token_;
@@ -163,4 +159,4 @@ class EtcdClient {
 
 }  // namespace lockstep::launch::etcd
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_CLIENT_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_CLIENT_H_

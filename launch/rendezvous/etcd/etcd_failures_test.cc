@@ -13,19 +13,19 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/etcd/etcd_client.h"
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
-#include "lockstep/tools/launch/etcd/etcd_session.h"
-#include "lockstep/tools/launch/etcd/shared_view.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_job.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/testing/rendezvous_job.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_client.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_session.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_job.h"
+#include "lockstep/launch/rendezvous/shared_view.h"
+#include "lockstep/launch/testing/rendezvous_job.h"
 
 namespace lockstep::launch::etcd {
 namespace {
 
-using Agent = std::unique_ptr<internal::Rendezvous>;
+using Agent = std::unique_ptr<Rendezvous>;
 using launch::testing::AwaitDecision;
 using launch::testing::AwaitError;
 using launch::testing::AwaitLead;
@@ -47,7 +47,7 @@ template <typename Reply>
 std::vector<absl::StatusOr<Reply>> Replies(EtcdClient* client, int count,
                                            const std::function<void(EtcdClient::On<Reply>)>& start) {
   std::vector<absl::StatusOr<Reply>> replies;
-  const internal::UniqueFd never(eventfd(0, EFD_CLOEXEC));
+  const UniqueFd never(eventfd(0, EFD_CLOEXEC));
   start([&replies](absl::StatusOr<Reply> reply) { replies.push_back(std::move(reply)); });
   const absl::Time deadline = absl::Now() + launch::testing::kRendezvousLimit;
   while (replies.size() < count && absl::Now() < deadline) {
@@ -59,7 +59,10 @@ std::vector<absl::StatusOr<Reply>> Replies(EtcdClient* client, int count,
 }
 
 int64_t PutAndGetRevision(EtcdClient* client, const std::string& key, const std::string& value) {
-  return Replies<int64_t>(client, 1, [&](auto on_reply) { client->Put(key, value, 0, on_reply); })[0].value_or(-1);
+  Transaction put;
+  put.success = {{Operation::Kind::kPut, key, value}};
+  const auto execute = [&](auto on_reply) { client->Execute(put, on_reply); };
+  return Replies<TransactionReply>(client, 1, execute)[0].value_or(TransactionReply{false, -1, {}}).revision;
 }
 
 // Two agents of which one leads go on after `harm` was done to the member that leads etcd.
@@ -147,7 +150,7 @@ TEST(EtcdFailures, TheDecisionOfAnAgentThatHasLostTheLeadHasNoEffect) {
   client_options.endpoints = cluster->endpoints();
   const auto view = SharedView::Create().value();
   EtcdSession old(options, EtcdClient::Create(client_options).value(), view.get());
-  const internal::UniqueFd never(eventfd(0, EFD_CLOEXEC));
+  const UniqueFd never(eventfd(0, EFD_CLOEXEC));
   const auto drive = [&](const std::function<bool()>& condition, absl::Duration limit) {
     for (const absl::Time end = absl::Now() + limit; !condition() && absl::Now() < end; old.Wait(never.get()))
       old.Step();

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,23 +14,19 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/event.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/tools/launch/etcd/etcd_client.h"
-#include "lockstep/tools/launch/etcd/etcd_session.h"
-#include "lockstep/tools/launch/etcd/shared_view.h"
-#include "lockstep/tools/launch/internal/event.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_client.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_session.h"
+#include "lockstep/launch/rendezvous/shared_view.h"
 
 namespace lockstep::launch::etcd {
 namespace {
-
-using internal::MonotonicTime;
-using internal::Rendezvous;
 
 constexpr absl::Duration kEndLeaseLimit = absl::Seconds(5);
 constexpr absl::Duration kEndLeasePause = absl::Milliseconds(50);
@@ -44,7 +40,7 @@ struct Orders {
 class Implementation : public EtcdRendezvous {
  public:
   Implementation(const EtcdOptions& options, std::unique_ptr<EtcdClient> client, std::unique_ptr<SharedView> view,
-                 internal::Event wake)
+                 Event wake)
       : view_(std::move(view)), wake_(std::move(wake)), session_(options, std::move(client), view_.get()) {}
   ~Implementation() override { Stop(); }
 
@@ -75,7 +71,7 @@ class Implementation : public EtcdRendezvous {
   void Stop();
 
   const std::unique_ptr<SharedView> view_;
-  const internal::Event wake_;
+  const Event wake_;
   EtcdSession session_;  // of the thread
   std::mutex mutex_;
   std::condition_variable left_changed_;
@@ -139,13 +135,6 @@ absl::Status CheckTls(const EtcdOptions& options) {
   if (options.cert.empty() != options.key.empty()) {
     return absl::InvalidArgumentError("etcd: a certificate and its key are given together, or neither");
   }
-  if (options.ca.empty() && options.cert.empty()) return absl::OkStatus();
-  for (const std::string& endpoint : options.endpoints) {
-    if (absl::StartsWithIgnoreCase(endpoint, "http://")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("etcd endpoint \"", Printable(endpoint), "\": http with a file of TLS; expected https"));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -181,7 +170,7 @@ EtcdClientOptions ClientOptions(const EtcdOptions& options) {
 
 // Whether a server has answered that the lease is not there any more, or why not.
 absl::Status RevokeLease(EtcdClient* client, int64_t lease, absl::Time deadline) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Event never, internal::Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(const Event never, Event::Create("launch: no eventfd"));
   absl::Status status;
   std::optional<absl::Status> answer;
   client->RevokeLease(lease, [&](const absl::StatusOr<int64_t>& reply) { answer = reply.status(); });
@@ -200,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> EtcdRendezvous::Join(const EtcdOptio
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> client, EtcdClient::Create(ClientOptions(options)));
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<SharedView> view, SharedView::Create());
-  LOCKSTEP_ASSIGN_OR_RETURN(internal::Event wake, internal::Event::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create("launch: no eventfd"));
   auto rendezvous = std::make_unique<Implementation>(options, std::move(client), std::move(view), std::move(wake));
   LOCKSTEP_RETURN_IF_ERROR(rendezvous->Start());
   return std::unique_ptr<Rendezvous>(std::move(rendezvous));

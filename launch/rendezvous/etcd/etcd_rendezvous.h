@@ -17,8 +17,8 @@
 //
 // etcd's own TLS and authentication protect the keys. With a job secret each text is signed, too (signed_text.h).
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_RENDEZVOUS_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_RENDEZVOUS_H_
 
 #include <stdint.h>
 
@@ -29,13 +29,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
 namespace lockstep::launch::etcd {
 
 struct EtcdOptions {
-  // "host:port", "http://host:port" or "https://host:port". Each agent begins at another one, and goes on to the next
-  // if one does not answer.
+  // "http://host:port", or "https://host:port" if `ca` or `cert` is given. Each agent begins at another one, and goes on
+  // to the next if one does not answer.
   std::vector<std::string> endpoints;
   std::string job_id;
   std::string agent_id;        // no other agent of the job has it
@@ -59,7 +59,7 @@ struct EtcdOptions {
 };
 
 // One thread for each object does all the work.
-class EtcdRendezvous : public internal::Rendezvous {
+class EtcdRendezvous : public Rendezvous {
  public:
   // Does not wait for etcd. InvalidArgument: an option is missing or malformed, or a file of TLS cannot be read; the
   // message names it. NotFound: libcurl is missing. ResourceExhausted: no descriptor or thread is left.
@@ -78,4 +78,4 @@ class EtcdRendezvous : public internal::Rendezvous {
 
 }  // namespace lockstep::launch::etcd
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_RENDEZVOUS_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_RENDEZVOUS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -28,11 +28,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_job.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
-#include "lockstep/tools/launch/testing/rendezvous_suite.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_job.h"
+#include "lockstep/launch/testing/processes.h"
+#include "lockstep/launch/testing/rendezvous_suite.h"
 
 // The shared tests.
 namespace lockstep::launch::testing {
@@ -52,7 +52,7 @@ std::unique_ptr<RendezvousJob> NewJob() { return std::make_unique<etcd::testing:
 INSTANTIATE_TEST_SUITE_P(Etcd, RendezvousTest, ::testing::Values(NewJob));
 INSTANTIATE_TEST_SUITE_P(Etcd, RendezvousSuccessionTest, ::testing::Values(NewJob));
 
-using Agent = std::unique_ptr<internal::Rendezvous>;
+using Agent = std::unique_ptr<Rendezvous>;
 using etcd::EtcdOptions;
 using etcd::EtcdRendezvous;
 using etcd::testing::JoinAs;
@@ -170,9 +170,9 @@ TEST(EtcdRendezvous, TheEndOfALeaseDoesNotNeedEveryServer) {
   with_lease.on_lease = [&](int64_t granted) { lease = granted; };
   const Agent a = JoinAs(with_lease, "a");
   ASSERT_TRUE(AwaitLead(a.get()));
-  const auto stopped = internal::ListenOnLoopback(), gone = internal::HoldPort();
+  const auto stopped = ListenOnLoopback(), gone = HoldPort();
   ASSERT_TRUE(stopped.ok() && gone.ok());
-  options.endpoints = {absl::StrCat("127.0.0.1:", stopped->port), absl::StrCat("127.0.0.1:", gone->port)};
+  options.endpoints = {absl::StrCat("http://127.0.0.1:", stopped->port), absl::StrCat("http://127.0.0.1:", gone->port)};
   options.ttl = absl::Seconds(3);
   const int64_t first = lease;
   const absl::Time start = absl::Now();
@@ -197,7 +197,7 @@ TEST(EtcdRendezvous, AHundredAgentsMeet) {
     agents[i]->Post(absl::StrCat("text ", i));
     expected[absl::StrCat(i)] = absl::StrCat("text ", i);
   }
-  internal::Rendezvous* leader = nullptr;
+  Rendezvous* leader = nullptr;
   ASSERT_TRUE(Eventually(
       [&] {
         for (const Agent& agent : agents) leader = agent->Look().leads ? agent.get() : leader;
@@ -317,9 +317,6 @@ TEST(EtcdRendezvous, JoinNamesAWrongOption) {
   EXPECT_EQ(error([](EtcdOptions* o) { o->endpoints = {}; }), "etcd: no endpoint is given");
   EXPECT_EQ(error([](EtcdOptions* o) { o->job_id = ""; }), "etcd: the job has no id");
   EXPECT_EQ(error([](EtcdOptions* o) { o->agent_id = ""; }), "etcd: the agent has no id");
-  EXPECT_EQ(error([](EtcdOptions* o) { o->endpoints.push_back("gopher://x"); }),
-            "etcd endpoint \"gopher://x\": the scheme is gopher; expected host:port, http://host:port or "
-            "https://host:port");
   EXPECT_EQ(error([](EtcdOptions* o) { o->ca = "/nowhere/ca.pem"; }),
             "etcd: the file of certificate authorities /nowhere/ca.pem cannot be read: No such file or directory");
   EXPECT_EQ(error([](EtcdOptions* o) { o->ttl = absl::Milliseconds(10); }),

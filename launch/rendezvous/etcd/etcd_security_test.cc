@@ -11,17 +11,17 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/agent/testing/nodes.h"
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_job.h"
-#include "lockstep/tools/launch/testing/processes.h"
-#include "lockstep/tools/launch/testing/rendezvous_job.h"
+#include "lockstep/launch/node/testing/nodes.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_job.h"
+#include "lockstep/launch/testing/processes.h"
+#include "lockstep/launch/testing/rendezvous_job.h"
 
 namespace lockstep::launch::etcd {
 namespace {
 
-using Agent = std::unique_ptr<internal::Rendezvous>;
+using Agent = std::unique_ptr<Rendezvous>;
 using launch::testing::AwaitError;
 using launch::testing::AwaitLead;
 using launch::testing::AwaitTexts;

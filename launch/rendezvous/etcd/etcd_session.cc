@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/etcd_session.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_session.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,13 +10,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "lockstep/tools/launch/etcd/signed_text.h"
-#include "lockstep/tools/launch/internal/report_file.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/launch/rendezvous/etcd/signed_text.h"
 
 namespace lockstep::launch::etcd {
 namespace {
 
-using internal::MonotonicNanos;
+using Target = Compare::Target;
+using Kind = Operation::Kind;
 
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 1'000'000'000, kCalmNs = 5'000'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
@@ -43,21 +44,6 @@ bool IsFinal(const absl::Status& status) {
 
 bool LeaseIsGone(const absl::Status& status) {
   return absl::IsNotFound(status) && absl::StrContains(status.message(), "lease not found");
-}
-
-Compare HasRevision(Compare::Target target, const std::string& key, int64_t revision) {
-  Compare compare;
-  compare.key = key;
-  compare.target = target;
-  compare.revision = revision;
-  return compare;
-}
-
-Operation OnRange(Operation::Kind kind, const std::string& key) {
-  Operation operation;
-  operation.kind = kind;
-  operation.key = key;
-  return operation;
 }
 
 }  // namespace
@@ -272,21 +258,16 @@ void EtcdSession::LoseLease() {
 }
 
 Operation EtcdSession::SignedPut(const std::string& key, const std::string& text, int64_t lease) const {
-  Operation put = OnRange(Operation::Kind::kPut, key);
-  put.value = SignedText(options_.secret, options_.job_id, key, text);
-  put.lease = lease;
-  return put;
+  return {Kind::kPut, key, SignedText(options_.secret, options_.job_id, key, text), lease};
 }
 
 // If nobody leads and nobody has posted, the decision that is left is another job's.
 void EtcdSession::BeginJob() {
   Begin(&begin_job_);
   Transaction transaction;
-  transaction.compares = {HasRevision(Compare::Target::kCreateRevision, leader_key_, 0),
-                          HasRevision(Compare::Target::kCreateRevision, agents_prefix_, 0)};
-  transaction.compares[1].range_end = EndOf(agents_prefix_);
-  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_),
-                         OnRange(Operation::Kind::kDelete, decision_key_)};
+  transaction.compares = {{Target::kCreateRevision, leader_key_, 0, ""},
+                          {Target::kCreateRevision, agents_prefix_, 0, EndOf(agents_prefix_)}};
+  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_), {Kind::kDelete, decision_key_, ""}};
   client_->Execute(transaction, [this](const absl::StatusOr<TransactionReply>& reply) {
     if (Ended(&begin_job_, reply.status())) begun_ = true;
   });
@@ -295,10 +276,9 @@ void EtcdSession::BeginJob() {
 void EtcdSession::Campaign() {
   Begin(&campaign_);
   Transaction transaction;
-  transaction.compares = {HasRevision(Compare::Target::kCreateRevision, leader_key_, 0)};
-  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_),
-                         OnRange(Operation::Kind::kRange, leader_key_)};
-  transaction.failure = {OnRange(Operation::Kind::kRange, leader_key_)};
+  transaction.compares = {{Target::kCreateRevision, leader_key_, 0, ""}};
+  transaction.success = {SignedPut(leader_key_, options_.agent_id, lease_), {Kind::kRange, leader_key_, ""}};
+  transaction.failure = {{Kind::kRange, leader_key_, ""}};
   client_->Execute(transaction, [this](const absl::StatusOr<TransactionReply>& reply) {
     if (!Ended(&campaign_, reply.status())) return;
     for (const KeyValue& kv : reply->kvs) Apply({false, kv});
@@ -428,8 +408,8 @@ void EtcdSession::UpdateLeads() {
   view_->SetReach({!has_lease && met, met, SilenceNow(now, !has_lease && met)});
 }
 
-std::optional<internal::Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool away) const {
-  internal::Rendezvous::Silence silence;
+std::optional<Rendezvous::Silence> EtcdSession::SilenceNow(int64_t now, bool away) const {
+  Rendezvous::Silence silence;
   silence.since_ns = std::numeric_limits<int64_t>::max();
   for (const Task* task : tasks_) {
     if (task->since_ns != 0) silence.since_ns = std::min(silence.since_ns, task->since_ns);
@@ -457,9 +437,9 @@ void EtcdSession::WritePost() {
   Begin(&write_post_);
   post_waits_ = false;
   Transaction transaction;
-  transaction.compares = {HasRevision(Compare::Target::kModRevision, AgentKey(), post_revision_)};
+  transaction.compares = {{Target::kModRevision, AgentKey(), post_revision_, ""}};
   transaction.success = {SignedPut(AgentKey(), *post_, lease_)};
-  transaction.failure = {OnRange(Operation::Kind::kRange, AgentKey())};
+  transaction.failure = {{Kind::kRange, AgentKey(), ""}};
   const size_t bytes = transaction.success[0].value.size();
   client_->Execute(transaction, [this, bytes](const absl::StatusOr<TransactionReply>& reply) {
     if (FailIfTooLarge(reply.status(), "text", bytes)) return;
@@ -476,11 +456,10 @@ void EtcdSession::WriteDecision() {
   if (decision_lease_ == 0) return GrantDecisionLease();
   Begin(&write_decision_);
   Transaction transaction;
-  transaction.compares = {HasRevision(Compare::Target::kCreateRevision, leader_key_, decision_term_),
-                          HasRevision(Compare::Target::kModRevision, decision_key_, decision_revision_)};
+  transaction.compares = {{Target::kCreateRevision, leader_key_, decision_term_, ""},
+                          {Target::kModRevision, decision_key_, decision_revision_, ""}};
   transaction.success = {SignedPut(decision_key_, *decision_, decision_lease_)};
-  transaction.failure = {OnRange(Operation::Kind::kRange, leader_key_),
-                         OnRange(Operation::Kind::kRange, decision_key_)};
+  transaction.failure = {{Kind::kRange, leader_key_, ""}, {Kind::kRange, decision_key_, ""}};
   const size_t bytes = transaction.success[0].value.size();
   client_->Execute(transaction, [this, bytes, text = *decision_](const absl::StatusOr<TransactionReply>& reply) {
     if (FailIfTooLarge(reply.status(), "decision", bytes) || !Ended(&write_decision_, reply.status())) return;

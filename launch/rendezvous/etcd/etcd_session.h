@@ -4,8 +4,8 @@
 // After an error all requests are dropped and begin again, at the next endpoint, after a pause of 50 ms to 1 s. Each
 // write compares the revision of its key, so that a request that etcd executes late does not replace a newer text.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_SESSION_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_SESSION_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_SESSION_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_SESSION_H_
 
 #include <stdint.h>
 
@@ -21,9 +21,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/etcd/etcd_client.h"
-#include "lockstep/tools/launch/etcd/etcd_rendezvous.h"
-#include "lockstep/tools/launch/etcd/shared_view.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_client.h"
+#include "lockstep/launch/rendezvous/etcd/etcd_rendezvous.h"
+#include "lockstep/launch/rendezvous/shared_view.h"
 
 namespace lockstep::launch::etcd {
 
@@ -100,7 +100,7 @@ class EtcdSession {
   }
   bool HoldsLead() const { return leader_.has_value() && lease_ != 0 && leader_->lease == lease_; }
   void UpdateLeads();
-  std::optional<internal::Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
+  std::optional<Rendezvous::Silence> SilenceNow(int64_t now, bool away) const;
 
   std::string AgentKey() const { return agents_prefix_ + options_.agent_id; }
   Operation SignedPut(const std::string& key, const std::string& text, int64_t lease) const;
@@ -151,4 +151,4 @@ class EtcdSession {
 
 }  // namespace lockstep::launch::etcd
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_ETCD_SESSION_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_ETCD_SESSION_H_

@@ -1,6 +1,5 @@
-#include "lockstep/tools/launch/etcd/http_client.h"
+#include "lockstep/launch/rendezvous/etcd/http_client.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,6 +12,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/folder.h"
 
 namespace lockstep::launch::etcd {
 namespace {
@@ -21,13 +22,11 @@ constexpr size_t kMostReplyBytes = size_t{1} << 30;
 
 std::set<int> OpenDescriptors() {
   std::set<int> fds;
-  DIR* folder = opendir("/proc/self/fd");
-  if (!folder) return fds;
-  while (const dirent* entry = readdir(folder)) {
+  for (const std::string& name : NamesIn("/proc/self/fd")) {
     int fd;
-    if (absl::SimpleAtoi(entry->d_name, &fd) && fd != dirfd(folder)) fds.insert(fd);
+    const bool is_open = absl::SimpleAtoi(name, &fd) && fcntl(fd, F_GETFD) >= 0;  // NamesIn() had one too
+    if (is_open) fds.insert(fd);
   }
-  closedir(folder);
   return fds;
 }
 
@@ -179,9 +178,8 @@ absl::Status HttpClient::Poll(int wake_fd, absl::Duration timeout) {
   curl_.multi_perform(multi_, &running);
   if (Deliver()) return absl::OkStatus();
   curl_waitfd wake = {wake_fd, CURL_WAIT_POLLIN, 0};
-  const int milliseconds =
-      static_cast<int>(absl::ToInt64Milliseconds(std::min(timeout, absl::Hours(1)) + absl::Microseconds(999)));
-  const CURLMcode code = curl_.multi_poll(multi_, &wake, 1, std::max(0, milliseconds), nullptr);
+  const int milliseconds = PollTimeout(std::min(timeout, absl::Hours(1)));
+  const CURLMcode code = curl_.multi_poll(multi_, &wake, 1, milliseconds, nullptr);
   if (code != CURLM_OK) return absl::InternalError(absl::StrCat("etcd: libcurl: ", curl_.multi_strerror(code)));
   curl_.multi_perform(multi_, &running);
   Deliver();

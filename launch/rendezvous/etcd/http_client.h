@@ -1,7 +1,7 @@
 // HTTP requests that run at the same time on one thread.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_HTTP_CLIENT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_HTTP_CLIENT_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_HTTP_CLIENT_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_HTTP_CLIENT_H_
 
 #include <stdint.h>
 
@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/etcd/curl_library.h"
+#include "lockstep/launch/rendezvous/etcd/curl_library.h"
 
 namespace lockstep::launch::etcd {
 
@@ -79,4 +79,4 @@ class HttpClient {
 
 }  // namespace lockstep::launch::etcd
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_HTTP_CLIENT_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_HTTP_CLIENT_H_

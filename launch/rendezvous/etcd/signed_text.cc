@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/signed_text.h"
+#include "lockstep/launch/rendezvous/etcd/signed_text.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"

@@ -3,8 +3,8 @@
 //
 // An older text of the same key and job has a valid signature, too: a stranger who may write to etcd can put it back.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_SIGNED_TEXT_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_SIGNED_TEXT_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_SIGNED_TEXT_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_SIGNED_TEXT_H_
 
 #include <string>
 
@@ -24,4 +24,4 @@ absl::StatusOr<std::string> VerifiedText(absl::string_view secret, absl::string_
 
 }  // namespace lockstep::launch::etcd
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_SIGNED_TEXT_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_SIGNED_TEXT_H_

@@ -1,14 +1,14 @@
 // What the host and a guest of a TCP rendezvous say to each other, and when.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_PROTOCOL_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_PROTOCOL_H_
 
 #include <algorithm>
 #include <cstddef>
 
 #include "absl/time/time.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // The first byte of a message.
 constexpr char kHello = 'H';     // guest: the job's id, a line break, the agent's id
@@ -38,6 +38,6 @@ inline absl::Duration GuestPatience(absl::Duration time_to_live) {
   return std::min(time_to_live * 40, std::max(absl::Minutes(1), time_to_live * 4));
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_PROTOCOL_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_PROTOCOL_H_

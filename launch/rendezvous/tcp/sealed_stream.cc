@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
+#include "lockstep/launch/rendezvous/tcp/sealed_stream.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "lockstep/base/crypto/crypto.h"
 #include "lockstep/base/printable.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr absl::string_view kProtocol = "lockstep launch 1 ";
@@ -157,4 +157,4 @@ void SealedStream::End(absl::Status status) {
   if (end_.ok()) end_ = std::move(status);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -7,8 +7,8 @@
 //
 // A frame is a length of 4 bytes, little-endian, and so many bytes.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_SEALED_STREAM_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_SEALED_STREAM_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_SEALED_STREAM_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_SEALED_STREAM_H_
 
 #include <stdint.h>
 
@@ -20,9 +20,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/crypto/job_secret.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 // Not thread-safe. Nothing blocks.
 class SealedStream {
@@ -76,6 +76,6 @@ class SealedStream {
   absl::Status end_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_SEALED_STREAM_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_SEALED_STREAM_H_

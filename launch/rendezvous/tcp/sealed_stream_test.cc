@@ -1,6 +1,6 @@
 // The test stands between the two streams, as a stranger in the network could.
 
-#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
+#include "lockstep/launch/rendezvous/tcp/sealed_stream.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/crypto/job_secret.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 using ::testing::ElementsAre;
@@ -181,4 +181,4 @@ TEST(SealedStream, DoesNotKeepWhatIsTooLong) {
 }
 
 }  // namespace
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

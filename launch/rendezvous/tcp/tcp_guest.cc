@@ -1,7 +1,6 @@
-#include "lockstep/tools/launch/tcp/internal/tcp_guest.h"
+#include "lockstep/launch/rendezvous/tcp/tcp_guest.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,13 +13,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/tcp/internal/protocol.h"
+#include "lockstep/launch/rendezvous/tcp/protocol.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
@@ -31,16 +32,13 @@ constexpr absl::Duration kFarewellTimeout = absl::Seconds(1);
 
 // A socket that connects to the first address of the endpoint. The reason if there is none.
 absl::StatusOr<UniqueFd> BeginToConnect(const TcpOptions& options) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(options.host.c_str(), absl::StrCat(options.port).c_str(), &hints, &found);
-  if (error != 0) return absl::UnavailableError(gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  UniqueFd socket = AboveStdio(UniqueFd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  const auto found = Resolve(options.host, options.port);
+  if (!found.ok()) return absl::UnavailableError(found.status().message());
+  const SocketAddress& address = found->front();
+  UniqueFd socket = AboveStdio(UniqueFd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket.valid()) return absl::UnavailableError(strerror(errno));
   TuneConnection(socket.get());
-  if (connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS) return socket;
+  if (connect(socket.get(), address.get(), address.size) == 0 || errno == EINPROGRESS) return socket;
   return absl::UnavailableError(strerror(errno));
 }
 
@@ -48,20 +46,20 @@ absl::StatusOr<UniqueFd> BeginToConnect(const TcpOptions& options) {
 
 absl::StatusOr<std::unique_ptr<TcpGuest>> TcpGuest::Start(const TcpOptions& options, const crypto::JobSecret& secret,
                                                           bool port_is_taken) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
-  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
-  std::unique_ptr<TcpGuest> guest(new TcpGuest(options, secret, port_is_taken, std::move(changed), std::move(wake)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<SharedView> view, SharedView::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create("launch: no eventfd"));
+  std::unique_ptr<TcpGuest> guest(new TcpGuest(options, secret, port_is_taken, std::move(view), std::move(wake)));
   LOCKSTEP_ASSIGN_OR_RETURN(guest->thread_, StartThread("the rendezvous' thread", [raw = guest.get()] { raw->Run(); }));
   return guest;
 }
 
-TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, bool port_is_taken, Event changed,
-                   Event wake)
+TcpGuest::TcpGuest(const TcpOptions& options, const crypto::JobSecret& secret, bool port_is_taken,
+                   std::unique_ptr<SharedView> view, Event wake)
     : options_(options),
       secret_(secret),
       port_is_taken_(port_is_taken),
       endpoint_(WithPort(options.host, absl::StrCat(options.port))),
-      changed_(std::move(changed)),
+      view_(std::move(view)),
       wake_(std::move(wake)),
       began_ns_(MonotonicNanos()),
       heard_ns_(began_ns_),
@@ -76,16 +74,6 @@ void TcpGuest::Post(absl::string_view text) {
     ++posts_;
   }
   wake_.Set();
-}
-
-Rendezvous::View TcpGuest::Look() {
-  changed_.Clear();
-  MutexLock lock(mutex_);
-  View view;
-  view.status = status_;
-  view.reach = {away_, met_, silence_};
-  view.decision = decision_;
-  return view;
 }
 
 void TcpGuest::Leave(absl::Duration timeout) {
@@ -125,7 +113,7 @@ void TcpGuest::Run() {
 
 bool TcpGuest::Stops() {
   MutexLock lock(mutex_);
-  return stop_ || !status_.ok();
+  return stop_ || is_lost_;
 }
 
 void TcpGuest::Connect() {
@@ -180,9 +168,7 @@ void TcpGuest::Take(absl::string_view message) {
     is_away_ = false;
     ShowReach();
   } else if (type == kDecision) {
-    MutexLock lock(mutex_);
-    decision_ = std::string(message);
-    changed_.Set();
+    view_->SetDecision(std::string(message));
   }
 }
 
@@ -229,16 +215,7 @@ std::optional<Rendezvous::Silence> TcpGuest::SilenceNow() const {
   return silence;
 }
 
-void TcpGuest::ShowReach() {
-  std::optional<Silence> silence = SilenceNow();
-  MutexLock lock(mutex_);
-  const bool same_reason = silence ? silence_ && silence->why == silence_->why : !silence_;
-  if (away_ == is_away_ && met_ == was_welcome_ && same_reason) return;
-  away_ = is_away_;
-  met_ = was_welcome_;
-  silence_ = std::move(silence);
-  changed_.Set();
-}
+void TcpGuest::ShowReach() { view_->SetReach({is_away_, was_welcome_, SilenceNow()}); }
 
 void TcpGuest::Drop() {
   stream_.reset();
@@ -286,10 +263,9 @@ void TcpGuest::CheckDeadlines() {
   }
 }
 
-void TcpGuest::Lose(absl::Status status) {
-  MutexLock lock(mutex_);
-  if (status_.ok()) status_ = std::move(status);
-  changed_.Set();
+void TcpGuest::Lose(const absl::Status& status) {
+  is_lost_ = true;
+  view_->SetError(status);
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/tcp/internal/tcp_host.h"
+#include "lockstep/launch/rendezvous/tcp/tcp_host.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -13,14 +13,14 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/mutex_lock.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/printable.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
-#include "lockstep/tools/launch/internal/deadline.h"
-#include "lockstep/tools/launch/tcp/internal/protocol.h"
+#include "lockstep/launch/rendezvous/tcp/protocol.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 namespace {
 
 // A connection that has not said hello by then is a stranger's.
@@ -52,58 +52,42 @@ TcpHost::Guest::Guest(UniqueFd socket, std::string from, const crypto::JobSecret
 
 absl::StatusOr<std::unique_ptr<TcpHost>> TcpHost::Start(const TcpOptions& options, const crypto::JobSecret& secret,
                                                         UniqueFd listener) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Event changed, Event::Create());
-  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create());
-  std::unique_ptr<TcpHost> host(new TcpHost(options, secret, std::move(listener), std::move(changed), std::move(wake)));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<SharedView> view, SharedView::Create());
+  view->SetLeads(true);
+  view->SetReach({/*away=*/false, /*met=*/true, std::nullopt});
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create("launch: no eventfd"));
+  std::unique_ptr<TcpHost> host(new TcpHost(options, secret, std::move(listener), std::move(view), std::move(wake)));
   LOCKSTEP_ASSIGN_OR_RETURN(host->thread_, StartThread("the rendezvous' thread", [raw = host.get()] { raw->Run(); }));
   return host;
 }
 
-TcpHost::TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener, Event changed,
-                 Event wake)
+TcpHost::TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener,
+                 std::unique_ptr<SharedView> view, Event wake)
     : options_(options),
       secret_(secret),
       listener_(std::move(listener)),
-      changed_(std::move(changed)),
+      view_(std::move(view)),
       wake_(std::move(wake)) {}
 
 TcpHost::~TcpHost() { Leave(absl::ZeroDuration()); }
 
-void TcpHost::Post(absl::string_view text) {
-  {
-    MutexLock lock(mutex_);
-    Agent& agent = agents_[options_.agent_id];
-    agent.text = std::string(text);
-    agent.received_ns = MonotonicNanos();
-  }
-  changed_.Set();
-}
+void TcpHost::Post(absl::string_view text) { view_->SetAgent(options_.agent_id, std::string(text)); }
 
 void TcpHost::Decide(absl::string_view text) {
+  view_->SetDecision(std::string(text));
   {
     MutexLock lock(mutex_);
     decision_ = std::string(text);
     ++decisions_;
   }
-  changed_.Set();
   wake_.Set();
-}
-
-Rendezvous::View TcpHost::Look() {
-  changed_.Clear();
-  MutexLock lock(mutex_);
-  View view;
-  view.leads = view.reach.met = true;
-  view.agents = agents_;
-  view.decision = decision_;
-  return view;
 }
 
 void TcpHost::Leave(absl::Duration timeout) {
   if (!thread_.joinable()) return;
+  view_->EraseAgent(options_.agent_id);
   {
     MutexLock lock(mutex_);
-    agents_.erase(options_.agent_id);
     stop_ = true;
     leave_deadline_ns_ = After(timeout);
   }
@@ -186,18 +170,11 @@ void TcpHost::Take(Guest* guest, absl::string_view message) {
   }
   guest->heard_ns = MonotonicNanos();
   if (type == kPost) {
-    MutexLock lock(mutex_);
-    Agent& agent = agents_[guest->agent];
-    agent.text = std::string(message);
-    agent.received_ns = guest->heard_ns;
+    view_->SetAgent(guest->agent, std::string(message));
   } else if (type == kFarewell) {
-    MutexLock lock(mutex_);
-    agents_.erase(guest->agent);
+    view_->EraseAgent(guest->agent);
     guest->agent.clear();
-  } else {
-    return;
   }
-  changed_.Set();
 }
 
 void TcpHost::Welcome(Guest* guest, absl::string_view hello) {
@@ -274,17 +251,12 @@ int64_t TcpHost::DeadlineOf(const Guest& guest) const {
 // After everything that has arrived was read, so a pause of this process is not taken for the others' silence.
 void TcpHost::RemoveEnded() {
   const int64_t now = MonotonicNanos();
-  bool changed = false;
   for (const auto& guest : guests_) {
     if (!guest->stream.end().ok() && guest->ended_ns == 0) guest->ended_ns = now;
-    if (guest->agent.empty() || now < DeadlineOf(*guest)) continue;
-    MutexLock lock(mutex_);
-    agents_.erase(guest->agent);
-    changed = true;
+    if (!guest->agent.empty() && now >= DeadlineOf(*guest)) view_->EraseAgent(guest->agent);
   }
   const auto is_over = [&](const std::unique_ptr<Guest>& guest) { return now >= DeadlineOf(*guest); };
   guests_.erase(std::remove_if(guests_.begin(), guests_.end(), is_over), guests_.end());
-  if (changed) changed_.Set();
 }
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch

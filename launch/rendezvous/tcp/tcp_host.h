@@ -1,12 +1,11 @@
 // The side of a TCP rendezvous that serves the others.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_HOST_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_HOST_H_
 
 #include <poll.h>
 #include <stdint.h>
 
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -15,13 +14,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "lockstep/tools/launch/internal/event.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/tcp/internal/sealed_stream.h"
-#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+#include "lockstep/base/posix/event.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
+#include "lockstep/launch/rendezvous/shared_view.h"
+#include "lockstep/launch/rendezvous/tcp/sealed_stream.h"
+#include "lockstep/launch/rendezvous/tcp/tcp_rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 class TcpHost : public Rendezvous {
  public:
@@ -31,8 +31,8 @@ class TcpHost : public Rendezvous {
 
   void Post(absl::string_view text) override;
   void Decide(absl::string_view text) override;
-  int fd() const override { return changed_.fd(); }
-  View Look() override;
+  int fd() const override { return view_->fd(); }
+  View Look() override { return view_->Look(); }
   void Leave(absl::Duration timeout) override;
 
  private:
@@ -48,7 +48,8 @@ class TcpHost : public Rendezvous {
     uint64_t decision = 0;  // the number of the last one that it was sent
   };
 
-  TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener, Event changed, Event wake);
+  TcpHost(const TcpOptions& options, const crypto::JobSecret& secret, UniqueFd listener,
+          std::unique_ptr<SharedView> view, Event wake);
   void Run();
   bool Stops();
   bool Accept();
@@ -65,7 +66,8 @@ class TcpHost : public Rendezvous {
   const TcpOptions options_;
   const crypto::JobSecret secret_;
   const UniqueFd listener_;
-  const Event changed_, wake_;
+  const std::unique_ptr<SharedView> view_;
+  const Event wake_;
 
   // Of the thread.
   std::vector<std::unique_ptr<Guest>> guests_;
@@ -74,7 +76,6 @@ class TcpHost : public Rendezvous {
   int64_t full_until_ns_ = 0;  // no descriptor was free for a connection
 
   absl::Mutex mutex_;
-  std::map<std::string, Agent> agents_ ABSL_GUARDED_BY(mutex_);
   std::string decision_ ABSL_GUARDED_BY(mutex_);
   uint64_t decisions_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
@@ -82,6 +83,6 @@ class TcpHost : public Rendezvous {
   std::thread thread_;
 };
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_HOST_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_HOST_H_

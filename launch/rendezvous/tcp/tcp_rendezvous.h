@@ -1,7 +1,7 @@
 // A rendezvous over TCP: the agent at the endpoint serves the others, and leads. If it ends, the job ends.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
-#define LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_RENDEZVOUS_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_RENDEZVOUS_H_
 
 #include <functional>
 #include <memory>
@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/base/crypto/job_secret.h"
-#include "lockstep/tools/launch/internal/rendezvous.h"
+#include "lockstep/launch/rendezvous/rendezvous.h"
 
-namespace lockstep::launch::internal {
+namespace lockstep::launch {
 
 struct TcpOptions {
   std::string host;  // the endpoint: a name or an address of the node that serves
@@ -31,14 +31,15 @@ struct TcpOptions {
 
 // Serves or connects. An agent that connects returns at once, and connects on its own thread. An agent that the
 // host has not heard from for 1.5 times the time to live is gone for it. Before that, the agent itself knows that it is
-// away. If it hears the host again within 4 times the time to live, it is back. Errors: InvalidArgument: the endpoint is on this node, is_host is true, or not given, and the port is
-// taken by another program than a launcher. ResourceExhausted.
+// away. If it hears the host again within GuestPatience() (protocol.h), it is back. Errors: InvalidArgument: the endpoint
+// is on this node, is_host is true, or not given, and the port is taken by another program than a launcher.
+// ResourceExhausted.
 struct TcpJoined {
   std::unique_ptr<Rendezvous> rendezvous;
   bool is_host = false;
 };
 absl::StatusOr<TcpJoined> JoinTcp(const TcpOptions& options);
 
-}  // namespace lockstep::launch::internal
+}  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_TCP_INTERNAL_TCP_RENDEZVOUS_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_TCP_RENDEZVOUS_H_

@@ -1,6 +1,6 @@
-// What every rendezvous does, over TCP. launch's own tests (agent/nodes_test.cc) have strangers and lost hosts.
+// What every rendezvous does, over TCP. launch's own tests (launch/node/nodes_test.cc) have strangers and lost hosts.
 
-#include "lockstep/tools/launch/tcp/internal/tcp_rendezvous.h"
+#include "lockstep/launch/rendezvous/tcp/tcp_rendezvous.h"
 
 #include <memory>
 #include <string>
@@ -8,28 +8,28 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/base/crypto/job_secret.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/rendezvous_suite.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/testing/rendezvous_suite.h"
 
 namespace lockstep::launch::testing {
 namespace {
 
 class TcpJob : public RendezvousJob {
  public:
-  std::unique_ptr<internal::Rendezvous> Join(const std::string& id, const std::string& secret) override {
-    internal::TcpOptions options;
+  std::unique_ptr<Rendezvous> Join(const std::string& id, const std::string& secret) override {
+    TcpOptions options;
     options.host = "127.0.0.1";
     options.port = port_;
     options.agent_id = id;
     options.time_to_live = absl::Seconds(2);
     if (!secret.empty()) options.secret = *crypto::JobSecret::FromText(secret);
-    absl::StatusOr<internal::TcpJoined> joined = internal::JoinTcp(options);
+    absl::StatusOr<TcpJoined> joined = JoinTcp(options);
     EXPECT_TRUE(joined.ok()) << joined.status();
     return joined.ok() ? std::move(joined->rendezvous) : nullptr;
   }
 
  private:
-  const int port_ = *internal::FreePort();
+  const int port_ = *FreePort();
 };
 
 INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousTest, ::testing::Values([] { return std::make_unique<TcpJob>(); }));

@@ -1,14 +1,11 @@
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -19,16 +16,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/process/process.h"
+#include "lockstep/launch/testing/processes.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::launch::etcd::testing {
 namespace {
-
-using internal::UniqueFd;
 
 constexpr absl::Duration kStartLimit = absl::Seconds(40);
 constexpr int kClientPort = 2379, kPeerPort = 2380;  // of a member that has its own host
@@ -37,14 +34,8 @@ constexpr int kStarts = 3;
 
 // A port that was free a moment ago; 0 after an error. `fd` keeps it from being chosen again.
 int FreePort(UniqueFd* fd) {
-  *fd = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (bind(fd->get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return 0;
-  getsockname(fd->get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
+  *fd = Bind(Resolve("127.0.0.1", 0)->front());
+  return fd->valid() ? BoundAddress(fd->get()).port() : 0;
 }
 
 }  // namespace
@@ -119,14 +110,14 @@ std::vector<std::string> EtcdCluster::Arguments(int member) const {
 }
 
 absl::Status EtcdCluster::StartMember(int member) {
-  internal::ProcessSpec spec;
+  ProcessSpec spec;
   spec.argv = Arguments(member);
-  LOCKSTEP_ASSIGN_OR_RETURN(spec.path, internal::FindProgram(spec.argv[0]));
+  LOCKSTEP_ASSIGN_OR_RETURN(spec.path, FindProgram(spec.argv[0]));
   spec.environment = {absl::StrCat("HOME=", folder_), absl::StrCat("PATH=", getenv("PATH")), "GOMAXPROCS=2"};
   const std::string log = absl::StrCat(folder_, "m", member, ".log");
   const UniqueFd output(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   spec.stdout_fd = spec.stderr_fd = output.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal::Process process, internal::StartProcess(spec));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Process process, StartProcess(spec));
   pids_[member] = process.pid;
   return absl::OkStatus();
 }

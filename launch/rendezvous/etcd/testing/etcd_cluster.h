@@ -1,7 +1,7 @@
 // Real etcd members for tests: on the loopback interface, or each on its own host.
 
-#ifndef LOCKSTEP_TOOLS_LAUNCH_ETCD_TESTING_ETCD_CLUSTER_H_
-#define LOCKSTEP_TOOLS_LAUNCH_ETCD_TESTING_ETCD_CLUSTER_H_
+#ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_TESTING_ETCD_CLUSTER_H_
+#define LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_TESTING_ETCD_CLUSTER_H_
 
 #include <sys/types.h>
 
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/comm/testing/network_hosts.h"
-#include "lockstep/tools/launch/etcd/http_client.h"
+#include "lockstep/launch/rendezvous/etcd/http_client.h"
 
 namespace lockstep::launch::etcd::testing {
 
@@ -68,4 +68,4 @@ class EtcdCluster {
 
 }  // namespace lockstep::launch::etcd::testing
 
-#endif  // LOCKSTEP_TOOLS_LAUNCH_ETCD_TESTING_ETCD_CLUSTER_H_
+#endif  // LOCKSTEP_LAUNCH_RENDEZVOUS_ETCD_TESTING_ETCD_CLUSTER_H_

@@ -1,4 +1,4 @@
-#include "lockstep/tools/launch/etcd/testing/etcd_job.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_job.h"
 
 #include <utility>
 
@@ -17,14 +17,14 @@ EtcdOptions NewJobOptions(const EtcdCluster& cluster) {
   return options;
 }
 
-std::unique_ptr<internal::Rendezvous> JoinAs(EtcdOptions options, const std::string& agent_id) {
+std::unique_ptr<Rendezvous> JoinAs(EtcdOptions options, const std::string& agent_id) {
   options.agent_id = agent_id;
-  absl::StatusOr<std::unique_ptr<internal::Rendezvous>> agent = EtcdRendezvous::Join(options);
+  absl::StatusOr<std::unique_ptr<Rendezvous>> agent = EtcdRendezvous::Join(options);
   EXPECT_TRUE(agent.ok()) << agent.status();
   return agent.ok() ? *std::move(agent) : nullptr;
 }
 
-std::unique_ptr<internal::Rendezvous> EtcdJob::Join(const std::string& id, const std::string& secret) {
+std::unique_ptr<Rendezvous> EtcdJob::Join(const std::string& id, const std::string& secret) {
   options_.secret = secret;
   return JoinAs(options_, id);
 }

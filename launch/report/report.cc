@@ -1,0 +1,15 @@
+#include "lockstep/launch/report/report.h"
+
+#include "lockstep/launch/report/report_file.h"
+
+namespace lockstep::launch {
+
+bool ReportError(const absl::Status& status) { return !status.ok() && WriteReport(status); }
+
+void NoteFailureOfAnotherRank() { WriteTold(); }
+
+void NoteErrorOfAnotherRank(const absl::Status& status) { WriteHeard(status.message()); }
+
+void ForgetFailuresOfOtherRanks() { EraseNotes(); }
+
+}  // namespace lockstep::launch
