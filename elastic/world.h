@@ -10,9 +10,8 @@
 //   LOCKSTEP_RETURN_IF_ERROR(world->Keep("step", &step));
 //   ddp::Options options;
 //   options.virtual_ranks = 8;
-//   options.init_sync = options.broadcast_buffers = false;   // Run() and Commit() do so
 //   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {   // once for each generation
-//     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
+//     LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, options));   // wrap.h
 //     while (step < kSteps) {
 //       optimizer.zero_grad();
 //       for (const int v : ddp.VirtualRanks(step)) Loss(ddp, step, v).backward();   // throws when a rank has died
@@ -24,8 +23,9 @@
 //     return absl::OkStatus();
 //   });
 //
-// The program runs under //tools/launch or launch::Spawn. With ddp::Options::virtual_ranks the result has the same bits
-// whatever dies, since it does not depend on the number of ranks.
+// The program runs under //launch or launch::Spawn. With ddp::Options::virtual_ranks the result has the same bits
+// whatever dies, since it does not depend on the number of ranks. Under torchrun, srun or mpirun, and in one process by
+// itself, the same program trains with one group: it ends with the error of the first rank that fails.
 //
 // A step is a transaction without a vote. Commit() applies and counts it, when nothing can fail any more. If a rank dies,
 // the counts of the ranks that are left differ by one at most, because every step has a collective. A rank that is behind
@@ -57,18 +57,17 @@
 #include "absl/time/time.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/value.h"
+#include "lockstep/comm/environment/rank_environment.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/launch/link/agent_link.h"
 
 namespace lockstep::elastic {
 
 namespace internal {
-class FailureBudget;
-class GradientWatch;
+class Generation;
 class KeptState;
-class LinkWatcher;
+class RankSteps;
 class Shards;
-enum class StepPart : int64_t;
 struct Healing;
 struct Shard;
 }  // namespace internal
@@ -90,7 +89,7 @@ struct Options {
   absl::Duration check_interval = absl::Milliseconds(50);  // about how often Commit() asks whether a rank has come
 
   // The job ends if so many failures by one cause come within so many steps. Failures count that a rank makes itself: an
-  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL, a step that is
+  // error of `train` or an exception, a process that exits, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS and SIGTRAP, a step that is
   // not finite, or a rank that is killed since it has not left in leave_timeout. Causes that differ only in numbers are
   // the same. 0: any number of failures.
   int failures_per_cause = 3;
@@ -103,6 +102,14 @@ struct Options {
   // steps.
   bool refuse_non_finite = false;
 
+  // false: the ranks are in one generation that cannot regroup, as where Lockstep's launch has not started them. So launch
+  // ends all ranks when one fails, and starts all of them again if it may. For a training whose result depends on who
+  // takes part.
+  bool regroups = true;
+  // Where the ranks of such a generation meet, and this rank's place among them; see comm::InitOptions.
+  std::string init_method = "env://";
+  comm::ExplicitRank explicit_rank;
+
   // After each so many steps the ranks compare their parameters by a hash; 0: never. If a rank differs from more than
   // half of the ranks, a line names the rank, the tensors and the step, and the rank gets the state of the others. So a
   // flipped bit does not last, but gradients that were computed with it were used. Without a majority, Commit() returns
@@ -114,7 +121,7 @@ struct Options {
 class World {
  public:
   // Each rank calls it once, as early as is possible: from then on ranks may die. The options must be the same on all
-  // ranks. FailedPrecondition: the process was not started by Lockstep's launch. InvalidArgument: bad options.
+  // ranks. FailedPrecondition: this process has called it before. InvalidArgument: bad options.
   static absl::StatusOr<std::unique_ptr<World>> Join(const Options& options = {});
   ~World();
   World(const World&) = delete;
@@ -153,7 +160,8 @@ class World {
   // all ranks form a new group and repeat the step, until Options::failures_per_cause ends the job. The second error of a
   // rank within Options::failure_window steps is returned, unless it is alone: end the process then, and a new one takes
   // its place. The reason of each new generation is a line of the launcher. Errors:
-  // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts.
+  // - InvalidArgument: nothing is kept; the ranks keep different things; or min_ranks is more than the launcher starts. An
+  //   InvalidArgument of `train` before the first step of the job ends the job at once.
   // - DataLoss: bytes of the state changed on the way to this rank, or no rank has the state any more. With a
   //   ShardedOptimizer it is lost if both ranks that had a parameter's state have died at once. The next Commit() or
   //   GatherShards() finds that.
@@ -161,6 +169,13 @@ class World {
   // - IsResumable(): fewer than min_ranks were there for wait_for_ranks.
   // - The errors of AgentLink::Join().
   absl::Status Run(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
+
+  // The next step is number `step`, for all that names steps: errors, and the launcher's lines and status. So a program
+  // that has loaded a checkpoint of 5000 steps reads "step 5003" in all lines alike. Call it on every rank that has
+  // loaded one: before Run(), or in `train` while commits() is 0. Ranks that come later are told. Without it the first
+  // step is number 0.
+  // FailedPrecondition: a step has been committed. InvalidArgument: `step` is negative.
+  absl::Status BeginAt(int64_t step);
 
   // Ends a step: calls `apply`, which steps the optimizer and must not use the group. Call it on every rank after the
   // backward, and return its error from `train`: the ranks must regroup. A collective: before `apply`, all ranks get rank
@@ -184,7 +199,12 @@ class World {
   static bool IsResumable(const absl::Status& status);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.
-  int64_t commits() const { return commits_; }
+  int64_t commits() const;
+
+  // Whether the ranks form a new group when one of them dies or comes: Options::regroups is true, and Lockstep's launch has
+  // started them, and not with a static rendezvous of several nodes. Otherwise Run() returns an error of `train` or of another rank, and can be called
+  // once.
+  bool is_elastic() const { return link_ && generation_.regroups; }
 
   // The ranks of the group that `train` has.
   const launch::RankGeneration& generation() const { return generation_; }
@@ -195,15 +215,14 @@ class World {
   absl::Status KeepBytes(const std::string& name, void* data, size_t size);
   static absl::Status CopyBytes(const checkpoint::Value& value, void* data, size_t size);
   absl::Status KeepSharded(const std::string& name, torch::optim::Optimizer& optimizer, internal::Shard& shard);
-  void KeepFailures();
-  checkpoint::Value Failures() const;
-  absl::Status SetFailures(const checkpoint::Value& value);
+  void KeepHistory();
+  checkpoint::Value History() const;
+  absl::Status SetHistory(const checkpoint::Value& value);
   // The life of a generation: it is joined; its ranks meet; they heal, wait for others and train; they leave it.
   absl::Status JoinGeneration();
-  absl::Status Meet();
+  std::optional<absl::Status> JoinAndMeet();
   absl::Status HealAndTrain(const std::function<absl::Status(comm::ProcessGroup* group)>& train);
   std::optional<absl::Status> Leave(const absl::Status& status, bool keeps_group = false);
-  void CountFailure();
   absl::Status Heal();
   absl::Status CompleteStep();
   absl::Status Take(const internal::Healing& healing);
@@ -211,46 +230,25 @@ class World {
   absl::Status Apply(const std::function<void()>& apply);
   absl::Status CheckShards();
   absl::Status StepShards(const std::function<void()>& apply);
-  absl::Status MeetBeforeStep(absl::Status status, const std::function<void()>& apply);
+  absl::Status MeetBeforeStep(const absl::Status& status, const std::function<void()>& apply);
   void CountStep();
-  void WatchGradients();
   absl::Status RefuseNonFinite();
   absl::Status CompareParameters();
   absl::Status AgreeToGoOn();
-  int64_t progress() const;
-  void SetProgress(int64_t progress);
-  bool OthersCaused(const absl::Status& status) const;
-  bool Begins() const;
-  bool HasFailedBefore();
+  bool IsInTraining() const { return present_ && !left_group_; }
+  comm::ProcessGroup& group() const;
 
   const Options options_;
-  const std::unique_ptr<launch::AgentLink> link_;
+  const std::unique_ptr<launch::AgentLink> link_;  // null: one generation, which cannot regroup
   const std::unique_ptr<internal::KeptState> kept_;
   const std::unique_ptr<internal::Shards> shards_;
-  launch::RankGeneration generation_;
-  std::unique_ptr<comm::ProcessGroup> group_;
-  std::unique_ptr<comm::ProcessGroup> left_group_;  // which `train` may still use
-  std::unique_ptr<internal::LinkWatcher> watcher_;
-  std::unique_ptr<internal::Healing> healing_;  // which the ranks have agreed on when they met
-  std::vector<c10::Device> gpus_;               // the GPUs that have parameters
-  int64_t commits_ = 0;                         // internal::kNoState while the state is being replaced
-  internal::StepPart part_;                     // of the step after these
-  bool divided_ = false;                        // all ranks had one state, of which shards_ are a part
-  int64_t next_check_ = 0;                      // the value of commits_ at which Commit() asks whether to regroup
-  int64_t last_check_ = 0;                      // at which it asked last, at this time
-  absl::Time last_check_time_;
-  bool was_first_ = false;  // this rank was in the first generation
-  bool regroups_ = false;   // the ranks have agreed to regroup between two steps
-  std::string reason_;      // why this rank leaves its generation; "": the launcher says so
-  const std::unique_ptr<internal::FailureBudget> failures_;
-  std::unique_ptr<internal::GradientWatch> watch_;   // while a step is repeated, with refuse_non_finite
-  bool trains_ = false;                              // `train` has been called in this generation
-  bool is_final_ = false;                            // the error must end the ranks
-  std::optional<int> culprit_;                       // or -1, for all: of an error that Commit() returns on all ranks
-  std::optional<int64_t> own_error_;                 // the step of the last error that this rank has made
-  bool met_ = false;                                 // Commit() has joined the generation, and its ranks have met
-  std::optional<absl::Status> end_;                  // which Run() must return, although Commit() has found it
-  absl::Time waits_until_ = absl::InfiniteFuture();  // for more ranks
+  const std::unique_ptr<internal::RankSteps> steps_;  // what this rank does next
+  launch::RankGeneration generation_;                 // the last one that was joined
+  std::unique_ptr<internal::Generation> present_;     // the same, until this rank leaves it
+  std::unique_ptr<comm::ProcessGroup> left_group_;    // Commit() has left it, and `train` may still use it
+  std::optional<absl::Status> end_;                   // of Run()
+  launch::JoinOptions join_;                          // for the next generation
+  absl::Time waits_until_ = absl::InfiniteFuture();   // for more ranks
 };
 
 template <typename T>

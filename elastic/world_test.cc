@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +19,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/elastic/testing/small_training_program.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::elastic {
 namespace {
@@ -132,17 +134,43 @@ TEST_F(WorldTest, MayRunAgainAfterItsWork) {
   EXPECT_THAT(Err(), Not(HasSubstr("killed")));
 }
 
-// Launchers that do not hear of each other, too.
-TEST_F(WorldTest, ARankThatIsKilledAfterItsWorkEndsNoOtherOnesOfItsNode) {
+// Launchers that do not hear of each other.
+class TwoNodesTest : public WorldTest {
+ protected:
+  // Expects that both launchers end with `code`.
+  void Train(int ranks_per_node, int code) {
+    const std::string port = absl::StrCat("--master_port=", *launch::FreePort());
+    std::vector<pid_t> launchers;
+    for (const char* node : {"--node_rank=0", "--node_rank=1"}) {
+      launchers.push_back(StartTraining(ranks_per_node, 30, {"--nnodes=2", node, "--master_addr=127.0.0.1", port}));
+    }
+    for (const pid_t launcher : launchers) EXPECT_EQ(Wait(launcher), code) << Err();
+  }
+};
+
+TEST_F(TwoNodesTest, ARankThatIsKilledAfterItsWorkEndsNoOtherOnesOfItsNode) {
   setenv("FAULT", "killed_after_run", 1);
   setenv("FAULT_RANK", "3", 1);
-  const std::string port = absl::StrCat("--master_port=", *launch::internal::FreePort());
-  std::vector<pid_t> launchers;
-  for (const char* node : {"--node_rank=0", "--node_rank=1"}) {
-    launchers.push_back(StartTraining(2, 30, {"--nnodes=2", node, "--master_addr=127.0.0.1", port}));
-  }
-  for (const pid_t launcher : launchers) EXPECT_EQ(Wait(launcher), 0) << Err();
+  Train(2, 0);
   EXPECT_THAT(ReadFile(folder_ + "digest"), Not(::testing::IsEmpty()));
+}
+
+// Nobody forms another generation there, so no rank waits for one.
+TEST_F(TwoNodesTest, AnErrorEndsAllRanks) {
+  setenv("FAULT", "error", 1);
+  setenv("FAULT_AT", "5", 1);
+  Train(1, 1);
+  EXPECT_THAT(Err(), HasSubstr("sample 40 is broken"));
+}
+
+TEST_F(TwoNodesTest, RunOnce) {
+  setenv("FAULT", "runs_twice", 1);
+  setenv("FAULT_RANK", "1", 1);
+  const absl::Time start = absl::Now();
+  Train(1, 1);
+  EXPECT_THAT(Err(), HasSubstr("World::Run: the ranks have left their group, and form no other one, since the "
+                               "launchers meet by a static rendezvous"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(60));  // the timeout is 120 s
 }
 
 // Over TCP, too.
@@ -235,6 +263,21 @@ TEST_F(WorldTest, EndsTheJobIfProcessesEndAgainAndAgain) {
   setenv("FAULT_AT", "30", 1);
   EXPECT_EQ(Wait(StartTraining(4, 60)), 1) << Err();
   EXPECT_THAT(Err(), HasSubstr("rank 0 failed in step 30: exited with code 3; the job ends"));
+}
+
+// As a run does that continues from a checkpoint of 500 steps. Processes that come later are told.
+TEST_F(WorldTest, CountsStepsFromTheOneThatItBeginsAt) {
+  setenv("BEGIN_AT", "500", 1);
+  setenv("FAULT_AT", "30", 1);
+  for (const auto& [fault, ranks, cause] : {std::tuple("error", 3, "sample 240 is broken"),  //
+                                            std::tuple("exit", 4, "exited with code 3")}) {
+    setenv("FAULT", fault, 1);
+    EXPECT_EQ(Wait(StartTraining(ranks, 60)), 1) << Err();
+    EXPECT_THAT(Err(), HasSubstr(absl::StrCat("rank 0 failed in step 530: ", cause, "; the job ends, since this cause ",
+                                              "came 3 times within 10 steps: rank 0 in step 530, rank 0 in step 530, ",
+                                              "rank 0 in step 530")));
+    EXPECT_THAT(Err(), Not(HasSubstr("in step 30")));
+  }
 }
 
 TEST_F(WorldTest, EndsTheJobIfRanksAreStuckAgainAndAgain) {
@@ -347,13 +390,108 @@ TEST_F(WorldTest, NamesMistakes) {
   EXPECT_THAT(Err(), HasSubstr("pigeon"));
   EXPECT_THAT(Err(), HasSubstr("the job ends, since this cause came 3 times"));
   unsetenv("BACKEND");
+  setenv("BEGIN_AT", "-1", 1);
+  EXPECT_EQ(Wait(StartTraining(2, 10)), 1);
+  EXPECT_THAT(Err(), HasSubstr("World::BeginAt: expected a step of at least 0, found -1"));
+  unsetenv("BEGIN_AT");
   setenv("FAULT", "nothing_kept", 1);
   EXPECT_EQ(Wait(StartTraining(1, 10)), 1);
   EXPECT_THAT(Err(), HasSubstr("World::Run: nothing is kept: call Keep() before"));
 }
 
-TEST(World, NeedsALauncher) {
-  EXPECT_THAT(std::string(World::Join().status().message()), HasSubstr("not started by Lockstep's launch"));
+// The rank that takes the place of one that was killed.
+TEST_F(WorldTest, ANewRankThatKeepsOtherThingsFailsAlone) {
+  const std::string quiet = DigestOfQuietRun(3, 200);
+  struct Case {
+    const char* fault;
+    const char* difference;
+  };
+  for (const Case& c : {Case{"new_name", "rank 0 keeps \"net\", \"optimizer\".*; rank 2 keeps \"net\", \"other\", "},
+                        Case{"new_shape", "net: .*1101"}}) {
+    SCOPED_TRACE(c.fault);
+    setenv("PAUSE_US", "20000", 1);
+    setenv("FAULT", c.fault, 1);
+    const pid_t launcher = StartTraining(3, 200, {"--max_restarts=1"});
+    ASSERT_TRUE(AwaitGeneration(1)) << Err();
+    absl::SleepFor(absl::Milliseconds(200));
+    kill(Last()[1].pid, SIGKILL);
+    EXPECT_EQ(Wait(launcher), 0) << Err();
+    EXPECT_EQ(ReadFile(folder_ + "digest"), quiet);
+    EXPECT_THAT(Err(), ContainsRegex(absl::StrCat("World: rank 2 keeps other things than rank 0, which has the state: ",
+                                                  c.difference)));
+    EXPECT_THAT(Err(), ContainsRegex("; local rank [0-2] is not started again\n"));
+    EXPECT_THAT(Err(), HasSubstr("generation 4 has 2 ranks"));
+    remove((folder_ + "digest").c_str());
+    remove((folder_ + "generations").c_str());
+  }
+}
+
+// torchrun, srun and mpirun set such variables.
+constexpr char kTwoRanks[] = R"(
+    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+    RANK=1 $SMALL_TRAINING 2> $D/rank1 &
+    RANK=0 $SMALL_TRAINING)";
+
+TEST_F(WorldTest, TrainsWithoutLockstepsLaunchToTheSameBits) {
+  const std::string quiet = DigestOfQuietRun(3, 60);
+  setenv("STEPS", "60", 1);
+  EXPECT_EQ(RunScript("$SMALL_TRAINING"), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  remove((folder_ + "digest").c_str());
+  setenv("MASTER_PORT", absl::StrCat(*launch::FreePort()).c_str(), 1);
+  EXPECT_EQ(RunScript(absl::StrCat(kTwoRanks, "; code=$?; wait $! && exit $code")), 0) << Err();
+  EXPECT_EQ(ReadFile(folder_ + "digest"), quiet) << Err();
+  unsetenv("MASTER_PORT");
+}
+
+TEST_F(WorldTest, EndsWithTheFirstCauseWithoutLockstepsLaunch) {
+  setenv("STEPS", "1000000", 1);
+  setenv("PAUSE_US", "1000", 1);
+  setenv("MASTER_PORT", absl::StrCat(*launch::FreePort()).c_str(), 1);
+  const pid_t script = StartScript(absl::StrCat(kTwoRanks, "; exit $?"));
+  ASSERT_TRUE(AwaitGeneration(1)) << Err();
+  for (const Place& place : Last()) {
+    if (place.rank == 1) kill(place.pid, SIGKILL);
+  }
+  EXPECT_EQ(Wait(script), 1);
+  EXPECT_THAT(Err(), ContainsRegex("rank 1 \\(host [^,]+, pid [0-9]+\\) died"));
+  unsetenv("MASTER_PORT");
+}
+
+TEST_F(WorldTest, LaunchStartsAllRanksAgainThatDoNotRegroup) {
+  setenv("REGROUPS", "0", 1);
+  setenv("PAUSE_US", "1000", 1);
+  const pid_t launcher = StartTraining(2, 1000000, {"--max_restarts=1"});
+  for (int start = 0; start < 2; ++start) {
+    ASSERT_TRUE(AwaitGeneration(1)) << Err();
+    const std::vector<Place> places = Last();
+    remove((folder_ + "generations").c_str());
+    for (const Place& place : places) {
+      if (place.rank == 1) kill(place.pid, SIGKILL);
+    }
+  }
+  EXPECT_EQ(Wait(launcher), 128 + SIGKILL);
+  EXPECT_THAT(Err(), ContainsRegex("rank 1 \\(local rank 1, pid [0-9]+\\) was killed by signal 9.*restart 1 of 1"));
+  EXPECT_THAT(Err(), HasSubstr("after 1 restart"));
+  EXPECT_THAT(Err(), Not(HasSubstr("generation 2")));
+}
+
+TEST_F(WorldTest, RunsOnceWithoutLockstepsLaunch) {
+  setenv("STEPS", "10", 1);
+  setenv("FAULT", "runs_twice", 1);
+  setenv("FAULT_RANK", "1", 1);
+  EXPECT_EQ(RunScript("$SMALL_TRAINING"), 1);
+  EXPECT_THAT(Err(), HasSubstr("World::Run: the ranks have left their group, and form no other one"));
+}
+
+TEST(World, IsJoinedOnceInAProcess) {
+  const absl::StatusOr<std::unique_ptr<World>> world = World::Join();
+  ASSERT_TRUE(world.ok()) << world.status();
+  EXPECT_FALSE((*world)->is_elastic());
+  EXPECT_EQ(World::Join().status(), absl::FailedPreconditionError("World::Join: this process has called it before"));
+}
+
+TEST(World, ChecksItsNumbersOfRanks) {
   Options options;
   options.min_ranks = 0;
   EXPECT_EQ(World::Join(options).status().code(), absl::StatusCode::kInvalidArgument);

@@ -3,6 +3,7 @@
 //
 //   bazel run //elastic/chaos -- --faults=60 --faults_per_second=1 --seed=1 --ranks=4
 //   bazel run //elastic/chaos -- --faults=60 --hosts=3 --ranks=2
+//   bazel run //elastic/chaos -- --faults=20 --long --network --hosts=3 --ranks=2 --hang_seconds=120
 //   bazel run //elastic/chaos -- --endings=40
 //
 // The disturbed run comes first. It ends after its last fault, and the quiet run then trains for as many steps.
@@ -33,6 +34,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
 #include "lockstep/elastic/chaos/internal/board.h"
 #include "lockstep/elastic/chaos/internal/endings.h"
@@ -50,6 +52,13 @@ DEFINE_int64(endings, 0,
 DEFINE_double(faults_per_second, 1, "At most so many. A fault waits until enough ranks train.");
 DEFINE_uint64(seed, 1, "Chooses the faults and whom they hit.");
 DEFINE_string(only, "", "Only faults whose name contains this, such as SIGKILL. Empty: all kinds.");
+DEFINE_bool(
+    long, false,
+    "Only faults that take long: a launcher of another job, a rank that sleeps, and with --network lost packets. Pass "
+    "--hang_seconds=120 too.");
+DEFINE_bool(network, false,
+            "Each host is a network namespace, so that packets between them can be lost. Needs root, and etcd-v3.");
+DEFINE_bool(stall_timeout, false, "The launchers get --stall-timeout=30, and replace a rank that sleeps.");
 DEFINE_bool(sharded, false,
             "The disturbed run has a ShardedOptimizer, and no fault ends two ranks at once, which may have its state.");
 DEFINE_int32(ranks, 4, "The ranks of a host, and of the quiet run.");
@@ -83,7 +92,6 @@ using internal::Injector;
 using internal::Job;
 using internal::JobOptions;
 using internal::Moment;
-using internal::NowNanos;
 using internal::Rendezvous;
 using internal::StepWatch;
 
@@ -123,7 +131,7 @@ class DisturbedRun {
   // Returns the number of steps.
   absl::StatusOr<int64_t> Run() {
     LOCKSTEP_RETURN_IF_ERROR(watch_.Await("the first step", kFirstStep, [&] { return job_.board().steps() > 0; }));
-    start_ns_ = NowNanos();
+    start_ns_ = MonotonicNanos();
     for (int64_t fault = 1; fault <= FLAGS_faults; ++fault) {
       LOCKSTEP_RETURN_IF_ERROR(Annotate(Disturb(fault), absl::StrCat("fault ", fault)));
       if (fault == kFirstHeld) {
@@ -148,14 +156,14 @@ class DisturbedRun {
   absl::Status Disturb(int64_t number) {
     const Fault fault = schedule_.Next();
     LOCKSTEP_RETURN_IF_ERROR(watch_.Check());
-    watch_.LongestPauseSince(NowNanos());
-    const int64_t begin_ns = NowNanos();
+    watch_.LongestPauseSince(MonotonicNanos());
+    const int64_t begin_ns = MonotonicNanos();
     const absl::StatusOr<Injected> done = injector_.Inject(fault);
     if (!done.ok()) return Annotate(done.status(), FaultName(fault.kind));
     const absl::StatusOr<int64_t> step_ns = watch_.AwaitStep(done->ns, done->generation);
     if (!step_ns.ok()) return Annotate(step_ns.status(), FaultName(fault.kind));
     const int64_t next_ns = start_ns_ + static_cast<int64_t>(number * 1e9 / FLAGS_faults_per_second);
-    LOCKSTEP_RETURN_IF_ERROR(watch_.Sleep(absl::Nanoseconds(std::max<int64_t>(next_ns - NowNanos(), 0))));
+    LOCKSTEP_RETURN_IF_ERROR(watch_.Sleep(absl::Nanoseconds(std::max<int64_t>(next_ns - MonotonicNanos(), 0))));
     Report(number, fault, *done, absl::Nanoseconds(*step_ns - done->ns), watch_.LongestPauseSince(begin_ns));
     return absl::OkStatus();
   }
@@ -239,10 +247,12 @@ std::string Beside(const std::string& flag, const std::string& path) {
 
 JobOptions OptionsOf(int hosts, int64_t pause_us, bool sharded) {
   JobOptions options;
-  options.launch = Beside(FLAGS_launch, "../../tools/launch/launch");
+  options.launch = Beside(FLAGS_launch, "../../launch/launch");
   options.program = Beside(FLAGS_program, "training");
   options.hosts = hosts;
   options.ranks = FLAGS_ranks;
+  options.network = hosts > 1 && FLAGS_network;
+  options.replaces_stalled = FLAGS_stall_timeout;
   options.rendezvous = FLAGS_rdzv == "tcp" ? Rendezvous::kTcp : Rendezvous::kEtcd;
   options.environment = {{"DATA", FLAGS_data_dir},
                          {"HIDDEN", absl::StrCat(FLAGS_hidden)},
@@ -271,6 +281,8 @@ std::vector<FaultKind> Kinds() {
     if (kind == FaultKind::kFullDevShm && !shm.ok()) continue;
     if (internal::RanksNeeded(kind) > FLAGS_ranks * FLAGS_hosts) continue;
     if (internal::HostsNeeded(kind) > FLAGS_hosts) continue;
+    if (internal::IsLong(kind) != FLAGS_long) continue;
+    if (internal::IsCut(kind) && !FLAGS_network) continue;
     // With tcp the first launcher leads.
     if (kind == FaultKind::kKillLeader && FLAGS_rdzv == "tcp") continue;
     if (FLAGS_sharded && internal::EndsSeveralRanks(kind)) continue;
@@ -335,6 +347,7 @@ absl::Status Run() {
                    {"hidden", FLAGS_hidden * 1.0, 1},
                    {"pause_us", FLAGS_pause_us * 1.0, 0}}));
   if (FLAGS_rdzv != "etcd-v3" && FLAGS_rdzv != "tcp") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 or tcp");
+  if (FLAGS_network && FLAGS_rdzv != "etcd-v3") return FlagError("rdzv", FLAGS_rdzv, "etcd-v3 with --network");
   const JobOptions disturbed_options = OptionsOf(FLAGS_hosts, FLAGS_pause_us, FLAGS_sharded);
   const JobOptions quiet_options = OptionsOf(1, 0, /*sharded=*/false);
   // After the look at /proc/self/exe, which has no path any more in another mount namespace.

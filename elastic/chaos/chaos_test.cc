@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::elastic::chaos {
 namespace {
@@ -82,6 +82,19 @@ TEST(Chaos, TheLauncherThatLeadsMayDie) {
   EXPECT_EQ(RunChaos(absl::StrCat(kHosts, " --faults=1 --only=leads"), &output), 0) << output;
   EXPECT_THAT(output, HasSubstr("1 faults, "));
   EXPECT_THAT(output, HasSubstr("; nothing is left of the job\n"));
+  EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
+}
+
+TEST(Chaos, HostsThatDoNotReachEachOtherDoNotChangeTheFile) {
+  if (system("command -v etcd > /dev/null") != 0) GTEST_SKIP() << "etcd is not installed (Debian: etcd-server)";
+  if (system("unshare --net true 2> /dev/null") != 0) GTEST_SKIP() << "no network namespaces here";
+  std::string output;
+  EXPECT_EQ(RunChaos("--long --network --hosts=3 --ranks=1 --faults=3 --only=packets --hidden=64 --pause_us=40000 "
+                     "--hang_seconds=120 --seed=2",
+                     &output),
+            0)
+      << output;
+  EXPECT_THAT(output, HasSubstr("3 faults, "));
   EXPECT_THAT(output, HasSubstr("chaos: the files are the same\n"));
 }
 

@@ -4,48 +4,70 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/base/status.h"
 
 namespace lockstep::elastic::internal {
 namespace {
 
-void Set(const char* name, absl::string_view value) { setenv(name, std::string(value).c_str(), /*overwrite=*/1); }
-void Set(const char* name, int64_t value) { Set(name, absl::StrCat(value)); }
+constexpr char kLoopback[] = "127.0.0.1";
+
+// A socket for the store of a process that is by itself.
+absl::Status ListenAlone(comm::RankEnvironment* environment) {
+  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(kLoopback, /*port=*/0, {.blocks = true}));
+  environment->rank = 0;
+  environment->world_size = 1;
+  environment->master_addr = kLoopback;
+  environment->master_port = BoundAddress(listener.get()).port();
+  environment->master_listen_fd = listener.Release();
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(const launch::RankGeneration& generation,
-                                                              const std::string& backend, absl::Duration timeout,
-                                                              const std::function<absl::Status()>& interruption,
-                                                              const std::function<void(const comm::Stall&)>& on_stall) {
-  Set("RANK", generation.rank);
-  Set("WORLD_SIZE", generation.world_size);
-  // On one node its ranks are numbered without gaps. generation.local_rank has gaps where ranks have died, and must be
-  // below LOCAL_WORLD_SIZE all the same.
-  const int local_rank = generation.nnodes == 1 ? generation.rank : generation.local_rank;
-  Set("LOCAL_RANK", local_rank);
-  Set("LOCAL_WORLD_SIZE", std::max(generation.local_world_size, local_rank + 1));
-  Set("GROUP_RANK", generation.node_rank);
-  Set("MASTER_ADDR", generation.master_addr);
-  Set("MASTER_PORT", generation.master_port);
+comm::RankEnvironment EnvironmentOf(launch::RankGeneration& generation) {
+  comm::RankEnvironment environment;
+  environment.launcher = "launch";
+  environment.rank = generation.rank;
+  environment.world_size = generation.world_size;
+  environment.local_rank = generation.local_rank;
+  environment.local_world_size = generation.local_world_size;
+  environment.node_rank = generation.node_rank;
+  environment.master_addr = generation.master_addr;
+  environment.master_port = generation.master_port;
   // A part of the key of the group's secret, so that no two generations have the same one.
-  Set("TORCHELASTIC_RESTART_COUNT", generation.number);
-  if (generation.listen_fd >= 0) {
-    Set("LOCKSTEP_MASTER_LISTEN_FD", generation.listen_fd);
-  } else {
-    unsetenv("LOCKSTEP_MASTER_LISTEN_FD");
-  }
-  comm::InitOptions options;
-  options.backend = backend;
-  options.timeout = timeout;
-  options.interruption = interruption;
-  options.on_stall = on_stall;
+  environment.restart_count = static_cast<int>(generation.number);
+  environment.master_listen_fd = generation.listen_fd.Release();
+  environment.hosts_are_up = generation.regroups;
+  return environment;
+}
+
+absl::StatusOr<FixedGeneration> ReadFixedGeneration(const comm::EnvironmentLookup& lookup,
+                                                    const comm::ExplicitRank& explicit_rank) {
+  FixedGeneration fixed;
+  LOCKSTEP_ASSIGN_OR_RETURN(fixed.environment, comm::ReadRankEnvironment(lookup, explicit_rank));
+  comm::RankEnvironment& environment = fixed.environment;
+  if (!environment.rank && !environment.world_size) LOCKSTEP_RETURN_IF_ERROR(ListenAlone(&environment));
+  launch::RankGeneration& generation = fixed.generation;
+  generation.number = 1;
+  generation.regroups = false;
+  generation.rank = environment.rank.value_or(0);
+  generation.world_size = environment.world_size.value_or(1);
+  generation.local_rank = environment.local_rank;
+  generation.local_world_size = environment.local_world_size;
+  generation.node_rank = environment.node_rank.value_or(0);
+  generation.nnodes = (generation.world_size - 1) / std::max(generation.local_world_size, 1) + 1;
+  generation.master_addr = environment.master_addr;
+  generation.master_port = environment.master_port;
+  return fixed;
+}
+
+absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> FormGroup(comm::InitOptions options, int64_t number) {
   // The line about the backend is of interest once.
-  if (generation.number > 1 && !getenv("TORCH_DISTRIBUTED_DEBUG")) options.debug = comm::Debug::kOff;
-  auto group = comm::InitProcessGroup(options);
-  unsetenv("LOCKSTEP_MASTER_LISTEN_FD");
-  return group;
+  if (number > 1 && !getenv("TORCH_DISTRIBUTED_DEBUG")) options.debug = comm::Debug::kOff;
+  return comm::InitProcessGroup(options);
 }
 
 }  // namespace lockstep::elastic::internal

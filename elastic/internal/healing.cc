@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/serialize.h"
@@ -38,11 +39,30 @@ absl::StatusOr<std::vector<std::array<int64_t, N>>> Gather(comm::ProcessGroup& g
 
 int64_t Hash(const std::string& bytes) { return static_cast<int64_t>(FastHash(bytes.data(), bytes.size())); }
 
-// All ranks must call it. The error of ranks that keep things of different names, of which `rank` is one.
-absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, int rank) {
+constexpr char kUnfit[] = "lockstep.elastic.unfit", kWithUnfit[] = "lockstep.elastic.with_unfit";
+
+// For the rank that has `error`, while rank `first` has a state.
+absl::Status Unfit(int rank, int first, const absl::Status& error) {
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat("World: rank ", rank, " keeps other things than rank ",
+                                                                first, ", which has the state: ", error.message()));
+  status.SetPayload(kUnfit, absl::Cord());
+  return status;
+}
+
+// All ranks must call it. The error of ranks that keep things of different names, of which `rank` is one. If rank `first`
+// has a state already, it is an error of those alone that differ from it, and the others go on without them.
+absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, int first, int rank, bool has_begun) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, group.AllGatherBytes(kept.Names()));
-  return absl::InvalidArgumentError(absl::StrCat("World: the ranks keep different things: rank 0 keeps ", names[0],
-                                                 "; rank ", rank, " keeps ", names[rank]));
+  const auto difference = [&](int other) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", first, " keeps ", names[first], "; rank ", other, " keeps ", names[other]));
+  };
+  if (!has_begun) return Annotate(difference(rank), "World: the ranks keep different things");
+  const int me = group.rank();
+  if (names[me] != names[first]) return Unfit(me, first, difference(me));
+  absl::Status with_unfit = absl::AbortedError(Unfit(rank, first, difference(rank)).message());
+  with_unfit.SetPayload(kWithUnfit, absl::Cord());
+  return with_unfit;
 }
 
 // What ranks tell each other before they heal.
@@ -179,6 +199,9 @@ class Transfer {
 
 }  // namespace
 
+bool IsUnfit(const absl::Status& status) { return status.GetPayload(kUnfit).has_value(); }
+bool IsWithUnfit(const absl::Status& status) { return status.GetPayload(kWithUnfit).has_value(); }
+
 absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress& progress, const KeptState& kept) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto facts,
                             Gather<kNumFacts>(group, {Hash(kept.Names()), progress.commits,
@@ -186,12 +209,16 @@ absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress
   std::vector<Progress> ranks;
   std::vector<int64_t> commits;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (facts[rank][kNames] != facts[0][kNames]) return DifferentNames(group, kept, rank);
     ranks.push_back(
         {facts[rank][kCommits], static_cast<StepPart>(facts[rank][kPart]), static_cast<int>(facts[rank][kNode])});
     commits.push_back(facts[rank][kCommits]);
   }
   Healing healing = PlanHealing(ranks);
+  const int first = healing.sources.empty() ? 0 : healing.sources[0];
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (facts[rank][kNames] == facts[first][kNames]) continue;
+    return DifferentNames(group, kept, first, rank, /*has_begun=*/healing.newest > 0);
+  }
   if (healing.sources.empty())
     return absl::DataLossError("World: the ranks that had the state have died while they sent it");
   if (healing.newest != 0) return healing;
@@ -218,9 +245,13 @@ absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_pla
   LOCKSTEP_ASSIGN_OR_RETURN(const Value frame, checkpoint::Deserialize(bytes, options));
   const std::vector<NamedTensor> layout = LargeTensors(frame);
   if (receives) {
-    LOCKSTEP_ASSIGN_OR_RETURN(IncomingState incoming, IncomingState::Prepare(kept, frame, in_place));
-    LOCKSTEP_RETURN_IF_ERROR(TransferTensors(group, healing, incoming.buffers()));
-    return incoming.Finish();
+    const auto explained = [&](const absl::Status& error) {
+      return error.ok() || healing.newest == 0 ? error : Unfit(rank, first, error);
+    };
+    absl::StatusOr<IncomingState> incoming = IncomingState::Prepare(kept, frame, in_place);
+    if (!incoming.ok()) return explained(incoming.status());
+    LOCKSTEP_RETURN_IF_ERROR(TransferTensors(group, healing, incoming->buffers()));
+    return explained(incoming->Finish());
   }
   if (!sends) return TransferTensors(group, healing, layout);
   LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckSameLayout(snapshot.large, layout), "World"));

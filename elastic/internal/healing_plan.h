@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace lockstep::elastic::internal {
@@ -15,11 +16,13 @@ inline constexpr int64_t kNoState = -1;
 struct Healing {
   std::vector<int> sources;     // ranks whose states are equal and the newest; empty: no rank has a state
   std::vector<int> receivers;   // ranks that get it
-  int64_t newest = 0;           // the steps in it
+  int64_t newest = 0;           // the steps in it, as Progress::commits counts them
   std::vector<int> nodes = {};  // of each rank, unless the plan is made from commits only
   // Some sources have stepped the parameters of their shards only. The ranks give each other these parameters, and then
   // the sources have the newest state.
   bool spreads = false;
+
+  bool IsReceiver(int rank) const { return std::find(receivers.begin(), receivers.end(), rank) != receivers.end(); }
 };
 
 // How much of the step after its newest state a rank has done. Without a ShardedOptimizer always kNothing.
@@ -30,7 +33,8 @@ enum class StepPart : int64_t {
 };
 
 struct Progress {
-  int64_t commits = 0;  // the steps in a rank's state, or kNoState
+  // The steps in a rank's state, or kNoState. With a sharded optimizer one more: see RankSteps::Shard().
+  int64_t commits = 0;
   StepPart part = StepPart::kNothing;
   int node = 0;
 };

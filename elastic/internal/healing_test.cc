@@ -109,10 +109,28 @@ TEST(AgreeOnHealing, NamesWhatTheRanksKeepAndSaysThatTheStateIsLost) {
          EXPECT_EQ(AgreeOnHealing(group, {kNoState}, kept).status().code(), absl::StatusCode::kDataLoss);
          Thing other(1);
          if (group.rank() == 1) EXPECT_EQ(kept.Add("more", {}), absl::OkStatus());
-         return AgreeOnHealing(group, {3}, kept).status();
+         return AgreeOnHealing(group, {0}, kept).status();
        })) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("the ranks keep different things: rank 0 keeps \"thing\"; rank 1 keeps \"thing\", \"more\""));
+  }
+}
+
+TEST(AgreeOnHealing, SaysThatANewRankKeepsOtherThingsToItAlone) {
+  const auto statuses = RunRanks(3, [](ProcessGroup& group) {
+    Thing thing(1);
+    KeptState kept;
+    thing.Keep(&kept, true);
+    if (group.rank() == 0) EXPECT_EQ(kept.Add("more", {}), absl::OkStatus());
+    return AgreeOnHealing(group, {group.rank() == 0 ? 0 : 3}, kept).status();
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(IsUnfit(statuses[rank]), rank == 0);
+    EXPECT_EQ(IsWithUnfit(statuses[rank]), rank != 0);
+    EXPECT_EQ(statuses[rank].code(), rank == 0 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(statuses[rank].message()),
+                HasSubstr("rank 0 keeps other things than rank 1, which has the state: rank 1 keeps \"thing\"; rank 0 "
+                          "keeps \"thing\", \"more\""));
   }
 }
 

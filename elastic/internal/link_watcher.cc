@@ -1,12 +1,10 @@
 #include "lockstep/elastic/internal/link_watcher.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "lockstep/base/descriptors.h"
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
@@ -21,21 +19,19 @@ struct LinkWatcher::Shared {
   comm::ProcessGroup* group = nullptr;  // null: there is none yet
 };
 
-LinkWatcher::LinkWatcher(launch::AgentLink* link, int stop)
-    : link_(*link), stop_(stop), shared_(std::make_shared<Shared>()) {}
+LinkWatcher::LinkWatcher(launch::AgentLink* link, Event stop)
+    : link_(*link), stop_(std::move(stop)), shared_(std::make_shared<Shared>()) {}
 
 absl::StatusOr<std::unique_ptr<LinkWatcher>> LinkWatcher::Start(launch::AgentLink* link) {
-  const int stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (stop < 0) return DescriptorError("World: no eventfd", errno, absl::StatusCode::kResourceExhausted);
-  std::unique_ptr<LinkWatcher> watcher(new LinkWatcher(link, stop));
+  LOCKSTEP_ASSIGN_OR_RETURN(Event stop, Event::Create("World: no eventfd"));
+  std::unique_ptr<LinkWatcher> watcher(new LinkWatcher(link, std::move(stop)));
   LOCKSTEP_ASSIGN_OR_RETURN(watcher->thread_, StartThread("World's thread", [raw = watcher.get()] { raw->Run(); }));
   return watcher;
 }
 
 LinkWatcher::~LinkWatcher() {
-  eventfd_write(stop_, 1);
+  stop_.Set();
   if (thread_.joinable()) thread_.join();
-  close(stop_);
 }
 
 std::function<absl::Status()> LinkWatcher::interruption() const {
@@ -61,7 +57,7 @@ void LinkWatcher::Run() {
       return;
     }
     if (order == Order::kRegroupAfterStep) regroups_after_step_ = true;
-    pollfd fds[] = {{link_.fd(), POLLIN, 0}, {stop_, POLLIN, 0}};
+    pollfd fds[] = {{link_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
     poll(fds, 2, -1);
     if (fds[1].revents != 0) return;
   }

@@ -10,8 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/posix/event.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/tools/launch/agent_link/agent_link.h"
+#include "lockstep/launch/link/agent_link.h"
 
 namespace lockstep::elastic::internal {
 
@@ -32,16 +33,16 @@ class LinkWatcher {
   // Aborts `group`, which must outlive this object, when the generation is broken.
   void Guard(comm::ProcessGroup* group);
 
-  // Whether a process is ready, so that the ranks should regroup after a step.
+  // Whether the ranks should regroup after a step: a process is ready, or a node leaves.
   bool regroups_after_step() const { return regroups_after_step_; }
 
  private:
   struct Shared;
-  LinkWatcher(launch::AgentLink* link, int stop);
+  LinkWatcher(launch::AgentLink* link, Event stop);
   void Run();
 
   launch::AgentLink& link_;
-  const int stop_;  // an eventfd
+  const Event stop_;
   const std::shared_ptr<Shared> shared_;
   std::atomic<bool> regroups_after_step_ = false;
   std::thread thread_;

@@ -13,6 +13,8 @@ namespace lockstep::elastic::internal {
 struct Keepers {
   int owner = 0;   // gives the parameter to the other ranks after a step
   int second = 0;  // has the state too if the owner dies. With one rank it is the owner
+
+  bool Has(int rank) const { return owner == rank || second == rank; }
 };
 
 // The keepers of parameters of these sizes. `have[p]` are the ranks that have the state of parameter p, at least one, in

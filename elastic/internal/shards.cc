@@ -148,7 +148,7 @@ absl::Status Shards::Divide(comm::ProcessGroup& group, const std::vector<int>& n
   // Nobody drops a state that another rank still needs.
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());
   for (size_t p = 0; p < parameters.size(); ++p) {
-    const bool keeps = keepers_[p].owner == group.rank() || keepers_[p].second == group.rank();
+    const bool keeps = keepers_[p].Has(group.rank());
     things_[parameters[p].thing].shard->keeps[parameters[p].number] = keeps;
   }
   DropOthers();

@@ -5,7 +5,7 @@
 // after its first step "<number>" to $D/first_steps. Rank 0 of the last one writes the digests of the network and of the
 // optimizer to $D/digest.
 //
-// $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all ranks use the first GPU.
+// $BEGIN_AT is given to World::BeginAt(). $FAULT names something that goes wrong: see Faults. With $DEVICE=cuda all ranks use the first GPU.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -29,6 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/lr_scheduler.h"
@@ -42,7 +43,8 @@
 #include "lockstep/elastic/internal/fast_hash.h"
 #include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
-#include "lockstep/tools/launch/report.h"
+#include "lockstep/elastic/wrap.h"
+#include "lockstep/launch/report/report.h"
 
 namespace lockstep::elastic::testing {
 namespace {
@@ -60,9 +62,8 @@ int64_t Number(const char* name, int64_t otherwise) {
 std::string InFolder(const std::string& name) { return absl::StrCat(getenv("D"), "/", name); }
 
 void Append(const std::string& name, const std::string& line) {
-  const int file = open(InFolder(name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (write(file, line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
-  close(file);
+  const UniqueFd file(open(InFolder(name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/" << name << "\n";
 }
 
 void Note(const World& world) {
@@ -172,6 +173,7 @@ Options OptionsFromEnvironment() {
   options.wait_for_ranks = absl::Milliseconds(Number("WAIT_MS", 60000));
   options.check_every = Number("CHECK_EVERY", 0);
   options.refuse_non_finite = Number("REFUSE_NON_FINITE", 0) != 0;
+  options.regroups = Number("REGROUPS", 1) != 0;
   options.backend = Text("BACKEND").empty() ? "auto" : Text("BACKEND");
   return options;
 }
@@ -188,7 +190,11 @@ absl::Status Train() {
   if (device.is_cuda()) comm::testing::ShareTheGpu(getpid());
   at::set_num_threads(1);
   at::manual_seed(Text("FAULT") == "seeds" ? getpid() : 3);
-  ddp::testing::DropoutNet net(16, 1100, 16);  // with tensors of more than 64 KiB, and smaller ones
+  // "new_name", "new_shape": so a process that comes after the first generation keeps other things.
+  const bool is_new = access(InFolder("generations").c_str(), F_OK) == 0;
+  const std::string fault = Text("FAULT");
+  // With tensors of more than 64 KiB, and smaller ones.
+  ddp::testing::DropoutNet net(16, fault == "new_shape" && is_new ? 1101 : 1100, 16);
   net->to(device);
   torch::optim::Adam plain(net->parameters(), 0.01);
   ShardedOptimizer<torch::optim::Adam> sharded(net->parameters(), 0.01);
@@ -198,9 +204,9 @@ absl::Status Train() {
   LOCKSTEP_ASSIGN_OR_RETURN(auto scaler, ddp::GradScaler::Create());
   int64_t step = 0;
   double losses = 0;
-  const std::string fault = Text("FAULT");
   if (fault != "nothing_kept") LOCKSTEP_RETURN_IF_ERROR(world->Keep("net", *net));
-  if (fault == "other_name" && Text("RANK") == "1") LOCKSTEP_RETURN_IF_ERROR(world->Keep("other", &losses));
+  const bool has_other_name = fault == "other_name" && Text("RANK") == "1";
+  if (has_other_name || (fault == "new_name" && is_new)) LOCKSTEP_RETURN_IF_ERROR(world->Keep("other", &losses));
   if (fault != "nothing_kept") {
     LOCKSTEP_RETURN_IF_ERROR(shards ? world->Keep("optimizer", sharded) : world->Keep("optimizer", plain));
     LOCKSTEP_RETURN_IF_ERROR(world->Keep("scheduler", scheduler));
@@ -214,9 +220,10 @@ absl::Status Train() {
     ddp::Options ddp_options;
     ddp_options.virtual_ranks = static_cast<int>(Number("VIRTUAL_RANKS", 8));
     ddp_options.virtual_seed = 7;
-    ddp_options.init_sync = ddp_options.broadcast_buffers = false;  // Run() and Commit() do so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, ddp_options));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, ddp_options));
     const int64_t first = step;
+    // As if a checkpoint had been loaded.
+    if (world->commits() == 0) LOCKSTEP_RETURN_IF_ERROR(world->BeginAt(Number("BEGIN_AT", 0)));
     while (step < steps) {
       usleep(static_cast<useconds_t>(pause_us));
       LOCKSTEP_RETURN_IF_ERROR(faults.BeforeStep(step, group));

@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::elastic::testing {
 
@@ -15,9 +15,9 @@ using launch::testing::Eventually;
 using launch::testing::ReadFile;
 
 void SmallTrainingTest::TearDown() {
-  for (const char* name :
-       {"BACKEND", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK", "LEAVE_MS", "MAX_RANKS", "MIN_RANKS",
-        "PAUSE_US", "REFUSE_NON_FINITE", "SHARDED", "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
+  for (const char* name : {"BACKEND", "BEGIN_AT", "CHECK_EVERY", "DEVICE", "FAULT", "FAULT_AT", "FAULT_RANK",
+                           "LEAVE_MS", "MAX_RANKS", "MIN_RANKS", "PAUSE_US", "REFUSE_NON_FINITE", "REGROUPS", "SHARDED",
+                           "TIMEOUT_MS", "VIRTUAL_RANKS", "WAIT_MS"}) {
     unsetenv(name);
   }
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/tools/launch/testing/launch_program.h"
+#include "lockstep/launch/testing/launch_program.h"
 
 namespace lockstep::elastic::testing {
 

@@ -9,8 +9,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -27,6 +25,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/optim/optimizer.h"
@@ -93,32 +94,26 @@ absl::StatusOr<double> Once(comm::ProcessGroup& group, State* healthy) {
 }
 
 double SocketCopy() {
-  const int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  socklen_t length = sizeof(address);
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool connected = bind(server, generic, length) == 0 && listen(server, 1) == 0 &&
-                         getsockname(server, generic, &length) == 0 && connect(client, generic, length) == 0;
-  const int reader = connected ? accept(server, nullptr, nullptr) : -1;
-  if (reader < 0) return 0;
+  const UniqueFd server = ListenAt(Resolve("127.0.0.1", 0)->front()), client(socket(AF_INET, SOCK_STREAM, 0));
+  const SocketAddress address = BoundAddress(server.get());
+  const bool connected = connect(client.get(), address.get(), address.size) == 0;
+  const UniqueFd reader(connected ? accept(server.get(), nullptr, nullptr) : -1);
+  if (!reader.valid()) return 0;
   std::string source(kBytes, 'x'), target(kBytes, 'y');
   const absl::Time start = absl::Now();
   std::thread writer([&] {
     for (int64_t at = 0; at < kBytes;) {
-      const ssize_t n = write(client, source.data() + at, std::min<int64_t>(kBytes - at, 4 << 20));
+      const ssize_t n = write(client.get(), source.data() + at, std::min<int64_t>(kBytes - at, 4 << 20));
       if (n <= 0) return;
       at += n;
     }
   });
   for (int64_t at = 0; at < kBytes;) {
-    const ssize_t n = read(reader, target.data() + at, std::min<int64_t>(kBytes - at, 4 << 20));
+    const ssize_t n = read(reader.get(), target.data() + at, std::min<int64_t>(kBytes - at, 4 << 20));
     if (n <= 0) break;
     at += n;
   }
   writer.join();
-  for (const int fd : {server, client, reader}) close(fd);
   return absl::ToDoubleSeconds(absl::Now() - start);
 }
 

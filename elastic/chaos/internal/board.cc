@@ -4,13 +4,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::elastic::chaos::internal {
@@ -32,29 +33,21 @@ void Raise(std::atomic<int64_t>* number, int64_t value) {
 
 }  // namespace
 
-int64_t NowNanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-}
-
 absl::StatusOr<std::unique_ptr<Board>> Board::Map(const std::string& path, int flags) {
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
-  if (file < 0) return absl::NotFoundError(absl::StrCat("chaos: ", path, ": ", strerror(errno)));
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
+  if (!file.valid()) return absl::NotFoundError(absl::StrCat("chaos: ", path, ": ", strerror(errno)));
   // The pages that nobody writes take no space.
   void* memory = MAP_FAILED;
-  if (ftruncate(file, sizeof(Shared)) == 0) {
-    memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (ftruncate(file.get(), sizeof(Shared)) == 0) {
+    memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   }
-  const int error = errno;
-  close(file);
-  if (memory == MAP_FAILED) return absl::InternalError(absl::StrCat("chaos: ", path, ": ", strerror(error)));
+  if (memory == MAP_FAILED) return absl::InternalError(absl::StrCat("chaos: ", path, ": ", strerror(errno)));
   return std::unique_ptr<Board>(new Board(static_cast<Shared*>(memory)));
 }
 
 absl::StatusOr<std::unique_ptr<Board>> Board::Create(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(auto board, Map(path, O_CREAT | O_EXCL));
-  board->shared_->start_ns = NowNanos() - 1000000;  // no moment is 0
+  board->shared_->start_ns = MonotonicNanos() - 1000000;  // no moment is 0
   board->last_step() = kMostSteps - 1;
   return board;
 }
@@ -65,7 +58,7 @@ Board::~Board() { munmap(shared_, sizeof(Shared)); }
 
 // The first note of the highest value stays.
 void Board::Note(std::atomic<uint64_t>* word, int64_t value) {
-  const uint64_t us = static_cast<uint64_t>(NowNanos() - shared_->start_ns) / 1000;
+  const uint64_t us = static_cast<uint64_t>(MonotonicNanos() - shared_->start_ns) / 1000;
   const uint64_t bits = static_cast<uint64_t>(value) & kValueMask;
   uint64_t before = *word;
   while ((before & kValueMask) < bits && !word->compare_exchange_weak(before, (us << kValueBits) | bits)) {
@@ -103,7 +96,7 @@ Order Board::TakeOrder(int slot, pid_t pid) {
   const int64_t order = mine.order;
   if (order >> kOrderBits != pid) return Order::kNone;
   mine.order = 0;
-  mine.obeyed_ns = NowNanos();
+  mine.obeyed_ns = MonotonicNanos();
   return static_cast<Order>(order & ((1 << kOrderBits) - 1));
 }
 

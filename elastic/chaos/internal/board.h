@@ -19,11 +19,11 @@ inline constexpr char kBoardVariable[] = "LOCKSTEP_CHAOS_BOARD";  // the file's 
 inline constexpr int kMostSlots = 32;
 inline constexpr int64_t kMostSteps = int64_t{1} << 23, kMostGenerations = int64_t{1} << 16;
 
-// CLOCK_MONOTONIC.
-int64_t NowNanos();
+// How long a rank sleeps: longer than the 30 s after which a line says so, and the 6 s that the line may wait.
+inline constexpr int kSleepSeconds = 40;
 
 // What a rank does to itself at its next step.
-enum class Order { kNone, kExit0, kExit1, kThrow, kAllocate };
+enum class Order { kNone, kExit0, kExit1, kThrow, kAllocate, kSleep };
 
 // How far a process has come.
 enum class Stage { kNone, kStarted, kJoins, kTrains, kEnds };

@@ -42,6 +42,11 @@ constexpr KindInfo kKinds[] = {
     {FaultKind::kKillAllHostsButOne, "SIGKILL of all launchers but one and of its ranks but one", 2, 0, 2},
     {FaultKind::kDrainHost, "launch drain", 2, 0, 2},
     {FaultKind::kTermHost, "SIGTERM to a launcher", 2, 0, 2},
+    {FaultKind::kStranger, "a launcher of another job", 2, 0, 2},
+    {FaultKind::kSleep, "a rank asleep in its step", 2, 1},
+    {FaultKind::kCutPath, "no packets from one host to another", 3, 0, 3},
+    {FaultKind::kCutPair, "no packets between two hosts", 3, 0, 3},
+    {FaultKind::kCutHost, "no packets between a host and all others", 3, 0, 3},
 };
 
 const KindInfo& InfoOf(FaultKind kind) { return kKinds[static_cast<int>(kind)]; }
@@ -143,6 +148,12 @@ bool EndsSeveralRanks(FaultKind kind) {
   }
 }
 
+bool IsCut(FaultKind kind) {
+  return kind == FaultKind::kCutPath || kind == FaultKind::kCutPair || kind == FaultKind::kCutHost;
+}
+
+bool IsLong(FaultKind kind) { return kind == FaultKind::kStranger || kind == FaultKind::kSleep || IsCut(kind); }
+
 bool IsPlanned(FaultKind kind) { return kind == FaultKind::kDrainHost || kind == FaultKind::kTermHost; }
 
 std::vector<int> Victims(const Fault& fault, int ranks) {
@@ -158,6 +169,21 @@ std::vector<int> Victims(const Fault& fault, int ranks) {
 HostVictims VictimsOf(const Fault& fault, const WorldView& world) {
   HostVictims victims = Candidates(fault, world);
   return RanksBeside(victims.hosts, world).size() > victims.ranks.size() ? victims : HostVictims();
+}
+
+std::vector<std::pair<int, int>> CutsOf(const Fault& fault, int hosts) {
+  std::vector<int> left;
+  for (int host = 0; host < hosts; ++host) left.push_back(host);
+  uint64_t choice = fault.choice;
+  const int from = Draw(&left, &choice);
+  std::vector<int> others = left;
+  if (fault.kind != FaultKind::kCutHost) others = {Draw(&left, &choice)};
+  std::vector<std::pair<int, int>> cuts;
+  for (const int to : others) {
+    cuts.emplace_back(from, to);
+    if (fault.kind != FaultKind::kCutPath) cuts.emplace_back(to, from);
+  }
+  return cuts;
 }
 
 FaultSchedule::FaultSchedule(uint64_t seed, std::vector<FaultKind> kinds, absl::Duration leave_timeout)

@@ -7,6 +7,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -41,6 +42,12 @@ enum class FaultKind {
   kKillAllHostsButOne,      // all launchers but one, and all its ranks but one
   kDrainHost,               // `launch drain`: the host leaves after a step
   kTermHost,                // SIGTERM to a launcher, which does the same
+  // See IsLong().
+  kStranger,  // a launcher of another job comes to this one
+  kSleep,     // a rank sleeps in its step
+  kCutPath,   // packets from one network host to another one are lost
+  kCutPair,   // packets between two of them
+  kCutHost,   // packets between one of them and all others
 };
 
 // All kinds, in their order.
@@ -57,6 +64,12 @@ int HostsNeeded(FaultKind kind);
 
 // Whether it may end several ranks before the others have regrouped.
 bool EndsSeveralRanks(FaultKind kind);
+
+// Whether it takes long, up to a minute.
+bool IsLong(FaultKind kind);
+
+// Whether it needs network hosts.
+bool IsCut(FaultKind kind);
 
 // Whether no step is repeated because of it.
 bool IsPlanned(FaultKind kind);
@@ -87,6 +100,9 @@ struct HostVictims {
 
 // The hosts and ranks that `fault`, which hits hosts, hits. At least one rank is left. No hosts: it cannot be done now.
 HostVictims VictimsOf(const Fault& fault, const WorldView& world);
+
+// From which host to which one packets are lost by `fault`, of hosts 0, 1, ... `hosts` - 1.
+std::vector<std::pair<int, int>> CutsOf(const Fault& fault, int hosts);
 
 // The same seed and kinds give the same faults, on every machine. Each kind comes once before any comes again.
 class FaultSchedule {

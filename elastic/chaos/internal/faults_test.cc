@@ -46,7 +46,7 @@ TEST(FaultSchedule, IsTheSameForTheSameSeed) {
 TEST(FaultSchedule, IsTheSameOnEveryMachine) {
   std::vector<FaultKind> of_ranks;
   for (const FaultKind kind : AllFaultKinds()) {
-    if (HostsNeeded(kind) == 0) of_ranks.push_back(kind);
+    if (HostsNeeded(kind) == 0 && !IsLong(kind)) of_ranks.push_back(kind);
   }
   std::vector<std::string> names;
   for (const Fault& fault : Faults(1, 3, of_ranks)) names.push_back(FaultName(fault.kind));
@@ -110,6 +110,20 @@ TEST(FaultVictims, AreDifferentRanksAndNeverAll) {
       EXPECT_LT(*different.rbegin(), ranks);
     }
   }
+}
+
+TEST(FaultCuts, AreEachPathAndEachPairOfThreeHosts) {
+  std::map<FaultKind, std::set<std::vector<std::pair<int, int>>>> cuts;
+  for (const Fault& fault : Faults(2, 1000, {FaultKind::kCutPath, FaultKind::kCutPair, FaultKind::kCutHost})) {
+    cuts[fault.kind].insert(CutsOf(fault, 3));
+    EXPECT_TRUE(IsCut(fault.kind));
+  }
+  EXPECT_EQ(cuts[FaultKind::kCutPath].size(), 6u);
+  EXPECT_EQ(cuts[FaultKind::kCutPath].count({{1, 2}}), 1u);
+  EXPECT_EQ(cuts[FaultKind::kCutPair].size(), 6u);
+  EXPECT_EQ(cuts[FaultKind::kCutPair].count({{2, 0}, {0, 2}}), 1u);
+  EXPECT_EQ(cuts[FaultKind::kCutHost].size(), 3u);
+  EXPECT_EQ(cuts[FaultKind::kCutHost].count({{1, 0}, {0, 1}, {1, 2}, {2, 1}}), 1u);
 }
 
 TEST(FaultVictims, AreEveryRankEquallyOften) {

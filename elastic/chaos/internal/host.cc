@@ -10,11 +10,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/elastic/chaos/internal/inspect.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/process/process.h"
 
 namespace lockstep::elastic::chaos::internal {
 namespace {
@@ -30,17 +30,22 @@ bool FindNumber(absl::string_view line, absl::string_view key, int* number) {
 }  // namespace
 
 absl::Status Host::Start() {
-  const launch::internal::UniqueFd output(open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const UniqueFd output(open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   ++starts_;
   std::map<std::string, std::string> environment = spec_.environment;
   environment[kHostVariable] = marker().substr(marker().find('=') + 1);
-  launch::internal::ProcessSpec process_spec;
+  launch::ProcessSpec process_spec;
   process_spec.path = spec_.launch;
   process_spec.argv = {"launch", absl::StrCat("--event_log=", spec_.events)};
+  if (!spec_.prefix.empty()) {
+    process_spec.path = spec_.prefix[0];
+    process_spec.argv = spec_.prefix;
+    process_spec.argv.insert(process_spec.argv.end(), {spec_.launch, absl::StrCat("--event_log=", spec_.events)});
+  }
   process_spec.argv.insert(process_spec.argv.end(), spec_.arguments.begin(), spec_.arguments.end());
-  process_spec.environment = launch::internal::ChangedEnvironment(environment);
+  process_spec.environment = launch::ChangedEnvironment(environment);
   process_spec.stdout_fd = process_spec.stderr_fd = output.get();
-  absl::StatusOr<launch::internal::Process> process = launch::internal::StartProcess(process_spec);
+  absl::StatusOr<launch::Process> process = launch::StartProcess(process_spec);
   if (!process.ok()) return Annotate(process.status(), spec_.launch);
   pid_ = process->pid;
   runs_ = true;

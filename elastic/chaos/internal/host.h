@@ -21,7 +21,8 @@ struct HostSpec {
   std::string launch;                  // the file
   std::vector<std::string> arguments;  // of launch
   std::map<std::string, std::string> environment;
-  std::string output, events;  // files, to which all launchers of the host append
+  std::vector<std::string> prefix;  // of the command, as a file and its arguments: where it runs; empty: here
+  std::string output, events;       // files, to which all launchers of the host append
 };
 
 class Host {

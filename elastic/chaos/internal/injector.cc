@@ -16,9 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/elastic/chaos/internal/inspect.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
 
 namespace lockstep::elastic::chaos::internal {
 namespace {
@@ -75,6 +76,8 @@ absl::StatusOr<std::vector<Injector::Target>> Injector::FindTargets(const Fault&
 }
 
 absl::StatusOr<Injected> Injector::Inject(const Fault& fault) {
+  if (fault.kind == FaultKind::kStranger) return BringStranger(fault);
+  if (IsCut(fault.kind)) return Cut(fault);
   if (HostsNeeded(fault.kind) > 0) return InjectHosts(fault);
   Injected done;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Target> targets, FindTargets(fault, &done.ranks));
@@ -120,6 +123,8 @@ absl::Status Injector::Carry(const Fault& fault, const std::vector<Target>& targ
       return absl::OkStatus();
     case FaultKind::kFullDevShm:
       return FillDevShm(targets[0], done);
+    case FaultKind::kSleep:
+      return LetSleep(targets[0], done);
     default:
       break;
   }
@@ -130,7 +135,7 @@ void Injector::Hit(const Target& target, int signal, Injected* done) {
   done->victim = absl::StrCat("rank ", target.member.rank);
   done->pid = target.member.pid;
   done->generation = job_.board().place(target.member.slot).generation;
-  done->ns = NowNanos();
+  done->ns = MonotonicNanos();
   target.victim.Signal(signal);
 }
 
@@ -164,7 +169,7 @@ absl::Status Injector::HitAgain(const Fault& fault, const Target& target, Inject
   LOCKSTEP_RETURN_IF_ERROR(watch_.Sleep(fault.delay));
   done->pid = next.pid();
   done->generation = 0;
-  done->ns = NowNanos();
+  done->ns = MonotonicNanos();
   next.Signal(SIGKILL);
   return absl::OkStatus();
 }
@@ -194,7 +199,7 @@ absl::Status Injector::Stop(const Fault& fault, const std::vector<Target>& targe
     return watch_.Await("the end of a rank that did not leave its generation", absl::Seconds(5),
                         [&] { return targets[0].victim.ended(); });
   }
-  done->ns = NowNanos();
+  done->ns = MonotonicNanos();
   if (fault.kind == FaultKind::kStop) done->generation = 0;
   return absl::OkStatus();
 }
@@ -207,14 +212,14 @@ absl::Status Injector::Tell(const Target& target, Order order, Injected* done) {
   job_.board().Give(target.member.slot, target.member.pid, order);
   LOCKSTEP_RETURN_IF_ERROR(watch_.Await("a rank that does what it was told", kObey,
                                         [&] { return place.obeyed_ns != 0 || target.victim.ended(); }));
-  done->ns = place.obeyed_ns != 0 ? place.obeyed_ns.load() : NowNanos();
+  done->ns = place.obeyed_ns != 0 ? place.obeyed_ns.load() : MonotonicNanos();
   return absl::OkStatus();
 }
 
 absl::Status Injector::FillDevShm(const Target& target, Injected* done) {
   const std::string path = "/dev/shm/chaos";
   {
-    const launch::internal::UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     const std::string block(1 << 16, 'x');
     while (write(file.get(), block.data(), block.size()) > 0) {
     }
@@ -294,7 +299,7 @@ void Injector::KillHost(const Fault& fault, const HostTarget& target, Injected* 
   job_.ExpectEnd(target.number);
   done->victim = absl::StrCat("host ", target.number);
   done->pid = victim.pid();
-  done->ns = NowNanos();
+  done->ns = MonotonicNanos();
   victim.Signal(SIGKILL);
 }
 
@@ -359,7 +364,7 @@ absl::Status Injector::Drain(const Fault& fault, const HostTarget& target, Injec
   done->victim = absl::StrCat("host ", target.number);
   done->pid = job_.host(target.number).pid();
   done->generation = board.generation();
-  done->ns = NowNanos();
+  done->ns = MonotonicNanos();
   job_.ExpectEnd(target.number);
   pid_t command = 0;
   if (fault.kind == FaultKind::kTermHost) {

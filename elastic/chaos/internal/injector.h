@@ -75,6 +75,11 @@ class Injector {
   absl::Status Stop(const Fault& fault, const std::vector<Target>& targets, Injected* done);
   absl::Status Tell(const Target& target, Order order, Injected* done);
   absl::Status FillDevShm(const Target& target, Injected* done);
+  absl::Status LetSleep(const Target& target, Injected* done);
+  absl::Status AwaitWhole();
+  absl::StatusOr<Injected> Cut(const Fault& fault);
+  absl::Status StartHostAgain(int number);
+  absl::StatusOr<Injected> BringStranger(const Fault& fault);
   // The process that takes the place of a member that has ended, as early as at its start, or when it is about to join.
   absl::StatusOr<Victim> AwaitNext(const Member& member, bool joins);
 

@@ -12,14 +12,17 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/elastic/chaos/internal/inspect.h"
 #include "lockstep/elastic/chaos/internal/victim.h"
-#include "lockstep/tools/launch/internal/process.h"
-#include "lockstep/tools/launch/internal/rank_variables.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/node/rank_variables.h"
+#include "lockstep/launch/process/process.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::elastic::chaos::internal {
 namespace {
@@ -34,6 +37,7 @@ Job::Job(std::string folder, const JobOptions& options)
       launch_(options.launch),
       ranks_(options.ranks),
       environment_(options.environment),
+      replaces_stalled_(options.replaces_stalled),
       lost_(options.hosts) {
   environment_[kBoardVariable] = absl::StrCat(folder_, "/board");
   environment_["D"] = folder_;
@@ -57,8 +61,12 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Start(const std::string& folder, const
 
 absl::Status Job::MakeHosts(const JobOptions& options) {
   if (options.hosts > 1) {
-    LOCKSTEP_ASSIGN_OR_RETURN(meeting_, Meeting::Start(options.rendezvous, absl::StrCat(folder_, "/etcd/")));
-    const std::string secret = launch::internal::NewJobSecret(/*nnodes=*/1, environment_);
+    if (options.network) {
+      LOCKSTEP_ASSIGN_OR_RETURN(network_, comm::testing::NetworkHosts::Create(options.hosts + 1));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(meeting_,
+                              Meeting::Start(options.rendezvous, absl::StrCat(folder_, "/etcd/"), network_.get()));
+    const std::string secret = launch::NewJobSecret(/*nnodes=*/1, environment_);
     if (!secret.empty()) environment_["LOCKSTEP_JOB_SECRET"] = secret;
   }
   for (int number = 0; number < options.hosts; ++number) {
@@ -67,6 +75,8 @@ absl::Status Job::MakeHosts(const JobOptions& options) {
     spec.launch = launch_;
     spec.arguments = {"--standalone"};
     if (meeting_) spec.arguments = meeting_->Arguments(number, options.hosts);
+    spec.prefix = PrefixOf(number);
+    if (replaces_stalled_) spec.arguments.push_back("--stall_timeout=30");
     spec.arguments.push_back(absl::StrCat("--nproc_per_node=", ranks_));
     spec.arguments.push_back(options.program);
     spec.environment = environment_;
@@ -76,6 +86,15 @@ absl::Status Job::MakeHosts(const JobOptions& options) {
     hosts_.emplace_back(std::move(spec));
   }
   return absl::OkStatus();
+}
+
+// The file must be a path.
+std::vector<std::string> Job::PrefixOf(int host) const {
+  if (!network_) return {};
+  std::vector<std::string> prefix = network_->CommandInside(host + 1);
+  const absl::StatusOr<std::string> file = launch::FindProgram(prefix[0]);
+  if (file.ok()) prefix[0] = *file;
+  return prefix;
 }
 
 Job::~Job() {
@@ -114,13 +133,13 @@ std::vector<int> Job::RunningHosts() {
 bool Job::IsWhole() { return Members().size() == RunningHosts().size() * ranks_; }
 
 void Job::StartAgain(int number, absl::Duration pause) {
-  lost_[number].start_ns = NowNanos() + absl::ToInt64Nanoseconds(pause);
+  lost_[number].start_ns = MonotonicNanos() + absl::ToInt64Nanoseconds(pause);
 }
 
 absl::Status Job::Tend() {
   for (size_t number = 0; number < hosts_.size(); ++number) {
     Lost& lost = lost_[number];
-    if (lost.start_ns != 0 && NowNanos() >= lost.start_ns) {
+    if (lost.start_ns != 0 && MonotonicNanos() >= lost.start_ns) {
       LOCKSTEP_RETURN_IF_ERROR(hosts_[number].Start());
       lost = {};
     }
@@ -131,17 +150,29 @@ absl::Status Job::Tend() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<pid_t> Job::StartCommand(std::vector<std::string> command) const {
+absl::StatusOr<pid_t> Job::StartCommand(std::vector<std::string> command, int host) const {
   const std::string path = absl::StrCat(folder_, "/commands");
-  const launch::internal::UniqueFd output(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  launch::internal::ProcessSpec spec;
+  const UniqueFd output(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  launch::ProcessSpec spec;
   spec.path = launch_;
   spec.argv = std::move(command);
-  spec.argv.insert(spec.argv.begin(), "launch");
-  spec.environment = launch::internal::ChangedEnvironment(environment_);
+  const std::vector<std::string> prefix = PrefixOf(host);
+  spec.argv.insert(spec.argv.begin(), prefix.empty() ? "launch" : launch_);
+  spec.argv.insert(spec.argv.begin(), prefix.begin(), prefix.end());
+  if (!prefix.empty()) spec.path = prefix[0];
+  spec.environment = launch::ChangedEnvironment(environment_);
   spec.stdout_fd = spec.stderr_fd = output.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(const launch::internal::Process process, launch::internal::StartProcess(spec));
+  LOCKSTEP_ASSIGN_OR_RETURN(const launch::Process process, launch::StartProcess(spec));
   return process.pid;
+}
+
+int Job::CountLines(absl::string_view text) const {
+  int count = 0;
+  for (size_t number = 0; number < hosts_.size(); ++number) {
+    const std::string output = launch::testing::ReadFile(OutputOf(folder_, static_cast<int>(number)));
+    for (const absl::string_view line : absl::StrSplit(output, '\n')) count += absl::StrContains(line, text);
+  }
+  return count;
 }
 
 std::map<int, Held> Job::held() {

@@ -13,7 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/testing/network_hosts.h"
 #include "lockstep/elastic/chaos/internal/board.h"
 #include "lockstep/elastic/chaos/internal/host.h"
 #include "lockstep/elastic/chaos/internal/meeting.h"
@@ -23,6 +25,8 @@ namespace lockstep::elastic::chaos::internal {
 struct JobOptions {
   std::string launch, program;                     // files
   int hosts = 1;                                   // launchers, all on this machine
+  bool network = false;                            // each in a network namespace, as is etcd
+  bool replaces_stalled = false;                   // --stall-timeout=30
   int ranks = 4;                                   // of a host
   Rendezvous rendezvous = Rendezvous::kEtcd;       // with several hosts
   std::map<std::string, std::string> environment;  // for the program
@@ -60,6 +64,7 @@ class Job {
   // The process that a launcher has started last in a slot; 0: none.
   pid_t LastStarted(int slot) { return hosts_[HostOf(slot)].LastStarted(slot % ranks_); }
 
+  int hosts() const { return static_cast<int>(hosts_.size()); }
   int HostOf(int slot) const { return slot / ranks_; }
   Host& host(int number) { return hosts_[number]; }
   std::vector<int> RunningHosts();
@@ -72,8 +77,14 @@ class Job {
   bool IsLost(int number) const { return lost_[number].is_expected; }
   Meeting* meeting() { return meeting_.get(); }  // null with one host
 
-  // `launch command...`; returns its pid. The caller reaps it.
-  absl::StatusOr<pid_t> StartCommand(std::vector<std::string> command) const;
+  // Null without network hosts. Host `number` of the job is its host `number` + 1.
+  const comm::testing::NetworkHosts* network() const { return network_.get(); }
+  bool replaces_stalled() const { return replaces_stalled_; }
+
+  // `launch command...` on a host; returns its pid. The caller reaps it. Its output is in "commands".
+  absl::StatusOr<pid_t> StartCommand(std::vector<std::string> command, int host = 0) const;
+  // The number of lines with this text that launchers and their ranks have written.
+  int CountLines(absl::string_view text) const;
 
   // Starts the launchers whose pause is over. Call it often. Aborted: a launcher has ended by itself.
   absl::Status Tend();
@@ -99,6 +110,7 @@ class Job {
 
   Job(std::string folder, const JobOptions& options);
   absl::Status MakeHosts(const JobOptions& options);
+  std::vector<std::string> PrefixOf(int host) const;
 
   const std::string folder_;  // without a slash at its end
   const std::string marker_;
@@ -106,6 +118,8 @@ class Job {
   const int ranks_;
   std::map<std::string, std::string> environment_;
   std::unique_ptr<Board> board_;
+  const bool replaces_stalled_;
+  std::unique_ptr<comm::testing::NetworkHosts> network_;
   std::unique_ptr<Meeting> meeting_;
   std::vector<Host> hosts_;
   std::vector<Lost> lost_;  // by host

@@ -2,13 +2,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/internal/master_socket.h"
-#include "lockstep/tools/launch/internal/process.h"
+#include "lockstep/launch/node/master_socket.h"
+#include "lockstep/launch/process/process.h"
 #include "nlohmann/json.hpp"
 
 namespace lockstep::elastic::chaos::internal {
@@ -19,36 +18,44 @@ constexpr absl::string_view kJob = "chaos", kKeys = "/lockstep/launch/chaos/";
 constexpr absl::string_view kConf = "last_call_timeout=20,ttl=3";
 // Host 0 is 127.0.0.1, and so on. Linux has all these addresses.
 constexpr absl::string_view kAddressBegin = "127.0.0.";
+constexpr int kMostHosts = 8;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Start(Rendezvous rendezvous, const std::string& folder) {
+absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Start(Rendezvous rendezvous, const std::string& folder,
+                                                        const comm::testing::NetworkHosts* network) {
   std::unique_ptr<Meeting> meeting(new Meeting);
+  meeting->network_ = network;
   if (rendezvous == Rendezvous::kTcp) {
-    LOCKSTEP_ASSIGN_OR_RETURN(meeting->port_, launch::internal::FreePort());
+    LOCKSTEP_ASSIGN_OR_RETURN(meeting->port_, launch::FreePort());
     return meeting;
   }
-  const absl::Status found = launch::internal::FindProgram("etcd").status();
+  const absl::Status found = launch::FindProgram("etcd").status();
   if (!found.ok()) {
     return absl::NotFoundError(absl::StrCat(found.message(), "; install etcd-server, or use --rdzv=tcp"));
   }
   launch::etcd::testing::EtcdClusterOptions options;
   options.members = 1;
   options.folder = folder;
+  options.hosts = network;
   LOCKSTEP_ASSIGN_OR_RETURN(meeting->etcd_, launch::etcd::testing::EtcdCluster::Start(options));
   return meeting;
 }
 
+std::string Meeting::AddressOf(int number) const {
+  return network_ ? network_->Address(number + 1) : absl::StrCat(kAddressBegin, number + 1);
+}
+
 std::vector<std::string> Meeting::Arguments(int number, int hosts) const {
   std::vector<std::string> arguments = {absl::StrCat("--nnodes=1:", hosts), absl::StrCat("--rdzv_id=", kJob),
-                                        absl::StrCat("--local_addr=", kAddressBegin, number + 1)};
+                                        absl::StrCat("--local_addr=", AddressOf(number))};
   if (etcd_) {
     arguments.push_back("--rdzv_backend=etcd-v3");
     arguments.push_back(absl::StrCat("--rdzv_endpoint=", absl::StripPrefix(etcd_->endpoints()[0], "http://")));
     arguments.push_back(absl::StrCat("--rdzv_conf=", kConf));
   } else {
     arguments.push_back("--rdzv_backend=tcp");
-    arguments.push_back(absl::StrCat("--rdzv_endpoint=", kAddressBegin, "1:", port_));
+    arguments.push_back(absl::StrCat("--rdzv_endpoint=", AddressOf(0), ":", port_));
     arguments.push_back(absl::StrCat("--rdzv_conf=", kConf, ",is_host=", number == 0 ? "true" : "false"));
   }
   return arguments;
@@ -72,12 +79,11 @@ absl::StatusOr<int> Meeting::Leader() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string agent, ValueOf("leader"));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, ValueOf(absl::StrCat("agents/", agent)));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  int number = 0;
   const std::string address = json.is_object() ? json.value("address", "") : "";
-  if (!absl::SimpleAtoi(absl::StripPrefix(address, kAddressBegin), &number)) {
-    return absl::InternalError(absl::StrCat("etcd: the agent that leads has no address that chaos gave: ", text));
+  for (int number = 0; number < kMostHosts; ++number) {
+    if (address == AddressOf(number)) return number;
   }
-  return number - 1;
+  return absl::InternalError(absl::StrCat("etcd: the agent that leads has no address that chaos gave: ", text));
 }
 
 }  // namespace lockstep::elastic::chaos::internal

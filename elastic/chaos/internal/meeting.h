@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/tools/launch/etcd/testing/etcd_cluster.h"
+#include "lockstep/comm/testing/network_hosts.h"
+#include "lockstep/launch/rendezvous/etcd/testing/etcd_cluster.h"
 
 namespace lockstep::elastic::chaos::internal {
 
@@ -16,11 +17,16 @@ enum class Rendezvous { kEtcd, kTcp };
 
 class Meeting {
  public:
-  // One etcd, with its data in `folder`, on ports that were free. It ends with the object. NotFound: there is no etcd.
-  static absl::StatusOr<std::unique_ptr<Meeting>> Start(Rendezvous rendezvous, const std::string& folder);
+  // One etcd, with its data in `folder`, on ports that were free. It ends with the object. NotFound: there is no etcd. With
+  // `network`, which must outlive the object, etcd is on its host 0, and host `number` of the job on the one after it.
+  static absl::StatusOr<std::unique_ptr<Meeting>> Start(Rendezvous rendezvous, const std::string& folder,
+                                                        const comm::testing::NetworkHosts* network);
 
   // The arguments of the launcher of host `number` of `hosts`.
   std::vector<std::string> Arguments(int number, int hosts) const;
+
+  // The address of a host of the job.
+  std::string AddressOf(int number) const;
 
   // The host that must live, since it serves the others; -1: none.
   int spared() const { return etcd_ ? -1 : 0; }
@@ -32,6 +38,7 @@ class Meeting {
   Meeting() = default;
   absl::StatusOr<std::string> ValueOf(const std::string& key);
 
+  const comm::testing::NetworkHosts* network_ = nullptr;
   std::unique_ptr<launch::etcd::testing::EtcdCluster> etcd_;
   int port_ = 0;  // at which host 0 serves the others, without etcd
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::elastic::chaos::internal {
@@ -14,14 +15,14 @@ constexpr absl::Duration kPoll = absl::Milliseconds(2);
 }  // namespace
 
 StepWatch::StepWatch(Job* job, absl::Duration first_patience, absl::Duration patience)
-    : job_(*job), patience_(patience), until_ns_(NowNanos() + absl::ToInt64Nanoseconds(first_patience)) {}
+    : job_(*job), patience_(patience), until_ns_(MonotonicNanos() + absl::ToInt64Nanoseconds(first_patience)) {}
 
 absl::Status StepWatch::Check() {
   LOCKSTEP_RETURN_IF_ERROR(job_.Tend());
   if (job_.board().undone() > 0) {
     return absl::DataLossError(absl::StrCat("the state was lost: steps have been done again\n", job_.Dump()));
   }
-  const int64_t step = job_.board().steps(), now = NowNanos();
+  const int64_t step = job_.board().steps(), now = MonotonicNanos();
   if (step > step_) {
     step_ = step;
     until_ns_ = now + absl::ToInt64Nanoseconds(patience_);
@@ -46,8 +47,8 @@ absl::Status StepWatch::Await(const std::string& what, absl::Duration patience,
 }
 
 absl::Status StepWatch::Sleep(absl::Duration duration) {
-  const int64_t end = NowNanos() + absl::ToInt64Nanoseconds(duration);
-  return Await("sleep", absl::InfiniteDuration(), [end] { return NowNanos() >= end; });
+  const int64_t end = MonotonicNanos() + absl::ToInt64Nanoseconds(duration);
+  return Await("sleep", absl::InfiniteDuration(), [end] { return MonotonicNanos() >= end; });
 }
 
 absl::StatusOr<int64_t> StepWatch::AwaitStep(int64_t after_ns, int64_t generation) {

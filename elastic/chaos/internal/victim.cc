@@ -11,11 +11,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::elastic::chaos::internal {
 
-using launch::internal::UniqueFd;
 using launch::testing::ReadFile;
 
 bool EnvironmentContains(pid_t pid, absl::string_view text) {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/tools/launch/internal/unique_fd.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::elastic::chaos::internal {
 
@@ -38,10 +38,10 @@ class Victim {
   void TakeDescriptors() const;
 
  private:
-  Victim(pid_t pid, launch::internal::UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  Victim(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
 
   pid_t pid_;
-  launch::internal::UniqueFd pidfd_;
+  UniqueFd pidfd_;
 };
 
 }  // namespace lockstep::elastic::chaos::internal

@@ -20,24 +20,24 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/state_dict.h"
-#include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/chaos/internal/board.h"
 #include "lockstep/elastic/sharded_optimizer.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/elastic/wrap.h"
+#include "lockstep/launch/report/report.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
-#include "lockstep/tools/launch/report.h"
 
 namespace lockstep::elastic::chaos::testing {
 namespace {
 
 using internal::Board;
-using internal::NowNanos;
 using internal::Order;
 using internal::Stage;
 
@@ -82,7 +82,9 @@ void Obey(Board* board, int slot) {
     case Order::kThrow:
       throw std::runtime_error("chaos: an exception in the step");
     case Order::kAllocate:
-      Allocate();
+      return Allocate();
+    case Order::kSleep:
+      sleep(internal::kSleepSeconds);
   }
 }
 
@@ -129,12 +131,9 @@ class Training {
     ddp::Options options;
     options.virtual_ranks = kVirtualRanks;
     options.virtual_seed = 7;
-    options.init_sync = options.broadcast_buffers = false;  // World does so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net_, group, options));
-    const auto bounds = comm::EvenBounds(kVirtualRanks, group->size());
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        auto sampler, sampler::VirtualRankSampler::Create(images_.size(), {.num_replicas = kVirtualRanks}, bounds[rank],
-                                                          bounds[rank + 1]));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net_, group, options));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, sampler::VirtualRankSampler::Create(images_.size(), rank, group->size(),
+                                                                                {.num_replicas = kVirtualRanks}));
     const int64_t first = step_;
     while (step_ < board_.last_step()) {
       // Not at first, so that it is no part of the time from a death to the next step.
@@ -178,8 +177,8 @@ class Training {
 
   // So that a long run has few steps. A training that waits for data would notice a death as this one does: not.
   void Pause(comm::ProcessGroup* group) const {
-    const int64_t end_ns = NowNanos() + Number("PAUSE_US", 0) * 1000;
-    while (NowNanos() < end_ns && group->failure().ok()) usleep(500);
+    const int64_t end_ns = MonotonicNanos() + Number("PAUSE_US", 0) * 1000;
+    while (MonotonicNanos() < end_ns && group->failure().ok()) usleep(500);
   }
 
   Board& board_;

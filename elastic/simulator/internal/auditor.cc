@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/elastic/internal/rank_steps.h"
 #include "lockstep/elastic/simulator/internal/process.h"
 #include "lockstep/elastic/simulator/internal/simulation.h"
 
@@ -33,15 +35,10 @@ std::optional<int> NumberAfter(const std::string& text, const std::string& marke
 
 }  // namespace
 
-void Simulation::Violation(const std::string& text) {
-  Trace("VIOLATION " + text);
-  if (report_.violation.empty()) report_.violation = absl::StrCat(text, " (event ", report_.events, ")");
-}
-
 int64_t Simulation::Newest() const {
   int64_t newest = kNoState;
   for (const auto& process : processes_) {
-    if (process->alive && !process->done) newest = std::max(newest, process->commits);
+    if (process->alive && !process->done) newest = std::max(newest, process->steps.commits());
   }
   return newest;
 }
@@ -52,20 +49,20 @@ size_t Simulation::MostRanks() const {
 
 void Simulation::AuditEvent() {
   for (const auto& process : processes_) {
-    if (!process->alive || process->commits == kNoState) continue;
-    const bool steps = process->part == StepPart::kOwnShards;
-    if (process->state != states_.at(process->commits + (steps ? 1 : 0)))
-      Violation(absl::StrCat("slot ", process->slot, " has a wrong state of ", process->commits, " steps"));
+    if (!process->alive || process->steps.commits() == kNoState) continue;
+    const bool steps = process->steps.part() == StepPart::kOwnShards;
+    if (process->state != states_.at(process->steps.commits() + (steps ? 1 : 0)))
+      Violation(absl::StrCat("slot ", process->slot, " has a wrong state of ", process->steps.commits(), " steps"));
     if (shards_) AuditShards(*process);
   }
   const int64_t newest = Newest();
   for (const auto& process : processes_) {
-    process->has_trained |= process->commits > 0;
-    if (process->alive && process->has_trained && process->commits < newest - 1)
-      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->commits, " of ",
-                             newest, " steps"));
+    process->has_trained |= process->steps.commits() > 0;
+    if (process->alive && process->has_trained && process->steps.commits() < newest - 1)
+      Violation(absl::StrCat("slot ", process->slot, " has trained, and its state has ", process->steps.commits(),
+                             " of ", newest, " steps"));
   }
-  if (newest < newest_ && !died_ && !over_ && membership_->generation() > 0 && Newest() != kNoState)
+  if (newest < newest_ && !died_ && !over_ && plan().generation > 0 && Newest() != kNoState)
     Violation(absl::StrCat("the newest state has ", newest, " steps, and had ", newest_));
   newest_ = newest;
   if (!over_) AuditTimes();
@@ -85,7 +82,7 @@ bool Simulation::IsComplete() const {
 // When the place of a member that has failed is to be taken at the latest. A step of which the launcher hears when the
 // generation is broken does not count: the others begin again.
 int64_t Simulation::StartOf(const Process& process) const {
-  const bool has_step = progressed_us_ && membership_->generation() > process.failed_in &&
+  const bool has_step = progressed_us_ && plan().generation > process.failed_in &&
                         (!regroups_since_us_ || *progressed_us_ < *regroups_since_us_);
   const int64_t head_start_ends = *process.failed_us + (has_head_start_ ? kHeadStart : 0);
   return has_step ? std::min(head_start_ends, std::max(*process.failed_us, *progressed_us_)) : head_start_ends;
@@ -94,10 +91,10 @@ int64_t Simulation::StartOf(const Process& process) const {
 // Nobody waits longer than the limits say.
 void Simulation::AuditTimes() {
   for (const Process* const process : slots_) {
-    if (process->failed_as_member && !HasFinished() && now_us_ > StartOf(*process) + kSlack)
+    if (process->failed_as_member && !HasFinished() && now() > StartOf(*process) + kSlack)
       Violation(absl::StrCat("slot ", process->slot, " gets no new process"));
   }
-  if (!regroups_since_us_ || now_us_ <= *regroups_since_us_ + kLeaveTimeout + kSlack) return;
+  if (!regroups_since_us_ || now() <= *regroups_since_us_ + kLeaveTimeout + kSlack) return;
   for (const Process* const member : generations_.rbegin()->second->members) {
     if (member->alive && member->is_member)
       Violation(absl::StrCat("slot ", member->slot, " does not leave, and is not killed"));
@@ -136,11 +133,11 @@ void Simulation::AuditMembers(const Generation& generation) {
   if (generation.number == 1 && static_cast<int>(ready) < config_.ranks)
     Violation(absl::StrCat("the first generation forms when ", ready, " ranks are ready"));
   if (generation.number > 1 && survivors.empty() && coming > 0 &&
-      now_us_ < regroups_since_us_.value_or(now_us_) + kWaitForAll)
+      now() < regroups_since_us_.value_or(now()) + kWaitForAll)
     Violation(absl::StrCat("generation ", generation.number, " of new ranks does not wait for all"));
   std::set<int> local_ranks;
   for (const Process* const member : generation.members) {
-    const int local_rank = membership_->local_rank(member->slot);
+    const int local_rank = plan().slots[member->slot].local_rank;
     if (!local_ranks.insert(local_rank).second || (member->local_rank >= 0 && member->local_rank != local_rank))
       Violation(absl::StrCat("slot ", member->slot, " has local rank ", local_rank, ", and had ", member->local_rank));
   }
@@ -176,7 +173,7 @@ void Simulation::AuditBarren(const Generation& generation) {
 // Members must leave at once.
 void Simulation::AuditBreak() {
   if (!generations_.rbegin()->second->failed)
-    Violation(absl::StrCat("generation ", membership_->generation(), " is broken, although nothing has failed"));
+    Violation(absl::StrCat("generation ", plan().generation, " is broken, although nothing has failed"));
 }
 
 // Members must leave after a step.
@@ -195,11 +192,11 @@ void Simulation::AuditStart(const Process& before) {
   if (IsComplete() || (HasFinished() && !before.owes)) Violation(start + "although nothing is left to do");
   if (before.failed_starts >= kMostFailedStarts) Violation(start + "although so many have failed before");
   if (!before.failed_as_member || HasFinished()) return;
-  if (now_us_ > StartOf(before) + kSlack) Violation(start + "too late");
+  if (now() > StartOf(before) + kSlack) Violation(start + "too late");
   const std::vector<Process*>& members = generations_.rbegin()->second->members;
   const bool others_go_on =
       std::any_of(members.begin(), members.end(), [](const Process* member) { return !member->failed_us; });
-  if (others_go_on && now_us_ < StartOf(before)) Violation(start + "before the others have completed a step");
+  if (others_go_on && now() < StartOf(before)) Violation(start + "before the others have completed a step");
 }
 
 void Simulation::AuditGiveUp(Process* process) {
@@ -210,21 +207,23 @@ void Simulation::AuditGiveUp(Process* process) {
 
 void Simulation::AuditKill(const Process& process) {
   if (process.has_done) Violation(absl::StrCat("slot ", process.slot, " is killed, and has done its work"));
-  const int64_t time = regroups_since_us_.value_or(now_us_) + kLeaveTimeout;
-  if (now_us_ < time || now_us_ > time + kSlack)
-    Violation(absl::StrCat("slot ", process.slot, " is killed ", now_us_ - time, " us after its time to leave"));
+  const int64_t time = regroups_since_us_.value_or(now()) + kLeaveTimeout;
+  if (now() < time || now() > time + kSlack)
+    Violation(absl::StrCat("slot ", process.slot, " is killed ", now() - time, " us after its time to leave"));
 }
 
 void Simulation::AuditTraining(const Process& process) {
   const Generation& generation = In(process);
-  const int64_t newest = StepsOf(generation.healing.newest);
-  if (process.commits != newest)
-    Violation(absl::StrCat("a rank trains with ", process.commits, " of ", newest, " steps"));
+  const int64_t newest = process.steps.CommitsIn(generation.healing.newest);
+  if (process.steps.commits() != newest)
+    Violation(absl::StrCat("a rank trains with ", process.steps.commits(), " of ", newest, " steps"));
+  if (process.buffers != newest)
+    Violation(absl::StrCat("a rank trains with the buffers of ", process.buffers, " of ", newest, " steps"));
   for (const auto& other : processes_) {
-    if (other->alive && other->commits > newest && other->generation != generation.number &&
+    if (other->alive && other->steps.commits() > newest && other->generation != generation.number &&
         other->left < generation.number)
       Violation(absl::StrCat("generation ", generation.number, " begins with ", newest, " steps, but slot ",
-                             other->slot, " has ", other->commits));
+                             other->slot, " has ", other->steps.commits()));
   }
   for (size_t p = 0; p < kParameters && shards_ && !process.lost; ++p) {
     const auto has_it = [p](const Process* member) { return member->shards[p] != kNoState; };
@@ -236,16 +235,27 @@ void Simulation::AuditTraining(const Process& process) {
 
 // Between two events, the parameters and the optimizer's states that a process has are of the steps in its state.
 void Simulation::AuditShards(const Process& process) {
-  const bool steps = process.part == StepPart::kOwnShards;
+  const bool steps = process.steps.part() == StepPart::kOwnShards;
   for (size_t p = 0; p < kParameters; ++p) {
     const bool has_it = process.shards[p] != kNoState;
-    const int64_t expected = process.commits + (steps ? 1 : 0);
+    const int64_t expected = process.steps.commits() + (steps ? 1 : 0);
     if (has_it && process.shards[p] != expected)
       Violation(absl::StrCat("slot ", process.slot, " has the optimizer's state of parameter ", p, " of ",
                              process.shards[p], " steps, expected ", expected));
     if (process.parameters[p] != expected && (has_it || !steps))
       Violation(absl::StrCat("slot ", process.slot, " has parameter ", p, " of ", process.parameters[p],
                              " steps, expected ", expected));
+  }
+}
+
+// No rank has a parameter, or its optimizer's state.
+void Simulation::AuditLostShard(size_t p) {
+  if (config_.faults == 0 && config_.deaths.size() < 2)
+    Violation(absl::StrCat("one process has died, and the optimizer's state of parameter ", p, " is lost"));
+  for (const auto& other : processes_) {
+    if (other->alive && !other->done && other->steps.is_divided() && other->steps.commits() != kNoState &&
+        other->shards[p] != kNoState && other->has_trained)
+      Violation(absl::StrCat("the optimizer's state of parameter ", p, " is lost, but slot ", other->slot, " has it"));
   }
 }
 
@@ -256,26 +266,68 @@ void Simulation::AuditStep(const Process& process) {
   if (std::any_of(members.begin(), members.end(), [](const Process* member) { return member->done; })) return;
   for (Process* const other : slots_) {
     if (other->is_ready && !absl::c_linear_search(members, other) &&
-        process.commits > other->ready_at + kMostStepsOfWaiting)
+        process.steps.commits() > other->ready_at + kMostStepsOfWaiting)
       Violation(absl::StrCat("slot ", other->slot, " has waited since step ", other->ready_at, " for a place"));
   }
 }
 
-// Of the failure that `reason` names. An error has its number in its text, and a process its id.
-std::optional<CountedFailure> Simulation::FailureIn(const Process& process, const std::string& reason) const {
+// A generation begins for a rank.
+void Simulation::AuditJoin(Process* process) {
+  process->was_first |= process->generation == 1;
+  if (const auto counted = FailureBefore(*process)) process->counted.push_back(*counted);
+  AuditFailures(*process);
+}
+
+// A rank leaves. For its second error within the window it ends, unless it is alone or no step is complete; and it ends
+// if the state is lost.
+void Simulation::AuditLeave(Process* process, const absl::Status& status, const Departure& departure) {
+  const GenerationFacts& facts = process->facts;
+  const int64_t commits = process->steps.commits();
+  if (facts.trains && !status.ok() && !facts.regroups) ++report_.counts["steps broken off"];
+  const bool ends_job = departure.kind == Departure::Kind::kEndJob;
+  if (process->steps.failures().Verdict().has_value() != ends_job)
+    Violation(absl::StrCat("slot ", process->slot, " leaves although the job ends: ", departure.reason));
+  if (facts.regroups) {
+    std::vector<int64_t>& planned = In(*process).leave_planned;
+    planned.push_back(commits);
+    if (planned.back() != planned.front()) Violation("ranks leave as planned with different numbers of steps");
+  }
+  bool ends = status.ok();
+  if (absl::IsDataLoss(status) && facts.trains && !facts.is_final) {
+    const std::optional<int> heard = NumberAfter(std::string(status.message()), "rank ");
+    const int culprit = facts.culprit.value_or(heard.value_or(facts.rank));
+    if (culprit == facts.rank && (commits > 0 || !process->was_first)) {
+      const std::optional<int64_t> before = std::exchange(process->last_error, commits);
+      ends = before && commits - *before <= kFailureWindow && facts.world_size > 1;
+    }
+  } else if (absl::IsDataLoss(status)) {
+    ends = true;
+  }
+  if (!ends_job && ends != (departure.kind == Departure::Kind::kEnd))
+    Violation(absl::StrCat("slot ", process->slot, ends ? " does not end" : " ends", ": ", status.message()));
+}
+
+// The failure that the process's generation must count: of the processes that its reason names by their ids, or else the
+// first error with which a member has left the one before.
+std::optional<CountedFailure> Simulation::FailureBefore(const Process& process) const {
+  const Generation& generation = *generations_.at(process.generation);
+  const std::string& reason = generation.reason;
   if (absl::StrContains(reason, "; the job ends")) return std::nullopt;
   // A rank that was stuck counts also if another one died before.
-  bool is_first = true;
+  bool is_first = true, left_with_counts = true;
   for (const absl::string_view part : absl::StrSplit(reason, "; rank ")) {
     const std::optional<int> id = NumberAfter(std::string(part), "pid ");
     const auto death = id ? deaths_.find(*id) : deaths_.end();
     const std::optional<int> kind = death == deaths_.end() ? std::nullopt : death->second;
-    if (kind && (is_first || *kind == kStuck)) return CountedFailure{*kind, std::max<int64_t>(process.commits, 0)};
-    if (is_first && !id) break;
+    if (kind && (is_first || *kind == kStuck))
+      return CountedFailure{*kind, std::max<int64_t>(process.steps.commits(), 0)};
+    if (id) left_with_counts = false;
     is_first = false;
   }
   for (const char* thing : {"sample ", "loss "}) {
-    if (const auto id = NumberAfter(reason, thing)) return errors_.at(*id);
+    const bool counts = generation.left_with && left_with_counts;
+    const auto id = counts ? NumberAfter(*generation.left_with, thing) : std::nullopt;
+    if (id) return errors_.at(*id);
   }
   return std::nullopt;
 }
@@ -289,7 +341,7 @@ void Simulation::AuditFailures(const Process& process) {
              return each.kind == last.kind && each.step >= last.step - kFailureWindow;
            }) >= kFailuresPerCause;
   }
-  const std::optional<std::string> verdict = process.failures.Verdict();
+  const std::optional<std::string> verdict = process.steps.failures().Verdict();
   if (ends && !verdict) Violation("the job goes on, although one cause came too often");
   if (!ends && verdict) Violation(absl::StrCat("the job must not end: ", *verdict));
 }
@@ -297,7 +349,8 @@ void Simulation::AuditFailures(const Process& process) {
 // A rank has healed.
 void Simulation::AuditEqual(const Process& process) {
   std::string healed = absl::StrCat("began as process ", process.initial);
-  for (const Failure& each : process.failures.failures()) absl::StrAppend(&healed, "; ", ErrorText(each));
+  for (const launch::StepFailure& each : process.steps.failures().failures())
+    absl::StrAppend(&healed, "; ", ErrorText(each));
   std::string& first = In(process).healed;
   if (first.empty()) first = healed;
   if (first != healed) Violation(absl::StrCat("ranks differ: ", first, " and ", healed));

@@ -13,6 +13,7 @@
 
 #include "lockstep/elastic/internal/failure_budget.h"
 #include "lockstep/elastic/internal/healing_plan.h"
+#include "lockstep/elastic/internal/rank_steps.h"
 #include "lockstep/elastic/internal/shard_plan.h"
 #include "lockstep/elastic/simulator/internal/simulation.h"
 
@@ -65,16 +66,16 @@ struct Simulation::Process {
   int64_t stopped_until_us = 0;
   int64_t generation = 0;  // that it is in; 0: it waits for one, or starts
   int64_t left = 0;        // the last one that it was in
-  int rank = 0;
+  GenerationFacts facts;   // as World has them
+  RankSteps steps{kFailuresPerCause, kFailureWindow};
+  std::optional<CheckPace> pace;
   bool waits = false;       // in Join()
   bool broken = false;      // it knows that its generation is
   std::string why;          // the same
-  bool trains = false;      // in this generation
   int64_t regroups_in = 0;  // the generation that it should leave after a step
-  int64_t commits = 0;      // steps in its state
-  StepPart part = StepPart::kNothing;
-  bool divided = false;        // as World has it
-  std::optional<size_t> lost;  // the same: a parameter whose optimizer's state no rank has
+  int64_t buffers = 0,
+          kept_buffers = 0;    // steps that have changed the module's buffers, and the copies of the last commit
+  std::optional<size_t> lost;  // a parameter whose optimizer's state no rank has
   // The steps in each parameter, and in its optimizer's state; kNoState: the process does not have it.
   std::vector<int64_t> parameters = std::vector<int64_t>(kParameters), shards = parameters;
   int initial = 0;  // the id of the process whose parameters the training began with
@@ -82,17 +83,14 @@ struct Simulation::Process {
   bool has_trained = false;
   size_t calls = 0;  // collectives of this generation that it has entered
   bool in_call = false;
-  int64_t next_check = 0;
   bool may_fail = true;     // by itself, once
   bool done = false;        // it has finished, and ends
   int64_t finished_in = 0;  // the same: in this generation
-  // As World counts failures.
-  FailureBudget failures{kFailuresPerCause, kFailureWindow};
-  std::string verdict;               // with which it ends the job
-  bool was_first = false;            // it was in the first generation
-  std::optional<int64_t> own_error;  // the step of its last error
+  std::string verdict;      // with which it ends the job
 
-  // For the auditor: what the launcher has heard, and what is to be found in `failures`.
+  // For the auditor: what the launcher has heard, and what is to be found in `steps`.
+  bool was_first = false;             // it was in the first generation
+  std::optional<int64_t> last_error;  // the commits at its last error
   bool is_ready = false, is_member = false;
   bool has_done = false;  // its work
   bool is_done = false;   // and has ended
@@ -120,12 +118,14 @@ struct Simulation::Generation {
   // Of a rank, when it began to heal.
   struct Known {
     int initial = 0;
-    std::vector<Failure> failures;
+    std::vector<launch::StepFailure> failures;
     std::vector<CountedFailure> counted;
   };
 
   int64_t number = 0;
   std::string reason;
+  std::optional<launch::StepFailure> failure;
+  std::optional<std::string> left_with;  // the first error with which a member left the generation before
   std::vector<Process*> members;
   std::vector<Call> calls;
   Healing healing;

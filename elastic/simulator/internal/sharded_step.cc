@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
+#include "absl/status/status.h"
 #include "lockstep/elastic/internal/healing_plan.h"
+#include "lockstep/elastic/internal/rank_steps.h"
 #include "lockstep/elastic/internal/shard_plan.h"
 #include "lockstep/elastic/simulator/internal/process.h"
 #include "lockstep/elastic/simulator/internal/simulation.h"
@@ -39,18 +40,17 @@ std::optional<size_t> LostOf(const std::vector<std::vector<int>>& have) {
 
 }  // namespace
 
-// The state on which all ranks have agreed at the start counts as a step.
-int64_t Simulation::ProgressOf(const Process& process) const {
-  if (!shards_ || process.commits == kNoState) return process.commits;
-  return process.divided ? process.commits + 1 : 0;
+// Has a bit for each parameter whose optimizer's state the process has.
+int64_t Simulation::ShardsOf(const Process& process) const {
+  int64_t has = 0;
+  for (size_t p = 0; p < kParameters; ++p) has |= int64_t{process.shards[p] != kNoState} << p;
+  return has;
 }
-
-int64_t Simulation::StepsOf(int64_t progress) const { return shards_ && progress > 0 ? progress - 1 : progress; }
 
 // It has the gradients.
 void Simulation::Ready(Process* process) {
   if (process->lost) return LoseShard(process, *process->lost);
-  process->part = StepPart::kGradients;
+  process->steps.OnGradients();
   Enter(process, 0, [this, process] {
     StepShards(process);
     Enter(process, 0, [this, process] { ShareParameters(process); });
@@ -58,8 +58,8 @@ void Simulation::Ready(Process* process) {
 }
 
 void Simulation::StepShards(Process* process) {
-  process->part = StepPart::kOwnShards;
-  process->state = Applied(process->state, process->commits + 1);
+  process->steps.OnOwnShards();
+  process->state = Applied(process->state, process->steps.commits() + 1);
   for (size_t p = 0; p < kParameters; ++p) {
     if (process->shards[p] == kNoState) continue;
     ++process->shards[p];
@@ -77,67 +77,50 @@ void Simulation::ShareParameters(Process* process) {
 
 // No rank has this parameter, or its optimizer's state. All ranks end.
 void Simulation::LoseShard(Process* process, size_t p) {
-  if (config_.faults == 0 && config_.deaths.size() < 2)
-    Violation(absl::StrCat("one process has died, and the optimizer's state of parameter ", p, " is lost"));
-  for (const auto& other : processes_) {
-    if (other->alive && !other->done && other->divided && other->commits != kNoState && other->shards[p] != kNoState &&
-        other->has_trained)
-      Violation(absl::StrCat("the optimizer's state of parameter ", p, " is lost, but slot ", other->slot, " has it"));
-  }
-  Die(process, "exited with code 1");
+  AuditLostShard(p);
+  process->facts.is_final = true;
+  Leave(process, absl::DataLossError("the optimizer's state is lost"));
 }
 
 // All ranks that took part in the step get the parameters of the others.
 void Simulation::Spread(Process* process) {
-  const auto have = RanksIn(In(*process).calls[process->calls - 1].facts);
+  const auto have = RanksIn(FactsOf(*process));
   if (const auto lost = LostOf(have)) return LoseShard(process, *lost);
-  In(*process).known[process->rank] = {process->initial, process->failures.failures(), process->counted};
+  Remember(process);
   Enter(process, 0, [this, process, have] {
     const Generation& generation = In(*process);
-    const Generation::Known& known = generation.known.at(generation.healing.sources[0]);
-    process->failures.Restore(known.failures);
-    process->counted = known.counted;
-    const bool receives = absl::c_linear_search(generation.healing.receivers, process->rank);
-    for (size_t p = 0; p < kParameters && !receives; ++p) {
+    TakeFailures(process, generation.healing.sources[0]);
+    for (size_t p = 0; p < kParameters && !generation.healing.IsReceiver(process->facts.rank); ++p) {
       process->parameters[p] = generation.members[have[p][0]]->parameters[p];
     }
-    if (process->part != StepPart::kNothing) CountStep(process);
+    if (process->steps.part() != StepPart::kNothing) CountStep(process);
     HealState(process);
   });
 }
 
 void Simulation::Divide(Process* process) {
   if (In(*process).healing.newest == 0) process->shards.assign(kParameters, 0);
-  process->divided = true;
-  int64_t has = 0;
-  for (size_t p = 0; p < kParameters; ++p) {
-    if (process->shards[p] != kNoState) has |= int64_t{1} << p;
-  }
-  Enter(process, has, [this, process] {
+  process->steps.OnDivided();
+  Enter(process, ShardsOf(*process), [this, process] {
     Generation& generation = In(*process);
-    const auto have = RanksIn(generation.calls[process->calls - 1].facts);
+    const auto have = RanksIn(FactsOf(*process));
     process->lost = LostOf(have);
     if (process->lost) return Trust(process);  // there may be no other step
     generation.keepers = PlanShards(Sizes(), have, std::vector<int>(generation.members.size()));
-    Enter(process, 0, [this, process, have] {
-      const Generation& group = In(*process);
+    const auto keeps = [this, process](size_t p) { return In(*process).keepers[p].Has(process->facts.rank); };
+    Enter(process, 0, [this, process, have, keeps] {
       for (size_t p = 0; p < kParameters; ++p) {
-        const Keepers& keepers = group.keepers[p];
-        const bool keeps = keepers.owner == process->rank || keepers.second == process->rank;
-        if (keeps) process->shards[p] = group.members[have[p][0]]->shards[p];
+        if (keeps(p)) process->shards[p] = In(*process).members[have[p][0]]->shards[p];
       }
-      Enter(process, 0, [this, process] { Drop(process); });
+      // All ranks have what they must keep.
+      Enter(process, 0, [this, process, keeps] {
+        for (size_t p = 0; p < kParameters; ++p) {
+          if (!keeps(p)) process->shards[p] = kNoState;
+        }
+        Trust(process);
+      });
     });
   });
-}
-
-// All ranks have what they must keep.
-void Simulation::Drop(Process* process) {
-  for (size_t p = 0; p < kParameters; ++p) {
-    const Keepers& keepers = In(*process).keepers[p];
-    if (keepers.owner != process->rank && keepers.second != process->rank) process->shards[p] = kNoState;
-  }
-  Trust(process);
 }
 
 }  // namespace lockstep::elastic::internal

@@ -1,7 +1,6 @@
 #include "lockstep/elastic/simulator/internal/simulation.h"
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,8 +11,10 @@
 namespace lockstep::elastic::internal {
 namespace {
 
-using launch::internal::Membership;
-using Kind = Membership::Decision::Kind;
+using launch::Membership;
+using launch::NodeSlots;
+using launch::RankPlan;
+using Kind = NodeSlots::Action::Kind;
 
 std::string DeathText(int rank, int id, const std::string& how) {
   return absl::StrCat("rank ", rank, " (local rank ", rank, ", pid ", id, ") ", how);
@@ -28,27 +29,18 @@ std::optional<int> KindOf(const std::string& how) {
 
 }  // namespace
 
-Simulation::Simulation(const Config& config) : config_(config), random_(config.seed), states_({kInitialState}) {
+Simulation::Simulation(const Config& config)
+    : Engine(config, absl::Microseconds(1)), config_(config), states_({kInitialState}) {
   for (int64_t step = 1; step <= config.steps; ++step) states_.push_back(Applied(states_.back(), step));
 }
 
 Simulation::~Simulation() = default;
 
-int64_t Simulation::Random(int64_t bound) {
-  return static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(bound, 1)));
-}
-
-void Simulation::Trace(const std::string& text) const {
-  if (config_.trace) std::cerr << absl::StrCat(report_.events, " ", now_us_, " us: ", text, "\n");
-}
-
-void Simulation::After(int64_t us, Then run) { events_.push({now_us_ + us, order_++, std::move(run)}); }
-
 void Simulation::AfterIn(Process* process, int64_t us, Then run) {
   After(us, [this, process, run = std::move(run)]() mutable {
     if (!process->alive || over_) return;
-    if (process->stopped_until_us > now_us_) {
-      AfterIn(process, process->stopped_until_us - now_us_ + Random(100), std::move(run));
+    if (process->stopped_until_us > now()) {
+      AfterIn(process, process->stopped_until_us - now() + Random(100), std::move(run));
     } else {
       run();
     }
@@ -57,41 +49,46 @@ void Simulation::AfterIn(Process* process, int64_t us, Then run) {
 
 Simulation::Generation& Simulation::In(const Process& process) { return *generations_.at(process.generation); }
 
-Simulation::Report Simulation::Run() {
-  Membership::Limits limits;
-  limits.ranks = config_.ranks;
-  limits.spares = config_.spares;
-  limits.wait_for_ranks = absl::Seconds(60);
+launch::simulator::Report Simulation::Run() {
   has_head_start_ = Random(2) == 0;
-  if (has_head_start_) limits.head_start = absl::Microseconds(kHeadStart);
-  membership_.emplace(limits, Now());
+  Lead();
   checks_ = Random(2) == 0;
   broadcasts_ = Random(2) == 0;
   if (config_.faults > 0 && Random(8) == 0) broken_step_ = Random(config_.steps);
   shards_ = Random(2) == 0;
+  agrees_ = Random(2) == 0;
   slots_.resize(config_.ranks + config_.spares);
   for (size_t slot = 0; slot < slots_.size(); ++slot) Start(static_cast<int>(slot));
   for (int i = 0; i < config_.faults; ++i) After(Random(kFaultTime), [this] { Fault(); });
-  while (!events_.empty() && !over_ && report_.violation.empty()) {
-    Event event = events_.top();
-    events_.pop();
-    now_us_ = event.at_us;
-    died_ = false;
-    for (const Death& death : config_.deaths) {
-      Process* const process = slots_[death.slot];
-      if (death.event == report_.events && process->alive) Die(process, kKilled);
-    }
-    ++report_.events;
-    event.run();
+  const auto kill = [this](int slot) {
+    if (slots_[slot]->alive) Die(slots_[slot], kKilled);
+  };
+  RunEvents(kHorizon, kMostEvents, kill, [this] {
     if (!over_) Decide();
     AuditEvent();
-    if (now_us_ > kHorizon || report_.events > kMostEvents) Violation("the job does not end");
-  }
-  if (!over_ && report_.violation.empty()) Violation("nothing happens any more, and the job has not ended");
+    died_ = false;
+    return !over_;
+  });
+  if (!over_ && report_.violation.empty()) Violation("nothing happens any more or too much, and the job has not ended");
   return report_;
 }
 
 // The launcher.
+
+void Simulation::Lead() {
+  launch::JobState job;
+  launch::Member member;
+  member.entry = agent_.entry = job.generation = 1;
+  member.ranks = config_.ranks;
+  member.spares = config_.spares;
+  job.members.push_back(member);
+  Membership::Limits limits;
+  limits.wait_for_ranks = absl::Seconds(60);
+  if (has_head_start_) limits.restarts.head_start = absl::Microseconds(kHeadStart);
+  membership_.emplace(limits);
+  membership_->Start(job, {}, Now());
+  node_.emplace(config_.ranks + config_.spares);
+}
 
 void Simulation::Start(int slot) {
   const Process* const before = slots_[slot];
@@ -100,87 +97,113 @@ void Simulation::Start(int slot) {
   process->id = static_cast<int>(processes_.size());
   process->initial = process->id;
   process->slot = slot;
+  if (shards_) process->steps.Shard();
   if (before) process->owes = before->owes;
   if (before) process->failed_starts = before->failed_starts;
   process->may_fail = Random(4) == 0;
   const int64_t joins_us = 20 * kMs + Random(300 * kMs);
   AfterIn(process, Random(joins_us), [this] {
     stays_ = true;
-    membership_->OnStays();
+    node_->OnStays();
   });
   AfterIn(process, joins_us, [this, process] { Join(process, ""); });
 }
 
 void Simulation::Decide() {
-  membership_->Update(Now());
-  for (const Membership::Decision& decision : membership_->Take()) Obey(decision);
+  agent_.slots = node_->slots();
+  agent_.progressed = node_->progressed();
+  agent_.step = node_->step();
+  agent_.link_port = 1 + static_cast<int>(plan().generation);
+  const RankPlan before = plan();
+  membership_->Update({{"", agent_}}, {}, Now());
+  AuditDecision(before);
+  if (plan().stays) node_->OnRanks({plan(), 0});
+  for (const NodeSlots::Action& action : node_->Take()) Obey(action);
+  if (plan().generation != before.generation) Begin();
   if (membership_->finished()) return End("success");
-  if (!membership_->verdict().ok()) return End(std::string(membership_->verdict().message()));
+  if (plan().ending) return EndForFailure(*plan().ending);
+  if (!plan().verdict.ok()) return End(std::string(plan().verdict.message()));
   if (membership_->next_look() < absl::InfiniteFuture()) {
     const int64_t us = absl::ToInt64Microseconds(membership_->next_look() - Now());
     if (us > 0) After(us, [] {});
   }
 }
 
+void Simulation::AuditDecision(const RankPlan& before) {
+  const bool is_new = plan().order != before.order || plan().order_reason != before.order_reason;
+  const bool is_ordered = is_new && !plan().SlotsIn(RankPlan::State::kMember).empty();
+  if (is_ordered && plan().order == launch::RegroupOrder::kNow) AuditBreak();
+  if (is_ordered && plan().order == launch::RegroupOrder::kAfterStep) AuditPlan();
+}
+
 // A generation forms.
-void Simulation::Begin(const Membership::Decision& decision) {
-  ++report_.generations;
-  report_.most_ranks = std::max<int64_t>(report_.most_ranks, static_cast<int64_t>(decision.slots.size()));
-  const int64_t number = membership_->generation();
+void Simulation::Begin() {
+  const std::vector<int>& slots = plan().members;
+  ++report_.counts["generations"];
+  report_.counts["generations of 5 ranks"] += slots.size() == 5;
+  const int64_t number = plan().generation;
   auto generation = std::make_unique<Generation>();
   generation->number = number;
-  generation->reason = decision.reason;
-  for (const int slot : decision.slots) {
+  generation->reason = plan().reason;
+  generation->failure = plan().failure;
+  generation->left_with = std::exchange(left_with_, std::nullopt);
+  for (const int slot : slots) {
     generation->members.push_back(slots_[slot]);
     generation->failed |= !slots_[slot]->alive;  // which the launcher does not know yet
   }
-  Trace(absl::StrCat("generation ", number, " has ", decision.slots.size(), " ranks: ", decision.reason));
+  Trace(absl::StrCat("generation ", number, " has ", slots.size(), " ranks: ", plan().reason));
   AuditForm(*generation);
   regroups_since_us_.reset();
   left_because_.clear();
   ends_as_planned_ = false;
   for (Process* const process : slots_) process->owes = false;
-  for (size_t rank = 0; rank < decision.slots.size(); ++rank) {
-    Process* const process = generation->members[rank];
+  for (Process* const process : generation->members) {
     process->is_ready = false;
     process->is_member = true;
-    process->local_rank = membership_->local_rank(process->slot);
-    AfterIn(process, Random(2 * kMs), [this, process, number, rank] {
-      if (!process->waits) Violation(absl::StrCat("slot ", process->slot, " does not wait for a generation"));
-      process->rank = static_cast<int>(rank);
-      Form(process, number);
-    });
+    process->local_rank = plan().slots[process->slot].local_rank;
   }
   generations_[number] = std::move(generation);
 }
 
-void Simulation::Obey(const Membership::Decision& decision) {
-  if (decision.kind == Kind::kForm) return Begin(decision);
-  if (decision.kind == Kind::kNow) AuditBreak();
-  if (decision.kind == Kind::kAfterStep) AuditPlan();
-  const int64_t number = membership_->generation();
-  for (const int slot : decision.slots) {
-    Process* const process = slots_[slot];
-    if (decision.kind == Kind::kStart) {
+void Simulation::Obey(const NodeSlots::Action& action) {
+  Process* const process = slots_[action.slot];
+  switch (action.kind) {
+    case Kind::kGeneration:
+      AfterIn(process, Random(2 * kMs),
+              [this, process, number = plan().generation, rank = node_->place(action.slot).rank] {
+                if (!process->waits) Violation(absl::StrCat("slot ", process->slot, " does not wait for a generation"));
+                Form(process, number, rank);
+              });
+      break;
+    case Kind::kOrder:
+      TellOrder(process);
+      break;
+    case Kind::kStart:
       AuditStart(*process);
-      Start(slot);
-    }
-    if (decision.kind == Kind::kGiveUp) AuditGiveUp(process);
-    if (decision.kind == Kind::kKill && process->alive) {
+      Start(action.slot);
+      break;
+    case Kind::kKill:
+      if (!process->alive) break;
       AuditKill(*process);
       Die(process, kDidNotLeave);
-    }
-    AfterIn(process, Random(2 * kMs), [this, process, number, kind = decision.kind] {
-      const bool is_in = process->generation == number;
-      if (kind == Kind::kNow && is_in) Learn(process, "the group failed");
-      // The order may come before the generation.
-      if (kind == Kind::kNow && process->waits && process->left < number) {
-        process->broken = true;
-        process->why = "the group failed";
-      }
-      if (kind == Kind::kAfterStep) process->regroups_in = std::max(process->regroups_in, number);
-    });
+      break;
+    case Kind::kGiveUp:
+      AuditGiveUp(process);
+      break;
   }
+}
+
+void Simulation::TellOrder(Process* process) {
+  const bool now = plan().order == launch::RegroupOrder::kNow;
+  AfterIn(process, Random(2 * kMs), [this, process, number = plan().generation, now] {
+    if (!now) process->regroups_in = std::max(process->regroups_in, number);
+    if (now && process->generation == number) Learn(process, "the group failed");
+    // The order may come before the generation.
+    if (now && process->waits && process->left < number) {
+      process->broken = true;
+      process->why = "the group failed";
+    }
+  });
 }
 
 // The others hear of it from the group's watch, and from the launcher.
@@ -189,41 +212,47 @@ void Simulation::Die(Process* process, const std::string& how) {
   died_ = true;
   process->alive = false;
   deaths_[process->id] = KindOf(how);
-  process->died_us = now_us_;
+  process->died_us = now();
   process->killed = absl::StrContains(how, "killed") && how != kDidNotLeave;
   if (process->generation != 0) TellOthers(*process, "the group failed");
   for (const auto& [number, generation] : generations_) {
     if (std::count(generation->members.begin(), generation->members.end(), process) > 0) generation->failed = true;
   }
-  Membership::Cause cause;
-  cause.text = DeathText(process->rank, process->id, how);
+  launch::Failure cause;
+  cause.status = absl::AbortedError(DeathText(process->facts.rank, process->id, how));
   cause.killed = process->killed;
-  cause.exited = !process->killed;
-  cause.time_ns = now_us_ * 1000;
+  cause.did_not_leave = how == kDidNotLeave;
+  cause.time_ns = now() * 1000;
+  if (KindOf(how)) cause.own = launch::StepFailure{-1, process->facts.rank, how};
   After(Random(kReport), [this, process, cause] {
     if (!over_) HearFailure(process, cause);
   });
 }
 
 // The launcher does.
-void Simulation::HearFailure(Process* process, const Membership::Cause& cause) {
+void Simulation::HearFailure(Process* process, const launch::Failure& cause) {
   HearDone();
-  const bool someone_lives = std::any_of(slots_.begin(), slots_.end(), [](const Process* each) { return each->alive; });
-  process->failed_us = now_us_;
+  process->failed_us = now();
   if (!process->was_ready) ++process->failed_starts;
-  const bool has_done_now = process->has_done && process->finished_in == membership_->generation();
-  process->failed_in = membership_->generation();
+  const bool has_done_now = process->has_done && process->finished_in == plan().generation;
+  process->failed_in = plan().generation;
   process->failed_as_member = !IsComplete() && (process->is_member || has_done_now);
   process->owes |= process->failed_as_member;
-  if (process->failed_as_member && !regroups_since_us_) regroups_since_us_ = now_us_;
+  if (process->failed_as_member && !regroups_since_us_) regroups_since_us_ = now();
   process->is_ready = process->is_member = false;
-  if (membership_->OnFailure(process->slot, cause, Now())) {
-    if (MayEndJob(*process)) Violation("the job goes on, although none of its processes stays or one has exited");
-    return;
+  const bool goes_on = node_->OnEnd(process->slot, cause);
+  if (goes_on == MayEndJob(*process)) {
+    Violation(absl::StrCat("the job ", goes_on ? "goes on, although none of its processes stays or one has exited"
+                                               : "ends, although a process lives"));
   }
-  const bool is_limit = absl::StrContains(membership_->ending(), kBarren);
-  if (!MayEndJob(*process) && someone_lives && !is_limit) Violation("the job ends, although a process lives");
-  End(membership_->formed() ? membership_->ending() : kNotStarted);
+  if (!goes_on) End(kNotStarted);
+}
+
+// The limits of the job allow no other process.
+void Simulation::EndForFailure(const std::string& ending) {
+  const bool someone_lives = std::any_of(slots_.begin(), slots_.end(), [](const Process* each) { return each->alive; });
+  if (someone_lives && !absl::StrContains(ending, kBarren)) Violation("the job ends, although a process lives");
+  End(ending);
 }
 
 // Whether its failure may: before the first generation, if no process has said that it stays, or if this one has exited.
@@ -250,7 +279,7 @@ bool Simulation::IsVerdict(const std::string& result) const {
 // simulated.
 void Simulation::Fault() {
   if (over_) return;
-  const bool waits = !membership_->formed() && Random(4) != 0;  // few, as many of them end the job
+  const bool waits = !plan().formed && Random(4) != 0;  // few, as many of them end the job
   if (!stays_ || waits) return After(Random(kFaultTime), [this] { Fault(); });
   std::vector<Process*> alive;
   for (Process* const process : slots_) {
@@ -260,7 +289,7 @@ void Simulation::Fault() {
   std::shuffle(alive.begin(), alive.end(), random_);
   const int64_t kind = Random(10);
   if (kind < 3) {  // a process is stopped, for longer than it may take to leave in half of the cases
-    alive[0]->stopped_until_us = std::max(alive[0]->stopped_until_us, now_us_ + Random(2 * kLeaveTimeout));
+    alive[0]->stopped_until_us = std::max(alive[0]->stopped_until_us, now() + Random(2 * kLeaveTimeout));
     Trace(absl::StrCat("slot ", alive[0]->slot, " is stopped"));
     return;
   }

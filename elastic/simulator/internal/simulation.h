@@ -1,10 +1,10 @@
-// A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership) and World's
-// (healing_plan.h, failure_budget.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed
+// A training with elastic::World on one node, in virtual time: the launcher's decisions (Membership, NodeSlots) and World's
+// (rank_steps.h, healing_plan.h), with ranks, collectives, messages, the clock and all failures from one seed. A seed
 // replays exactly.
 //
 //   Simulation::Config config;
 //   config.seed = 7;
-//   const Simulation::Report report = Simulation(config).Run();
+//   const launch::simulator::Report report = Simulation(config).Run();
 //   // report.violation: "" or what went wrong
 //
 // A state is a number that says which steps were applied, in which order. An auditor looks after each event:
@@ -13,6 +13,8 @@
 //   - ranks train only if their states are equal, and no process that lives has a newer one
 //   - a rank that dies while it sends its state takes no other rank's state with it
 //   - a planned change repeats no step: all ranks leave the generation with the same number of steps
+//   - a step begins with the buffers of the last commit
+//   - a rank ends after its second error within the window, unless it is alone or no step is complete, and not before
 //   - ranks leave at once only after a failure, and after a step only if somebody waits for a place
 //   - a rank hears of a generation only while it waits for one
 //   - a generation has all ranks that are ready, up to the most; the first one waits for all
@@ -40,117 +42,95 @@
 
 #include <stdint.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
-#include "lockstep/tools/launch/internal/membership.h"
+#include "absl/status/status.h"
+#include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/membership.h"
+#include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/job/rank_plan.h"
+#include "lockstep/launch/simulator/engine.h"
 
 namespace lockstep::elastic::internal {
 
 struct CountedFailure;
+struct Departure;
 struct Healing;
 
-class Simulation {
+// Times are in us.
+class Simulation : launch::simulator::Engine {
  public:
-  // A process that is killed before an event.
-  struct Death {
-    int slot = -1;
-    int64_t event = -1;
-  };
-
-  struct Config {
-    uint64_t seed = 1;
+  // `deaths` are of the processes in these slots, which are killed.
+  struct Config : launch::simulator::Config {
     int ranks = 3;
     int spares = 0;
     int max_ranks = 0;
     int64_t steps = 12;
-    int faults = 3;             // at random times
-    std::vector<Death> deaths;  // besides
-    bool trace = false;         // prints each event
-  };
-
-  struct Report {
-    std::string violation;
-    int64_t events = 0;
-    int64_t generations = 0;
-    int64_t healed = 0;    // states that ranks got
-    int64_t repeated = 0;  // steps that were under way when a generation broke
-    int64_t most_ranks = 0;
-    std::string result;  // "success", or why the job ended
   };
 
   explicit Simulation(const Config& config);
   ~Simulation();
-  Report Run();
+  launch::simulator::Report Run();
 
  private:
   struct Process;
   struct Generation;
-  struct Event {
-    int64_t at_us;
-    uint64_t order;
-    std::function<void()> run;
-    bool operator>(const Event& other) const {
-      return at_us != other.at_us ? at_us > other.at_us : order > other.order;
-    }
-  };
-  using Then = std::function<void()>;
 
-  int64_t Random(int64_t bound);  // from 0 to bound - 1
-  void After(int64_t us, Then run);
   // Not if the process has died. While it is stopped, it waits.
   void AfterIn(Process* process, int64_t us, Then run);
-  void Trace(const std::string& text) const;
-  void Violation(const std::string& text);
 
   // The launcher.
+  void Lead();
   void Start(int slot);
   void Decide();
-  void Obey(const launch::internal::Membership::Decision& decision);
-  void Begin(const launch::internal::Membership::Decision& decision);
-  void HearFailure(Process* process, const launch::internal::Membership::Cause& cause);
+  void AuditDecision(const launch::RankPlan& before);
+  void Obey(const launch::NodeSlots::Action& action);
+  void TellOrder(Process* process);
+  void Begin();
+  void HearFailure(Process* process, const launch::Failure& cause);
   void Die(Process* process, const std::string& how);
   bool MayEndJob(const Process& process) const;
   void End(const std::string& result);
+  void EndForFailure(const std::string& ending);
   bool IsVerdict(const std::string& result) const;
   void Fault();
 
   // A rank, as elastic::World has it.
-  void Join(Process* process, const std::string& reason);
-  void Leave(Process* process, const std::string& reason);
+  void Join(Process* process, const std::string& reason, const std::optional<launch::StepFailure>& failure = {});
+  void Leave(Process* process, const absl::Status& status);
+  void LeaveBroken(Process* process);
   void Learn(Process* process, const std::string& why);
   void TellOthers(const Process& process, const std::string& why);
-  void CountFailure(Process* process);
-  void FailStep(Process* process, int kind);
+  int64_t ErrorIn(Process* process);
+  absl::Status ErrorOf(int64_t error) const;
   void Enter(Process* process, int64_t fact, Then then);
-  void Form(Process* process, int64_t generation);
+  const std::vector<int64_t>& FactsOf(const Process& process);
+  void Form(Process* process, int64_t number, int rank);
   void Plan(Process* process);
   void Heal(Process* process);
   void HealState(Process* process);
+  void Remember(Process* process);
   void Take(Process* process, const Healing& healing);
+  void TakeFailures(Process* process, int from);
   void Trust(Process* process);
   void Train(Process* process);
+  void EndStep(Process* process);
   void Commit(Process* process);
   void CountStep(Process* process);
   void Agree(Process* process);
   void Finish(Process* process);
 
   // With a sharded optimizer.
-  int64_t ProgressOf(const Process& process) const;
-  int64_t StepsOf(int64_t progress) const;
+  int64_t ShardsOf(const Process& process) const;
   void Ready(Process* process);
   void StepShards(Process* process);
   void ShareParameters(Process* process);
   void Spread(Process* process);
   void Divide(Process* process);
-  void Drop(Process* process);
   void LoseShard(Process* process, size_t parameter);
   void AuditShards(const Process& process);
 
@@ -166,15 +146,18 @@ class Simulation {
   void AuditStart(const Process& before);
   void AuditGiveUp(Process* process);
   void AuditKill(const Process& process);
+  void AuditJoin(Process* process);
+  void AuditLeave(Process* process, const absl::Status& status, const Departure& departure);
+  void AuditLostShard(size_t parameter);
   void AuditTraining(const Process& process);
   void AuditStep(const Process& process);
-  std::optional<CountedFailure> FailureIn(const Process& process, const std::string& reason) const;
+  std::optional<CountedFailure> FailureBefore(const Process& process) const;
   void AuditFailures(const Process& process);
   void AuditEqual(const Process& process);
   void AuditLoss(const Generation& generation);
   void AuditEnd(const std::string& result);
 
-  absl::Time Now() const { return absl::UnixEpoch() + absl::Microseconds(now_us_); }
+  const launch::RankPlan& plan() const { return membership_->plan(); }
   Generation& In(const Process& process);
   int64_t Newest() const;
   size_t MostRanks() const;
@@ -183,11 +166,9 @@ class Simulation {
   void HearDone();
 
   const Config config_;
-  std::mt19937_64 random_;
-  int64_t now_us_ = 0;
-  uint64_t order_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  std::optional<launch::internal::Membership> membership_;
+  launch::AgentState agent_;  // what the launcher says of its node
+  std::optional<launch::NodeSlots> node_;
+  std::optional<launch::Membership> membership_;
   std::vector<std::unique_ptr<Process>> processes_;  // all that there have been
   std::vector<Process*> slots_;                      // the last one of each
   std::map<int64_t, std::unique_ptr<Generation>> generations_;
@@ -196,19 +177,20 @@ class Simulation {
   bool died_ = false;                         // in this event
   bool checks_ = false, broadcasts_ = false;  // what a step has besides the backward
   bool shards_ = false;                       // the optimizer is sharded
+  bool agrees_ = false;                       // all ranks get the error of one
   bool stays_ = false;                        // a process has said that it stays
   bool has_head_start_ = false;
   int64_t broken_step_ = -1;                  // a rank fails in it nearly always
   std::vector<CountedFailure> errors_;        // of steps
   std::map<int, std::optional<int>> deaths_;  // the kind of each process's failure, if it is its own
   std::optional<int64_t> regroups_since_us_;  // as the launcher knows
+  std::optional<std::string> left_with_;      // the same: the first error with which a member left
   std::string left_because_;                  // the same: the first rank that left, unless a death was known before
   bool ends_as_planned_ = false;              // the same
   int64_t reported_step_ = 0;                 // the highest of which the launcher has heard
   std::optional<int64_t> progressed_us_;      // when it heard of a new one in this generation
   int barren_ = 0;                            // broken generations in succession without one, before this one
   bool over_ = false;
-  Report report_;
 };
 
 }  // namespace lockstep::elastic::internal
