@@ -13,6 +13,7 @@
 #ifndef LOCKSTEP_COMM_AGREEMENT_H_
 #define LOCKSTEP_COMM_AGREEMENT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,15 @@ absl::StatusOr<std::vector<std::string>> GatherAgreed(ProcessGroup* group, absl:
 
 // Like GatherAgreed(), for a status without a text.
 absl::Status Agree(ProcessGroup* group, absl::string_view call, const absl::Status& own);
+
+// The error of one rank, as an error of the functions above has it on every rank.
+struct AgreedError {
+  int rank = 0;
+  std::string message;  // as the rank passed it, without the rank's name
+};
+
+// nullopt: the functions above have not made this status, or the group has failed.
+std::optional<AgreedError> AgreedErrorOf(const absl::Status& status);
 
 }  // namespace lockstep::comm
 

@@ -1,11 +1,13 @@
 #include "lockstep/comm/agreement.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
 namespace lockstep::comm {
@@ -39,6 +41,22 @@ TEST(GatherAgreed, TheLowestRanksErrorIsEveryRanks) {
   for (const absl::Status& result : results) EXPECT_EQ(result, results[0]);
   EXPECT_EQ(results[0].code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(results[0].message()), MatchesRegex("rank 1 \\(.*\\): disk 1 is full; and 1 more"));
+}
+
+TEST(AgreedErrorOf, IsTheRankAndWhatItSaid) {
+  EXPECT_EQ(RunRanksOk(3,
+                       [](ProcessGroup& group) {
+                         const absl::Status own =
+                             group.rank() == 0 ? absl::OkStatus() : absl::NotFoundError("line 1\nrank 7 (host a): x");
+                         const absl::Status status = Annotate(Agree(&group, "Test", own), "Load");
+                         const std::optional<AgreedError> error = AgreedErrorOf(status);
+                         ASSERT_TRUE(error) << status;
+                         EXPECT_EQ(error->rank, 1);
+                         EXPECT_EQ(error->message, "line 1\nrank 7 (host a): x");
+                       }),
+            absl::OkStatus());
+  EXPECT_FALSE(AgreedErrorOf(absl::OkStatus()));
+  EXPECT_FALSE(AgreedErrorOf(absl::NotFoundError("rank 3 (host a, pid 47): full")));
 }
 
 TEST(GatherOutcomes, KeepsEachRanksError) {

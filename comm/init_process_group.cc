@@ -22,7 +22,7 @@
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/secret/sealed_store.h"
-#include "lockstep/tools/launch/report.h"
+#include "lockstep/launch/report/report.h"
 
 namespace lockstep::comm {
 namespace {
@@ -35,6 +35,15 @@ absl::StatusOr<int> Resolve(int option, const std::optional<int>& variable, absl
   return absl::InvalidArgumentError(absl::StrCat(
       "neither InitOptions::", option_name, " nor environment variable ", variable_name,
       " is set; a launcher sets RANK and WORLD_SIZE: launch --nproc_per_node=2 ", program_invocation_short_name));
+}
+
+absl::StatusOr<RankEnvironment> EnvironmentOf(const InitOptions& options) {
+  if (const auto& given = options.environment) {
+    if (given->rank.value_or(0) >= 0 && given->world_size.value_or(1) >= 1) return *given;
+    return absl::InvalidArgumentError(absl::StrCat("InitOptions::environment has rank ", given->rank.value_or(0),
+                                                   " of ", given->world_size.value_or(1)));
+  }
+  return ReadRankEnvironment(ProcessEnvironment, {options.rank, options.world_size});
 }
 
 absl::StatusOr<Debug> ResolveDebug(Debug option) {
@@ -139,8 +148,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> Init(const InitOptions& options, c
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> InitProcessGroup(const InitOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const RankEnvironment environment,
-                            ReadRankEnvironment(ProcessEnvironment, {options.rank, options.world_size}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const RankEnvironment environment, EnvironmentOf(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const int rank, Resolve(options.rank, environment.rank, "rank", "RANK"));
   LOCKSTEP_ASSIGN_OR_RETURN(const int world_size,
                             Resolve(options.world_size, environment.world_size, "world_size", "WORLD_SIZE"));

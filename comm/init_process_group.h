@@ -5,11 +5,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/comm/environment/rank_environment.h"
 
 namespace lockstep::comm {
 
@@ -39,6 +41,10 @@ struct InitOptions {
   // -1: taken from the environment, as RANK and WORLD_SIZE.
   int rank = -1;
   int world_size = -1;
+
+  // This rank's place, for a program that knows it otherwise than by this process's variables. Unset: ReadRankEnvironment()
+  // reads them. Rank 0 takes its master_listen_fd over.
+  std::optional<RankEnvironment> environment;
 
   // The maximum time for the meeting, and later for each collective.
   absl::Duration timeout = absl::Minutes(30);

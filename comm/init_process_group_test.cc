@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/internal/group_factory.h"
@@ -29,12 +30,7 @@ using ::testing::HasSubstr;
 
 using Group = absl::StatusOr<std::unique_ptr<ProcessGroup>>;
 
-int FreePort() {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
-  const int port = internal::BoundPort(fd).value();
-  close(fd);
-  return port;
-}
+int FreePort() { return internal::BoundPort(internal::BindListenSocket("127.0.0.1", 0)->get()).value(); }
 
 std::string TcpUrl() { return absl::StrCat("tcp://127.0.0.1:", FreePort()); }
 
@@ -118,7 +114,7 @@ TEST(InitProcessGroup, RanksMeetByTheEnvironment) {
 }
 
 TEST(InitProcessGroup, Rank0TakesAnInheritedListeningSocket) {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int fd = internal::BindListenSocket("127.0.0.1", 0)->Release();
   const int port = internal::BoundPort(fd).value();
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", absl::StrCat(port).c_str(), 1);
@@ -258,14 +254,13 @@ TEST(InitProcessGroup, TakesABackendForEachDeviceType) {
 }
 
 TEST(InitProcessGroup, APortInUseIsNamed) {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
-  const int port = internal::BoundPort(fd).value();
+  const UniqueFd fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd.get()).value();
   const Group group = InitProcessGroup(Options(absl::StrCat("tcp://127.0.0.1:", port), 0, 2));
   EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(group.status().message(),
             absl::StrCat("rank 0 of 2: cannot listen on 127.0.0.1:", port,
                          ": Address already in use (by another program, another job, or a second rank 0 of this one)"));
-  close(fd);
 }
 
 TEST(InitProcessGroup, AnUnknownHostIsNamed) {

@@ -152,6 +152,9 @@ absl::Status ProcessGroup::Synchronize(c10::Device device) {
   return failure();
 }
 
+// A group without a watch may have Python ranks.
+bool ProcessGroup::MatchesByIndex() const { return size_ == 1 || state_->watch() != nullptr; }
+
 bool ProcessGroup::SharesMemory() const {
   const auto found = backends_.find(c10::DeviceType::CPU);
   return found != backends_.end() && found->second->supportsTensorAlloc(0);

@@ -60,9 +60,15 @@ struct P2POp {
 //
 // Every rank of the group must call the same collectives in the same order, with tensors of the same shape and dtype
 // unless a comment says otherwise. Each collective has a blocking form and an asynchronous form that returns a Work.
-// Tensors must be dense and contiguous, on a device for which the group has a backend. They must not be changed until
-// the Work is done. An invalid call returns InvalidArgument, and a call whose dtype the backend does not support
-// returns Unimplemented, before anything is sent; the group stays usable.
+// Tensors must be contiguous, on a device for which the group has a backend. They must not be changed until the Work is
+// done. Other dense tensors, such as images in channels_last, are taken by broadcasts, reductions, sends, receives, and
+// calls with a list of one tensor a rank. Their elements correspond by index, whatever strides each rank has; for that
+// they are copied to contiguous memory, and results are copied back in Wait(). In a group that has, or may have, Python
+// ranks, the elements of such a tensor correspond by their places in memory, as in Python, so all ranks must have the
+// same strides. There AllGather() takes it on the CPU only, and the other calls with a list refuse it, since Python may
+// permute the values.
+// An invalid call returns InvalidArgument, and a call whose dtype the backend does not support returns Unimplemented,
+// before anything is sent; the group stays usable.
 //
 // Every call has an id, such as "all_reduce #12", in its errors and traces (VLOG(2)). Sends and receives are counted
 // separately from collectives. Errors name this rank, the id and the tensor. After the first error during a call the
@@ -238,6 +244,8 @@ class ProcessGroup {
 
   c10d::Backend* BackendFor(const internal::Call& call) const;
   absl::Status NoBackend(const internal::Call& call) const;
+  // Whether the elements of ranks' tensors correspond by their indices, and not by their places in memory as in Python.
+  bool MatchesByIndex() const;
   absl::Status CheckP2P(const P2POp& operation) const;
   Work StartP2P(const P2POp& operation);
   bool OnlyLockstepRanks() const;

@@ -11,7 +11,9 @@
 namespace lockstep::comm {
 
 using internal::Call;
+using internal::CheckDense;
 using internal::CheckTensor;
+using internal::Layouts;
 
 namespace {
 
@@ -25,7 +27,7 @@ absl::Status CheckSparse(ReduceOp op) {
 
 // The tensor is checked first, since an undefined tensor has no dtype to check.
 absl::Status CheckReduction(const at::Tensor& tensor, ReduceOp op) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+  LOCKSTEP_RETURN_IF_ERROR(CheckDense(tensor));
   return CheckReduceOp(op, tensor.scalar_type());
 }
 
@@ -60,34 +62,38 @@ std::string SizesArgument(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 Work ProcessGroup::BroadcastAsync(const at::Tensor& tensor, int root) {
-  return Dispatch(
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
       Call::Of("broadcast", tensor),
       [&]() -> absl::Status {
-        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+        LOCKSTEP_RETURN_IF_ERROR(CheckDense(tensor));
         return internal::CheckRank(root, "root", size_);
       },
       [&] { return RootArgument(root); },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> tensors = {tensor};
+        std::vector<at::Tensor> tensors = {layouts.Update(tensor)};
         c10d::BroadcastOptions options;
         options.rootRank = root;
         return backend.broadcast(tensors, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::AllReduceAsync(const at::Tensor& tensor, ReduceOp op) {
   const bool sparse = tensor.defined() && tensor.is_sparse();
-  return Dispatch(
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
       Call::Of("all_reduce", tensor), [&] { return sparse ? CheckSparse(op) : CheckReduction(tensor, op); },
       [&] { return OpArgument(op); },
       [&](c10d::Backend& backend) -> c10::intrusive_ptr<c10d::Work> {
         if (sparse) return SumSparse(backend, tensor);
         if (size_ == 1) return {};  // the reduction of one input is that input
-        std::vector<at::Tensor> tensors = {tensor};
+        std::vector<at::Tensor> tensors = {layouts.Update(tensor)};
         c10d::AllreduceOptions options;
         options.reduceOp = internal::ToC10d(op);
         return backend.allreduce(tensors, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::AllReducePremulSumAsync(const at::Tensor& tensor, double factor) {
@@ -137,7 +143,8 @@ Work ProcessGroup::AllReduceCoalescedAsync(const std::vector<at::Tensor>& tensor
 }
 
 Work ProcessGroup::ReduceAsync(const at::Tensor& tensor, int root, ReduceOp op) {
-  return Dispatch(
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
       Call::Of("reduce", tensor),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(tensor, op));
@@ -145,27 +152,32 @@ Work ProcessGroup::ReduceAsync(const at::Tensor& tensor, int root, ReduceOp op) 
       },
       [&] { return absl::StrCat(RootArgument(root), ", ", OpArgument(op)); },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> tensors = {tensor};
+        std::vector<at::Tensor> tensors = {layouts.Update(tensor)};
         c10d::ReduceOptions options;
         options.reduceOp = internal::ToC10d(op);
         options.rootRank = root;
         return backend.reduce(tensors, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::AllGatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input) {
-  return Dispatch(
+  Layouts layouts(/*by_index=*/true);  // as in Python's Gloo
+  Work work = Dispatch(
       Call::Of("all_gather", input),
       [&]() -> absl::Status {
-        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(input));
-        return internal::CheckList(outputs, "output", input, size_, /*same_shape=*/true);
+        LOCKSTEP_RETURN_IF_ERROR(CheckDense(input));
+        LOCKSTEP_RETURN_IF_ERROR(internal::CheckList(outputs, "output", input, size_, /*same_shape=*/true));
+        const bool by_index = MatchesByIndex() || input.is_cpu();
+        return by_index ? absl::OkStatus() : internal::CheckContiguous(input, outputs, "output");
       },
       [] { return ""; },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> inputs = {input};
-        std::vector<std::vector<at::Tensor>> output_lists = {outputs};
+        std::vector<at::Tensor> inputs = {layouts.Read(input)};
+        std::vector<std::vector<at::Tensor>> output_lists = {layouts.Write(outputs)};
         return backend.allgather(output_lists, inputs);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::AllGatherIntoTensorAsync(const at::Tensor& output, const at::Tensor& input) {
@@ -183,20 +195,23 @@ Work ProcessGroup::AllGatherIntoTensorAsync(const at::Tensor& output, const at::
 }
 
 Work ProcessGroup::ReduceScatterAsync(const at::Tensor& output, const std::vector<at::Tensor>& inputs, ReduceOp op) {
-  return Dispatch(
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
       Call::Of("reduce_scatter", output),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
-        return internal::CheckList(inputs, "input", output, size_, /*same_shape=*/true);
+        LOCKSTEP_RETURN_IF_ERROR(internal::CheckList(inputs, "input", output, size_, /*same_shape=*/true));
+        return MatchesByIndex() ? absl::OkStatus() : internal::CheckContiguous(output, inputs, "input");
       },
       [&] { return OpArgument(op); },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> to = {output};
-        std::vector<std::vector<at::Tensor>> from = {inputs};
+        std::vector<at::Tensor> to = {layouts.Write(output)};
+        std::vector<std::vector<at::Tensor>> from = {layouts.Read(inputs)};
         c10d::ReduceScatterOptions options;
         options.reduceOp = internal::ToC10d(op);
         return backend.reduce_scatter(to, from, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::ReduceScatterTensorAsync(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
@@ -204,6 +219,7 @@ Work ProcessGroup::ReduceScatterTensorAsync(const at::Tensor& output, const at::
       Call::Of("reduce_scatter_tensor", output),
       [&]() -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(CheckReduction(output, op));
+        LOCKSTEP_RETURN_IF_ERROR(CheckTensor(output));
         return internal::CheckMultiple(input, "input", output, size_);
       },
       [&] { return OpArgument(op); },

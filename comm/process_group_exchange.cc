@@ -11,6 +11,7 @@ namespace lockstep::comm {
 using internal::Call;
 using internal::CheckList;
 using internal::CheckTensor;
+using internal::Layouts;
 
 namespace {
 
@@ -21,9 +22,10 @@ Call OfAnyShape(Call call) {
 
 // Checks a list that only root passes: one tensor of `like`'s shape for each rank.
 absl::Status CheckRootsList(const std::vector<at::Tensor>& list, absl::string_view name, const at::Tensor& like,
-                            int root, int rank, int size) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(like));
+                            int root, int rank, int size, bool by_index) {
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckDense(like));
   LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank(root, "root", size));
+  if (!by_index) LOCKSTEP_RETURN_IF_ERROR(internal::CheckContiguous(like, list, name));
   if (rank != root) return internal::CheckEmptyUnlessRoot(list, name, rank, root);
   return CheckList(list, name, like, size, /*same_shape=*/true);
 }
@@ -83,31 +85,37 @@ Work ProcessGroup::AllToAllSingleAsync(const at::Tensor& output, const at::Tenso
 }
 
 Work ProcessGroup::GatherAsync(const std::vector<at::Tensor>& outputs, const at::Tensor& input, int root) {
-  return Dispatch(
-      Call::Of("gather", input), [&] { return CheckRootsList(outputs, "output", input, root, rank_, size_); },
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
+      Call::Of("gather", input),
+      [&] { return CheckRootsList(outputs, "output", input, root, rank_, size_, MatchesByIndex()); },
       [&] { return absl::StrCat("root ", root); },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> from = {input};
+        std::vector<at::Tensor> from = {layouts.Read(input)};
         std::vector<std::vector<at::Tensor>> to;
-        if (rank_ == root) to.push_back(outputs);
+        if (rank_ == root) to.push_back(layouts.Write(outputs));
         c10d::GatherOptions options;
         options.rootRank = root;
         return backend.gather(to, from, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::ScatterAsync(const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
-  return Dispatch(
-      Call::Of("scatter", output), [&] { return CheckRootsList(inputs, "input", output, root, rank_, size_); },
+  Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
+      Call::Of("scatter", output),
+      [&] { return CheckRootsList(inputs, "input", output, root, rank_, size_, MatchesByIndex()); },
       [&] { return absl::StrCat("root ", root); },
       [&](c10d::Backend& backend) {
-        std::vector<at::Tensor> to = {output};
+        std::vector<at::Tensor> to = {layouts.Write(output)};
         std::vector<std::vector<at::Tensor>> from;
-        if (rank_ == root) from.push_back(inputs);
+        if (rank_ == root) from.push_back(layouts.Read(inputs));
         c10d::ScatterOptions options;
         options.rootRank = root;
         return backend.scatter(to, from, options);
       });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 absl::Status ProcessGroup::AllToAll(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {

@@ -23,8 +23,12 @@ Call CallOf(const P2POp& operation) {
   return call;
 }
 
-c10::intrusive_ptr<c10d::Work> Begin(c10d::Backend& backend, const P2POp& operation) {
-  std::vector<at::Tensor> tensors = {operation.tensor};
+at::Tensor ContiguousOf(const P2POp& operation, internal::Layouts& layouts) {
+  return IsSend(operation) ? layouts.Read(operation.tensor) : layouts.Write(operation.tensor);
+}
+
+c10::intrusive_ptr<c10d::Work> Begin(c10d::Backend& backend, const P2POp& operation, const at::Tensor& contiguous) {
+  std::vector<at::Tensor> tensors = {contiguous};
   if (IsSend(operation)) return backend.send(tensors, operation.peer, operation.tag);
   if (operation.peer == ProcessGroup::kAnySource) return backend.recvAnysource(tensors, operation.tag);
   return backend.recv(tensors, operation.peer, operation.tag);
@@ -33,7 +37,7 @@ c10::intrusive_ptr<c10d::Work> Begin(c10d::Backend& backend, const P2POp& operat
 }  // namespace
 
 absl::Status ProcessGroup::CheckP2P(const P2POp& operation) const {
-  LOCKSTEP_RETURN_IF_ERROR(internal::CheckTensor(operation.tensor));
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckDense(operation.tensor));
   if (operation.tag < 0) return absl::InvalidArgumentError(absl::StrCat("tag ", operation.tag, " is negative"));
   if (!IsSend(operation) && operation.peer == kAnySource) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank(operation.peer, IsSend(operation) ? "destination" : "source", size_));
@@ -42,9 +46,11 @@ absl::Status ProcessGroup::CheckP2P(const P2POp& operation) const {
 }
 
 Work ProcessGroup::StartP2P(const P2POp& operation) {
-  return Dispatch(
+  internal::Layouts layouts(MatchesByIndex());
+  Work work = Dispatch(
       CallOf(operation), [&] { return CheckP2P(operation); }, [] { return ""; },
-      [&](c10d::Backend& backend) { return Begin(backend, operation); });
+      [&](c10d::Backend& backend) { return Begin(backend, operation, ContiguousOf(operation, layouts)); });
+  return std::move(work).With(layouts.TakeResults());
 }
 
 Work ProcessGroup::Isend(const at::Tensor& tensor, int destination, int tag) {
@@ -84,11 +90,15 @@ absl::StatusOr<std::vector<Work>> ProcessGroup::BatchIsendIrecv(const std::vecto
   }
   Call call = CallOf(operations[0]);
   call.sequence = state_->NextSequence(call.kind);
-  works.push_back(DispatchUnchecked(*backend, std::move(call), [&](c10d::Backend& device) {
+  internal::Layouts layouts(MatchesByIndex());
+  Work work = DispatchUnchecked(*backend, std::move(call), [&](c10d::Backend& device) {
+    std::vector<at::Tensor> contiguous;  // before, since an error in between would leave the calls open
+    for (const P2POp& operation : operations) contiguous.push_back(ContiguousOf(operation, layouts));
     device.startCoalescing();
-    for (const P2POp& operation : operations) Begin(device, operation);
+    for (size_t i = 0; i < operations.size(); ++i) Begin(device, operations[i], contiguous[i]);
     return device.endCoalescing();
-  }));
+  });
+  works.push_back(std::move(work).With(layouts.TakeResults()));
   return works;
 }
 

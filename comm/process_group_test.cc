@@ -121,36 +121,34 @@ TEST(ProcessGroup, ATensorThatRequiresGradIsReducedInPlace) {
 }
 
 TEST(ProcessGroup, RefusesBadArgumentsByNameBeforeAnythingIsSent) {
-  EXPECT_EQ(
-      testing::RunRanksOk(
-          2,
-          [](ProcessGroup& group) {
-            const std::string rank = "rank " + std::to_string(group.rank());
-            EXPECT_EQ(
-                group.AllReduce(at::zeros({4, 6}).t()),
-                absl::InvalidArgumentError(
-                    rank +
-                    ": all_reduce #0 of Float [6, 4] on cpu: the tensor is not contiguous: its strides are [1, 6]"));
-            EXPECT_EQ(
-                group.AllReduce(at::Tensor()),
-                absl::InvalidArgumentError(rank + ": all_reduce #0 of an undefined tensor: the tensor is undefined"));
-            EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
-                      absl::InvalidArgumentError(
-                          rank + ": broadcast #0 of Float [1] on cpu: root 2 is not a rank of a group of 2"));
-            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
-                        HasSubstr("an average needs a floating-point"));
-            EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
-                        HasSubstr("the group has no backend for meta tensors, only cpu:threads"));
-            EXPECT_THAT(group.Reduce(at::eye(2).to_sparse(), 0).message(), HasSubstr("the tensor is not dense"));
-            EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(),
-                        HasSubstr("expected 2 outputs, one a rank, found 1"));
-            EXPECT_THAT(group.AllGather({at::zeros({1}), at::zeros({2})}, at::zeros({1})).message(),
-                        HasSubstr("output 1 is Float [2] on cpu, expected Float [1] on cpu"));
-            // None of these put the ranks out of step.
-            EXPECT_EQ(group.failure(), absl::OkStatus());
-            EXPECT_EQ(group.Barrier(), absl::OkStatus());
-          }),
-      absl::OkStatus());
+  EXPECT_EQ(testing::RunRanksOk(
+                2,
+                [](ProcessGroup& group) {
+                  const std::string rank = "rank " + std::to_string(group.rank());
+                  EXPECT_EQ(group.AllReduce(at::zeros({4, 6}).slice(1, 0, 3)),
+                            absl::InvalidArgumentError(rank +
+                                                       ": all_reduce #0 of Float [4, 3] on cpu: the tensor has gaps or "
+                                                       "overlaps in memory: its strides are [6, 1]"));
+                  EXPECT_EQ(group.AllReduce(at::Tensor()),
+                            absl::InvalidArgumentError(
+                                rank + ": all_reduce #0 of an undefined tensor: the tensor is undefined"));
+                  EXPECT_EQ(group.Broadcast(at::zeros({1}), 2),
+                            absl::InvalidArgumentError(
+                                rank + ": broadcast #0 of Float [1] on cpu: root 2 is not a rank of a group of 2"));
+                  EXPECT_THAT(group.AllReduce(at::zeros({1}, at::kLong), ReduceOp::kAvg).message(),
+                              HasSubstr("an average needs a floating-point"));
+                  EXPECT_THAT(group.AllReduce(at::zeros({1}, at::device(at::kMeta))).message(),
+                              HasSubstr("the group has no backend for meta tensors, only cpu:threads"));
+                  EXPECT_THAT(group.Reduce(at::eye(2).to_sparse(), 0).message(), HasSubstr("the tensor is not dense"));
+                  EXPECT_THAT(group.AllGather({at::zeros({1})}, at::zeros({1})).message(),
+                              HasSubstr("expected 2 outputs, one a rank, found 1"));
+                  EXPECT_THAT(group.AllGather({at::zeros({1}), at::zeros({2})}, at::zeros({1})).message(),
+                              HasSubstr("output 1 is Float [2] on cpu, expected Float [1] on cpu"));
+                  // None of these put the ranks out of step.
+                  EXPECT_EQ(group.failure(), absl::OkStatus());
+                  EXPECT_EQ(group.Barrier(), absl::OkStatus());
+                }),
+            absl::OkStatus());
 }
 
 TEST(ProcessGroup, RefusesListsSplitsAndRanksByNameToo) {

@@ -1,11 +1,14 @@
 #include "lockstep/comm/work.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/status.h"
 #include "lockstep/comm/internal/backend_status.h"
 #include "lockstep/comm/internal/group_state.h"
 
@@ -23,6 +26,12 @@ Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
 Work::~Work() = default;
 
+Work Work::With(internal::Results results) && {
+  results_ = std::move(results);
+  if (!work_ && status_.ok()) internal::CopyResults(results_);
+  return std::move(*this);
+}
+
 absl::Status Work::Wait() {
   if (!work_) return status_;
   // On NCCL a wait with a limit blocks the host. Without a limit it orders the stream.
@@ -33,7 +42,10 @@ absl::Status Work::Wait() {
 absl::Status Work::WaitHost(absl::Time deadline) {
   if (!work_) return status_;
   const absl::Duration left = std::min(deadline - absl::Now(), group_->timeout());
-  return WaitAtMost(std::max(left, absl::Milliseconds(1)));
+  const bool copies = !results_.empty() && call_.tensor.is_cuda();
+  LOCKSTEP_RETURN_IF_ERROR(WaitAtMost(std::max(left, absl::Milliseconds(1))));
+  if (copies) c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(call_.tensor.device()).synchronize();
+  return status_;
 }
 
 absl::Status Work::WaitAtMost(absl::Duration limit) {
@@ -41,6 +53,7 @@ absl::Status Work::WaitAtMost(absl::Duration limit) {
   try {
     if (!work_->wait(absl::ToChronoMilliseconds(limit))) error = absl::AbortedError("was aborted");
     if (call_.from_any) source_ = work_->sourceRank();
+    if (!results_.empty()) internal::CopyResults(results_);
   } catch (...) {
     error = internal::BackendStatus("");
   }

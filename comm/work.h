@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/comm/internal/call.h"
+#include "lockstep/comm/internal/layouts.h"
 
 namespace c10d {
 class Work;
@@ -26,7 +27,7 @@ class GroupState;
 
 // The result of an asynchronous call. Movable. It keeps the tensors and everything else that the call needs alive. If a
 // call could not start, it returns a Work too, and Wait() returns the error. If you drop a Work without waiting, the
-// call continues, but its error is lost.
+// call continues, but its error is lost, and so is the result in a tensor that is not contiguous.
 //
 //   comm::Work work = group.AllReduceAsync(gradient);
 //   ...                                             // compute
@@ -65,12 +66,15 @@ class Work {
   Work(absl::Status error, internal::Call call, std::shared_ptr<internal::GroupState> group);
   Work(c10::intrusive_ptr<c10d::Work> work, internal::Call call, std::shared_ptr<internal::GroupState> group);
 
+  // Copies them when the call is done.
+  Work With(internal::Results results) &&;
   absl::Status WaitAtMost(absl::Duration limit);
 
   c10::intrusive_ptr<c10d::Work> work_;
   internal::Call call_;
   std::shared_ptr<internal::GroupState> group_;
   absl::Status status_;
+  internal::Results results_;
   int source_ = -1;
 };
 

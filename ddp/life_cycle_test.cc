@@ -22,6 +22,7 @@ namespace {
 
 using comm::ProcessGroup;
 using testing::Batch;
+using testing::EveryWay;
 using testing::ExpectClose;
 using testing::Gradients;
 using testing::Mlp;
@@ -29,15 +30,6 @@ using testing::OnRanks;
 using testing::SeededMlp;
 using testing::Share;
 using testing::Wrapped;
-
-std::vector<Options> EveryWay() {
-  std::vector<Options> ways(4);
-  ways[1].gradient_as_bucket_view = true;
-  ways[2].find_unused_parameters = true;
-  ways[3].static_graph = true;
-  for (Options& options : ways) options.bucket_cap_mb = 1e-6;
-  return ways;
-}
 
 void ExpectNextStepsRight(DistributedDataParallel<Mlp>& ddp, const ProcessGroup& group) {
   for (int step = 1; step < 4; ++step) {

@@ -19,6 +19,7 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/join.h"
 #include "lockstep/ddp/no_sync.h"
+#include "lockstep/ddp/testing/headed_nets.h"
 #include "lockstep/ddp/testing/training.h"
 
 namespace lockstep::ddp {
@@ -27,25 +28,18 @@ namespace {
 using comm::ProcessGroup;
 using testing::Batch;
 using testing::Branches;
+using testing::EveryWay;
 using testing::ExpectClose;
+using testing::ExpectCloseGradients;
 using testing::Gradients;
 using testing::Mlp;
 using testing::OnRanks;
 using testing::SeededMlp;
 using testing::Share;
+using testing::TwoHeads;
 using testing::Used;
 using testing::Wrapped;
-
-std::vector<Options> EveryWay() {
-  std::vector<Options> ways(6);
-  ways[1].gradient_as_bucket_view = true;
-  ways[2].find_unused_parameters = true;
-  ways[3].static_graph = true;
-  ways[4].find_unused_parameters = ways[4].skip_all_reduce_unused_params = true;
-  for (Options& options : ways) options.bucket_cap_mb = 1e-6;
-  ways[5] = Options();  // all gradients in one bucket
-  return ways;
-}
+using testing::ZeroGradients;
 
 // Calls body(group, options, trace) on 2 and 3 ranks, for every pair of ways to wrap.
 void OnRanksInEveryWay(const std::function<void(ProcessGroup&, const Options&, const Options&)>& body) {
@@ -61,17 +55,6 @@ void OnRanksInEveryWay(const std::function<void(ProcessGroup&, const Options&, c
     });
   }
 }
-
-// A head behind an encoder that other nets may have too.
-struct HeadedImpl : torch::nn::Module {
-  HeadedImpl(Mlp encoder, uint64_t seed) : encoder(register_module("encoder", std::move(encoder))) {
-    head = register_parameter("head", Batch(3, 2, static_cast<int>(seed)));
-  }
-  torch::Tensor forward(const torch::Tensor& x) { return torch::matmul(encoder(x), head); }
-  Mlp encoder;
-  torch::Tensor head;
-};
-TORCH_MODULE(Headed);
 
 // The whole batch of a step has six rows.
 torch::Tensor Loss(const torch::Tensor& output) { return output.pow(2).mean(); }
@@ -95,40 +78,32 @@ TEST(SharedParameters, AWrapperThatIsNeverCalledDoesNothing) {
 
 TEST(SharedParameters, WrappersInTurnEachAverageTheirOwnBackward) {
   OnRanksInEveryWay([](ProcessGroup& group, const Options& first, const Options& second) {
-    const auto encoder = SeededMlp(1);
-    Headed net_a(encoder, 7), net_b(encoder, 8);
-    const auto reference_encoder = SeededMlp(1);
-    Headed reference_a(reference_encoder, 7), reference_b(reference_encoder, 8);
-    auto a = Wrapped(net_a, group, first);
-    auto b = Wrapped(net_b, group, second);
+    TwoHeads nets, reference;
+    auto a = Wrapped(nets.a, group, first);
+    auto b = Wrapped(nets.b, group, second);
     for (int step = 0; step < 4; ++step) {
-      for (Headed net : {net_a, net_b, reference_a, reference_b}) net->zero_grad(/*set_to_none=*/step != 1);
+      for (TwoHeads* each : {&nets, &reference}) ZeroGradients(*each, /*set_to_none=*/step != 1);
       Loss(a(Share(Whole(step), group))).backward();
-      Loss(reference_a(Whole(step))).backward();
-      ExpectClose(Gradients(net_a->parameters()), Gradients(reference_a->parameters()));
+      Loss(reference.a(Whole(step))).backward();
+      ExpectCloseGradients(nets, reference);
       Loss(b(Share(Whole(step + 9), group))).backward();
-      Loss(reference_b(Whole(step + 9))).backward();
-      ExpectClose(Gradients(net_a->parameters()), Gradients(reference_a->parameters()));
-      ExpectClose(Gradients(net_b->parameters()), Gradients(reference_b->parameters()));
+      Loss(reference.b(Whole(step + 9))).backward();
+      ExpectCloseGradients(nets, reference);
     }
   });
 }
 
 TEST(SharedParameters, OneLossOverBothIsAveragedOnce) {
   OnRanksInEveryWay([](ProcessGroup& group, const Options& first, const Options& second) {
-    const auto encoder = SeededMlp(1);
-    Headed net_a(encoder, 7), net_b(encoder, 8);
-    const auto reference_encoder = SeededMlp(1);
-    Headed reference_a(reference_encoder, 7), reference_b(reference_encoder, 8);
-    auto a = Wrapped(net_a, group, first);
-    auto b = Wrapped(net_b, group, second);
+    TwoHeads nets, reference;
+    auto a = Wrapped(nets.a, group, first);
+    auto b = Wrapped(nets.b, group, second);
     for (int step = 0; step < 4; ++step) {
-      for (Headed net : {net_a, net_b, reference_a, reference_b}) net->zero_grad(/*set_to_none=*/step != 1);
+      for (TwoHeads* each : {&nets, &reference}) ZeroGradients(*each, /*set_to_none=*/step != 1);
       const auto share = Share(Whole(step), group), other = Share(Whole(step + 9), group);
       (Loss(a(share)) + 3 * Loss(b(other))).backward();
-      (Loss(reference_a(Whole(step))) + 3 * Loss(reference_b(Whole(step + 9)))).backward();
-      ExpectClose(Gradients(net_a->parameters()), Gradients(reference_a->parameters()));
-      ExpectClose(Gradients(net_b->parameters()), Gradients(reference_b->parameters()));
+      (Loss(reference.a(Whole(step))) + 3 * Loss(reference.b(Whole(step + 9)))).backward();
+      ExpectCloseGradients(nets, reference);
     }
   });
 }
@@ -240,14 +215,11 @@ TEST(SharedParameters, AreRightOverSharedMemoryAndGloo) {
     init.backend = backend;
     const auto train = [&](ProcessGroup& group) {
       return TorchStatus("", [&] {
-        const auto encoder = SeededMlp(1);
-        Headed net_a(encoder, 7), net_b(encoder, 8);
-        const auto reference_encoder = SeededMlp(1);
-        Headed reference_a(reference_encoder, 7), reference_b(reference_encoder, 8);
-        const auto idle = Wrapped(net_a, group);
-        auto a = Wrapped(net_a, group), b = Wrapped(net_b, group);
+        TwoHeads nets, reference;
+        const auto idle = Wrapped(nets.a, group);
+        auto a = Wrapped(nets.a, group), b = Wrapped(nets.b, group);
         for (int step = 0; step < 30; ++step) {
-          for (Headed net : {net_a, net_b, reference_a, reference_b}) net->zero_grad();
+          for (TwoHeads* each : {&nets, &reference}) ZeroGradients(*each);
           const auto share = Share(Whole(step), group);
           if (step % 2 == 0) {
             (Loss(a(share)) + Loss(b(share))).backward();
@@ -255,9 +227,8 @@ TEST(SharedParameters, AreRightOverSharedMemoryAndGloo) {
             Loss(a(share)).backward();
             Loss(b(share)).backward();
           }
-          (Loss(reference_a(Whole(step))) + Loss(reference_b(Whole(step)))).backward();
-          ExpectClose(Gradients(net_a->parameters()), Gradients(reference_a->parameters()));
-          ExpectClose(Gradients(net_b->parameters()), Gradients(reference_b->parameters()));
+          (Loss(reference.a(Whole(step))) + Loss(reference.b(Whole(step)))).backward();
+          ExpectCloseGradients(nets, reference);
         }
       });
     };

@@ -60,7 +60,7 @@ TEST(StepApart, ARefusedCallTakesNoNumber) {
   init.debug = comm::Debug::kDetail;  // compares the calls of each number
   const auto body = [](ProcessGroup& group) -> absl::Status {
     if (group.rank() == 1) {
-      EXPECT_EQ(group.AllReduce(torch::ones({4, 4}).t()).code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(group.AllReduce(torch::ones({4, 4}).slice(1, 0, 3)).code(), absl::StatusCode::kInvalidArgument);
     }
     return group.AllReduce(torch::ones({2}));
   };

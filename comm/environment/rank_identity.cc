@@ -16,19 +16,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/posix/host_name.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm {
 namespace {
 
 // A line of at most 4 KiB. Empty, with errno, if the file cannot be read.
 std::string FirstLine(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return "";
   char text[4096];
-  const ssize_t size = read(fd, text, sizeof(text));
-  const int error = errno;
-  close(fd);
-  errno = error;
+  const ssize_t size = read(fd.get(), text, sizeof(text));
   return size <= 0 ? "" : std::string(text, std::find(text, text + size, '\n'));
 }
 
@@ -71,9 +70,7 @@ std::optional<ProcessStat> ReadProcessStat(const std::string& pid) {
 RankIdentity IdentityOfThisProcess(int rank) {
   RankIdentity identity;
   identity.rank = rank;
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  identity.host = host;
+  identity.host = HostName();
   identity.pid = getpid();
   if (const auto stat = ReadProcessStat("self")) identity.start_time = stat->start_time;
   identity.boot_id = FirstLine("/proc/sys/kernel/random/boot_id");

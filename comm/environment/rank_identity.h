@@ -14,7 +14,7 @@ namespace lockstep::comm {
 
 struct RankIdentity {
   int rank = 0;
-  std::string host;           // gethostname()
+  std::string host;           // HostName()
   int pid = 0;                // in its pid namespace
   uint64_t start_time = 0;    // of the process, in clock ticks since boot: distinguishes processes with the same pid
   std::string boot_id;        // of the running kernel: the same for all containers of one machine

@@ -32,8 +32,8 @@
 #include "lockstep/comm/testing/process.h"
 #include "lockstep/comm/watch/testing/watches.h"
 #include "lockstep/comm/watch/watch.h"
-#include "lockstep/tools/launch/report.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/report/report.h"
+#include "lockstep/launch/spawn.h"
 
 namespace lockstep::comm {
 namespace {

@@ -18,6 +18,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::hierarchical::internal {
 namespace {
@@ -156,19 +158,15 @@ TEST(Links, AStrangerIsSentAway) {
   absl::StatusOr<std::unique_ptr<Links>> links;
   std::thread listener([&] { links = meet(0); });
   const std::vector<std::string> fields = absl::StrSplit(board.Read("0"), ' ');
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(fields.at(1), &port));
-  address.sin_port = htons(port);
-  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-  const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(connect(stranger, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const SocketAddress address = Resolve("127.0.0.1", port)->front();
+  const UniqueFd stranger(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(stranger.get(), address.get(), address.size), 0);
   const std::string hello(40, 'x');
-  EXPECT_EQ(send(stranger, hello.data(), hello.size(), MSG_NOSIGNAL), 40);
+  EXPECT_EQ(send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL), 40);
   char byte = 0;
-  EXPECT_LE(recv(stranger, &byte, 1, 0), 0);
-  close(stranger);
+  EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);
   const auto other = meet(1);
   listener.join();
   EXPECT_TRUE(other.ok()) << other.status();

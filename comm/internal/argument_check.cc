@@ -21,18 +21,13 @@ absl::Status Differs(const at::Tensor& tensor, absl::string_view name, int64_t i
       absl::StrCat(Named(name, index), " is ", Describe(tensor), ", expected ", in_what, Describe(like)));
 }
 
-bool Alike(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.device() == b.device();
-}
-
-}  // namespace
-
-absl::Status CheckTensor(const at::Tensor& tensor) {
+absl::Status CheckStrided(const at::Tensor& tensor, bool contiguous) {
   if (!tensor.defined()) return absl::InvalidArgumentError("the tensor is undefined");
   if (tensor.layout() != at::kStrided) return absl::InvalidArgumentError("the tensor is not dense");
-  if (!tensor.is_contiguous()) {
+  if (contiguous ? !tensor.is_contiguous() : !tensor.is_non_overlapping_and_dense()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the tensor is not contiguous: its strides are [", absl::StrJoin(tensor.strides(), ", "), "]"));
+        absl::StrCat(contiguous ? "the tensor is not contiguous" : "the tensor has gaps or overlaps in memory",
+                     ": its strides are [", absl::StrJoin(tensor.strides(), ", "), "]"));
   }
   if (tensor.is_conj() || tensor.is_neg()) {
     return absl::InvalidArgumentError(
@@ -42,9 +37,25 @@ absl::Status CheckTensor(const at::Tensor& tensor) {
   return absl::OkStatus();
 }
 
+bool Alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
+}  // namespace
+
+absl::Status CheckTensor(const at::Tensor& tensor) { return CheckStrided(tensor, /*contiguous=*/true); }
+
+absl::Status CheckDense(const at::Tensor& tensor) { return CheckStrided(tensor, /*contiguous=*/false); }
+
 absl::Status CheckNamed(const at::Tensor& tensor, absl::string_view name, int64_t index) {
   const absl::Status status = CheckTensor(tensor);
   return status.ok() ? status : Annotate(status, Named(name, index));
+}
+
+absl::Status CheckContiguous(const at::Tensor& tensor, const std::vector<at::Tensor>& list, absl::string_view name) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckTensor(tensor));
+  for (size_t i = 0; i < list.size(); ++i) LOCKSTEP_RETURN_IF_ERROR(CheckNamed(list[i], name, i));
+  return absl::OkStatus();
 }
 
 absl::Status CheckAlike(const at::Tensor& tensor, absl::string_view name, const at::Tensor& like) {
@@ -58,7 +69,8 @@ absl::Status CheckList(const std::vector<at::Tensor>& list, absl::string_view na
     return absl::InvalidArgumentError(absl::StrCat("expected ", size, " ", name, "s, one a rank, found ", list.size()));
   }
   for (size_t i = 0; i < list.size(); ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckNamed(list[i], name, i));
+    const absl::Status status = CheckStrided(list[i], /*contiguous=*/!same_shape);
+    if (!status.ok()) return Annotate(status, Named(name, i));
     if (same_shape && (!Alike(list[i], like) || list[i].sizes() != like.sizes())) {
       return Differs(list[i], name, i, like, "");
     }

@@ -17,11 +17,17 @@ namespace lockstep::comm::internal {
 // Defined, dense, contiguous, and no lazily conjugated or negated view; Unimplemented for a quantized one.
 absl::Status CheckTensor(const at::Tensor& tensor);
 
+// The same of a tensor whose strides may have any order, such as channels_last, without gaps or overlaps in memory.
+absl::Status CheckDense(const at::Tensor& tensor);
+
+// CheckTensor() of `tensor` and of each of `list`, called `name`.
+absl::Status CheckContiguous(const at::Tensor& tensor, const std::vector<at::Tensor>& list, absl::string_view name);
+
 // CheckTensor(), naming the tensor `name`, or "`name` `index`" with an index of at least 0.
 absl::Status CheckNamed(const at::Tensor& tensor, absl::string_view name, int64_t index = -1);
 
-// Each of `list`, called `name`, is a tensor of `like`'s dtype and device, and with `same_shape` of its shape; there
-// are `size` of them ("one a rank").
+// Each of `list`, called `name`, is a tensor of `like`'s dtype and device; there are `size` of them ("one a rank"). With
+// `same_shape` they have its shape and are dense; otherwise they are contiguous.
 absl::Status CheckList(const std::vector<at::Tensor>& list, absl::string_view name, const at::Tensor& like, int size,
                        bool same_shape);
 

@@ -1,6 +1,7 @@
 #include "lockstep/comm/internal/group_factory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -140,10 +141,12 @@ absl::StatusOr<BackendMap> MakeBackends(const GroupFactory& factory,
                                         const std::shared_ptr<GroupState>& state) {
   BackendMap backends;
   // Ends with this function: a group's failure does not disturb what its backends do with their stores later.
+  // Unless one of them could not be made: its thread may still ask.
   const auto scope = std::make_shared<std::shared_ptr<GroupState>>(state);
-  const auto failure = [weak = std::weak_ptr(scope), interruption = factory.interruption]() -> absl::Status {
+  const auto given_up = std::make_shared<std::atomic<bool>>(false);
+  const auto failure = [weak = std::weak_ptr(scope), given_up, interruption = factory.interruption]() -> absl::Status {
     const auto group = weak.lock();
-    if (!group) return absl::OkStatus();
+    if (!group) return *given_up ? absl::AbortedError("the group has not formed") : absl::OkStatus();
     if ((*group)->failed()) return (*group)->failure();
     return interruption ? interruption() : absl::OkStatus();
   };
@@ -151,7 +154,10 @@ absl::StatusOr<BackendMap> MakeBackends(const GroupFactory& factory,
     context.store =
         c10::make_intrusive<GuardedStore>(absl::StrCat(c10::DeviceTypeName(device, /*lower_case=*/true), "/"), store,
                                           failure, LongestPiece(factory, context.size));
-    LOCKSTEP_ASSIGN_OR_RETURN(backends[device], choice.backend.create(context));
+    auto backend = choice.backend.create(context);
+    *given_up = !backend.ok();
+    if (!backend.ok()) return backend.status();
+    backends[device] = *std::move(backend);
   }
   return backends;
 }

@@ -9,7 +9,7 @@
 #include "lockstep/base/mutex_lock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/internal/backend_status.h"
-#include "lockstep/tools/launch/report.h"
+#include "lockstep/launch/report/report.h"
 
 namespace lockstep::comm::internal {
 namespace {

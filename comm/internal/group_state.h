@@ -78,7 +78,7 @@ class GroupState {
   void Fail(const absl::Status& cause);
 
   // Like Fail(), for a cause from the watch, or an error of a call. Unless it is this rank's own error, or the group is
-  // being closed, tells the launcher that another rank caused it (tools/launch/report.h), before this group reports the
+  // being closed, tells the launcher that another rank caused it (launch/report/report.h), before this group reports the
   // failure to any caller.
   void LearnFailure(const absl::Status& cause);
 

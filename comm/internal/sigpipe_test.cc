@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -14,10 +15,9 @@ namespace {
 int WriteToNobody() {
   int ends[2];
   if (pipe(ends) != 0) return errno;
-  close(ends[0]);
-  const int error = write(ends[1], "x", 1) < 0 ? errno : 0;
-  close(ends[1]);
-  return error;
+  const UniqueFd write_end(ends[1]);
+  UniqueFd(ends[0]).Close();
+  return write(write_end.get(), "x", 1) < 0 ? errno : 0;
 }
 
 bool IsBlocked() {

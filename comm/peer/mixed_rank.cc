@@ -25,6 +25,29 @@ absl::Status Expect(const at::Tensor& expected, const at::Tensor& found, absl::s
                                           found.flatten()[0].item<double>(), "..."));
 }
 
+// By their places in memory, and by their indices in all_gather.
+absl::Status RunChannelsLast(ProcessGroup& group) {
+  const int rank = group.rank(), size = group.size();
+  const at::Tensor images = at::arange(120, at::kFloat).view({2, 3, 4, 5});
+  const at::Tensor own = (images * (rank + 1)).contiguous(at::MemoryFormat::ChannelsLast), sum = own.clone();
+  LOCKSTEP_RETURN_IF_ERROR(group.AllReduce(sum));
+  LOCKSTEP_RETURN_IF_ERROR(Expect(images * (size * (size + 1) / 2), sum, "all_reduce of channels_last"));
+  for (int root = 0; root < size; ++root) {
+    const at::Tensor copied = own.clone();
+    LOCKSTEP_RETURN_IF_ERROR(group.Broadcast(copied, root));
+    LOCKSTEP_RETURN_IF_ERROR(Expect(images * (root + 1), copied, "broadcast of channels_last"));
+  }
+  std::vector<at::Tensor> all;
+  for (int other = 0; other < size; ++other) all.push_back(at::zeros_like(own));
+  LOCKSTEP_RETURN_IF_ERROR(group.AllGather(all, own));
+  for (int other = 0; other < size; ++other) {
+    LOCKSTEP_RETURN_IF_ERROR(Expect(images * (other + 1), all[other], "all_gather of channels_last"));
+  }
+  const absl::Status refused = group.Gather(rank == 0 ? all : std::vector<at::Tensor>(), own, 0);
+  if (absl::IsInvalidArgument(refused)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("gather of channels_last: ", refused.ToString()));
+}
+
 // The same calls, in the same order, as run_collectives of the Python side.
 absl::Status RunCollectives(ProcessGroup& group) {
   const int rank = group.rank(), size = group.size();
@@ -45,6 +68,7 @@ absl::Status RunCollectives(ProcessGroup& group) {
   for (int other = 0; other < size; ++other) {
     LOCKSTEP_RETURN_IF_ERROR(Expect(at::arange(4, at::kLong) + 100 * other, all[other], "all_gather"));
   }
+  LOCKSTEP_RETURN_IF_ERROR(RunChannelsLast(group));
   return group.Barrier();
 }
 

@@ -42,6 +42,20 @@ def run_collectives():
     dist.all_gather(gathered, torch.arange(4) + 100 * rank)
     for other, tensor in enumerate(gathered):
         assert torch.equal(tensor, torch.arange(4) + 100 * other), gathered
+    # By their places in memory.
+    images = torch.arange(120, dtype=torch.float32).view(2, 3, 4, 5)
+    laid = (images * (rank + 1)).to(memory_format=torch.channels_last)
+    dist.all_reduce(laid)
+    assert torch.equal(laid, images * (size * (size + 1) // 2)), laid
+    for root in range(size):
+        copied = (images * (rank + 1)).to(memory_format=torch.channels_last)
+        dist.broadcast(copied, root)
+        assert torch.equal(copied, images * (root + 1)), copied
+    # By their indices.
+    gathered = [torch.zeros_like(laid) for _ in range(size)]
+    dist.all_gather(gathered, (images * (rank + 1)).to(memory_format=torch.channels_last))
+    for other, tensor in enumerate(gathered):
+        assert torch.equal(tensor, images * (other + 1)), gathered
     dist.barrier()
 
 

@@ -22,7 +22,7 @@
 #include "lockstep/comm/secret/job_secret.h"
 #include "lockstep/comm/store/internal/bounded_call.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
-#include "lockstep/tools/launch/report.h"
+#include "lockstep/launch/report/report.h"
 
 namespace lockstep::comm {
 namespace {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/thread.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
@@ -49,7 +50,7 @@ absl::StatusOr<Address> ParseAddress(absl::string_view init_method) {
 }
 
 // The socket that a launcher bound and this process inherited, or a new one.
-absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
+absl::StatusOr<UniqueFd> ListenSocket(const Address& address, int inherited) {
   if (inherited < 0) return internal::BindListenSocket(address.host, address.port);
   LOCKSTEP_ASSIGN_OR_RETURN(const int port, internal::BoundPort(inherited));
   if (port != address.port) {
@@ -57,7 +58,7 @@ absl::StatusOr<int> ListenSocket(const Address& address, int inherited) {
                                                    " is bound to port ", port, ", but MASTER_PORT=", address.port));
   }
   fcntl(inherited, F_SETFD, FD_CLOEXEC);
-  return inherited;
+  return UniqueFd(inherited);
 }
 
 // Without these LibTorch's server fails with an error that does not name the reason, or drops connections.
@@ -72,8 +73,8 @@ absl::StatusOr<internal::C10dStore> Serve(const Address& address, const Rendezvo
   const absl::Status resources = CheckResources(options.world_size);
   if (!resources.ok()) return Annotate(resources, absl::StrCat("serving the store at ", ToString(address)));
   const bool inherits = options.init_method == "env://";
-  LOCKSTEP_ASSIGN_OR_RETURN(const int fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));
-  return internal::ServeTcpStore(address, fd, options.timeout);
+  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenSocket(address, inherits ? options.environment.master_listen_fd : -1));
+  return internal::ServeTcpStore(address, std::move(fd), options.timeout);
 }
 
 // If rank 0 has not come, all other ranks wait. Rank 1 says so, and so does the first rank of each further node, since
@@ -100,7 +101,8 @@ absl::StatusOr<Rendezvous> OpenTcp(const Address& address, const RendezvousOptio
   // wait itself.
   LOCKSTEP_ASSIGN_OR_RETURN(rendezvous.store,
                             internal::ConnectTcpStore(address, /*count_as_worker=*/true, options.timeout,
-                                                      SayThatStoreIsAwaited(address, options), options.interruption));
+                                                      SayThatStoreIsAwaited(address, options), options.interruption,
+                                                      options.environment.hosts_are_up));
   if (agent && options.environment.restart_count > 0) {
     rendezvous.store = c10::make_intrusive<c10d::PrefixStore>(
         absl::StrCat("lockstep/attempt_", options.environment.restart_count), rendezvous.store);

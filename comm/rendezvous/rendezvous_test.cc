@@ -16,6 +16,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/waiting_notice.h"
@@ -26,12 +28,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-int FreePort() {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
-  const int port = internal::BoundPort(fd).value();
-  close(fd);
-  return port;
-}
+int FreePort() { return internal::BoundPort(internal::BindListenSocket("127.0.0.1", 0)->get()).value(); }
 
 RendezvousOptions Tcp(int port, int rank, int world_size, absl::Duration timeout = absl::Seconds(20)) {
   RendezvousOptions options;
@@ -46,28 +43,22 @@ absl::StatusOr<Met> Meet(const Rendezvous& rendezvous, int rank, int world_size)
   return MeetAllRanks(rendezvous.store, rank, world_size, "", absl::Now() + absl::Seconds(20));
 }
 
-// A connection to 127.0.0.`last`; -1 if refused.
-int Connect(int port, int last = 1) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(0x7f000000 + last);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
-  close(fd);
-  return -1;
+// A connection to `host`; invalid if refused.
+UniqueFd Connect(int port, const std::string& host = "127.0.0.1") {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = Resolve(host, port)->front();
+  return connect(fd.get(), address.get(), address.size) == 0 ? std::move(fd) : UniqueFd();
 }
 
 // Closes with a reset, as a port scanner does.
-void Reset(int fd) {
+void Reset(UniqueFd fd) {
   const linger at_once = {1, 0};
-  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  close(fd);
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
 // What strangers do to an open port; the connections that they leave half open.
-std::vector<int> Disturb(int port) {
-  std::vector<int> left;
+std::vector<UniqueFd> Disturb(int port) {
+  std::vector<UniqueFd> left;
   const std::string garbage[] = {"",
                                  "\x03",
                                  "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -76,13 +67,13 @@ std::vector<int> Disturb(int port) {
                                  "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"};
   for (const std::string& bytes : garbage) {
     for (const bool stays : {false, true}) {
-      const int fd = Connect(port);
-      EXPECT_GE(fd, 0);
-      send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      UniqueFd fd = Connect(port);
+      EXPECT_TRUE(fd.valid());
+      send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (stays) {
-        left.push_back(fd);
+        left.push_back(std::move(fd));
       } else {
-        Reset(fd);
+        Reset(std::move(fd));
       }
     }
   }
@@ -107,7 +98,7 @@ TEST(OpenStore, GarbageHalfOpenConnectionsAndPortScansDoNotDisturbAFormingGroup)
   const int port = FreePort();
   const auto first = OpenStore(Tcp(port, 0, 3));
   ASSERT_TRUE(first.ok()) << first.status();
-  std::vector<std::vector<int>> left(1);
+  std::vector<std::vector<UniqueFd>> left(1);
   left[0] = Disturb(port);
   std::vector<absl::StatusOr<Met>> met(3);
   std::vector<std::thread> ranks;
@@ -120,30 +111,24 @@ TEST(OpenStore, GarbageHalfOpenConnectionsAndPortScansDoNotDisturbAFormingGroup)
   }
   for (std::thread& rank : ranks) rank.join();
   for (const auto& rank : met) EXPECT_TRUE(rank.ok()) << rank.status();
-  for (const auto& fds : left) {
-    for (const int fd : fds) close(fd);
-  }
 }
 
 TEST(OpenStore, OnLoopbackRefusesTheMachinesOtherAddresses) {
   const int port = FreePort();
   const auto rendezvous = OpenStore(Tcp(port, 0, 1));
   ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-  const int own = Connect(port);
-  EXPECT_GE(own, 0);
-  close(own);
-  EXPECT_EQ(Connect(port, 2), -1);
+  EXPECT_TRUE(Connect(port).valid());
+  EXPECT_FALSE(Connect(port, "127.0.0.2").valid());
 }
 
 TEST(OpenStore, APortInUseIsNamed) {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
-  const int port = internal::BoundPort(fd).value();
+  const UniqueFd fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd.get()).value();
   const absl::Status status = OpenStore(Tcp(port, 0, 2)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             absl::StrCat("cannot listen on 127.0.0.1:", port,
                          ": Address already in use (by another program, another job, or a second rank 0 of this one)"));
-  close(fd);
 }
 
 TEST(OpenStore, AStoreWhereNobodyListensIsNamedByTheDeadline) {
@@ -161,7 +146,7 @@ TEST(OpenStore, ARankZeroThatCannotReachItsOwnStoreIsNamedInOneLine) {
   RendezvousOptions options = Tcp(0, 0, 2, absl::Seconds(1));
   options.init_method = "env://";
   options.environment.master_addr = "127.0.0.2";  // like another host's address
-  options.environment.master_listen_fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  options.environment.master_listen_fd = internal::BindListenSocket("127.0.0.1", 0)->Release();
   options.environment.master_port = internal::BoundPort(options.environment.master_listen_fd).value();
   ::testing::internal::CaptureStderr();
   const absl::Status status = OpenStore(options).status();
@@ -172,14 +157,13 @@ TEST(OpenStore, ARankZeroThatCannotReachItsOwnStoreIsNamedInOneLine) {
 }
 
 TEST(OpenStore, AListenerThatNeverSpeaksIsNamedByTheDeadline) {
-  const int fd = internal::BindListenSocket("127.0.0.1", 0).value();
-  const int port = internal::BoundPort(fd).value();
+  const UniqueFd fd = internal::BindListenSocket("127.0.0.1", 0).value();
+  const int port = internal::BoundPort(fd.get()).value();
   const absl::Time start = absl::Now();
   const absl::Status status = OpenStore(Tcp(port, 1, 2, absl::Seconds(1))).status();
   EXPECT_LT(absl::Now() - start, absl::Seconds(6));
   EXPECT_EQ(status, absl::DeadlineExceededError(absl::StrCat("connecting to the store at 127.0.0.1:", port,
                                                              ": nobody has answered after 1s: no answer")));
-  close(fd);
 }
 
 // Nobody answers at `port`: rank 1 says so, rank 2 does not.
@@ -197,15 +181,14 @@ void ExpectANotice(int port, int rank, const std::string& why) {
 }
 
 TEST(OpenStore, OneRankSaysThatItWaitsForTheStoreAndWhy) {
-  const int silent = internal::BindListenSocket("127.0.0.1", 0).value();  // accepts, and never speaks
-  const int silent_port = internal::BoundPort(silent).value(), free_port = FreePort();
+  const UniqueFd silent = internal::BindListenSocket("127.0.0.1", 0).value();  // accepts, and never speaks
+  const int silent_port = internal::BoundPort(silent.get()).value(), free_port = FreePort();
   std::vector<std::thread> waiting;  // at the same time
   for (const int rank : {1, 2}) {
     waiting.emplace_back([=] { ExpectANotice(free_port, rank, "Connection refused"); });
     waiting.emplace_back([=] { ExpectANotice(silent_port, rank, "no answer"); });
   }
   for (std::thread& thread : waiting) thread.join();
-  close(silent);
 }
 
 TEST(OpenStore, AnUnknownHostIsNamed) {

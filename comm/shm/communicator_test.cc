@@ -15,6 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/testing/few_descriptors.h"
 #include "lockstep/comm/shm/testing/local_ranks.h"
@@ -331,16 +334,13 @@ TEST(Communicator, NamesTheRanksThatDoNotComeForTheMemory) {
 void ConnectToRank0(int fd, const Exchange& exchange) {
   const std::string address = *exchange.get("address", Soon());
   const std::string name = address.substr(0, address.find('|'));
-  sockaddr_un server = {};
-  server.sun_family = AF_UNIX;
-  name.copy(server.sun_path + 1, name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&server), length), 0);
+  const SocketAddress server = AbstractAddress(name);
+  EXPECT_EQ(connect(fd, server.get(), server.size), 0);
 }
 
-int ConnectAsStranger(const Exchange& exchange) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ConnectToRank0(fd, exchange);
+UniqueFd ConnectAsStranger(const Exchange& exchange) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ConnectToRank0(fd.get(), exchange);
   return fd;
 }
 
@@ -357,36 +357,33 @@ absl::Status Create(int rank, const Exchange& exchange, absl::Time deadline = So
 TEST(Communicator, StrangersAtTheSocketDisturbNobody) {
   const Exchange exchange = testing::LocalExchange();
   std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
-  std::vector<int> strangers;
+  std::vector<UniqueFd> strangers;
   for (const size_t bytes : {0, 1, 36, 500}) {  // silent, short, a whole request, and more
     strangers.push_back(ConnectAsStranger(exchange));
     const std::string garbage(bytes, '\x01');
-    EXPECT_EQ(send(strangers.back(), garbage.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+    EXPECT_EQ(send(strangers.back().get(), garbage.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
   EXPECT_EQ(Create(1, exchange), absl::OkStatus());
   rank0.join();
-  for (const int fd : strangers) close(fd);
 }
 
 TEST(Communicator, HundredsOfSilentStrangersDisturbNobody) {
   const Exchange exchange = testing::LocalExchange();
   std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
-  std::vector<int> silent;
+  std::vector<UniqueFd> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(ConnectAsStranger(exchange));
   EXPECT_EQ(Create(1, exchange), absl::OkStatus());
   rank0.join();
-  for (const int fd : silent) close(fd);
 }
 
 TEST(Communicator, ASilentStrangerIsDropped) {
   const Exchange exchange = testing::LocalExchange();
   std::thread rank0([&] { EXPECT_EQ(Create(0, exchange), absl::OkStatus()); });
-  const int silent = ConnectAsStranger(exchange);
-  pollfd waited = {silent, POLLIN, 0};
+  const UniqueFd silent = ConnectAsStranger(exchange);
+  pollfd waited = {silent.get(), POLLIN, 0};
   EXPECT_EQ(poll(&waited, 1, 10000), 1) << "still connected after 10 s";
   EXPECT_EQ(Create(1, exchange), absl::OkStatus());
   rank0.join();
-  close(silent);
 }
 
 TEST(Communicator, AWaitForTheOthersEndsWithAnErrorOfTheCheck) {
@@ -395,15 +392,10 @@ TEST(Communicator, AWaitForTheOthersEndsWithAnErrorOfTheCheck) {
     // A socket that takes connections and never answers. Other runs of this test have the same network namespace.
     const std::string name = absl::StrCat("nobody-", getpid());
     ASSERT_EQ(exchange.set("address", name + "|0123456789abcdef0123456789abcdef"), absl::OkStatus());
-    sockaddr_un address = {AF_UNIX, {}};
-    name.copy(address.sun_path + 1, name.size());  // after a zero: an abstract name
-    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const socklen_t length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-    ASSERT_EQ(listen(listener, 1), 0);
+    const UniqueFd listener = ListenAt(AbstractAddress(name));
+    ASSERT_TRUE(listener.valid());
     exchange.check = [] { return absl::AbortedError("rank 2 failed"); };
     EXPECT_EQ(Create(rank, exchange), absl::AbortedError("rank 2 failed"));
-    close(listener);
   }
 }
 
@@ -419,9 +411,9 @@ TEST(Communicator, Rank0OutOfDescriptorsFailsAtOnceAndSaysSo) {
   const std::string doing[] = {"memfd_create", "making a Unix socket", "accepting connection 1 of 1"};
   for (int free = 0; free < 3; ++free) {
     const Exchange exchange = testing::LocalExchange();
-    const int spare = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const UniqueFd spare(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     std::thread other([&] {
-      if (free == 2) ConnectToRank0(spare, exchange);
+      if (free == 2) ConnectToRank0(spare.get(), exchange);
     });
     const FewDescriptors few(free);
     const absl::Duration before = ProcessorTime();
@@ -432,7 +424,6 @@ TEST(Communicator, Rank0OutOfDescriptorsFailsAtOnceAndSaysSo) {
     EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
     EXPECT_LT(ProcessorTime() - before, absl::Seconds(1));
     other.join();
-    close(spare);
   }
 }
 

@@ -12,6 +12,8 @@
 #include <memory>
 #include <random>
 
+#include "lockstep/base/posix/unique_fd.h"
+
 namespace lockstep::comm::shm {
 namespace {
 
@@ -69,13 +71,13 @@ TEST_F(HeapTest, BlocksNeverOverlapAndFreedOnesJoin) {
 }
 
 TEST(Heap, ReturnsThePagesOfLargeBlocks) {
-  const int file = memfd_create("heap_test", 0);
-  ASSERT_EQ(ftruncate(file, kBytes), 0);
-  void* const data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const UniqueFd file(memfd_create("heap_test", 0));
+  ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+  void* const data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   ASSERT_NE(data, MAP_FAILED);
-  const auto resident = [file] {
+  const auto resident = [&file] {
     struct stat status;
-    EXPECT_EQ(fstat(file, &status), 0);
+    EXPECT_EQ(fstat(file.get(), &status), 0);
     return static_cast<size_t>(status.st_blocks) * 512;
   };
   Heap heap(static_cast<char*>(data), kBytes);
@@ -88,7 +90,6 @@ TEST(Heap, ReturnsThePagesOfLargeBlocks) {
   EXPECT_LT(resident(), Heap::kReturned);
   EXPECT_EQ(small[99999], 1);
   munmap(data, kBytes);
-  close(file);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/shm/internal/fd_passing.h"
 
@@ -18,7 +19,6 @@ namespace lockstep::comm::shm {
 namespace {
 
 using internal::FdServer;
-using internal::OwnedFd;
 
 constexpr char kAddressKey[] = "address";
 
@@ -42,13 +42,13 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Share(
     const std::function<void(char* data, size_t bytes)>& initialise) {
   if (rank != 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string address, exchange.get(kAddressKey, deadline));
-    LOCKSTEP_ASSIGN_OR_RETURN(const OwnedFd fd, internal::ReceiveFd(address, rank, deadline, exchange.check));
+    LOCKSTEP_ASSIGN_OR_RETURN(const UniqueFd fd, internal::ReceiveFd(address, rank, deadline, exchange.check));
     struct stat file;
     if (fstat(fd.get(), &file) != 0) return absl::FailedPreconditionError(strerror(errno));
     return Map(fd.get(), file.st_size);
   }
-  const OwnedFd fd(memfd_create("lockstep", MFD_CLOEXEC));
-  if (fd.get() < 0) return DescriptorError("memfd_create", errno, absl::StatusCode::kFailedPrecondition);
+  const UniqueFd fd(memfd_create("lockstep", MFD_CLOEXEC));
+  if (!fd.valid()) return DescriptorError("memfd_create", errno, absl::StatusCode::kFailedPrecondition);
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, MapAsMuchAsPossible(fd.get(), bytes, least));
   initialise(segment->data(), segment->bytes());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<FdServer> server, FdServer::Listen());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/store/internal/bounded_call.h"
@@ -115,9 +116,9 @@ Store Store::FromC10d(c10::intrusive_ptr<c10d::Store> store, const StoreOptions&
 
 absl::StatusOr<Store> Store::ServeTcp(const std::string& host, int port, const StoreOptions& options) {
   const auto serve = [&]() -> absl::StatusOr<Store> {
-    LOCKSTEP_ASSIGN_OR_RETURN(const int fd, internal::BindListenSocket(host, port));
-    LOCKSTEP_ASSIGN_OR_RETURN(const int bound, internal::BoundPort(fd));
-    LOCKSTEP_ASSIGN_OR_RETURN(C10dStore store, internal::ServeTcpStore({host, bound}, fd, options.timeout));
+    LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd fd, internal::BindListenSocket(host, port));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int bound, internal::BoundPort(fd.get()));
+    LOCKSTEP_ASSIGN_OR_RETURN(C10dStore store, internal::ServeTcpStore({host, bound}, std::move(fd), options.timeout));
     Impl impl = *FromC10d(std::move(store), options).impl_;
     impl.port = bound;
     return Store(std::make_shared<const Impl>(std::move(impl)));

@@ -18,6 +18,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/libtorch_version.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/store/internal/c10d_stores.h"
 #include "lockstep/comm/store/internal/guarded_store.h"
@@ -183,14 +185,14 @@ class Wire {
   ~Wire() {
     ended_ = true;
     thread_.join();
-    close(near_);
   }
-  int port() const { return internal::BoundPort(near_).value(); }
+  int port() const { return internal::BoundPort(near_.get()).value(); }
   void Cut() { cut_ = true; }
 
  private:
   void Forward() {
-    pollfd ends[2] = {{accept4(near_, nullptr, nullptr, SOCK_CLOEXEC), POLLIN, 0}, {ConnectTo(far_port_), POLLIN, 0}};
+    const UniqueFd near(accept4(near_.get(), nullptr, nullptr, SOCK_CLOEXEC)), far = ConnectTo(far_port_);
+    pollfd ends[2] = {{near.get(), POLLIN, 0}, {far.get(), POLLIN, 0}};
     while (!ended_) {
       if (poll(ends, 2, /*milliseconds=*/5) <= 0 || cut_) continue;
       for (const int from : {0, 1}) {
@@ -199,22 +201,19 @@ class Wire {
         if (count > 0) send(ends[1 - from].fd, buffer, count, MSG_NOSIGNAL);
       }
     }
-    for (const pollfd& end : ends) close(end.fd);
   }
-  static int ConnectTo(int port);
+  static UniqueFd ConnectTo(int port);
 
-  const int near_, far_port_;
+  const UniqueFd near_;
+  const int far_port_;
   std::atomic<bool> cut_{false}, ended_{false};
   std::thread thread_;
 };
 
-int Wire::ConnectTo(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+UniqueFd Wire::ConnectTo(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = Resolve("127.0.0.1", port)->front();
+  EXPECT_EQ(connect(fd.get(), address.get(), address.size), 0);
   return fd;
 }
 

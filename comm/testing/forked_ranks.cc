@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -15,27 +14,23 @@
 namespace lockstep::comm::testing {
 
 Gate::Gate() {
-  if (pipe2(ends_, O_CLOEXEC) != 0) abort();
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) abort();
+  read_end_ = UniqueFd(ends[0]);
+  write_end_ = UniqueFd(ends[1]);
 }
 
-Gate::~Gate() {
-  Open();
-  close(ends_[0]);
-}
-
-void Gate::Open() {
-  if (ends_[1] >= 0) close(std::exchange(ends_[1], -1));
-}
+void Gate::Open() { write_end_.Close(); }
 
 void Gate::AwaitOpen() const {
   char byte;
-  while (read(ends_[0], &byte, 1) > 0) continue;
+  while (read(read_end_.get(), &byte, 1) > 0) continue;
 }
 
 absl::StatusOr<Master> ListenForRanks() {
   Master master;
   LOCKSTEP_ASSIGN_OR_RETURN(master.listener, internal::BindListenSocket("127.0.0.1", 0));
-  LOCKSTEP_ASSIGN_OR_RETURN(master.port, internal::BoundPort(master.listener));
+  LOCKSTEP_ASSIGN_OR_RETURN(master.port, internal::BoundPort(master.listener.get()));
   return master;
 }
 

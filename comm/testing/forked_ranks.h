@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/testing/process.h"
 
 namespace lockstep::comm::testing {
@@ -15,21 +16,18 @@ namespace lockstep::comm::testing {
 class Gate {
  public:
   Gate();
-  ~Gate();
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
 
   // Closes this process's end. Each forked process must do so as well, since it has a copy.
   void Open();
   void AwaitOpen() const;
 
  private:
-  int ends_[2];
+  UniqueFd read_end_, write_end_;
 };
 
 // A socket that rank 0 inherits and serves the store at, on the loopback interface.
 struct Master {
-  int listener = -1;
+  UniqueFd listener;
   int port = 0;
 };
 

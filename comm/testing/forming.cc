@@ -49,13 +49,13 @@ struct Gates {
   Gate form, use, leave;
 };
 
-InitOptions OptionsOf(int rank, int world_size, const std::string& backend, const Master& master) {
+InitOptions OptionsOf(int rank, int world_size, const std::string& backend, Master& master) {
   setenv("MASTER_ADDR", "127.0.0.1", /*overwrite=*/1);
   setenv("MASTER_PORT", absl::StrCat(master.port).c_str(), /*overwrite=*/1);
   if (rank == 0) {
-    setenv("LOCKSTEP_MASTER_LISTEN_FD", absl::StrCat(master.listener).c_str(), /*overwrite=*/1);
+    setenv("LOCKSTEP_MASTER_LISTEN_FD", absl::StrCat(master.listener.Release()).c_str(), /*overwrite=*/1);
   } else {
-    close(master.listener);
+    master.listener.Close();
   }
   InitOptions options;
   options.rank = rank;
@@ -113,7 +113,7 @@ void Raise(int64_t& most, int64_t value) { most = std::max(most, value); }
 
 absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, int open_files, absl::Duration late) {
   constexpr absl::Duration kPatience = absl::Minutes(5);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
+  LOCKSTEP_ASSIGN_OR_RETURN(Master master, ListenForRanks());
   Gates gates;
   std::vector<Process> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
@@ -124,7 +124,7 @@ absl::StatusOr<Forming> FormAGroup(int world_size, const std::string& backend, i
       _exit(0);
     });
   }
-  close(master.listener);
+  master.listener.Close();
   for (int rank = 0; rank < world_size; ++rank) {
     LOCKSTEP_RETURN_IF_ERROR(AwaitLineOf(rank, ranks[rank], "ready", kPatience).status());
   }

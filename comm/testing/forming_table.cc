@@ -1,4 +1,4 @@
-// Prints the tables of comm/README.md: what it costs ranks to form a group, and to watch each other.
+// Prints the tables of docs/performance_notes.md: what it costs ranks to form a group, and to watch each other.
 //
 //   ./bazelw run //comm/testing:forming_table -- [--ranks=16,64,128,256,1000] [--backend=shm] [--open_files=1024] [--idle_seconds=10]
 

@@ -26,7 +26,7 @@ absl::Status Refused(absl::string_view what, absl::string_view why) {
                    what, ": ", why));
 }
 
-std::string NamespacePath(int fd) { return absl::StrCat("/proc/", getpid(), "/fd/", fd); }
+std::string NamespacePath(const UniqueFd& fd) { return absl::StrCat("/proc/", getpid(), "/fd/", fd.get()); }
 
 // Enters the namespace; for a thread that ends soon.
 absl::Status Enter(int fd) {
@@ -34,14 +34,14 @@ absl::Status Enter(int fd) {
 }
 
 // The descriptor of a new namespace.
-absl::StatusOr<int> NewNamespace() {
-  absl::StatusOr<int> result = -1;
+absl::StatusOr<UniqueFd> NewNamespace() {
+  absl::StatusOr<UniqueFd> result;
   std::thread([&result] {
-    const int fd = unshare(CLONE_NEWNET) == 0 ? open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) {
-      result = Refused("unshare", strerror(errno));
+    UniqueFd fd(unshare(CLONE_NEWNET) == 0 ? open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC) : -1);
+    if (fd.valid()) {
+      result = std::move(fd);
     } else {
-      result = fd;
+      result = Refused("unshare", strerror(errno));
     }
   }).join();
   return result;
@@ -59,10 +59,10 @@ absl::Status Ip(absl::string_view arguments) {
 }
 
 // `body` on a thread inside `ns`.
-absl::Status Inside(int ns, const std::function<absl::Status()>& body) {
+absl::Status Inside(const UniqueFd& ns, const std::function<absl::Status()>& body) {
   absl::Status status;
   std::thread([&] {
-    status = Enter(ns);
+    status = Enter(ns.get());
     if (status.ok()) status = body();
   }).join();
   return status;
@@ -87,8 +87,7 @@ absl::Status NetworkHosts::Make(int count) {
   LOCKSTEP_ASSIGN_OR_RETURN(router_, NewNamespace());
   LOCKSTEP_RETURN_IF_ERROR(Inside(router_, StartForwarding));
   for (int host = 0; host < count; ++host) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const int fd, NewNamespace());
-    hosts_.push_back(fd);
+    LOCKSTEP_ASSIGN_OR_RETURN(hosts_.emplace_back(), NewNamespace());
     LOCKSTEP_RETURN_IF_ERROR(Wire(host));
   }
   return absl::OkStatus();
@@ -108,11 +107,6 @@ absl::Status NetworkHosts::Wire(int host) {
     LOCKSTEP_RETURN_IF_ERROR(Ip("link set eth0 up"));
     return Ip(absl::StrCat("route add 10.213.0.0/16 via ", subnet, ".1"));
   });
-}
-
-NetworkHosts::~NetworkHosts() {
-  for (const int fd : hosts_) close(fd);
-  if (router_ >= 0) close(router_);
 }
 
 std::string NetworkHosts::Address(int host) const { return absl::StrCat("10.213.", host, ".2"); }
@@ -138,12 +132,27 @@ absl::Status NetworkHosts::Cut(int host) const {
 }
 
 absl::Status NetworkHosts::CutPair(int a, int b) const {
-  return Inside(router_, [a, b]() -> absl::Status {
-    for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+  LOCKSTEP_RETURN_IF_ERROR(CutPath(a, b));
+  return CutPath(b, a);
+}
+
+absl::Status NetworkHosts::CutPath(int from, int to, int open_port) const {
+  return ChangeRules("add", from, to, open_port);
+}
+
+absl::Status NetworkHosts::MendPath(int from, int to, int open_port) const {
+  return ChangeRules("delete", from, to, open_port);
+}
+
+absl::Status NetworkHosts::ChangeRules(const char* change, int from, int to, int open_port) const {
+  return Inside(router_, [=]() -> absl::Status {
+    const std::string path = absl::StrCat("from 10.213.", from, ".0/24 to 10.213.", to, ".0/24");
+    for (const char* end : {"sport", "dport"}) {
+      if (open_port == 0) break;
       LOCKSTEP_RETURN_IF_ERROR(
-          Ip(absl::StrCat("rule add from 10.213.", from, ".0/24 to 10.213.", to, ".0/24 blackhole")));
+          Ip(absl::StrCat("rule ", change, " pref 100 ", path, " ipproto tcp ", end, " ", open_port, " lookup main")));
     }
-    return absl::OkStatus();
+    return Ip(absl::StrCat("rule ", change, " pref 200 ", path, " blackhole"));
   });
 }
 

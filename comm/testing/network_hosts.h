@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::testing {
 
@@ -26,7 +27,6 @@ class NetworkHosts {
  public:
   // FailedPrecondition: the namespaces cannot be created; the message names the refused step.
   static absl::StatusOr<std::unique_ptr<NetworkHosts>> Create(int count);
-  ~NetworkHosts();
 
   int count() const { return static_cast<int>(hosts_.size()); }
   std::string Address(int host) const;
@@ -44,14 +44,19 @@ class NetworkHosts {
   absl::Status Mend(int host) const;
   // The same for packets between two hosts alone: others reach both of them.
   absl::Status CutPair(int a, int b) const;
+  // The same for packets from one host to another alone. If `open_port` is not 0, TCP connections to that port of either
+  // host pass.
+  absl::Status CutPath(int from, int to, int open_port = 0) const;
+  absl::Status MendPath(int from, int to, int open_port = 0) const;
 
  private:
   NetworkHosts() = default;
   absl::Status Make(int count);
   absl::Status Wire(int host);
+  absl::Status ChangeRules(const char* change, int from, int to, int open_port) const;
 
-  int router_ = -1;  // descriptors of network namespaces
-  std::vector<int> hosts_;
+  UniqueFd router_;  // these are descriptors of network namespaces
+  std::vector<UniqueFd> hosts_;
 };
 
 }  // namespace lockstep::comm::testing

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/rendezvous/meeting.h"
 #include "lockstep/comm/rendezvous/rendezvous.h"
 #include "lockstep/comm/store/internal/listen_socket.h"
@@ -55,9 +56,9 @@ TEST(NetworkHosts, AHostReachesTheOthersAndNothingElse) {
   const auto hosts = NetworkHosts::Create(3);
   ASSERT_TRUE(hosts.ok()) << hosts.status();
   EXPECT_EQ((*hosts)->Address(2), "10.213.2.2");
-  int fd = -1;
-  (*hosts)->Run(2, [&] { fd = internal::BindListenSocket((*hosts)->Address(2), kPort).value_or(-1); });
-  ASSERT_GE(fd, 0);
+  absl::StatusOr<UniqueFd> listener;
+  (*hosts)->Run(2, [&] { listener = internal::BindListenSocket((*hosts)->Address(2), kPort); });
+  ASSERT_TRUE(listener.ok()) << listener.status();
   const auto connects = [&](int from, const std::string& address) {
     const std::string command =
         absl::StrCat("timeout 5 bash -c 'exec 3<>/dev/tcp/", address, "/", kPort, "' 2>/dev/null");
@@ -69,7 +70,6 @@ TEST(NetworkHosts, AHostReachesTheOthersAndNothingElse) {
   EXPECT_TRUE(connects(2, "10.213.2.2"));
   EXPECT_FALSE(connects(0, "10.213.1.2"));
   EXPECT_FALSE(connects(0, "192.0.2.1"));
-  close(fd);
 }
 
 TEST(NetworkHosts, AStoreListensForTheHostsThatItsAddressNames) {

@@ -7,10 +7,8 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -21,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/deadline.h"
 
 namespace lockstep::comm::testing {
 namespace {
@@ -34,33 +33,29 @@ void WriteLine(int fd, const std::string& text) {
 
 }  // namespace
 
-absl::Duration Process::Now() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::DurationFromTimespec(now);
-}
+absl::Duration Process::Now() { return absl::Nanoseconds(MonotonicNanos()); }
 
 Process::Process(const std::function<int(const Say&)>& body) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) abort();
+  pipe_ = UniqueFd(ends[0]);
+  const UniqueFd write_end(ends[1]);
   fflush(nullptr);  // the parent prints its buffered output, not the child
   pid_ = fork();
   if (pid_ < 0) abort();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close(ends[0]);
+    pipe_.Close();
     // On a separate thread an exception of the body finds no handler, as in a program's main, so nothing is unwound.
     int code = 0;
-    std::thread([&] { code = body([fd = ends[1]](const std::string& line) { WriteLine(fd, line); }); }).join();
+    std::thread([&] { code = body([fd = write_end.get()](const std::string& line) { WriteLine(fd, line); }); }).join();
     exit(code);
   }
-  close(ends[1]);
-  pipe_ = ends[0];
 }
 
 Process::Process(Process&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
-      pipe_(std::exchange(other.pipe_, -1)),
+      pipe_(std::move(other.pipe_)),
       unread_(std::move(other.unread_)),
       wait_status_(other.wait_status_),
       end_time_(other.end_time_) {}
@@ -71,7 +66,6 @@ Process::~Process() {
     Signal(SIGKILL);
     Wait();
   }
-  close(pipe_);
 }
 
 void Process::Signal(int number) const {
@@ -91,10 +85,10 @@ std::optional<Process::Line> Process::TakeLine() {
 }
 
 bool Process::ReadMore(absl::Duration patience) {
-  pollfd waited = {pipe_, POLLIN, 0};
+  pollfd waited = {pipe_.get(), POLLIN, 0};
   char bytes[4096];
-  if (poll(&waited, 1, static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(patience)))) <= 0) return false;
-  const ssize_t size = read(pipe_, bytes, sizeof(bytes));
+  if (poll(&waited, 1, PollTimeout(patience)) <= 0) return false;
+  const ssize_t size = read(pipe_.get(), bytes, sizeof(bytes));
   if (size > 0) unread_.append(bytes, size);
   return size > 0;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::testing {
 
@@ -56,7 +57,7 @@ class Process {
   bool ReadMore(absl::Duration patience);
 
   int pid_ = -1;
-  int pipe_ = -1;
+  UniqueFd pipe_;
   std::string unread_;
   std::optional<int> wait_status_;
   absl::Duration end_time_;

@@ -51,7 +51,7 @@ Usage UsageOfOtherThreads() {
   return {all.cpu - own.cpu, all.wakeups - own.wakeups};
 }
 
-absl::StatusOr<Rendezvous> Open(int rank, int world_size, const Master& master) {
+absl::StatusOr<Rendezvous> Open(int rank, int world_size, Master& master) {
   RendezvousOptions options;
   options.init_method = "env://";
   options.rank = rank;
@@ -60,9 +60,9 @@ absl::StatusOr<Rendezvous> Open(int rank, int world_size, const Master& master) 
   options.environment.master_addr = "127.0.0.1";
   options.environment.master_port = master.port;
   if (rank == 0) {
-    options.environment.master_listen_fd = master.listener;
+    options.environment.master_listen_fd = master.listener.Release();
   } else {
-    close(master.listener);
+    master.listener.Close();
   }
   return OpenStore(options);
 }
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Watch>> MakeWatch(int rank, std::vector<RankIdent
   return Watch::Create(std::move(options));
 }
 
-absl::Status RunRank(int rank, int world_size, const Master& master, Gates& gates, const Process::Say& say) {
+absl::Status RunRank(int rank, int world_size, Master& master, Gates& gates, const Process::Say& say) {
   for (Gate* const gate : {&gates.meet, &gates.rest, &gates.tell, &gates.leave}) gate->Open();
   say("ready");
   gates.meet.AwaitOpen();
@@ -119,7 +119,7 @@ absl::Status Add(const Process::Line& used, Watching& watching) {
 // The processes, as the test sees them.
 class Ranks {
  public:
-  explicit Ranks(const WatchingOptions& options, const Master& master) : options_(options) {
+  explicit Ranks(const WatchingOptions& options, Master& master) : options_(options) {
     for (int rank = 0; rank < options.world_size; ++rank) {
       processes_.emplace_back([&, rank](const Process::Say& say) -> int {
         const absl::Status status = RunRank(rank, options.world_size, master, gates_, say);
@@ -127,7 +127,7 @@ class Ranks {
         _exit(0);  // without LibTorch's destructors of static objects
       });
     }
-    close(master.listener);
+    master.listener.Close();
   }
 
   absl::Status Meet() {
@@ -183,7 +183,7 @@ class Ranks {
 }  // namespace
 
 absl::StatusOr<Watching> WatchARankDie(const WatchingOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Master master, ListenForRanks());
+  LOCKSTEP_ASSIGN_OR_RETURN(Master master, ListenForRanks());
   Ranks ranks(options, master);
   Watching watching;
   LOCKSTEP_RETURN_IF_ERROR(ranks.Meet());

@@ -1,5 +1,7 @@
 #include "lockstep/comm/tree_sum/sum_tree.h"
 
+#include "lockstep/base/even_blocks.h"
+
 namespace lockstep::comm {
 
 // A left child has a power of two leaves, p, and begins at a multiple of 2 p. Its sibling has p leaves too, or is at the
@@ -41,9 +43,7 @@ TreeSumOrder OrderOf(const SumTree& tree, const std::vector<int>& bounds) {
 
 std::vector<int> EvenBounds(int leaves, int ranks) {
   std::vector<int> bounds;
-  for (int rank = 0; rank <= ranks; ++rank) {
-    bounds.push_back(static_cast<int>(int64_t{leaves} * rank / ranks));
-  }
+  for (int rank = 0; rank <= ranks; ++rank) bounds.push_back(static_cast<int>(BlockBegin(leaves, ranks, rank)));
   return bounds;
 }
 

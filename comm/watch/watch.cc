@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/hub.h"
@@ -43,17 +44,16 @@ bool AllOnOneHost(const std::vector<RankIdentity>& ranks) {
 absl::StatusOr<std::unique_ptr<Hub>> MakeHub(const WatchOptions& options, Endpoint& endpoint,
                                              Participant* participant) {
   const std::vector<RankIdentity>& ranks = participant->ranks();
-  internal::HubOptions hub{
-      ranks, options.hub, AllOnOneHost(ranks), -1, internal::RandomToken(), ToClock(options.deadline)};
+  internal::HubOptions hub{ranks, options.hub, AllOnOneHost(ranks), internal::RandomToken(), ToClock(options.deadline)};
   endpoint.token = hub.token;
-  if (ranks.size() == 1) return std::make_unique<Hub>(std::move(hub), participant);
-  if (hub.on_one_host) {
-    LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnThisHost(endpoint));
-  } else {
+  UniqueFd listener;
+  if (ranks.size() > 1 && hub.on_one_host) {
+    LOCKSTEP_ASSIGN_OR_RETURN(listener, ListenOnThisHost(endpoint));
+  } else if (ranks.size() > 1) {
     const std::string& host = options.host.empty() ? ranks[options.hub].host : options.host;
-    LOCKSTEP_ASSIGN_OR_RETURN(hub.listener, ListenOnNetwork(host, endpoint));
+    LOCKSTEP_ASSIGN_OR_RETURN(listener, ListenOnNetwork(host, endpoint));
   }
-  return std::make_unique<Hub>(std::move(hub), participant);
+  return std::make_unique<Hub>(std::move(hub), std::move(listener), participant);
 }
 
 absl::StatusOr<std::string> AwaitEndpoint(const WatchOptions& options, const internal::ProcessHandle& hub) {

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/frame.h"
 #include "lockstep/comm/watch/internal/handshake.h"
@@ -54,7 +55,6 @@ class Strangers : public ::testing::TestWithParam<bool> {
 
   void TearDown() override {
     if (!threads_.empty()) Complete();
-    for (const int fd : fds_) close(fd);
   }
 
   // The other ranks come; all must be through soon.
@@ -74,9 +74,8 @@ class Strangers : public ::testing::TestWithParam<bool> {
   }
 
   int Connect() {
-    const int fd = internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value();
-    fds_.push_back(fd);
-    return fd;
+    fds_.push_back(internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value());
+    return fds_.back().get();
   }
 
   void Send(int fd, const std::string& bytes) { send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
@@ -106,13 +105,13 @@ class Strangers : public ::testing::TestWithParam<bool> {
 
  private:
   std::vector<std::thread> threads_;
-  std::vector<int> fds_;
+  std::vector<UniqueFd> fds_;
 };
 INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, Strangers, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OneHost" : "SeveralHosts"; });
 
 TEST_P(Strangers, APortScanDisturbsNobody) {
-  for (int i = 0; i < 50; ++i) close(internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value());
+  for (int i = 0; i < 50; ++i) internal::Connect("rank 0", endpoint_, absl::Now() + absl::Seconds(20)).value().Close();
 }
 
 TEST_P(Strangers, GarbageIsDroppedAtOnce) {
@@ -188,28 +187,26 @@ class FalseHub : public ::testing::TestWithParam<bool> {
                     .value();
     EXPECT_TRUE(store_.Set("watch", internal::EncodeEndpoint(endpoint_)).ok());
   }
-  ~FalseHub() override { close(listener_); }
 
   // What rank 1 comes to where the false hub sends `first`, then `second` once it has heard `heard`.
   absl::Status Join(const Frame& first, const Frame& second, Frame* heard) {
     absl::Status status;
     std::thread rank([&] { status = Watch::Create(OptionsOver(&store_, 1, ThreadRanks(2, GetParam()))).status(); });
-    pollfd waited = {listener_, POLLIN, 0};
+    pollfd waited = {listener_.get(), POLLIN, 0};
     poll(&waited, 1, 20000);
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const std::string bytes = internal::Encode(first);
-    send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    *heard = Receive(fd, absl::Seconds(1));
+    send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    *heard = Receive(fd.get(), absl::Seconds(1));
     const std::string more = internal::Encode(second);
-    send(fd, more.data(), more.size(), MSG_NOSIGNAL);
+    send(fd.get(), more.data(), more.size(), MSG_NOSIGNAL);
     rank.join();
-    close(fd);
     return status;
   }
 
   MapStore store_;
   Endpoint endpoint_;
-  int listener_ = -1;
+  UniqueFd listener_;
 };
 INSTANTIATE_TEST_SUITE_P(OneHostAndSeveral, FalseHub, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OneHost" : "SeveralHosts"; });

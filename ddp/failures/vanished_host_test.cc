@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/init_process_group.h"
 #include "lockstep/comm/testing/network_hosts.h"
@@ -167,9 +168,8 @@ TEST(TrainingRanks, AHostThatVanishesIsNamedByTheOthersWithin20sAndNothingHangs)
 
 // What a process writes to stderr from now on goes to the file.
 void RedirectStderr(const std::string& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  dup2(file, STDERR_FILENO);
-  close(file);
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  dup2(file.get(), STDERR_FILENO);
 }
 
 std::string ContentOf(const std::string& path) {

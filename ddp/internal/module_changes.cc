@@ -1,8 +1,10 @@
 #include "lockstep/ddp/internal/module_changes.h"
 
+#include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +12,28 @@
 
 namespace lockstep::ddp::internal {
 namespace {
+struct Members;
+}  // namespace
+}  // namespace lockstep::ddp::internal
 
-// Without the copies that the public functions make.
-struct Parameters : torch::nn::Module {
-  static size_t Count(const torch::nn::Module& module) { return (module.*(&Parameters::parameters_)).size(); }
+namespace torch::nn {
+
+// Reads a module's members without the copies that its public functions make. Module has Cloneable as a friend.
+template <>
+class Cloneable<lockstep::ddp::internal::Members> {
+ public:
+  static size_t NumParameters(const Module& module) { return module.parameters_.size(); }
+  static const OrderedDict<std::string, std::shared_ptr<Module>>& Children(const Module& module) {
+    return module.children_;
+  }
 };
+
+}  // namespace torch::nn
+
+namespace lockstep::ddp::internal {
+namespace {
+
+using Of = torch::nn::Cloneable<Members>;
 
 absl::Status NotAveraged(const std::string& name, absl::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -35,15 +54,15 @@ ModuleChanges::ModuleChanges(const torch::nn::Module& module, std::set<std::stri
 }
 
 void ModuleChanges::Walk(const torch::nn::Module& module, std::vector<Known>& known) {
-  known.push_back({&module, Parameters::Count(module)});
-  for (const auto& child : module.children()) Walk(*child, known);
+  known.push_back({&module, Of::NumParameters(module)});
+  for (const auto& child : Of::Children(module)) Walk(*child.value(), known);
 }
 
 bool ModuleChanges::Knows(const torch::nn::Module& module, size_t& next) const {
   if (next == known_.size() || known_[next].module != &module) return false;
-  if (known_[next++].parameters != Parameters::Count(module)) return false;
-  const auto children = module.children();
-  return std::all_of(children.begin(), children.end(), [&](const auto& child) { return Knows(*child, next); });
+  if (known_[next++].parameters != Of::NumParameters(module)) return false;
+  const auto& children = Of::Children(module);
+  return std::all_of(children.begin(), children.end(), [&](const auto& child) { return Knows(*child.value(), next); });
 }
 
 absl::Status ModuleChanges::Look(const torch::nn::Module& module) {

@@ -3,9 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/optim/sgd.h>
-#include <torch/utils.h>
 
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,11 +22,12 @@ MlpImpl::MlpImpl(int64_t in, int64_t hidden, int64_t out)
 at::Tensor MlpImpl::forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
 
 Mlp SeededMlp(uint64_t seed, int64_t hidden) {
-  static std::mutex mutex;  // the process has one default generator
-  const std::lock_guard<std::mutex> lock(mutex);
-  torch::manual_seed(seed);
   Mlp net(4, hidden, 3);
   net->to(at::kDouble);
+  // Ranks that are threads share the default generator.
+  const at::NoGradGuard no_grad;
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (at::Tensor& parameter : net->parameters()) parameter.uniform_(-0.5, 0.5, generator);
   return net;
 }
 
@@ -58,6 +57,17 @@ at::Tensor Share(const at::Tensor& batch, const comm::ProcessGroup& group) {
 
 void OnRanks(int ranks, const std::function<void(comm::ProcessGroup& group)>& body) {
   EXPECT_EQ(comm::testing::RunRanksOk(ranks, body), absl::OkStatus());
+}
+
+std::vector<Options> EveryWay() {
+  std::vector<Options> ways(6);
+  ways[1].gradient_as_bucket_view = true;
+  ways[2].find_unused_parameters = true;
+  ways[3].static_graph = true;
+  ways[4].find_unused_parameters = ways[4].skip_all_reduce_unused_params = true;
+  for (Options& options : ways) options.bucket_cap_mb = 1e-6;
+  ways[5] = Options();
+  return ways;
 }
 
 std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& parameters) {

@@ -59,6 +59,9 @@ DistributedDataParallel<Net> Wrapped(Net net, comm::ProcessGroup& group, const O
   return *std::move(ddp);
 }
 
+// Options that reduce gradients in different ways. In all but the last one each gradient has a bucket.
+std::vector<Options> EveryWay();
+
 // The exception of f() as a status.
 template <typename F>
 absl::Status Thrown(F&& f) {

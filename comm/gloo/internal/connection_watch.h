@@ -15,18 +15,23 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "lockstep/comm/internal/silent_hosts.h"
 
 namespace lockstep::comm::internal {
 
-// The descriptors of this process's TCP connections.
-std::set<int> TcpConnections();
+// The descriptors of this process by which threads wait for events.
+std::set<int> EventLoops();
 
-// Looks every 2 s at the connections of this process that were not there `before`, which Gloo has made: it has no other
-// way to its sockets. Later ones are not looked at.
+// The sockets of these event loops: descriptors, and their inodes.
+std::map<int, ino_t> SocketsOf(const std::set<int>& loops);
+
+// Looks every 2 s at the sockets of the event loops of this process that were not there `before`, which Gloo has made:
+// there is no other way to its sockets. Gloo may connect them later.
 class ConnectionWatch {
  public:
-  // `on_silence` is called once, on the watch's thread, if a host has answered nothing for 25 s: "host 10.0.0.3 does
-  // not answer this one; can the two reach each other?" ResourceExhausted: no thread can start.
+  // `on_silence` is called once, on the watch's thread, if a host has answered nothing for 25 s, or for 15 s when Gloo
+  // connects to it: "host 10.0.0.3 does not answer this one; can the two reach each other?" ResourceExhausted: no thread
+  // can start.
   static absl::StatusOr<std::unique_ptr<ConnectionWatch>> Start(const std::set<int>& before,
                                                                 std::function<void(const std::string&)> on_silence);
   ~ConnectionWatch();
@@ -34,10 +39,13 @@ class ConnectionWatch {
  private:
   explicit ConnectionWatch(std::function<void(const std::string&)> on_silence) : on_silence_(std::move(on_silence)) {}
   void Run();
-  std::string Silent() const;
+  void Look();
+  std::string Silent();
 
   const std::function<void(const std::string&)> on_silence_;
-  std::map<int, ino_t> connections_;  // by descriptor; another socket may get it once this one is closed
+  std::set<int> loops_;
+  std::map<int, ino_t> sockets_;  // by descriptor; another socket may get it once this one is closed
+  ConnectingHosts connecting_;
   absl::Mutex mutex_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

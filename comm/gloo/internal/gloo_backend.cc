@@ -10,7 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
 #include "lockstep/base/libtorch_version.h"
 #include "lockstep/base/mutex_lock.h"
@@ -22,6 +24,7 @@
 #include "lockstep/comm/gloo/internal/gloo_work.h"
 #include "lockstep/comm/gloo/internal/native_form.h"
 #include "lockstep/comm/internal/sigpipe.h"
+#include "lockstep/comm/internal/silent_hosts.h"
 
 namespace lockstep::comm::internal {
 namespace {
@@ -294,17 +297,31 @@ c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const BackendContext& context)
   const BlockSigpipe block;
   ThrowIfError(CheckResources(ConnectsLazily(context) ? 0 : context.size));
   const auto calls = std::make_shared<GlooCalls>(absl::ToChronoMilliseconds(context.timeout));
-  c10::intrusive_ptr<ProcessGroupGloo> gloo;
-  const bool watches = !ConnectsLazily(context) && HaveSeveralHosts(context.ranks);
-  const std::set<int> before = watches ? TcpConnections() : std::set<int>();
-  StartGloo(calls, [&] {
+  const auto made = std::make_shared<c10::intrusive_ptr<ProcessGroupGloo>>();
+  const bool watches = HaveSeveralHosts(context.ranks);
+  const std::set<int> before = watches ? EventLoops() : std::set<int>();
+  const auto make = [context, made] {
     auto options = ProcessGroupGloo::Options::create(absl::ToChronoMilliseconds(context.timeout));
     options->devices = ChooseDevices(context);
     // Two threads for each device, as in Python's init_process_group.
     options->threads = static_cast<int>(options->devices.size()) * 2;
-    gloo = c10::make_intrusive<ProcessGroupGloo>(context.store, context.rank, context.size, options);
+    *made = c10::make_intrusive<ProcessGroupGloo>(context.store, context.rank, context.size, options);
+  };
+  ConnectingHosts connecting;
+  absl::Time next_look = absl::InfinitePast();
+  StartGloo(calls, make, [&] {
+    context.store->check({});  // throws if the group has failed
+    const absl::Time now = absl::Now();
+    if (!watches || now < next_look) return;
+    next_look = now + absl::Seconds(1);
+    std::set<int> loops = EventLoops();
+    for (const int loop : before) loops.erase(loop);
+    const std::string silent = connecting.Silent(now, SocketsOf(loops));
+    if (silent.empty()) return;
+    NoteSilentHost(silent);
+    ThrowIfError(absl::UnavailableError(absl::StrCat("connecting: host ", silent, " ", kDoesNotAnswer)));
   });
-  auto backend = c10::make_intrusive<GlooBackend>(context, std::move(gloo), calls);
+  auto backend = c10::make_intrusive<GlooBackend>(context, std::move(*made), calls);
   if (watches) ThrowIfError(backend->WatchConnectionsSince(before));
   return backend;
 }

@@ -3,12 +3,15 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <chrono>
 #include <exception>
+#include <future>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/thread.h"
 #include "lockstep/base/torch_status.h"
@@ -65,22 +68,26 @@ bool EndGlooThread() {
 
 }  // namespace
 
-void StartGloo(const std::shared_ptr<GlooCalls>& calls, const std::function<void()>& make) {
+void StartGloo(const std::shared_ptr<GlooCalls>& calls, std::function<void()> make, const std::function<void()>& look) {
   SpareProcess(EndGlooThread);
   const int slack = Register(calls);
-  std::exception_ptr error;
-  absl::StatusOr<std::thread> starter = StartThread("Gloo's threads", [&] {
+  const auto made = std::make_shared<std::promise<void>>();
+  std::future<void> result = made->get_future();
+  // `calls` live as long as the thread, which may be abandoned: so Gloo's threads are recognised.
+  absl::StatusOr<std::thread> starter = StartThread("Gloo's threads", [made, slack, calls, make = std::move(make)] {
     prctl(PR_SET_TIMERSLACK, slack);
     pthread_setname_np(pthread_self(), "gloo");  // for debuggers
     try {
       make();
+      made->set_value();
     } catch (...) {
-      error = std::current_exception();
+      made->set_exception(std::current_exception());
     }
   });
   ThrowIfError(starter.status());
-  starter->join();
-  if (error) std::rethrow_exception(error);
+  starter->detach();
+  while (result.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) look();
+  result.get();
 }
 
 }  // namespace lockstep::comm::internal

@@ -3,13 +3,13 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "lockstep/base/posix/host_name.h"
 #include "lockstep/base/socket.h"
 
 namespace lockstep::comm::hierarchical::internal {
@@ -45,9 +45,7 @@ absl::StatusOr<std::string> AddressForOtherHosts(const std::string& master) {
     }
     return address;
   }
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  for (const std::string& host : {master, std::string(name)}) {
+  for (const std::string& host : {master, HostName()}) {
     if (host.empty()) continue;
     std::string address = LocalAddressTowards(host);
     if (!address.empty()) return address;

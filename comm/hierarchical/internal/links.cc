@@ -3,19 +3,18 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/hierarchical/internal/meeting.h"
+#include "lockstep/comm/internal/silent_hosts.h"
 #include "lockstep/comm/shm/dtype.h"
 
 namespace lockstep::comm::hierarchical::internal {
@@ -65,49 +64,38 @@ std::string Describe(const PieceHeader& header) {
 }
 
 absl::StatusOr<std::unique_ptr<Links>> Links::Create(const LinksOptions& options) {
-  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake < 0) return DescriptorError("eventfd", errno);
-  std::unique_ptr<Links> links(new Links(options, wake));
+  LOCKSTEP_ASSIGN_OR_RETURN(Event wake, Event::Create("eventfd"));
+  std::unique_ptr<Links> links(new Links(options, std::move(wake)));
   LOCKSTEP_ASSIGN_OR_RETURN(links->fds_, Meet(options));
   return links;
 }
 
-Links::Links(const LinksOptions& options, int wake)
-    : rank_(options.rank), size_(options.size), lanes_(options.lanes), names_(options.names), wake_(wake) {}
-
-Links::~Links() {
-  for (const int fd : fds_) {
-    if (fd >= 0) close(fd);
-  }
-  close(wake_);
-}
+Links::Links(const LinksOptions& options, Event wake)
+    : rank_(options.rank), size_(options.size), lanes_(options.lanes), names_(options.names), wake_(std::move(wake)) {}
 
 void Links::Abort() {
   aborted_ = true;
-  const uint64_t one = 1;
-  // Fails only if the counter is full, and then it is readable too.
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+  wake_.Set();
 }
 
 absl::Status Links::Broken(const char* doing, int peer, int error) const {
   return absl::UnavailableError(absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], ": ",
                                              error == 0 ? "the connection was closed"
                                              : IsSilence(error)
-                                                 ? "its host does not answer this one; can the two reach each other?"
+                                                 ? absl::StrCat("its host ", comm::internal::kDoesNotAnswer)
                                                  : strerror(error)));
 }
 
 absl::Status Links::Wait(int fd, short events, Clock::time_point deadline, const char* doing, int peer) {
   while (true) {
     if (aborted_) return absl::AbortedError("the group was aborted");
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) {
+    const auto now = Clock::now();
+    if (now >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("rank ", names_[rank_], ": ", doing, " rank ", names_[peer], " timed out"));
     }
-    pollfd polled[] = {{fd, events, 0}, {wake_, POLLIN, 0}};
-    const int milliseconds = static_cast<int>(std::min<int64_t>(left.count(), 1'000));
-    const int ready = poll(polled, 2, milliseconds);
+    pollfd polled[] = {{fd, events, 0}, {wake_.fd(), POLLIN, 0}};
+    const int ready = poll(polled, 2, PollTimeout(std::min(deadline, now + std::chrono::seconds(1))));
     if (ready < 0 && errno != EINTR) return Broken(doing, peer, errno);
     if (ready > 0 && polled[0].revents != 0) return absl::OkStatus();
     if (ready == 0 && MillisecondsWithoutAnswer(fd) >= kMostSilenceMs) return Broken(doing, peer, EHOSTUNREACH);

@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/event.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::hierarchical::internal {
 
@@ -56,7 +58,6 @@ class Links {
   // Meets the other ranks. A stranger who connects lacks the key that each rank publishes, and is sent away.
   // DeadlineExceeded names the ranks that did not connect. ResourceExhausted: no descriptors are free.
   static absl::StatusOr<std::unique_ptr<Links>> Create(const LinksOptions& options);
-  ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -74,15 +75,15 @@ class Links {
   void Abort();
 
  private:
-  Links(const LinksOptions& options, int wake);
+  Links(const LinksOptions& options, Event wake);
   absl::Status Wait(int fd, short events, std::chrono::steady_clock::time_point deadline, const char* doing, int peer);
   absl::Status Broken(const char* doing, int peer, int error) const;
-  int& Fd(int peer, int lane) { return fds_[peer * lanes_ + lane]; }
+  int Fd(int peer, int lane) const { return fds_[peer * lanes_ + lane].get(); }
 
   const int rank_, size_, lanes_;
   const std::vector<int> names_;
-  std::vector<int> fds_;  // -1 for this rank
-  const int wake_;        // an eventfd; readable once the links are aborted
+  std::vector<UniqueFd> fds_;  // invalid for this rank
+  const Event wake_;           // readable once the links are aborted
   std::atomic<bool> aborted_{false};
 };
 

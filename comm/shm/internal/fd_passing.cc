@@ -18,6 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::comm::shm::internal {
@@ -45,24 +48,8 @@ std::string RandomHex() {
   return hex;
 }
 
-struct AbstractAddress {
-  explicit AbstractAddress(const std::string& name) {
-    memset(&address, 0, sizeof(address));
-    address.sun_family = AF_UNIX;
-    const size_t bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
-    memcpy(address.sun_path + 1, name.data(), bytes);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-  sockaddr_un address;
-  socklen_t length;
-};
-
-// The time until `deadline`, or until the next check of the other conditions that end a wait.
-int PollTimeout(absl::Time deadline) {
-  const absl::Duration left = std::min(deadline - absl::Now(), kLookInterval);
-  return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left) + 1));
-}
+// For a wait until `deadline`, or until the next look at the other conditions that end it.
+int LookTimeout(absl::Time deadline) { return PollTimeout(std::min(deadline - absl::Now(), kLookInterval)); }
 
 absl::Status Ask(const StillWanted& still_wanted) { return still_wanted ? still_wanted() : absl::OkStatus(); }
 
@@ -99,17 +86,17 @@ bool SendFd(int connection, int fd) {
   return sendmsg(connection, &message.header, MSG_NOSIGNAL) == 1;
 }
 
-// The descriptor received in answer to a request; -1 if the connection ended without one.
-absl::StatusOr<int> TakeFd(int connection) {
+// The descriptor received in answer to a request; invalid if the connection ended without one.
+absl::StatusOr<UniqueFd> TakeFd(int connection) {
   FdMessage message;
-  if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
+  if (recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC) != 1) return UniqueFd();
   // If this process has no free descriptor, the kernel drops the one that was sent, and reports that only here.
   if (message.header.msg_flags & MSG_CTRUNC) return DescriptorError("receiving the shared memory's descriptor", EMFILE);
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
-  if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return -1;
+  if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return UniqueFd();
   int fd = -1;
   memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
-  return fd;
+  return UniqueFd(fd);
 }
 
 // Connections that have not proved yet that they are a rank's. A rank sends its whole request as soon as it has
@@ -117,7 +104,7 @@ absl::StatusOr<int> TakeFd(int connection) {
 class Strangers {
  public:
   struct Stranger {
-    OwnedFd connection;
+    UniqueFd connection;
     absl::Time since;
     std::string text;  // what has been read
   };
@@ -131,10 +118,7 @@ class Strangers {
 
   bool empty() const { return strangers_.empty(); }
 
-  Stranger& Add(int connection) {
-    strangers_.push_back({OwnedFd(connection), absl::Now(), ""});
-    return strangers_.back();
-  }
+  void Add(UniqueFd connection) { strangers_.push_back({std::move(connection), absl::Now(), ""}); }
 
   Stranger& At(int connection) { return *Find(connection); }
   void Drop(int connection) { strangers_.erase(Find(connection)); }
@@ -176,17 +160,18 @@ class Handout {
 
  private:
   absl::Status Accept() {
-    int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    while (connection < 0 && IsOutOfDescriptors(errno) && !strangers_.empty()) {
+    UniqueFd accepted(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    while (!accepted.valid() && IsOutOfDescriptors(errno) && !strangers_.empty()) {
       strangers_.DropOldest();
-      connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      accepted = UniqueFd(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     }
-    if (connection < 0) {
+    if (!accepted.valid()) {
       if (!IsOutOfDescriptors(errno)) return absl::OkStatus();  // that peer has left again
       const int number = others_ - static_cast<int>(missing_.size()) + 1;
       return SystemError(absl::StrCat("accepting connection ", number, " of ", others_));
     }
-    strangers_.Add(connection);
+    const int connection = accepted.get();
+    strangers_.Add(std::move(accepted));
     if (IsThisUser(connection)) {
       Hear(connection);
     } else {
@@ -229,51 +214,43 @@ class Handout {
 
 // A connection over which the server got this rank's request. Connecting waits while the server's queue is full, until
 // the deadline.
-absl::StatusOr<OwnedFd> Request(const std::string& name, const std::string& request) {
-  OwnedFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connection.get() < 0) return SystemError("making a Unix socket");
+absl::StatusOr<UniqueFd> Request(const std::string& name, const std::string& request) {
+  UniqueFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!connection.valid()) return SystemError("making a Unix socket");
   const timeval patience = absl::ToTimeval(kConnectPatience);
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  const AbstractAddress server(name);
+  const SocketAddress server = AbstractAddress(name);
   const bool asked =
-      connect(connection.get(), server.get(), server.length) == 0 &&
+      connect(connection.get(), server.get(), server.size) == 0 &&
       send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size());
   if (asked || errno == EAGAIN || errno == EPIPE || errno == ECONNRESET) return connection;
   return absl::UnavailableError(absl::StrCat("asking rank 0 for the shared memory: ", strerror(errno)));
 }
 
-// -1 if the server closed the connection without an answer.
-absl::StatusOr<int> AwaitFd(int connection, absl::Time deadline, const StillWanted& still_wanted) {
+// Invalid if the server closed the connection without an answer.
+absl::StatusOr<UniqueFd> AwaitFd(int connection, absl::Time deadline, const StillWanted& still_wanted) {
   pollfd polled = {connection, POLLIN, 0};
   while (true) {
-    const int ready = poll(&polled, 1, PollTimeout(deadline));
+    const int ready = poll(&polled, 1, LookTimeout(deadline));
     if (ready > 0) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const int fd, TakeFd(connection));
-      if (fd >= 0) return fd;
+      LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd fd, TakeFd(connection));
+      if (fd.valid()) return fd;
     }
     LOCKSTEP_RETURN_IF_ERROR(Ask(still_wanted));
     if (absl::Now() >= deadline) return absl::DeadlineExceededError("rank 0 did not hand out the shared memory");
-    if (ready > 0) return -1;
+    if (ready > 0) return UniqueFd();
   }
 }
 
 }  // namespace
 
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
-FdServer::FdServer(OwnedFd listener, std::string address, std::string token)
+FdServer::FdServer(UniqueFd listener, std::string address, std::string token)
     : listener_(std::move(listener)), address_(std::move(address)), token_(std::move(token)) {}
 
 absl::StatusOr<std::unique_ptr<FdServer>> FdServer::Listen() {
-  OwnedFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (listener.get() < 0) return SystemError("making a Unix socket");
   const std::string name = absl::StrCat("lockstep-shm-", RandomHex());
-  const AbstractAddress address(name);
-  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), SOMAXCONN) != 0) {
-    return SystemError(absl::StrCat("listening at the abstract Unix address ", name));
-  }
+  UniqueFd listener = ListenAt(AbstractAddress(name));
+  if (!listener.valid()) return SystemError("making a Unix socket");
   const std::string token = RandomHex();
   return std::unique_ptr<FdServer>(new FdServer(std::move(listener), absl::StrCat(name, "|", token), token));
 }
@@ -291,13 +268,13 @@ absl::Status FdServer::Serve(int fd, int size, absl::Time deadline, const StillW
       LOCKSTEP_RETURN_IF_ERROR(Ask(still_wanted));
       next_look = now + kLookInterval;
     }
-    LOCKSTEP_RETURN_IF_ERROR(handout.Step(PollTimeout(deadline)));
+    LOCKSTEP_RETURN_IF_ERROR(handout.Step(LookTimeout(deadline)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
-                                  const StillWanted& still_wanted) {
+absl::StatusOr<UniqueFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
+                                   const StillWanted& still_wanted) {
   const size_t bar = address.find('|');
   if (bar == std::string::npos || address.size() - bar - 1 != kTokenBytes) {
     return absl::InvalidArgumentError(absl::StrCat("\"", address, "\" is not an address of rank 0's shared memory"));
@@ -306,9 +283,9 @@ absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Ti
   const int32_t number = rank;
   request.append(reinterpret_cast<const char*>(&number), sizeof(number));
   while (true) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const OwnedFd connection, Request(address.substr(0, bar), request));
-    LOCKSTEP_ASSIGN_OR_RETURN(const int fd, AwaitFd(connection.get(), deadline, still_wanted));
-    if (fd >= 0) return OwnedFd(fd);
+    LOCKSTEP_ASSIGN_OR_RETURN(const UniqueFd connection, Request(address.substr(0, bar), request));
+    LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd fd, AwaitFd(connection.get(), deadline, still_wanted));
+    if (fd.valid()) return fd;
     absl::SleepFor(kRetryInterval);
   }
 }

@@ -8,24 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::shm::internal {
 
 // An error ends a wait early. Null: nothing does.
 using StillWanted = std::function<absl::Status()>;
-
-// A file descriptor of this process; closed with it.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  OwnedFd& operator=(OwnedFd&&) = delete;
-  ~OwnedFd();
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Hands one descriptor to every rank but 0.
 class FdServer {
@@ -45,8 +33,8 @@ class FdServer {
   absl::Status Serve(int fd, int size, absl::Time deadline, const StillWanted& still_wanted);
 
  private:
-  FdServer(OwnedFd listener, std::string address, std::string token);
-  const OwnedFd listener_;
+  FdServer(UniqueFd listener, std::string address, std::string token);
+  const UniqueFd listener_;
   const std::string address_;
   const std::string token_;
 };
@@ -54,8 +42,8 @@ class FdServer {
 // Asks the server at `address` for its descriptor, and again when the server closes the connection without sending it.
 // Unavailable if the server has gone; ResourceExhausted if this process is out of descriptors; the error of
 // `still_wanted`, which is asked every 20 ms.
-absl::StatusOr<OwnedFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
-                                  const StillWanted& still_wanted);
+absl::StatusOr<UniqueFd> ReceiveFd(const std::string& address, int rank, absl::Time deadline,
+                                   const StillWanted& still_wanted);
 
 }  // namespace lockstep::comm::shm::internal
 

@@ -80,19 +80,19 @@ C10dStore WithoutPrefixesAndSeals(C10dStore store) {
 
 std::string ToString(const Address& address) { return WithPort(address.host, absl::StrCat(address.port)); }
 
-absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout) {
+absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, UniqueFd listen_fd, absl::Duration timeout) {
   c10d::TCPStoreOptions options;
   options.isServer = true;
   options.waitWorkers = false;
   options.timeout = StoreTimeout(timeout);
-  options.masterListenFd = listen_fd;
 #if !LOCKSTEP_LIBTORCH_AT_LEAST(2, 11)
   options.useLibUV = false;  // 2.7's server of that kind takes no listening socket
 #endif
   options.port = address.port;
   // LibTorch's server is its own client. That client logs a C++ stack for each attempt that fails, so it never connects
   // to an address of another machine.
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string own_host, OwnHost(listen_fd));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string own_host, OwnHost(listen_fd.get()));
+  options.masterListenFd = listen_fd.Release();  // the server closes it
   auto store = MakeByDeadline(
       [own_host, options] { return C10dStore(c10::make_intrusive<c10d::TCPStore>(own_host, options)); }, timeout);
   if (!store.ok()) return Annotate(store.status(), absl::StrCat("serving the store at ", ToString(address)));
@@ -101,12 +101,12 @@ absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, a
 
 absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
                                           std::function<void(absl::string_view why)> waiting,
-                                          const std::function<absl::Status()>& interruption) {
+                                          const std::function<absl::Status()>& interruption, bool host_is_up) {
   if (!waiting) waiting = [](absl::string_view) {};
   auto store = MakeByDeadline(
       [=]() -> absl::StatusOr<C10dStore> {
-        LOCKSTEP_ASSIGN_OR_RETURN(auto client,
-                                  TcpStoreClient::Connect(address.host, address.port, timeout, waiting, interruption));
+        LOCKSTEP_ASSIGN_OR_RETURN(auto client, TcpStoreClient::Connect(address.host, address.port, timeout, waiting,
+                                                                       interruption, host_is_up));
         if (count_as_worker) client->CountAsWorker();
         return C10dStore(std::move(client));
       },

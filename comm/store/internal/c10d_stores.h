@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::internal {
 
@@ -25,19 +26,20 @@ struct Address {
 };
 std::string ToString(const Address& address);  // "host:port", "[::1]:port"
 
-// Serves a store on `listen_fd`, and is a client of it too. Takes ownership of `listen_fd`, which must already listen
+// Serves a store on `listen_fd`, and is a client of it too. `listen_fd` must already listen
 // at `address`. Does not check whether others can reach that address.
-absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, int listen_fd, absl::Duration timeout);
+absl::StatusOr<C10dStore> ServeTcpStore(const Address& address, UniqueFd listen_fd, absl::Duration timeout);
 
 // Connects to a store with a client whose calls always end and which logs nothing (see TcpStoreClient). Retries until
 // the store answers. `count_as_worker`: a Python rank 0 waits for this connection among others before it continues.
 // `timeout` also limits each later call. While nothing has answered, calls `waiting` with the reason; it must own
 // everything it uses, and may be null. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
 // listens or answers. Unavailable: the server is not a store. The first error of `interruption`, which is asked until the
-// store answers, and may be null, is returned.
+// store answers, and may be null, is returned. `host_is_up`: Unavailable, if the host does not answer for 15 s.
 absl::StatusOr<C10dStore> ConnectTcpStore(const Address& address, bool count_as_worker, absl::Duration timeout,
                                           std::function<void(absl::string_view why)> waiting = nullptr,
-                                          const std::function<absl::Status()>& interruption = nullptr);
+                                          const std::function<absl::Status()>& interruption = nullptr,
+                                          bool host_is_up = false);
 
 // Opens a file shared by processes of one host, or of hosts with a common file system. The last of `users` clients to
 // leave removes it. NotFound: its folder does not exist. InvalidArgument: the path is not absolute, or is a folder.

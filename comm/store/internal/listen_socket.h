@@ -5,14 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::internal {
 
-// Returns a TCP socket bound to `host`:`port` (0: any free port). It is closed on exec, and the caller owns the
-// descriptor. It is bound only to the interface of `host`, so a store at 127.0.0.1 is not reachable from other hosts.
-// If this machine does not have the address `host` (behind address translation), it is bound to every interface.
-// FailedPrecondition: the port is in use. NotFound: the host name is unknown.
-absl::StatusOr<int> BindListenSocket(const std::string& host, int port);
+// A socket for a store's server, which blocks, from ListenOn(). FailedPrecondition: the port is in use. NotFound: the host
+// name is unknown.
+absl::StatusOr<UniqueFd> BindListenSocket(const std::string& host, int port);
 
 // NotFound: the host name is unknown. Blocks as long as the system's resolver does.
 absl::Status CheckHost(const std::string& host);

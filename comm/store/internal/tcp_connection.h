@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::internal {
 
@@ -17,11 +18,12 @@ namespace lockstep::comm::internal {
 class TcpConnection {
  public:
   // Tries each address of `host` in turn. NotFound: the host is unknown. Unavailable, with the reason: nothing listens
-  // there. DeadlineExceeded. ResourceExhausted: no free descriptors. The system's resolver may exceed the deadline.
-  static absl::StatusOr<std::unique_ptr<TcpConnection>> Connect(const std::string& host, int port, absl::Time deadline);
+  // there. DeadlineExceeded: no address answers by the deadline, or in `limit` once they are known. ResourceExhausted: no
+  // free descriptors. The system's resolver may exceed the deadline.
+  static absl::StatusOr<std::unique_ptr<TcpConnection>> Connect(const std::string& host, int port, absl::Time deadline,
+                                                                absl::Duration limit = absl::InfiniteDuration());
 
-  explicit TcpConnection(int fd);  // takes ownership of a non-blocking socket
-  ~TcpConnection();
+  explicit TcpConnection(UniqueFd fd);  // does not block
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
 
@@ -35,7 +37,7 @@ class TcpConnection {
   bool AwaitInput(absl::Time deadline) const;
 
  private:
-  const int fd_;
+  const UniqueFd fd_;
 };
 
 }  // namespace lockstep::comm::internal

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
+#include "lockstep/comm/internal/silent_hosts.h"
 #include "lockstep/comm/store/internal/tcp_store_protocol.h"
 
 namespace lockstep::comm::internal {
@@ -22,6 +23,10 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 // The time for one attempt. A host that starts later does not answer earlier messages.
 constexpr absl::Duration kAttempt = absl::Seconds(10);
+// The same if there may be an interruption. The system sends the first message again after 1 s.
+constexpr absl::Duration kShortAttempt = absl::Milliseconds(1500);
+// How long a host may be silent that is known to be up.
+constexpr absl::Duration kMostSilence = absl::Seconds(15);
 constexpr absl::Duration kWaitingInterval = absl::Milliseconds(100);
 constexpr absl::Duration kInterruptionInterval = absl::Milliseconds(20);
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of a value; LibTorch's server takes 8 MiB
@@ -96,10 +101,15 @@ absl::Status Greet(TcpConnection& connection, absl::Time deadline, const TcpStor
   return absl::FailedPreconditionError("what answers is not a store");
 }
 
+// `silent_since`: the begin of the first attempt since which the host has not even refused.
 absl::StatusOr<std::unique_ptr<TcpConnection>> Attempt(const std::string& host, int port, absl::Time deadline,
                                                        const TcpStoreClient::Waiting& waiting,
-                                                       const std::function<absl::Status()>& interruption) {
-  auto connection = TcpConnection::Connect(host, port, std::min(deadline, absl::Now() + kAttempt));
+                                                       const std::function<absl::Status()>& interruption,
+                                                       absl::Time* silent_since) {
+  const absl::Duration limit = interruption ? kShortAttempt : kAttempt;
+  auto connection = TcpConnection::Connect(host, port, deadline, limit);
+  const bool is_silent = absl::IsDeadlineExceeded(connection.status());
+  *silent_since = is_silent ? std::min(*silent_since, absl::Now() - limit) : absl::InfiniteFuture();
   // The server may not listen yet, so this error is retried.
   if (absl::IsUnavailable(connection.status())) return absl::DeadlineExceededError(connection.status().message());
   LOCKSTEP_RETURN_IF_ERROR(connection.status());
@@ -177,16 +187,21 @@ class TcpStoreClient::Exchange {
 
 absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> TcpStoreClient::Connect(
     const std::string& host, int port, absl::Duration timeout, const Waiting& waiting,
-    const std::function<absl::Status()>& interruption) {
+    const std::function<absl::Status()>& interruption, bool host_is_up) {
   timeout = std::max(timeout, kLeastTimeout);
   const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = kFirstPause;
+  absl::Time silent_since = absl::InfiniteFuture();
   while (true) {
     if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
-    auto connection = Attempt(host, port, deadline, waiting, interruption);
+    auto connection = Attempt(host, port, deadline, waiting, interruption, &silent_since);
     if (connection.ok()) return c10::make_intrusive<TcpStoreClient>(host, port, *std::move(connection), timeout);
     if (absl::IsResourceExhausted(connection.status())) return connection.status();
     if (absl::IsFailedPrecondition(connection.status())) return absl::UnavailableError(connection.status().message());
+    if (host_is_up && absl::Now() - silent_since >= kMostSilence) {
+      NoteSilentHost(host);
+      return absl::UnavailableError(absl::StrCat("its host ", kDoesNotAnswer));
+    }
     const absl::Duration left = deadline - absl::Now();
     if (left <= kFirstPause) return connection.status();
     waiting(connection.status().message());

@@ -36,11 +36,12 @@ class TcpStoreClient final : public c10d::Store {
   // Retries until the server answers, and meanwhile calls `waiting` repeatedly with the reason. `timeout`, at least 1
   // s, limits connecting and each later call. NotFound: the host is still unknown at the end. DeadlineExceeded: nothing
   // answers in time. Unavailable: the server is not a store. If `interruption` is not null, it is asked about every 20 ms
-  // until the server answers, and its first error is returned.
+  // until the server answers, or every 1.5 s while its host does not, and its first error is returned. `host_is_up`: if the
+  // host does not answer for 15 s, the error is Unavailable.
   using Waiting = std::function<void(absl::string_view why)>;
   static absl::StatusOr<c10::intrusive_ptr<TcpStoreClient>> Connect(
       const std::string& host, int port, absl::Duration timeout, const Waiting& waiting = [](absl::string_view) {},
-      const std::function<absl::Status()>& interruption = nullptr);
+      const std::function<absl::Status()>& interruption = nullptr, bool host_is_up = false);
 
   // Use Connect().
   TcpStoreClient(std::string host, int port, std::unique_ptr<TcpConnection> connection, absl::Duration timeout);

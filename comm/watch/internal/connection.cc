@@ -2,9 +2,9 @@
 
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,8 +19,7 @@ std::string DescribeEnd(ssize_t received, int error) {
 
 }  // namespace
 
-Connection::Connection(int fd, size_t max_text) : fd_(fd), reader_(max_text) {}
-Connection::~Connection() { close(fd_); }
+Connection::Connection(UniqueFd fd, size_t max_text) : fd_(std::move(fd)), reader_(max_text) {}
 
 void Connection::Send(const Frame& frame) {
   unsent_ += Encode(frame);
@@ -29,13 +28,13 @@ void Connection::Send(const Frame& frame) {
 
 void Connection::Flush() {
   while (!unsent_.empty()) {
-    const ssize_t sent = send(fd_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     // Receive() reports a broken connection, since the last frames of the other side must still be read.
     sent < 0 ? unsent_.clear() : static_cast<void>(unsent_.erase(0, sent));
   }
-  if (finishing_) shutdown(fd_, SHUT_WR);
+  if (finishing_) shutdown(fd_.get(), SHUT_WR);
 }
 
 void Connection::FinishSending() {
@@ -59,7 +58,7 @@ std::vector<Frame> Connection::Receive() {
   std::vector<Frame> frames;
   char bytes[4096];
   while (!ended()) {
-    const ssize_t received = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
+    const ssize_t received = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (received <= 0) {

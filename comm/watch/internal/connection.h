@@ -4,20 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/watch/internal/frame.h"
 
 namespace lockstep::comm::internal {
 
-// Frames over a non-blocking stream socket, which it owns. Nothing blocks; a peer that is gone raises no SIGPIPE. Not
+// Frames over a non-blocking stream socket. Nothing blocks; a peer that is gone raises no SIGPIPE. Not
 // thread-safe.
 class Connection {
  public:
-  explicit Connection(int fd, size_t max_text = kMaxFrameText);
-  ~Connection();
+  explicit Connection(UniqueFd fd, size_t max_text = kMaxFrameText);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   void set_max_text(size_t max_text) { reader_.set_max_text(max_text); }
 
   // Writes as much as the socket accepts now. The rest is written by a later Send(), or by Flush() when the socket is
@@ -41,7 +41,7 @@ class Connection {
  private:
   void TakeFrames(std::vector<Frame>& frames);
 
-  const int fd_;
+  const UniqueFd fd_;
   FrameReader reader_;
   std::string unsent_;
   bool finishing_ = false;

@@ -1,26 +1,24 @@
 #include "lockstep/comm/watch/internal/endpoint.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 
@@ -30,63 +28,13 @@ namespace {
 constexpr char kNoEndpoint[] = "!";
 constexpr size_t kMostReasonBytes = 4096;
 constexpr size_t kMostExcerptBytes = 100;
-constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-absl::StatusOr<AddressList> Resolve(const char* host, const std::string& port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(host, port.c_str(), &hints, &list)) {
-    return absl::NotFoundError(absl::StrCat("host \"", host ? host : "", "\" is unknown: ", gai_strerror(error)));
-  }
-  return AddressList(list, freeaddrinfo);
-}
-
-sockaddr_un AbstractAddress(const std::string& name, socklen_t* length) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const size_t size = std::min(name.size(), sizeof(address.sun_path) - 1);
-  memcpy(address.sun_path + 1, name.data(), size);  // a leading zero: no file
-  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
-  return address;
-}
-
-// Returns `fd`, or closes it if `ok` is false. Keeps errno.
-int FdIf(int fd, bool ok) {
-  if (ok) return fd;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  errno = error;
-  return -1;
-}
-
-int BindFirst(const AddressList& list) {
-  for (const addrinfo* address = list.get(); address; address = address->ai_next) {
-    int fd = socket(address->ai_family, kSocketFlags, 0);
-    fd = FdIf(fd, fd >= 0 && bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0);
-    if (fd >= 0) return fd;
-  }
-  return -1;
-}
-
-std::string BoundPort(int fd) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  // The port is at the same place in both families.
-  return absl::StrCat(ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port));
-}
 
 // Waits for a connection under way, and sets errno if it fails.
 bool Connected(int fd, absl::Time deadline) {
   pollfd waited = {fd, POLLOUT, 0};
   int ready = 0;
   do {
-    const int64_t left_ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
-    ready = poll(&waited, 1, static_cast<int>(std::min<int64_t>(left_ms, 1 << 30)));
+    ready = poll(&waited, 1, PollTimeout(deadline - absl::Now()));
   } while (ready < 0 && errno == EINTR);
   int error = ready == 0 ? ETIMEDOUT : 0;
   socklen_t length = sizeof(error);
@@ -95,31 +43,34 @@ bool Connected(int fd, absl::Time deadline) {
   return error == 0;
 }
 
-int ConnectTo(int family, const sockaddr* address, socklen_t length, absl::Time deadline) {
-  const int fd = socket(family, kSocketFlags, 0);
-  if (fd < 0) return -1;
-  if (connect(fd, address, length) == 0) return fd;
+// Invalid, with errno, if it fails.
+UniqueFd ConnectTo(const SocketAddress& address, absl::Time deadline) {
+  UniqueFd fd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid() || connect(fd.get(), address.get(), address.size) == 0) return fd;
   // A Unix socket whose queue is full returns EAGAIN at once, so the connection is retried.
-  return FdIf(fd, errno == EINPROGRESS && Connected(fd, deadline));
+  return errno == EINPROGRESS && Connected(fd.get(), deadline) ? std::move(fd) : UniqueFd();
 }
 
-int ConnectToAbstract(const std::string& name, absl::Time deadline) {
-  socklen_t length = 0;
-  const sockaddr_un address = AbstractAddress(name, &length);
+UniqueFd ConnectToAbstract(const std::string& name, absl::Time deadline) {
+  const SocketAddress address = AbstractAddress(name);
   while (true) {
-    const int fd = ConnectTo(AF_UNIX, reinterpret_cast<const sockaddr*>(&address), length, deadline);
-    if (fd >= 0 || errno != EAGAIN || absl::Now() >= deadline) return fd;
+    UniqueFd fd = ConnectTo(address, deadline);
+    if (fd.valid() || errno != EAGAIN || absl::Now() >= deadline) return fd;
     absl::SleepFor(absl::Milliseconds(1));
   }
 }
 
-absl::StatusOr<int> ConnectToNetwork(const Endpoint& endpoint, absl::Time deadline) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const AddressList list, Resolve(endpoint.host.c_str(), endpoint.name));
-  for (const addrinfo* address = list.get(); address; address = address->ai_next) {
-    const int fd = ConnectTo(address->ai_family, address->ai_addr, address->ai_addrlen, deadline);
-    if (fd >= 0) return fd;
+absl::StatusOr<UniqueFd> ConnectToNetwork(const Endpoint& endpoint, absl::Time deadline) {
+  int port = 0;
+  if (!absl::SimpleAtoi(endpoint.name, &port)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(endpoint.name), "\" is not a port"));
   }
-  return -1;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, ResolveHost(endpoint.host, port));
+  for (const SocketAddress& address : addresses) {
+    UniqueFd fd = ConnectTo(address, deadline);
+    if (fd.valid()) return fd;
+  }
+  return UniqueFd();
 }
 
 }  // namespace
@@ -150,39 +101,29 @@ std::string RandomToken() {
   return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
 }
 
-absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint) {
+absl::StatusOr<UniqueFd> ListenOnThisHost(Endpoint& endpoint) {
   endpoint.name = absl::StrCat("lockstep-watch-", RandomToken());
-  socklen_t length = 0;
-  const sockaddr_un address = AbstractAddress(endpoint.name, &length);
-  int fd = socket(AF_UNIX, kSocketFlags, 0);
-  fd = FdIf(
-      fd, fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd, SOMAXCONN) == 0);
-  if (fd < 0) return DescriptorError("cannot listen on an abstract Unix socket", errno);
+  UniqueFd fd = ListenAt(AbstractAddress(endpoint.name));
+  if (!fd.valid()) return DescriptorError("cannot listen on an abstract Unix socket", errno);
   return fd;
 }
 
-absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const AddressList list, Resolve(host.c_str(), "0"));
-  int fd = BindFirst(list);
-  if (fd < 0 && errno == EADDRNOTAVAIL) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const AddressList any, Resolve(nullptr, "0"));
-    fd = BindFirst(any);
-  }
-  if (fd < 0) return DescriptorError(absl::StrCat("cannot listen on ", host), errno);
+absl::StatusOr<UniqueFd> ListenOnNetwork(const std::string& host, Endpoint& endpoint) {
+  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenOn(host, /*port=*/0));
   endpoint.host = host;
-  endpoint.name = BoundPort(fd);
+  endpoint.name = absl::StrCat(BoundAddress(fd.get()).port());
   return fd;
 }
 
-absl::StatusOr<int> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline) {
-  int fd = -1;
+absl::StatusOr<UniqueFd> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline) {
+  UniqueFd fd;
   if (endpoint.host.empty()) {
     fd = ConnectToAbstract(endpoint.name, deadline);
   } else {
     LOCKSTEP_ASSIGN_OR_RETURN(fd, ConnectToNetwork(endpoint, deadline));
   }
-  if (fd >= 0) {
-    TuneConnection(fd);
+  if (fd.valid()) {
+    TuneConnection(fd.get());
     return fd;
   }
   const int error = errno;

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::comm::internal {
 
@@ -25,17 +26,17 @@ absl::StatusOr<Endpoint> DecodeEndpoint(absl::string_view text);
 // 128 bits from the kernel, in hexadecimal.
 std::string RandomToken();
 
-// Sockets are non-blocking and close on exec; the caller owns them.
+// Sockets are non-blocking and close on exec.
 
 // Listens on an abstract Unix socket of a random name.
-absl::StatusOr<int> ListenOnThisHost(Endpoint& endpoint);
+absl::StatusOr<UniqueFd> ListenOnThisHost(Endpoint& endpoint);
 
 // Listens at any free port on the interface of `host`, or on all interfaces if this machine does not have that address.
-absl::StatusOr<int> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
+absl::StatusOr<UniqueFd> ListenOnNetwork(const std::string& host, Endpoint& endpoint);
 
 // Unavailable: nothing listens there. DeadlineExceeded. NotFound: the host is unknown. ResourceExhausted: the process
 // is out of descriptors. `whom` is for the message: "cannot connect to rank 0 (...) at 10.0.0.1:4711: ...".
-absl::StatusOr<int> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline);
+absl::StatusOr<UniqueFd> Connect(const std::string& whom, const Endpoint& endpoint, absl::Time deadline);
 
 }  // namespace lockstep::comm::internal
 

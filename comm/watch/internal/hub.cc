@@ -11,15 +11,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/descriptors.h"
+#include "lockstep/base/posix/deadline.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/handshake.h"
+#include "lockstep/comm/watch/internal/watch_thread.h"
 
 namespace lockstep::comm::internal {
 namespace {
 
-constexpr uint64_t kWakerId = 0;
+constexpr uint64_t kWakeId = 0;
 constexpr uint64_t kListenerId = 1;
 constexpr uint64_t kFirstPeerId = 2;
 
@@ -46,7 +48,7 @@ std::vector<ProcessHandle> Handles(const HubOptions& options) {
 
 }  // namespace
 
-Hub::Hub(HubOptions options, Participant* participant)
+Hub::Hub(HubOptions options, UniqueFd listener, Participant* participant)
     : options_(std::move(options)),
       participant_(participant),
       processes_(Handles(options_)),
@@ -60,7 +62,7 @@ Hub::Hub(HubOptions options, Participant* participant)
             }
           },
           [this](const RankIdentity& identity) { return processes_[identity.rank].Fate(); }),
-      listener_(options_.listener),
+      listener_(std::move(listener)),
       next_id_(kFirstPeerId),
       by_rank_(options_.ranks.size()) {
   arbiter_.Join(options_.rank);
@@ -68,21 +70,18 @@ Hub::Hub(HubOptions options, Participant* participant)
 }
 
 absl::Status Hub::Start() {
-  LOCKSTEP_RETURN_IF_ERROR(waker_.Open());
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_ >= 0 && listener_ >= 0) spare_ = fcntl(listener_, F_DUPFD_CLOEXEC, 0);
-  if (epoll_ < 0 || (listener_ >= 0 && spare_ < 0)) return DescriptorError("making the watch's epoll", errno);
-  Watch(waker_.fd(), kWakerId);
-  if (listener_ >= 0) Watch(listener_, kListenerId);
+  LOCKSTEP_ASSIGN_OR_RETURN(wake_, Event::Create("making the watch's eventfd"));
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  if (epoll_.valid() && listener_.valid()) spare_ = UniqueFd(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!epoll_.valid() || spare_.valid() != listener_.valid()) return DescriptorError("making the watch's epoll", errno);
+  Watch(wake_.fd(), kWakeId);
+  if (listener_.valid()) Watch(listener_.get(), kListenerId);
   LOCKSTEP_ASSIGN_OR_RETURN(thread_, StartWatchThread([this] { Run(); }));
   return absl::OkStatus();
 }
 
 Hub::~Hub() {
   if (thread_.joinable()) Leave(participant_->Farewell());
-  peers_.clear();
-  CloseListener();
-  if (epoll_ >= 0) close(epoll_);
 }
 
 void Hub::Watch(int fd, uint64_t id) {
@@ -91,14 +90,12 @@ void Hub::Watch(int fd, uint64_t id) {
   // never changes, whichever thread sends.
   event.events = id >= kFirstPeerId ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN;
   event.data.u64 = id;
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
 void Hub::CloseListener() {
-  for (int* const fd : {&listener_, &spare_}) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-  }
+  listener_.Close();
+  spare_.Close();
 }
 
 void Hub::Send(const Frame& frame) {
@@ -106,7 +103,7 @@ void Hub::Send(const Frame& frame) {
     const std::lock_guard<std::mutex> lock(mutex_);
     arbiter_.Receive(options_.rank, frame, Clock::now());
   }
-  waker_.Wake();
+  wake_.Set();
 }
 
 void Hub::AwaitLatecomers(Clock::duration patience) {
@@ -128,7 +125,7 @@ void Hub::Leave(const Frame& farewell) {
     leaving_ = true;
     leaving_due_ = Clock::now() + kFarewellPatience;
   }
-  waker_.Wake();
+  wake_.Set();
   thread_.join();
 }
 
@@ -141,7 +138,7 @@ void Hub::Run() {
   Clock::time_point due = Clock::now();
   while (true) {
     epoll_event events[64];
-    const int ready = epoll_wait(epoll_, events, 64, PollTimeout(Clock::now(), due));
+    const int ready = epoll_wait(epoll_.get(), events, 64, PollTimeout(due));
     const Clock::time_point now = Clock::now();
     std::vector<Frame> frames;
     absl::Status trouble;
@@ -161,7 +158,7 @@ void Hub::Run() {
 }
 
 void Hub::Handle(uint64_t id, Clock::time_point now) {
-  if (id == kWakerId) return waker_.Clear();
+  if (id == kWakeId) return wake_.Clear();
   if (id == kListenerId) return Accept(now);
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
@@ -184,12 +181,12 @@ void Hub::Handle(uint64_t id, Clock::time_point now) {
   peers_.erase(found);
 }
 
-// -1 with errno. If no descriptor is free, the oldest stranger is closed, since the newcomer may be a rank. But a
+// Invalid, with errno, if there is none. If no descriptor is free, the oldest stranger is closed, since the newcomer may be a rank. But a
 // recent connection may be a rank's too, and prove it in a moment. Then accepting waits, as for memory.
-int Hub::AcceptOne(Clock::time_point now) {
+UniqueFd Hub::AcceptOne(Clock::time_point now) {
   while (true) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0 || !IsOutOfDescriptors(errno)) return fd;
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.valid() || !IsOutOfDescriptors(errno)) return fd;
     const auto stranger = std::find_if(peers_.begin(), peers_.end(),  // the oldest: ids are given in order
                                        [](const auto& entry) { return entry.second->rank < 0; });
     if (stranger == peers_.end()) return fd;
@@ -202,28 +199,28 @@ int Hub::AcceptOne(Clock::time_point now) {
 }
 
 void Hub::Accept(Clock::time_point now) {
-  while (listener_ >= 0) {
-    const int fd = AcceptOne(now);
-    if (fd < 0 && (IsOutOfDescriptors(errno) || errno == ENOBUFS || errno == ENOMEM)) {
+  while (listener_.valid()) {
+    UniqueFd fd = AcceptOne(now);
+    if (!fd.valid() && (IsOutOfDescriptors(errno) || errno == ENOBUFS || errno == ENOMEM)) {
       if (IsOutOfDescriptors(errno)) RunOutOfDescriptors(errno);
-      epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
       accept_again_ = now + kAcceptPause;
       return;
     }
-    if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (fd < 0) continue;  // that peer has left again
-    TuneConnection(fd);
+    if (!fd.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (!fd.valid()) continue;  // that peer has left again
+    TuneConnection(fd.get());
     const uint64_t id = next_id_++;
-    const auto& peer = peers_[id] = std::make_unique<Peer>(fd, kMaxHelloText, RandomToken(), now);
+    const auto& peer = peers_[id] = std::make_unique<Peer>(std::move(fd), kMaxHelloText, RandomToken(), now);
     strangers_.push_back(id);
-    Watch(fd, id);
+    Watch(peer->connection.fd(), id);
     peer->connection.Send({Frame::Type::kChallenge, -1, 0, -1, 0, peer->challenge});
   }
 }
 
 void Hub::RunOutOfDescriptors(int error) {
-  if (spare_ < 0) return;
-  close(std::exchange(spare_, -1));
+  if (!spare_.valid()) return;
+  spare_.Close();
   const size_t others = by_rank_.size() - 1;
   const size_t joined = std::count_if(by_rank_.begin(), by_rank_.end(), [](const Peer* peer) { return peer; });
   trouble_ = DescriptorError(absl::StrCat("accepting connection ", joined + 1, " of ", others), error);
@@ -248,9 +245,9 @@ bool Hub::Admit(Peer& peer, const Frame& hello) {
 
 Clock::time_point Hub::TickStrangers(Clock::time_point now) {
   if (arbiter_.complete()) CloseListener();
-  if (accept_again_ != Clock::time_point() && now >= accept_again_ && listener_ >= 0) {
+  if (accept_again_ != Clock::time_point() && now >= accept_again_ && listener_.valid()) {
     accept_again_ = Clock::time_point();
-    Watch(listener_, kListenerId);
+    Watch(listener_.get(), kListenerId);
   }
   while (!strangers_.empty()) {
     const auto oldest = peers_.find(strangers_.front());

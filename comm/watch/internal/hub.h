@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lockstep/base/posix/event.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/environment/rank_identity.h"
 #include "lockstep/comm/watch/internal/arbiter.h"
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/participant.h"
 #include "lockstep/comm/watch/internal/process_handle.h"
-#include "lockstep/comm/watch/internal/wake.h"
 
 namespace lockstep::comm::internal {
 
@@ -25,7 +26,6 @@ struct HubOptions {
   std::vector<RankIdentity> ranks;
   int rank = 0;              // the hub's
   bool on_one_host = false;  // all ranks, so that their connections are Unix sockets
-  int listener = -1;         // owned by the hub; -1 in a group of one rank
   std::string token;         // proves that a connection is a rank's
   Clock::time_point joining_deadline;
 };
@@ -39,8 +39,9 @@ struct HubOptions {
 // to the ranks that have not come yet.
 class Hub {
  public:
-  // `participant` is the hub's, borrowed; it gets its frames on the hub's thread.
-  Hub(HubOptions options, Participant* participant);
+  // `listener` is invalid in a group of one rank. `participant` is the hub's, borrowed; it gets its frames on the hub's
+  // thread.
+  Hub(HubOptions options, UniqueFd listener, Participant* participant);
   ~Hub();
 
   // Starts the thread. Call it once, before any Send(). ResourceExhausted: no descriptor or thread is available.
@@ -58,8 +59,8 @@ class Hub {
 
  private:
   struct Peer {
-    Peer(int fd, size_t max_text, std::string challenge, Clock::time_point since)
-        : connection(fd, max_text), challenge(std::move(challenge)), since(since) {}
+    Peer(UniqueFd fd, size_t max_text, std::string challenge, Clock::time_point since)
+        : connection(std::move(fd), max_text), challenge(std::move(challenge)), since(since) {}
     Connection connection;
     const std::string challenge;
     const Clock::time_point since;
@@ -70,7 +71,7 @@ class Hub {
   void Watch(int fd, uint64_t id);
   void Handle(uint64_t id, Clock::time_point now);
   void Accept(Clock::time_point now);
-  int AcceptOne(Clock::time_point now);
+  UniqueFd AcceptOne(Clock::time_point now);
   void RunOutOfDescriptors(int error);
   void CloseListener();
   bool Admit(Peer& peer, const Frame& hello);
@@ -79,14 +80,14 @@ class Hub {
 
   const HubOptions options_;
   Participant* const participant_;
-  int epoll_ = -1;
-  Waker waker_;
+  UniqueFd epoll_;
+  Event wake_;
 
   std::mutex mutex_;                      // guards what follows
   std::vector<ProcessHandle> processes_;  // by rank
   Arbiter arbiter_;
-  int listener_;
-  int spare_ = -1;                  // closed when the process has run out of descriptors
+  UniqueFd listener_;
+  UniqueFd spare_;                  // closed when the process has run out of descriptors
   Clock::time_point accept_again_;  // after that
   uint64_t next_id_;
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;  // by the number that epoll gives back

@@ -64,51 +64,38 @@ ProcessHandle::ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFi
 
 void ProcessHandle::Open() {
   if (!is_visible_) return;
-  pidfd_ = static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0));
+  pidfd_ = UniqueFd(static_cast<int>(syscall(kPidfdOpen, identity_.pid, 0)));
   // The pidfd is open and the same process still runs, so its pid was not reused before.
-  if (pidfd_ >= 0 && !FateOfVisible(identity_).empty()) close(std::exchange(pidfd_, -1));
+  if (pidfd_.valid() && !FateOfVisible(identity_).empty()) pidfd_.Close();
 }
 
-ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
-    : identity_(std::move(other.identity_)), is_visible_(other.is_visible_), pidfd_(std::exchange(other.pidfd_, -1)) {}
-
-ProcessHandle::~ProcessHandle() { Close(); }
-
-void ProcessHandle::Close() {
-  if (pidfd_ >= 0) close(std::exchange(pidfd_, -1));
-}
-
-// -1 if the socket has none, or one of another process.
-int ProcessHandle::PidfdOf(int connection) const {
+// Invalid if the socket has none, or one of another process.
+UniqueFd ProcessHandle::PidfdOf(int connection) const {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid != identity_.pid) return -1;
+  const bool known = getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  if (!known || peer.pid != identity_.pid) return UniqueFd();
   int pidfd = -1;
   size = sizeof(pidfd);
-  return getsockopt(connection, SOL_SOCKET, kPeerPidfd, &pidfd, &size) == 0 ? pidfd : -1;
+  return UniqueFd(getsockopt(connection, SOL_SOCKET, kPeerPidfd, &pidfd, &size) == 0 ? pidfd : -1);
 }
 
 void ProcessHandle::LeaveTo(int connection) {
-  if (pidfd_ < 0 || !SocketsKeepHandles()) return;
+  if (!pidfd_.valid() || !SocketsKeepHandles()) return;
   // First, since the process may have no other free descriptor.
-  Close();
+  pidfd_.Close();
   // The connection's own must be a handle on the same process, and the kernel must not refuse to give it.
-  const int pidfd = PidfdOf(connection);
-  if (pidfd >= 0) {
-    close(pidfd);
-  } else {
-    Open();
-  }
+  if (!PidfdOf(connection).valid()) Open();
 }
 
 void ProcessHandle::TakeFrom(int connection) {
-  if (pidfd_ < 0 && is_visible_ && SocketsKeepHandles()) pidfd_ = PidfdOf(connection);
+  if (!pidfd_.valid() && is_visible_ && SocketsKeepHandles()) pidfd_ = PidfdOf(connection);
 }
 
 std::string ProcessHandle::Fate() const {
   const std::string fate = is_visible_ ? FateOfVisible(identity_) : "";
   if (fate != DescribeEnd(std::nullopt)) return fate;
-  return DescribeEnd(ReapedStatus(pidfd_));
+  return DescribeEnd(ReapedStatus(pidfd_.get()));
 }
 
 }  // namespace lockstep::comm::internal

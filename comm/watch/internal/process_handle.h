@@ -3,21 +3,19 @@
 
 #include <string>
 
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/environment/rank_identity.h"
 
 namespace lockstep::comm::internal {
 
 // Keeps a handle on a rank's process, so that FateOf() works even after its parent has reaped it (Linux 6.15 and
-// later). Not copyable. Const methods are thread-safe.
+// later). Const methods are thread-safe.
 class ProcessHandle {
  public:
   // Whether the object opens a descriptor at once. If not, Fate() may lack the reason of a death before LeaveTo().
   enum class AtFirst { kOpen, kNone };
   // `me` is IdentityOfThisProcess().
   ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFirst at_first = AtFirst::kOpen);
-  ~ProcessHandle();
-  ProcessHandle(ProcessHandle&& other) noexcept;
-  ProcessHandle& operator=(ProcessHandle&&) = delete;
 
   const RankIdentity& identity() const { return identity_; }
 
@@ -33,12 +31,11 @@ class ProcessHandle {
 
  private:
   void Open();
-  int PidfdOf(int connection) const;
-  void Close();
+  UniqueFd PidfdOf(int connection) const;
 
   RankIdentity identity_;
   bool is_visible_;
-  int pidfd_ = -1;
+  UniqueFd pidfd_;
 };
 
 }  // namespace lockstep::comm::internal

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/comm/testing/process.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 
@@ -48,38 +49,36 @@ int64_t OpenDescriptors() {
 
 TEST(ProcessHandle, TellsTheSameIfItWasLeftToAConnection) {
   Endpoint endpoint;
-  const int listener = ListenOnThisHost(endpoint).value();
+  const UniqueFd listener = ListenOnThisHost(endpoint).value();
   Process process([&](const Process::Say& say) {
-    const int connection = Connect("rank 0", endpoint, absl::Now() + absl::Seconds(20)).value();
+    const UniqueFd connection = Connect("rank 0", endpoint, absl::Now() + absl::Seconds(20)).value();
     say(EncodeIdentity(IdentityOfThisProcess(1)));
     pause();
-    return connection;
+    return connection.get();
   });
   const RankIdentity identity = DecodeIdentity(process.AwaitLine("")->text).value();
-  const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  const UniqueFd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const ProcessHandle kept = HandleOf(identity);
   const int64_t before = OpenDescriptors();
   ProcessHandle left = HandleOf(identity);
-  left.LeaveTo(connection);
+  left.LeaveTo(connection.get());
   EXPECT_THAT(OpenDescriptors() - before, AnyOf(0, 1));  // before Linux 6.16 it keeps its own
   EXPECT_EQ(left.Fate(), "");
   process.Signal(SIGKILL);
   process.Wait();
-  left.TakeFrom(connection);
+  left.TakeFrom(connection.get());
   EXPECT_EQ(left.Fate(), kept.Fate());
-  close(connection);
-  close(listener);
 }
 
 TEST(ProcessHandle, KeepsItsOwnIfTheConnectionIsToAnotherProcess) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd end(ends[0]), other_end(ends[1]);
   Process process = Sleeper();
   ProcessHandle handle = HandleOf(process);
   const int64_t before = OpenDescriptors();
-  handle.LeaveTo(ends[0]);
+  handle.LeaveTo(end.get());
   EXPECT_EQ(OpenDescriptors(), before);
-  for (const int end : ends) close(end);
 }
 
 TEST(ProcessHandle, KnowsNothingOfAProcessThatWasGoneBefore) {

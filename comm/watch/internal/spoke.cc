@@ -7,9 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/socket.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/watch/internal/handshake.h"
+#include "lockstep/comm/watch/internal/watch_thread.h"
 #include "lockstep/comm/watch/internal/wording.h"
 
 namespace lockstep::comm::internal {
@@ -99,12 +102,12 @@ absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const Process
                                const std::function<absl::Status()>& interruption) {
   while (true) {
     if (interruption) LOCKSTEP_RETURN_IF_ERROR(interruption());
-    const absl::StatusOr<int> fd = Connect(NameOf(hub.identity()), endpoint, deadline);
+    absl::StatusOr<UniqueFd> fd = Connect(NameOf(hub.identity()), endpoint, deadline);
     if (!fd.ok()) {
       const std::string fate = absl::IsUnavailable(fd.status()) ? AwaitFate(hub) : "";
       return fate.empty() ? fd.status() : LostStatus(hub.identity(), fate, "");
     }
-    Joined joined{std::make_unique<Connection>(*fd), {}};
+    Joined joined{std::make_unique<Connection>(*std::move(fd)), {}};
     LOCKSTEP_ASSIGN_OR_RETURN(joined.frames,
                               AwaitWelcome(*joined.connection, endpoint, rank, hub, deadline, interruption));
     if (!joined.frames.empty()) return joined;
@@ -121,7 +124,7 @@ Spoke::Spoke(Joined joined, ProcessHandle hub, Participant* participant)
       connection_(std::move(joined.connection)) {}
 
 absl::Status Spoke::Start() {
-  LOCKSTEP_RETURN_IF_ERROR(waker_.Open());
+  LOCKSTEP_ASSIGN_OR_RETURN(wake_, Event::Create("making the watch's eventfd"));
   LOCKSTEP_ASSIGN_OR_RETURN(thread_, StartWatchThread([this] { Run(); }));
   return absl::OkStatus();
 }
@@ -135,7 +138,7 @@ void Spoke::Send(const Frame& frame) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (connection_) connection_->Send(frame);
   }
-  waker_.Wake();
+  wake_.Set();
 }
 
 void Spoke::Leave(const Frame& farewell) {
@@ -148,7 +151,7 @@ void Spoke::Leave(const Frame& farewell) {
       connection_->FinishSending();
     }
   }
-  waker_.Wake();
+  wake_.Set();
   thread_.join();
 }
 
@@ -187,7 +190,7 @@ void Spoke::Run() {
   for (const Frame& frame : first_frames_) participant_->Deliver(frame);
   Clock::time_point due = Clock::now();
   while (true) {
-    pollfd waited[2] = {{waker_.fd(), POLLIN, 0}, {-1, POLLIN, 0}};  // -1: ignored
+    pollfd waited[2] = {{wake_.fd(), POLLIN, 0}, {-1, POLLIN, 0}};  // -1: ignored
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (leaving_ && (!connection_ || Clock::now() >= leaving_due_)) return;
@@ -195,8 +198,8 @@ void Spoke::Run() {
       if (connection_) waited[1].fd = connection_->fd();
       if (connection_ && !connection_->sent_all()) waited[1].events |= POLLOUT;
     }
-    poll(waited, 2, PollTimeout(Clock::now(), due));
-    if (waited[0].revents) waker_.Clear();
+    poll(waited, 2, PollTimeout(due));
+    if (waited[0].revents) wake_.Clear();
     for (const Frame& frame : Receive()) participant_->Deliver(frame);
     if (participant_->hub_left()) Disconnect();
     const Clock::time_point now = Clock::now();

@@ -9,11 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/event.h"
 #include "lockstep/comm/watch/internal/connection.h"
 #include "lockstep/comm/watch/internal/endpoint.h"
 #include "lockstep/comm/watch/internal/participant.h"
 #include "lockstep/comm/watch/internal/process_handle.h"
-#include "lockstep/comm/watch/internal/wake.h"
 
 namespace lockstep::comm::internal {
 
@@ -54,7 +54,7 @@ class Spoke {
 
   const ProcessHandle hub_;
   Participant* const participant_;
-  Waker waker_;
+  Event wake_;
   std::vector<Frame> first_frames_;  // the thread's
 
   // Used by the thread only. Once the connection has ended: how it ended, and when this is reported with or without the
