@@ -95,6 +95,18 @@ TEST(Loader, GivesBatchesInTheSamplersOrder) {
   EXPECT_EQ(loader->consumed(), 10);
 }
 
+TEST(Loader, GivesNoBatchesOfAnEmptyDataset) {
+  const Numbers numbers(0);
+  for (const bool drop_last : {false, true}) {
+    DistributedSampler sampler = DistributedSampler::Create(0, {3, 1, true, 0, drop_last}).value();
+    LoaderOptions options = BatchesOf(4);
+    options.drop_last = drop_last;
+    const auto loader = MakeLoader(numbers, sampler, options);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(Targets(Pass(*loader, epoch)), "");
+    EXPECT_EQ(loader->consumed(), 0);
+  }
+}
+
 TEST(Loader, LeavesOutAShortBatchIfAsked) {
   const Numbers numbers(10);
   DistributedSampler sampler = InOrder(10);
@@ -167,23 +179,23 @@ TEST(Loader, TakesEachRanksSampler) {
 
 // Each virtual rank's last batch is short, so short batches come in a row.
 TEST(Loader, GivesTheBatchesOfAllVirtualRanksOfARank) {
-  const Numbers numbers(28);
-  sampler::DistributedSamplerOptions four_in_order;
-  four_in_order.num_replicas = 4;
-  four_in_order.shuffle = false;
-  auto sampler = sampler::VirtualRankSampler::Create(28, four_in_order, 1, 4).value();
+  const Numbers numbers(42);
+  sampler::DistributedSamplerOptions six_in_order;
+  six_in_order.num_replicas = 6;
+  six_in_order.shuffle = false;
+  auto sampler = sampler::VirtualRankSampler::Create(42, /*rank=*/1, /*ranks=*/2, six_in_order).value();
   for (const int64_t prefetch : {1, 2, 9}) {
     LoaderOptions options = BatchesOf(3, 2, prefetch);
     const auto loader = MakeLoader(numbers, sampler, options);
-    const std::string whole = "1 5 9 | 2 6 10 | 3 7 11 | 13 17 21 | 14 18 22 | 15 19 23";
-    for (int64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Targets(Pass(*loader, epoch)), whole + " | 25 | 26 | 27");
+    const std::string whole = "3 9 15 | 4 10 16 | 5 11 17 | 21 27 33 | 22 28 34 | 23 29 35";
+    for (int64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Targets(Pass(*loader, epoch)), whole + " | 39 | 40 | 41");
     EXPECT_EQ(loader->consumed(), 21);
-    EXPECT_EQ(sampler.State(loader->consumed()).consumed, 28);
+    EXPECT_EQ(sampler.State(loader->consumed()).consumed, 42);
 
     options.drop_last = true;
     const auto without_short = MakeLoader(numbers, sampler, options);
     for (int64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Targets(Pass(*without_short, epoch)), whole);
-    EXPECT_EQ(sampler.State(without_short->consumed()).consumed, 24);
+    EXPECT_EQ(sampler.State(without_short->consumed()).consumed, 36);
   }
 }
 
@@ -191,8 +203,8 @@ TEST(Loader, AugmentsAnExampleAlikeOnAnyNumberOfRanksWithVirtualRanks) {
   const Numbers numbers(30);
   sampler::DistributedSamplerOptions of_six;
   of_six.num_replicas = 6;
-  auto one = sampler::VirtualRankSampler::Create(30, of_six, 0, 6).value();
-  auto half = sampler::VirtualRankSampler::Create(30, of_six, 3, 6).value();
+  auto one = sampler::VirtualRankSampler::Create(30, /*rank=*/0, /*ranks=*/1, of_six).value();
+  auto half = sampler::VirtualRankSampler::Create(30, /*rank=*/1, /*ranks=*/2, of_six).value();
   const std::vector<Batch> whole = Pass(*MakeLoader(numbers, one, BatchesOf(2)), 5);
   std::vector<Batch> second_half;
   for (size_t i = 0; i < whole.size(); ++i)

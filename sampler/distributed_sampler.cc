@@ -30,7 +30,7 @@ struct DistributedSampler::Shared {
 };
 
 absl::StatusOr<DistributedSampler> DistributedSampler::Create(int64_t size, DistributedSamplerOptions options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("DistributedSampler: size", 1, internal::kMaxSize, size));
+  LOCKSTEP_RETURN_IF_ERROR(CheckInRange("DistributedSampler: size", 0, internal::kMaxSize, size));
   LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank("DistributedSampler", options.num_replicas, options.rank));
   return DistributedSampler(size, options);
 }
@@ -134,7 +134,7 @@ absl::Status DistributedSampler::Restore(const SamplerState& state) {
 void DistributedSampler::reset(std::optional<size_t> new_size) {
   started_ = false;
   order_.reset();
-  if (new_size) size_ = internal::NewSizeOrThrow("DistributedSampler", *new_size);
+  if (new_size) size_ = internal::NewSizeOrThrow("DistributedSampler", 0, *new_size);
   {
     MutexLock lock(shared_->mutex);
     const bool go_on = shared_->restored && shared_->restored_size == size_;

@@ -76,7 +76,7 @@ struct DistributedSamplerOptions {
 // can be that long.
 class DistributedSampler : public Sampler {
  public:
-  // Returns a sampler at the start of epoch 0. InvalidArgument: size is not in [1, 2^62], num_replicas is not positive,
+  // Returns a sampler at the start of epoch 0. InvalidArgument: size is not in [0, 2^62], num_replicas is not positive,
   // or rank is not in [0, num_replicas). The memory allocated does not grow with size.
   static absl::StatusOr<DistributedSampler> Create(int64_t size, DistributedSamplerOptions options);
 
@@ -111,7 +111,7 @@ class DistributedSampler : public Sampler {
 
   // Starts epoch(), or continues from the restored place if Restore() was called since the last reset of any copy. If
   // the dataset has grown or shrunk, `new_size` sets the number of indices for this copy only, from now on; a place
-  // restored for another size is then ignored. Throws c10::ValueError if new_size is not in [1, 2^62].
+  // restored for another size is then ignored. Throws c10::ValueError if new_size is not in [0, 2^62].
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices of this rank, fewer at the end of the epoch, then nullopt until reset(). A copy that

@@ -143,7 +143,7 @@ TEST(DistributedSampler, GivesPythonsOrderInEveryGoldenCase) {
     }
     EXPECT_EQ(Drain(sampler, 7), indices);
   }
-  EXPECT_EQ(cases, 3022);
+  EXPECT_EQ(cases, 3046);
 }
 
 TEST(DistributedSampler, WorksWithoutAReset) {
@@ -314,16 +314,41 @@ TEST(DistributedSampler, NamesWhatAnArchiveLacks) {
   EXPECT_EQ(Drain(sampler).size(), 6);
 }
 
+TEST(DistributedSampler, GivesNothingOfAnEmptyDataset) {
+  for (int i = 0; i < 16; ++i) {
+    DistributedSamplerOptions options = Options(1 + i % 2 * 2, i % 2 * 2, (i & 2) != 0, (i & 4) != 0);
+    options.permutation = (i & 8) != 0 ? Permutation::kFeistel : Permutation::kTorch;
+    DistributedSampler sampler = Make(0, options);
+    EXPECT_EQ(sampler.num_samples(), 0);
+    EXPECT_EQ(sampler.total_size(), 0);
+    EXPECT_THAT(sampler.Indices(), ElementsAre());
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      sampler.set_epoch(epoch);
+      EXPECT_THAT(Drain(sampler), ElementsAre());
+    }
+    const SamplerState state = sampler.State(0);
+    EXPECT_EQ(sampler.Restore(state), absl::OkStatus());
+    EXPECT_EQ(sampler.num_remaining(), 0);
+    EXPECT_EQ(sampler.next(4), std::nullopt);
+  }
+}
+
+TEST(DistributedSampler, ADatasetMayBecomeEmptyAndGrowAgain) {
+  DistributedSampler sampler = Make(4, Options(2, 1, false));
+  sampler.reset(0);
+  EXPECT_EQ(sampler.next(4), std::nullopt);
+  sampler.reset(3);
+  EXPECT_THAT(sampler.next(4), ::testing::Optional(ElementsAre(1, 0)));
+}
+
 TEST(DistributedSampler, CreateNamesWhatIsWrong) {
   const auto error = [](int64_t size, int64_t num_replicas, int64_t rank) {
     return DistributedSampler::Create(size, Options(num_replicas, rank)).status();
   };
-  EXPECT_EQ(error(0, 1, 0), absl::InvalidArgumentError(
-                                "DistributedSampler: size: expected a value in [1, 4611686018427387904], found 0"));
   EXPECT_EQ(error(-5, 1, 0), absl::InvalidArgumentError(
-                                 "DistributedSampler: size: expected a value in [1, 4611686018427387904], found -5"));
+                                 "DistributedSampler: size: expected a value in [0, 4611686018427387904], found -5"));
   EXPECT_EQ(error((int64_t{1} << 62) + 1, 1, 0),
-            absl::InvalidArgumentError("DistributedSampler: size: expected a value in [1, 4611686018427387904], found "
+            absl::InvalidArgumentError("DistributedSampler: size: expected a value in [0, 4611686018427387904], found "
                                        "4611686018427387905"));
   EXPECT_EQ(error(10, 0, 0),
             absl::InvalidArgumentError("DistributedSampler: num_replicas: expected a positive number, found 0"));
@@ -364,8 +389,9 @@ TEST(DistributedSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {
   DistributedSampler sampler = Make(100, Options(2, 0));
   EXPECT_EQ(ValueErrorOf([&] { sampler.set_epoch(-1); }),
             "DistributedSampler::set_epoch: expected an epoch of at least 0, found -1");
-  EXPECT_EQ(ValueErrorOf([&] { sampler.reset(0); }),
-            "DistributedSampler::reset: new_size: expected a value in [1, 4611686018427387904], found 0");
+  EXPECT_EQ(ValueErrorOf([&] { sampler.reset(std::numeric_limits<size_t>::max()); }),
+            "DistributedSampler::reset: new_size: expected a value in [0, 4611686018427387904], found "
+            "18446744073709551615");
   EXPECT_EQ(ValueErrorOf([&] { sampler.next(0); }),
             "DistributedSampler::next: expected a batch_size of at least 1, found 0");
   EXPECT_EQ(ValueErrorOf([&] { sampler.State(51); }),

@@ -9,7 +9,7 @@
 namespace lockstep::sampler {
 
 absl::StatusOr<EvaluationSampler> EvaluationSampler::Create(int64_t size, EvaluationSamplerOptions options) {
-  LOCKSTEP_RETURN_IF_ERROR(internal::CheckInRange("EvaluationSampler: size", 1, internal::kMaxSize, size));
+  LOCKSTEP_RETURN_IF_ERROR(internal::CheckInRange("EvaluationSampler: size", 0, internal::kMaxSize, size));
   LOCKSTEP_RETURN_IF_ERROR(internal::CheckRank("EvaluationSampler", options.num_replicas, options.rank));
   return EvaluationSampler(size, options);
 }
@@ -20,7 +20,7 @@ int64_t EvaluationSampler::num_samples() const {
 
 void EvaluationSampler::reset(std::optional<size_t> new_size) {
   const bool go_on = std::exchange(restored_, false) && !new_size;
-  if (new_size) size_ = internal::NewSizeOrThrow("EvaluationSampler", *new_size);
+  if (new_size) size_ = internal::NewSizeOrThrow("EvaluationSampler", 0, *new_size);
   if (!go_on) position_ = 0;
 }
 

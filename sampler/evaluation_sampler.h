@@ -42,7 +42,7 @@ struct EvaluationSamplerOptions {
 // Sampler's interface cannot return a status, so the members that say so throw c10::ValueError.
 class EvaluationSampler : public Sampler {
  public:
-  // InvalidArgument: size is not in [1, 2^62], num_replicas is not positive, or rank is not in [0, num_replicas).
+  // InvalidArgument: size is not in [0, 2^62], num_replicas is not positive, or rank is not in [0, num_replicas).
   static absl::StatusOr<EvaluationSampler> Create(int64_t size, EvaluationSamplerOptions options);
 
   // The number of indices of this rank: size / num_replicas, rounded up on the first size % num_replicas ranks and down

@@ -127,14 +127,26 @@ TEST(EvaluationSampler, LoadNamesWhatDiffersAndChangesNothing) {
   EXPECT_THAT(Drain(rank1), ElementsAre(1, 3, 5));
 }
 
+TEST(EvaluationSampler, GivesNothingOfAnEmptyDataset) {
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    EvaluationSampler sampler = EvaluationSampler::Create(0, Options(3, rank)).value();
+    EXPECT_EQ(sampler.num_samples(), 0);
+    EXPECT_THAT(Drain(sampler), ElementsAre());
+    sampler.reset(4);
+    EXPECT_EQ(sampler.next(1), std::vector<size_t>{static_cast<size_t>(rank)});
+    sampler.reset(0);
+    EXPECT_EQ(sampler.next(1), std::nullopt);
+  }
+}
+
 TEST(EvaluationSampler, CreateNamesWhatIsWrong) {
   const auto error = [](int64_t size, int64_t num_replicas, int64_t rank) {
     return EvaluationSampler::Create(size, Options(num_replicas, rank)).status();
   };
-  EXPECT_EQ(error(0, 1, 0), absl::InvalidArgumentError(
-                                "EvaluationSampler: size: expected a value in [1, 4611686018427387904], found 0"));
+  EXPECT_EQ(error(-1, 1, 0), absl::InvalidArgumentError(
+                                 "EvaluationSampler: size: expected a value in [0, 4611686018427387904], found -1"));
   EXPECT_EQ(error((int64_t{1} << 62) + 1, 1, 0),
-            absl::InvalidArgumentError("EvaluationSampler: size: expected a value in [1, 4611686018427387904], found "
+            absl::InvalidArgumentError("EvaluationSampler: size: expected a value in [0, 4611686018427387904], found "
                                        "4611686018427387905"));
   EXPECT_EQ(error(10, 0, 0),
             absl::InvalidArgumentError("EvaluationSampler: num_replicas: expected a positive number, found 0"));
@@ -146,10 +158,8 @@ TEST(EvaluationSampler, CreateNamesWhatIsWrong) {
 
 TEST(EvaluationSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {
   EvaluationSampler sampler = Make(4);
-  EXPECT_EQ(ValueErrorOf([&] { sampler.reset(0); }),
-            "EvaluationSampler::reset: new_size: expected a value in [1, 4611686018427387904], found 0");
   EXPECT_EQ(ValueErrorOf([&] { sampler.reset(std::numeric_limits<size_t>::max()); }),
-            "EvaluationSampler::reset: new_size: expected a value in [1, 4611686018427387904], found "
+            "EvaluationSampler::reset: new_size: expected a value in [0, 4611686018427387904], found "
             "18446744073709551615");
   EXPECT_EQ(ValueErrorOf([&] { sampler.next(0); }),
             "EvaluationSampler::next: expected a batch_size of at least 1, found 0");

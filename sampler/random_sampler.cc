@@ -49,7 +49,7 @@ absl::StatusOr<RandomSampler> RandomSampler::Create(int64_t size, RandomSamplerO
 
 void RandomSampler::reset(std::optional<size_t> new_size) {
   const bool go_on = std::exchange(restored_, false) && !new_size;
-  if (new_size) size_ = internal::NewSizeOrThrow("RandomSampler", *new_size);
+  if (new_size) size_ = internal::NewSizeOrThrow("RandomSampler", 1, *new_size);
   if (go_on) return;
   start_state_.reset();
   position_ = 0;

@@ -5,26 +5,29 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/even_blocks.h"
 #include "lockstep/base/status.h"
 #include "lockstep/sampler/internal/checks.h"
 
 namespace lockstep::sampler {
 
-absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, DistributedSamplerOptions options,
-                                                              int64_t first, int64_t last, int64_t batches_in_turn) {
+absl::StatusOr<VirtualRankSampler> VirtualRankSampler::Create(int64_t size, int64_t rank, int64_t ranks,
+                                                              DistributedSamplerOptions options,
+                                                              int64_t batches_in_turn) {
   options.rank = 0;
   absl::StatusOr<DistributedSampler> places = DistributedSampler::Create(size, options);
   if (!places.ok()) return Annotate(places.status(), "VirtualRankSampler");
-  if (!(0 <= first && first < last && last <= options.num_replicas)) {
+  if (!(0 <= rank && rank < ranks && ranks <= options.num_replicas)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("VirtualRankSampler: expected 0 <= first < last <= ", options.num_replicas,
-                     ", the number of virtual ranks, found first = ", first, " and last = ", last));
+        absl::StrCat("VirtualRankSampler: expected 0 <= rank < ranks <= ", options.num_replicas,
+                     ", the number of virtual ranks, found rank = ", rank, " and ranks = ", ranks));
   }
   if (batches_in_turn <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("VirtualRankSampler: batches_in_turn: expected a positive number, found ", batches_in_turn));
   }
-  return VirtualRankSampler(*std::move(places), first, last, batches_in_turn);
+  return VirtualRankSampler(*std::move(places), BlockBegin(options.num_replicas, ranks, rank),
+                            BlockBegin(options.num_replicas, ranks, rank + 1), batches_in_turn);
 }
 
 SamplerState VirtualRankSampler::State(int64_t consumed) const {

@@ -17,15 +17,15 @@
 
 namespace lockstep::sampler {
 
-// For training with virtual ranks (ddp::Options::virtual_ranks): a rank trains for the virtual ranks [first, last) of V.
+// For training with virtual ranks (ddp::Options::virtual_ranks): a rank trains for the virtual ranks [first(), last()) of
+// V, which are divided among the ranks in even blocks, as DistributedDataParallel divides them.
 // Virtual rank v gets the batches that DistributedSampler gives with num_replicas = V and rank = v, on any number of
-// ranks. next() gives a batch of virtual rank first, then one of first + 1, and so on to last - 1, then the next batch
-// of first: the order in which DistributedDataParallel::VirtualRanks() asks for them. So one loader serves a rank:
+// ranks. next() gives a batch of virtual rank first(), then one of first() + 1, and so on to last() - 1, then the next
+// batch of first(): the order in which DistributedDataParallel::VirtualRanks() asks for them. So one loader serves a
+// rank:
 //
-//   const std::vector<int> bounds = comm::EvenBounds(8, group->size());   // comm/tree_sum/sum_tree.h
-//   const int rank = group->rank();
 //   absl::StatusOr<VirtualRankSampler> sampler =
-//       VirtualRankSampler::Create(60000, {.num_replicas = 8}, bounds[rank], bounds[rank + 1]);
+//       VirtualRankSampler::Create(60000, group->rank(), group->size(), {.num_replicas = 8});
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto loader, data::Loader::Create(&dataset, &*sampler, {.batch_size = 32}));
 //
 // If a step accumulates the gradients of several batches, a virtual rank has its batches of the step one after another:
@@ -39,11 +39,11 @@ namespace lockstep::sampler {
 // Copies and thread safety are as for DistributedSampler.
 class VirtualRankSampler : public Sampler {
  public:
-  // As DistributedSampler::Create. options.num_replicas is the number of virtual ranks V, and options.rank is ignored.
-  // InvalidArgument: as there, first and last do not bound at least one virtual rank of [0, V), or batches_in_turn is not
-  // positive.
-  static absl::StatusOr<VirtualRankSampler> Create(int64_t size, DistributedSamplerOptions options, int64_t first,
-                                                   int64_t last, int64_t batches_in_turn = 1);
+  // The sampler of rank number `rank` of `ranks`. As DistributedSampler::Create: options.num_replicas is the number of
+  // virtual ranks V, and options.rank is ignored. InvalidArgument: as there, `rank` is not a rank, there are more ranks
+  // than virtual ranks, or batches_in_turn is not positive.
+  static absl::StatusOr<VirtualRankSampler> Create(int64_t size, int64_t rank, int64_t ranks,
+                                                   DistributedSamplerOptions options, int64_t batches_in_turn = 1);
 
   // As in DistributedSampler. The indices of a rank are the indices of all its virtual ranks.
   void set_epoch(int64_t epoch) { places_.set_epoch(epoch); }
@@ -52,7 +52,9 @@ class VirtualRankSampler : public Sampler {
   int64_t total_size() const { return places_.total_size(); }
   int64_t num_remaining() const { return places_.num_remaining() * num_virtual_ranks(); }
 
-  // The number of virtual ranks of this rank.
+  // The virtual ranks of this rank, [first(), last()), and their number.
+  int64_t first() const { return first_; }
+  int64_t last() const { return first_ + num_virtual_ranks(); }
   int64_t num_virtual_ranks() const { return static_cast<int64_t>(taken_.size()); }
 
   // As DistributedSampler::State(): the place after `consumed` indices of this rank. Call it between two steps, when
@@ -64,7 +66,7 @@ class VirtualRankSampler : public Sampler {
   // As DistributedSampler::Restore(). The state may come from another number of ranks, or of virtual ranks.
   absl::Status Restore(const SamplerState& state);
 
-  // As DistributedSampler::reset(). The first batch is then virtual rank `first`'s.
+  // As DistributedSampler::reset(). The first batch is then virtual rank first()'s.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices of the virtual rank whose turn it is, fewer at the end of its epoch, then nullopt

@@ -35,17 +35,14 @@ DistributedSamplerOptions Of(int64_t virtual_ranks, bool shuffle = true, bool dr
   return options;
 }
 
-VirtualRankSampler Make(int64_t size, const DistributedSamplerOptions& options, int64_t first, int64_t last) {
-  return VirtualRankSampler::Create(size, options, first, last).value();
+VirtualRankSampler Make(int64_t size, const DistributedSamplerOptions& options, int64_t rank, int64_t ranks) {
+  return VirtualRankSampler::Create(size, rank, ranks, options).value();
 }
 
-// The samplers of `ranks` ranks, which have even blocks of the virtual ranks.
+// The samplers of `ranks` ranks.
 std::vector<VirtualRankSampler> OnRanks(int64_t ranks, int64_t size, const DistributedSamplerOptions& options) {
   std::vector<VirtualRankSampler> samplers;
-  const int64_t all = options.num_replicas;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    samplers.push_back(Make(size, options, all * rank / ranks, all * (rank + 1) / ranks));
-  }
+  for (int64_t rank = 0; rank < ranks; ++rank) samplers.push_back(Make(size, options, rank, ranks));
   return samplers;
 }
 
@@ -82,15 +79,17 @@ std::vector<Batch> Expected(int64_t size, DistributedSamplerOptions options, int
 }
 
 TEST(VirtualRankSampler, GivesABatchOfEachVirtualRankInTurn) {
-  VirtualRankSampler sampler = Make(20, Of(4, /*shuffle=*/false), 1, 3);
+  VirtualRankSampler sampler = Make(30, Of(6, /*shuffle=*/false), 1, 3);
+  EXPECT_EQ(sampler.first(), 2);
+  EXPECT_EQ(sampler.last(), 4);
   EXPECT_EQ(sampler.num_virtual_ranks(), 2);
   EXPECT_EQ(sampler.num_samples(), 10);
-  EXPECT_EQ(sampler.total_size(), 20);
+  EXPECT_EQ(sampler.total_size(), 30);
   for (int pass = 0; pass < 2; ++pass) {
-    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(1, 5, 9)));
-    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(2, 6, 10)));
-    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(13, 17)));
-    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(14, 18)));
+    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(2, 8, 14)));
+    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(3, 9, 15)));
+    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(20, 26)));
+    EXPECT_THAT(sampler.next(3), ::testing::Optional(ElementsAre(21, 27)));
     EXPECT_EQ(sampler.next(3), std::nullopt);
     EXPECT_EQ(sampler.next(3), std::nullopt);
     sampler.reset();
@@ -98,7 +97,7 @@ TEST(VirtualRankSampler, GivesABatchOfEachVirtualRankInTurn) {
 }
 
 TEST(VirtualRankSampler, GivesTheBatchesOfAStepThatAccumulatesOneAfterAnother) {
-  VirtualRankSampler sampler = VirtualRankSampler::Create(18, Of(2, /*shuffle=*/false), 0, 2, 2).value();
+  VirtualRankSampler sampler = VirtualRankSampler::Create(18, 0, 1, Of(2, /*shuffle=*/false), 2).value();
   EXPECT_THAT(sampler.next(2), ::testing::Optional(ElementsAre(0, 2)));
   EXPECT_THAT(sampler.next(2), ::testing::Optional(ElementsAre(4, 6)));
   EXPECT_THAT(sampler.next(2), ::testing::Optional(ElementsAre(1, 3)));
@@ -114,7 +113,7 @@ TEST(VirtualRankSampler, GivesTheBatchesOfAStepThatAccumulatesOneAfterAnother) {
     EXPECT_EQ(sampler.next(2), std::nullopt);
     ASSERT_EQ(sampler.Restore(after_a_step), absl::OkStatus());
   }
-  EXPECT_EQ(VirtualRankSampler::Create(18, Of(2), 0, 2, 0).status().message(),
+  EXPECT_EQ(VirtualRankSampler::Create(18, 0, 1, Of(2), 0).status().message(),
             "VirtualRankSampler: batches_in_turn: expected a positive number, found 0");
 }
 
@@ -180,7 +179,7 @@ TEST(VirtualRankSampler, ContinuesInMidEpochOnOtherNumbersOfRanks) {
 }
 
 TEST(VirtualRankSampler, AnEpochThatWasFinishedHasNothingLeftOnAnyRank) {
-  const SamplerState finished = Make(10, Of(4), 0, 4).State(12);
+  const SamplerState finished = Make(10, Of(4), 0, 1).State(12);
   EXPECT_EQ(finished.consumed, 10);
   for (VirtualRankSampler& sampler : OnRanks(3, 10, Of(4))) {
     ASSERT_EQ(sampler.Restore(finished), absl::OkStatus());
@@ -193,7 +192,7 @@ TEST(VirtualRankSampler, AnEpochThatWasFinishedHasNothingLeftOnAnyRank) {
 }
 
 TEST(VirtualRankSampler, AResetOrARestoredPlaceBeginsWithTheFirstVirtualRank) {
-  VirtualRankSampler sampler = Make(12, Of(3, /*shuffle=*/false), 0, 3);
+  VirtualRankSampler sampler = Make(12, Of(3, /*shuffle=*/false), 0, 1);
   ASSERT_TRUE(sampler.next(2));
   sampler.reset();
   EXPECT_THAT(sampler.next(2), ::testing::Optional(ElementsAre(0, 3)));
@@ -206,7 +205,7 @@ TEST(VirtualRankSampler, AResetOrARestoredPlaceBeginsWithTheFirstVirtualRank) {
 }
 
 TEST(VirtualRankSampler, GivesEachIndexOnceIfTheBatchSizeChanges) {
-  VirtualRankSampler sampler = Make(24, Of(3), 0, 3);
+  VirtualRankSampler sampler = Make(24, Of(3), 0, 1);
   std::set<size_t> seen;
   for (const size_t batch_size : {1, 7, 3, 2, 5, 1, 4, 9, 9}) {
     if (const std::optional<Batch> batch = sampler.next(batch_size)) seen.insert(batch->begin(), batch->end());
@@ -218,7 +217,7 @@ TEST(VirtualRankSampler, GivesEachIndexOnceIfTheBatchSizeChanges) {
 TEST(VirtualRankSampler, DividesHugeDatasetsAmongManyVirtualRanks) {
   for (const Permutation permutation : {Permutation::kTorch, Permutation::kFeistel}) {
     const int64_t size = permutation == Permutation::kTorch ? 10'000'000 : int64_t{1} << 62;
-    VirtualRankSampler sampler = Make(size, Of(256, true, false, permutation), 0, 256);
+    VirtualRankSampler sampler = Make(size, Of(256, true, false, permutation), 0, 1);
     const Batch order = DistributedSampler::Create(size, Of(1, true, false, permutation))->next(512).value();
     for (size_t v = 0; v < 256; ++v) {
       EXPECT_THAT(sampler.next(2), ::testing::Optional(ElementsAre(order[v], order[v + 256])));
@@ -229,7 +228,7 @@ TEST(VirtualRankSampler, DividesHugeDatasetsAmongManyVirtualRanks) {
 class InADataLoader : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(InADataLoader, SetEpochAndRestoreReachTheCopyInside) {
-  VirtualRankSampler sampler = Make(103, Of(4), 1, 3);
+  VirtualRankSampler sampler = Make(103, Of(6), 1, 3);
   auto loader = MakeLoader(sampler, /*workers=*/GetParam());
   sampler.set_epoch(2);
   VirtualRankSampler alone = sampler;
@@ -238,7 +237,7 @@ TEST_P(InADataLoader, SetEpochAndRestoreReachTheCopyInside) {
   EXPECT_EQ(Epoch(loader), whole);
 
   const SamplerState state = sampler.State(2 * 8);  // after the first step
-  VirtualRankSampler resumed = Make(103, Of(4), 1, 3);
+  VirtualRankSampler resumed = Make(103, Of(6), 1, 3);
   auto resumed_loader = MakeLoader(resumed, /*workers=*/GetParam());
   ASSERT_EQ(resumed.Restore(state), absl::OkStatus());
   EXPECT_EQ(Epoch(resumed_loader), std::vector<int64_t>(whole.begin() + 16, whole.end()));
@@ -248,25 +247,35 @@ TEST_P(InADataLoader, SetEpochAndRestoreReachTheCopyInside) {
 INSTANTIATE_TEST_SUITE_P(Workers, InADataLoader, ::testing::Values(0, 2));
 
 TEST(VirtualRankSampler, CreateNamesWhatIsWrong) {
-  const auto error = [](int64_t size, int64_t virtual_ranks, int64_t first, int64_t last) {
-    return VirtualRankSampler::Create(size, Of(virtual_ranks), first, last).status();
+  const auto error = [](int64_t size, int64_t virtual_ranks, int64_t rank, int64_t ranks) {
+    return VirtualRankSampler::Create(size, rank, ranks, Of(virtual_ranks)).status();
   };
-  const auto bounds = [](const char* found) {
+  const auto ranks = [](const char* found) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "VirtualRankSampler: expected 0 <= first < last <= 8, the number of virtual ranks, found ", found));
+        "VirtualRankSampler: expected 0 <= rank < ranks <= 8, the number of virtual ranks, found ", found));
   };
-  EXPECT_EQ(error(10, 8, 3, 3), bounds("first = 3 and last = 3"));
-  EXPECT_EQ(error(10, 8, 5, 9), bounds("first = 5 and last = 9"));
-  EXPECT_EQ(error(10, 8, -1, 2), bounds("first = -1 and last = 2"));
+  EXPECT_EQ(error(10, 8, 3, 3), ranks("rank = 3 and ranks = 3"));
+  EXPECT_EQ(error(10, 8, 5, 9), ranks("rank = 5 and ranks = 9"));
+  EXPECT_EQ(error(10, 8, -1, 2), ranks("rank = -1 and ranks = 2"));
   EXPECT_EQ(error(10, 0, 0, 0),
             absl::InvalidArgumentError(
                 "VirtualRankSampler: DistributedSampler: num_replicas: expected a positive number, found 0"));
-  EXPECT_EQ(error(0, 8, 0, 1).message(),
-            "VirtualRankSampler: DistributedSampler: size: expected a value in [1, 4611686018427387904], found 0");
+  EXPECT_EQ(error(-1, 8, 0, 1).message(),
+            "VirtualRankSampler: DistributedSampler: size: expected a value in [0, 4611686018427387904], found -1");
+}
+
+TEST(VirtualRankSampler, GivesNothingOfAnEmptyDataset) {
+  for (const bool drop_last : {false, true}) {
+    VirtualRankSampler sampler = Make(0, Of(8, true, drop_last), 1, 3);
+    EXPECT_EQ(sampler.num_samples(), 0);
+    EXPECT_THAT(Drain(sampler), ElementsAre());
+    EXPECT_EQ(sampler.Restore(sampler.State(0)), absl::OkStatus());
+    EXPECT_THAT(Drain(sampler), ElementsAre());
+  }
 }
 
 TEST(VirtualRankSampler, NamesAPlaceThatIsNotBetweenTwoSteps) {
-  VirtualRankSampler sampler = Make(80, Of(8), 2, 5);
+  VirtualRankSampler sampler = Make(80, Of(8), 1, 3);
   EXPECT_EQ(ValueErrorOf([&] { sampler.State(31); }),
             "VirtualRankSampler: consumed: expected a value in [0, 30], found 31");
   EXPECT_EQ(ValueErrorOf([&] { sampler.State(7); }),

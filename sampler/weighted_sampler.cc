@@ -1,7 +1,9 @@
 #include "lockstep/sampler/weighted_sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/multinomial.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -18,17 +20,13 @@
 namespace lockstep::sampler {
 namespace {
 
-constexpr size_t kMaxWeights = size_t{1} << 24;
-
 absl::Status Error(absl::string_view field, absl::string_view expected, absl::string_view found) {
   return absl::InvalidArgumentError(
       absl::StrCat("WeightedSampler: ", field, ": expected ", expected, ", found ", found));
 }
 
 absl::Status CheckWeights(const std::vector<double>& weights) {
-  if (weights.empty() || weights.size() > kMaxWeights) {
-    return Error("weights", absl::StrCat("between 1 and ", kMaxWeights), absl::StrCat(weights.size()));
-  }
+  if (weights.empty()) return Error("weights", "one or more", "0");
   const auto wrong =
       std::find_if(weights.begin(), weights.end(), [](double weight) { return !(weight >= 0) || std::isinf(weight); });
   if (wrong != weights.end()) {
@@ -47,6 +45,17 @@ absl::Status CheckNumSamples(const std::vector<double>& weights, int64_t num_sam
   if (replacement || num_samples <= drawable) return absl::OkStatus();
   return Error("num_samples", absl::StrCat("without replacement at most ", drawable, ", the number of weights above 0"),
                absl::StrCat(num_samples));
+}
+
+// Computes what at::multinomial does, from the same random numbers, but without its limit of 2^24 weights.
+at::Tensor Draw(const at::Tensor& weights, int64_t count, bool replacement, at::Generator random) {
+  if (replacement && count > 1) {
+    at::Tensor sums = weights.cumsum(0);
+    sums.div_(sums[-1].item<double>());
+    return at::searchsorted(sums, at::rand({count}, std::move(random), weights.options()));
+  }
+  const at::Tensor keys = weights / at::empty_like(weights).exponential_(1, std::move(random));
+  return count == 1 ? keys.argmax(-1, /*keepdim=*/true) : std::get<1>(keys.topk(count));
 }
 
 DistributedSamplerOptions PlacesOptions(const WeightedSamplerOptions& options) {
@@ -101,7 +110,7 @@ void WeightedSampler::reset(std::optional<size_t> new_size) {
     seed += static_cast<uint64_t>(places_.epoch());
     places_.reset();
   }
-  drawn_ = at::multinomial(weights_, num_drawn_, options_.replacement, at::detail::createCPUGenerator(seed));
+  drawn_ = Draw(weights_, num_drawn_, options_.replacement, at::detail::createCPUGenerator(seed));
 }
 
 std::optional<std::vector<size_t>> WeightedSampler::next(size_t batch_size) {

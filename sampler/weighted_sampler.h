@@ -33,7 +33,8 @@ struct WeightedSamplerOptions {
 // Draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of weights. The drawn indices
 // are divided among `num_replicas` ranks as by DistributedSampler: rank r gets places r, r + num_replicas, ..., and the
 // order is repeated from its start so that every rank gets equally many. The draws are the same as from
-// torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch).
+// torch.utils.data.WeightedRandomSampler of PyTorch 2.11 with torch.Generator().manual_seed(seed + epoch). Python refuses
+// more than 2^24 weights; here memory is the only limit.
 //
 //   absl::StatusOr<WeightedSampler> sampler =
 //       WeightedSampler::Create(weights, 60000, {.num_replicas = 2, .rank = rank});
@@ -44,6 +45,7 @@ struct WeightedSamplerOptions {
 //   }
 //
 // In reset() every rank draws and keeps the indices of all ranks: 8 bytes each. Copies share the weights: 8 bytes each.
+// While reset() draws, it takes the same memory once more, without replacement twice.
 //
 // Copies share the epoch and the restored place, so set_epoch() and Restore() reach the copy inside a DataLoader.
 // Thread safety is that of DistributedSampler: set_epoch(), epoch(), State() and the sizes may be called while another
@@ -54,7 +56,7 @@ struct WeightedSamplerOptions {
 class WeightedSampler : public Sampler {
  public:
   // Returns a sampler at the start of epoch 0. Draws nothing. InvalidArgument:
-  // - `weights` is empty, or has more than 2^24 elements, the limit of torch.multinomial;
+  // - `weights` is empty;
   // - a weight is negative, infinite or NaN, all weights are zero, or their sum is infinite (PyTorch draws wrong
   //   indices then, without an error);
   // - num_samples is not in [1, 2^62], or without replacement exceeds the number of weights above zero (PyTorch draws

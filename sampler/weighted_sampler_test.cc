@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -222,9 +223,7 @@ TEST(WeightedSampler, CreateNamesWhatIsWrong) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_EQ(error({}), "WeightedSampler: weights: expected between 1 and 16777216, found 0");
-  EXPECT_EQ(error(std::vector<double>((1 << 24) + 1, 1.0)),
-            "WeightedSampler: weights: expected between 1 and 16777216, found 16777217");
+  EXPECT_EQ(error({}), "WeightedSampler: weights: expected one or more, found 0");
   EXPECT_EQ(error({1, -0.5}), "WeightedSampler: weights[1]: expected a finite number of at least 0, found -0.5");
   EXPECT_EQ(error({1, 1, std::nan("")}),
             "WeightedSampler: weights[2]: expected a finite number of at least 0, found nan");
@@ -239,9 +238,23 @@ TEST(WeightedSampler, CreateNamesWhatIsWrong) {
   EXPECT_EQ(error({1, 2}, 2, Options(2, 2)), "WeightedSampler: rank: expected a value in [0, 1], found 2");
 }
 
-TEST(WeightedSampler, TakesAsManyWeightsAsMultinomialDoes) {
-  WeightedSampler sampler = Make(std::vector<double>(1 << 24, 1.0), 4, Options());
-  EXPECT_THAT(Drain(sampler), SizeIs(4));
+// at::multinomial, and so Python's sampler, refuses more than 2^24 weights.
+TEST(WeightedSampler, DrawsByMoreWeightsThanMultinomialTakes) {
+  constexpr int64_t kSize = (int64_t{1} << 24) + 3;
+  std::vector<double> weights(kSize, 0.0);
+  weights[5] = 1;
+  weights[kSize - 3] = 2;
+  weights[kSize - 1] = 5;
+  std::map<int64_t, int> counts;
+  WeightedSampler sampler = Make(weights, 8000, Options());
+  for (const int64_t index : Drain(sampler)) ++counts[index];
+  EXPECT_THAT(counts, ::testing::SizeIs(3));
+  EXPECT_NEAR(counts[5], 1000, 150);  // five standard deviations
+  EXPECT_NEAR(counts[kSize - 3], 2000, 195);
+  EXPECT_NEAR(counts[kSize - 1], 5000, 217);
+
+  WeightedSampler once = Make(weights, 3, Options(1, 0, /*replacement=*/false));
+  EXPECT_THAT(Drain(once), ::testing::UnorderedElementsAre(5, kSize - 3, kSize - 1));
 }
 
 TEST(WeightedSampler, ThrowsValueErrorsWhereItCannotReturnAStatus) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/failures/saved_file.h"
 #include "lockstep/checkpoint/value.h"
@@ -25,10 +26,9 @@ class Damaged {
  public:
   explicit Damaged(const Value& value) : value_(value) {
     EXPECT_TRUE(Save(saved_.path(), value, {/*sync=*/false}).ok());
-    file_ = open(saved_.path().c_str(), O_RDWR | O_CLOEXEC);
+    file_ = UniqueFd(open(saved_.path().c_str(), O_RDWR | O_CLOEXEC));
     bytes_ = saved_.Contents();
   }
-  ~Damaged() { close(file_); }
 
   size_t size() const { return bytes_.size(); }
 
@@ -36,9 +36,9 @@ class Damaged {
   bool FlipIsRefused(size_t bit) const {
     const auto damaged = static_cast<char>(bytes_[bit / 8] ^ (1 << bit % 8));
     const auto at = static_cast<off_t>(bit / 8);
-    EXPECT_EQ(pwrite(file_, &damaged, 1, at), 1);
+    EXPECT_EQ(pwrite(file_.get(), &damaged, 1, at), 1);
     const absl::StatusOr<Value> loaded = Load(saved_.path());
-    EXPECT_EQ(pwrite(file_, &bytes_[bit / 8], 1, at), 1);
+    EXPECT_EQ(pwrite(file_.get(), &bytes_[bit / 8], 1, at), 1);
     if (loaded.ok()) {
       EXPECT_TRUE(Identical(*loaded, value_)) << "bit " << bit << " loads another value";
     } else {
@@ -49,7 +49,7 @@ class Damaged {
 
   // Sizes descend.
   bool TruncationIsRefused(size_t size) const {
-    EXPECT_EQ(ftruncate(file_, static_cast<off_t>(size)), 0);
+    EXPECT_EQ(ftruncate(file_.get(), static_cast<off_t>(size)), 0);
     return !Load(saved_.path()).ok();
   }
 
@@ -57,7 +57,7 @@ class Damaged {
   const SavedFile saved_;
   const Value value_;
   std::string bytes_;
-  int file_ = -1;
+  UniqueFd file_;
 };
 
 Value SmallCheckpoint() {

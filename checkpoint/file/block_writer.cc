@@ -1,9 +1,6 @@
 #include "lockstep/checkpoint/file/block_writer.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -17,8 +14,6 @@ namespace {
 
 constexpr size_t kBlockSize = size_t{4} << 20;
 constexpr int kBlocks = 4;
-// The alignment of memory, offset and size in a write past the page cache. No disk requires more.
-constexpr size_t kAlignment = 4096;
 
 }  // namespace
 
@@ -66,7 +61,7 @@ absl::Status BlockWriter::TakeBlock() {
   const MutexLock lock(mutex_);
   if (free_.empty() && made_ < kBlocks) {
     Block block;
-    block.memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, kBlockSize)));
+    block.memory.reset(static_cast<char*>(std::aligned_alloc(TwoWayFile::kAlignment, kBlockSize)));
     if (!block.memory) return absl::ResourceExhaustedError("no memory to write it with");
     ++made_;
     free_.push_back(std::move(block));
@@ -105,8 +100,7 @@ absl::Status BlockWriter::WriteHere() {
 }
 
 void BlockWriter::Run() {
-  // If the file system refuses, writes go through the page cache.
-  direct_now_ = direct_ && system_.SetFlags(file_, O_DIRECT) == 0;
+  file_.AllowDirect();
   const MutexLock lock(mutex_);
   for (;;) {
     mutex_.Await(absl::Condition(this, &BlockWriter::WorkLocked));
@@ -121,36 +115,6 @@ void BlockWriter::Run() {
     }
     free_.push_back(std::move(block));
   }
-}
-
-// The end of the last block goes through the page cache.
-absl::Status BlockWriter::WriteBlock(const Block& block) {
-  const size_t aligned = direct_now_ ? block.size / kAlignment * kAlignment : block.size;
-  LOCKSTEP_RETURN_IF_ERROR(WriteBytes(block.memory.get(), aligned, block.offset));
-  if (aligned == block.size) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(EndDirect());
-  return WriteBytes(block.memory.get() + aligned, block.size - aligned, block.offset + static_cast<off_t>(aligned));
-}
-
-absl::Status BlockWriter::WriteBytes(const char* from, size_t count, off_t offset) {
-  while (count > 0) {
-    const ssize_t wrote = system_.Write(file_, from, count, offset);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0 && errno == EINVAL && direct_now_) {  // the file system cannot, or a short write ended unaligned
-      LOCKSTEP_RETURN_IF_ERROR(EndDirect());
-      continue;
-    }
-    if (wrote < 0) return absl::ErrnoToStatus(errno, "write");
-    from += wrote;
-    count -= wrote;
-    offset += wrote;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BlockWriter::EndDirect() {
-  direct_now_ = false;
-  return system_.SetFlags(file_, 0) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "end O_DIRECT");
 }
 
 }  // namespace lockstep::checkpoint::file

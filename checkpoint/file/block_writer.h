@@ -1,5 +1,4 @@
-// Writes a file from its start in blocks of some MiB, past the page cache if the file system supports it, while the
-// caller prepares the next block.
+// Writes a file from its start in blocks of some MiB, while the caller prepares the next block.
 
 #ifndef LOCKSTEP_CHECKPOINT_FILE_BLOCK_WRITER_H_
 #define LOCKSTEP_CHECKPOINT_FILE_BLOCK_WRITER_H_
@@ -16,17 +15,18 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "lockstep/checkpoint/file/file_system.h"
+#include "lockstep/checkpoint/file/two_way_file.h"
 
 namespace lockstep::checkpoint::file {
 
 // A file of less than a block is written by Finish, on the caller's thread and through the page cache. A longer one is
-// written by another thread (the caller's if the system refuses one), with O_DIRECT if `direct`. 1 GiB took 0.5 to 0.7
-// s that way, flushed, and 0.7 to 0.75 s through the page cache (2-core Xeon), which also evicts other programs' data.
-// Uses at most 16 MiB of memory.
+// written by another thread (the caller's if the system refuses one), with O_DIRECT if the file will be flushed, and
+// else in the way that is faster at that moment. 1 GiB with O_DIRECT took 0.5 to 0.7 s, flushed, and 0.7 to 0.75 s
+// through the page cache (2-core Xeon), which also evicts other programs' data. Uses at most 16 MiB of memory.
 class BlockWriter {
  public:
-  // `file` is open for writing, empty, and outlives the writer, as `system` does.
-  BlockWriter(FileSystem& system, int file, bool direct) : system_(system), file_(file), direct_(direct) {}
+  // `file` is open for writing, empty, and outlives the writer, as `system` does. `flushed`: as `direct` of TwoWayFile.
+  BlockWriter(FileSystem& system, int file, bool flushed) : file_(system, file, flushed) {}
 
   // Waits for the write under way, and discards data that is not written.
   ~BlockWriter();
@@ -53,16 +53,11 @@ class BlockWriter {
   absl::Status HandOver();
   absl::Status WriteHere();
   void Run();
-  absl::Status WriteBlock(const Block& block);
-  absl::Status WriteBytes(const char* from, size_t count, off_t offset);
-  absl::Status EndDirect();
+  absl::Status WriteBlock(const Block& block) { return file_.Write(block.memory.get(), block.size, block.offset); }
   bool BlockFreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty() || !status_.ok(); }
   bool WorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !full_.empty() || ending_; }
 
-  FileSystem& system_;
-  const int file_;
-  const bool direct_;
-  bool direct_now_ = false;  // used only by the writer: the thread, if there is one
+  TwoWayFile file_;  // used only by the writer: the thread, if there is one
   Block filling_;
   off_t next_offset_ = 0;
   int made_ = 0;

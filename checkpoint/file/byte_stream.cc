@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "lockstep/base/posix/unique_fd.h"
+
 namespace lockstep::checkpoint::file {
 namespace {
 
@@ -35,17 +37,16 @@ absl::Status IsDirectory(int directory) {
 
 absl::StatusOr<ByteSource> OpenFile(const std::string& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return absl::ErrnoToStatus(errno, "open");
-  const std::shared_ptr<void> closer(nullptr, [file](void*) { close(file); });
+  const auto file = std::make_shared<UniqueFd>(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file->valid()) return absl::ErrnoToStatus(errno, "open");
   struct stat status;
-  if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "stat");
-  if (S_ISDIR(status.st_mode)) return IsDirectory(file);
+  if (fstat(file->get(), &status) != 0) return absl::ErrnoToStatus(errno, "stat");
+  if (S_ISDIR(status.st_mode)) return IsDirectory(file->get());
   if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError("is not a regular file");
   ByteSource source;
   source.size = status.st_size;
-  source.read = [file, closer](uint64_t offset, void* to, size_t count) {
-    return ReadFully(file, offset, static_cast<char*>(to), count);
+  source.read = [file](uint64_t offset, void* to, size_t count) {
+    return ReadFully(file->get(), offset, static_cast<char*>(to), count);
   };
   return source;
 }

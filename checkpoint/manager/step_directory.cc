@@ -1,8 +1,6 @@
 #include "lockstep/checkpoint/manager/step_directory.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/posix/folder.h"
 #include "lockstep/base/status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/file/atomic_file.h"
@@ -43,15 +42,6 @@ absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
 }
 
-absl::Status MakeDirectories(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    mkdir(path.substr(0, slash).c_str(), 0777);
-  }
-  // If a parent could not be created, this fails too.
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return SystemError("make the directory", path);
-  return absl::OkStatus();
-}
-
 absl::Status CopyFile(const std::string& from, const std::string& to, bool sync) {
   constexpr size_t kBlock = size_t{4} << 20;
   const absl::StatusOr<file::ByteSource> opened = file::OpenFile(from);
@@ -65,13 +55,6 @@ absl::Status CopyFile(const std::string& from, const std::string& to, bool sync)
     LOCKSTEP_RETURN_IF_ERROR(file->Append(block.data(), count));
   }
   return file->Commit();
-}
-
-void FlushDirectory(const std::string& path) {
-  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  fsync(directory);
-  close(directory);
 }
 
 }  // namespace
@@ -127,7 +110,9 @@ absl::StatusOr<std::vector<std::string>> StepDirectory::Names() const {
 }
 
 absl::Status StepDirectory::Prepare() const {
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirectories(path_));
+  if (const auto failed = MakeFolders(path_)) {
+    return absl::ErrnoToStatus(failed->error, absl::StrCat(path_, ": make the directory"));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names());
   for (absl::string_view name : names) {
     if (!absl::ConsumePrefix(&name, ".")) continue;
@@ -171,7 +156,7 @@ absl::Status StepDirectory::SetBest(int64_t step, bool sync) const {
   }
   // rename() does nothing if both names refer to one file.
   unlink(temporary.c_str());
-  if (sync) FlushDirectory(path_);
+  if (sync) FlushFolder(path_);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,5 @@
 #include "lockstep/data/internal/byte_source.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
@@ -32,12 +31,10 @@ ByteSource::~ByteSource() {
 }
 
 absl::Status ByteSource::Start(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int file, OpenRegularFile(path));
-  file_ = fdopen(file, "rb");
-  if (!file_) {
-    close(file);
-    return absl::ResourceExhaustedError("out of memory for reading it");
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(UniqueFd file, OpenRegularFile(path));
+  file_ = fdopen(file.get(), "rb");
+  if (!file_) return absl::ResourceExhaustedError("out of memory for reading it");
+  file.Release();  // to file_
   buffer_.resize(kBufferSize);
   LOCKSTEP_RETURN_IF_ERROR(Refill());
   if (stream_.avail_in < sizeof(kGzipMagic) || std::memcmp(buffer_.data(), kGzipMagic, sizeof(kGzipMagic)) != 0) {

@@ -6,19 +6,18 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/regular_file.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::data::internal {
 
 absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t most, std::vector<char>& buffer) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int file, OpenRegularFile(path));
-  const absl::Cleanup close_file = [file] { close(file); };
+  LOCKSTEP_ASSIGN_OR_RETURN(const UniqueFd file, OpenRegularFile(path));
   struct stat status;
-  if (fstat(file, &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
+  if (fstat(file.get(), &status) != 0) return absl::ErrnoToStatus(errno, "cannot be read");
   if (status.st_size > most) {
     return absl::ResourceExhaustedError(absl::StrCat("expected at most ", most, " bytes, found ", status.st_size));
   }
@@ -26,7 +25,7 @@ absl::StatusOr<absl::string_view> ReadWholeFile(const std::string& path, int64_t
   if (buffer.size() < size) buffer.resize(size);
   size_t done = 0;
   while (done < size) {
-    const ssize_t part = read(file, buffer.data() + done, size - done);
+    const ssize_t part = read(file.get(), buffer.data() + done, size - done);
     if (part < 0 && errno == EINTR) continue;
     if (part < 0) return absl::ErrnoToStatus(errno, "cannot be read");
     if (part == 0) break;

@@ -41,9 +41,9 @@ void ThrowValueErrorUnlessOk(const absl::Status& status) {
   TORCH_CHECK_VALUE(status.ok(), std::string(status.message()));
 }
 
-int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size) {
-  TORCH_CHECK_VALUE(1 <= new_size && new_size <= kMaxSize, std::string(sampler),
-                    "::reset: new_size: expected a value in [1, ", kMaxSize, "], found ", new_size);
+int64_t NewSizeOrThrow(absl::string_view sampler, int64_t low, size_t new_size) {
+  TORCH_CHECK_VALUE(static_cast<size_t>(low) <= new_size && new_size <= kMaxSize, std::string(sampler),
+                    "::reset: new_size: expected a value in [", low, ", ", kMaxSize, "], found ", new_size);
   return static_cast<int64_t>(new_size);
 }
 

@@ -23,9 +23,9 @@ absl::Status CheckSame(absl::string_view name, absl::string_view expected, absl:
 absl::Status CheckNumReplicas(absl::string_view sampler, int64_t num_replicas);
 absl::Status CheckRank(absl::string_view sampler, int64_t num_replicas, int64_t rank);
 
-// Throw c10::ValueError if the status is an error, the size is not in [1, kMaxSize], or batch_size is 0.
+// Throw c10::ValueError if the status is an error, the size is not in [low, kMaxSize], or batch_size is 0.
 void ThrowValueErrorUnlessOk(const absl::Status& status);
-int64_t NewSizeOrThrow(absl::string_view sampler, size_t new_size);
+int64_t NewSizeOrThrow(absl::string_view sampler, int64_t low, size_t new_size);
 void ThrowIfEmptyBatch(absl::string_view sampler, size_t batch_size);
 
 }  // namespace lockstep::sampler::internal

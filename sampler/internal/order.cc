@@ -5,6 +5,7 @@
 namespace lockstep::sampler::internal {
 
 Order Order::Shuffled(int64_t size, Permutation permutation, int64_t seed, int64_t epoch) {
+  if (size == 0) return Sequential(0);  // a permutation has an index or more
   if (permutation == Permutation::kFeistel) return Order(size, FeistelPermutation(size, seed, epoch));
   // Unsigned, like the seed of a generator. Python's negative seeds wrap around in the same way.
   return Order(size, TorchPermutation(size, static_cast<uint64_t>(seed) + static_cast<uint64_t>(epoch)));

@@ -45,7 +45,7 @@ def random_case(generator, max_size, max_replicas):
 
 def cases():
     for num_replicas, rank in ((1, 0), (2, 0), (2, 1), (3, 2), (7, 0), (7, 6)):
-        for size in (1, 2, 3, 6, 7, 8, 13, 14, 100):
+        for size in (0, 1, 2, 3, 6, 7, 8, 13, 14, 100):
             for shuffle in (0, 1):
                 for drop_last in (0, 1):
                     yield size, num_replicas, rank, 0, 1, shuffle, drop_last

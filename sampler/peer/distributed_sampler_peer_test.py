@@ -46,6 +46,7 @@ class DistributedSamplerPeerTest(unittest.TestCase):
     def test_gives_pythons_batches(self):
         generator = random.Random(5)
         cases = [golden.random_case(generator, 200, 9) for _ in range(500)]
+        cases += [(0, 3, 1, 0, 1, shuffle, drop_last) for shuffle in (0, 1) for drop_last in (0, 1)]
         batches = [(generator.randint(1, 30), generator.randrange(2)) for _ in cases]
         answers = answers_to((*case, *batch) for case, batch in zip(cases, batches))
         for case, (batch_size, drop_last), answer in zip(cases, batches, answers, strict=True):

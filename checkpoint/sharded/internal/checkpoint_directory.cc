@@ -1,8 +1,6 @@
 #include "lockstep/checkpoint/sharded/internal/checkpoint_directory.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -63,33 +61,7 @@ int LowestFree(const Names& names) {
   return number;
 }
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-absl::Status FlushDirectory(const std::string& path) {
-  const int directory = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
-  const absl::Status flushed =
-      fsync(directory) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, absl::StrCat("flush ", path));
-  close(directory);
-  return flushed;
-}
-
 }  // namespace
-
-absl::Status MakeDirectory(const std::string& path, bool sync) {
-  const std::string plain(absl::StripSuffix(path, "/"));
-  struct stat status;
-  if (plain.empty() || stat(plain.c_str(), &status) == 0) return absl::OkStatus();
-  const std::string parent = ParentOf(plain);
-  LOCKSTEP_RETURN_IF_ERROR(MakeDirectory(parent, sync));
-  if (mkdir(plain.c_str(), 0777) != 0 && errno != EEXIST)
-    return absl::ErrnoToStatus(errno, absl::StrCat("make the directory ", plain));
-  return sync ? FlushDirectory(parent) : absl::OkStatus();
-}
 
 std::string NameOfFile(int rank, int number) { return absl::StrCat("__", rank, "_", number, ".distcp"); }
 

@@ -14,9 +14,6 @@
 
 namespace lockstep::checkpoint::internal {
 
-// Creates the directory and its missing parents. With `sync`, they survive a power failure.
-absl::Status MakeDirectory(const std::string& path, bool sync);
-
 std::string NameOfFile(int rank, int number);
 
 // The lowest number that no file of the checkpoint in `directory` has. Where the .metadata there cannot be read, the

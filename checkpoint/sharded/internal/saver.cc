@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/posix/folder.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/file/atomic_file.h"
@@ -120,7 +121,9 @@ absl::StatusOr<std::string> Saver::Introduce() const {
   Introduction introduction;
   LOCKSTEP_ASSIGN_OR_RETURN(introduction.has, Describe(state_));
   if (rank_ == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(MakeDirectory(directory_, options_.sync));
+    if (const auto failed = MakeFolders(directory_, /*lasting=*/options_.sync)) {
+      return absl::ErrnoToStatus(failed->error, absl::StrCat("make the directory ", failed->folder));
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(introduction.number, ChooseNumber(directory_));
   }
   return Pack(introduction);

@@ -119,6 +119,19 @@ class Averaging(nn.Module):
         return logits
 
 
+class NonPersistent(nn.Module):
+    """Its forward uses and changes a buffer that is not in its state dict. torch.jit.script makes it persistent."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(FEATURES, CLASSES)
+        self.register_buffer("mean", torch.zeros(FEATURES), persistent=False)
+
+    def forward(self, inputs):
+        self.mean.mul_(0.9).add_(0.1 * inputs.mean(0))
+        return self.layer(inputs - self.mean)
+
+
 class Hooked(nn.Module):
     def __init__(self):
         super().__init__()
@@ -187,6 +200,7 @@ NETS = {
     "static_graph": (mlp, features, {"bucket_cap_mb": 0.012, "static_graph": True}, (3,)),
     "bucket_view": (ConvNet, images, {"bucket_cap_mb": 0.004, "gradient_as_bucket_view": True}, (3,)),
     "averaging": (Averaging, features, {}, (2, 3)),
+    "non_persistent": (NonPersistent, features, {}, (2, 3)),
     "hooked": (Hooked, features, {}, (2,)),
     "dropout": (dropout, features, {"bucket_cap_mb": 0.004}, (2, 3)),
 }
