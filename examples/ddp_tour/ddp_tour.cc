@@ -3,7 +3,7 @@
 //
 //   bazel run //examples/ddp_tour                             # all parts, two ranks on this machine
 //   bazel run //examples/ddp_tour -- --part=checkpoint --nproc_per_node=4
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/ddp_tour/ddp_tour   # or under torchrun
+//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/ddp_tour/ddp_tour   # or under torchrun
 //   --no-python
 //
 // prints, on two ranks without a GPU,
@@ -46,7 +46,7 @@
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
 #include "lockstep/examples/ranks/temporary_path.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 DEFINE_string(part, "all", "basic, checkpoint, model_parallel, several of them with commas, or all.");
 DEFINE_int32(nproc_per_node, 2, "Ranks to start; a launcher that has started this program decides itself.");

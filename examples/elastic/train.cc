@@ -17,15 +17,15 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/state_dict.h"
-#include "lockstep/comm/tree_sum/sum_tree.h"
 #include "lockstep/data/fashion_mnist.h"
 #include "lockstep/data/torch_dataset.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 4, "Ranks to start. If a launcher has started this program, the launcher decides.");
 DEFINE_int64(epochs, 2, "The number of passes over the training images.");
@@ -60,12 +60,9 @@ absl::Status Train() {
     if (rank == 0) std::cout << absl::StrFormat("%d ranks, from step %d of %d\n", ranks, step, all_steps) << std::flush;
     ddp::Options options;
     options.virtual_ranks = kVirtualRanks;
-    options.init_sync = options.broadcast_buffers = false;  // World does so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
-    const auto bounds = comm::EvenBounds(kVirtualRanks, ranks);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, options));
     LOCKSTEP_ASSIGN_OR_RETURN(
-        auto sampler, sampler::VirtualRankSampler::Create(train.size(), {.num_replicas = kVirtualRanks}, bounds[rank],
-                                                          bounds[rank + 1]));
+        auto sampler, sampler::VirtualRankSampler::Create(train.size(), rank, ranks, {.num_replicas = kVirtualRanks}));
     while (step < all_steps) {
       sampler.set_epoch(step / epoch_steps);
       sampler::SamplerState place = sampler.State(0);

@@ -1,4 +1,4 @@
-// The trainer with --elastic, as a user runs it, while ranks die.
+// The trainer under Lockstep's launch, as a user runs it, while ranks die.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples {
 namespace {
@@ -91,7 +91,7 @@ const Quiet& QuietRun() {
 
 TEST(Elastic, RanksThatDieChangeNeitherTheCheckpointNorTheTable) {
   const std::string folder = NewFolder();
-  Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
+  Program run(Launched(folder, {"--virtual_ranks=6"}));
   ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
   const std::map<int, pid_t> ranks = run.Ranks();
   ASSERT_EQ(ranks.size(), 3) << run.Output();
@@ -108,14 +108,14 @@ TEST(Elastic, RanksThatDieChangeNeitherTheCheckpointNorTheTable) {
 TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
   const std::string folder = NewFolder();
   {
-    Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
+    Program run(Launched(folder, {"--virtual_ranks=6"}));
     ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
     const auto is_in_mid_epoch = [&] {
       return std::filesystem::exists(CheckpointOf(folder, 60)) || std::filesystem::exists(CheckpointOf(folder, 80));
     };
     ASSERT_TRUE(Eventually(is_in_mid_epoch, absl::Seconds(60)));
   }  // the launcher is killed, and the ranks with it
-  Program run(TrainCommand(folder, {"--elastic", "--virtual_ranks=6", "--nproc_per_node=2"}));
+  Program run(TrainCommand(folder, {"--virtual_ranks=6", "--nproc_per_node=2"}));
   ASSERT_TRUE(run.AwaitText("steps are done\n")) << run.Output();
   EXPECT_THAT(run.Output(), HasSubstr("resuming from " + folder));
   kill(run.Ranks().at(1), SIGKILL);
@@ -128,7 +128,7 @@ TEST(Elastic, ARunWhoseRanksAllDiedResumesToTheSameBits) {
 
 TEST(Elastic, TheSecondsOfAnEpochAreThoseOfAllItsGroups) {
   const std::string folder = NewFolder();
-  Program run(Launched(folder, {"--elastic", "--virtual_ranks=6"}));
+  Program run(Launched(folder, {"--virtual_ranks=6"}));
   ASSERT_TRUE(run.AwaitText("\n    1  ")) << run.Output();
   const std::map<int, pid_t> ranks = run.Ranks();
   kill(ranks.at(1), SIGSTOP);
@@ -153,8 +153,9 @@ TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
 TEST(Elastic, WhatDoesNotFitIsNamed) {
   const std::string folder = NewFolder();
   ExpectError({getenv("TRAIN"), "--elastic", "--data_dir=" + SmallData()},
-              "train: --elastic: World::Join: ", {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  ExpectError(TrainCommand(folder, {"--elastic", "--virtual_ranks=5", "--nproc_per_node=2"}),
+              "rank 0 of 1: init_method env:// needs environment variable MASTER_ADDR, which is not set",
+              {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  ExpectError(TrainCommand(folder, {"--virtual_ranks=5", "--nproc_per_node=2"}),
               "--batch_size=48: expected a multiple of 5");
 }
 

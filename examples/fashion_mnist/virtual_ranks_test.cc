@@ -15,7 +15,7 @@
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
 #include "lockstep/examples/program/testing/same_bits.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples {
 namespace {

@@ -104,8 +104,7 @@ void AddFiles(TrainConfig& config, FlagTable& flags) {
 void AddRanks(TrainConfig& config, RankConfig& ranks, FlagTable& flags) {
   flags.Group("Ranks");
   flags.Add("elastic", &config.elastic,
-            "Go on when ranks die, under Lockstep's launch or with --multiprocessing-distributed. With --virtual-ranks "
-            "to the same bits.");
+            "Go on when ranks die without --virtual-ranks too. The result then depends on who died.");
   flags.Add("multiprocessing-distributed", &ranks.multiprocessing_distributed,
             "Start a rank for each GPU, or --cpu-ranks ranks without a GPU.");
   flags.Add("cpu-ranks", &ranks.cpu_ranks, "The number of ranks to start on a machine without GPUs.", {1, 4096});
@@ -156,13 +155,6 @@ absl::Status CheckLayout(const TrainConfig& config) {
 absl::Status CheckFrozen(const TrainConfig& config) {
   if (!config.freeze_backbone || !config.pretrained.empty() || !config.resume.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--freeze-backbone: expected --pretrained or --resume, which give it a backbone");
-}
-
-absl::Status CheckElastic(const TrainConfig& config) {
-  if (!config.elastic) return absl::OkStatus();
-  if (config.evaluate) return absl::InvalidArgumentError("--elastic is for training: expected no --evaluate");
-  if (config.dry_run) return absl::InvalidArgumentError("--elastic is for training: expected no --dry-run");
-  return absl::OkStatus();
 }
 
 bool IsDirectory(const std::string& path) {
@@ -216,7 +208,6 @@ absl::Status CheckConfig(const TrainConfig& config) {
   LOCKSTEP_RETURN_IF_ERROR(CheckArch(config.arch));
   LOCKSTEP_RETURN_IF_ERROR(CheckLayout(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckFrozen(config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckElastic(config));
   LOCKSTEP_RETURN_IF_ERROR(CheckData(config));
   return CheckPaths(config);
 }

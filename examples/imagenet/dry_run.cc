@@ -49,7 +49,7 @@ absl::StatusOr<Batches> Read(Input& input) {
   Batches batches;
   LOCKSTEP_RETURN_IF_ERROR(input.train().Start(/*epoch=*/0));
   LOCKSTEP_ASSIGN_OR_RETURN(batches.training, First(input.train(), "training"));
-  LOCKSTEP_RETURN_IF_ERROR(input.StartValidation(input.share().first));
+  LOCKSTEP_RETURN_IF_ERROR(input.StartValidation(input.first()));
   LOCKSTEP_ASSIGN_OR_RETURN(batches.validation, First(input.validation(), "validation"));
   return batches;
 }
@@ -70,20 +70,19 @@ absl::StatusOr<std::string> Measure(const Batches& batches, const Input& input, 
       "dry run: %d %s on %s, %d training and %d validation images of %d classes, %d batches of %d x %d an epoch; "
       "loss of the first batch %.4f; a rank needs %s for weights, gradients and activations",
       ranks, ranks == 1 ? "rank" : "ranks", learner.device().is_cpu() ? "the CPU" : "GPUs", input.train_images(),
-      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), input.share().all, input.batch_size(),
-      *loss, Megabytes(bytes));
+      input.validation_images(), input.num_classes(), input.BatchesPerEpoch(), input.parts(), input.batch_size(), *loss,
+      Megabytes(bytes));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> DryRun(Input& input, Learner& learner, comm::ProcessGroup* group, int local_ranks) {
-  const int ranks = group ? group->size() : 1;
   // Agreed on, since training on them is collective.
   const absl::StatusOr<Batches> batches = Read(input);
   LOCKSTEP_RETURN_IF_ERROR(comm::Agree(group, "the dry run's images", batches.status()));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::vector<std::string> summaries,
-      comm::GatherAgreed(group, "the dry run", Measure(*batches, input, learner, ranks, local_ranks)));
+      comm::GatherAgreed(group, "the dry run", Measure(*batches, input, learner, group->size(), local_ranks)));
   return summaries[0];
 }
 

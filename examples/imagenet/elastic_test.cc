@@ -1,4 +1,4 @@
-// The trainer with --elastic, as a user runs it, while ranks die.
+// The trainer under Lockstep's launch, as a user runs it, while ranks die.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -16,14 +16,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
 
 using launch::testing::NewFolder;
 using launch::testing::ReadFile;
-using testing::ExpectError;
 using ::testing::HasSubstr;
 using testing::Program;
 using testing::RunProgram;
@@ -65,7 +64,7 @@ Words Launched(const Words& train, int ranks = 3) {
   return Words{getenv("LAUNCH"), "--standalone", absl::StrCat("--nproc-per-node=", ranks), "--grace=30"} + train;
 }
 
-const Words kElastic = {"--elastic", "--virtual-ranks=4"};
+const Words kVirtual = {"--virtual-ranks=4"};
 
 // The JSON lines of epochs and validations, apart from speeds.
 std::string Figures(const std::string& folder) {
@@ -91,7 +90,7 @@ std::map<std::string, size_t> Digests(const std::string& folder) {
   return digests;
 }
 
-// A run without --elastic, which nothing disturbed.
+// A run that nothing disturbed.
 struct Quiet {
   std::map<std::string, size_t> digests;
   std::string figures;
@@ -100,7 +99,7 @@ const Quiet& QuietRun() {
   static const Quiet* const quiet = [] {
     const std::string folder = NewFolder();
     int code;
-    const std::string output = RunProgram(Launched(Train(folder) + Words{"--virtual-ranks=4"}, 2), &code);
+    const std::string output = RunProgram(Launched(Train(folder) + kVirtual, 2), &code);
     EXPECT_EQ(code, 0) << output;
     EXPECT_EQ(Digests(folder).size(), kSaved + 1) << output;
     return new Quiet{Digests(folder), Figures(folder)};
@@ -110,7 +109,7 @@ const Quiet& QuietRun() {
 
 TEST(Elastic, RanksThatDieChangeNeitherACheckpointNorTheFigures) {
   const std::string folder = NewFolder();
-  Program run(Launched(Train(folder) + kElastic));
+  Program run(Launched(Train(folder) + kVirtual));
   ASSERT_TRUE(run.AwaitText("Epoch: [0][ 3/10]")) << run.Output();
   const std::map<int, pid_t> ranks = run.Ranks();
   ASSERT_EQ(ranks.size(), 3) << run.Output();
@@ -128,10 +127,10 @@ TEST(Elastic, RanksThatDieChangeNeitherACheckpointNorTheFigures) {
 TEST(Elastic, ARunThatIsStoppedOrWhoseRanksAllDiedResumesToTheSameBits) {
   const std::string folder = NewFolder();
   {
-    Program run(Launched(Train(folder) + kElastic));
+    Program run(Launched(Train(folder) + kVirtual));
     ASSERT_TRUE(run.AwaitText("Epoch: [0][ 5/10]")) << run.Output();
   }  // the launcher is killed, and the ranks with it
-  const Words resumed = Train(folder) + kElastic + Words{"--resume=auto"};
+  const Words resumed = Train(folder) + kVirtual + Words{"--resume=auto"};
   {
     Program run(Launched(resumed, 2));
     ASSERT_TRUE(run.AwaitText("Epoch: [0][ 9/10]")) << run.Output();
@@ -167,19 +166,33 @@ TEST(Elastic, WithoutVirtualRanksTheOthersGoOn) {
 }
 
 TEST(Elastic, ALossThatIsNotFiniteEndsTheJob) {
-  Program run(Launched(Train(NewFolder()) + kElastic + Words{"--lr=1e9", "--terminate-on-nan"}, 1));
+  Program run(Launched(Train(NewFolder()) + kVirtual + Words{"--lr=1e9", "--terminate-on-nan"}, 1));
   EXPECT_EQ(run.Wait(), 1) << run.Output();
   EXPECT_THAT(run.Output(),
               HasSubstr(", at which --terminate-on-nan ends the run; the job ends, since this cause came 3 times"));
 }
 
-TEST(Elastic, WhatDoesNotFitIsNamed) {
-  const Words train = {getenv("TRAIN"), "--dummy", "--elastic", "--checkpoint-dir=" + NewFolder()};
-  ExpectError(train, "train: --elastic: World::Join: ");
-  ExpectError(train + Words{"--evaluate"}, "train: --elastic is for training: expected no --evaluate");
-  ExpectError(train + Words{"--dry-run"}, "train: --elastic is for training: expected no --dry-run");
-  ExpectError(train + Words{"--rank=0", "--world-size=1"}, "train: --rank=0: expected none with --elastic");
-  ExpectError(train + Words{"--dist-url=tcp://127.0.0.1:1"}, "--dist-url=tcp://127.0.0.1:1: expected env:// with");
+// Nobody numbers these ranks anew, so they end when one of them dies.
+TEST(Elastic, RanksThatFlagsNumberDoNotRegroup) {
+  const std::string folder = NewFolder();
+  const Words train = Train(folder) + kVirtual + Words{"--epochs=1000", "--world-size=2"};
+  Program first(train + Words{"--rank=0", "--dist-url=file://" + folder + "store"});
+  Program second(train + Words{"--rank=1", "--dist-url=file://" + folder + "store"});
+  ASSERT_TRUE(first.AwaitText("Epoch: [0][ 3/10]")) << first.Output();
+  kill(second.pid(), SIGKILL);
+  EXPECT_EQ(first.Wait(), 1) << first.Output();
+  EXPECT_THAT(first.Output(), HasSubstr("train: rank 0: "));
+  EXPECT_THAT(first.Output(), HasSubstr("rank 1 (host "));
+}
+
+TEST(Elastic, AValidationGoesOnWhenARankDies) {
+  const std::string folder = NewFolder();
+  Program run(Launched(Train(folder) + kVirtual + Words{"--evaluate", "--dummy-val-images=1000"}));
+  ASSERT_TRUE(run.AwaitText("Test: [")) << run.Output();
+  kill(run.Ranks().at(1), SIGKILL);
+  EXPECT_EQ(run.Wait(), 0) << run.Output();
+  EXPECT_THAT(run.Output(), HasSubstr("was killed by signal 9 (SIGKILL); generation 2 has "));
+  EXPECT_THAT(Figures(folder), HasSubstr("\"images\":1000"));
 }
 
 }  // namespace

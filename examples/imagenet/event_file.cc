@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/posix/host_name.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::examples::imagenet {
@@ -58,9 +59,7 @@ std::string WallTime() {
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 std::string EventPath(const std::string& directory) {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", directory, absl::ToUnixSeconds(absl::Now()), host,
+  return absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d", directory, absl::ToUnixSeconds(absl::Now()), HostName(),
                          getpid());
 }
 

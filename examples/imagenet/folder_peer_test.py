@@ -33,7 +33,7 @@ def children(pid):
 
 
 def ranks(launch):
-    """The children of the launcher, which is the child of launch's child (tools/launch/internal/keeper.h)."""
+    """The children of the launcher, which is the child of launch's child (launch/process/keeper.h)."""
     return children(children(children(launch)[0])[0])
 
 

@@ -93,9 +93,12 @@ absl::StatusOr<Input::Data> Input::Folders(const TrainConfig& config) {
 }
 
 absl::StatusOr<int64_t> Input::BatchSizeOf(const TrainConfig& config, const Place& place) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const VirtualShare share, ShareOf(config.virtual_ranks, place.rank, place.ranks));
+  const int parts = config.virtual_ranks;
+  if (parts != 0 && parts < place.ranks) {
+    return FlagError("virtual-ranks", parts, absl::StrCat("0, or at least the ", place.ranks, " ranks"));
+  }
   if (place.batch_size != 0) return place.batch_size;
-  const int64_t batch_size = config.batch_size / (config.virtual_ranks > 0 ? share.all : place.local_ranks);
+  const int64_t batch_size = config.batch_size / (parts > 0 ? parts : place.local_ranks);
   if (batch_size != 0) return batch_size;
   return FlagError("batch-size", config.batch_size, absl::StrCat("an image for each of ", place.local_ranks, " ranks"));
 }
@@ -109,16 +112,16 @@ Input::Input(const TrainConfig& config, Data data) : config_(config), data_(std:
 
 absl::Status Input::Divide(const Place& place) {
   LOCKSTEP_ASSIGN_OR_RETURN(batch_size_, BatchSizeOf(config_, place));
-  LOCKSTEP_ASSIGN_OR_RETURN(share_, ShareOf(config_.virtual_ranks, place.rank, place.ranks));
+  parts_ = config_.virtual_ranks > 0 ? config_.virtual_ranks : place.ranks;
   train_loader_.reset();
   validation_loader_.reset();
   sampler::DistributedSamplerOptions options;
-  options.num_replicas = share_.all;
+  options.num_replicas = parts_;
   options.seed = config_.seed.value_or(0);
-  LOCKSTEP_ASSIGN_OR_RETURN(sampler_, sampler::VirtualRankSampler::Create(train_images(), options, share_.first,
-                                                                          share_.last, config_.accum_steps));
+  LOCKSTEP_ASSIGN_OR_RETURN(sampler_, sampler::VirtualRankSampler::Create(train_images(), place.rank, place.ranks,
+                                                                          options, config_.accum_steps));
   LOCKSTEP_ASSIGN_OR_RETURN(validation_sampler_,
-                            sampler::EvaluationSampler::Create(validation_images(), {share_.all, share_.first}));
+                            sampler::EvaluationSampler::Create(validation_images(), {parts_, first()}));
   return MakeLoaders(place);
 }
 
@@ -135,17 +138,15 @@ absl::Status Input::MakeLoaders(const Place& place) {
   return absl::OkStatus();
 }
 
-absl::Status Input::StartValidation(int virtual_rank) {
+absl::Status Input::StartValidation(int64_t virtual_rank) {
   LOCKSTEP_ASSIGN_OR_RETURN(validation_sampler_,
-                            sampler::EvaluationSampler::Create(validation_images(), {share_.all, virtual_rank}));
+                            sampler::EvaluationSampler::Create(validation_images(), {parts_, virtual_rank}));
   return validation_loader_->Start(/*epoch=*/0);
 }
 
 int64_t Input::ValidationBatches() const {
   int64_t batches = 0;
-  for (int v = share_.first; v < share_.last; ++v) {
-    batches += Batches((validation_images() - v + share_.all - 1) / share_.all);
-  }
+  for (int64_t v = first(); v < last(); ++v) batches += Batches((validation_images() - v + parts_ - 1) / parts_);
   return batches;
 }
 

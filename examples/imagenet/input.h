@@ -14,7 +14,6 @@
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/examples/imagenet/config.h"
-#include "lockstep/examples/imagenet/virtual_share.h"
 #include "lockstep/sampler/evaluation_sampler.h"
 #include "lockstep/sampler/virtual_rank_sampler.h"
 
@@ -53,8 +52,11 @@ class Input {
   absl::Status Divide(const Place& place);
 
   int64_t num_classes() const { return data_.num_classes; }
-  // The virtual ranks of this rank.
-  const VirtualShare& share() const { return share_; }
+  // The number of virtual ranks. Without --virtual-ranks each rank is one. This rank has the virtual ranks [first(),
+  // last()).
+  int64_t parts() const { return parts_; }
+  int64_t first() const { return sampler_->first(); }
+  int64_t last() const { return sampler_->last(); }
   // Batch size of a virtual rank. The last batch of an epoch may be smaller.
   int64_t batch_size() const { return batch_size_; }
   int64_t train_images() const { return data_.train->size(); }
@@ -65,7 +67,7 @@ class Input {
   data::Loader& validation() { return *validation_loader_; }
 
   // Starts a pass of validation() over the share of one virtual rank.
-  absl::Status StartValidation(int virtual_rank);
+  absl::Status StartValidation(int64_t virtual_rank);
 
   // Numbers of batches of a virtual rank: in a whole epoch, and in the rest of a restored one.
   int64_t BatchesPerEpoch() const { return Batches(sampler_->num_samples() / sampler_->num_virtual_ranks()); }
@@ -87,7 +89,7 @@ class Input {
 
   const TrainConfig config_;
   const Data data_;
-  VirtualShare share_;
+  int64_t parts_ = 1;
   int64_t batch_size_ = 0;
   std::optional<sampler::VirtualRankSampler> sampler_;
   std::optional<sampler::EvaluationSampler> validation_sampler_;    // of one virtual rank

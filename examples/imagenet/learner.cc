@@ -15,6 +15,7 @@
 #include "lockstep/ddp/amp/grad_scaler_value.h"
 #include "lockstep/ddp/bucket_layout_value.h"
 #include "lockstep/ddp/no_sync.h"
+#include "lockstep/elastic/wrap.h"
 #include "lockstep/examples/imagenet/meters.h"
 #include "lockstep/examples/imagenet/weight_average.h"
 #include "lockstep/examples/program/pretrained.h"
@@ -134,12 +135,11 @@ absl::Status Learner::KeepIn(elastic::World& world) {
 absl::Status Learner::Distribute(comm::ProcessGroup* group) {
   ddp_.reset();
   optimizer_->zero_grad();  // of a step that another group did not complete
-  if (!group) return absl::OkStatus();
+  if (!group || (group->size() == 1 && config_.virtual_ranks == 0)) return absl::OkStatus();
   ddp::Options options;
   options.virtual_ranks = config_.virtual_ranks;
   options.virtual_seed = config_.seed.value_or(0);
-  options.init_sync = options.broadcast_buffers = !config_.elastic;  // World does so
-  LOCKSTEP_ASSIGN_OR_RETURN(ddp_, ddp::Wrap(net_, group, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(ddp_, elastic::Wrap(net_, group, options));
   group_ = group;
   if (!buckets_) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const ddp::BucketLayout layout, ddp::ToBucketLayout(*buckets_, group->size()));
@@ -153,6 +153,11 @@ void Learner::Leave() {
 }
 
 absl::Status Learner::Begin() {
+  for (const std::vector<at::Tensor>& tensors : {net_->parameters(), net_->buffers()}) {
+    for (const at::Tensor& tensor : tensors) {
+      if (group_) LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(tensor.detach(), /*root=*/0));
+    }
+  }
   if (!average_ || average_is_restored_) return absl::OkStatus();
   return checkpoint::LoadStateDict(*average_, checkpoint::StateDict(*net_));
 }

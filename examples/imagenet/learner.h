@@ -62,14 +62,14 @@ class Learner {
   // Makes `world` keep all of this. `world` must not outlive this learner.
   absl::Status KeepIn(elastic::World& world);
 
-  // From here on the ranks of `group` train together. In an --elastic run their weights are equal already; in others they
-  // get rank 0's. Without a group (nullptr) each rank trains alone. Every rank must call it, may call it again with
-  // another group, and must call Leave() before a group ends.
+  // From here on the ranks of `group` train together. Their weights are equal already, or Begin() makes them so. A single
+  // rank needs no DDP, unless there are virtual ranks. Without a group (nullptr) each rank trains alone. Every rank must
+  // call it, may call it again with another group, and must call Leave() before a group ends.
   absl::Status Distribute(comm::ProcessGroup* group);
   void Leave();
 
-  // Begins a run: the average of weights starts at the weights, unless Restore() has read it from a checkpoint. Call it
-  // after Distribute().
+  // Begins a run: all ranks get rank 0's weights, and the average of weights starts at them, unless Restore() has read it
+  // from a checkpoint. Call it on every rank, after Distribute().
   absl::Status Begin();
 
   // Calls `train` for each virtual rank of this rank, in order, for step number `step` of the optimizer. Without

@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <cstdint>
 #include <utility>
 
 namespace lockstep::examples::imagenet {
@@ -18,9 +17,9 @@ double Percent(int64_t count, const BatchResult& result) {
 
 }  // namespace
 
-PassMeters::PassMeters(const VirtualShare& share) : sums_(at::zeros({share.all, kColumns}, at::kDouble)) {}
+PassMeters::PassMeters(int64_t parts) : sums_(at::zeros({parts, kColumns}, at::kDouble)) {}
 
-void PassMeters::Count(int virtual_rank, const BatchResult& result) {
+void PassMeters::Count(int64_t virtual_rank, const BatchResult& result) {
   double* const row = sums_.data_ptr<double>() + virtual_rank * kColumns;
   const auto images = static_cast<double>(result.images);
   row[0] += images;

@@ -5,11 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/examples/imagenet/learner.h"
 #include "lockstep/examples/imagenet/meters.h"
-#include "lockstep/examples/imagenet/virtual_share.h"
 
 namespace lockstep::examples::imagenet {
 
@@ -23,10 +24,11 @@ class PassMeters {
   AverageMeter top1{"Acc@1", AverageMeter::Form::kPercent};
   AverageMeter top5{"Acc@5", AverageMeter::Form::kPercent};
 
-  explicit PassMeters(const VirtualShare& share);
+  // `parts`: the number of virtual ranks, or of ranks without them.
+  explicit PassMeters(int64_t parts);
 
   // Counts a batch of one of this rank's virtual ranks for TakeSums().
-  void Count(int virtual_rank, const BatchResult& result);
+  void Count(int64_t virtual_rank, const BatchResult& result);
 
   // Ends a batch, and shows `result`. `waited` is the total time that the pass has waited for images so far.
   void Update(const BatchResult& result, absl::Duration waited);

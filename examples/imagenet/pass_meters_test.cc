@@ -1,11 +1,13 @@
 #include "lockstep/examples/imagenet/pass_meters.h"
 
 #include <cmath>
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/even_blocks.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/testing/run_ranks.h"
 
@@ -26,7 +28,7 @@ BatchResult Result(double loss, int64_t images, int64_t in_top1, int64_t in_top5
 
 TEST(PassMeters, ShowTheBatchesOfUpdateUntilTheyCoverWhatAllRanksCounted) {
   EXPECT_TRUE(RunRanksOk(3, [](ProcessGroup& group) {
-                PassMeters meters({3, group.rank(), group.rank() + 1});
+                PassMeters meters(/*parts=*/3);
                 if (group.rank() < 2) {  // the third has no images
                   const BatchResult result = group.rank() == 0 ? Result(4, 1, 1, 1) : Result(8, 3, 0, 3);
                   meters.Count(group.rank(), result);
@@ -51,11 +53,13 @@ TEST(PassMeters, HaveTheSameBitsOnAnyNumberOfRanks) {
   std::set<double> losses, top1;
   for (int ranks = 1; ranks <= kVirtualRanks; ++ranks) {
     EXPECT_TRUE(RunRanksOk(ranks, [&](ProcessGroup& group) {
-                  const VirtualShare share = ShareOf(kVirtualRanks, group.rank(), ranks).value();
-                  PassMeters meters(share);
+                  const int64_t first = BlockBegin(kVirtualRanks, ranks, group.rank());
+                  const int64_t last = BlockBegin(kVirtualRanks, ranks, group.rank() + 1);
+                  PassMeters meters(kVirtualRanks);
                   for (int batch = 0; batch < 5; ++batch) {
-                    for (int v = share.first; v < share.last; ++v) {
-                      meters.Count(v, Result(std::exp(std::sin(100. * v + batch)), 3 + v % 4, v % 3, 3));
+                    for (int64_t v = first; v < last; ++v) {
+                      meters.Count(
+                          v, Result(std::exp(std::sin(100. * static_cast<double>(v) + batch)), 3 + v % 4, v % 3, 3));
                     }
                   }
                   const at::Tensor sums = meters.TakeSums();
@@ -68,23 +72,6 @@ TEST(PassMeters, HaveTheSameBitsOnAnyNumberOfRanks) {
   }
   EXPECT_EQ(losses.size(), 1);
   EXPECT_EQ(top1.size(), 1);
-}
-
-TEST(ShareOf, DividesVirtualRanksIntoBlocks) {
-  int next = 0;
-  for (int rank = 0; rank < 3; ++rank) {
-    const VirtualShare share = ShareOf(8, rank, 3).value();
-    EXPECT_EQ(share.all, 8);
-    EXPECT_EQ(share.first, next);
-    EXPECT_GE(share.last - share.first, 2);
-    next = share.last;
-  }
-  EXPECT_EQ(next, 8);
-  const VirtualShare without = ShareOf(0, 2, 3).value();
-  EXPECT_EQ(without.all, 3);
-  EXPECT_EQ(without.first, 2);
-  EXPECT_EQ(without.last, 3);
-  EXPECT_EQ(ShareOf(2, 0, 3).status().message(), "--virtual-ranks=2: expected 0, or at least the 3 ranks");
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 //
 //   bazel-bin/examples/imagenet/train -a resnet50 /data/imagenet                              # one process
 //   bazel-bin/examples/imagenet/train --multiprocessing-distributed /data/imagenet            # a rank for each GPU
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/imagenet/train /data/imagenet
+//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/imagenet/train /data/imagenet
 //   srun bazel-bin/examples/imagenet/train /data/imagenet                                     # or torchrun, mpirun
-//   bazel-bin/tools/launch/launch --standalone --nproc_per_node=4 bazel-bin/examples/imagenet/train --elastic
+//   bazel-bin/launch/launch --standalone --nproc_per_node=4 bazel-bin/examples/imagenet/train
 //     --virtual-ranks=8 --resume=auto /data/imagenet                                          # kill ranks as you like
 //   bazel-bin/examples/imagenet/train --dummy --dummy-train-images=256 --dummy-val-images=64 --image-size=64 -b32
 //     --epochs=1                                                                              # without data
@@ -17,7 +17,6 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,16 +28,15 @@
 #include "lockstep/base/printable.h"
 #include "lockstep/base/status.h"
 #include "lockstep/comm/environment/rank_environment.h"
-#include "lockstep/comm/process_group.h"
 #include "lockstep/elastic/world.h"
 #include "lockstep/examples/imagenet/config.h"
 #include "lockstep/examples/imagenet/trainer.h"
 #include "lockstep/examples/program/flag_table.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/examples/ranks/temporary_path.h"
-#include "lockstep/tools/launch/report.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/link/agent_link.h"
+#include "lockstep/launch/report/report.h"
+#include "lockstep/launch/spawn.h"
 
 namespace lockstep::examples::imagenet {
 namespace {
@@ -76,50 +74,29 @@ std::string BackendOf(const RankConfig& ranks) {
   return ranks.dist_backend == "nccl" ? "cpu:gloo,cuda:nccl" : ranks.dist_backend;
 }
 
-// As one of several ranks, which the environment or --rank and --world-size number. A rank that this program started
-// has its number from the environment.
+// As one rank: of a launcher, of this program, of those that --rank and --world-size number, or alone. A rank that this
+// program has started has its number and its meeting place from the environment.
+//
+// With --virtual-ranks the result does not depend on who trains, so the ranks of Lockstep's launch regroup when one dies.
 absl::Status TrainAsRank(const TrainConfig& config, const RankConfig& ranks) {
-  comm::ExplicitRank given;
-  if (!ranks.multiprocessing_distributed) given = {ranks.rank, ranks.world_size};
-  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
-                            comm::ReadRankEnvironment(comm::ProcessEnvironment, given));
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
-  comm::InitOptions options;
-  options.backend = BackendOf(ranks);
-  options.init_method = ranks.dist_url;
-  options.rank = given.rank;
-  options.world_size = given.world_size;
-  options.timeout = absl::Seconds(ranks.dist_timeout);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  return FinishRank(group.get(), Train(config, group.get(), environment.local_world_size, device));
-}
-
-// As one of the ranks that the launcher, or this program, keeps alive.
-absl::Status TrainAsElasticRank(const TrainConfig& config, const RankConfig& ranks) {
-  if (!ranks.multiprocessing_distributed) {
-    if (ranks.rank != -1) return FlagError("rank", ranks.rank, "none with --elastic, whose ranks a launcher numbers");
-    if (ranks.dist_url != "env://") return FlagError("dist-url", ranks.dist_url, "env:// with --elastic");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment, comm::ReadRankEnvironment());
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
   elastic::Options options;
-  options.backend = BackendOf(ranks);
+  if (!ranks.multiprocessing_distributed) options.explicit_rank = {ranks.rank, ranks.world_size};
+  LOCKSTEP_ASSIGN_OR_RETURN(const comm::RankEnvironment environment,
+                            comm::ReadRankEnvironment(comm::ProcessEnvironment, options.explicit_rank));
+  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
+  const bool is_alone = !environment.rank.has_value();
+  if (is_alone) {
+    options.explicit_rank = {};
+  } else if (!ranks.multiprocessing_distributed) {
+    options.init_method = ranks.dist_url;
+  }
+  const comm::ExplicitRank& given = options.explicit_rank;
+  const bool is_placed = given.rank >= 0 || given.world_size >= 0 || options.init_method != "env://";
+  options.regroups = launch::AgentLink::IsOffered() && !is_placed && (config.virtual_ranks > 0 || config.elastic);
+  options.backend = is_alone && config.virtual_ranks == 0 ? "auto" : BackendOf(ranks);
   options.timeout = absl::Seconds(ranks.dist_timeout);
-  return TrainElastic(config, options, /*says=*/environment.rank.value_or(0) == 0, device);
-}
-
-// In one process. Virtual ranks need DistributedDataParallel, and so a group, which has this rank only.
-absl::Status TrainAlone(const TrainConfig& config, const RankConfig& ranks, c10::Device device) {
-  if (config.virtual_ranks == 0) return Train(config, /*group=*/nullptr, /*local_ranks=*/1, device);
-  const TemporaryPath store("lockstep_imagenet");
-  comm::InitOptions options;
-  options.backend = BackendOf(ranks);
-  options.init_method = absl::StrCat("file://", store.path());
-  options.rank = 0;
-  options.world_size = 1;
-  options.timeout = absl::Seconds(ranks.dist_timeout);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<comm::ProcessGroup> group, comm::InitProcessGroup(options));
-  return FinishRank(group.get(), Train(config, group.get(), /*local_ranks=*/1, device));
+  const absl::Status status = Train(config, options, environment, device);
+  return options.regroups || is_alone ? status : OfRank(status, *environment.rank);
 }
 
 // --world-size and --rank count nodes here, and --dist-url says where node 0 is.
@@ -145,8 +122,7 @@ absl::Status TrainInProcesses(const TrainConfig& config, const RankConfig& ranks
   LOCKSTEP_ASSIGN_OR_RETURN(const launch::SpawnOptions options, SpawnOptionsOf(ranks));
   const c10::DeviceIndex gpus = torch::cuda::device_count();
   return launch::Spawn(
-      gpus > 0 ? gpus : ranks.cpu_ranks,
-      [&](int) { return config.elastic ? TrainAsElasticRank(config, ranks) : TrainAsRank(config, ranks); }, options);
+      gpus > 0 ? gpus : ranks.cpu_ranks, [&](int) { return TrainAsRank(config, ranks); }, options);
 }
 
 void WarnAboutFlags(const TrainConfig& config, const RankConfig& ranks) {
@@ -175,10 +151,7 @@ absl::Status Run(const TrainConfig& config, const RankConfig& ranks) {
                             comm::ReadRankEnvironment(comm::ProcessEnvironment, {ranks.rank, ranks.world_size}));
   if (ranks.world_size > 1 && !environment.rank) return FlagError("world-size", ranks.world_size, "--rank with it");
   if (environment.rank.value_or(0) == 0) WarnAboutFlags(config, ranks);
-  if (config.elastic) return TrainAsElasticRank(config, ranks);
-  if (environment.rank) return TrainAsRank(config, ranks);
-  LOCKSTEP_ASSIGN_OR_RETURN(const c10::Device device, ChooseDevice(ranks, environment));
-  return TrainAlone(config, ranks, device);
+  return TrainAsRank(config, ranks);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/imagenet/testing/striped_images.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {
 namespace {

@@ -54,7 +54,7 @@ constexpr char kResumable[] = "stopped by a signal; go on with --resume=auto";
 // For a batch of a large network, or a file, that is under way on a CPU when another rank dies.
 constexpr absl::Duration kLeaveTimeout = absl::Minutes(2);
 
-// The same on all ranks. In an --elastic run it changes in Trainer::Commit() only.
+// The same on all ranks. It changes in Trainer::Commit() only.
 struct RunProgress {
   Position position;
   int64_t step = 0;             // steps of the optimizer that are done, in the whole run
@@ -67,26 +67,23 @@ struct RunProgress {
 
 class Trainer {
  public:
-  // `world` is null if the run is not --elastic. `says` whether this rank says what it does before there is a group.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config, elastic::World* world, bool says,
+  // `says` whether this rank says what it does before there is a group.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config, elastic::World& world, bool says,
                                                          c10::Device device);
-  // In an --elastic run each generation calls it.
-  absl::Status Run(comm::ProcessGroup* group, int local_ranks);
+  // Each generation calls it.
+  absl::Status Run(comm::ProcessGroup* group);
   absl::Status EndFiles();
 
  private:
-  Trainer(const TrainConfig& config, elastic::World* world, c10::Device device, std::unique_ptr<Input> input,
+  Trainer(const TrainConfig& config, elastic::World& world, c10::Device device, std::unique_ptr<Input> input,
           std::unique_ptr<Learner> learner)
       : config_(config), world_(world), device_(device), input_(std::move(input)), learner_(std::move(learner)) {}
 
-  int rank() const { return group_ ? group_->rank() : 0; }
-  int ranks() const { return group_ ? group_->size() : 1; }
+  int rank() const { return group_->rank(); }
 
   absl::Status KeepState();
   absl::Status Work();
   absl::Status Commit(const std::function<absl::Status()>& apply);
-  absl::Status CheckGroup() const;
-  absl::Status AllReduce(const at::Tensor& tensor) const;
   absl::Status Divide();
   absl::Status BeginPretrained();
   absl::Status Begin();
@@ -97,7 +94,7 @@ class Trainer {
   absl::Status ResumeFile();
   absl::Status Resume(const std::string& path, const Value& snapshot);
   absl::Status ResumeSums(const at::Tensor& saved);
-  absl::StatusOr<at::Tensor> SumsOfAllRanks() const;
+  at::Tensor EpochSums() const;
   absl::Status CheckFolderIsFree();
   absl::Status CheckLoss(const BatchResult& result, int64_t batch);
   absl::Status TrainAll();
@@ -116,7 +113,7 @@ class Trainer {
   absl::Status SaveIfDue();
 
   const TrainConfig config_;
-  elastic::World* const world_;
+  elastic::World& world_;
   const c10::Device device_;
   const std::unique_ptr<Input> input_;
   const std::unique_ptr<Learner> learner_;
@@ -124,14 +121,12 @@ class Trainer {
   std::unique_ptr<PreemptionNotice> notice_;
   std::unique_ptr<StepTrace> trace_;  // on the first rank 0, if one is wanted
   RunProgress progress_;
-  // PassMeters::TakeSums() of the epoch so far, of this rank; in an --elastic run of all ranks, and with one row without
-  // --virtual-ranks, as the number of ranks may change.
-  at::Tensor sums_;
+  // PassMeters::TakeSums() of the epoch so far, of all ranks.
+  at::Tensor sums_ = PassMeters(/*parts=*/1).TakeSums();
   int64_t run_steps_ = 0;  // of this process
 
   // Of this group.
   comm::ProcessGroup* group_ = nullptr;
-  int local_ranks_ = 1;
   std::optional<FiniteLoss> finite_loss_;
   std::unique_ptr<Manager> manager_;  // null if this run neither saves nor looks for the newest checkpoint
   bool is_resumed_ = false;
@@ -140,7 +135,7 @@ class Trainer {
   int64_t first_batch_ = 0, pass_batches_ = 0, batches_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, elastic::World* world, bool says,
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config, elastic::World& world, bool says,
                                                          c10::Device device) {
   std::optional<Progress> progress;
   if (says) progress.emplace("train");
@@ -155,30 +150,28 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& conf
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Learner> learner, Learner::Create(config, input->num_classes(), device));
   for (int64_t epoch = 0; epoch < config.start_epoch; ++epoch) learner->EndEpoch();  // a resumed run has its own rate
   std::unique_ptr<Trainer> trainer(new Trainer(config, world, device, std::move(input), std::move(learner)));
-  if (world) LOCKSTEP_RETURN_IF_ERROR(trainer->KeepState());
+  LOCKSTEP_RETURN_IF_ERROR(trainer->KeepState());
   return trainer;
 }
 
 absl::Status Trainer::KeepState() {
-  LOCKSTEP_RETURN_IF_ERROR(learner_->KeepIn(*world_));
-  LOCKSTEP_RETURN_IF_ERROR(world_->Keep("progress", &progress_));
-  sums_ = PassMeters({std::max(config_.virtual_ranks, 1), 0, 1}).TakeSums();
-  const auto save = [this]() -> absl::StatusOr<Value> { return Value(sums_); };
-  return world_->Keep("sums", save,
-                      [this](const Value& value) { return TorchStatus("", [&] { sums_.copy_(value.tensor()); }); });
+  LOCKSTEP_RETURN_IF_ERROR(learner_->KeepIn(world_));
+  LOCKSTEP_RETURN_IF_ERROR(world_.Keep("progress", &progress_));
+  const auto save = [this]() -> absl::StatusOr<Value> { return Value(EpochSums()); };
+  return world_.Keep("sums", save,
+                     [this](const Value& value) { return TorchStatus("", [&] { sums_ = value.tensor().clone(); }); });
 }
 
 // What needs the group ends with it.
-absl::Status Trainer::Run(comm::ProcessGroup* group, int local_ranks) {
+absl::Status Trainer::Run(comm::ProcessGroup* group) {
   group_ = group;
-  local_ranks_ = local_ranks;
   finite_loss_.emplace(group, config_.terminate_on_nan);
   const absl::Cleanup leave = [&] {
     learner_->Leave();
     manager_.reset();
     group_ = nullptr;
     // The launcher may end a rank that waits for the next group.
-    if (world_ && notice_ && !notice_->Received()) notice_.reset();
+    if (world_.is_elastic() && notice_ && !notice_->Received()) notice_.reset();
   };
   return Work();
 }
@@ -186,14 +179,16 @@ absl::Status Trainer::Run(comm::ProcessGroup* group, int local_ranks) {
 absl::Status Trainer::Work() {
   LOCKSTEP_RETURN_IF_ERROR(Divide());
   LOCKSTEP_RETURN_IF_ERROR(ManageCheckpoints());
-  const bool begins = !world_ || world_->commits() == 0;
+  const bool begins = world_.commits() == 0;
   LOCKSTEP_RETURN_IF_ERROR(begins ? Begin() : GoOn());
   if (begins) progress_.place = input_->sampler().State(0);
+  if (begins) LOCKSTEP_RETURN_IF_ERROR(world_.BeginAt(progress_.step));
   LOCKSTEP_RETURN_IF_ERROR(learner_->Distribute(group_));
   if (begins) LOCKSTEP_RETURN_IF_ERROR(learner_->Begin());
   if (config_.dry_run) {
     if (reporter_) reporter_->Begin("=> dry run: the first batches ...");
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string summary, DryRun(*input_, *learner_, group_, local_ranks_));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string summary,
+                              DryRun(*input_, *learner_, group_, world_.generation().local_world_size));
     if (reporter_) reporter_->Say(summary);
     return absl::OkStatus();
   }
@@ -204,28 +199,19 @@ absl::Status Trainer::Work() {
 
 // Changes progress_, and what else outlives the ranks.
 absl::Status Trainer::Commit(const std::function<absl::Status()>& apply) {
-  if (!world_) return apply();
-  return world_->Commit([&] { ThrowIfError(apply()); });
+  return world_.Commit([&] { ThrowIfError(apply()); });
 }
 
-// Between collectives that are far apart: a rank that does not hear of another one's death is killed.
-absl::Status Trainer::CheckGroup() const { return world_ ? group_->failure() : absl::OkStatus(); }
-
-absl::Status Trainer::AllReduce(const at::Tensor& tensor) const {
-  return group_ ? group_->AllReduce(tensor) : absl::OkStatus();
-}
-
-// Without --virtual-ranks, the batches of the ranks of an --elastic run keep their size if the nodes have other numbers of
-// ranks.
+// If ranks regroup without --virtual-ranks, their batches keep their size on nodes with other numbers of ranks.
 absl::Status Trainer::Divide() {
   Place place;
   place.rank = rank();
-  place.ranks = ranks();
-  place.local_ranks = local_ranks_;
+  place.ranks = group_->size();
+  place.local_ranks = world_.generation().local_world_size;
   place.device = device_;
   place.batch_size = progress_.batch_size;
-  if (world_ && config_.virtual_ranks == 0 && place.batch_size == 0) {
-    const at::Tensor size = at::full({1}, config_.batch_size / local_ranks_, at::kLong);
+  if (world_.is_elastic() && config_.virtual_ranks == 0 && place.batch_size == 0) {
+    const at::Tensor size = at::full({1}, config_.batch_size / place.local_ranks, at::kLong);
     LOCKSTEP_RETURN_IF_ERROR(group_->Broadcast(size, /*root=*/0));
     place.batch_size = size.item<int64_t>();
   }
@@ -266,7 +252,7 @@ absl::Status Trainer::Begin() {
   progress_ = RunProgress();
   progress_.position.epoch = config_.start_epoch;
   progress_.batch_size = input_->batch_size();
-  if (!world_) sums_ = PassMeters(input_->share()).TakeSums();
+  sums_ = PassMeters(input_->parts()).TakeSums();
   input_->sampler().set_epoch(config_.start_epoch);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest, Newest());
   is_resumed_ = newest || (!config_.resume.empty() && config_.resume != "auto");
@@ -292,6 +278,11 @@ absl::Status Trainer::GoOn() {
   if (rank() != 0) reporter_.reset();
   if (rank() == 0 && !reporter_) {
     LOCKSTEP_ASSIGN_OR_RETURN(reporter_, Reporter::Create(config_, /*append=*/true));
+  }
+  if (config_.virtual_ranks == 0) {  // the rows are the ranks', of which there may be another number now
+    at::Tensor rows = PassMeters(input_->parts()).TakeSums();
+    rows.slice(0, 0, 1).copy_(EpochSums());
+    sums_ = rows;
   }
   LOCKSTEP_RETURN_IF_ERROR(input_->sampler().Restore(progress_.place));
   first_batch_ = input_->BatchesPerEpoch() - input_->BatchesRemaining();
@@ -366,21 +357,11 @@ absl::Status Trainer::ResumeSums(const at::Tensor& saved) {
     return absl::InvalidArgumentError(absl::StrCat("epoch_sums: expected the shape [", rows, ", ", sums_.size(1),
                                                    "], found [", absl::StrJoin(saved.sizes(), ", "), "]"));
   }
-  int64_t first = 0, last = rows;
-  if (!world_ && config_.virtual_ranks > 0) {
-    first = input_->share().first;
-    last = input_->share().last;
-  } else if (!world_ && rank() != 0) {
-    last = 0;
-  }
-  return TorchStatus("epoch_sums", [&] { sums_.slice(0, first, last).copy_(saved.slice(0, first, last)); });
+  return TorchStatus("epoch_sums", [&] { sums_.slice(0, 0, rows).copy_(saved); });
 }
 
-absl::StatusOr<at::Tensor> Trainer::SumsOfAllRanks() const {
-  const at::Tensor sums = sums_.clone();
-  if (!world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
-  return config_.virtual_ranks > 0 ? sums : sums.sum(0, /*keepdim=*/true);
-}
+// With a row for each virtual rank, or one.
+at::Tensor Trainer::EpochSums() const { return config_.virtual_ranks > 0 ? sums_ : sums_.sum(0, /*keepdim=*/true); }
 
 // A later --resume=auto would take an earlier run's higher step for this run's newest checkpoint.
 absl::Status Trainer::CheckFolderIsFree() {
@@ -413,7 +394,7 @@ absl::Status Trainer::TrainEpoch() {
   pass_batches_ = input_->BatchesRemaining();
   LOCKSTEP_RETURN_IF_ERROR(loader.Start(epoch));
   if (reporter_) reporter_->BeginEpoch(epoch, first_batch_, first_batch_ + pass_batches_);
-  PassMeters meters(input_->share());
+  PassMeters meters(input_->parts());
   for (batches_ = 0; batches_ < pass_batches_;) LOCKSTEP_RETURN_IF_ERROR(TrainStep(meters));
   SayWhatIsSkipped(loader);
   if (progress_.is_reported) return absl::OkStatus();
@@ -426,7 +407,6 @@ absl::Status Trainer::TrainEpoch() {
 // A step of the optimizer. It has at most --accum-steps batches of each virtual rank. A batch ends when it has ended on
 // this rank's last virtual rank. Then the figures of the first virtual rank are shown: on rank 0 it is always the same.
 absl::Status Trainer::TrainStep(PassMeters& meters) {
-  const VirtualShare& share = input_->share();
   const int64_t before = batches_, parts = std::min(config_.accum_steps, pass_batches_ - before);
   std::vector<BatchResult> shown;
   LOCKSTEP_RETURN_IF_ERROR(learner_->ForEachVirtualRank(progress_.step, [&](int virtual_rank) -> absl::Status {
@@ -434,15 +414,14 @@ absl::Status Trainer::TrainStep(PassMeters& meters) {
       const bool last = part + 1 == parts;
       LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, TrainBatch(parts, last));
       meters.Count(virtual_rank, result);
-      if (virtual_rank == share.first) shown.push_back(result);
+      if (virtual_rank == input_->first()) shown.push_back(result);
       LOCKSTEP_RETURN_IF_ERROR(CheckLoss(result, before + part + 1));
-      if (!last && virtual_rank + 1 == share.last) LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown[part], meters));
+      if (!last && virtual_rank + 1 == input_->last()) LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown[part], meters));
     }
     return absl::OkStatus();
   }));
-  at::Tensor sums = meters.TakeSums();
-  if (world_) LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
-  if (world_ && config_.virtual_ranks == 0) sums = sums.sum(0, /*keepdim=*/true);
+  const at::Tensor sums = meters.TakeSums();
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllReduce(sums));
   LOCKSTEP_RETURN_IF_ERROR(Commit([&] { return ApplyStep(sums); }));
   LOCKSTEP_RETURN_IF_ERROR(EndBatch(shown.back(), meters));  // its time includes the step of the optimizer
   return AfterStep();
@@ -459,8 +438,9 @@ absl::Status Trainer::ApplyStep(const at::Tensor& sums) {
   return absl::OkStatus();
 }
 
+// A rank that does not hear of another one's death between collectives that are far apart is killed.
 absl::StatusOr<BatchResult> Trainer::TrainBatch(int64_t parts, bool last) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGroup());
+  LOCKSTEP_RETURN_IF_ERROR(group_->failure());
   data::Loader& loader = input_->train();
   const int64_t consumed = loader.consumed();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
@@ -494,7 +474,7 @@ StepReport Trainer::Report() const {
   report.batch = first_batch_ + batches_;
   report.batches = first_batch_ + pass_batches_;
   report.step = progress_.position.epoch * input_->BatchesPerEpoch() + report.batch;
-  report.shares = input_->share().all;
+  report.shares = input_->parts();
   report.lr = learner_->lr();
   return report;
 }
@@ -509,12 +489,11 @@ absl::Status Trainer::AfterStep() {
   return stop ? absl::CancelledError(kResumable) : absl::OkStatus();
 }
 
-// In an --elastic run sums_ are of all ranks already, and this is not collective.
+// Not collective.
 absl::Status Trainer::ReportEpoch(PassMeters& meters) {
   const StepReport last = Report();
   const double images_per_second = last.ImagesPerSecond(meters);
-  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor sums, SumsOfAllRanks());
-  meters.Show(sums);
+  meters.Show(EpochSums());
   if (!reporter_ || meters.loss.count() == 0) return absl::OkStatus();
   EpochReport report;
   report.epoch = last.epoch;
@@ -533,16 +512,16 @@ absl::Status Trainer::ReportEpoch(PassMeters& meters) {
 absl::StatusOr<PassMeters> Trainer::Validate() {
   data::Loader& loader = input_->validation();
   LOCKSTEP_RETURN_IF_ERROR(learner_->BeginEvaluation());
-  PassMeters meters(input_->share());
+  PassMeters meters(input_->parts());
   StepReport report;
   report.batches = input_->ValidationBatches();
-  report.shares = ranks();
+  report.shares = group_->size();
   if (reporter_) reporter_->BeginTest(report.batches);
   absl::Duration waited;
-  for (int virtual_rank = input_->share().first; virtual_rank < input_->share().last; ++virtual_rank) {
+  for (int64_t virtual_rank = input_->first(); virtual_rank < input_->last(); ++virtual_rank) {
     LOCKSTEP_RETURN_IF_ERROR(input_->StartValidation(virtual_rank));
     while (true) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckGroup());
+      LOCKSTEP_RETURN_IF_ERROR(group_->failure());
       LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
       if (!batch) break;
       LOCKSTEP_ASSIGN_OR_RETURN(const BatchResult result, learner_->Evaluate(*batch));
@@ -555,7 +534,7 @@ absl::StatusOr<PassMeters> Trainer::Validate() {
     SayWhatIsSkipped(loader);
   }
   const at::Tensor sums = meters.TakeSums();
-  LOCKSTEP_RETURN_IF_ERROR(AllReduce(sums));
+  LOCKSTEP_RETURN_IF_ERROR(group_->AllReduce(sums));
   meters.Show(sums);
   if (config_.max_skipped == 0 && meters.loss.count() != input_->validation_images()) {
     return absl::InternalError(
@@ -599,10 +578,9 @@ absl::Status Trainer::EndEpoch(const PassMeters& validation) {
 // Only rank 0's snapshot is used. If a rank dies before all know that the file is in place, the others save it again.
 absl::Status Trainer::SaveIfDue() {
   if (progress_.is_saved) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const at::Tensor sums, SumsOfAllRanks());
   Value snapshot = Value::Dict();
   if (rank() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, progress_.position, *learner_, progress_.place, sums));
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot, Snapshot(config_, progress_.position, *learner_, progress_.place, EpochSums()));
   }
   std::map<std::string, double> metrics;
   if (progress_.acc1) metrics["acc1"] = *progress_.acc1;
@@ -626,30 +604,22 @@ void SetUpDevice(const TrainConfig& config, c10::Device device) {
 
 }  // namespace
 
-absl::Status Train(const TrainConfig& config, comm::ProcessGroup* group, int local_ranks, c10::Device device) {
-  LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
-  const int rank = group ? group->rank() : 0, ranks = group ? group->size() : 1;
-  LOCKSTEP_RETURN_IF_ERROR(Input::BatchSizeOf(config, {rank, ranks, local_ranks, device}).status());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                            Trainer::Create(config, /*world=*/nullptr, /*says=*/rank == 0, device));
-  absl::Status status = trainer->Run(group, local_ranks);
-  status.Update(trainer->EndFiles());
-  return status;
-}
-
-absl::Status TrainElastic(const TrainConfig& config, const elastic::Options& options, bool says, c10::Device device) {
+absl::Status Train(const TrainConfig& config, const elastic::Options& options, const comm::RankEnvironment& environment,
+                   c10::Device device) {
   std::unique_ptr<Trainer> trainer;  // the world refers to it
+  const int rank = environment.rank.value_or(0);
+  // With --elastic, processes that wait to take a rank's place may come later.
+  const Place place = {rank, environment.world_size.value_or(1), environment.local_world_size, device};
+  if (!config.elastic) LOCKSTEP_RETURN_IF_ERROR(Input::BatchSizeOf(config, place).status());
   elastic::Options of_world = options;
   of_world.max_ranks = config.virtual_ranks;
   of_world.leave_timeout = std::min(kLeaveTimeout, of_world.timeout);
-  const absl::StatusOr<std::unique_ptr<elastic::World>> joined = elastic::World::Join(of_world);
-  if (!joined.ok()) return Annotate(joined.status(), "--elastic");
-  elastic::World& world = **joined;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<elastic::World> world, elastic::World::Join(of_world));
   LOCKSTEP_RETURN_IF_ERROR(TorchStatus("", [&] { SetUpDevice(config, device); }));
-  LOCKSTEP_ASSIGN_OR_RETURN(trainer, Trainer::Create(config, &world, says, device));
+  LOCKSTEP_ASSIGN_OR_RETURN(trainer, Trainer::Create(config, *world, /*says=*/rank == 0, device));
   bool stops = false;
-  absl::Status status = world.Run([&](comm::ProcessGroup* group) {
-    absl::Status trained = trainer->Run(group, world.generation().local_world_size);
+  absl::Status status = world->Run([&](comm::ProcessGroup* group) {
+    const absl::Status trained = trainer->Run(group);
     stops = IsResumable(trained);
     return stops ? absl::OkStatus() : trained;  // all ranks end, and do not regroup
   });

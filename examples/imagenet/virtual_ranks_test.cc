@@ -20,7 +20,7 @@
 #include "lockstep/examples/imagenet/testing/striped_images.h"
 #include "lockstep/examples/program/testing/program.h"
 #include "lockstep/examples/program/testing/same_bits.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples::imagenet {
 namespace {

@@ -2,7 +2,7 @@
 //
 //   bazel run //examples/model_parallel                             # two ranks on this machine
 //   bazel run //examples/model_parallel -- --nproc_per_node=3 --steps=50
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/model_parallel/model_parallel   # or torchrun
+//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/model_parallel/model_parallel   # or torchrun
 //   --no-python
 //
 // prints, on two ranks without a GPU,
@@ -44,7 +44,7 @@
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 DEFINE_int32(steps, 20, "Steps of training, all on the same samples.");
 DEFINE_int32(nproc_per_node, 2, "Ranks to start; a launcher that has started this program decides itself.");

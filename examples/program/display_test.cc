@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::examples {
 namespace {
@@ -28,6 +29,7 @@ struct Shown {
 Shown OnTerminal(const std::function<void()>& body) {
   int terminal;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  const UniqueFd owner(child == 0 ? -1 : terminal);
   if (child == 0) {
     alarm(20);
     body();
@@ -37,7 +39,6 @@ Shown OnTerminal(const std::function<void()>& body) {
   char buffer[256];
   for (ssize_t n; (n = read(terminal, buffer, sizeof(buffer))) > 0;) shown.text.append(buffer, n);
   waitpid(child, &shown.wait_status, 0);
-  close(terminal);
   return shown;
 }
 

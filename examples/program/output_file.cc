@@ -22,9 +22,7 @@ absl::Status SystemError(absl::string_view name, absl::string_view what) {
 // Where a file system has no O_TMPFILE, a file is made and removed.
 absl::Status CreateAndRemove(absl::string_view name, const std::string& folder) {
   std::string path = absl::StrCat(folder, "/.lockstep_check.XXXXXX");
-  const int file = mkostemp(&path[0], O_CLOEXEC);
-  if (file < 0) return SystemError(name, "no file can be created there");
-  close(file);
+  if (!UniqueFd(mkostemp(&path[0], O_CLOEXEC)).valid()) return SystemError(name, "no file can be created there");
   unlink(path.c_str());
   return absl::OkStatus();
 }
@@ -37,27 +35,14 @@ std::string FolderOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<OutputFile> OutputFile::Create(absl::string_view name, const std::string& path, bool append) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666);
-  if (file < 0) return SystemError(name, "cannot be opened for writing");
-  return OutputFile(name, file);
-}
-
-OutputFile::OutputFile(OutputFile&& other) noexcept
-    : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
-
-OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
-  std::swap(name_, other.name_);
-  std::swap(file_, other.file_);
-  return *this;
-}
-
-OutputFile::~OutputFile() {
-  if (file_ >= 0) close(file_);
+  UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666));
+  if (!file.valid()) return SystemError(name, "cannot be opened for writing");
+  return OutputFile(name, std::move(file));
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = write(file_, bytes.data(), bytes.size());
+    const ssize_t written = write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return SystemError(name_, "cannot be written");
     bytes.remove_prefix(written);
@@ -66,29 +51,21 @@ absl::Status OutputFile::Write(absl::string_view bytes) {
 }
 
 absl::Status OutputFile::Close() {
-  if (close(std::exchange(file_, -1)) == 0) return absl::OkStatus();
-  return SystemError(name_, "cannot be written");
+  const int error = file_.Close();
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, absl::StrCat(name_, ": cannot be written"));
 }
 
 // A pipe is left alone: opening it would wait for a reader, and closing it would tell one that the run is over.
 absl::Status CheckOutputFile(absl::string_view name, const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) return absl::OkStatus();
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-  if (file >= 0) {
-    close(file);
-    return absl::OkStatus();
-  }
+  if (UniqueFd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY)).valid()) return absl::OkStatus();
   if (errno != ENOENT) return SystemError(name, "cannot be opened for writing");
   return CheckOutputFolder(name, FolderOf(path));
 }
 
 absl::Status CheckOutputFolder(absl::string_view name, const std::string& folder, bool or_missing) {
-  const int file = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-  if (file >= 0) {
-    close(file);
-    return absl::OkStatus();
-  }
+  if (UniqueFd(open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)).valid()) return absl::OkStatus();
   if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) return CreateAndRemove(name, folder);
   if (errno == ENOENT && or_missing && folder != FolderOf(folder)) {
     return CheckOutputFolder(name, FolderOf(folder), or_missing);

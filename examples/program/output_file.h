@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/posix/unique_fd.h"
 
 namespace lockstep::examples {
 
@@ -17,9 +18,6 @@ class OutputFile {
  public:
   // Opens `path`. Creates it if it does not exist, and truncates it unless `append` is true. Errors call it `name`.
   static absl::StatusOr<OutputFile> Create(absl::string_view name, const std::string& path, bool append = false);
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&& other) noexcept;
-  ~OutputFile();
 
   // Passes all of `bytes` to the system before it returns OK.
   absl::Status Write(absl::string_view bytes);
@@ -28,10 +26,10 @@ class OutputFile {
   absl::Status Close();
 
  private:
-  OutputFile(absl::string_view name, int file) : name_(name), file_(file) {}
+  OutputFile(absl::string_view name, UniqueFd file) : name_(name), file_(std::move(file)) {}
 
   std::string name_;
-  int file_;  // -1: closed
+  UniqueFd file_;
 };
 
 // Checks whether OutputFile::Create could open `path`, by opening it or, if it does not exist, by opening a nameless

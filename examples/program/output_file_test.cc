@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/examples/program/json_lines.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples {
 namespace {

@@ -2,7 +2,7 @@
 // DistributedSampler, a model on the device of its local rank, and DistributedDataParallel.
 //
 //   bazel run //examples/random_dataset:train     # two ranks on this machine
-//   bazel-bin/tools/launch/launch --nproc_per_node=2 bazel-bin/examples/random_dataset/train
+//   bazel-bin/launch/launch --nproc_per_node=2 bazel-bin/examples/random_dataset/train
 //   python -m torch.distributed.launch --nproc_per_node=2 --use_env --no-python bazel-bin/examples/random_dataset/train
 //
 // or on two machines, of which the first has the address 192.168.1.1,
@@ -52,10 +52,10 @@
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/devices.h"
 #include "lockstep/examples/ranks/finish.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/sampler/distributed_batch_sampler.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/torch_sampler.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(local_rank, -1, "The rank among those of this machine, from launchers that say it so; else LOCAL_RANK.");
 DEFINE_int64(size, 100, "Samples of the dataset.");

@@ -12,6 +12,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
 #include "lockstep/examples/program/testing/program.h"
 
 namespace lockstep::examples {
@@ -39,17 +41,7 @@ std::string Training(int padding) {
       lines, "the ranks end alike to the bit; one process with the batches of all ranks ends [0-9.e-]+ away\n");
 }
 
-int FreePort() {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  EXPECT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(getsockname(holder, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  close(holder);
-  return ntohs(address.sin_port);
-}
+int FreePort() { return BoundAddress(Bind(Resolve("127.0.0.1", 0)->front()).get()).port(); }
 
 TEST(RandomDataset, TwoRanksShareTheSamplesEvenly) {
   int code = -1;

@@ -13,7 +13,7 @@
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/init_process_group.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 DEFINE_double(timeout, 60, "The time limit in seconds for the meeting of the ranks, and for each collective.");
 DEFINE_double(off_by, 0, "Added to every number that the recipe checks. The recipe must then fail.");

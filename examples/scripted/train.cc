@@ -25,12 +25,12 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/ranks/alike.h"
 #include "lockstep/examples/ranks/finish.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/models/scripted/file.h"
 #include "lockstep/models/scripted/script_module.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/evaluation_sampler.h"
 #include "lockstep/sampler/torch_sampler.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(nproc_per_node, 2, "Ranks to start. If a launcher has started this program, the launcher decides.");
 DEFINE_string(module, "examples/scripted/net.ts", "The TorchScript file to train.");

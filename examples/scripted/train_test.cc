@@ -14,8 +14,8 @@
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
+#include "lockstep/launch/testing/processes.h"
 #include "lockstep/models/scripted/file.h"
-#include "lockstep/tools/launch/testing/processes.h"
 
 namespace lockstep::examples {
 namespace {

@@ -23,8 +23,8 @@
 #include "lockstep/checkpoint/state_dict.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/sampler/distributed_sampler.h"
-#include "lockstep/tools/launch/spawn.h"
 
 namespace {
 

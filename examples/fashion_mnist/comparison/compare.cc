@@ -33,7 +33,7 @@
 #include "lockstep/examples/program/flag_table.h"
 #include "lockstep/examples/program/output_file.h"
 #include "lockstep/examples/ranks/finish.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 namespace lockstep::examples {
 namespace {

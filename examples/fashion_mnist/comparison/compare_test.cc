@@ -21,11 +21,14 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/posix/listen.h"
+#include "lockstep/base/posix/socket_address.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/value.h"
 #include "lockstep/examples/fashion_mnist/testing/small_data.h"
 #include "lockstep/examples/program/testing/program.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples {
 namespace {
@@ -249,18 +252,11 @@ TEST(Compare, APortInUseAndARankGivenTwiceAreNamed) {
   EXPECT_EQ(first.Wait(absl::Seconds(10)), 1) << first.Output();
   EXPECT_THAT(first.Output(), HasSubstr("rank 0: two processes were given this rank: host "));
   // Somebody listens where rank 0 is to.
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(holder, 1), 0);
-  ASSERT_EQ(getsockname(holder, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const std::string host_and_port = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  const absl::StatusOr<UniqueFd> holder = ListenOn("127.0.0.1", 0);
+  ASSERT_TRUE(holder.ok()) << holder.status();
+  const std::string host_and_port = absl::StrCat("127.0.0.1:", BoundAddress(holder->get()).port());
   ExpectError({SmallDataFlag(), "--init_method=tcp://" + host_and_port},
               "compare: rank 0 of 3: cannot listen on " + host_and_port + ": Address already in use", rank_0);
-  close(holder);
 }
 
 TEST(Compare, PretrainedParametersOfAnotherModelAreRefusedNamingTheDifference) {

@@ -11,8 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 namespace lockstep::examples {
 namespace {
@@ -45,9 +46,8 @@ absl::StatusOr<Outcome> ReadOutcome(const std::string& path) {
 absl::StatusOr<std::string> TemporaryFile() {
   const char* const folder = std::getenv("TMPDIR");
   std::string path = absl::StrCat(folder ? folder : "/tmp", "/fashion_mnist.XXXXXX");
-  const int file = mkstemp(&path[0]);
-  if (file < 0) return absl::PermissionDeniedError(absl::StrCat(path, " cannot be made"));
-  close(file);
+  const UniqueFd file(mkstemp(&path[0]));
+  if (!file.valid()) return absl::PermissionDeniedError(absl::StrCat(path, " cannot be made"));
   return path;
 }
 

@@ -19,7 +19,7 @@ struct Way {
 };
 
 // Trains in each way, one after the other and in new processes, so that no way benefits from another, and prints a
-// table. All processes must reach this call in the same way (tools/launch/spawn.h).
+// table. All processes must reach this call in the same way (launch/spawn.h).
 absl::Status Compare(const std::vector<Way>& ways);
 
 }  // namespace lockstep::examples

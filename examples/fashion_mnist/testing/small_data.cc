@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/data/idx.h"
 #include "lockstep/data/testing/idx_files.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples::testing {
 

@@ -15,7 +15,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/tools/launch/testing/processes.h"
+#include "lockstep/base/posix/unique_fd.h"
+#include "lockstep/launch/testing/processes.h"
 
 namespace lockstep::examples::testing {
 namespace {
@@ -48,20 +49,19 @@ bool DescendsFrom(pid_t pid, pid_t ancestor) {
 
 Program::Program(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment) {
   output_path_ = absl::StrCat(getenv("TEST_TMPDIR"), "/output.XXXXXX");
-  const int output = mkostemp(&output_path_[0], O_CLOEXEC);
+  const UniqueFd output(mkostemp(&output_path_[0], O_CLOEXEC));
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   pid_ = fork();
   if (pid_ == 0) {
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
+    dup2(output.get(), STDOUT_FILENO);
+    dup2(output.get(), STDERR_FILENO);
     setenv("TORCH_DISTRIBUTED_DEBUG", "OFF", 1);
     for (const auto& variable : environment) setenv(variable.first.c_str(), variable.second.c_str(), 1);
     execv(arguments[0], arguments.data());
     _exit(127);
   }
-  close(output);
 }
 
 Program::~Program() {
