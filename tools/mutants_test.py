@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the mistakes of each simulator's mutants.py, without building anything: each must find its line of the source once."""
+"""Makes the mistakes of each simulator's mutants.txt, without building anything: each must find its line once."""
 
-import importlib.util
 import pathlib
 import shutil
 import sys
@@ -9,37 +8,28 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SCRIPTS = "elastic/simulator/mutants.py", "tools/launch/simulator/mutants.py"
 
 sys.dont_write_bytecode = True
 sys.path.append(str(ROOT / "tools"))
-import mutation_testing
-
-
-def mutants_of(script):
-    spec = importlib.util.spec_from_file_location("mutants", ROOT / script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MUTANTS
+import mutants
 
 
 class MutantsTest(unittest.TestCase):
     def test_each_mistake_can_be_made(self):
-        for script in SCRIPTS:
-            mutants = mutants_of(script)
-            with self.subTest(script), tempfile.TemporaryDirectory() as folder:
-                for source in {mutant.source for mutant in mutants}:
-                    copy = pathlib.Path(folder) / source
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(ROOT / source, copy)
-                mutation_testing.mutate(pathlib.Path(folder), mutants)
-                for mutant in mutants:
-                    self.assertIn(f'Mutant("{mutant.name}")', (pathlib.Path(folder) / mutant.source).read_text())
+        for level in mutants.LEVELS:
+            mistakes = mutants.mutants_of(level)
+            with self.subTest(level), tempfile.TemporaryDirectory() as copy:
+                for folder in {mutant.folder for mutant in mistakes}:
+                    shutil.copytree(ROOT / folder, pathlib.Path(copy) / folder)
+                mutants.mutate(pathlib.Path(copy), mistakes)
+                text = "".join(path.read_text() for path in pathlib.Path(copy).rglob("*.cc"))
+                for mutant in mistakes:
+                    self.assertIn(f'Mutant("{mutant.name}")', text)
 
     def test_names_occur_once(self):
-        for script in SCRIPTS:
-            names = [mutant.name for mutant in mutants_of(script)]
-            self.assertEqual(len(names), len(set(names)), script)
+        for level in mutants.LEVELS:
+            names = [mutant.name for mutant in mutants.mutants_of(level)]
+            self.assertEqual(len(names), len(set(names)), level)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/tools/launch/spawn.h"
+#include "lockstep/launch/spawn.h"
 
 DEFINE_int32(ranks, 2, "processes");
 DEFINE_string(cases, "in_place/4096/float32", "placement/bytes/dtype, separated by commas");

@@ -30,6 +30,7 @@
 #include "gflags/gflags.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/progress.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
@@ -113,13 +114,13 @@ absl::Status WriteRaw(const std::string& path) {
   constexpr size_t kBlock = size_t{4} << 20;
   const std::unique_ptr<char, void (*)(void*)> block(static_cast<char*>(std::aligned_alloc(4096, kBlock)), &std::free);
   std::fill_n(block.get(), kBlock, 1);
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0666);
-  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": open with O_DIRECT"));
-  const auto closer = absl::MakeCleanup([&] { close(file); });
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0666));
+  if (!file.valid()) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": open with O_DIRECT"));
   for (int64_t left = FLAGS_mebibytes << 20; left > 0; left -= kBlock) {
-    if (write(file, block.get(), kBlock) != static_cast<ssize_t>(kBlock)) return absl::ErrnoToStatus(errno, "write");
+    if (write(file.get(), block.get(), kBlock) != static_cast<ssize_t>(kBlock))
+      return absl::ErrnoToStatus(errno, "write");
   }
-  return fsync(file) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "fsync");
+  return fsync(file.get()) == 0 ? absl::OkStatus() : absl::ErrnoToStatus(errno, "fsync");
 }
 
 absl::Status MeasureSaving(const std::string& name, const Value& value, const std::string& path, Progress& progress) {
@@ -138,10 +139,8 @@ absl::Status MeasureSaving(const std::string& name, const Value& value, const st
 
 absl::Status MeasureLoading(const Value& value, const std::string& path, Progress& progress) {
   progress.Doing("saving what is to be loaded");
-  checkpoint::SaveOptions unsynced;
-  unsynced.sync = false;  // leaves it in the page cache
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(path, value, unsynced));
-  sync();
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Save(path, value));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::Load(path).status());  // brings it into the page cache
   Value loaded;
   const auto measured = Measure(
       "load", progress,

@@ -66,7 +66,7 @@ PROGRAMS = (
     "hook_accuracy",
     "image_loader",
     "image_loader_python.py",
-    "../launch/launch",
+    "../../launch/launch",
     "launch_rank",
     "photographs.py",
     "recovery",

@@ -49,11 +49,12 @@
 #include "lockstep/ddp/gradient_allocator.h"
 #include "lockstep/ddp/hooks/default_hooks.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/elastic/wrap.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/tools/bench/hook_named.h"
 #include "lockstep/tools/bench/median.h"
 #include "lockstep/tools/bench/peak_pss.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_string(case, "mlp_4x64/b32",
               "of resnet18/b8/64px, mlp_26mb/b8, mlp_784_512_512_10/b64 and mlp_4x64/b32, separated by commas");
@@ -406,8 +407,7 @@ absl::Status RunElastic(const std::string& name, Blocks blocks, Net (*make)(), B
   LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", optimizer));
   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     ddp::Options survives = OptionsOfFlags();
-    survives.init_sync = survives.broadcast_buffers = false;  // World does so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto elastic_ddp, ddp::Wrap(net, group, survives));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto elastic_ddp, elastic::Wrap(net, group, survives));
     LOCKSTEP_ASSIGN_OR_RETURN(auto plain_ddp, ddp::Wrap(plain, group, OptionsOfFlags()));
     const Batch batch = make_batch(group->rank());
     ElasticTrainer<Net> with(std::move(elastic_ddp), &optimizer, world.get(), batch);

@@ -22,10 +22,10 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/examples/fashion_mnist/metrics.h"
 #include "lockstep/examples/fashion_mnist/net.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/sampler/distributed_sampler.h"
 #include "lockstep/sampler/torch_sampler.h"
 #include "lockstep/tools/bench/hook_named.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(world_size, 2, "ranks");
 DEFINE_string(hook, "none", "the communication hook: none, fp16; power_sgd of rank 4 from the second step on");

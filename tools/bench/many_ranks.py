@@ -1,9 +1,9 @@
-"""What the tables of comm/README.md mean for more ranks than were measured: forming a group, and its watch."""
+"""What the tables of docs/performance_notes.md mean for more ranks than were measured: forming a group, and its watch."""
 
 import figures
 import plot
 
-PAGE = "comm/README.md"
+PAGE = "docs/performance_notes.md"
 MANY = 10_000
 # A rank's line in the list of comm/rendezvous/roster.cc: token, process, its start, host, backends. And the text that the list has once
 # for each host: name, boot, namespaces.

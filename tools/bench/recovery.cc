@@ -31,13 +31,16 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/command_line.h"
 #include "lockstep/base/flag_error.h"
+#include "lockstep/base/posix/deadline.h"
+#include "lockstep/base/posix/unique_fd.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/torch_status.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/elastic/wrap.h"
+#include "lockstep/launch/report/report.h"
 #include "lockstep/models/resnet.h"
-#include "lockstep/tools/launch/report.h"
 
 DEFINE_string(network, "mlp", "mlp: 784 values, two hidden layers, 10 classes; resnet18: images of 64 by 64");
 DEFINE_int64(hidden, 512, "mlp: the width of the hidden layers");
@@ -82,9 +85,9 @@ class Data {
 class Fifo {
  public:
   static absl::StatusOr<Fifo> Open(const std::string& path) {
-    const int fifo = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fifo < 0) return absl::NotFoundError(absl::StrCat("--fifo=", path, ": cannot be opened"));
-    return Fifo(fifo);
+    UniqueFd fifo(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!fifo.valid()) return absl::NotFoundError(absl::StrCat("--fifo=", path, ": cannot be opened"));
+    return Fifo(std::move(fifo));
   }
 
   void NoteCommit(const elastic::World& world, int64_t step) const {
@@ -92,19 +95,13 @@ class Fifo {
     const std::string line = absl::StrCat(getpid(), " ", generation.rank, " ", generation.world_size, " ",
                                           generation.number, " ", step, " ", FLAGS_batch, " ", MonotonicNanos(), "\n");
     // If the reader is gone, SIGPIPE ends the training.
-    if (write(fifo_, line.data(), line.size()) < 0) std::cerr << "recovery: cannot write to --fifo\n";
+    if (write(fifo_.get(), line.data(), line.size()) < 0) std::cerr << "recovery: cannot write to --fifo\n";
   }
 
  private:
-  explicit Fifo(int fifo) : fifo_(fifo) {}  // open until the process ends
+  explicit Fifo(UniqueFd fifo) : fifo_(std::move(fifo)) {}
 
-  static int64_t MonotonicNanos() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-  }
-
-  int fifo_;
+  UniqueFd fifo_;
 };
 
 int64_t LastStep() {
@@ -136,8 +133,7 @@ absl::Status Train() {
   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     ddp::Options options;
     options.virtual_ranks = FLAGS_virtual_ranks;
-    options.init_sync = options.broadcast_buffers = false;  // World does so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, ddp::Wrap(net, group, options));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto ddp, elastic::Wrap(net, group, options));
     while (step < LastStep()) {
       optimizer.zero_grad();
       for (const int virtual_rank : ddp.VirtualRanks(step)) data.Loss(ddp, step, virtual_rank).backward();

@@ -34,8 +34,8 @@
 #include "lockstep/ddp/amp/autocast.h"
 #include "lockstep/ddp/amp/grad_scaler.h"
 #include "lockstep/ddp/distributed_data_parallel.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/models/channels_last.h"
-#include "lockstep/tools/launch/spawn.h"
 #include "nlohmann/json.hpp"
 
 DEFINE_string(setting, "float32",

@@ -1,4 +1,4 @@
-"""A model of data-parallel training on many hosts, fitted to the tables of docs/performance.md and comm/README.md.
+"""A model of data-parallel training on many hosts, fitted to the tables of docs/performance.md and docs/performance_notes.md.
 
   python3 tools/bench/scaling.py                      writes the tables of docs/scaling.md, and the curves beside it
   python3 tools/bench/scaling.py --print              prints the tables

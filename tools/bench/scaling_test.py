@@ -176,7 +176,7 @@ class FormingTest(unittest.TestCase):
         self.assertEqual(rows["descriptors of rank 1"], ["1,007", "10,007"])
 
     def test_missing_tables_are_named_with_the_command_that_measures_them(self):
-        words = "comm/README.md lacks .*: run ./bazelw run //comm/testing:forming_table"
+        words = "docs/performance_notes.md lacks .*: run ./bazelw run //comm/testing:forming_table"
         with self.assertRaisesRegex(figures.Missing, words):
             self.rows("# comm\n")
 

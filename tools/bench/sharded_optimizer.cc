@@ -40,8 +40,9 @@
 #include "lockstep/ddp/distributed_data_parallel.h"
 #include "lockstep/ddp/zero/zero_redundancy_optimizer.h"
 #include "lockstep/elastic/world.h"
+#include "lockstep/elastic/wrap.h"
+#include "lockstep/launch/spawn.h"
 #include "lockstep/tools/bench/median.h"
-#include "lockstep/tools/launch/spawn.h"
 
 DEFINE_int32(ranks, 4, "processes of this host, of one thread each");
 DEFINE_int64(hidden, 1024,
@@ -137,8 +138,7 @@ absl::Status RunRank() {
   LOCKSTEP_RETURN_IF_ERROR(world->Keep("optimizer", sharded));
   return world->Run([&](comm::ProcessGroup* group) -> absl::Status {
     ddp::Options survives;
-    survives.init_sync = survives.broadcast_buffers = false;  // World does so
-    LOCKSTEP_ASSIGN_OR_RETURN(auto with_sharded, ddp::Wrap(net, group, survives));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto with_sharded, elastic::Wrap(net, group, survives));
     LOCKSTEP_ASSIGN_OR_RETURN(auto with_plain, ddp::Wrap(MakeNet(), group));
     LOCKSTEP_ASSIGN_OR_RETURN(auto with_zero, ddp::Wrap(MakeNet(), group));
     Adam plain(with_plain.parameters(), torch::optim::AdamOptions(1e-3));

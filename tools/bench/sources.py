@@ -17,6 +17,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+_LAUNCH = (
+    "launch",
+    "launch/cpu",
+    "launch/flags",
+    "launch/job",
+    "launch/link",
+    "launch/node",
+    "launch/output",
+    "launch/process",
+    "launch/report",
+)
+
 # What each suite times: the sources in these folders and their internal/ folders, apart from tests.
 SUITES = {
     "all_reduce": ("comm", "comm/shm"),
@@ -31,7 +43,7 @@ SUITES = {
     "ddp": ("comm", "comm/shm", "ddp"),
     "dp": ("dp",),
     "image_loader": ("data", "sampler"),
-    "launch": ("tools/launch", "tools/launch/agent", "tools/launch/agent_link"),
+    "launch": _LAUNCH,
     "network": ("comm", "comm/gloo", "comm/hierarchical", "comm/shm", "ddp", "ddp/hooks"),
     "recovery": (
         "comm",
@@ -39,9 +51,7 @@ SUITES = {
         "comm/watch",
         "ddp",
         "elastic",
-        "tools/launch",
-        "tools/launch/agent",
-        "tools/launch/agent_link",
+        *_LAUNCH,
     ),
     "resnet": ("comm", "comm/shm", "ddp", "ddp/amp", "models"),
     "sampler": ("sampler",),

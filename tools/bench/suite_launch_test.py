@@ -8,7 +8,7 @@ import unittest
 import suite_launch
 
 HERE = pathlib.Path(__file__).absolute().parent
-OURS = ([str(HERE.parent / "launch" / "launch")], {})
+OURS = ([str(HERE.parents[1] / "launch" / "launch")], {})
 RANK = str(HERE / "launch_rank")
 
 

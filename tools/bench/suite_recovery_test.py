@@ -13,7 +13,7 @@ from suite_recovery import Commit, Death, History, Result
 
 HERE = pathlib.Path(__file__).absolute().parent
 PROGRAMS = {
-    "launch": str(HERE.parent / "launch" / "launch"),
+    "launch": str(HERE.parents[1] / "launch" / "launch"),
     "recovery": str(HERE / "recovery"),
     "python": "",
     "recovery_python": "",

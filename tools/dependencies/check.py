@@ -42,7 +42,8 @@ def targets_of(query):
         found[rule.get("name")] = Target(
             rule.get("class"),
             [label.get("name") for label in rule.findall("rule-input")],
-            "//visibility:public" in visibility,
+            # A deprecated target forwards to another one, whose line counts.
+            "//visibility:public" in visibility and rule.find("string[@name='deprecation']") is None,
             testonly is not None and testonly.get("value") == "true",
         )
     return found

@@ -15,7 +15,7 @@ _CONDITION = re.compile(r"\b(?:if|while)\s*(?:constexpr\s*)?\(")
 SOURCES = (".h", ".cc", ".c", ".cu")
 
 # Folders that are not part of the namespace of what is in them.
-_WITHOUT_NAMESPACE = ("base", "tools", "bench")
+_WITHOUT_NAMESPACE = ("base", "posix", "tools", "bench")
 _FREE = ("_test.cc", "_fuzzer.cc", "_fuzz.cc")
 
 

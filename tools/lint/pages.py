@@ -2,7 +2,6 @@
 
 import ast
 import pathlib
-import re
 import sys
 
 import cmake_sources
@@ -18,8 +17,6 @@ import scaling
 
 HEADERS_PAGE = "docs/headers.md"
 PERFORMANCE_PAGE = "docs/performance.md"
-README = "README.md"
-BAZELRC = "examples/consumer/.bazelrc"
 
 _PUBLIC = "//visibility:public"
 _PAGE = """# Headers and targets
@@ -36,7 +33,6 @@ Targets without a header, for a program to link or run:
 
 {others}
 """
-_BAZELRC_BLOCK = re.compile(r"(?<=^```bazelrc\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 
 def _strings(value):
@@ -93,11 +89,6 @@ def headers_page(build_files):
     )
 
 
-def readme(text, bazelrc):
-    """README.md with the lines of the consumer's .bazelrc."""
-    return _BAZELRC_BLOCK.sub(lambda _: bazelrc, text, count=1)
-
-
 def wanted(root, files):
     """{name: the text that it should have} of every file that repeats others."""
     build_files = {
@@ -108,7 +99,6 @@ def wanted(root, files):
     of_libraries = {
         name: text for name, text in build_files.items() if not name.startswith(("third_party/", "examples/"))
     }
-    readme_text = (root / README).read_text()
     plots = plot.of_page((root / PERFORMANCE_PAGE).read_text()) if (root / PERFORMANCE_PAGE).is_file() else {}
     model = scaling.of_root(root) if (root / scaling.PAGE).is_file() else {}
     runs = {
@@ -127,7 +117,6 @@ def wanted(root, files):
         **model,
         **{f"docs/{plot.FOLDER}/{name}.svg": text for name, text in plots.items()},
         HEADERS_PAGE: headers_page(of_libraries),
-        README: readme(readme_text, (root / BAZELRC).read_text()),
         plan.PICTURE: plan.picture(build_files, (root / plan.PAGE).read_text()),
     }
 
@@ -138,8 +127,7 @@ def check(root, files, fix):
         pages = wanted(root, files)
     except (cmake_sources.CannotWrite, rooms.CannotDraw, figures.Missing) as error:
         return [str(error)]
-    problems = [] if _BAZELRC_BLOCK.search(pages[README]) else [f"{README}: has no block ```bazelrc"]
-    problems += plan.missing_folders(files, (root / plan.PAGE).read_text())
+    problems = plan.missing_folders(files, (root / plan.PAGE).read_text())
     for name, text in pages.items():
         if (root / name).is_file() and (root / name).read_text() == text:
             continue
