@@ -8,6 +8,7 @@ set(lockstep_all_components
   base_crypto
   base_logging
   base_jemalloc
+  base_json
   launch
   launch_program
   comm
@@ -38,6 +39,9 @@ set(lockstep_base_sources
   base/flag_error.cc
   base/heartbeat.cc
   base/nearest_name.cc
+  base/posix/folder.cc
+  base/posix/listen.cc
+  base/posix/socket_address.cc
   base/printable.cc
   base/progress.cc
   base/regular_file.cc
@@ -46,8 +50,9 @@ set(lockstep_base_sources
   base/socket.cc
   base/status.cc
   base/thread.cc
+  base/wrapped_text.cc
 )
-set(lockstep_base_headers base/status.h)
+set(lockstep_base_headers base/posix/unique_fd.h base/status.h)
 set(lockstep_base_third_party absl)
 
 # lockstep::base_torch
@@ -75,49 +80,78 @@ set(lockstep_base_jemalloc_sources base/jemalloc.cc)
 set(lockstep_base_jemalloc_third_party jemalloc)
 set(lockstep_base_jemalloc_whole_archive TRUE)
 
+# lockstep::base_json
+set(lockstep_base_json_sources base/json_fields.cc)
+set(lockstep_base_json_components base)
+set(lockstep_base_json_third_party absl nlohmann_json)
+
 # lockstep::launch
 set(lockstep_launch_sources
-  tools/launch/agent_link/agent_link.cc
-  tools/launch/agent_link/internal/link_message.cc
-  tools/launch/failure.cc
-  tools/launch/internal/attempt.cc
-  tools/launch/internal/check_options.cc
-  tools/launch/internal/console.cc
-  tools/launch/internal/cpu_plan.cc
-  tools/launch/internal/cpu_topology.cc
-  tools/launch/internal/descendants.cc
-  tools/launch/internal/early_deaths.cc
-  tools/launch/internal/event_log.cc
-  tools/launch/internal/group_members.cc
-  tools/launch/internal/job_cgroup.cc
-  tools/launch/internal/keeper.cc
-  tools/launch/internal/last_lines.cc
-  tools/launch/internal/line_filter.cc
-  tools/launch/internal/line_prefixer.cc
-  tools/launch/internal/log_folder.cc
-  tools/launch/internal/master_socket.cc
-  tools/launch/internal/membership.cc
-  tools/launch/internal/node_ranks.cc
-  tools/launch/internal/outcome.cc
-  tools/launch/internal/output.cc
-  tools/launch/internal/process.cc
-  tools/launch/internal/process_state.cc
-  tools/launch/internal/rank_starter.cc
-  tools/launch/internal/rank_variables.cc
-  tools/launch/internal/regrouper.cc
-  tools/launch/internal/report_file.cc
-  tools/launch/internal/restart_policy.cc
-  tools/launch/internal/signal_relay.cc
-  tools/launch/internal/stall_watch.cc
-  tools/launch/internal/strays.cc
-  tools/launch/report.cc
-  tools/launch/spawn.cc
-  tools/launch/status/internal/job_status.cc
-  tools/launch/status/internal/status_board.cc
-  tools/launch/status/internal/step_rate.cc
-  tools/launch/supervisor.cc
+  launch/cpu/cpu_plan.cc
+  launch/cpu/cpu_topology.cc
+  launch/flags/check_options.cc
+  launch/job/agent_steps.cc
+  launch/job/candidates.cc
+  launch/job/coordinator.cc
+  launch/job/coordinator_kept.cc
+  launch/job/cut_hosts.cc
+  launch/job/departures.cc
+  launch/job/early_deaths.cc
+  launch/job/failure.cc
+  launch/job/flag_check.cc
+  launch/job/job.cc
+  launch/job/membership.cc
+  launch/job/membership_reports.cc
+  launch/job/next_generation.cc
+  launch/job/node_slots.cc
+  launch/job/outcome.cc
+  launch/job/process_restarts.cc
+  launch/job/rank_plan.cc
+  launch/job/restart_policy.cc
+  launch/job/stall_watch.cc
+  launch/link/agent_link.cc
+  launch/link/link_message.cc
+  launch/node/attempt.cc
+  launch/node/attempt_regroup.cc
+  launch/node/attempt_result.cc
+  launch/node/master_socket.cc
+  launch/node/rank_links.cc
+  launch/node/rank_processes.cc
+  launch/node/rank_starter.cc
+  launch/node/rank_variables.cc
+  launch/output/console.cc
+  launch/output/event_log.cc
+  launch/output/last_lines.cc
+  launch/output/line_filter.cc
+  launch/output/line_prefixer.cc
+  launch/output/log_folder.cc
+  launch/output/output.cc
+  launch/process/descendants.cc
+  launch/process/group_members.cc
+  launch/process/job_cgroup.cc
+  launch/process/keeper.cc
+  launch/process/process.cc
+  launch/process/process_state.cc
+  launch/process/signal_relay.cc
+  launch/process/strays.cc
+  launch/report/failure.cc
+  launch/report/report.cc
+  launch/report/report_file.cc
+  launch/spawn.cc
+  launch/status/status_board.cc
+  launch/status/step_rate.cc
+  launch/supervisor.cc
 )
 set(lockstep_launch_headers
+  launch/job/launch_options.h
+  launch/job/streams.h
+  launch/link/agent_link.h
+  launch/link/rank_generation.h
+  launch/report/failure.h
+  launch/report/rank_failure.h
+  launch/report/report.h
+  launch/spawn.h
+  launch/supervisor.h
   tools/launch/agent_link/agent_link.h
   tools/launch/failure.h
   tools/launch/report.h
@@ -131,51 +165,43 @@ set(lockstep_launch_third_party absl)
 # lockstep::launch_program
 set(lockstep_launch_program_program launch)
 set(lockstep_launch_program_sources
-  tools/launch/agent/internal/agent.cc
-  tools/launch/agent/internal/agent_steps.cc
-  tools/launch/agent/internal/candidates.cc
-  tools/launch/agent/internal/coordinator.cc
-  tools/launch/agent/internal/departures.cc
-  tools/launch/agent/internal/flag_check.cc
-  tools/launch/agent/internal/job.cc
-  tools/launch/agent/internal/job_json.cc
-  tools/launch/agent/internal/job_link.cc
-  tools/launch/agent/internal/job_program.cc
-  tools/launch/agent/internal/job_ranks.cc
-  tools/launch/agent/internal/run_job.cc
-  tools/launch/agent/internal/wait_lines.cc
-  tools/launch/etcd/curl_library.cc
-  tools/launch/etcd/endpoint.cc
-  tools/launch/etcd/etcd_client.cc
-  tools/launch/etcd/etcd_rendezvous.cc
-  tools/launch/etcd/etcd_session.cc
-  tools/launch/etcd/http_client.cc
-  tools/launch/etcd/shared_view.cc
-  tools/launch/etcd/signed_text.cc
-  tools/launch/internal/command_line.cc
-  tools/launch/internal/devices.cc
-  tools/launch/internal/endpoint_flag.cc
-  tools/launch/internal/flag_names.cc
-  tools/launch/internal/flag_values.cc
-  tools/launch/internal/python_program.cc
-  tools/launch/internal/rendezvous_flags.cc
-  tools/launch/internal/scheduler.cc
-  tools/launch/launch.cc
-  tools/launch/status/internal/commands.cc
-  tools/launch/status/internal/job_client.cc
-  tools/launch/status/internal/job_status_reader.cc
-  tools/launch/status/internal/local_server.cc
-  tools/launch/status/internal/status_folder.cc
-  tools/launch/status/internal/status_service.cc
-  tools/launch/status/internal/status_table.cc
-  tools/launch/status/internal/terminal.cc
-  tools/launch/status/internal/top.cc
-  tools/launch/tcp/internal/sealed_stream.cc
-  tools/launch/tcp/internal/tcp_guest.cc
-  tools/launch/tcp/internal/tcp_host.cc
-  tools/launch/tcp/internal/tcp_rendezvous.cc
+  launch/flags/command_line.cc
+  launch/flags/devices.cc
+  launch/flags/endpoint_flag.cc
+  launch/flags/flag_table.cc
+  launch/flags/flag_values.cc
+  launch/flags/python_program.cc
+  launch/flags/rendezvous_flags.cc
+  launch/flags/scheduler.cc
+  launch/job/job_json.cc
+  launch/launch.cc
+  launch/node/agent.cc
+  launch/node/job_link.cc
+  launch/node/job_program.cc
+  launch/node/run_job.cc
+  launch/node/wait_lines.cc
+  launch/rendezvous/etcd/curl_library.cc
+  launch/rendezvous/etcd/etcd_client.cc
+  launch/rendezvous/etcd/etcd_rendezvous.cc
+  launch/rendezvous/etcd/etcd_session.cc
+  launch/rendezvous/etcd/http_client.cc
+  launch/rendezvous/etcd/signed_text.cc
+  launch/rendezvous/shared_view.cc
+  launch/rendezvous/tcp/sealed_stream.cc
+  launch/rendezvous/tcp/tcp_guest.cc
+  launch/rendezvous/tcp/tcp_host.cc
+  launch/rendezvous/tcp/tcp_rendezvous.cc
+  launch/status/commands.cc
+  launch/status/job_client.cc
+  launch/status/job_status_json.cc
+  launch/status/local_server.cc
+  launch/status/status_folder.cc
+  launch/status/status_service.cc
+  launch/status/status_table.cc
+  launch/status/terminal.cc
+  launch/status/top.cc
 )
-set(lockstep_launch_program_components base base_crypto launch)
+set(lockstep_launch_program_components base base_crypto base_json launch)
 set(lockstep_launch_program_third_party absl curl_headers nlohmann_json)
 
 # lockstep::comm
@@ -192,6 +218,8 @@ set(lockstep_comm_sources
   comm/internal/flat.cc
   comm/internal/group_factory.cc
   comm/internal/group_state.cc
+  comm/internal/layouts.cc
+  comm/internal/silent_hosts.cc
   comm/internal/uncaught.cc
   comm/process_group.cc
   comm/process_group_bytes.cc
@@ -226,7 +254,7 @@ set(lockstep_comm_sources
   comm/watch/internal/participant.cc
   comm/watch/internal/process_handle.cc
   comm/watch/internal/spoke.cc
-  comm/watch/internal/wake.cc
+  comm/watch/internal/watch_thread.cc
   comm/watch/internal/wording.cc
   comm/watch/watch.cc
   comm/work.cc
@@ -238,6 +266,7 @@ set(lockstep_comm_headers
   comm/environment/rank_identity.h
   comm/init_process_group.h
   comm/internal/call.h
+  comm/internal/layouts.h
   comm/process_group.h
   comm/reduce_op.h
   comm/store/store.h
@@ -342,6 +371,7 @@ set(lockstep_checkpoint_sources
   checkpoint/file/in_threads.cc
   checkpoint/file/path.cc
   checkpoint/file/text.cc
+  checkpoint/file/two_way_file.cc
   checkpoint/map_location.cc
   checkpoint/optim/fields.cc
   checkpoint/optim/lr_scheduler.cc
@@ -605,34 +635,30 @@ set(lockstep_ddp_checkpoint_components base checkpoint ddp)
 set(lockstep_ddp_checkpoint_third_party absl torch)
 
 # lockstep::elastic
-set(lockstep_elastic_program simulate)
 set(lockstep_elastic_sources
   elastic/internal/failure_budget.cc
   elastic/internal/fast_hash.cc
   elastic/internal/form_group.cc
+  elastic/internal/generation.cc
   elastic/internal/healing.cc
   elastic/internal/healing_plan.cc
   elastic/internal/kept_state.cc
   elastic/internal/link_watcher.cc
   elastic/internal/parameter_check.cc
   elastic/internal/prefault.cc
+  elastic/internal/rank_steps.cc
   elastic/internal/shard.cc
   elastic/internal/shard_plan.cc
   elastic/internal/shards.cc
   elastic/internal/transfer_plan.cc
   elastic/internal/vote.cc
-  elastic/simulator/internal/auditor.cc
-  elastic/simulator/internal/rank.cc
-  elastic/simulator/internal/schedules.cc
-  elastic/simulator/internal/sharded_step.cc
-  elastic/simulator/internal/simulation.cc
-  elastic/simulator/simulate.cc
   elastic/world.cc
+  elastic/world_keep.cc
   elastic/world_shards.cc
 )
-set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h)
-set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint inspect_program)
-set(lockstep_elastic_third_party absl gflags torch)
+set(lockstep_elastic_headers elastic/internal/shard.h elastic/sharded_optimizer.h elastic/world.h elastic/wrap.h)
+set(lockstep_elastic_components base base_torch base_logging launch comm checkpoint ddp)
+set(lockstep_elastic_third_party absl torch)
 
 # lockstep::dp
 set(lockstep_dp_sources
@@ -745,7 +771,7 @@ set(lockstep_models_scripted_third_party absl torch zlib)
 
 set(lockstep_all_tests
   comm_environment_environment_test
-  tools_launch_spawn_test
+  launch_spawn_test
   sampler_distributed_batch_sampler_test
   checkpoint_checkpoint_test
   comm_backend_test
@@ -760,14 +786,14 @@ set(lockstep_test_comm_environment_environment_test_sources
   comm/environment/rank_identity_test.cc
   comm/testing/process.cc
 )
-set(lockstep_test_comm_environment_environment_test_components comm)
+set(lockstep_test_comm_environment_environment_test_components base comm)
 set(lockstep_test_comm_environment_environment_test_third_party absl)
 
-# //tools/launch:spawn_test
-set(lockstep_test_tools_launch_spawn_test_program spawn_test)
-set(lockstep_test_tools_launch_spawn_test_sources tools/launch/spawn_test.cc tools/launch/testing/processes.cc)
-set(lockstep_test_tools_launch_spawn_test_components launch)
-set(lockstep_test_tools_launch_spawn_test_third_party absl)
+# //launch:spawn_test
+set(lockstep_test_launch_spawn_test_program spawn_test)
+set(lockstep_test_launch_spawn_test_sources launch/spawn_test.cc launch/testing/processes.cc)
+set(lockstep_test_launch_spawn_test_components base launch)
+set(lockstep_test_launch_spawn_test_third_party absl)
 
 # //sampler:distributed_batch_sampler_test
 set(lockstep_test_sampler_distributed_batch_sampler_test_program distributed_batch_sampler_test)
