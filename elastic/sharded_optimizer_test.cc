@@ -147,6 +147,18 @@ TEST_F(ShardedOptimizerTest, SaysSoIfBothRanksThatHadAStateDie) {
   EXPECT_THAT(Err(), HasSubstr("the optimizer's state is lost, since both ranks that had a part of it have left"));
 }
 
+// The rank that is left has stepped its own shards, and cannot get the other parameters of that step: not by trying again.
+TEST_F(ShardedOptimizerTest, SaysSoIfTheyDieInAStep) {
+  const std::string plain = PlainDigest(60);
+  setenv("FAULT", "others_die", 1);
+  for (const char* step : {"0", "30"}) {
+    SCOPED_TRACE(absl::StrCat("step ", step));
+    setenv("FAULT_AT", step, 1);
+    ExpectEndsWith(plain, StartTraining(3, 60));
+    EXPECT_THAT(Err(), HasSubstr("the optimizer's state is lost, since both ranks that had a part of it have left"));
+  }
+}
+
 // So rank 0 can save it.
 TEST_F(ShardedOptimizerTest, GivesRank0TheWholeStateIfThereAreTooFewRanks) {
   setenv("SHARDED", "1", 1);

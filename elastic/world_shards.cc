@@ -43,8 +43,10 @@ absl::Status World::KeepSharded(const std::string& name, torch::optim::Optimizer
 absl::Status World::CompleteStep() {
   const internal::Healing& healing = present_->healing();
   const int rank = group().rank(), first = healing.sources[0];
-  LOCKSTEP_RETURN_IF_ERROR(shards_->SpreadParameters(group(), steps_->HasAllParameters(healing, rank),
-                                                     /*has_none=*/healing.IsReceiver(rank)));
+  const absl::Status spread = shards_->SpreadParameters(group(), steps_->HasAllParameters(healing, rank),
+                                                        /*has_none=*/healing.IsReceiver(rank));
+  LOCKSTEP_RETURN_IF_ERROR(CheckShards());
+  LOCKSTEP_RETURN_IF_ERROR(spread);
   std::string failures;
   if (rank == first) {
     LOCKSTEP_ASSIGN_OR_RETURN(failures, checkpoint::Serialize(History()));

@@ -232,12 +232,13 @@ absl::Status Shards::ShareParameters(comm::ProcessGroup& group) const {
   return absl::OkStatus();
 }
 
-absl::Status Shards::SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) const {
+absl::Status Shards::SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) {
   const std::vector<Parameter> parameters = Parameters();
   std::vector<bool> mine;
   for (const Parameter& parameter : parameters) mine.push_back(has_all || (!has_none && Keeps(parameter)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto have, WhoHas(group, mine));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNoneLost(parameters, have));
+  lost_ = CheckNoneLost(parameters, have);
+  if (!lost_.ok()) return lost_;
   std::vector<std::vector<at::Tensor>> from(group.size());
   for (size_t p = 0; p < parameters.size(); ++p) {
     const int source = have[p][0];

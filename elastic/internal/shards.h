@@ -33,15 +33,16 @@ class Shards {
   // Gives two ranks each parameter's state, by memory to memory transfers from the ranks that have it. Then each rank
   // drops what it need not keep. `nodes` are of the ranks. Does nothing if no rank has the state of a parameter.
   absl::Status Divide(comm::ProcessGroup& group, const std::vector<int>& nodes);
-  // DataLoss, on all ranks, if so: there can be no other step. The parameters are complete.
+  // DataLoss, on all ranks, if no rank has the state or the new value of a parameter: there can be no other step. After
+  // Divide() the parameters are complete.
   const absl::Status& lost() const { return lost_; }
 
   // After a step that all ranks have made: gives every rank the parameters of each owner, in one all-gather of each dtype.
   absl::Status ShareParameters(comm::ProcessGroup& group) const;
 
   // After a step of which ranks have stepped their own shards only. `has_all`: this rank has all parameters already.
-  // `has_none`: it has not made the step. DataLoss, on all ranks: no rank has a parameter.
-  absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none) const;
+  // `has_none`: it has not made the step. Errors: lost(), and the group's.
+  absl::Status SpreadParameters(comm::ProcessGroup& group, bool has_all, bool has_none);
 
   // Gives rank `to` all states, until DropOthers(). Not if lost().
   absl::Status Gather(comm::ProcessGroup& group, int to) const;

@@ -138,11 +138,16 @@ class Faults {
 
   // "flips": between two checks, one rank flips one bit of one parameter. Rank 0 notes which in $D/flips.
   // "dies": in step $FAULT_AT of the first generation, SIGKILL of rank $FAULT_RANK inside of Commit().
+  // "others_die": SIGKILL of all other ranks there, once it has stepped.
   void AfterCommit(int64_t step) {
     const launch::RankGeneration& generation = world_.generation();
-    if (fault_ == "dies" && step == Number("FAULT_AT", -1) && generation.number == 1 &&
-        generation.rank == Number("FAULT_RANK", 0)) {
-      raise(SIGKILL);
+    if (step == Number("FAULT_AT", -1) && generation.number == 1) {
+      const bool is_named = generation.rank == Number("FAULT_RANK", 0);
+      if (fault_ == "dies" && is_named) raise(SIGKILL);
+      if (fault_ == "others_die" && !is_named) {
+        usleep(300000);
+        raise(SIGKILL);
+      }
     }
     const int64_t every = Number("CHECK_EVERY", 1);
     if (fault_ != "flips") return;
