@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Whether `error`, an errno, means that this process (EMFILE) or the system (ENFILE) has no free descriptor.
+// Returns whether `error`, an errno, means that this process (EMFILE) or the system (ENFILE) has no free descriptor.
 bool IsOutOfDescriptors(int error);
 
 // The status of a system call that failed to open a descriptor with `error`, an errno. If no descriptor is free, it is

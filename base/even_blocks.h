@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Of `items` items in `blocks` even blocks, block number `block` has those from BlockBegin(items, blocks, block) to
-// before BlockBegin(items, blocks, block + 1): items * block / blocks. `blocks` is positive and at most 2^31.
+// Returns the first item of block number `block`, where `items` items are in `blocks` even blocks: items * block /
+// blocks. The block ends before BlockBegin(items, blocks, block + 1). `blocks` is positive and at most 2^31.
 constexpr int64_t BlockBegin(int64_t items, int64_t blocks, int64_t block) {
   return items / blocks * block + items % blocks * block / blocks;
 }

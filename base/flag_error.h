@@ -28,7 +28,7 @@ struct FlagRange {
 // FlagError for the first value outside its range. NaN and infinity are outside every range.
 absl::Status CheckRanges(const std::vector<FlagRange>& ranges);
 
-// The same for a timeout, which must be a positive number of seconds, at most 1e9.
+// FlagError unless a timeout is a positive number of seconds, at most 1e9.
 absl::Status CheckSeconds(absl::string_view flag, double value);
 
 // "a, b or c", without the empty text.

@@ -70,7 +70,7 @@ absl::Status ReadJson(absl::string_view text, T* value, const JsonOptions& optio
 // One thread uses it, and one call of WriteJson() or ReadJson() makes it.
 class JsonFields {
  public:
-  // Whether fields are read. If not, they are written.
+  // Returns whether fields are read. If not, they are written.
   bool reads() const { return reads_; }
 
   // The field `name`. If the text that is read lacks it, `value` keeps what it has. Fields of unknown names are ignored.
@@ -86,14 +86,14 @@ class JsonFields {
     Leave();
   }
 
-  // The same, but ReadJson() fails without the field.
+  // Does what Field() does, but ReadJson() fails without the field.
   template <typename T>
   void Required(const char* name, T& value) {
     if (Enter(name, /*required=*/true)) Value(value);
     Leave();
   }
 
-  // The same as Field(), but a value that is T() is not written: 0, false, "", an empty list.
+  // Does what Field() does, but does not write a value that is T(): 0, false, "", an empty list.
   template <typename T>
   void Optional(const char* name, T& value) {
     if (reads_ || level_.is_row || value != T()) Field(name, value);
@@ -116,7 +116,7 @@ class JsonFields {
     if (reads_) value = static_cast<T>(number);
   }
 
-  // The same, as one of the names, of which the first is for 0.
+  // An enumeration, as one of the names. The first name is for 0.
   template <typename T, size_t kCount>
   void Enum(const char* name, T& value, const absl::string_view (&names)[kCount]) {
     std::string text(names[static_cast<size_t>(value)]);

@@ -169,7 +169,7 @@ struct Tensors<T, std::void_t<decltype(MapTensors(std::declval<const T&>(), std:
 
 }  // namespace internal_tensors
 
-// Whether MapTensors() searches values of type T.
+// True if MapTensors() searches values of type T.
 template <typename T>
 inline constexpr bool kMayHoldTensors = internal_tensors::kMayHold<T>;
 

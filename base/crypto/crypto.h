@@ -23,7 +23,7 @@ std::string HmacSha256(absl::string_view key, absl::string_view message);
 // sha256sum prints them. "" if they cannot be read.
 std::string Sha256OfFile(int fd);
 
-// Whether both have the same bytes. The time does not depend on where they differ.
+// Returns whether both have the same bytes. The time does not depend on where they differ.
 bool SameBytes(absl::string_view a, absl::string_view b);
 
 // Random bytes from the operating system's generator. Ends the process if that fails.

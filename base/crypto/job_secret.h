@@ -37,7 +37,7 @@ class JobSecret {
   // A secret for one purpose. It reveals nothing about this secret, or about the secrets of other labels.
   JobSecret Derive(absl::string_view label) const;
 
-  // The same as 32 bytes, for another algorithm.
+  // A secret for one purpose, as 32 bytes for another algorithm.
   std::string DeriveKey(absl::string_view label) const;
 
  private:
@@ -46,7 +46,7 @@ class JobSecret {
   std::string seal_key_;  // for Seal() and Open()
 };
 
-// Whether `text` looks like the result of Seal(), with any secret.
+// Returns whether `text` looks like the result of Seal(), with any secret.
 bool IsSealed(absl::string_view text);
 
 // The value of an environment variable, nullopt if it is not set.

@@ -46,7 +46,7 @@ bool Find(const std::string& name, CommandLineFlagInfo& info) {
   return gflags::GetCommandLineFlagInfo(name.c_str(), &info) && !IsOfGflags(info);
 }
 
-// Whether `argument` is a short alias with its value behind it, as in "-b256".
+// Returns whether `argument` is a short alias with its value behind it, as in "-b256".
 bool IsShortWithValue(const std::string& argument, const ProgramUsage& usage) {
   const auto alias = usage.aliases.find(argument.substr(0, 2));
   CommandLineFlagInfo info;

@@ -21,7 +21,7 @@ inline int64_t MonotonicNanos() {
   return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
 }
 
-// The same clock. It counts from the start of the machine, which stands for the Unix epoch.
+// Returns the time of the same clock. It counts from the start of the machine, which stands for the Unix epoch.
 inline absl::Time MonotonicTime() { return absl::UnixEpoch() + absl::Nanoseconds(MonotonicNanos()); }
 
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -31,7 +31,7 @@ inline int64_t After(int64_t from, absl::Duration duration) {
   return duration < absl::Nanoseconds(kNever - from) ? from + absl::ToInt64Nanoseconds(duration) : kNever;
 }
 
-// The same, from now on.
+// `duration` after now; kNever if that is too far away.
 inline int64_t After(absl::Duration duration) { return After(MonotonicNanos(), duration); }
 
 // The timeout for poll() and epoll_wait() that waits for `left`: milliseconds, rounded up, so that a wait is not
@@ -42,13 +42,13 @@ inline int PollTimeout(absl::Duration left) {
   return static_cast<int>(std::clamp<int64_t>(milliseconds, 0, std::numeric_limits<int>::max()));
 }
 
-// The same, until the clock is `due`; time_point::max() is infinite.
+// The timeout for a wait until the clock is `due`; time_point::max() is infinite.
 inline int PollTimeout(std::chrono::steady_clock::time_point due) {
   using Clock = std::chrono::steady_clock;
   return PollTimeout(due == Clock::time_point::max() ? absl::InfiniteDuration() : absl::FromChrono(due - Clock::now()));
 }
 
-// The same, until MonotonicNanos() is `deadline`.
+// The timeout for a wait until MonotonicNanos() is `deadline`.
 inline int PollTimeout(int64_t deadline) {
   return PollTimeout(deadline == kNever ? absl::InfiniteDuration() : absl::Nanoseconds(deadline - MonotonicNanos()));
 }

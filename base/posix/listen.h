@@ -21,7 +21,7 @@ struct ListenOptions {
 // address for every interface includes IPv4. Invalid, with errno set, if it cannot be made.
 UniqueFd Bind(const SocketAddress& address, const ListenOptions& options = {});
 
-// The same, and it listens.
+// A socket as Bind() makes it, which listens.
 UniqueFd ListenAt(const SocketAddress& address, const ListenOptions& options = {});
 
 // Listens on the interface of `host`, a name or an address, and there alone, so a socket at 127.0.0.1 is not reachable

@@ -30,7 +30,7 @@ struct SocketAddress {
 // with the reason alone: "Name or service not known".
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, int port);
 
-// The same, with the host in the error: "host "node7" is unknown: Name or service not known".
+// Resolves as Resolve() does, and names the host in the error: "host "node7" is unknown: Name or service not known".
 absl::StatusOr<std::vector<SocketAddress>> ResolveHost(const std::string& host, int port);
 
 // A Unix socket's without a file. It goes with the socket, and other network namespaces do not see it. `name` has at
