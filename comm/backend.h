@@ -46,8 +46,8 @@ struct BackendInfo {
   std::string name;                      // as in InitOptions::backend
   std::vector<c10::DeviceType> devices;  // the devices whose tensors it takes
   int preference = 0;  // for each device type, "auto" takes the usable backend with the highest preference
-  // Whether it can serve this group (shm: all ranks on one host). Must be a pure function of the context, so that every
-  // rank gets the same answer. Null: always.
+  // Returns an error if the backend cannot serve this group (shm: all ranks are on one host). Must be a pure function
+  // of the context, so that every rank gets the same answer. If null, the backend can always serve it.
   std::function<absl::Status(const BackendContext&)> usable;
   std::function<absl::StatusOr<c10::intrusive_ptr<c10d::Backend>>(const BackendContext&)> create;
 };

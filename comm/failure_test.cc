@@ -1,4 +1,4 @@
-// What a group does with an error, and with what its watch knows of it. The watch is a stand-in that notes what it is
+// A group's reaction to an error, and to the knowledge of its watch. The watch is a stand-in that notes what it is
 // asked.
 
 #include <ATen/ATen.h>
@@ -136,7 +136,7 @@ TEST(Failure, AbortIsToldToTheOtherRanksAndEndsWaits) {
   EXPECT_THAT(rank.watch->notes, ElementsAre("begin 0 barrier", "abort disk full"));
 }
 
-// What this process tells its launcher during the test.
+// Records what this process tells its launcher during the test.
 class LaunchedFailure : public ::testing::Test {
  protected:
   void SetUp() override { setenv("LOCKSTEP_ERROR_FILE", path_.c_str(), 1); }
@@ -326,7 +326,7 @@ std::unique_ptr<ProcessGroup> Over(c10::intrusive_ptr<c10d::Backend> backend) {
   return internal::GroupAccess::FromBackends(c10::make_intrusive<c10d::HashStore>(), std::move(backends));
 }
 
-// What backends have been seen to throw, and what they might.
+// The exceptions that backends have been seen to throw, and others that they might.
 const std::vector<std::pair<std::function<void()>, std::string>> kThrown = {
     {[] { throw std::runtime_error("the tape is torn"); }, "the tape is torn"},
     {[] { TORCH_CHECK_WITH(DistBackendError, false, "no carrier"); }, "no carrier"},

@@ -343,7 +343,7 @@ TEST(GlooGroup, ATimedOutCollectiveDoesNotHoldTheDestructorUp) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(1));
 }
 
-// What follows has a job secret.
+// The following tests have a job secret.
 class InitProcessGroupWithASecret : public ::testing::Test {
  protected:
   InitProcessGroupWithASecret() { setenv(kJobSecretVariable, "the secret of this job", 1); }

@@ -244,7 +244,8 @@ class ProcessGroup {
 
   c10d::Backend* BackendFor(const internal::Call& call) const;
   absl::Status NoBackend(const internal::Call& call) const;
-  // Whether the elements of ranks' tensors correspond by their indices, and not by their places in memory as in Python.
+  // Returns whether the elements of ranks' tensors correspond by their indices, and not by their places in memory as in
+  // Python.
   bool MatchesByIndex() const;
   absl::Status CheckP2P(const P2POp& operation) const;
   Work StartP2P(const P2POp& operation);

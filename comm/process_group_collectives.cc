@@ -44,8 +44,8 @@ absl::Status CheckCoalesced(const std::vector<at::Tensor>& tensors, ReduceOp op)
   return internal::CheckList(tensors, "tensor", tensors[0], static_cast<int>(tensors.size()), /*same_shape=*/false);
 }
 
-// Of c10d's backends only Gloo supports it. The others report that only after they have begun, or with an error of
-// another type.
+// Gloo is the only backend of c10d that supports it. The others report that only after they have begun, or with an
+// error of another type.
 c10::intrusive_ptr<c10d::Work> SumSparse(c10d::Backend& backend, const at::Tensor& tensor) {
   const std::string name = backend.getBackendName();
   TORCH_CHECK_NOT_IMPLEMENTED(name == "gloo", "the ", name, " backend has no sum of sparse tensors");

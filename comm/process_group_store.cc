@@ -26,7 +26,7 @@ constexpr absl::Duration kFirstPiece = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPiece = absl::Milliseconds(500);
 // Rank 0 names the missing ranks at its deadline, so the others wait a little longer for that.
 constexpr absl::Duration kVerdictPatience = absl::Milliseconds(300);
-// Of one request. A request has at most 64 KiB of keys.
+// The most ranks in one request. A request has at most 64 KiB of keys.
 constexpr size_t kMostRanks = 128;
 
 // A barrier over the store: each rank writes its key, rank 0 reads all of them and writes the verdict, and the
@@ -59,7 +59,7 @@ class RollCall {
     return keys;
   }
 
-  // Whether all keys exist by `deadline`.
+  // Returns whether all keys exist by `deadline`.
   bool Await(const std::vector<std::string>& keys, absl::Time deadline) {
     for (absl::Duration piece = kFirstPiece;; piece = std::min(2 * piece, kLongestPiece)) {
       const absl::Duration left = std::max(deadline - absl::Now(), absl::Milliseconds(1));

@@ -49,7 +49,7 @@ class Work {
   // first. Like any error, this fails the group.
   absl::Status WaitHost(absl::Time deadline);
 
-  // Whether Wait() would return at once.
+  // Returns whether Wait() would return at once.
   bool IsCompleted() const;
 
   // "all_reduce #12", or "all_reduce #12 in group \"rows\"" in a sub-group, as in the call's errors and traces. Empty

@@ -44,7 +44,7 @@ struct ProcessStat {
   std::optional<int> wait_status;  // field 52; nullopt if this process may not read it
 };
 
-// Whether the process has this process's user, or this process is root's.
+// Returns whether the process has this process's user, or this process is root's.
 bool IsOurs(const std::string& pid) {
   struct stat owner = {};
   return geteuid() == 0 || (stat(absl::StrCat("/proc/", pid).c_str(), &owner) == 0 && owner.st_uid == geteuid());

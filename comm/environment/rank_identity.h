@@ -28,11 +28,11 @@ RankIdentity IdentityOfThisProcess(int rank);
 // "rank 1 (host a, pid 123)".
 std::string NameOf(const RankIdentity& identity);
 
-// Whether both run on one kernel and in one network namespace, so that they can share memory and an abstract Unix
-// socket.
+// Returns whether both run on one kernel and in one network namespace, so that they can share memory and an abstract
+// Unix socket.
 bool OnOneHost(const RankIdentity& a, const RankIdentity& b);
 
-// Whether both run on one kernel and in one pid namespace, so that each can see whether the other lives.
+// Returns whether both run on one kernel and in one pid namespace, so that each can see whether the other lives.
 bool SeeTheSameProcesses(const RankIdentity& a, const RankIdentity& b);
 
 // Converts to and from one line of text. InvalidArgument: EncodeIdentity() did not write the text.
@@ -43,16 +43,17 @@ absl::StatusOr<RankIdentity> DecodeIdentity(absl::string_view text);
 // longer available. Empty if it still runs, or if this process cannot see it (another machine or pid namespace).
 std::string FateOf(const RankIdentity& identity);
 
-// The same, for a process that this one can see: reads one file instead of three.
+// FateOf() of a process that this one can see. It reads one file instead of three.
 std::string FateOfVisible(const RankIdentity& identity);
 
-// The same from the status of waitpid(); "died" without one.
+// How a process ended, in the words of FateOf(), from the status of waitpid(); "died" without a status.
 std::string DescribeEnd(std::optional<int> wait_status);
 
-// Whether this process can see the process of `identity`, dead or alive.
+// Returns whether this process can see the process of `identity`, dead or alive.
 bool IsVisible(const RankIdentity& identity);
 
-// Whether the process of `identity` is stopped, as by SIGSTOP or a debugger. False if this process cannot see it.
+// Returns whether the process of `identity` is stopped, as by SIGSTOP or a debugger. False if this process cannot see
+// it.
 bool IsStopped(const RankIdentity& identity);
 
 }  // namespace lockstep::comm

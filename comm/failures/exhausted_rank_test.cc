@@ -27,7 +27,7 @@ using testing::SayStatus;
 
 constexpr int kSize = 3;
 
-// What takes a rank's descriptors or threads while its backend is made. The ranks' processes are forked with it.
+// Takes a rank's descriptors or threads while its backend is made. The ranks' processes are forked with it.
 struct Hindrance {
   int culprit = 0;
   std::function<std::shared_ptr<void>()> begin;
@@ -93,7 +93,7 @@ std::optional<int> CountMade(RankProcesses& ranks, int culprit, const std::strin
 
 class ExhaustedRank : public FailureTest {
  protected:
-  // Whether the group is made and works. If not, all ranks say so soon, with `text` and the culprit's name.
+  // Returns whether the group is made and works. If not, all ranks say so soon, with `text` and the culprit's name.
   static bool Make(int culprit, const std::string& text, const std::function<std::shared_ptr<void>()>& hinder,
                    const std::string& backend = Hindered(GetParam())) {
     TheHindrance() = {culprit, hinder};

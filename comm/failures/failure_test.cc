@@ -1,4 +1,5 @@
-// What every rank gets when another dies, stops, leaves or throws in the middle of the work, and how soon.
+// Every rank's error when another dies, stops, leaves or throws in the middle of the work, and the time until the
+// error.
 
 #include <ATen/ATen.h>
 #include <semaphore.h>
@@ -62,7 +63,8 @@ int ReduceAndEnd(const InitOptions& options, const Process::Say& say) {
   return 0;
 }
 
-// What a call returns: the cause with the call's name, or the bare cause where the group had failed before the call.
+// Matches the status of a call: the cause with the call's name, or the bare cause where the group had failed before the
+// call.
 auto SaysCause(const std::string& code, int rank, const std::string& call, const std::string& cause) {
   return AnyOf(absl::StrCat(code, ": rank ", rank, ": ", call, ": ", cause), absl::StrCat(code, ": ", cause));
 }
@@ -87,7 +89,7 @@ class RanksFail : public FailureTest {
     absl::Duration stopped;
   };
 
-  // What the rank says of its group's end: the first cause, again, at once, and nothing waits.
+  // Expects the rank to report its group's end: the first cause, again, at once, and nothing waits.
   static void ExpectAQuickEnd(Ranks& ranks, int rank, const Process::Line& first, const std::string& cause) {
     const auto again = ranks.AwaitStatus(rank), failure = ranks.AwaitStatus(rank);
     const auto destroying = ranks[rank].AwaitLine("destroying"), returning = ranks[rank].AwaitLine("returning");
@@ -279,7 +281,7 @@ TEST_P(RanksFail, ARankThatLeavesBeforeTheOthersAreDoneIsNamed) {
   }
 }
 
-// What the others of three get when rank 1, after a barrier, does `fail`.
+// Expects the error of the others of three when rank 1, after a barrier, does `fail`.
 void ExpectFailureOfRank1(const InitOptions& options, const std::function<void(ProcessGroup&)>& fail,
                           const std::string& message) {
   Ranks ranks(3, options, [&](const InitOptions& own, const Process::Say& say) {

@@ -85,7 +85,7 @@ class Group {
   abort();
 }
 
-// What the rank to blame does, inside its group and after it.
+// Does what `cause` names on the rank to blame, inside its group and after it.
 absl::Status Fail(const std::string& cause, std::unique_ptr<Group> group) {
   if (cause == "exception") throw std::runtime_error(kError);
   if (cause == "thread") ThrowInAnotherThread();
@@ -128,7 +128,7 @@ int RunForeignRank(const std::string& cause, int culprit, const std::string& fol
   for (int of = 0; of < size; ++of) {
     if (of != culprit) std::ofstream(path(of)) << getpid();
   }
-  // Of a rank that ends while the launcher is still about to watch it, the time of the end is not known.
+  // The time of the end is not known for a rank that ends while the launcher is still about to watch it.
   absl::SleepFor(absl::Milliseconds(300));
   if (cause == "foreign_kill") raise(SIGKILL);
   return 3;
@@ -165,7 +165,7 @@ std::string Self() {
   return path;
 }
 
-// What the job of `c` printed.
+// Returns the output of the job of `c`.
 std::string OutputOf(const Case& c) {
   const TemporaryFolder folder;
   const std::string& path = folder.path();

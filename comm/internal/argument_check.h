@@ -17,7 +17,8 @@ namespace lockstep::comm::internal {
 // Defined, dense, contiguous, and no lazily conjugated or negated view; Unimplemented for a quantized one.
 absl::Status CheckTensor(const at::Tensor& tensor);
 
-// The same of a tensor whose strides may have any order, such as channels_last, without gaps or overlaps in memory.
+// CheckTensor() for a tensor whose strides may have any order, such as channels_last, without gaps or overlaps in
+// memory.
 absl::Status CheckDense(const at::Tensor& tensor);
 
 // CheckTensor() of `tensor` and of each of `list`, called `name`.

@@ -35,7 +35,7 @@ std::vector<std::vector<at::Tensor>> Buffers(const std::vector<at::Tensor>& tens
   return buffers;
 }
 
-// Whether both have the same bytes, as far as that is cheap to know.
+// Returns whether both have the same bytes, as far as that is cheap to know.
 bool Same(const at::Tensor& a, const at::Tensor& b) {
   return a.is_cpu() && b.is_cpu() && a.is_contiguous() && b.is_contiguous() && a.nbytes() == b.nbytes() &&
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;

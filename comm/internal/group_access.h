@@ -22,12 +22,12 @@ struct GroupAccess {
   static std::unique_ptr<ProcessGroup> FromBackends(c10::intrusive_ptr<c10d::Store> store, BackendMap backends,
                                                     absl::Duration timeout = absl::Minutes(30));
 
-  // Whether this rank has verified that every rank is a Lockstep rank, so that the ranks may communicate through the
-  // store. False if there are Python ranks in the group, and for a group from FromC10d().
+  // Returns whether this rank has verified that every rank is a Lockstep rank, so that the ranks may communicate
+  // through the store. False if there are Python ranks in the group, and for a group from FromC10d().
   static bool OnlyLockstepRanks(const ProcessGroup& group) { return group.OnlyLockstepRanks(); }
 
-  // Whether the ranks may make different numbers of steps now, as under ddp::Join. Then a rank that has finished takes
-  // part in the collectives of forward and backward only.
+  // Sets and returns whether the ranks may make different numbers of steps now, as under ddp::Join. Then a rank that
+  // has finished takes part in the collectives of forward and backward only.
   static void SetUneven(ProcessGroup& group, bool uneven) { group.SetUneven(uneven); }
   static bool Uneven(const ProcessGroup& group) { return group.uneven(); }
 
@@ -35,7 +35,7 @@ struct GroupAccess {
   // same keys.
   static std::string NextKey(ProcessGroup& group, absl::string_view purpose) { return group.NextKey(purpose); }
 
-  // Whether AllocateShared() returns memory that the ranks share.
+  // Returns whether AllocateShared() returns memory that the ranks share.
   static bool SharesMemory(const ProcessGroup& group) { return group.SharesMemory(); }
 
   // Multiplies each rank's tensor, float or double, by its `factor` and sums over all ranks, in place: PyTorch's
@@ -45,7 +45,7 @@ struct GroupAccess {
     return group.AllReducePremulSumAsync(tensor, factor);
   }
 
-  // What the backend for the device adds by itself; null if it has no tree sum. For comm/tree_sum.
+  // Returns the backend for the device if it can add by itself; null if it has no tree sum. For comm/tree_sum.
   static TreeSumBackend* TreeSumBackendOf(const ProcessGroup& group, c10::DeviceType device) {
     return group.TreeSumBackendOf(device);
   }

@@ -78,7 +78,8 @@ std::string WatchHost(const GroupFactory& factory, const NewGroupOptions& option
 
 constexpr absl::Duration kLongestStall = absl::Hours(24 * 365);
 
-// What to do about a call that lasts long. Unless the caller of InitProcessGroup() does it, one rank writes a line.
+// Returns the function that a call which lasts long runs. Unless the caller of InitProcessGroup() gives one, one rank
+// writes a line.
 std::function<void(const Stall&)> OnStall(const GroupFactory& factory, const NewGroupOptions& options, int hub) {
   if (factory.on_stall) return factory.on_stall;
   if (options.rank != hub || factory.stall_after == absl::InfiniteDuration()) return nullptr;

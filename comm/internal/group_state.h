@@ -66,7 +66,7 @@ class GroupState {
   void SetWatch(std::shared_ptr<GroupWatch> watch) { watch_ = std::move(watch); }
   const std::shared_ptr<GroupWatch>& watch() const { return watch_; }
 
-  // Whether this process has a failed group that is not destroyed yet.
+  // Returns whether this process has a failed group that is not destroyed yet.
   static bool AnyFailed();
 
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -82,7 +82,7 @@ class GroupState {
   // failure to any caller.
   void LearnFailure(const absl::Status& cause);
 
-  // The same for an error that a backend has learnt without a call. NCCL ends the calls under way then.
+  // LearnFailure() for an error that a backend has learnt without a call. NCCL ends the calls under way then.
   void LearnErrorOf(c10d::Backend& backend);
 
   // An error of this rank that the watch may make the group's failure.
@@ -102,7 +102,7 @@ class GroupState {
     if (watch_ && call.kind == Call::Kind::kCollective) watch_->End(call.sequence);
   }
 
-  // Whether to call Agree() before each collective.
+  // Returns whether to call Agree() before each collective.
   bool detail() const { return options_.detail && watch_; }
   absl::Status Agree(const Call& call, const std::string& arguments);
 
@@ -113,7 +113,7 @@ class GroupState {
   // it. Returns the status for the call.
   absl::Status Explain(const Call& call, const absl::Status& error);
 
-  // The same for an error that names the ranks it is about already.
+  // Explain() for an error that names the ranks it is about already.
   absl::Status ExplainNamed(const Call& call, const absl::Status& error);
 
   // "rank 0: all_reduce #3 of Float [3] on cpu"; the rank is "rank 0 of group \"rows\"" in a sub-group.

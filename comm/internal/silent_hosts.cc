@@ -43,7 +43,7 @@ std::string AddressOf(absl::string_view hex) {
   return inet_ntop(count == 1 ? AF_INET : AF_INET6, words, text, sizeof(text)) ? text : "";
 }
 
-// Whether the system has sent the first message of this socket, which connects, more than once.
+// Returns whether the system has sent the first message of this socket, which connects, more than once.
 bool TriesAgain(int fd) {
   tcp_info info = {};
   socklen_t length = sizeof(info);

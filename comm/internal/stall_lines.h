@@ -1,4 +1,4 @@
-// Which words about a call that lasts long become lines for people. Knows no clock.
+// Which words about a call that lasts long become lines for people. Pure.
 
 #ifndef LOCKSTEP_COMM_INTERNAL_STALL_LINES_H_
 #define LOCKSTEP_COMM_INTERNAL_STALL_LINES_H_

@@ -17,7 +17,7 @@ class TreeSumBackend {
  public:
   virtual ~TreeSumBackend() = default;
 
-  // Whether the tensor is in memory from allocateTensor().
+  // Returns whether the tensor is in memory from allocateTensor().
   virtual bool InSharedMemory(const at::Tensor& tensor) const = 0;
 
   // All tensors are in that memory, of one size and floating-point or complex dtype. A collective.

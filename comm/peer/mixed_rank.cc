@@ -48,7 +48,7 @@ absl::Status RunChannelsLast(ProcessGroup& group) {
   return absl::InternalError(absl::StrCat("gather of channels_last: ", refused.ToString()));
 }
 
-// The same calls, in the same order, as run_collectives of the Python side.
+// Makes the same calls, in the same order, as run_collectives of the Python side.
 absl::Status RunCollectives(ProcessGroup& group) {
   const int rank = group.rank(), size = group.size();
   for (int root = 0; root < size; ++root) {

@@ -26,7 +26,7 @@ def free_port():
 
 
 def run_collectives():
-    """The same calls, in the same order, as RunCollectives of mixed_rank.cc."""
+    """Makes the same calls, in the same order, as RunCollectives of mixed_rank.cc."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for root in range(size):
         tensor = torch.full((5,), 10.0 * rank + root)

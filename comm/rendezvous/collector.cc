@@ -12,7 +12,8 @@
 namespace lockstep::comm {
 namespace {
 
-// Of one request. A request has at most 64 KiB of keys and, from ranks, a few hundred bytes for each answer.
+// The most ranks in one request. A request has at most 64 KiB of keys and, from ranks, a few hundred bytes for each
+// answer.
 constexpr size_t kMostRanks = 128;
 
 std::vector<std::string> MemberKeys(const std::vector<int>& ranks) {

@@ -29,7 +29,7 @@ class Collector {
   // they have not in `patience`. Takes three requests.
   absl::StatusOr<bool> AwaitMore(absl::Duration patience);
 
-  // Whether nobody has written to the store between the last call and this one. Takes one request.
+  // Returns whether nobody has written to the store between the last call and this one. Takes one request.
   bool IsQuiet();
 
   // Looks for each missing rank, and checks whether the others still live. If no Lockstep rank is new, looks for Python

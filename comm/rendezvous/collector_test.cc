@@ -1,4 +1,4 @@
-// What the collector asks the store for, and when. Ranks are threads over an in-process store.
+// The collector's requests to the store, and their times. Ranks are threads over an in-process store.
 
 #include "lockstep/comm/rendezvous/collector.h"
 

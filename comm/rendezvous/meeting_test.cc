@@ -243,7 +243,7 @@ TEST(MeetAllRanks, EachTimeIsAnotherOccasion) {
   EXPECT_NE(once[0]->occasion, again[0]->occasion);
 }
 
-// What follows has a job secret. The test itself is the stranger.
+// The following tests have a job secret. The test itself is the stranger.
 
 constexpr char kOwn[] = "the secret of this job", kOther[] = "the secret of another job", kNone[] = "";
 

@@ -56,7 +56,7 @@ void Reset(UniqueFd fd) {
   setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
-// What strangers do to an open port; the connections that they leave half open.
+// Does to an open port what strangers do. Returns the connections that they leave half open.
 std::vector<UniqueFd> Disturb(int port) {
   std::vector<UniqueFd> left;
   const std::string garbage[] = {"",

@@ -1,4 +1,4 @@
-// What the ranks tell each other while they meet, as text. No store and no clock.
+// The texts that the ranks send each other while they meet. Pure.
 
 #ifndef LOCKSTEP_COMM_RENDEZVOUS_ROSTER_H_
 #define LOCKSTEP_COMM_RENDEZVOUS_ROSTER_H_

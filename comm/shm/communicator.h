@@ -67,7 +67,7 @@ class Communicator {
   // Memory that all ranks can access, 64-byte aligned. It may outlive the communicator. Null if memory ran out.
   std::shared_ptr<char> Allocate(size_t bytes);
 
-  // Whether all of these bytes are in such memory.
+  // Returns whether all of these bytes are in such memory.
   bool Owns(const void* data, size_t bytes) const;
 
   // Starts a collective, or a message to or from rank `peer` (for Receive: -1 for any rank). Does not wait. The tag of

@@ -22,10 +22,10 @@ namespace lockstep::comm::shm {
 using ReduceFunction = void (*)(char* const* outputs, int outputs_count, const char* const* inputs, int inputs_count,
                                 size_t count, const double* factors);
 
-// The same, except that the order of additions is a tree: puts the inputs on a stack, and after input k adds the two
-// arrays on top adds[k] times. One array must remain; it is divided by `divisor`. The stack has at most kMostTreeDepth
-// arrays. 16-bit floats are rounded after each addition, so a sum of sums does not depend on which of them were
-// stored, and once more after the division.
+// Reduces as ReduceFunction does, except that the order of additions is a tree: puts the inputs on a stack, and after
+// input k adds the two arrays on top adds[k] times. One array must remain; it is divided by `divisor`. The stack has at
+// most kMostTreeDepth arrays. 16-bit floats are rounded after each addition, so a sum of sums does not depend on which
+// of them were stored, and once more after the division.
 using TreeSumFunction = void (*)(char* const* outputs, int outputs_count, const char* const* inputs,
                                  const uint8_t* adds, int inputs_count, size_t count, int divisor);
 constexpr int kMostTreeDepth = 24;

@@ -72,7 +72,7 @@ TEST(Reduce, PremulSumMultipliesEachInputByItsOwnFactor) {
 }
 
 TEST(Reduce, PremulSumRoundsTheFactorsAndTheProducts) {
-  // Of the exact product 1 - 2^-46 only 1 is left, which -1 cancels; a fused multiply-add would keep the rest.
+  // Only 1 is left of the exact product 1 - 2^-46, and -1 cancels it; a fused multiply-add would keep the rest.
   const float above = 1 + 0x1p-23F, below = 1 - 0x1p-23F;
   EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{-1}, {above}}, {1, below}), std::vector<float>{0});
   EXPECT_EQ(Reduce<float>(DType::kFloat32, Op::kPremulSum, {{3}, {0}}, {1.0 / 3, 1}),
@@ -117,7 +117,7 @@ double BrainValue(uint16_t brain) {
   return brain & 0x8000 ? -magnitude : magnitude;
 }
 
-// Whether `rounded` is the value nearest to `exact`, and the even one of two.
+// Expects `rounded` to be the value nearest to `exact`, or the even one of two that are equally near.
 template <typename Value>
 void ExpectNearest(double exact, uint16_t rounded, Value value, uint16_t infinity) {
   const uint16_t magnitude = rounded & 0x7fff;
@@ -278,7 +278,7 @@ TEST(TreeSum, SixteenBitFloatsAreRoundedAfterEachAddition) {
 TEST(TreeSum, IsTheSameOnEveryProcessorAndOfStoredSums) {
   std::mt19937 random(1);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
-    // Of 16 bits the exponents stay small, so that no sum is a NaN, which has several representations.
+    // The exponents of 16-bit numbers stay small, so that no sum is a NaN, which has several representations.
     const auto draw = [&]() -> uint32_t {
       return dtype == DType::kFloat32 ? random() & 0xbfffffff : random() & 0xbfffbfff;
     };

@@ -32,7 +32,7 @@ struct Store::Impl {
   // Runs `call` by the deadline. It must own everything it uses.
   absl::Status Talk(absl::string_view what, absl::Time deadline,
                     std::function<absl::Status(c10d::Store& store)> call) const;
-  // The same for a call that returns something.
+  // Talk() for a call that returns something.
   template <typename T>
   absl::StatusOr<T> Ask(absl::string_view what, std::function<T(c10d::Store& store)> call) const {
     const auto result = std::make_shared<T>();

@@ -65,7 +65,7 @@ class Store {
   // Wraps an existing store, such as ProcessGroup::store(). Shares its ownership.
   static Store FromC10d(c10::intrusive_ptr<c10d::Store> store, const StoreOptions& options);
 
-  // The same store with "`prefix`/" before every key.
+  // Returns this store with "`prefix`/" before every key.
   Store WithPrefix(absl::string_view prefix) const;
 
   absl::Status Set(absl::string_view key, absl::string_view value) const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLayouts = 3;
 
-// The same elements: contiguous, in channels_last, or with the first index varying fastest.
+// Returns the elements of `tensor` contiguous, in channels_last, or with the first index varying fastest.
 at::Tensor Laid(const at::Tensor& tensor, int layout) {
   if (layout % kLayouts == 0) return tensor.contiguous();
   if (layout % kLayouts == 1) return tensor.contiguous(at::MemoryFormat::ChannelsLast);

@@ -26,7 +26,7 @@ std::vector<at::Tensor> InputsOf(const ProcessGroup& group, at::IntArrayRef shap
 
 std::string Case(ReduceOp op, at::ScalarType dtype) { return std::string(NameOf(op)) + " of " + c10::toString(dtype); }
 
-// Whether the call was done; else it must say that it cannot be, and the group goes on.
+// Returns whether the call was done. Otherwise it must say that it cannot be, and the group goes on.
 bool Done(const absl::Status& status, ReduceOp op, at::ScalarType dtype) {
   if (!CheckReduceOp(op, dtype).ok()) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << Case(op, dtype) << status;

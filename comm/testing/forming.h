@@ -1,4 +1,4 @@
-// What it costs many ranks to form a group: time, requests to the store, and descriptors.
+// The cost for many ranks to form a group: time, requests to the store, and descriptors.
 
 #ifndef LOCKSTEP_COMM_TESTING_FORMING_H_
 #define LOCKSTEP_COMM_TESTING_FORMING_H_

@@ -42,10 +42,10 @@ class NetworkHosts {
   // Disconnects a host's interface: packets from and to it are silently lost. Mend() connects it again.
   absl::Status Cut(int host) const;
   absl::Status Mend(int host) const;
-  // The same for packets between two hosts alone: others reach both of them.
+  // Cuts the path of packets between two hosts alone: others reach both of them.
   absl::Status CutPair(int a, int b) const;
-  // The same for packets from one host to another alone. If `open_port` is not 0, TCP connections to that port of either
-  // host pass.
+  // Cuts the path of packets from one host to another alone. If `open_port` is not 0, TCP connections to that port of
+  // either host pass.
   absl::Status CutPath(int from, int to, int open_port = 0) const;
   absl::Status MendPath(int from, int to, int open_port = 0) const;
 

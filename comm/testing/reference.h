@@ -21,7 +21,7 @@ at::Tensor Input(int rank, int size, at::IntArrayRef shape, at::ScalarType dtype
 // `op` over tensors of one shape and dtype, in that dtype.
 at::Tensor Reduced(const std::vector<at::Tensor>& inputs, ReduceOp op);
 
-// Whether both have the same shape, dtype and numbers. Supports dtypes without at::equal.
+// Returns whether both have the same shape, dtype and numbers. Supports dtypes without at::equal.
 bool Same(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace lockstep::comm::testing

@@ -25,7 +25,7 @@ namespace lockstep::comm::testing {
 std::vector<absl::Status> RunRanks(int world_size, const std::function<absl::Status(ProcessGroup& group)>& body,
                                    absl::Duration timeout = absl::Seconds(30));
 
-// The same for a body that checks with EXPECT. Returns the first error of any rank, with the rank's number.
+// RunRanks() for a body that checks with EXPECT. Returns the first error of any rank, with the rank's number.
 absl::Status RunRanksOk(int world_size, const std::function<void(ProcessGroup& group)>& body);
 
 }  // namespace lockstep::comm::testing

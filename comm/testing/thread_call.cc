@@ -40,7 +40,7 @@ void Combine(at::Tensor& sum, const at::Tensor& next, RedOp op) {
   }
 }
 
-// Of every rank's inputs[index].
+// Reduces every rank's inputs[index].
 at::Tensor Reduced(const std::vector<ThreadCall>& calls, size_t index) {
   at::Tensor sum = calls[0].inputs[index].clone();
   for (size_t rank = 1; rank < calls.size(); ++rank) Combine(sum, calls[rank].inputs[index], calls[rank].op);

@@ -45,7 +45,7 @@ Usage UsageOf(int who) {
   return {absl::DurationFromTimeval(usage.ru_utime) + absl::DurationFromTimeval(usage.ru_stime), usage.ru_nvcsw};
 }
 
-// Of this process's threads but the calling one, which waits for the test.
+// The usage of this process's threads except the calling one, which waits for the test.
 Usage UsageOfOtherThreads() {
   const Usage all = UsageOf(RUSAGE_SELF), own = UsageOf(RUSAGE_THREAD);
   return {all.cpu - own.cpu, all.wakeups - own.wakeups};

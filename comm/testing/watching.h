@@ -1,4 +1,4 @@
-// What it costs many ranks to watch each other, and how soon they know that one of them died.
+// The cost for many ranks to watch each other, and the time until they know that one of them died.
 
 #ifndef LOCKSTEP_COMM_TESTING_WATCHING_H_
 #define LOCKSTEP_COMM_TESTING_WATCHING_H_

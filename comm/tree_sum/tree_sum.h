@@ -19,7 +19,7 @@ namespace lockstep::comm {
 // A tree sum under way. Movable. Keeps its tensors alive.
 class PendingTreeSum {
  public:
-  // Whether Wait() would return at once. Always false where Wait() has to communicate.
+  // Returns whether Wait() would return at once. Always false where Wait() has to communicate.
   bool IsCompleted() const;
 
   // Does what is left between this rank's part of the sum and the others'. Call it for several sums before the first

@@ -122,7 +122,7 @@ TEST_P(TreeSumTest, IsTheSumOfTheTreeForEveryDtypeAndSize) {
 // Element i of all leaves tries one case, and leaf j has the numbers of that case in turn.
 at::Tensor SpecialLeaf(int leaf, int64_t numel, at::ScalarType dtype) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  // Of the smallest dtype here; bfloat16's and float's least positive numbers are about the same.
+  // The limits of the smallest dtype here; bfloat16's and float's least positive numbers are about the same.
   const double most = dtype == at::kHalf ? 60000 : dtype == at::kDouble ? 1.7e308 : 3.3e38;
   const double least = dtype == at::kHalf ? 1e-7 : dtype == at::kDouble ? 1e-320 : 1e-39;
   const std::vector<std::vector<double>> cases = {

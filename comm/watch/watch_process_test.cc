@@ -69,7 +69,7 @@ class Ranks {
   Process& operator[](int rank) { return processes_[rank]; }
   const std::string& name(int rank) const { return names_[rank]; }
 
-  // What `rank` said next about a failure, and how long after `event` it came.
+  // Expects `text` as the next failure that `rank` reports, at most `limit` after `event`.
   void ExpectFailure(int rank, const std::string& text, absl::Duration event, absl::Duration limit) {
     const auto line = processes_[rank].AwaitLine("failed ");
     ASSERT_TRUE(line) << "rank " << rank << " said nothing";
@@ -224,8 +224,8 @@ TEST_P(WatchAmongProcesses, ARankThatDiesBeforeItConnectsIsNamedLongBeforeTheDea
   }
 }
 
-// What Watch::Create() returns on each of four processes, or what the watch says soon after, and when, with who they
-// are. `hinder` runs before it, and what it returns lasts until the end.
+// The results of Watch::Create() on each of four processes, or the watch's messages soon after, with their times and
+// the names of the processes. `hinder` runs before it, and the object that it returns lasts until the end.
 using Hinder = std::function<std::shared_ptr<void>(int rank)>;
 struct Created {
   std::string name;

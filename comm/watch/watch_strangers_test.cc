@@ -80,7 +80,7 @@ class Strangers : public ::testing::TestWithParam<bool> {
 
   void Send(int fd, const std::string& bytes) { send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
-  // Whether the hub ends the connection; it may have to be waited for. What it sent before is dropped.
+  // Returns whether the hub ends the connection; it may have to be waited for. Frames that it sent before are dropped.
   bool IsDropped(int fd, absl::Duration patience = absl::Seconds(15)) {
     pollfd waited = {fd, POLLIN, 0};
     char bytes[1000];
@@ -188,7 +188,7 @@ class FalseHub : public ::testing::TestWithParam<bool> {
     EXPECT_TRUE(store_.Set("watch", internal::EncodeEndpoint(endpoint_)).ok());
   }
 
-  // What rank 1 comes to where the false hub sends `first`, then `second` once it has heard `heard`.
+  // Returns rank 1's status where the false hub sends `first`, then `second` once it has received `heard`.
   absl::Status Join(const Frame& first, const Frame& second, Frame* heard) {
     absl::Status status;
     std::thread rank([&] { status = Watch::Create(OptionsOver(&store_, 1, ThreadRanks(2, GetParam()))).status(); });

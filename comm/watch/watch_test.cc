@@ -27,7 +27,7 @@ using Watches = std::vector<std::unique_ptr<Watch>>;
 
 std::string Name(int rank) { return NameOf(IdentityOfThisProcess(rank)); }
 
-// What `call` returns on each rank, all at one time.
+// Returns the results of `call` on each rank, all at one time.
 std::vector<absl::Status> OnAll(const Watches& watches, const std::function<absl::Status(int, Watch&)>& call) {
   std::vector<absl::Status> statuses(watches.size());
   std::vector<std::thread> threads;

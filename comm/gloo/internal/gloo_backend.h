@@ -12,8 +12,8 @@ namespace lockstep::comm::internal {
 // otherwise PyTorch's choice.
 decltype(c10d::ProcessGroupGloo::Options::devices) ChooseDevices(const BackendContext& context);
 
-// Whether two ranks connect when they first exchange something: if the context says so, or the environment variable
-// TORCH_GLOO_LAZY_INIT, as in Python. Never before LibTorch 2.8.
+// Returns whether two ranks connect when they first exchange something: if the context says so, or the environment
+// variable TORCH_GLOO_LAZY_INIT, as in Python. Never before LibTorch 2.8.
 bool ConnectsLazily(const BackendContext& context);
 
 // Returns PyTorch's Gloo with the additional guarantees of comm/backend.h. If Python has a call, this issues the same

@@ -30,7 +30,7 @@ class GlooCalls {
   void Break(const std::string& why);
   bool broken() const;
 
-  // Whether a collective is under way.
+  // Returns whether a collective is under way.
   bool Busy() const;
 
   std::chrono::milliseconds Limit(std::chrono::milliseconds timeout) const {

@@ -8,7 +8,8 @@
 
 namespace lockstep::comm::internal {
 
-// Whether Gloo supports the dtype: float, double, half, bfloat16, bool, and integers of 8, 32 and (signed) 64 bits.
+// Returns whether Gloo supports the dtype: float, double, half, bfloat16, bool, and integers of 8, 32 and (signed) 64
+// bits.
 bool IsNative(c10::ScalarType dtype);
 
 // `tensor` in a form that Gloo can move: itself, or a view of its bytes. It shares the memory of `tensor`.

@@ -68,7 +68,7 @@ class Links {
   // Returns when the system has taken all bytes. DeadlineExceeded: after `timeout` it has not. Unavailable: the
   // connection broke. Aborted. Each names the peer.
   absl::Status Send(int peer, int lane, const PieceHeader& header, const void* data, std::chrono::milliseconds timeout);
-  // The same for header.bytes bytes. InvalidArgument: the peer sent another header.
+  // Receives header.bytes bytes. Blocks and fails as Send() does. InvalidArgument: the peer sent another header.
   absl::Status Receive(int peer, int lane, const PieceHeader& header, void* data, std::chrono::milliseconds timeout);
 
   // Ends every Send() and Receive(), now and later.

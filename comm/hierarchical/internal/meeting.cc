@@ -200,7 +200,7 @@ class Meeting {
     }
   }
 
-  // Whether more is to be heard. If not, the connection of a rank has been taken.
+  // Returns whether more bytes may come. If not, the connection of a rank has been taken.
   bool Hear(Stranger& stranger) {
     char buffer[sizeof(Hello)];
     // No byte beyond the hello, which belongs to the first call.

@@ -23,8 +23,8 @@
 
 namespace lockstep::comm::hierarchical::internal {
 
-// What one rank needs for an all_reduce over several hosts. Two backends within the host, since one piece of a tensor
-// may be in the last phase where another is in the first.
+// The parts that one rank needs for an all_reduce over several hosts. There are two backends within the host, since one
+// piece of a tensor may be in the last phase where another is in the first.
 struct Levels {
   c10::intrusive_ptr<c10d::Backend> inward;   // among the ranks of the host, for the first phase
   c10::intrusive_ptr<c10d::Backend> outward;  // among the ranks of the host, for the last phase

@@ -14,7 +14,7 @@ struct Topology {
   int local_rank = 0;                   // its place in hosts[host]
 
   const std::vector<int>& local_ranks() const { return hosts[host]; }
-  // Whether every host has as many ranks.
+  // Returns whether every host has as many ranks.
   bool even() const;
   // The ranks that have this rank's place on their hosts. If hosts have different sizes, the first rank of each host;
   // this rank may not be among them then.

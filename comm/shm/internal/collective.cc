@@ -1,4 +1,4 @@
-// What a collective is and how it proceeds. collective_rounds.cc moves its data.
+// The parts of a collective and its rounds. collective_rounds.cc moves its data.
 
 #include "lockstep/comm/shm/internal/collective.h"
 
@@ -222,7 +222,7 @@ CallHeader Collective::OwnHeader() const {
   return header;
 }
 
-// Whether `rank` has data in its slots; whether this rank reads it.
+// Writes() returns whether `rank` has data in its slots; Reads() returns whether this rank reads it.
 bool Collective::Writes(int rank) const {
   switch (request_.kind) {
     case Kind::kBarrier:

@@ -30,7 +30,7 @@ class Collective final : public Operation {
   // Takes the place of the first round: must be called before Step(), when all earlier collectives are done here.
   void Begin(uint64_t first_round) { base_ = first_round; }
 
-  // Whether anything moved. Check done() afterwards.
+  // Returns whether anything moved. Check done() afterwards.
   bool Step();
 
   void End(const absl::Status& status);

@@ -106,7 +106,7 @@ absl::StatusOr<bool> Mail::StepIncoming(int from) {
   }
 }
 
-// Whether to read the message: a receive matches it, or matches one behind it.
+// Returns whether to read the message: a receive matches it, or matches one behind it.
 absl::StatusOr<bool> Mail::BeginIncoming(int from, const MailSlot& slot) {
   Incoming& incoming = peers_[from]->incoming;
   std::shared_ptr<Message> receive = TakeReceive(from, slot.tag);

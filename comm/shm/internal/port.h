@@ -21,7 +21,7 @@ class Port {
   const size_t segment_bytes;
   const Layout layout;
 
-  // Whether every rank has finished with the previous contents of this rank's slot.
+  // Returns whether every rank has finished with the previous contents of this rank's slot.
   bool SlotIsFree(uint64_t round) {
     if (round < kSlots || round - kSlots < all_finished_) return true;
     uint64_t least = ~uint64_t{0};
@@ -65,7 +65,7 @@ class Port {
     news_ = true;
   }
 
-  // Whether others may have something to do since the last call.
+  // NoteNews() records that others may have something to do. TakeNews() returns whether they do since the last call.
   void NoteNews() { news_ = true; }
   bool TakeNews() {
     const bool news = news_;

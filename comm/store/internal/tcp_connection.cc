@@ -20,7 +20,7 @@
 namespace lockstep::comm::internal {
 namespace {
 
-// Whether `events` of `fd` have occurred by `deadline`. An end and an error count as any event.
+// Returns whether `events` of `fd` have occurred by `deadline`. An end and an error count as any event.
 bool Await(int fd, short events, absl::Time deadline) {
   while (true) {
     pollfd waited = {fd, events, 0};

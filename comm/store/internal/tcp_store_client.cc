@@ -23,7 +23,7 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 // The time for one attempt. A host that starts later does not answer earlier messages.
 constexpr absl::Duration kAttempt = absl::Seconds(10);
-// The same if there may be an interruption. The system sends the first message again after 1 s.
+// The time for one attempt if there may be an interruption. The system sends the first message again after 1 s.
 constexpr absl::Duration kShortAttempt = absl::Milliseconds(1500);
 // How long a host may be silent that is known to be up.
 constexpr absl::Duration kMostSilence = absl::Seconds(15);

@@ -38,7 +38,7 @@ absl::StatusOr<at::Tensor> ReadLeaves(const std::string& path, int leaves, at::S
       .view({leaves, -1});
 }
 
-// Of the leaves [begin, end), added one node of the tree after another.
+// Returns the sum of the leaves [begin, end), added one node of the tree after another.
 at::Tensor NodeOf(const SumTree& tree, const at::Tensor& leaves, PartialSum node) {
   std::vector<PartialSum> stack;
   std::vector<at::Tensor> sums;

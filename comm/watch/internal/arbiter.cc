@@ -14,8 +14,8 @@ constexpr auto kMissingInterval = std::chrono::milliseconds(100);
 // Ten times as long as it takes to read a process's file (40 us on 2 cores that many processes share).
 constexpr auto kMissingIntervalOfRank = std::chrono::microseconds(400);
 
-// Whether a rank's error says that another process did not answer. Such an error may follow from another rank's, and
-// arrive earlier.
+// Returns whether a rank's error says that another process did not answer. Such an error may follow from another
+// rank's, and arrive earlier.
 bool IsAboutAnother(const Frame& trouble) {
   const auto code = static_cast<absl::StatusCode>(trouble.code);
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;

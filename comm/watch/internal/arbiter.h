@@ -40,7 +40,7 @@ class Arbiter {
   // False if that rank has joined already, or there is none of that number.
   bool Join(int rank);
   bool complete() const { return joined_ == members_.size(); }
-  // Whether a rank that has not joined still may: it is not known to be dead.
+  // Returns whether a rank that has not joined still may: it is not known to be dead.
   bool ExpectsMore() const;
 
   void Receive(int rank, const Frame& frame, Clock::time_point now);

@@ -53,7 +53,7 @@ class Group {
   void Lose(int rank) { arbiter_.Lose(rank, "its connection closed", now_); }
   void Know(int rank, const std::string& fate) { fates_[rank] = fate; }
 
-  // What was sent to `rank` since the last call, as "type:text".
+  // Returns the frames that were sent to `rank` since the last call, as "type:text".
   std::string SentTo(int rank) {
     std::string text;
     for (const auto& sent : sent_) {

@@ -33,8 +33,8 @@ class Connection {
   // connection are returned too.
   std::vector<Frame> Receive();
 
-  // Whether the other side has closed the connection or sent an invalid frame, and how it ended, such as "its
-  // connection closed".
+  // ended() returns whether the other side has closed the connection or sent an invalid frame. end() says how it ended,
+  // such as "its connection closed".
   bool ended() const { return !end_.empty(); }
   const std::string& end() const { return end_; }
 

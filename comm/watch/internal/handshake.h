@@ -22,13 +22,13 @@ constexpr size_t kProofText = 64;
 // The text of the hello that answers `challenge`. `nonce` is new for each connection.
 std::string HelloText(absl::string_view token, absl::string_view challenge, absl::string_view nonce, int rank);
 
-// Whether `hello` was made with `token` for `challenge` and `rank`.
+// Returns whether `hello` was made with `token` for `challenge` and `rank`.
 bool IsHello(absl::string_view hello, absl::string_view token, absl::string_view challenge, int rank);
 
 // The hub's proof to the rank that said `hello`.
 std::string ProofText(absl::string_view token, absl::string_view challenge, absl::string_view hello, int rank);
 
-// Whether `proof` is that.
+// Returns whether `proof` is the hub's ProofText() for that hello.
 bool IsProof(absl::string_view proof, absl::string_view token, absl::string_view challenge, absl::string_view hello,
              int rank);
 

@@ -12,7 +12,8 @@ namespace lockstep::comm::internal {
 // later). Const methods are thread-safe.
 class ProcessHandle {
  public:
-  // Whether the object opens a descriptor at once. If not, Fate() may lack the reason of a death before LeaveTo().
+  // With kOpen, the object opens a descriptor at once. With kNone, Fate() may lack the reason of a death before
+  // LeaveTo().
   enum class AtFirst { kOpen, kNone };
   // `me` is IdentityOfThisProcess().
   ProcessHandle(RankIdentity identity, const RankIdentity& me, AtFirst at_first = AtFirst::kOpen);
@@ -22,7 +23,8 @@ class ProcessHandle {
   // As FateOf().
   std::string Fate() const;
 
-  // Whether the kernel keeps a handle on the process at the other end with each Unix socket (Linux 6.16 and later).
+  // Returns whether the kernel keeps a handle on the process at the other end with each Unix socket (Linux 6.16 and
+  // later).
   static bool SocketsKeepHandles();
   // Saves a descriptor while `connection` is open, if that is such a socket to the process. Call TakeFrom() before the
   // socket is closed.

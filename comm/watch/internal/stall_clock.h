@@ -1,4 +1,4 @@
-// When a rank says that a call lasts long. Knows no clock.
+// When a rank says that a call lasts long. Pure.
 
 #ifndef LOCKSTEP_COMM_WATCH_INTERNAL_STALL_CLOCK_H_
 #define LOCKSTEP_COMM_WATCH_INTERNAL_STALL_CLOCK_H_
