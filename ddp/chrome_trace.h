@@ -17,7 +17,7 @@ namespace lockstep::ddp {
 // system's error, with absl::ErrnoToStatus's code.
 absl::Status WriteChromeTrace(absl::string_view path, const std::vector<StepStatistics>& steps);
 
-// The same as a string.
+// Returns the text that WriteChromeTrace() writes.
 std::string ChromeTrace(const std::vector<StepStatistics>& steps);
 
 }  // namespace lockstep::ddp

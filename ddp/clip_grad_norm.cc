@@ -192,7 +192,7 @@ absl::Status CheckFinite(double norm, double norm_type, const std::vector<Report
                                                     "; no gradient was changed"));
 }
 
-// Whether all ranks make this call. Python's clip_grad_norm_ sends nothing.
+// Returns whether all ranks make this call. Python's clip_grad_norm_ sends nothing.
 bool AllRanksCall(const comm::ProcessGroup& group) {
   return GroupAccess::OnlyLockstepRanks(group) && !GroupAccess::Uneven(group);
 }

@@ -32,7 +32,7 @@ using testing::Wrapped;
 
 constexpr int kRows = 8, kWarmUp = 3, kReplays = 4;
 
-// What is captured: a step on the rank's part of a batch, which is always at the same place.
+// Captures a step on the rank's part of a batch, which is always at the same place.
 class Trainer {
  public:
   Trainer(comm::ProcessGroup& group, const Options& options)
@@ -112,7 +112,7 @@ void ExpectReplaysEqualSteps(int ranks) {
 TEST(CudaGraph, ReplaysOfAStepEqualSteps) { ExpectReplaysEqualSteps(1); }
 TEST(CudaGraph, ReplaysOfAStepEqualStepsOnTwoRanks) { ExpectReplaysEqualSteps(2); }
 
-// What `step` throws while it is captured.
+// Returns the error that `step` throws while it is captured.
 template <typename F>
 absl::Status ThrownInCapture(const F& step) {
   at::cuda::CUDAGraph graph;

@@ -68,7 +68,8 @@ torch::Tensor Batch(int rank, int step, int64_t rows = 8) {
   return torch::randn({rows, kWidth}, at::detail::createCPUGenerator(1000 * rank + step));
 }
 
-// What training without the allocator's help gives: each rank's gradients times 1/n, summed in rank order.
+// Returns the gradients of training without the allocator's help: each rank's gradients times 1/n, summed in rank
+// order.
 std::vector<torch::Tensor> Reference(int ranks, int64_t rows) {
   std::vector<Net> nets;
   for (int r = 0; r < ranks; ++r) nets.emplace_back();
@@ -93,7 +94,7 @@ void Step(const std::vector<torch::Tensor>& parameters) {
   for (torch::Tensor parameter : parameters) parameter -= 0.01 * parameter.grad();
 }
 
-// Of the last step: how many of the weights' gradients their operators wrote where they are now.
+// Returns how many of the weights' gradients of the last step their operators wrote where they are now.
 int BornInPlace(const Net& net) {
   int born = 0;
   for (size_t i = 0; i < net->layers.size(); ++i)

@@ -126,8 +126,8 @@ TEST(Options, MixedPrecisionIsOfFloatingPoint) {
 
 using Layout = std::vector<std::vector<int>>;
 
-// Of 0 first.weight (160 bytes), 1 first.bias (40), 2 second.weight (120), 3 second.bias (24): at first, and once
-// gradients came as 3, 2, 1, 0.
+// Checks the buckets of 0 first.weight (160 bytes), 1 first.bias (40), 2 second.weight (120), 3 second.bias (24): at
+// first, and once gradients came as 3, 2, 1, 0.
 void ExpectLayouts(const Options& options, const Layout& first, const Layout& rebuilt) {
   OnRanks(2, [&](ProcessGroup& group) {
     auto net = SeededMlp(1);
@@ -182,7 +182,7 @@ TEST(Options, ParametersToIgnoreAreNeitherBroadcastNorReduced) {
     for (int step = 0; step < 2; ++step) {
       ddp.zero_grad();
       ddp(Share(Batch(8, 4, 0), group)).pow(2).mean().backward();
-      // What each rank alone computes with its own bias; averaged where not ignored.
+      // Each rank's gradients alone, computed with its own bias; averaged where not ignored.
       std::vector<torch::Tensor> average;
       torch::Tensor own;
       for (int rank = 0; rank < 2; ++rank) {

@@ -38,7 +38,7 @@ struct SleeperImpl : torch::nn::Module {
 };
 TORCH_MODULE(Sleeper);
 
-// What the ranks find after `steps` steps in each of which rank r sleeps for sleeps[r].
+// Returns the ranks' findings after `steps` steps in each of which rank r sleeps for sleeps[r].
 std::vector<SlowestRank> Found(const std::vector<absl::Duration>& sleeps, int steps, int last_steps) {
   std::vector<SlowestRank> found(sleeps.size());
   EXPECT_EQ(RunRanksOk(static_cast<int>(sleeps.size()),

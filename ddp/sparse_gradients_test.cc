@@ -167,7 +167,7 @@ TEST(SparseGradients, ADenseOneWhereASparseOneIsExpectedIsNamed) {
   });
 }
 
-// What Wrap() writes for an embedding with max_norm.
+// Returns the warning that Wrap() writes for an embedding with max_norm.
 std::string Warning(int ranks, bool frozen) {
   ::testing::internal::CaptureStderr();
   OnRanks(ranks, [frozen](ProcessGroup& group) {

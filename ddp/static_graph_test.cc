@@ -125,7 +125,7 @@ TEST(StaticGraph, WithoutItAGradientInPartsIsAnErrorThatSaysSo) {
               absl::StrCat("rank ", group.rank(),
                            ": parameter middle got its gradient twice in one backward: "
                            "recomputation needs Options::static_graph"));
-    // The same graph without recomputation goes on.
+    // Training goes on with the same graph without recomputation.
     ddp.zero_grad();
     CheckpointedImpl reference;
     ddp(Share(Batch(8, 4, 1), group), false, false).backward();

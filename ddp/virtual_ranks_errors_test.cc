@@ -44,7 +44,7 @@ Options FourVirtualRanks() {
   return options;
 }
 
-// What each rank says that trains one step and then this one.
+// Returns the error of each rank that trains one step and then this one.
 std::vector<std::string> ErrorsOf(int ranks, const std::function<void(Ddp& ddp)>& second_step,
                                   const std::string& backend = "threads") {
   const auto body = [&](comm::ProcessGroup& group) {

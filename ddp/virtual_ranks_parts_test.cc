@@ -303,7 +303,7 @@ TEST(VirtualRanksParts, ANaNOfOneVirtualRankHasTheSameBits) {
   EXPECT_TRUE(state.back().isnan().all().item<bool>());
 }
 
-// Of two NaNs the processor takes the sign of one, and which one depends on the instruction.
+// The processor takes the sign of one of two NaNs, and which one depends on the instruction.
 TEST(VirtualRanksParts, NaNsAndInfinitiesOfSeveralAreInTheSamePlaces) {
   const Program with_nans = GradientsWithFactors({1, kInfinity, -kInfinity, kNaN});
   const auto state = ExpectSameOnAnyNumberOfRanks([&](comm::ProcessGroup& group) {

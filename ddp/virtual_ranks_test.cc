@@ -195,7 +195,7 @@ TEST(VirtualRanks, OffAreThisRank) {
             absl::OkStatus());
 }
 
-// Of every virtual rank, by its number, whichever rank it is on.
+// The error names every virtual rank, by its number, whichever rank it is on.
 TEST(VirtualRanks, NonFiniteGradientsAreNamedByVirtualRank) {
   constexpr int kVirtualRanks = 4;
   for (int ranks = 1; ranks <= kVirtualRanks; ++ranks) {
@@ -315,7 +315,7 @@ TEST(VirtualRanks, ForwardAndInputsOutOfPlaceAreRefused) {
             absl::OkStatus());
 }
 
-// Whether one of a rank's virtual ranks runs out, or all.
+// One of a rank's virtual ranks runs out, or all do.
 TEST(VirtualRanks, UnderJoinAllStopOnceOneHasNoInputsIfAsked) {
   for (const std::vector<int>& left : {std::vector<int>{0, 1, 3}, {0, 1}, {2}}) {
     EXPECT_EQ(comm::testing::RunRanksOk(

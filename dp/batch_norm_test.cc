@@ -33,7 +33,7 @@ torch::nn::Sequential Net() {
                                torch::nn::Flatten(), torch::nn::Linear(4 * 4 * 4, 2));
 }
 
-// What golden has at `path`.
+// Returns the tensor of golden at `path`.
 at::Tensor TensorAt(const Value& golden, const checkpoint::KeyPath& path) {
   return OrThrow(checkpoint::GetTensor(golden, path));
 }

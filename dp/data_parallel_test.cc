@@ -92,8 +92,8 @@ TEST_P(DataParallelTest, PassesGradientsOnToItsInputs) {
   EXPECT_TRUE(x.grad().allclose(y.grad(), 1e-12, 1e-12));
 }
 
-// What a module of one device computes chunk by chunk, each with the buffers that it has now, of which only those of
-// the first chunk stay: DataParallel by its definition.
+// Runs a module on one device chunk by chunk, each with the buffers that it has now. Only the buffers of the first
+// chunk stay: this is the definition of DataParallel.
 at::Tensor ChunkByChunk(models::ResNet& net, const at::Tensor& images, int64_t chunks) {
   std::vector<at::Tensor> buffers, outputs, kept;
   for (const at::Tensor& buffer : net->buffers()) buffers.push_back(buffer.clone());

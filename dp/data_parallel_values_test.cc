@@ -1,4 +1,4 @@
-// What DataParallel takes and returns, its parts, and its functional form.
+// DataParallel's arguments and results, its parts, and its functional form.
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What every rank's forward or backward throws when another dies, stops, leaves, throws or errs within a step, and how
-// soon. The ranks are processes, over each backend that comm/failures tests.
+// Every rank's error in forward or backward when another dies, stops, leaves, throws or errs within a step, and the
+// time until the error. The ranks are processes, over each backend that comm/failures tests.
 
 #include <signal.h>
 #include <torch/torch.h>
@@ -61,7 +61,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// What a rank does within the step that fails; elsewhere nothing.
+// A rank's fault within the step that fails; elsewhere nothing happens.
 struct Fault {
   std::function<void()> in_forward = [] {};
   std::function<void()> in_backward = [] {};
@@ -165,7 +165,7 @@ TEST_P(TrainingRanksFail, ARankStoppedInBackwardIsNamedOnceTimeIsUp) {
   ExpectCause(ranks, 0, "DEADLINE_EXCEEDED", ranks.name(0) + " is stopped", stopped, timeout + absl::Seconds(2));
 }
 
-// What the others get when rank 1 does `fault`.
+// The errors of the others when rank 1 does `fault`.
 struct Case {
   const char* what;
   Fault fault;

@@ -1,6 +1,6 @@
-// What training ranks get, and say, when the store goes with rank 0; and when a host vanishes without a word: its
-// network drops all packets, as when the host loses power. The watch finds it by TCP keep-alive, 20 s after the last
-// packet, however long the group's timeout is.
+// The errors and messages of training ranks when the store goes with rank 0; and when a host vanishes without a word:
+// its network drops all packets, as when the host loses power. The watch finds it by TCP keep-alive, 20 s after the
+// last packet, however long the group's timeout is.
 //
 // The ranks run on three hosts, two of them on the first: over Gloo, and over hierarchical, where the two share memory.
 // Shared memory alone has no second host to lose.
@@ -166,7 +166,7 @@ TEST(TrainingRanks, AHostThatVanishesIsNamedByTheOthersWithin20sAndNothingHangs)
   printf("MEASURED a host vanishes, to the last error: %.1f s\n", absl::ToDoubleSeconds(slowest));
 }
 
-// What a process writes to stderr from now on goes to the file.
+// Writes everything that a process prints to stderr from now on to the file.
 void RedirectStderr(const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   dup2(file.get(), STDERR_FILENO);

@@ -27,14 +27,14 @@ CommunicationHook AllReduce(comm::ProcessGroup* group);
 // InvalidArgument: the bucket has complex numbers.
 CommunicationHook Fp16Compress(comm::ProcessGroup* group);
 
-// The same in bfloat16: float's range with 8 bits of precision.
+// Computes the average in bfloat16 as Fp16Compress() does in half: bfloat16 has float's range with 8 bits of precision.
 CommunicationHook Bf16Compress(comm::ProcessGroup* group);
 
 // Passes the bucket to `hook` in half precision and casts its result back. Fp16CompressWrapper(AllReduce(group)) equals
 // Fp16Compress(group).
 CommunicationHook Fp16CompressWrapper(CommunicationHook hook);
 
-// The same in bfloat16.
+// Passes the bucket to `hook` in bfloat16 and casts its result back.
 CommunicationHook Bf16CompressWrapper(CommunicationHook hook);
 
 // Sends nothing: each rank keeps its own gradients, undivided, and the parameters diverge. Use it to measure the cost

@@ -16,7 +16,7 @@ struct PostLocalSgdOptions {
   // The number of first steps that average over all ranks.
   int64_t start_local_sgd_iter = 100;
 
-  // Whether later steps average over the sub-group. Otherwise each rank keeps its own gradients.
+  // True if later steps average over the sub-group. Otherwise each rank keeps its own gradients.
   bool post_local_gradient_allreduce = true;
 };
 

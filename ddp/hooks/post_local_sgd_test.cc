@@ -32,7 +32,7 @@ void OnTwoPairs(const std::function<absl::Status(ProcessGroup& group, ProcessGro
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(results[rank], absl::OkStatus()) << "rank " << rank;
 }
 
-// What a bucket of the rank's number becomes.
+// Returns the result for a bucket of the rank's number.
 float ReducedRank(const CommunicationHook& hook, int rank, int index = 0, bool is_last = true) {
   GradBucket bucket = MakeBucket({at::full({3}, static_cast<float>(rank))});
   bucket.index = index;

@@ -137,7 +137,7 @@ class Compressor {
   std::pair<std::shared_ptr<Step>, comm::Work> Begin(GradBucket& bucket);
   absl::StatusOr<at::Tensor> Finish(Step& step);
 
-  // Whether the step of `bucket` is compressed. Call it once for each bucket.
+  // Returns whether the step of `bucket` is compressed. Call it once for each bucket.
   bool Compresses(const GradBucket& bucket) {
     const bool compresses = state_->iteration >= options_.start_power_sgd_iter;
     if (bucket.is_last) ++state_->iteration;

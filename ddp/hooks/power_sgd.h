@@ -29,8 +29,8 @@ struct CompressionStatistics {
   }
 };
 
-// What a hook remembers from step to step, for a checkpoint: see power_sgd_value.h. Everything but `errors` is equal on
-// all ranks.
+// The state that a hook remembers from step to step, for a checkpoint: see power_sgd_value.h. Everything but `errors`
+// is equal on all ranks.
 struct PowerSgdState {
   int64_t iteration = 0;                     // steps so far
   int64_t starts_drawn = 0;                  // random starts drawn so far, by random_seed

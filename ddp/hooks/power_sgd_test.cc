@@ -254,7 +254,7 @@ TEST(BatchedPowerSgd, ReproducesABucketOfItsRank) {
   }
 }
 
-// What a hook gives for "a" and "b" in steps 0 to 3; from step 2 on in a bucket each where `relaid`.
+// Returns a hook's results for "a" and "b" in steps 0 to 3; from step 2 on in a bucket each where `relaid`.
 std::vector<at::Tensor> TwoParameters(Factory factory, ProcessGroup& group, bool relaid) {
   const CommunicationHook hook = Make(factory, group, FromTheStart());
   std::vector<at::Tensor> results;

@@ -38,7 +38,7 @@ class AccumulatorHooks {
   // if Reinstall() is in use.
   int Replaced() const;
 
-  // Whether the backward that runs in this thread accumulates gradients of the parameters, unlike
+  // Returns whether the backward that runs in this thread accumulates gradients of the parameters, unlike
   // torch::autograd::grad() and a backward with other inputs.
   bool AccumulatedInBackward() const;
 

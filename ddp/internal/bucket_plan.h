@@ -81,7 +81,7 @@ class BucketPlan {
   // The buckets before the bucket of delayed parameters. They are reduced in order.
   int ordered() const { return ordered_; }
 
-  // Whether the present layout is still to be replaced.
+  // Returns whether the present layout is still to be replaced.
   bool may_change() const { return may_change_; }
 
   // The parameter's gradient is the next to become ready. Does nothing once the layout is final or an order of all
@@ -97,7 +97,7 @@ class BucketPlan {
   // known. Rank 0 decides in the end.
   void AssumeReadyOrder();
 
-  // Whether the ranks are to agree on the layout that replaces the present one.
+  // Returns whether the ranks are to agree on the layout that replaces the present one.
   bool ChangeIsDue() const { return may_change_ && !ready_order_.empty(); }
 
   // The layout for the next backward, as far as this rank knows, without the bucket of delayed parameters. Empty before

@@ -96,7 +96,7 @@ absl::Status CheckMixedPrecision(const MixedPrecision& mixed) {
   return absl::OkStatus();
 }
 
-// What would make a step depend on the number of ranks.
+// Refuses options that would make a step depend on the number of ranks.
 absl::Status CheckVirtualRanks(const Options& options, const torch::nn::Module& module, int ranks) {
   if (options.virtual_ranks == 0) return absl::OkStatus();
   if (options.virtual_ranks < 0) return Invalid("virtual_ranks is ", options.virtual_ranks, ", expected 0 or more");

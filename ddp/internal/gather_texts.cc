@@ -12,7 +12,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Of one request. A request has at most 64 KiB of keys.
+// The most keys of one request. A request has at most 64 KiB of keys.
 constexpr int kMostKeys = 128;
 
 }  // namespace

@@ -17,8 +17,9 @@ namespace {
 // After more mismatches than this the graph apparently differs between backwards, so the slot is not offered again.
 constexpr int kMismatches = 3;
 
-// Whether only its parameter refers to the gradient's memory, apart from autograd's `arriving`. The gradient may share
-// memory with that tensor. For a transposed weight `arriving` is a view of a tensor that nothing else refers to.
+// Returns whether only its parameter refers to the gradient's memory, apart from autograd's `arriving`. The gradient
+// may share memory with that tensor. For a transposed weight `arriving` is a view of a tensor that nothing else refers
+// to.
 bool Unshared(const at::Tensor& gradient, const at::Tensor& arriving) {
   if (gradient.use_count() != 1 || !gradient.has_storage()) return false;
   size_t holders = 1;
@@ -225,8 +226,8 @@ void GradientBuckets::ExpectRequests(const std::vector<int>& parameters) {
   }
 }
 
-// Whether the parameter's gradient was computed in its slot. The slot is the gradient then. If another tensor was
-// allocated in the slot, that tensor stays where it is, and the bucket moves.
+// Returns whether the parameter's gradient was computed in its slot. The slot is the gradient then. If another tensor
+// was allocated in the slot, that tensor stays where it is, and the bucket moves.
 bool GradientBuckets::ComputedInSlot(int parameter, const at::Tensor& arriving) {
   Place& place = places_[parameter];
   const SlotMemory& memory = *place.memory;

@@ -46,8 +46,8 @@ struct GradientBucketsOptions {
   std::optional<c10::ScalarType> reduce_dtype;  // of the buffers; not set: the parameters' dtype
   bool gradient_as_bucket_view = false;
   bool request_slots = false;  // operators may compute gradients in the slots: see SlotRequests
-  // Whether another wrapper averages the parameter in this backward. Then its slot holds zeros, and its gradient is
-  // left as it is. Not set: none does.
+  // Returns whether another wrapper averages the parameter in this backward. Then its slot holds zeros, and its
+  // gradient is left as it is. If not set, no wrapper does.
   std::function<bool(int parameter)> averaged_elsewhere;
   // Allocates the buffers of parameters on the CPU.
   std::function<absl::StatusOr<at::Tensor>(int64_t numel, at::ScalarType dtype)> allocate;

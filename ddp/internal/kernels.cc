@@ -10,7 +10,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// Whether element i of both has the same position in memory.
+// Returns whether element i of both has the same position in memory.
 bool OneLayout(const at::Tensor& a, const at::Tensor& b) {
   return a.is_cpu() && b.is_cpu() && a.layout() == at::kStrided && b.layout() == at::kStrided &&
          a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
@@ -46,7 +46,7 @@ void ScaleNumbers(const at::Tensor& out, const at::Tensor& in, double factor) {
   loop(out.data_ptr<T>(), in.data_ptr<T>(), in.numel(), static_cast<T>(factor));
 }
 
-// Whether an exponent is all ones.
+// Returns whether an exponent is all ones.
 template <typename Bits>
 LOCKSTEP_INLINE bool AnyLoop(const Bits* bits, int64_t n, Bits exponent) {
   Bits any = 0;

@@ -13,7 +13,7 @@ void Scale(const at::Tensor& out, const at::Tensor& in, double factor);
 // out = in, likewise.
 void Copy(const at::Tensor& out, const at::Tensor& in);
 
-// Whether any element is a NaN or an infinity. Reads the tensor once.
+// Returns whether any element is a NaN or an infinity. Reads the tensor once.
 bool HasNonFinite(const at::Tensor& tensor);
 
 }  // namespace lockstep::ddp::internal

@@ -18,7 +18,7 @@ class LearnedGraph {
   // `names`: of the parameters, for errors, which begin with the rank.
   LearnedGraph(int rank, std::vector<std::string> names);
 
-  // Whether a first backward has been counted.
+  // Returns whether a first backward has been counted.
   bool known() const { return known_; }
 
   void BeginBackward() { remaining_ = expected_; }

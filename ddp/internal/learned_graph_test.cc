@@ -8,7 +8,7 @@
 namespace lockstep::ddp::internal {
 namespace {
 
-// What a backward's arrivals return.
+// Returns the results of a backward's arrivals.
 std::vector<bool> Backward(LearnedGraph& graph, const std::vector<int>& arrivals) {
   std::vector<bool> complete;
   graph.BeginBackward();

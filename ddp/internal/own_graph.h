@@ -24,8 +24,8 @@ class OwnGraph {
   void BeginForward();
   void EndForward();
 
-  // Whether the backward that runs in this thread passes through a node that one of the forward passes made. If the last
-  // forward made none in its thread, as if it computed in other threads, every backward counts.
+  // Returns whether the backward that runs in this thread passes through a node that one of the forward passes made. If
+  // the last forward made none in its thread, as if it computed in other threads, every backward counts.
   bool InBackward();
 
  private:

@@ -73,7 +73,7 @@ class PartialGradients {
   // the same order.
   Sum Start(const Bucket& bucket, int divisor);
 
-  // The same for a sparse bucket. Its leaves have been divided.
+  // Starts the sum of a sparse bucket. Its leaves have been divided.
   Future StartSparse(const Bucket& bucket) const;
 
  private:

@@ -79,7 +79,7 @@ class Reducer {
   // wrapping), and if a CUDA graph is being captured that cannot hold the step.
   void PrepareForward(bool sync, bool outside_no_sync);
 
-  // Whether the present step is captured in a CUDA graph: the host does not see its results then.
+  // Returns whether the present step is captured in a CUDA graph: the host does not see its results then.
   bool captured() const { return captured_; }
 
   // The part of autograd's graph whose backward passes are averaged.

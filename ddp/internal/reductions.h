@@ -53,7 +53,7 @@ class Reductions {
 
   void Start(const Bucket& bucket);
 
-  // Whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
+  // Returns whether the bucket's all_reduce is over, so that Wait() would return at once. False for other reductions.
   bool Done(int bucket) const {
     const UnderWay& reduction = under_way_[static_cast<size_t>(bucket)];
     if (reduction.sum) return reduction.sum->pending.IsCompleted();

@@ -29,7 +29,7 @@ class Module;
 
 namespace lockstep::ddp::internal {
 
-// What all replicas of a Join share.
+// The state that all replicas of a Join share.
 struct JoinProgress {
   int active = 0;        // the number of ranks that are not finished, which the first replica counts
   absl::Status stopped;  // the reason, once all ranks stop
@@ -54,7 +54,7 @@ class Replica {
   void BeforeForward(const torch::nn::Module& module);
   void AfterForward();
 
-  // Whether forward's arguments and results differ from the module's: on another device, or of another dtype.
+  // Return whether forward's arguments and results differ from the module's: on another device, or of another dtype.
   bool ChangesInputs() const { return !options_.device_ids.empty() || casts_; }
   bool ChangesOutputs() const { return options_.output_device.has_value(); }
   at::Tensor ChangeInput(const at::Tensor& input) const;
@@ -101,7 +101,7 @@ class Replica {
   // The parameters that are reduced. The reducer's bucket callback gets indices into them.
   const std::vector<NamedTensor>& trained() const { return trained_; }
 
-  // Whether the parameters have another dtype while backward runs.
+  // Returns whether the parameters have another dtype while backward runs.
   bool CastsParameters() const { return casts_.has_value(); }
 
  private:
@@ -123,7 +123,7 @@ class Replica {
   absl::Status SynchronizeFrom(int rank);
   absl::Status CheckHook(const CommunicationHook& hook) const;
   bool Virtual() const { return options_.virtual_ranks > 0; }
-  // Whether the backward passes of the next forward are averaged.
+  // Returns whether the backward passes of the next forward are averaged.
   bool Syncs() const { return sync_ && (!Virtual() || virtual_step_.current == virtual_step_.ranks.back()); }
   void CheckInVirtualRank() const;
   void CheckInputs(const std::vector<int>& with_inputs) const;

@@ -19,7 +19,7 @@ class Slot {
   // not an autograd view: an optimizer's zero_grad() detaches gradients in place, which a view refuses.
   const at::Tensor& tensor() const { return tensor_; }
 
-  // Whether `gradient` lives here.
+  // Returns whether `gradient` lives here.
   bool Holds(const at::Tensor& gradient) const;
 
   // To be called before the slot is written again, if the parameter's gradient is another tensor. If somebody still

@@ -27,8 +27,8 @@ class StepRecorder {
   // The buckets of the steps from now on, without times.
   void SetBuckets(std::vector<BucketStatistics> buckets);
 
-  // Whether the following work goes into a CUDA graph. It does not run now, so it has no times and does not count as a
-  // step.
+  // Sets whether the following work goes into a CUDA graph. It does not run now, so it has no times and does not count
+  // as a step.
   void SetCaptured(bool captured) { captured_ = captured; }
 
   void BeginForward();

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 const c10::Device kDevice(c10::DeviceType::PrivateUse1, 0);
 constexpr int64_t kMs = 1000000;
 
-// What the device has been told, in nanoseconds of its own.
+// The orders that the device has received, with times in its own nanoseconds.
 struct Told {
   std::map<c10::StreamId, int64_t> streams;  // when each will have done everything
   int64_t now = 0;                           // as far as the host has waited

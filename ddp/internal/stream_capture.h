@@ -5,8 +5,8 @@
 
 namespace lockstep::ddp::internal {
 
-// Whether work on the current stream of `device` goes into a CUDA graph instead of running. False without CUDA and for
-// other devices.
+// Returns whether work on the current stream of `device` goes into a CUDA graph instead of running. False without CUDA
+// and for other devices.
 bool StreamIsCaptured(c10::Device device);
 
 }  // namespace lockstep::ddp::internal

@@ -37,10 +37,10 @@ class UsedParameters {
   void StartExchange(comm::ProcessGroup& group);
   absl::Status WaitForAll();
 
-  // Whether this rank uses the parameter, or, once the exchange has ended, any rank.
+  // Returns whether this rank uses the parameter, or, once the exchange has ended, any rank.
   bool Used(int parameter) const { return used_.empty() || used_[static_cast<size_t>(parameter)] != 0; }
 
-  // Whether none of the parameters is used. False while marks that are to become final are not.
+  // Returns whether none of the parameters is used. False while marks that are to become final are not.
   bool NoneUsed(const std::vector<int>& parameters) const;
 
   void MakeFinal() { final_ = true; }

@@ -34,7 +34,7 @@ torch::Tensor Share(const torch::Tensor& whole, const ProcessGroup& group) {
 
 double LargestDifference(const torch::Tensor& a, const torch::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-// What a BatchNorm over the joined batch gives, with the weights of a new layer.
+// Returns the result of a BatchNorm over the joined batch, with the weights of a new layer.
 torch::Tensor Normalized(const torch::Tensor& whole) {
   torch::nn::BatchNorm1d reference(whole.size(1));
   reference->to(torch::kDouble);

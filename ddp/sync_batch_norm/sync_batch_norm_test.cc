@@ -247,7 +247,7 @@ TEST(SyncBatchNorm, ComputesHalfAndBfloat16InFloat) {
       EXPECT_EQ(actual.output.scalar_type(), dtype);
       EXPECT_EQ(actual.input_gradient.scalar_type(), dtype);
       EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kFloat);
-      // Of values up to 4: half a unit in the last place.
+      // The tolerance is half a unit in the last place of values up to 4.
       ExpectNear(actual.output, share(expected.output), dtype == torch::kHalf ? 2e-3 : 1.6e-2);
       ExpectNear(actual.input_gradient, share(expected.input_gradient), dtype == torch::kHalf ? 2e-3 : 1.6e-2);
       ExpectNear(layer->running_mean, reference->running_mean, 1e-6);

@@ -63,8 +63,8 @@ struct Combination {
 // training in one process only by rounding.
 Combination RandomCombination(int seed);
 
-// The same for training with virtual ranks: `ranks` of them. The runs have the bits of one process that adds in the order
-// of comm::SumTree, or with mixed_precision of each other.
+// RandomCombination() for training with virtual ranks: `ranks` of them. The runs have the bits of one process that adds
+// in the order of comm::SumTree, or with mixed_precision of each other.
 Combination RandomVirtualCombination(int seed);
 
 // The first of the seeds to try: LOCKSTEP_RANDOM_FIRST of the environment, or 0.

@@ -57,7 +57,7 @@ struct VirtualCase {
 VirtualInput InputOf(const VirtualCase& c, int step, int virtual_rank, int part = 0);
 at::Tensor LossOf(const at::Tensor& output);
 
-// Of a VirtualNet or its DistributedDataParallel.
+// Returns the loss of a VirtualNet or its DistributedDataParallel.
 template <typename Forward>
 at::Tensor LossOf(Forward& forward, const VirtualInput& input) {
   return LossOf(forward(input.images, input.words, input.branch));
@@ -65,7 +65,7 @@ at::Tensor LossOf(Forward& forward, const VirtualInput& input) {
 
 torch::optim::SGD MomentumSgd(const std::vector<at::Tensor>& parameters);
 
-// Of parameters, gradients, momenta and buffers.
+// Parameters, gradients, momenta and buffers.
 using State = std::vector<at::Tensor>;
 State StateOf(const VirtualNet& net, torch::optim::SGD& optimizer);
 

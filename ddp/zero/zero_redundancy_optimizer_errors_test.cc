@@ -1,4 +1,4 @@
-// What ZeroRedundancyOptimizer refuses, and what it says of errors.
+// ZeroRedundancyOptimizer's refusals and errors.
 
 #include <torch/torch.h>
 
@@ -27,7 +27,7 @@ void OnRanks(int ranks, const std::function<void(ProcessGroup& group)>& body) {
   EXPECT_EQ(RunRanksOk(ranks, body), absl::OkStatus());
 }
 
-// Of two parameters.
+// Returns an optimizer over two parameters.
 std::unique_ptr<ZeroRedundancyOptimizer<torch::optim::SGD>> MadeOver(ProcessGroup& group) {
   auto zero = ZeroRedundancyOptimizer<torch::optim::SGD>::Create({at::ones({2}), at::ones({3})},
                                                                  torch::optim::SGDOptions(0.1), &group);
@@ -35,7 +35,7 @@ std::unique_ptr<ZeroRedundancyOptimizer<torch::optim::SGD>> MadeOver(ProcessGrou
   return *std::move(zero);
 }
 
-// What Create() says on each rank of two, rank 1 having other parameters.
+// Returns Create()'s message on each of two ranks. Rank 1 has other parameters.
 std::vector<std::string> Refusals(const std::vector<at::Tensor>& rank_0s, const std::vector<at::Tensor>& rank_1s) {
   std::vector<std::string> messages(2);
   OnRanks(2, [&](ProcessGroup& group) {

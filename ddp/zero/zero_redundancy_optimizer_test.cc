@@ -35,7 +35,7 @@ std::vector<at::Tensor> Parameters() {
   return parameters;
 }
 
-// Of a step, the same on every rank; the parameter of shape [7] never gets one.
+// Sets the gradients of a step, the same on every rank; the parameter of shape [7] never gets one.
 void SetGradients(const std::vector<at::Tensor>& parameters, int step) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (i == 1) continue;

@@ -24,7 +24,7 @@ class Chunk {
   // Connects the gradients of the copies to the sources that require gradients now.
   void Attach();
 
-  // Whether a graph that still waits for its backward keeps a copy.
+  // Returns whether a graph that still waits for its backward keeps a copy.
   bool IsKept() const;
 
   // Gives the first `count` replicas the sources' values. If a graph that still waits for its backward keeps a

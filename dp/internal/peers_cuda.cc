@@ -14,7 +14,7 @@
 namespace lockstep::dp::internal {
 namespace {
 
-// Whether tensors[begin, end) can be sent as one tensor.
+// Returns whether tensors[begin, end) can be sent as one tensor.
 bool IsOneMessage(const std::vector<at::Tensor>& tensors, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     const at::Tensor& tensor = tensors[i];

@@ -22,7 +22,7 @@ using torch::autograd::edge_list;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Whether it can change without anybody else seeing it.
+// Returns whether `sum` can change without any other tensor seeing it.
 bool IsOurs(const at::Tensor& sum) {
   return !at::GradMode::is_enabled() && sum.layout() == c10::kStrided && sum.use_count() == 1 &&
          sum.storage().use_count() == 1;
