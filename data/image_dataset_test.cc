@@ -108,7 +108,7 @@ ImageDatasetOptions Scaled() {
   return options;
 }
 
-// Of slopes between 4 x 6 random colours.
+// Returns an image of slopes between 4 x 6 random colours.
 std::string Photograph() {
   const ImageSize size = {600, 896};
   const at::Tensor colors = at::rand({1, 3, 4, 6}, Seeded(0)) * 255;

@@ -55,7 +55,7 @@ class Random {
   std::minstd_rand engine_;
 };
 
-// What libjpeg makes of a whole file of one or of three colours.
+// Returns the pixels that libjpeg makes of a whole file of one or of three colours.
 std::vector<uint8_t> ByLibjpeg(const std::string& file, int64_t denominator) {
   jpeg_decompress_struct jpeg;
   jpeg_error_mgr errors;
@@ -105,7 +105,7 @@ void ExpectEveryPartToBeLibjpegs(const std::string& file, const ImageSize& full_
     ExpectPartsToEqual(ByLibjpeg(file, denominator), ShrunkSize(full_size, denominator), file, denominator);
 }
 
-// Of images whose colours are sampled so, of many sizes.
+// Checks parts of images of many sizes, whose colours are sampled as `sampling` says.
 void ExpectPartsToBeLibjpegsWith(const std::vector<ImageSize>& sampling) {
   for (const ImageSize& size :
        {ImageSize{1, 1}, {5, 3}, {16, 16}, {40, 33}, {33, 70}, {130, 19}, {97, 210}, {229, 411}}) {

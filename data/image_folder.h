@@ -19,7 +19,7 @@ struct ImageFolderOptions {
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
   // If set, it decides from the path whether a file is a sample, and `extensions` is ignored.
   std::function<bool(absl::string_view path)> is_valid_file = nullptr;
-  // Whether a class may have no samples.
+  // True if a class may have no samples.
   bool allow_empty = false;
 };
 

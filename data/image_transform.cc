@@ -64,7 +64,7 @@ absl::Status Check(const Geometry& geometry, const Rectangle& image) {
   return absl::OkStatus();
 }
 
-// Whether rows, or pixels, have no gaps.
+// Return whether rows, or pixels, have no gaps.
 bool IsPlanar(const at::Tensor& out) { return out.stride(2) == 1 || out.size(2) == 1; }
 bool IsWhole(const at::Tensor& out) { return out.stride(0) == 1 && out.stride(2) == 3; }
 

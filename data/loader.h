@@ -26,7 +26,7 @@ struct LoaderOptions {
   // Batches that are ready or in preparation, besides the last result of Next(). At least 1. Memory is allocated for
   // two more, whatever num_workers is: the batch in the caller's hands and the next one to be returned.
   int64_t prefetch = 2;
-  int64_t seed = 0;  // Of augmentation. If it is the same on every rank, augmentation depends only on the index.
+  int64_t seed = 0;  // The augmentation's seed. If all ranks have the same, augmentation depends only on the index.
   // How many examples of an epoch may fail. A failed example is left out, so its batch is smaller. If more fail, the
   // epoch ends with an error. 0: the first failure ends it.
   int64_t max_skipped = 0;

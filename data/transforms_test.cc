@@ -68,7 +68,7 @@ at::Tensor Transformed(const ImageTransform& transform) {
 
 at::Tensor CountingTensor() { return at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1}); }
 
-// What Python gives after torch.manual_seed(0); the peer test compares hundreds.
+// Python gives these values after torch.manual_seed(0). The peer test compares hundreds.
 TEST(RandomResizedCrop, DrawsTorchvisionsCrops) {
   const ImageTransform train = Make({RandomResizedCrop(224), RandomHorizontalFlip()});
   at::Generator random = Seeded(0);

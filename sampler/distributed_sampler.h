@@ -26,7 +26,7 @@ struct DistributedSamplerOptions {
   int64_t num_replicas = 1;  // The number of ranks that share the dataset (the world size).
   int64_t rank = 0;          // This rank, in [0, num_replicas).
   bool shuffle = true;       // True: a new order every epoch. False: ascending.
-  int64_t seed = 0;          // The same on every rank. May be negative, as in Python.
+  int64_t seed = 0;          // Equal on every rank. May be negative, as in Python.
   bool drop_last = false;    // True: drops the tail that does not divide evenly. False: repeats from the start.
   Permutation permutation = Permutation::kTorch;
 };

@@ -22,8 +22,9 @@ std::vector<int64_t> Order(int64_t size, int64_t seed, int64_t epoch) {
   return order;
 }
 
-// Whether draws that should fall into every class equally often did: false where chance leads to as uneven counts less
-// than once in a million times, by Wilson and Hilferty's approximation (1931). Keys are the same in each run.
+// Returns whether draws that should fall into every class equally often did: false where chance leads to as uneven
+// counts less than once in a million times, by Wilson and Hilferty's approximation (1931). Keys are the same in each
+// run.
 bool AreEquallyLikely(const std::vector<int64_t>& counts) {
   double draws = 0, chi_square = 0;
   for (const int64_t count : counts) draws += count;
@@ -160,7 +161,7 @@ TEST(FeistelPermutation, AnIndexTellsNothingOfTheNextEpochOrSeed) {
   }
 }
 
-// Of independent orders the number of positions with the same index is distributed by Poisson with mean 1, to within
+// The number of positions where independent orders have the same index is distributed by Poisson with mean 1, to within
 // 1 / size!, and so are the probabilities of 0, 0 or 1, and 2 or less.
 TEST(FeistelPermutation, TheNextEpochOrSeedAgreesAsOftenAsChance) {
   constexpr int64_t kKeys = 20000;

@@ -23,7 +23,7 @@ enum class Permutation {
 // "torch" or "feistel".
 absl::string_view PermutationName(Permutation permutation);
 
-// The same on every rank, so the state of one rank suffices, and training may resume on any number of ranks.
+// The state is equal on every rank, so the state of one rank suffices, and training may resume on any number of ranks.
 struct SamplerState {
   int64_t size = 0;
   int64_t num_replicas = 0;  // The number of ranks that shared the dataset when the state was taken.

@@ -81,7 +81,7 @@ TEST(TorchPermutation, CopiesGoOnApart) {
   EXPECT_EQ(Filled(moved, 0, 1, 1000), expected);
 }
 
-// The same shuffle with a map in place of the array.
+// Shuffles as above, with a map in place of the array.
 std::vector<int64_t> SparselyShuffled(int64_t size, uint32_t seed, int64_t count) {
   std::mt19937 generator(seed);
   std::unordered_map<int64_t, int64_t> moved;

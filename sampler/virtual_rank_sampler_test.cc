@@ -46,7 +46,8 @@ std::vector<VirtualRankSampler> OnRanks(int64_t ranks, int64_t size, const Distr
   return samplers;
 }
 
-// What the virtual ranks use in `steps` steps, or in those that are left if there are fewer. Counts the steps.
+// Returns the batches of the virtual ranks in `steps` steps, or in the steps that are left if there are fewer. Counts
+// the steps.
 std::vector<Batch> Steps(std::vector<VirtualRankSampler>& ranks, size_t batch_size, int64_t* steps) {
   std::vector<Batch> used;
   for (int64_t step = 0; step < *steps; ++step) {
@@ -61,7 +62,7 @@ std::vector<Batch> Steps(std::vector<VirtualRankSampler>& ranks, size_t batch_si
   return used;
 }
 
-// The same from one DistributedSampler for each virtual rank.
+// Returns the same batches from one DistributedSampler for each virtual rank.
 std::vector<Batch> Expected(int64_t size, DistributedSamplerOptions options, int64_t epoch, size_t batch_size) {
   std::vector<DistributedSampler> samplers;
   for (options.rank = 0; options.rank < options.num_replicas; ++options.rank) {

@@ -26,8 +26,8 @@ struct Archive;
 struct WeightedSamplerOptions {
   int64_t num_replicas = 1;  // The number of ranks that share the drawn indices (the world size).
   int64_t rank = 0;          // This rank, in [0, num_replicas).
-  bool replacement = true;   // Whether an index may be drawn several times in an epoch.
-  int64_t seed = 0;          // The same on every rank. May be negative, as in Python.
+  bool replacement = true;   // True if an index may be drawn several times in an epoch.
+  int64_t seed = 0;          // Equal on every rank. May be negative, as in Python.
 };
 
 // Draws `num_samples` indices in each epoch. Index i has the probability weights[i] / sum of weights. The drawn indices

@@ -166,7 +166,7 @@ TEST(WeightedSampler, SetEpochIsSafeBesideAnotherCopysReset) {
     Transfer(sampler, saved);
     const std::vector<int64_t> order = Drain(sampler);
     EXPECT_EQ(orders.count(order), 1);
-    EXPECT_EQ(Drain(saved), order);  // What save() writes is the epoch that was drawn.
+    EXPECT_EQ(Drain(saved), order);  // save() writes the epoch that was drawn.
   }
   done = true;
   setter.join();

@@ -65,7 +65,7 @@ void AddTiffs(std::vector<std::string>& files) {
   }
 }
 
-// Of 3 by 2 pixels.
+// Adds BMP files of 3 by 2 pixels.
 void AddBmps(std::vector<std::string>& files) {
   for (const int bits : {1, 4, 8, 16, 24, 32}) {
     for (const int compression : {0, 3}) {

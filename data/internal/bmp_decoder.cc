@@ -119,7 +119,7 @@ absl::Status BmpDecoder::ReadMasks() {
   return are_bytes && differ ? absl::OkStatus() : Unsupported();
 }
 
-// Of a file whose pixels are said to begin where its palette does, Pillow takes the palette's size into account.
+// If a file's header says that its pixels begin where its palette does, Pillow takes the palette's size into account.
 absl::Status BmpDecoder::ReadPlaces() {
   constexpr size_t kMostColors = 65536;
   const bool is_os2 = header_size_ == kOs2Header;

@@ -17,7 +17,7 @@ namespace lockstep::data::internal {
 // Decodes one image after another, each by Open() and Decode(). For one thread.
 class BmpDecoder {
  public:
-  // Whether `bytes` begin like a BMP file.
+  // Returns whether `bytes` begin like a BMP file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.

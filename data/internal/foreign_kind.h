@@ -5,8 +5,8 @@
 
 namespace lockstep::data::internal {
 
-// What a file is that lies among images and that no decoder reads, such as "a GIF image" or "an HTML page", by the
-// first of its `bytes`. Empty: it is none of the known kinds.
+// Returns the kind of a file that lies among images and that no decoder reads, such as "a GIF image" or "an HTML page",
+// by the first of its `bytes`. Empty: it is none of the known kinds.
 absl::string_view ForeignKind(absl::string_view bytes);
 
 }  // namespace lockstep::data::internal

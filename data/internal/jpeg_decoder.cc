@@ -65,8 +65,8 @@ jpeg_source_mgr SourceOf(absl::string_view bytes) {
   return source;
 }
 
-// Whether libjpeg smooths over scans that a progressive file lacks, with blocks up to two blocks away. Then a part of
-// the image has other pixels than the whole image.
+// Returns whether libjpeg smooths over scans that a progressive file lacks, with blocks up to two blocks away. Then a
+// part of the image has other pixels than the whole image.
 bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
   constexpr int kCoefficients = 10;
   if (!jpeg.coef_bits) return false;
@@ -77,9 +77,9 @@ bool IsSmoothed(const jpeg_decompress_struct& jpeg) {
   return false;
 }
 
-// Whether jpeg_crop_scanline() would leave columns of a colour undefined, as libjpeg-turbo 2.1.5 does. It takes the width
-// of a colour from the sampling factors alone. But a scaled decoder may double a colour's size, and if it has to be
-// upsampled still, as at half the size of an image whose luma is sampled 2x4, columns are missing.
+// Returns whether jpeg_crop_scanline() would leave columns of a colour undefined, as libjpeg-turbo 2.1.5 does. It takes
+// the width of a colour from the sampling factors alone. But a scaled decoder may double a colour's size, and if it has
+// to be upsampled still, as at half the size of an image whose luma is sampled 2x4, columns are missing.
 bool IsCroppedWrongly(const jpeg_decompress_struct& jpeg) {
   for (int i = 0; i < jpeg.num_components; ++i) {
     const jpeg_component_info& colour = jpeg.comp_info[i];

@@ -30,7 +30,7 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Whether `bytes` begin like a JPEG file.
+  // Returns whether `bytes` begin like a JPEG file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without checks of the size and of `wanted`. Only Decode() allocates memory in

@@ -25,7 +25,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  // Whether `bytes` begin like a PNG file.
+  // Returns whether `bytes` begin like a PNG file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.

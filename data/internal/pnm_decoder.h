@@ -16,7 +16,7 @@ namespace lockstep::data::internal {
 // Decodes one image after another, each by Open() and Decode(). For one thread.
 class PnmDecoder {
  public:
-  // Whether `bytes` begin like a PNM file: P1 to P6 and a space.
+  // Returns whether `bytes` begin like a PNM file: P1 to P6 and a space.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.

@@ -21,7 +21,7 @@ namespace lockstep::data::internal {
 // the first. Turns the image as its orientation says. Silences Leptonica's messages in the whole process.
 class TiffDecoder {
  public:
-  // Whether `bytes` begin like a TIFF file.
+  // Returns whether `bytes` begin like a TIFF file.
   static bool Recognises(absl::string_view bytes) { return TiffDirectory::Recognises(bytes); }
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image.

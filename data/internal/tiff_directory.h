@@ -40,13 +40,13 @@ enum class TiffTag : uint16_t {
 // The numbers in a TIFF file's description of its first image.
 class TiffDirectory {
  public:
-  // Whether `bytes` begin like a TIFF file, other than BigTIFF.
+  // Returns whether `bytes` begin like a TIFF file, other than BigTIFF.
   static bool Recognises(absl::string_view bytes);
 
   // `bytes` must outlive the result. DataLoss: the description reaches beyond the end of the file.
   static absl::StatusOr<TiffDirectory> Read(absl::string_view bytes);
 
-  // Whether the file has whole numbers under `tag`.
+  // Returns whether the file has whole numbers under `tag`.
   bool Has(TiffTag tag) const { return fields_.count(tag) != 0; }
 
   // The first number under `tag`, or `otherwise` if the file has none.

@@ -81,7 +81,7 @@ absl::Status ReadSamples(const TiffDirectory& directory, TiffKind& kind) {
   return absl::OkStatus();
 }
 
-// Whether what follows the colours is alpha or nothing, and can be dropped as in Pillow.
+// Returns whether the samples after the colours are alpha or nothing, and can be dropped as in Pillow.
 bool ReadExtraSamples(const TiffDirectory& directory, TiffKind& kind) {
   const std::vector<int64_t> extra = directory.Values(TiffTag::kExtraSamples);
   const int64_t colors = kind.photometric == kTiffCmyk ? 4 : Is(kind.photometric, {kTiffRgb, kTiffYcbcr}) ? 3 : 1;
@@ -119,7 +119,8 @@ bool AreBitsAsPillows(const TiffKind& kind) {
   return false;
 }
 
-// Whether libtiff's pixels of a file that is not tiled and has no planes were equal in a comparison with Pillow.
+// Returns whether libtiff's pixels were equal to Pillow's in a comparison. False for a file that is tiled or has
+// planes.
 bool IsLibtiffAsPillow(const TiffKind& kind) {
   if (kind.is_tiled || kind.planes > 1 || !Is(kind.photometric, {kWhiteIsZero, kBlackIsZero, kTiffRgb, kTiffYcbcr}))
     return false;

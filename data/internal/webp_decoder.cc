@@ -13,7 +13,7 @@ namespace {
 
 absl::Status Damaged() { return absl::DataLossError("Leptonica: the WebP data is damaged or truncated"); }
 
-// Whether the first chunk says so.
+// Returns whether the first chunk says that the file is an animation.
 bool IsAnimation(absl::string_view bytes) {
   constexpr size_t kFlags = 20;
   constexpr int kAnimation = 2;

@@ -14,7 +14,7 @@ namespace lockstep::data::internal {
 // whole process.
 class WebpDecoder {
  public:
-  // Whether `bytes` begin like a WebP file.
+  // Returns whether `bytes` begin like a WebP file.
   static bool Recognises(absl::string_view bytes);
 
   // Like ImageDecoder's functions, without the check of the size. Decodes the whole image. InvalidArgument: it is an

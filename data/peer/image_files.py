@@ -240,6 +240,6 @@ def bmps(size):
 
 
 def refused(size):
-    """What Pillow reads and ImageDecoder does not."""
+    """Yields files that Pillow reads and ImageDecoder does not."""
     yield bmp(size, 8, compression=1)
     yield tiff(size, 1, 32, 1, t339=[3])

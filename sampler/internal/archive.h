@@ -30,7 +30,8 @@ struct Archive {
   static void Load(RandomSampler& sampler, torch::serialize::InputArchive& archive);
   static void Load(WeightedSampler& sampler, torch::serialize::InputArchive& archive);
 
-  // Of a user's class: its members save(archive) and load(archive). Throw c10::NotImplementedError if it has none.
+  // Saves or loads a sampler of a user's class by its members save(archive) and load(archive). Throws
+  // c10::NotImplementedError if it has none.
   template <typename S>
   static void Save(const S& sampler, torch::serialize::OutputArchive& archive) {
     CallSave(sampler, archive, 0);
