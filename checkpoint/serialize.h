@@ -17,10 +17,11 @@
 
 namespace lockstep::checkpoint {
 
-// The same bytes as torch.save to an io.BytesIO. Returns the errors of Save that the value causes.
+// Returns the bytes that torch.save writes to an io.BytesIO. Returns the errors of Save that the value causes.
 absl::StatusOr<std::string> Serialize(const Value& value);
 
-// The same value as torch.load from an io.BytesIO. The value does not refer to `bytes`. Returns the errors of Load.
+// Returns the value that torch.load reads from an io.BytesIO. The value does not refer to `bytes`. Returns the errors
+// of Load.
 absl::StatusOr<Value> Deserialize(absl::string_view bytes, const LoadOptions& options = {});
 
 }  // namespace lockstep::checkpoint

@@ -62,7 +62,7 @@ std::string Listed(const std::vector<std::string>& names) {
                       names.size() > listed ? absl::StrCat(" and ", names.size() - listed, " more") : "");
 }
 
-// Whether the module named like the buffer `name` was saved before it had num_batches_tracked.
+// Returns whether the module named like the buffer `name` was saved before it had num_batches_tracked.
 bool IsFromBeforeBatchesTracked(const Value& state_dict, absl::string_view name) {
   if (name != kBatchesTracked && !absl::EndsWith(name, ".num_batches_tracked")) return false;
   name.remove_suffix(kBatchesTracked.size());
@@ -164,7 +164,7 @@ bool IsIgnored(const std::string& name, const std::vector<std::string>& patterns
   });
 }
 
-// What a load does: the copies to make, and the keys without one.
+// The plan of a load: the copies to make, and the keys without one.
 struct Plan {
   std::vector<Copy> copies;
   LoadedKeys keys;

@@ -33,7 +33,7 @@ struct LoadedKeys {
 };
 
 struct LoadStateDictOptions {
-  // Whether missing and unexpected keys are errors. A tensor that does not fit is always an error.
+  // True if missing and unexpected keys are errors. A tensor that does not fit is always an error.
   bool strict = true;
   // Removed from the start of keys: "module." for a state dict that Python saved from a DistributedDataParallel. See
   // FindPrefix.

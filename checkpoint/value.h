@@ -71,7 +71,7 @@ class Value {
   bool is_tuple() const { return type() == Type::kTuple; }
   bool is_dict() const { return type() == Type::kDict; }
   bool is_parameter() const { return is_tensor() && IsParameter(std::get<TensorData>(data_)); }
-  // Whether it can be the key of a dict: None, bool, int, float, str or bytes.
+  // Returns whether it can be the key of a dict: None, bool, int, float, str or bytes.
   bool is_scalar() const { return type() < Type::kTensor; }
   // Python's name of the type, such as "int", "str", "Tensor" or "OrderedDict".
   absl::string_view type_name() const;
@@ -152,9 +152,9 @@ class Value {
   Data data_;
 };
 
-// Whether two values are bit-identical in Python's terms: types, keys and their order, attributes, bits of numbers (so
-// NaN equals NaN), and tensors' dtype, device, shape, flags and elements. Ignores strides and sharing. A sparse or
-// quantized tensor is identical to itself only. Throws LibTorch's exception if a device fails.
+// Returns whether two values are bit-identical in Python's terms: types, keys and their order, attributes, bits of
+// numbers (so NaN equals NaN), and tensors' dtype, device, shape, flags and elements. Ignores strides and sharing. A
+// sparse or quantized tensor is identical to itself only. Throws LibTorch's exception if a device fails.
 bool Identical(const Value& a, const Value& b);
 
 // A key, or the path to a nested value: GetInt(value, "epoch"), GetDouble(value, {"optimizer", "param_groups", 0,

@@ -115,7 +115,7 @@ TEST(ResNet, LeavesANormalisationLayerWithoutWeightAsItIs) {
   EXPECT_EQ(net(torch::zeros({1, 3, 32, 32})).sizes(), (std::vector<int64_t>{1, 1000}));
 }
 
-// Of what the norms of a net with these options get for an image of 64 by 64.
+// Returns the heights of the norms' inputs in a net with these options, for an image of 64 by 64.
 std::string Heights(ResNetOptions options) {
   struct Probe : torch::nn::Module {
     explicit Probe(std::vector<int64_t>* heights) : heights(heights) {}

@@ -21,7 +21,7 @@
 
 namespace lockstep::checkpoint::archive {
 
-// Whether `source` begins with the format's magic number.
+// Returns whether `source` begins with the format's magic number.
 absl::StatusOr<bool> IsLegacy(const file::ByteSource& source);
 
 struct LegacyFile {

@@ -32,7 +32,7 @@ class Damaged {
 
   size_t size() const { return bytes_.size(); }
 
-  // Whether the file with this bit flipped is refused; else it must load the value.
+  // Returns whether the file with this bit flipped is refused. Otherwise it must load the value.
   bool FlipIsRefused(size_t bit) const {
     const auto damaged = static_cast<char>(bytes_[bit / 8] ^ (1 << bit % 8));
     const auto at = static_cast<off_t>(bit / 8);

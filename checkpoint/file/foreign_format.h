@@ -14,7 +14,8 @@ namespace lockstep::checkpoint::file {
 // DataLoss: other formats.
 absl::Status CheckForeignFormat(const ByteSource& source);
 
-// Whether the file begins as a safetensors file does: with the length of a header that it has room for, and its "{".
+// Returns whether the file begins as a safetensors file does: with the length of a header that it has room for, and its
+// "{".
 absl::StatusOr<bool> IsSafetensors(const ByteSource& source);
 
 }  // namespace lockstep::checkpoint::file

@@ -25,7 +25,7 @@ inline absl::Status Guarded(absl::FunctionRef<absl::Status()> f) {
   return status;
 }
 
-// The same with `path` before the message: the outermost call of every function that works on a file.
+// Runs `f` with `path` before its error's message: the outermost call of every function that works on a file.
 inline absl::Status AtPath(absl::string_view path, absl::FunctionRef<absl::Status()> f) {
   return Annotate(Guarded(f), path);
 }

@@ -9,11 +9,11 @@
 
 namespace lockstep::checkpoint::file {
 
-// Whether `text` is UTF-8 by RFC 3629.
+// Returns whether `text` is UTF-8 by RFC 3629.
 bool IsUtf8(absl::string_view text);
 
-// Whether Python's utf-8 decoder with "surrogatepass" accepts `text`, as for unpickling a str: UTF-8 that may contain
-// surrogates.
+// Returns whether Python's utf-8 decoder with "surrogatepass" accepts `text`, as for unpickling a str: UTF-8 that may
+// contain surrogates.
 bool IsPythonText(absl::string_view text);
 
 // `text` in quotes, escaped, and truncated if it is long.

@@ -14,7 +14,7 @@ namespace {
 
 // A try of the slower way costs at most this part of the time.
 constexpr int kShareOfTries = 20;
-// What the first try of the disk is taken to cost: files that are written in 40 ms never use the disk.
+// The assumed cost of the first try of the disk: files that are written in 40 ms never use the disk.
 constexpr absl::Duration kFirstTry = absl::Milliseconds(2);
 
 }  // namespace

@@ -35,12 +35,12 @@ class PreemptionNotice {
   PreemptionNotice(const PreemptionNotice&) = delete;
   PreemptionNotice& operator=(const PreemptionNotice&) = delete;
 
-  // Whether this process has received one of the signals since Create. Thread-safe.
+  // Returns whether this process has received one of the signals since Create. Thread-safe.
   bool Received() const;
 
-  // Whether any rank of `group` has received one (nullptr: this process only). Every rank must call it, and it blocks
-  // until all have. Before the first signal it is one all-gather of 8 bytes a rank: call it once a step, or once in
-  // several steps.
+  // Returns whether any rank of `group` has received one (nullptr: this process only). Every rank must call it, and it
+  // blocks until all have. Before the first signal it is one all-gather of 8 bytes a rank: call it once a step, or once
+  // in several steps.
   absl::StatusOr<bool> ReceivedByAnyRank(comm::ProcessGroup* group) const;
 
  private:

@@ -239,7 +239,7 @@ void StepOne(Optimizer& optimizer, ScheduleState& state, bool initial = false) {
   state.last_lr = std::move(rates);
 }
 
-// The same as Python's step(0), which is not counted as a step.
+// Does what Python's step(0) does, which is not counted as a step.
 void StartOver(Optimizer& optimizer, ScheduleState& state) {
   state.last_epoch = 0;
   for (size_t i = 0; i < state.base_lrs.size(); ++i)

@@ -111,8 +111,8 @@ class LRScheduler {
   // The rates set last, by group.
   const std::vector<double>& GetLastLr() const;
 
-  // The same as Python's scheduler.state_dict(): {"step_size": 30, "gamma": 0.1, "base_lrs": [0.1], "last_epoch": 4,
-  // ...}, with the keys of 2.11 in its order.
+  // Returns Python's scheduler.state_dict(): {"step_size": 30, "gamma": 0.1, "base_lrs": [0.1], "last_epoch": 4, ...},
+  // with the keys of 2.11 in its order.
   Value StateDict() const;
 
   // Restores a state from StateDict() or Python's state_dict(), including the options, as in Python. Does not change

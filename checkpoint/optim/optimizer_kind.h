@@ -24,9 +24,9 @@ struct StateOwner {
 
 struct OptimizerKind {
   const char* name;  // torch::optim::SGD
-  // Whether a parameter has state from the construction on, rather than from its first step.
+  // True if a parameter has state from the construction on, rather than from its first step.
   bool state_from_the_start;
-  // Whether `optimizer` is one, or of a class derived from it. The others require such an optimizer's parts.
+  // Returns whether `optimizer` is one, or of a class derived from it. The others require such an optimizer's parts.
   bool (*is)(const torch::optim::Optimizer& optimizer);
   void (*describe_options)(Fields&, torch::optim::OptimizerOptions&);
   void (*assign_options)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);

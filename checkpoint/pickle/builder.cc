@@ -66,7 +66,7 @@ absl::StatusOr<PickleGlobal> FindGlobal(const PickleClasses& classes, absl::stri
   return given ? PickleGlobal::kClass : FindPickleGlobal(module, name);
 }
 
-// Of little-endian two's complement. Digits are divided off in groups of nine.
+// Maps a little-endian two's complement to decimal digits. Digits are divided off in groups of nine.
 std::string DecimalOf(absl::string_view bytes) {
   constexpr uint64_t kGroup = 1000000000;
   const bool negative = (bytes.back() & 0x80) != 0;

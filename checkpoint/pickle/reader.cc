@@ -27,7 +27,7 @@ class Reader {
   // After Run.
   PickleGraph Finish() { return machine_.Finish(); }
   size_t position() const { return position_; }
-  // Whether Run has ended because the pickle does.
+  // Returns whether Run has ended because the pickle does.
   bool is_cut() const { return is_cut_; }
 
  private:

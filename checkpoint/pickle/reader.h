@@ -32,8 +32,8 @@ constexpr size_t kPickleMemoryPerByte = 64;
 absl::StatusOr<PickleGraph> ReadPickle(absl::string_view pickle, size_t memory_limit,
                                        const PickleClasses& classes = {});
 
-// The same, but objects that are refused stay in the graph, as nodes of kind kRefused. The caller chooses the part of
-// the value that it needs as the graph's root, and calls CheckRefused().
+// Reads the same pickles, but objects that are refused stay in the graph, as nodes of kind kRefused. The caller chooses
+// the part of the value that it needs as the graph's root, and calls CheckRefused().
 absl::StatusOr<PickleGraph> ReadPickleParts(absl::string_view pickle, size_t memory_limit,
                                             const PickleClasses& classes = {});
 

@@ -11,7 +11,8 @@
 
 namespace lockstep::checkpoint::pickle {
 
-// Whether `status` refuses one object, InvalidArgument or Unimplemented; other errors mean damage, and end the read.
+// Returns whether `status` refuses one object, InvalidArgument or Unimplemented; other errors mean damage, and end the
+// read.
 bool IsRefusal(const absl::Status& status);
 
 // The memory for one more.

@@ -34,7 +34,7 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 struct Safetensors {
   Value tensors;  // a dict of str to tensor, in the order of the tensors' bytes in the file
   SafetensorsMetadata metadata;
-  // Whether the file has metadata at all. If it does, the map may still be empty.
+  // True if the file has metadata at all. The map may be empty then.
   bool has_metadata = false;
 };
 

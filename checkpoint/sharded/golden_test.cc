@@ -145,7 +145,7 @@ TEST_P(Damage, EveryTruncationIsRefusedByName) {
   }
 }
 
-// Whether every tensor of `loaded` equals the tensor of that name in `expected`, if there is one.
+// Returns whether every tensor of `loaded` equals the tensor of that name in `expected`, if there is one.
 bool Agrees(const Value& loaded, const Value& expected) {
   for (const auto& [name, value] : loaded.entries()) {
     const Value* same = expected.Find(name);

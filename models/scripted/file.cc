@@ -32,7 +32,7 @@ using checkpoint::zip::ZipRecord;
 
 constexpr char kExport[] = "export the module in Python by torch.jit.script(net).save(path)";
 
-// Whether the archive contains a module; the error says what it is instead.
+// Checks that the archive contains a module; the error says what it is instead.
 absl::Status CheckKind(const ZipReader& zip) {
   if (zip.records().empty()) return absl::DataLossError("an archive without records");
   const std::string& first = zip.records().front().name;

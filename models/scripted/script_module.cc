@@ -62,7 +62,7 @@ struct ScriptModuleImpl::Assigned {
   at::Tensor tensor;
   bool is_parameter;
   std::string name;
-  // What the method that is running found in the slot.
+  // The value that the running method found in the slot.
   at::Tensor given = {};
 };
 

@@ -28,7 +28,7 @@ namespace lockstep::models::scripted {
 struct ScriptOptions {
   // The method that forward() runs, such as "training_step".
   std::string method = "forward";
-  // Whether LibTorch optimizes the code, as it does in Python by default. It records the first call of a method, and
+  // True if LibTorch optimizes the code, as it does in Python by default. It records the first call of a method, and
   // then differentiates the code itself: gradients of tanh, sigmoid, silu and softplus are then rounded otherwise than
   // in the first call and outside TorchScript. If false, every call has the bits of the module before torch.jit.script,
   // and a run that continues from a checkpoint has the bits of the uninterrupted one.

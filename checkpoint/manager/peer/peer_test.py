@@ -29,7 +29,7 @@ class PeerTest(unittest.TestCase):
         return torch.load(self.path("run/step_00000005.pt"), weights_only=True)
 
     def assert_draws(self, normal, uniform):
-        """What Python draws now."""
+        """Asserts that Python draws these numbers now."""
         self.assertEqual(torch.randn(3).tolist(), normal.tolist())
         self.assertEqual(torch.rand(5).tolist(), uniform.tolist())
 

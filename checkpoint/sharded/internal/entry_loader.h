@@ -25,8 +25,8 @@ class EntryLoader {
   EntryLoader(std::string directory, const ShardedMetadata& metadata, const LoadOptions& options)
       : directory_(std::move(directory)), metadata_(metadata), options_(options), reader_(directory_, options) {}
 
-  // Whether the checkpoint has what `state` wants. Touches none of it. If `missing` is not null, it is set to the names
-  // that the checkpoint does not have; otherwise these are errors.
+  // Checks that the checkpoint has what `state` wants, and touches no part of `state`. If `missing` is not null, it is
+  // set to the names that the checkpoint does not have; otherwise these are errors.
   absl::Status Plan(ShardedStateDict& state, std::vector<std::string>* missing = nullptr);
 
   // Fills what Plan was given.

@@ -164,7 +164,7 @@ absl::Status Saver::WriteItems(bool tensors, ShardedMetadata& written) {
   return absl::OkStatus();
 }
 
-// Of this rank's parts that other ranks have too, in the plan's order.
+// Returns the hashes of this rank's parts that other ranks have too, in the plan's order.
 absl::StatusOr<std::vector<uint32_t>> Saver::Hashes() const {
   std::vector<uint32_t> hashes;
   for (size_t i = 0; i < plan_.holders.size(); ++i) {

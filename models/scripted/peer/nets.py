@@ -169,7 +169,7 @@ def with_number(step, rank):
 
 def images(step, rank):
     source = generator(step, rank)
-    # Of another size at times, which is another specialisation for the interpreter.
+    # The size differs at times, which is another specialisation for the interpreter.
     rows = 6 if step % 5 == 4 else 4
     return [
         torch.randn(rows, 3, 16, 16, generator=source),
