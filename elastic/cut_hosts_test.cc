@@ -52,7 +52,7 @@ class CutHostsTest : public launch::testing::NodesTest {
     ASSERT_EQ(hosts_->CutPath(b, a, kPort), absl::OkStatus());
   }
 
-  // Whether the last generation has so many ranks, and has completed a step.
+  // Returns whether the last generation has so many ranks, and has completed a step.
   bool AwaitStep(int ranks, absl::Duration limit = absl::Seconds(60)) const {
     return Eventually(
         [&] {
@@ -104,7 +104,7 @@ TEST_F(CutHostsTest, TheHostOfRank0IsLeftOutIfItIsCutOffFromTheOthers) {
   ExpectEndAfterSigterm();
 }
 
-// Of the two, only the one that nothing arrives at finds out.
+// Only the one of the two hosts that nothing arrives at finds out.
 TEST_F(CutHostsTest, OneDirectionIsEnough) {
   StartTraining("2:3", 0);
   if (!hosts_) return;

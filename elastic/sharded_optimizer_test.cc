@@ -27,7 +27,7 @@ using testing::Place;
 
 class ShardedOptimizerTest : public testing::SmallTrainingTest {
  protected:
-  // Of a plain optimizer on one rank.
+  // Returns the digest of a plain optimizer on one rank.
   std::string PlainDigest(int steps) {
     const std::string digest = DigestOfQuietRun(1, steps);
     EXPECT_THAT(digest, Not(::testing::IsEmpty()));

@@ -193,17 +193,18 @@ class World {
   // checkpoint::OptimizerStateDict(). A collective, in `train`, between two steps. InvalidArgument: `to` is not a rank.
   absl::Status GatherShards(int to = 0);
 
-  // Whether Run() has returned since there were too few ranks. Every rank that is there has the newest state then, and
-  // generation().rank 0 that of all parameters of sharded optimizers. It should save the state and then end, as the
-  // others do, with kResumableExitCode. The launcher starts nobody again, and ends with that code too.
+  // Returns whether Run() has returned since there were too few ranks. Every rank that is there has the newest state
+  // then, and generation().rank 0 has the newest state of all parameters of sharded optimizers. It should save the
+  // state and then end, as the others do, with kResumableExitCode. The launcher starts nobody again, and ends with that
+  // code too.
   static bool IsResumable(const absl::Status& status);
 
   // The steps that all ranks have completed, since the first start of the job or the checkpoint that was loaded.
   int64_t commits() const;
 
-  // Whether the ranks form a new group when one of them dies or comes: Options::regroups is true, and Lockstep's launch has
-  // started them, and not with a static rendezvous of several nodes. Otherwise Run() returns an error of `train` or of another rank, and can be called
-  // once.
+  // Returns whether the ranks form a new group when one of them dies or comes: Options::regroups is true, and
+  // Lockstep's launch has started them, and not with a static rendezvous of several nodes. Otherwise Run() returns an
+  // error of `train` or of another rank, and can be called once.
   bool is_elastic() const { return link_ && generation_.regroups; }
 
   // The ranks of the group that `train` has.

@@ -58,7 +58,7 @@ absl::Status World::CompleteStep() {
   return absl::OkStatus();
 }
 
-// Whether the optimizer's state is complete. If the last step is done, nobody asks.
+// Checks that the optimizer's state is complete. If the last step is done, nobody asks.
 absl::Status World::CheckShards() {
   present_->facts.is_final |= !shards_->lost().ok();
   return shards_->lost();

@@ -98,7 +98,7 @@ using internal::StepWatch;
 constexpr absl::Duration kFirstStep = absl::Minutes(2);
 constexpr int64_t kLastSteps = 100;  // after the last fault
 constexpr int64_t kShortSteps = 20;  // of a training that is hurt at its end
-// What a launcher may hold more at the end: pages that its allocator keeps.
+// A launcher may hold so much more at the end: pages that its allocator keeps.
 constexpr int64_t kKibibytesMore = 8 << 10;
 // And connections to etcd: libcurl keeps as many as were in use at once.
 constexpr int kConnectionsMore = 2;
@@ -107,7 +107,7 @@ constexpr int kFirstHeld = 10;    // the fault after which the launchers are mea
 
 double SecondsOf(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-// What happened in the disturbed run, a line of JSON each.
+// The events of the disturbed run, a line of JSON each.
 class Timeline {
  public:
   explicit Timeline(const std::string& path) {

@@ -1,4 +1,4 @@
-// Decides when a failure that comes again and again ends the job. Knows neither processes nor a clock.
+// Decides when a failure that comes again and again ends the job. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_FAILURE_BUDGET_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_FAILURE_BUDGET_H_

@@ -8,8 +8,9 @@
 
 namespace lockstep::elastic::internal {
 
-// Of `size` bytes; the same in every process. If all changed bytes are in one aligned word of 8 bytes, the hash always
-// changes. Otherwise it hardly ever stays the same, unless somebody chose the bytes: it is not cryptographic.
+// Returns a hash of `size` bytes; the same in every process. If all changed bytes are in one aligned word of 8 bytes,
+// the hash always changes. Otherwise it hardly ever stays the same, unless somebody chose the bytes: it is not
+// cryptographic.
 uint64_t FastHash(const void* data, size_t size);
 
 // A hash of two hashes. If one of them changes, it changes.

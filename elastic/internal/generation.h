@@ -50,10 +50,10 @@ class Generation {
   std::string NonFiniteGradient() const { return gradients_ ? gradients_->found() : ""; }
   void StopWatchingGradients() { gradients_.reset(); }
 
-  // Whether the ranks should regroup after a step: a process is ready, or a node leaves.
+  // Returns whether the ranks should regroup after a step: a process is ready, or a node leaves.
   bool RegroupsAfterStep() const { return watcher_ && watcher_->regroups_after_step(); }
 
-  // Whether `status`, an error of this generation, came from another rank or the launcher. May wait for 2 s.
+  // Returns whether `status`, an error of this generation, came from another rank or the launcher. May wait for 2 s.
   bool OthersFailed(const absl::Status& status) const;
 
   // The addresses of hosts that have not answered. Call it while connections are open.

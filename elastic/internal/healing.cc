@@ -65,7 +65,7 @@ absl::Status DifferentNames(comm::ProcessGroup& group, const KeptState& kept, in
   return with_unfit;
 }
 
-// What ranks tell each other before they heal.
+// The facts that ranks exchange before they heal.
 enum Fact : size_t { kNames, kCommits, kPart, kNode, kNumFacts };
 
 // When nobody has completed a step.
@@ -112,7 +112,7 @@ class Transfer {
     return FastHash(data + piece.begin, static_cast<size_t>(piece.size));
   }
 
-  // Of one source's pieces, in their order.
+  // Returns the number of pieces that come from one source.
   int64_t NumberFrom(int source) const {
     return std::count_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.source == source; });
   }

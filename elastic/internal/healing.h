@@ -28,7 +28,8 @@ absl::StatusOr<Healing> AgreeOnHealing(comm::ProcessGroup& group, const Progress
 // source: see TransferTensors().
 absl::Status Heal(comm::ProcessGroup& group, const Healing& healing, bool in_place, KeptState* kept);
 
-// Whether this rank cannot work with the others, since it keeps other things; and whether another rank cannot.
+// IsUnfit() returns whether this rank cannot work with the others, since it keeps other things. IsWithUnfit() returns
+// whether another rank cannot.
 bool IsUnfit(const absl::Status& status);
 bool IsWithUnfit(const absl::Status& status);
 

@@ -1,4 +1,4 @@
-// Which ranks give their state to which. Knows neither tensors nor a group.
+// Which ranks give their state to which. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_HEALING_PLAN_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_HEALING_PLAN_H_
@@ -51,8 +51,8 @@ Healing PlanHealing(const std::vector<int64_t>& commits);
 // the ranks' states. At least one rank has a state.
 Healing PlanStart(const std::vector<int64_t>& commits, const std::vector<uint64_t>& hashes);
 
-// Whether a receiver with `commits` has nothing to lose, so that the new state may overwrite its own one piece by piece.
-// Any other receiver keeps its state until it has the whole new one, since the sources may die.
+// Returns whether a receiver with `commits` has nothing to lose, so that the new state may overwrite its own one piece
+// by piece. Any other receiver keeps its state until it has the whole new one, since the sources may die.
 bool HealsInPlace(int64_t commits, int64_t newest);
 
 }  // namespace lockstep::elastic::internal

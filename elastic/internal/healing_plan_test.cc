@@ -25,7 +25,7 @@ TEST(PlanHealing, TheRanksThatAreAheadGiveTheirState) {
 
 TEST(PlanHealing, NobodyHasAState) { EXPECT_THAT(Plan({{kNoState}, {kNoState}}).sources, IsEmpty()); }
 
-// Whether rank 0, which has died, had all gradients is known to nobody, and it does not matter.
+// No rank knows whether rank 0, which has died, had all gradients, and it does not matter.
 TEST(PlanHealing, RepeatsTheStepIfNobodyHasSteppedAShard) {
   const Healing healing = Plan({{5, kGradients}, {5}, {5, kGradients}});
   EXPECT_EQ(healing.newest, 5);

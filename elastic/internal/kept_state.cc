@@ -27,7 +27,7 @@ bool IsLarge(const at::Tensor& tensor) {
          tensor.numel() * static_cast<int64_t>(tensor.element_size()) >= kLargeBytes;
 }
 
-// The same dtype and shape, and one element of memory.
+// Returns a tensor of the same dtype and shape with one element of memory.
 at::Tensor StandIn(const at::Tensor& tensor) { return at::zeros({1}, tensor.scalar_type()).expand(tensor.sizes()); }
 
 std::string KeyText(const Value& key) { return key.is_string() ? key.string_value() : absl::StrCat(key.int_value()); }

@@ -1,4 +1,4 @@
-// What a training keeps when ranks die: World::Keep().
+// The state that a training keeps when ranks die: World::Keep().
 //
 // The state is a checkpoint::Value, in which a tensor of zeros with memory for one number stands for each large tensor:
 // the frame, which is small. The large tensors' bytes are sent from and to the kept tensors themselves.
@@ -54,14 +54,14 @@ class KeptState {
   // Everything. Errors name the thing.
   absl::StatusOr<Snapshot> Save() const;
 
-  // Of all modules.
+  // Return the buffers, and the parameters, of all modules.
   std::vector<at::Tensor> buffers() const;
   std::vector<NamedTensor> parameters() const;
 
   // The devices of parameters and buffers, but the CPU.
   std::vector<c10::Device> gpus() const;
 
-  // What a step that is not completed may have changed.
+  // Remember() saves the state that a step which is not completed may have changed. TakeBack() restores it.
   void Remember();
   void TakeBack();
 
@@ -106,7 +106,7 @@ class IncomingState {
 // The large tensors of a frame: their stand-ins.
 std::vector<NamedTensor> LargeTensors(const checkpoint::Value& frame);
 
-// Whether names, shapes and dtypes are equal. InvalidArgument names the first that is not.
+// Checks that names, shapes and dtypes are equal. InvalidArgument names the first that is not.
 absl::Status CheckSameLayout(const std::vector<NamedTensor>& ours, const std::vector<NamedTensor>& theirs);
 
 // Contiguous and on the CPU: `tensor` itself if it is so.

@@ -33,7 +33,7 @@ class LinkWatcher {
   // Aborts `group`, which must outlive this object, when the generation is broken.
   void Guard(comm::ProcessGroup* group);
 
-  // Whether the ranks should regroup after a step: a process is ready, or a node leaves.
+  // Returns whether the ranks should regroup after a step: a process is ready, or a node leaves.
   bool regroups_after_step() const { return regroups_after_step_; }
 
  private:

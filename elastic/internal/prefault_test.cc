@@ -15,7 +15,7 @@
 namespace lockstep::elastic::internal {
 namespace {
 
-// Whether memory is behind the whole pages of a tensor.
+// Returns whether memory is behind the whole pages of a tensor.
 bool IsResident(const at::Tensor& tensor) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   char* const data = static_cast<char*>(tensor.mutable_data_ptr());

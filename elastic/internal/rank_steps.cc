@@ -106,7 +106,7 @@ Departure RankSteps::OnEnd(const GenerationFacts& facts, const absl::Status& sta
   return departure;
 }
 
-// Whether the job has just begun, and has not completed a step. A state that was destroyed was to get steps.
+// Returns whether the job has just begun, and has not completed a step. A state that was destroyed was to get steps.
 bool RankSteps::Begins() const { return was_first_ && commits_ == 0; }
 
 // An error that comes again may be this process's: no memory, a broken device. A new process does not have it. But one

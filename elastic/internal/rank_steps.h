@@ -1,5 +1,4 @@
-// Decides what a rank does next: it repeats the step that was under way, completes it, or ends. Pure: sockets, clocks,
-// threads and tensors belong to the caller.
+// Decides what a rank does next: it repeats the step that was under way, completes it, or ends. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_RANK_STEPS_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_RANK_STEPS_H_
@@ -49,7 +48,7 @@ struct Departure {
   std::optional<launch::StepFailure> failure;
 };
 
-// What a rank does with the step that was under way, once the ranks have met.
+// A rank's decision about the step that was under way, once the ranks have met.
 enum class StepUnderWay {
   kNone,      // it has none that others may have applied
   kApply,     // another rank has applied it
@@ -97,7 +96,7 @@ class RankSteps {
   // The rank heals. The result is whether it has all parameters of the step that the ranks complete.
   bool HasAllParameters(const Healing& healing, int rank) const;
 
-  // Whether the new state may overwrite this rank's own one piece by piece, which then does not count any more.
+  // Returns whether the new state may overwrite this rank's own one piece by piece, which then does not count any more.
   bool HealsInPlace(const Healing& healing, int rank);
   void GiveUpState() { commits_ = kNoState; }
   void OnHealed(const Healing& healing);
@@ -108,7 +107,7 @@ class RankSteps {
   void OnOwnShards() { part_ = StepPart::kOwnShards; }
   void OnCommit();
 
-  // Whether OnEnd() has to know if another rank has failed. That may take time.
+  // Returns whether OnEnd() has to know if another rank has failed. That may take time.
   bool NeedsCause(const GenerationFacts& facts, const absl::Status& status) const;
 
   // The generation has ended for this rank with `status`. `others_failed`: another rank has failed, or the launcher has

@@ -12,7 +12,7 @@ namespace lockstep::elastic::internal {
 using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
 
 struct Shard {
-  // Whether the rank keeps the state of each parameter, by param group and place in it. Empty: of all.
+  // True for each parameter whose state the rank keeps, by param group and place in it. Empty: it keeps all.
   std::vector<bool> keeps;
 
   // `groups` with these parameters only, and copies of their options. FailedPrecondition, thrown as StatusError: the

@@ -53,7 +53,7 @@ class Planner {
  private:
   bool IsComplete(size_t parameter) const { return keepers_[parameter].size() == wanted_; }
 
-  // Whether the rank may be a keeper beside the one that there may be.
+  // Returns whether the rank may be a keeper beside the one that there may be.
   bool Fits(size_t parameter, int rank, bool other_node) const {
     if (keepers_[parameter].empty()) return true;
     const int first = keepers_[parameter][0];

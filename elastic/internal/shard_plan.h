@@ -1,4 +1,4 @@
-// Which two ranks keep the optimizer's state of which parameter. Knows neither tensors nor a group.
+// Which two ranks keep the optimizer's state of which parameter. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_SHARD_PLAN_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_SHARD_PLAN_H_

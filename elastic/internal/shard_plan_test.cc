@@ -27,7 +27,7 @@ std::vector<std::vector<int>> AllHaveAll(size_t parameters, int ranks) {
 
 std::vector<int> OneNode(int ranks) { return std::vector<int>(ranks, 0); }
 
-// What the ranks have when they keep `plan`. Rank r becomes rank places[r], or has died if that is -1.
+// Returns which shards the ranks have when they keep `plan`. Rank r becomes rank places[r], or has died if that is -1.
 std::vector<std::vector<int>> HaveAfter(const std::vector<Keepers>& plan, const std::vector<int>& places) {
   std::vector<std::vector<int>> have;
   for (const Keepers& keepers : plan) {
@@ -126,7 +126,7 @@ TEST(PlanShards, HasTheKeepersOnTwoNodesOfEqualSize) {
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 1, 2}, {0, 0, 1, 1, 2, 2}}) {
     const std::vector<int64_t> sizes = Sizes(100, random);
-    // Of rank 0 only, and of all ranks.
+    // Rank 0 alone has the shards, or all ranks do.
     for (const auto& have :
          {std::vector<std::vector<int>>(sizes.size(), {0}), AllHaveAll(sizes.size(), nodes.size())}) {
       const std::vector<Keepers> plan = PlanShards(sizes, have, nodes);

@@ -1,4 +1,4 @@
-// Who sends which part of the state to the ranks that need it. Knows neither tensors nor other ranks.
+// Who sends which part of the state to the ranks that need it. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_TRANSFER_PLAN_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_TRANSFER_PLAN_H_
@@ -26,7 +26,7 @@ inline constexpr int64_t kPieceBytes = int64_t{4} << 20;
 std::vector<Piece> PlanTransfer(const std::vector<int64_t>& sizes, const std::vector<int>& sources,
                                 int64_t piece_bytes = kPieceBytes);
 
-// Whether sources broadcast the pieces to all ranks, instead of sending them to each receiver.
+// Returns whether sources broadcast the pieces to all ranks, instead of sending them to each receiver.
 bool Broadcasts(size_t sources, size_t receivers);
 
 }  // namespace lockstep::elastic::internal

@@ -1,4 +1,4 @@
-// Finds the ranks whose tensors differ from the tensors of most ranks. Knows neither tensors nor other ranks.
+// Finds the ranks whose tensors differ from the tensors of most ranks. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_INTERNAL_VOTE_H_
 #define LOCKSTEP_ELASTIC_INTERNAL_VOTE_H_

@@ -78,7 +78,7 @@ absl::StatusOr<uint64_t> Digest(const torch::optim::Optimizer& optimizer) {
   return internal::FastHash(bytes.data(), bytes.size());
 }
 
-// What goes wrong.
+// Raises the faults of the training.
 class Faults {
  public:
   Faults(const World& world, const ddp::testing::DropoutNet& net) : world_(world), net_(net) {}

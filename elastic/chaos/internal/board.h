@@ -1,5 +1,5 @@
-// What a training that is being hurt writes for the program that hurts it, and reads from it: a file that both map. It
-// outlives any death.
+// The file through which a training and the program that disturbs it write to each other. Both map it. It outlives any
+// death.
 
 #ifndef LOCKSTEP_ELASTIC_CHAOS_INTERNAL_BOARD_H_
 #define LOCKSTEP_ELASTIC_CHAOS_INTERNAL_BOARD_H_
@@ -22,7 +22,7 @@ inline constexpr int64_t kMostSteps = int64_t{1} << 23, kMostGenerations = int64
 // How long a rank sleeps: longer than the 30 s after which a line says so, and the 6 s that the line may wait.
 inline constexpr int kSleepSeconds = 40;
 
-// What a rank does to itself at its next step.
+// The fault that a rank causes itself at its next step.
 enum class Order { kNone, kExit0, kExit1, kThrow, kAllocate, kSleep };
 
 // How far a process has come.

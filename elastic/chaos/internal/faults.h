@@ -1,4 +1,4 @@
-// Which fault comes next, and whom it hits. Knows neither processes nor a clock.
+// Which fault comes next, and whom it hits. Pure.
 
 #ifndef LOCKSTEP_ELASTIC_CHAOS_INTERNAL_FAULTS_H_
 #define LOCKSTEP_ELASTIC_CHAOS_INTERNAL_FAULTS_H_
@@ -34,7 +34,7 @@ enum class FaultKind {
   kOutOfMemory,     // RLIMIT_AS, and an allocation in the step
   kFewDescriptors,  // a rank has none left when another one dies
   kFullDevShm,      // /dev/shm has no space left when a rank dies
-  // Of hosts. A launcher has three processes; when one of them dies, all processes of the host die.
+  // Faults of hosts. A launcher has three processes; when one of them dies, all processes of the host die.
   kKillHost,                // SIGKILL of a process of a launcher
   kKillLeader,              // the same, of the launcher that leads the others
   kKillHostAndRank,         // the same, and a rank of another host at once
@@ -62,19 +62,19 @@ int RanksNeeded(FaultKind kind);
 // The least number of hosts. 0: the fault hits ranks only.
 int HostsNeeded(FaultKind kind);
 
-// Whether it may end several ranks before the others have regrouped.
+// Returns whether the fault may end several ranks before the others have regrouped.
 bool EndsSeveralRanks(FaultKind kind);
 
-// Whether it takes long, up to a minute.
+// Returns whether the fault takes long, up to a minute.
 bool IsLong(FaultKind kind);
 
-// Whether it needs network hosts.
+// Returns whether the fault needs network hosts.
 bool IsCut(FaultKind kind);
 
-// Whether no step is repeated because of it.
+// Returns whether no step is repeated because of the fault.
 bool IsPlanned(FaultKind kind);
 
-// What a fault hits, and when.
+// A fault's targets and time.
 struct Fault {
   FaultKind kind = FaultKind::kKill;
   uint64_t choice = 0;   // which ranks or hosts
@@ -104,7 +104,8 @@ HostVictims VictimsOf(const Fault& fault, const WorldView& world);
 // From which host to which one packets are lost by `fault`, of hosts 0, 1, ... `hosts` - 1.
 std::vector<std::pair<int, int>> CutsOf(const Fault& fault, int hosts);
 
-// The same seed and kinds give the same faults, on every machine. Each kind comes once before any comes again.
+// Draws faults from a seed. Equal seeds and kinds give equal faults on every machine. Each kind comes once before any
+// comes again.
 class FaultSchedule {
  public:
   // `leave_timeout` is how long a rank may take to leave a broken generation.

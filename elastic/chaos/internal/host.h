@@ -40,7 +40,7 @@ class Host {
   // The launcher's own processes: three, by pid.
   std::vector<pid_t> LauncherProcesses() const;
 
-  // Of a launcher that has ended.
+  // Returns whether a launcher that has ended did so with `code`.
   bool ExitedWith(int code) const;
   std::string EndText() const;  // "exited with code 1", with its last lines
 

@@ -56,7 +56,7 @@ class Injector {
     std::vector<Target> ranks;
   };
 
-  // Whether all of these processes could be found alive.
+  // Returns whether all of these processes could be found alive.
   bool FindMembers(const std::vector<Member>& members, std::vector<Target>* targets) const;
   absl::StatusOr<std::vector<Target>> FindTargets(const Fault& fault, int* ranks);
   absl::StatusOr<HostTargets> FindHosts(const Fault& fault, int* ranks);

@@ -1,4 +1,4 @@
-// What the kernel says about processes and folders.
+// Reads the kernel's view of processes and folders.
 
 #ifndef LOCKSTEP_ELASTIC_CHAOS_INTERNAL_INSPECT_H_
 #define LOCKSTEP_ELASTIC_CHAOS_INTERNAL_INSPECT_H_

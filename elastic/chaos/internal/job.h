@@ -38,7 +38,7 @@ struct Member {
   pid_t pid = 0;
 };
 
-// What a launcher holds.
+// The resources that a launcher holds.
 struct Held {
   pid_t pid = 0;  // of the launcher
   int descriptors = 0;
@@ -89,14 +89,14 @@ class Job {
   // Starts the launchers whose pause is over. Call it often. Aborted: a launcher has ended by itself.
   absl::Status Tend();
 
-  // What the launchers that run hold, by host.
+  // The resources of the launchers that run, by host.
   std::map<int, Held> held();
 
   // OK if all launchers have ended with one of these exit codes within `patience`. Otherwise it says how they ended.
   absl::Status AwaitEnd(absl::Duration patience, const std::vector<int>& codes = {0});
 
-  // Of a job that has ended: its processes, and its files in its temporary folders and in /dev/shm. One a line. The
-  // socket of a launcher that SIGKILL ended is left, until the next command: Leftovers() runs one.
+  // The processes that a job leaves when it has ended, and its files in its temporary folders and in /dev/shm. One a
+  // line. The socket of a launcher that SIGKILL ended is left, until the next command: Leftovers() runs one.
   std::vector<std::string> Leftovers() const;
 
   // The state of each process of the job, with the kernel's stacks of its threads where they may be read.

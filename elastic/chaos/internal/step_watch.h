@@ -24,7 +24,7 @@ class StepWatch {
   // message has the state of all processes. Aborted: the job has ended.
   absl::Status Await(const std::string& what, absl::Duration patience, const std::function<bool()>& condition);
 
-  // The same without a condition: for `duration`.
+  // Waits for `duration`, and fails as Await() does.
   absl::Status Sleep(absl::Duration duration);
 
   // The time of the first step after `after_ns` in a generation above `generation`. Errors as of Await().

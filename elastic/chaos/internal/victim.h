@@ -15,7 +15,8 @@
 
 namespace lockstep::elastic::chaos::internal {
 
-// Whether the environment of the process contains `text`. A process that has just been forked may not have it yet.
+// Returns whether the environment of the process contains `text`. A process that has just been forked may not have it
+// yet.
 bool EnvironmentContains(pid_t pid, absl::string_view text);
 
 // The number of its open descriptors; -1: the process is gone.

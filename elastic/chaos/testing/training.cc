@@ -63,7 +63,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// What a training does wrong when it has no memory: an allocation fails, which is an exception.
+// Fails as a training does without memory: an allocation fails, which is an exception.
 void Allocate() {
   rlimit limit = {};
   limit.rlim_cur = limit.rlim_max = rlim_t{1} << 20;  // less than the process has already

@@ -1,4 +1,4 @@
-// What the parts of the simulation share: a process, a generation, and the times.
+// The parts that the simulation's sources share: a process, a generation, and the times.
 
 #ifndef LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_PROCESS_H_
 #define LOCKSTEP_ELASTIC_SIMULATOR_INTERNAL_PROCESS_H_
@@ -108,14 +108,14 @@ struct Simulation::Process {
   std::vector<CountedFailure> counted;
 };
 
-// What ranks tell each other in their collectives.
+// The facts that ranks exchange in their collectives.
 struct Simulation::Generation {
   struct Call {
     std::vector<int64_t> facts;  // by rank
     std::map<int, Then> entered;
   };
 
-  // Of a rank, when it began to heal.
+  // A rank's knowledge when it began to heal.
   struct Known {
     int initial = 0;
     std::vector<launch::StepFailure> failures;

@@ -26,7 +26,7 @@ namespace {
 int64_t FactOf(const Progress& progress) { return (progress.commits + 1) * 4 + static_cast<int64_t>(progress.part); }
 Progress ProgressIn(int64_t fact) { return {fact / 4 - 1, static_cast<StepPart>(fact % 4)}; }
 
-// Of the state that is kept: failures belong to it.
+// Returns the hash of the state that is kept: failures belong to it.
 uint64_t HashOf(uint64_t state, int initial, const std::vector<launch::StepFailure>& failures) {
   state = Applied(state, initial);
   for (const launch::StepFailure& failure : failures)
@@ -80,7 +80,7 @@ void Simulation::Leave(Process* process, const absl::Status& status) {
 
 void Simulation::LeaveBroken(Process* process) { Leave(process, absl::UnavailableError(process->why)); }
 
-// Of a failure. In a call it ends soon; otherwise the rank sees it at its next call.
+// Tells a rank of a failure. In a call it ends soon; otherwise the rank sees it at its next call.
 void Simulation::Learn(Process* process, const std::string& why) {
   if (std::exchange(process->broken, true)) return;
   process->why = why;
@@ -121,7 +121,7 @@ void Simulation::Enter(Process* process, int64_t fact, Then then) {
   }
 }
 
-// Of each rank in the collective that has just ended.
+// Returns the facts of each rank in the collective that has just ended.
 const std::vector<int64_t>& Simulation::FactsOf(const Process& process) {
   return In(process).calls[process.calls - 1].facts;
 }
@@ -196,7 +196,7 @@ void Simulation::HealState(Process* process) {
   });
 }
 
-// What the others may get.
+// Saves the state that the others may get.
 void Simulation::Remember(Process* process) {
   In(*process).known[process->facts.rank] = {process->initial, process->steps.failures().failures(), process->counted};
 }
@@ -339,7 +339,7 @@ void Simulation::Finish(Process* process) {
   });
 }
 
-// What processes have said before they ended is heard before their ends.
+// Handles the reports that processes sent before they ended, before their ends.
 void Simulation::HearDone() {
   for (Process* const process : slots_) {
     if (!process->done || process->has_done) continue;

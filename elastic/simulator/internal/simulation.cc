@@ -255,7 +255,8 @@ void Simulation::EndForFailure(const std::string& ending) {
   End(ending);
 }
 
-// Whether its failure may: before the first generation, if no process has said that it stays, or if this one has exited.
+// Returns whether a failure of the process may end the job: before the first generation, if no process has said that it
+// stays, or if this one has exited.
 bool Simulation::MayEndJob(const Process& process) const {
   return generations_.empty() && (!stays_ || !process.killed);
 }
@@ -269,7 +270,7 @@ void Simulation::End(const std::string& result) {
                                                         : result;
 }
 
-// Whether a process has ended the job with this result.
+// Returns whether a process has ended the job with this result.
 bool Simulation::IsVerdict(const std::string& result) const {
   return std::any_of(processes_.begin(), processes_.end(),
                      [&](const auto& process) { return !result.empty() && process->verdict == result; });
