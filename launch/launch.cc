@@ -59,7 +59,7 @@ void Print(const absl::Status& status) {
 
 void PrintNotice(const std::string& notice) { std::cerr << "launch: " << notice << std::endl; }
 
-// What the rank that failed wrote last, if that is in a file.
+// Prints the last lines of the rank that failed, if they are in a file.
 void PrintStderrOf(const absl::Status& status) {
   const auto failure = launch::FirstFailure(status);
   if (!failure || failure->stderr_lines.empty()) return;
@@ -68,7 +68,7 @@ void PrintStderrOf(const absl::Status& status) {
   std::cerr << std::flush;
 }
 
-// What does not change while the job runs. `pid` is the one that users know.
+// Returns the parts of the status that do not change while the job runs. `pid` is the one that users know.
 launch::JobStatus JobOf(const launch::CommandLine& line, pid_t pid) {
   launch::JobStatus job;
   job.job_id = line.options.run_id;

@@ -93,7 +93,7 @@ class LaunchOrphansTest : public testing::LaunchProgramTest, public ::testing::W
 
   bool IsInJobCgroup() const { return absl::StrContains(ReadFile(folder_ + "cgroup"), "/lockstep-launch-"); }
 
-  // Whether the folder with the name of the rank's cgroup exists in a cgroup file system.
+  // Returns whether the folder with the name of the rank's cgroup exists in a cgroup file system.
   bool CgroupExists() const {
     for (const absl::string_view line : absl::StrSplit(ReadFile(folder_ + "cgroup"), '\n')) {
       if (!absl::StartsWith(line, "0::/") || !absl::StrContains(line, "/lockstep-launch-")) continue;
@@ -104,7 +104,7 @@ class LaunchOrphansTest : public testing::LaunchProgramTest, public ::testing::W
     return false;
   }
 
-  // Of the kind that the launcher makes.
+  // Returns whether a cgroup of the kind that the launcher makes may be created.
   static bool MayCreateCgroup() {
     const JobCgroup cgroup = CreateJobCgroup();
     RemoveJobCgroup(cgroup.folder, absl::Seconds(1));
@@ -310,7 +310,7 @@ TEST_P(LaunchOrphansTest, TheRanksRunInACgroupOfTheJobOrInThatOfTheLauncher) {
   EXPECT_FALSE(CgroupExists());
 }
 
-// What a keeper between the launcher and its caller must not change.
+// Tests that a keeper between the launcher and its caller changes nothing.
 class LaunchKeeperTest : public LaunchOrphansTest {};
 
 INSTANTIATE_TEST_SUITE_P(Cgroup, LaunchKeeperTest, ::testing::Values(""));

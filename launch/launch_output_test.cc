@@ -222,7 +222,7 @@ TEST_F(LaunchOutputTest, MakesRanksWaitForASlowReader) {
   EXPECT_NE(ReadFile(folder_ + "done"), "");
   ExpectGrowthBelow(8 << 10, folder_ + "before", folder_ + "after");
   EXPECT_EQ(Log("attempt_0/0/stdout.log").size(), 5000000);
-  // Of 5,000,000 lines "[default0]:\n".
+  // The checksum is that of 5,000,000 lines "[default0]:".
   EXPECT_EQ(RunScript("yes '[default0]:' | head -c $((5000000 * 12)) | md5sum | cmp - <(cat $D/seen)"), 0);
 }
 

@@ -168,7 +168,7 @@ TEST(Spawn, AnExceptionIsTheRanksError) {
   EXPECT_THAT(Message(status), MatchesRegex("rank 0 .* exited with code 1: exception: shapes differ"));
 }
 
-// Of a failed allocation.
+// The exception is that of a failed allocation.
 TEST(Spawn, AnotherFormOfAnExceptionsStackIsLeftOutToo) {
   const auto thrown = [](int) -> absl::Status {
     throw std::runtime_error("can't allocate memory: you tried to allocate 8 bytes.\nframe #0: 0x0\nframe #1: 0x1");
@@ -265,7 +265,7 @@ TEST(Spawn, ARankCannotSpawn) {
                            "cannot spawn ranks"));
 }
 
-// Whether a peer gets through to the socket that rank 0 inherited.
+// Returns OK if a peer gets through to the socket that rank 0 inherited.
 absl::Status AcceptFromRankOne(int local_rank) {
   int port, fd;
   if (!absl::SimpleAtoi(getenv("MASTER_PORT"), &port)) return absl::InternalError("no port");

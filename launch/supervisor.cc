@@ -148,7 +148,7 @@ absl::Status LocalJob::Run() {
   }
 }
 
-// What has been decided, now that the ranks have ended.
+// Logs the job's decision, now that the ranks have ended.
 void LocalJob::Announce(const absl::Status& failure) const {
   const JobState& job = coordinator_.job();
   const auto say = [this](const std::string& line) {
@@ -163,7 +163,7 @@ void LocalJob::Announce(const absl::Status& failure) const {
   say(job.reason);
 }
 
-// What is left of the one before the ranks start again.
+// Returns the rest of the pause before the ranks start again.
 absl::Duration LocalJob::Pause() const {
   if (coordinator_.job().phase != JobState::Phase::kForming) return absl::ZeroDuration();
   return std::max(coordinator_.next_look() - MonotonicTime(), absl::ZeroDuration());

@@ -45,7 +45,7 @@ std::set<int> CpusOfSocket(const std::vector<Cpu>& cpus, int node) {
   return found;
 }
 
-// Of the node's cores, those of its rank `index`, of `count` ranks.
+// Returns the cores of the node that belong to its rank `index`, of `count` ranks.
 absl::StatusOr<std::set<int>> Share(const std::vector<Cpu>& cpus, int node, int index, int count) {
   const std::map<int, std::set<int>> cores = Groups(cpus, node, &Cpu::core);
   const int size = static_cast<int>(cores.size()) / count, left_over = static_cast<int>(cores.size()) % count;

@@ -30,8 +30,8 @@ std::string CpuListOf(const std::set<int>& cpus);
 // The CPUs on which this thread may run, by its affinity and the cpuset of its cgroup. Offline CPUs are not among them.
 absl::StatusOr<std::set<int>> AllowedCpus();
 
-// What <root>/sys says about the CPUs in `allowed`, by number. `root` is "" on a real host. CPUs that belong to no NUMA
-// node are left out. FailedPrecondition, with the file in the message, if a file is missing or has no number.
+// Reads from <root>/sys the CPUs in `allowed`, by number. `root` is "" on a real host. CPUs that belong to no NUMA node
+// are left out. FailedPrecondition, with the file in the message, if a file is missing or has no number.
 absl::StatusOr<std::vector<Cpu>> ReadCpus(const std::string& root, const std::set<int>& allowed);
 
 // The NUMA nodes of the NVIDIA GPUs that CUDA shows: GPUs in the order of their PCI addresses, which is CUDA's order if

@@ -121,7 +121,7 @@ TEST(ParseCommandLine, TakesTheFlagInsteadOfItsVariable) {
   EXPECT_EQ(line->options.role, "flag");
 }
 
-// What has no effect is read too, since a mistake in it is an error.
+// A variable without an effect is read too, since a mistake in it is an error.
 TEST(ParseCommandLine, NamesTheVariableThatIsWrong) {
   const std::map<std::string, std::string> wrong = {
       {"signals_to_handle", "SIGKILL"}, {"monitor_interval", "often"}, {"use_env", "1"}};

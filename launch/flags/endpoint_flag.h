@@ -19,7 +19,7 @@ namespace lockstep::launch {
 // group may be a port.
 absl::StatusOr<HostAndPort> ReadEndpoint(absl::string_view text, int default_port);
 
-// The same without a port. Brackets around an IPv6 address are not part of the result.
+// Reads an endpoint without a port. Brackets around an IPv6 address are not part of the result.
 absl::StatusOr<std::string> ReadHost(absl::string_view text);
 
 }  // namespace lockstep::launch

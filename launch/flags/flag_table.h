@@ -41,7 +41,7 @@ const std::vector<FlagGroup>& FlagGroups();
 // The flag of this name, or null. An alias stands for the row before it.
 const Flag* FindFlag(const std::string& name);
 
-// The same for a name of one letter.
+// The flag with a name of one letter, or null.
 const Flag* FindShortFlag(char letter);
 
 // The names of all flags and --help, which a misspelled name may mean.

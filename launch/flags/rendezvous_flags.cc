@@ -26,8 +26,8 @@ using Backend = RendezvousOptions::Backend;
 constexpr int kTcpPort = 29400;  // torchrun's
 constexpr int kEtcdPort = 2379;  // etcd's for clients
 
-// Of an endpoint of etcd, which may be a URL, where %25 stands for a %. Its scheme must be the one that the parameters
-// mean.
+// Removes the scheme of an endpoint of etcd, which may be a URL, where %25 stands for a %. Its scheme must be the one
+// that the parameters mean.
 absl::StatusOr<std::string> WithoutScheme(const GivenFlag& flag, absl::string_view text,
                                           const RendezvousOptions& nodes) {
   const bool has_scheme = absl::StrContains(text, "://");
@@ -146,7 +146,7 @@ absl::Status UseStatic(const GivenFlags& given, const RendezvousOptions& nodes, 
   return absl::OkStatus();
 }
 
-// Whether other launchers can come to this one. torchrun's scripts for one node say localhost:0.
+// Returns whether other launchers can come to this one. torchrun's scripts for one node say localhost:0.
 bool MeetsOthers(const GivenFlags& given, const RendezvousOptions& nodes) {
   if (nodes.max_nodes > 1) return true;
   if (Find(given, "standalone") || nodes.endpoints.empty()) return false;

@@ -30,7 +30,7 @@ struct RendezvousOptions {
   std::optional<int> node_rank;
   std::string local_addr;  // of this node; "": the one from which it reaches the endpoint
 
-  // Of --rdzv_conf.
+  // The parameters of --rdzv_conf.
   absl::Duration join_timeout = absl::Minutes(10);
   absl::Duration last_call_timeout = absl::Seconds(30);
   absl::Duration time_to_live = absl::ZeroDuration();  // 0: the backend's own

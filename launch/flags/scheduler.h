@@ -1,4 +1,4 @@
-// What the variables of a scheduler say about the nodes of a job: srun, Open MPI, PMI, or RANK and WORLD_SIZE of a
+// Reads the variables of a scheduler about the nodes of a job: srun, Open MPI, PMI, or RANK and WORLD_SIZE of a
 // Kubernetes operator.
 
 #ifndef LOCKSTEP_LAUNCH_FLAGS_SCHEDULER_H_

@@ -1,4 +1,4 @@
-// What the rows of the table of flags read and set.
+// The settings that the rows of the table of flags read and set.
 
 #ifndef LOCKSTEP_LAUNCH_FLAGS_SETTINGS_H_
 #define LOCKSTEP_LAUNCH_FLAGS_SETTINGS_H_

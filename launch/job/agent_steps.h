@@ -1,5 +1,5 @@
-// What the agent of one node does, given the decisions that it sees and what happens on its node. Knows neither
-// sockets, clocks nor processes: a simulator drives it as node/agent.cc and supervisor.cc do.
+// The steps of the agent of one node, given the decisions that it sees and the events on its node. Pure: a simulator
+// drives them as node/agent.cc and supervisor.cc do.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_AGENT_STEPS_H_
 #define LOCKSTEP_LAUNCH_JOB_AGENT_STEPS_H_
@@ -27,7 +27,7 @@ class AgentSteps {
   // The agent cannot take part any more: nobody answers at the rendezvous.
   void OnLost(absl::Status status);
 
-  // Whether the others see this agent. If they do not, the job may go on without it, and its ranks must not.
+  // Records whether the others see this agent. If they do not, the job may go on without it, and its ranks must not.
   void OnReach(bool in_reach) { in_reach_ = in_reach; }
 
   // One of the ranks that run has failed, and they are being ended.
@@ -37,7 +37,7 @@ class AgentSteps {
   // because MustEnd().
   void OnEnd(bool succeeded, Failure failure);
 
-  // Whether the node needs another port for rank 0's store in the next generation, once no rank runs.
+  // Returns whether the node needs another port for rank 0's store in the next generation, once no rank runs.
   bool wants_port() const { return wants_port_; }
   void OnPort(int port);
 
@@ -50,21 +50,22 @@ class AgentSteps {
   // Somebody asks that the job has other limits from now on.
   void OnResize(int min_nodes, int max_nodes);
 
-  // What the processes of this node do that stay when another one fails, and the port at which rank 0 could listen.
+  // Records the states of this node's processes that stay when another one fails, and the port at which rank 0 could
+  // listen.
   void OnSlots(const NodeSlots& slots, int port);
-  // What the leader has decided about them.
+  // Returns the leader's decision about them.
   NodeRanks Ranks() const;
 
-  // What to post now.
+  // Returns the state to post now.
   const AgentState& state() const { return state_; }
 
   // The generation whose ranks must be started now. It then counts as started.
   std::optional<Generation> TakeStart();
 
-  // Whether the ranks that run must be ended.
+  // Returns whether the ranks that run must be ended.
   bool MustEnd() const;
 
-  // What the agent returns, once no rank runs and nothing will start.
+  // Returns the agent's result, once no rank runs and nothing will start.
   std::optional<absl::Status> Result() const;
 
  private:

@@ -15,14 +15,15 @@ namespace {
 
 using AgentPhase = AgentState::Phase;
 
-// Whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation ends.
+// Returns whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation
+// ends.
 bool HasRanks(const AgentState& agent, int64_t generation) {
   return agent.generation == generation &&
          (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
           agent.phase == AgentPhase::kSucceeded);
 }
 
-// Whether this node has ended its ranks since the rendezvous was out of its reach.
+// Returns whether this node has ended its ranks since the rendezvous was out of its reach.
 bool WasOutOfReach(const AgentState& agent, int64_t generation) {
   return agent.phase == AgentPhase::kReady && agent.generation == generation && !HasFailed(agent, generation);
 }
@@ -92,7 +93,7 @@ bool Coordinator::Step(const Agents& agents, absl::Time now) {
 
 void Coordinator::LookAt(absl::Time time) { next_look_ = std::min(next_look_, time); }
 
-// Whether job() changed.
+// Returns whether job() changed.
 bool Coordinator::NoteNodes(const Agents& agents) {
   const std::vector<Leaver> left = departures_.Update(agents);
   job_.left.insert(job_.left.end(), left.begin(), left.end());
@@ -290,8 +291,8 @@ void Coordinator::End(std::string reason) {
   job_.reason = std::move(reason);
 }
 
-// What a member says may be from before this generation, and one of its ranks may have failed first since. It says more
-// when it has seen the end of the generation, whether it has started its ranks or not.
+// A member's text may be from before this generation, and one of its ranks may have failed first since. The member says
+// more when it has seen the end of the generation, whether it has started its ranks or not.
 bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);

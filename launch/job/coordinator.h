@@ -1,5 +1,5 @@
-// Decides for a job of one or several nodes when its ranks start, end, and start again, and why. Knows neither sockets,
-// clocks nor processes: a simulator drives it as the agents do.
+// Decides for a job of one or several nodes when its ranks start, end, and start again, and why. Pure: a
+// simulator drives it as the agents do.
 //
 //   Coordinator coordinator(limits, last_decision);
 //   if (coordinator.Update(agents, now)) Publish(coordinator.job());

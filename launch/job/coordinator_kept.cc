@@ -21,7 +21,7 @@ bool HasBegunToLeave(const RankPlan& plan, const Member& member) {
 
 }  // namespace
 
-// Whether job() has changed.
+// Returns whether job() has changed.
 bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
   const auto spares = absl::c_count_if(agents, [&](const auto& agent) { return IsNewcomer(agent.first, agents); });
   const bool changed =
@@ -106,7 +106,7 @@ bool Coordinator::LeavesInTime(const Member& member, absl::Time now) {
   return now < until;
 }
 
-// Whether the job has more nodes than it may: the last ones leave, and the anchor stays.
+// Returns whether the job has more nodes than it may: the last ones leave, and the anchor stays.
 bool Coordinator::IsSurplus(const Member& member) const {
   if (!HasTooManyNodes() || member.agent == limits_.anchor) return false;
   int others = 0;

@@ -117,7 +117,7 @@ void CutHosts::SetLeftOut(const std::vector<Host>& all, const std::set<std::pair
   if (!texts.empty()) memory_.line = absl::StrJoin(texts, "; ");
 }
 
-// What was said of this host.
+// Forgets everything that was said about this host.
 void CutHosts::Forget(const std::string& agent) {
   const auto has_it = [&](const auto& cut) { return cut.agent == agent || cut.other == agent; };
   memory_.cuts.erase(std::remove_if(memory_.cuts.begin(), memory_.cuts.end(), has_it), memory_.cuts.end());

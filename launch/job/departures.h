@@ -41,13 +41,14 @@ class Departures {
   // Because of whom the generation ended, if one of its nodes left, or the job; else null.
   const Leaver* First(const Agents& agents) const;
 
-  // Whether this agent has left, is about to, or is to leave.
+  // Returns whether this agent has left, is about to, or is to leave.
   bool Leaves(const std::string& agent, const Agents& agents) const;
 
-  // Whether the job ends if this agent leaves. If the number of nodes is fixed, another one must be there for it.
+  // Returns whether the job ends if this agent leaves. If the number of nodes is fixed, another one must be there for
+  // it.
   bool IsNeeded(const std::string& agent, const Agents& agents) const;
 
-  // Whether one has left that is needed.
+  // Returns whether an agent has left that is needed.
   bool EndJob(const Agents& agents) const;
 
   // Why the processes of this member have ended; "" if they run.

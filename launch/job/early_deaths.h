@@ -1,6 +1,5 @@
 // Processes that were killed before any has said that it stays (launch/link), as while they loaded their libraries. If
-// their program is one that may stay, the launcher waits a little for another process to say so. Knows neither processes
-// nor a clock.
+// their program is one that may stay, the launcher waits a little for another process to say so. Pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_EARLY_DEATHS_H_
 #define LOCKSTEP_LAUNCH_JOB_EARLY_DEATHS_H_

@@ -22,7 +22,7 @@ std::string NameOf(const std::string& path) { return path.substr(path.rfind('/')
 
 std::string HashText(const std::string& hash) { return hash.substr(0, kHashDigits); }
 
-// The same words of both, as long as they can be shown together. Otherwise from shortly before their first difference.
+// Returns `command` if both are short. Otherwise the part of it that begins shortly before their first difference.
 std::string Excerpt(const std::string& command, const std::string& other) {
   if (command.size() <= kLongestCommand && other.size() <= kLongestCommand) return Printable(command);
   const auto differ = std::mismatch(command.begin(), command.end(), other.begin(), other.end());

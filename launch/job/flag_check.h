@@ -1,4 +1,4 @@
-// Whether the launchers of a job were started with the same flags and the same program.
+// Checks that the launchers of a job were started with the same flags and the same program.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_FLAG_CHECK_H_
 #define LOCKSTEP_LAUNCH_JOB_FLAG_CHECK_H_

@@ -1,4 +1,4 @@
-// What the agents of a job tell each other: the texts of a rendezvous. An agent is the launch process of one node.
+// The texts that the agents of a job exchange in a rendezvous. An agent is the launch process of one node.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_JOB_H_
 #define LOCKSTEP_LAUNCH_JOB_JOB_H_
@@ -29,11 +29,12 @@ struct NodeLimits {
 // "2", or the least and the most with `between` between them: "2 to 4".
 std::string RangeText(const NodeLimits& limits, absl::string_view between);
 
-// What a launcher's flags say about the whole job: "--nnodes=2:4", "--max-restarts=3". Each launcher has the same ones in
-// the same order, and the leader's values count.
+// A launcher's flags about the whole job: "--nnodes=2:4", "--max-restarts=3". Each launcher has the same ones in the
+// same order, and the leader's values count.
 using JobFlags = std::vector<std::string>;
 
-// What a launcher starts, by which launchers of another job are known. Nothing is compared that is empty here.
+// The program that a launcher starts, by which launchers of another job are known. Nothing is compared that is empty
+// here.
 struct JobProgram {
   std::vector<std::string> words;  // the program and its arguments
   size_t script = 0;  // which of them is the first argument that is a file: its folder does not count; 0: none
@@ -45,7 +46,7 @@ struct JobProgram {
   }
 };
 
-// What an agent says about itself and its node.
+// An agent's text about itself and its node.
 struct AgentState {
   enum class Phase {
     kReady,      // no rank runs: it can start a generation
@@ -83,7 +84,7 @@ using Agents = std::map<std::string, AgentState>;  // by id
 // Null if this agent is not there.
 const AgentState* FindAgent(const Agents& agents, const std::string& id);
 
-// Whether a rank of `generation` has failed on this node.
+// Returns whether a rank of `generation` has failed on this node.
 bool HasFailed(const AgentState& agent, int64_t generation);
 
 // One node of a generation. Its node rank is its index.
@@ -112,7 +113,7 @@ struct Stranger {
   std::string why;  // for people
 };
 
-// What the leading agent has decided. A generation is a start of all ranks of the job. If its ranks stay when another
+// The decisions of the leading agent. A generation is a start of all ranks of the job. If its ranks stay when another
 // one fails, nodes are lost, leave and come while it runs.
 struct JobState {
   enum class Phase {
@@ -144,7 +145,7 @@ const Stranger* FindStranger(const JobState& state, const std::string& agent);
 
 bool HasLeft(const JobState& state, const std::string& agent);
 
-// Whether somebody has asked this agent to leave.
+// Returns whether somebody has asked this agent to leave.
 bool IsDrained(const JobState& state, const std::string& agent);
 
 // The node rank of an agent; -1: it is not a member.

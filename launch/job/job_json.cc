@@ -197,7 +197,7 @@ void Fields(JsonFields& json, RankPlan::Slot& slot) {
   json.Required("late", slot.late);
 }
 
-// Whether what names slots and nodes names some that are there.
+// Returns whether the plan's indices of slots and nodes are in range.
 bool IsWhole(const RankPlan& plan) {
   const int slots = static_cast<int>(plan.slots.size()), nodes = static_cast<int>(plan.nodes.size());
   const auto is_slot = [&](int slot) { return slot >= 0 && slot < slots; };

@@ -1,4 +1,4 @@
-// What Launch is asked to start, and how (supervisor.h).
+// The processes that Launch() starts, and how it treats them (supervisor.h).
 //
 //   launch::LaunchOptions options;
 //   options.nproc_per_node = 2;
@@ -23,7 +23,7 @@ namespace lockstep::launch {
 
 class JobWatcher;
 
-// What the local ranks' CPUs share, as torchrun's --numa-binding.
+// The part of the machine that a local rank's CPUs share, as torchrun's --numa-binding.
 enum class NumaBinding {
   kNone,         // ranks run wherever this process may run
   kNode,         // a rank runs on the CPUs of one NUMA node

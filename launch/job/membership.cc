@@ -151,7 +151,7 @@ std::string Membership::NameOf(int slot) const {
   return absl::StrCat("process ", slot - node.first, node.host.empty() ? "" : " on host ", node.host);
 }
 
-// Whether the others must know of a change. They do not while no process stays.
+// Returns whether the others must know of a change. They do not while no process stays.
 bool Membership::Update(const Agents& agents, const NeededNodes& needed, absl::Time now) {
   Record(agents, now);
   LeaveOutCutHosts(agents, needed, now);
@@ -209,7 +209,7 @@ void Membership::End(const absl::Status& verdict) {
   plan_.verdict.Update(verdict);
 }
 
-// Whether ranks that are left are about to complete a step.
+// Returns whether ranks that are left are about to complete a step.
 bool Membership::OthersGoOn(int least_nodes) const {
   if (plan_.finished_members > 0 || (plan_.phase == Phase::kRunning && plan_.progressed)) return false;
   std::vector<int> others = plan_.SlotsIn(State::kMember), all = others;
@@ -262,7 +262,7 @@ std::vector<int> Membership::NodesByRank() const {
   return order;
 }
 
-// Of ranks that have left the last generation, about hosts that are members.
+// Records the silence of hosts that are members, as ranks that have left the last generation report it.
 void Membership::RecordSilence(const Agents& agents) {
   for (size_t node = 0; node < plan_.nodes.size(); ++node) {
     const AgentState* agent = Find(agents, static_cast<int>(node));

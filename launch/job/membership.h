@@ -67,7 +67,7 @@ class Membership {
   void Add(const Member& member, absl::Time now);
   void Lose(const Member& member, const std::string& cause, absl::Time now);
   void Leave(const Member& member);
-  // Whether none of its processes takes part any more.
+  // Returns whether none of the member's processes takes part any more.
   bool IsGone(const Member& member) const { return plan_.nodes[plan_.NodeOf(member.entry)].gone; }
 
   // Takes note of what the agents say of the processes. Whether plan() has changed in what others must know.
@@ -76,10 +76,10 @@ class Membership {
   absl::Time next_look() const { return std::min(next_look_, cuts_.next_look()); }
 
   const RankPlan& plan() const { return plan_; }
-  // Whether generations leave out this agent's host, since it and others do not reach each other.
+  // Returns whether generations leave out this agent's host, since it and others do not reach each other.
   bool IsLeftOut(const std::string& agent) const { return cuts_.IsLeftOut(agent); }
-  // Whether all members have ended with success, and so have the processes that were started again for a member that
-  // failed when the others were about to finish; or whether the job is complete and all members have ended. Other
+  // Returns whether all members have ended with success, and so have the processes that were started again for a member
+  // that failed when the others were about to finish; or whether the job is complete and all members have ended. Other
   // processes are then not needed. Before a generation has formed: whether all processes have ended with success.
   bool finished() const;
   // How a rank failed by itself after all had done their work.
@@ -103,7 +103,7 @@ class Membership {
   void LeaveNode(int node, const std::string& reason);
   std::string NameOf(int slot) const;
 
-  // What the agents say (membership_reports.cc).
+  // These read the agents' texts (membership_reports.cc).
   static bool IsAlive(const Slot& slot);
   void Record(const Agents& agents, absl::Time now);
   void RecordProgress(int node, const AgentState& agent);

@@ -1,4 +1,4 @@
-// What Membership makes of the agents' words.
+// Reads the agents' texts into Membership.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,7 +23,7 @@ using Phase = RankPlan::Phase;
 
 }  // namespace
 
-// What is known already changes nothing.
+// A fact that is known already changes nothing.
 void Membership::Record(const Agents& agents, absl::Time now) {
   std::vector<SlotFailure> failures;
   for (size_t node = 0; node < plan_.nodes.size(); ++node) {
@@ -137,8 +137,8 @@ void Membership::GoOnAfterWork(absl::Time now) {
   }
 }
 
-// Whether the job is complete. A member that fails before it can say that its work is done has done it all the same, if
-// another one says so of all. Only one that is left without having said so may have to do it again.
+// Returns whether the job is complete. A member that fails before it can say that its work is done has done it all the
+// same, if another one says so of all. Only one that is left without having said so may have to do it again.
 bool Membership::UpdateComplete() {
   const auto has_done = [this](int slot) {
     const Slot& process = plan_.slots[slot];
@@ -184,7 +184,7 @@ absl::Status Membership::LateFailure() const {
   return plan_.complete && !plan_.late.ok() ? WithEnding(plan_.late, kAfterWork) : absl::OkStatus();
 }
 
-// Whether the others go on without it. If not, plan_.ending says why.
+// Returns whether the others go on without it. If not, plan_.ending says why.
 bool Membership::RecordEnd(const SlotFailure& failed, absl::Time now) {
   const std::string text(failed.failure.status.message());
   Slot& process = plan_.slots[failed.slot];
@@ -223,7 +223,7 @@ bool Membership::CountRestart(int slot, bool was_starting, absl::Time now) {
   return may;
 }
 
-// Of causes that are alike, the one that was seen first stays the first.
+// The cause that was seen first stays the first of causes that are alike.
 void Membership::NoteCause(const Failure& cause) {
   std::vector<Failure>& causes = plan_.causes;
   const auto place = causes.insert(std::upper_bound(causes.begin(), causes.end(), cause, Before), cause);

@@ -99,7 +99,7 @@ class Job {
     }
   }
 
-  // What has changed since the last call.
+  // Returns the changes since the last call.
   std::vector<Change> Take() { return std::exchange(changes_, {}); }
 
   const Membership& membership() const { return membership_; }
@@ -179,7 +179,7 @@ class MembershipTest : public ::testing::Test {
     Ask(slot, ask);
     job_->Update(seconds);
   }
-  // Whether the others go on.
+  // Returns whether the others go on.
   bool Fail(int slot, double seconds, const Failure& cause) {
     job_->slot(slot).phase = SlotState::Phase::kFailed;
     job_->slot(slot).failure = cause;
@@ -203,7 +203,7 @@ class MembershipTest : public ::testing::Test {
     Said();
   }
 
-  // What has changed since the last call, such as "form 0 1 2" and "now 1: rank 0 died".
+  // Returns the changes since the last call as texts, such as "form 0 1 2" and "now 1: rank 0 died".
   std::vector<std::string> Said() {
     using Kind = Job::Kind;
     static const auto& names = *new std::map<Kind, std::string>{{Kind::kForm, "form"}, {Kind::kAfterStep, "after step"},
@@ -334,7 +334,7 @@ TEST_F(MembershipTest, RestartsBeforeTheFirstGenerationCount) {
   EXPECT_EQ(ending(), "; after 2 restarts");
 }
 
-// What the next generation is told of the failure that ended the one before.
+// The next generation is told of the failure that ended the one before.
 class OwnFailureTest : public MembershipTest {
  protected:
   void Leave(int slot, double seconds, const std::string& reason, const std::optional<StepFailure>& failure) {

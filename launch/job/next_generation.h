@@ -19,9 +19,9 @@ struct NextGeneration {
   std::string missing;     // "1 of at least 2 ranks is there"; "": they are enough
 };
 
-// Of the processes that are ready. The first generation has a rank in every place. The members of the generation before
-// keep their order, and new ones follow. Its nodes are at least `least_nodes`, with those whose ranks have done their
-// work or are beyond the most. `asks`: what the process of each slot has asked for last.
+// Forms the next generation of the processes that are ready. The first generation has a rank in every place. The
+// members of the generation before keep their order, and new ones follow. Its nodes are at least `least_nodes`, with
+// those whose ranks have done their work or are beyond the most. `asks`: the last request of the process of each slot.
 NextGeneration NextOf(const RankPlan& plan, const std::vector<JoinOptions>& asks, int least_nodes);
 
 // The most ranks for which these processes have asked, and the least.

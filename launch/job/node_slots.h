@@ -47,34 +47,36 @@ class NodeSlots {
 
   // A process has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, Failure failure);
-  // Whether the ranks stay: one of them has said so, here or on another node.
+  // Returns whether the ranks stay: one of them has said so, here or on another node.
   bool kept() const { return kept_; }
 
-  // What the leader has decided. It may be the same again, or skip others, but it is never older than the one before.
+  // Records the leader's decision. It may be the same again, or skip others, but it is never older than the one before.
   void OnRanks(NodeRanks ranks);
   const RankPlan& plan() const { return ranks_.plan; }
-  // What the plan has of the process of a slot.
+  // Returns the plan's entry for the process of a slot.
   const RankPlan::Slot& place(int slot) const;
   RankGeneration GenerationOf(int slot) const;
-  // Whether this node has rank 0.
+  // Returns whether this node has rank 0.
   bool has_rank_0() const { return ranks_.has_rank_0(); }
-  // Whether the process of a slot is a member of the last generation, and has neither left it nor done its work.
+  // Returns whether the process of a slot is a member of the last generation, and has neither left it nor done its
+  // work.
   bool IsMember(int slot) const;
 
   // The actions since the last call.
   std::vector<Action> Take() { return std::exchange(actions_, {}); }
 
-  // What to tell the leader. Empty while no process stays: then nobody needs to know.
+  // Returns the texts for the leader. Empty while no process stays: then nobody needs to know.
   const std::vector<SlotState>& slots() const;
   // The last generation in which a process of this node completed a step that none of them had before, and that step.
   int64_t progressed() const { return progressed_; }
   int64_t step() const { return step_; }
-  // Whether what to tell has changed since the last call.
+  // NoteChange() records that the texts for the leader have changed. TakeChange() returns whether they have since the
+  // last call.
   void NoteChange() { changed_ = true; }
   bool TakeChange() { return std::exchange(changed_, false); }
 
  private:
-  // What the process of a slot has been told.
+  // The last text that the process of a slot was sent.
   struct Told {
     int64_t generation = 0;
     RegroupOrder order = RegroupOrder::kGoOn;

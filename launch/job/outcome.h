@@ -49,22 +49,22 @@ std::optional<StepFailure> OwnFailure(const Outcome& outcome);
 // raises SIGABRT, and a write to a peer that is gone raises SIGPIPE. Null if none failed.
 const Outcome* FirstCause(const std::vector<Outcome>& outcomes);
 
-// Whether a signal killed the rank, in the sense of FirstCause().
+// Returns whether a signal killed the rank, in the sense of FirstCause().
 bool WasKilled(const Outcome& outcome);
 
-// Whether somebody else ended a process that this signal ended: a process's own fault does not raise it. Not if `signal`
-// is 0.
+// Returns whether another process ended the process that this signal ended: a process's own fault does not raise it.
+// False if `signal` is 0.
 bool IsFromOutside(int signal);
 
-// What the last line adds to the failure of a rank after which nothing was left to do.
+// The last line adds this to the failure of a rank after which nothing was left to do.
 inline constexpr char kAfterWork[] = ", after all ranks had done their work";
 
-// Whether no later failure can come before this one: a signal killed the rank, and not one that schedulers and terminals
-// send to the launcher as well.
+// Returns whether no later failure can come before this one: a signal killed the rank, and not one that schedulers and
+// terminals send to the launcher as well.
 bool IsCertain(const Outcome& cause);
 
-// Whether a rank that still runs may be the cause: all failures so far are consequences, and none of them is a timeout,
-// which a rank that has not failed can cause.
+// Returns whether a rank that still runs may be the cause: all failures so far are consequences, and none of them is a
+// timeout, which a rank that has not failed can cause.
 bool TruerCauseMayCome(const std::vector<Outcome>& outcomes);
 
 // One line about `cause`, which is one of `outcomes`, and what became of the others, which had `patience` before
@@ -73,13 +73,13 @@ bool TruerCauseMayCome(const std::vector<Outcome>& outcomes);
 // reported a message, Aborted for a rank killed by a signal, else Unknown.
 absl::Status FailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
-// The same while the launcher waits for the others, up to `patience`.
+// FailureStatus() while the launcher waits for the others, up to `patience`.
 absl::Status EarlyFailureStatus(const Outcome& cause, const std::vector<Outcome>& outcomes, absl::Duration patience);
 
 // Cancelled, with the mark of the signal, which ExitCode() turns into 128 + signal.
 absl::Status CancelledBySignal(int signal, absl::string_view message);
 
-// Whether a status has that mark.
+// Returns whether a status has that mark.
 bool IsStop(const absl::Status& status);
 
 // The status of a launch that was told to stop. Cancelled.

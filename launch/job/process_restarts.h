@@ -1,5 +1,5 @@
-// Whether and when the process of a slot is started again after it has failed, while the other ranks go on. Part of
-// Membership, and as pure.
+// Decides whether and when the process of a slot is started again after it has failed, while the other ranks go on.
+// Part of Membership, and as pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_PROCESS_RESTARTS_H_
 #define LOCKSTEP_LAUNCH_JOB_PROCESS_RESTARTS_H_
@@ -35,8 +35,8 @@ class ProcessRestarts {
   // All processes have asked now, so that the least that they ask for is known.
   void OnFirstGeneration() { policy_.reset(); }
 
-  // Whether the process of a slot that has failed may start again, which then counts as a restart. `was_starting`: it had
-  // not been ready. `asks`: what the process of each slot has asked for.
+  // Returns whether the process of a slot that has failed may start again, which then counts as a restart.
+  // `was_starting`: it had not been ready. `asks`: the request of the process of each slot.
   bool Count(int slot, bool was_starting, const std::vector<JoinOptions>& asks, absl::Time now);
   // After Count() has returned true: the process waits for its time. It takes the place of a member or not.
   void Await(int slot, bool was_member, absl::Time now);

@@ -38,13 +38,13 @@ struct SlotState {
   std::string ends_job;   // why the job must end; "": the process has not said that it must
 };
 
-// What the members of a generation must do about it.
+// The order for the members of a generation.
 enum class RegroupOrder { kGoOn, kAfterStep, kNow };
 
 // All that the nodes and another leader need to know. Times are not in it: they begin anew. Generations of ranks have
 // numbers besides JobState::generation.
 struct RankPlan {
-  // Of the process of a slot.
+  // The state of the process of a slot.
   enum class State {
     kStarting,  // it has not asked for a generation yet
     kReady,     // it waits for one
@@ -98,7 +98,7 @@ struct RankPlan {
   std::string reason;                  // why the generation before ended
   std::optional<StepFailure> failure;  // the same, if a rank failed by itself
 
-  // What has become of it.
+  // The generation's order and its failures until now.
   RegroupOrder order = RegroupOrder::kGoOn;
   std::string order_reason;
   std::vector<Failure> causes;       // the first failures of members
@@ -121,13 +121,13 @@ struct RankPlan {
   int NodeOf(int64_t entry) const;
   // The slots in this state.
   std::vector<int> SlotsIn(State state) const;
-  // Whether a process that is to take part has not said yet that it is ready.
+  // Returns whether a process that is to take part has not said yet that it is ready.
   bool SomebodyComes() const;
-  // Whether the process of this slot belongs to the last generation, and has not ended.
+  // Returns whether the process of this slot belongs to the last generation, and has not ended.
   bool IsOfLastGeneration(const Slot& slot) const;
   int CountOnNode(const std::vector<int>& slots, int node) const;
   int NodesOf(const std::vector<int>& slots) const;
-  // Whether a process of this node is a member, or has been one and has not ended since its work is done.
+  // Returns whether a process of this node is a member, or has been one and has not ended since its work is done.
   bool HasMembers(int node) const;
   // The failures of members, and why the last generation ends: by them, or else as the order says.
   std::string CausesText() const;

@@ -1,4 +1,4 @@
-// Decides whether and when failed ranks are started again. Knows neither processes nor a clock.
+// Decides whether and when failed ranks are started again. Pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_RESTART_POLICY_H_
 #define LOCKSTEP_LAUNCH_JOB_RESTART_POLICY_H_
@@ -21,8 +21,8 @@ class RestartPolicy {
   // Up to `max_restarts` restarts within any `window`.
   RestartPolicy(int max_restarts, absl::Duration window) : max_restarts_(max_restarts), window_(window) {}
 
-  // Whether ranks that started at `start` and ended like this at `now` start again. Counts the restart if so. `now`
-  // never decreases.
+  // Returns whether ranks that started at `start` and ended like this at `now` start again. Counts the restart if so.
+  // `now` never decreases.
   bool Restart(AttemptEnd end, absl::Time start, absl::Time now);
 
   // After Restart() returned true: the time to wait before the ranks start. 0 unless the last two attempts took less

@@ -1,5 +1,5 @@
-// Whether training stands still, from the steps of a node's ranks and from what they say about calls that last long.
-// Knows no clock: all times are of one clock that never goes back.
+// Detects that training stands still, from the steps of a node's ranks and from their reports of calls that last long.
+// Pure: all times are of one clock that never goes back.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_STALL_WATCH_H_
 #define LOCKSTEP_LAUNCH_JOB_STALL_WATCH_H_

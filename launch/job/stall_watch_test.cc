@@ -66,7 +66,7 @@ TEST(StallWatch, SaysThatNobodyWaits) {
                       if (second == 10) watch->OnStep(At(second));
                     }),
               ElementsAre(absl::StrCat("46 no step for 36s: ", nobody)));
-  // What a rank has said before its last step, or long ago, does not count.
+  // A rank's report from before its last step, or from long ago, does not count.
   EXPECT_THAT(Lines(100,
                     [](StallWatch* watch, int second) {
                       if (second == 10) watch->OnReport(kWhy, 1, At(second));

@@ -18,7 +18,7 @@ struct RankStreams {
   Streams every_rank = Streams::kNone;
   std::map<int, Streams> by_local_rank;  // overrides every_rank
 
-  // Whether `stream`, which is kStdout or kStderr, is among the streams of this local rank.
+  // Returns whether `stream`, which is kStdout or kStderr, is among the streams of this local rank.
   bool Have(int local_rank, Streams stream) const {
     const auto found = by_local_rank.find(local_rank);
     const Streams streams = found == by_local_rank.end() ? every_rank : found->second;

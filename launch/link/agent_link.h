@@ -55,8 +55,8 @@ class AgentLink {
     kRegroupNow,        // the generation is broken: leave it, and Join()
   };
 
-  // Whether Open() would find the control socket of this process: Lockstep's launch has started it, and nobody has taken
-  // the socket.
+  // Returns whether Open() would find the control socket of this process: Lockstep's launch has started it, and nobody
+  // has taken the socket.
   static bool IsOffered();
 
   // Takes the control socket of this process, which child processes then do not find any more, and tells the launcher
@@ -72,7 +72,7 @@ class AgentLink {
   // InvalidArgument: min_ranks is below 1 or above max_ranks, a time is negative, or `timeout` is below `leave_timeout`.
   absl::StatusOr<RankGeneration> Join(const JoinOptions& options = {});
 
-  // What the launcher has said last about the generation that this rank is in. Does not block. kRegroupNow too if the
+  // Returns the launcher's last order about the generation that this rank is in. Does not block. kRegroupNow too if the
   // launcher has ended.
   Order order();
 

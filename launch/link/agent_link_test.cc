@@ -96,7 +96,8 @@ TEST_F(AgentLinkTest, ARankThatSleepsIsNamedEndedAndReplaced) {
                   first[1].pid, "\\) has kept the others waiting for --stall_timeout, 31s, and is killed\n(.*\n)*")));
 }
 
-// What the first process of local rank 1 does before it becomes a counting rank, while the others wait for it.
+// Returns a program that runs `command` in the first process of local rank 1 before that becomes a counting rank, while
+// the others wait for it.
 std::vector<std::string> SlowStart(const std::string& command) {
   const std::string script =
       absl::StrCat("echo $$ > $D/pid$LOCAL_RANK; if [ $LOCAL_RANK = 1 ] && mkdir $D/slow 2> /dev/null; then ", command,

@@ -80,7 +80,7 @@ class Fields {
   }
 
   const std::string& text() const { return text_; }
-  // Whether the text was the one that these calls write.
+  // Returns whether the text was the one that these calls write.
   bool is_read() const { return ok_ && rest_.empty(); }
 
  private:
@@ -135,7 +135,7 @@ void Describe(LauncherMessage* message, Fields* fields) {
   Describe(&generation.failure, fields);
 }
 
-// What is written is not changed.
+// Encoding does not change the message.
 template <typename Message>
 std::string EncodeAny(const Message& message) {
   Fields fields;

@@ -1,4 +1,4 @@
-// What a rank and its launcher tell each other over the rank's control socket, a SOCK_SEQPACKET pair: one text a packet.
+// The messages of a rank and its launcher over the rank's control socket, a SOCK_SEQPACKET pair: one text a packet.
 
 #ifndef LOCKSTEP_LAUNCH_LINK_LINK_MESSAGE_H_
 #define LOCKSTEP_LAUNCH_LINK_LINK_MESSAGE_H_

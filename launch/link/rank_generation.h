@@ -18,8 +18,8 @@ namespace lockstep::launch {
 // sysexits.h.
 inline constexpr int kResumableExitCode = 75;
 
-// What made a generation fail, if a rank did so by itself: an error of its program, an exit, a signal such as SIGSEGV, or
-// that it did not leave a broken generation in time.
+// The failure that ended a generation, if a rank failed by itself: an error of its program, an exit, a signal such as
+// SIGSEGV, or that it did not leave a broken generation in time.
 struct StepFailure {
   int64_t step = -1;  // the one that was under way; -1: unknown
   int rank = -1;      // in that generation; -1: all ranks, or nobody knows which one
@@ -40,7 +40,7 @@ struct RankGeneration {
   UniqueFd listen_fd;  // on rank 0, if the launcher has bound the port: a socket that listens there. Otherwise invalid
   bool regroups = true;  // another generation follows when a rank fails: not with a static rendezvous of several nodes
   std::string reason;    // why the generation before ended, in a sentence about a rank; "" for the first one
-  // The same, if a rank of that generation failed by itself.
+  // The failure behind `reason`, if a rank of that generation failed by itself.
   std::optional<StepFailure> failure;
 };
 
@@ -51,7 +51,8 @@ struct JoinOptions {
   absl::Duration leave_timeout = absl::Seconds(10);  // for leaving a broken generation
   absl::Duration timeout = absl::Minutes(30);        // for this call; at least leave_timeout
   std::string reason;  // why this rank has left its generation, for people; "": it was told to
-  // The same for the ranks of the next generation, if the training has failed: on this rank, or on all of them.
+  // The failure behind `reason`, for the ranks of the next generation, if the training has failed: on this rank, or on
+  // all of them.
   std::optional<StepFailure> failure;
   // The addresses of other hosts that have not answered this one in that generation. The next one may leave one out.
   std::vector<std::string> silent_hosts;

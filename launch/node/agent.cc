@@ -192,8 +192,8 @@ void Agent::TakeJob() {
   if (before.phase != steps_.state().phase || before.generation != steps_.state().generation) Post();
 }
 
-// Whether this node has come to a job that runs already, and cannot start its program. At the first start the others
-// must hear of that.
+// Returns whether this node has come to a job that runs already, and cannot start its program. At the first start the
+// others must hear of that.
 bool Agent::IsNoHelp(const JobState& job) const {
   return job.generation > 0 && steps_.state().entry == 0 && !IsMemberOf(job) && !FindProgram(argv_[0]).ok();
 }
@@ -298,7 +298,7 @@ absl::StatusOr<std::string> Agent::Drain(const std::string& host) {
   return absl::StrCat("host ", host, " is asked to leave the job", WhenAnswered());
 }
 
-// What a reply to people adds while the others do not hear of their request.
+// Returns the text that a reply to people adds while the others do not know of their request.
 std::string Agent::WhenAnswered() const {
   const Rendezvous::Reach reach = link_.reach();
   if (!reach.away || !reach.silence) return "";
@@ -407,7 +407,7 @@ void Agent::TellWarning() {
   if (link_.ready() && !std::exchange(has_warned_, true)) Say(agent_.warning);
 }
 
-// Whether the job runs without this node.
+// Returns whether the job runs without this node.
 bool Agent::IsSpare() const {
   return job_.phase == JobState::Phase::kRunning && !IsMemberOf(job_) && !IsDrained(job_, agent_.id);
 }

@@ -24,10 +24,10 @@ struct AgentOptions {
   JobLimits limits;     // the same on all nodes
 };
 
-// Blocks until the job is over, and returns the same status on every node: OK if all ranks of the job exited with 0.
-// Of `options`, the numbers of nodes, the master's address and port, and the number of restarts are not used. Errors: as
-// of Launch(), and Unavailable if a node or the rendezvous is lost, DeadlineExceeded if too few nodes come, Cancelled if
-// a node leaves and the others do not suffice.
+// Blocks until the job is over, and returns the same status on every node: OK if all ranks of the job exited with 0. It
+// does not use the numbers of nodes, the master's address and port, and the number of restarts in `options`. Errors: as
+// of Launch(), and Unavailable if a node or the rendezvous is lost, DeadlineExceeded if too few nodes come, Cancelled
+// if a node leaves and the others do not suffice.
 absl::Status RunAgent(const std::vector<std::string>& argv, const LaunchOptions& options, const AgentOptions& agent,
                       std::unique_ptr<Rendezvous> rendezvous);
 

@@ -20,7 +20,8 @@ namespace {
 
 // How long the real cause may lag behind the first failure seen. Gloo reports a dead peer in 3 ms.
 constexpr absl::Duration kSettle = absl::Milliseconds(100);
-// The same if every failure so far is a consequence. A failed group's destructor takes up to 1 s, then the rank ends.
+// The real cause may lag so far behind if every failure so far is a consequence. A failed group's destructor takes up
+// to 1 s, then the rank ends.
 constexpr absl::Duration kTruerCauseWait = absl::Seconds(5);
 // Most ranks end within this time after the signal. Then one line at the end is enough.
 constexpr absl::Duration kQuietEnd = absl::Seconds(1);
@@ -35,12 +36,12 @@ constexpr absl::Duration kLongWithoutAsking = absl::Seconds(30);
 
 }  // namespace
 
-// Whether the ranks have yet to end by themselves. Ranks that stay end when the job says so.
+// Returns whether the ranks have yet to end by themselves. Ranks that stay end when the job says so.
 bool Attempt::IsAwaited() const {
   return broken_.ok() && stop_signal_ == 0 && !must_end_ && (Running() || rank_links_.kept() || !early_deaths_.empty());
 }
 
-// Whether another rank may show the real cause. The only node of a job waits for it also if the job must end.
+// Returns whether another rank may show the real cause. The only node of a job waits for it also if the job must end.
 bool Attempt::MayLearnMore(int64_t deadline) const {
   const bool is_told = must_end_ && control_.nodes != RankLinks::Nodes::kOne;
   return broken_.ok() && stop_signal_ == 0 && !is_told && (Running() || !early_deaths_.empty()) &&
@@ -283,8 +284,8 @@ void Attempt::KillStopped() {
   }
 }
 
-// Whether every rank and all they have started ended before the deadline and before more than `signals_allowed` signals
-// came.
+// Returns whether every rank and all they have started ended before the deadline and before more than `signals_allowed`
+// signals came.
 bool Attempt::WaitUntilGone(int64_t deadline, int signals_allowed) {
   do {
     while (Running() || processes_.waits()) {

@@ -52,7 +52,7 @@ struct AttemptControl {
   // This process has received this signal, and the ranks are about to be ended.
   std::function<void(int)> on_signal = [](int) {};
   std::function<NodeRanks()> ranks;  // what is decided about processes that stay; asked after `must_end`
-  // What the job must know of processes that ask for generations has changed. With kOne it decides at once.
+  // Runs when the slots' states or the port have changed, which the job must know. With kOne it decides at once.
   std::function<void(const NodeSlots& slots, int port)> on_slots;
 };
 

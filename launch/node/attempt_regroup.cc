@@ -1,4 +1,5 @@
-// What an attempt does for ranks that stay when another one fails, as the job has decided, and what it tells people of them.
+// An attempt's actions for ranks that stay when another one fails, as the job has decided, and its texts to people
+// about them.
 
 #include <signal.h>
 
@@ -36,7 +37,7 @@ void Attempt::TellUnasked() {
   options_.on_notice("no rank has asked for a generation (launch/link), so no spare is started");
 }
 
-// What the process before left in its group ends first.
+// The processes that the rank's earlier process left in its group end first.
 absl::Status Attempt::StartRankAgain(int local_rank) {
   processes_.EndGroup(local_rank);
   events_.Restart(number(), FailureOf(outcomes_[local_rank]).status.message(), absl::ZeroDuration());

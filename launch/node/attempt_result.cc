@@ -68,7 +68,7 @@ absl::Status Attempt::WithLastLines(absl::Status failure, int local_rank) const 
   return failure;
 }
 
-// Of one process, while the others go on. OK if it succeeded.
+// Returns the failure of one process, while the others go on. OK if it succeeded.
 Failure Attempt::FailureOf(const Outcome& outcome) const {
   Failure failure;
   if (!outcome.failed) return failure;

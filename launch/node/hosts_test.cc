@@ -36,7 +36,7 @@ class HostsTest : public testing::NodesTest {
     }
   }
 
-  // Whether each of these nodes has started ranks in a world of `size`.
+  // Returns whether each of these nodes has started ranks in a world of `size`.
   bool AllStarted(const std::vector<int>& hosts, int size) {
     return std::all_of(hosts.begin(), hosts.end(), [&](int host) { return Started(absl::StrCat(host), size); });
   }

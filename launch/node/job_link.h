@@ -70,7 +70,7 @@ class JobLink {
   const std::unique_ptr<Rendezvous> rendezvous_;
   const Event changed_, wake_;
 
-  // Of the thread.
+  // Only the thread uses these.
   std::string decision_;
   std::vector<absl::Time> restart_times_;   // when this agent saw that the job's restarts were made
   std::optional<Coordinator> coordinator_;  // while this agent leads

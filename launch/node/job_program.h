@@ -1,4 +1,4 @@
-// What a launcher starts, as the launchers of a job compare it.
+// The program that a launcher starts, as the launchers of a job compare it.
 
 #ifndef LOCKSTEP_LAUNCH_NODE_JOB_PROGRAM_H_
 #define LOCKSTEP_LAUNCH_NODE_JOB_PROGRAM_H_

@@ -81,7 +81,7 @@ const JobState& Decoded(const std::string& text) {
   return job;
 }
 
-// What one launcher says to the one that serves.
+// One launcher's messages to the one that serves.
 class Guest {
  public:
   Guest(int port, const crypto::JobSecret& secret, int number)

@@ -16,7 +16,7 @@ struct MasterSocket {
 // A socket that listens on 127.0.0.1 at a port that was free; nobody else can take the port while it is open.
 absl::StatusOr<MasterSocket> ListenOnLoopback();
 
-// The same on every address of this host.
+// A socket as ListenOnLoopback() makes it, on every address of this host.
 absl::StatusOr<MasterSocket> ListenOnAllAddresses();
 
 // A socket that is bound to a port that was free on every interface, and does not listen. While it is open, the system

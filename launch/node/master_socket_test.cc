@@ -17,7 +17,7 @@ TEST(MasterSocket, NobodyElseListensWhereOneListens) {
 TEST(HoldPort, LeavesThePortToOneWhoAsksForItAndToNobodyElse) {
   const auto held = HoldPort();
   ASSERT_TRUE(held.ok());
-  // Of 1,000 free ports none is the held one.
+  // None of 1,000 free ports is the held one.
   for (int i = 0; i < 1000; ++i) ASSERT_NE(*FreePort(), held->port);
   const UniqueFd store = ListenAt(held->port);
   EXPECT_TRUE(store.valid());

@@ -49,17 +49,19 @@ class RankLinks {
   // Reads what has come, given the first of these entries. Does not block.
   void Serve(const pollfd* fds);
 
-  // Whether the process of a slot, which has ended, was a rank of a generation and has not said that its work was done.
+  // Returns whether the process of a slot, which has ended, was a rank of a generation and has not said that its work
+  // was done.
   bool EndedEarly(int slot);
-  // Whether it has said so. Call EndedEarly() before.
+  // Returns whether the process has said that its work was done. Call EndedEarly() before.
   bool has_finished(int slot) const { return links_[slot].has_finished; }
 
   // The process of a slot has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, Failure failure);
 
-  // What the leader has decided. Tells the ranks.
+  // Tells the ranks the leader's decision.
   void Apply(NodeRanks ranks);
-  // What to tell the leader: of the processes, and the port at which rank 0 could listen. Whether it has changed.
+  // TakeChange() returns whether the text for the leader has changed since the last call. The text has the processes,
+  // and the port at which rank 0 could listen.
   bool TakeChange() { return slots_.TakeChange(); }
   const NodeSlots& slots() const { return slots_; }
   int port() const { return next_master_.port; }
@@ -74,14 +76,14 @@ class RankLinks {
   // The actions for this node's processes since the last call. kStart, kKill and kGiveUp are the caller's to do.
   std::vector<NodeSlots::Action> Take() { return std::exchange(actions_, {}); }
 
-  // Whether the processes stay when one of them is killed.
+  // Returns whether the processes stay when one of them is killed.
   bool kept() const { return slots_.kept(); }
   bool may_be_kept() const { return nodes_ != Nodes::kStatic; }
-  // Whether a process has asked for a generation, or said that it will.
+  // Returns whether a process has asked for a generation, or said that it will.
   bool asked() const { return asked_; }
-  // Whether the ranks have done all their work, so that a failure of one changes nothing for the others.
+  // Returns whether the ranks have done all their work, so that a failure of one changes nothing for the others.
   bool complete() const { return nodes_ == Nodes::kStatic ? all_done_ : plan().complete; }
-  // What the leader has decided, as far as this node knows.
+  // Returns the leader's decision, as far as this node knows.
   const RankPlan& plan() const { return slots_.plan(); }
   // The restarts of processes of this attempt on this node.
   int restarts_here() const { return restarts_here_; }
@@ -107,7 +109,7 @@ class RankLinks {
   JobWatcher& watcher_;
   std::string master_addr_;
   int master_port_ = 0;
-  // Of the process of a slot.
+  // The control socket of the process of a slot.
   struct Link {
     UniqueFd fd;                         // invalid: closed
     bool owes_finish = false;            // it has got a generation, and has not said that its work is done

@@ -50,7 +50,8 @@ class RankProcesses {
 
   // Signals the ranks' groups.
   void Signal(int signal) const;
-  // The same, and all that has left the groups: at once, or when its parent has ended (TellOrphans()).
+  // Signals the ranks' groups, and all processes that have left the groups: at once, or when their parent has ended
+  // (TellOrphans()).
   void TellToEnd(int signal);
   void TellOrphans();
   // Kills all, also what starts from now on, whenever AreGone() is called.

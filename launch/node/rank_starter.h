@@ -25,7 +25,7 @@ class RankStarter {
   static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
                                             const Generation& generation, int earlier_port);
 
-  // What one process of a rank gets.
+  // The files and numbers that one process of a rank gets.
   struct Ends {
     const UniqueFd& report;  // to which it reports its end
     const UniqueFd& link;    // its end of the control socket (launch/link)
@@ -35,7 +35,8 @@ class RankStarter {
 
   absl::StatusOr<Process> Start(int local_rank, const Ends& ends) const;
 
-  // Whether the program's own file contains the code of AgentLink, so that its processes may say that they stay. Reads the file.
+  // Returns whether the program's own file contains the code of AgentLink, so that its processes may say that they
+  // stay. Reads the file.
   bool MayStay() const;
 
   const std::string& master_addr() const { return place_.master_addr; }

@@ -91,7 +91,7 @@ std::string WaitLines::TakeSpare(int64_t now_ns) {
       " without this one, which waits as a spare; do all launchers have --nnodes=", RangeText(limits_, ":"), "?");
 }
 
-// Whether another line is due at `now_ns` about what lasts since `since_ns`.
+// Returns whether another line is due at `now_ns` about a state that lasts since `since_ns`.
 bool WaitLines::IsDue(int64_t since_ns, absl::Duration first, int64_t now_ns) const {
   const absl::Duration lasts = absl::Nanoseconds(now_ns - since_ns);
   const absl::Duration said =

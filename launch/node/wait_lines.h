@@ -1,5 +1,5 @@
 // The lines in which the launcher of a node says what it waits for: other nodes, its turn as a spare, an answer. A long
-// wait gets ever fewer of them. Knows neither sockets nor clocks: all times are of one clock that never goes back.
+// wait gets ever fewer of them. Pure: all times are of one clock that never goes back.
 
 #ifndef LOCKSTEP_LAUNCH_NODE_WAIT_LINES_H_
 #define LOCKSTEP_LAUNCH_NODE_WAIT_LINES_H_
@@ -34,7 +34,7 @@ class WaitLines {
   // does again. `has_ranks`: ranks of this node run now.
   std::string OnReach(const Rendezvous::Reach& reach, bool has_ranks, int64_t now_ns);
 
-  // Whether time alone may bring a line.
+  // Returns whether time alone may bring a line.
   bool waits() const {
     return wait_ == Wait::kForming || (wait_ == Wait::kSpare && !said_spare_) || !away_from_.empty();
   }

@@ -30,7 +30,7 @@ class WaitLinesTest : public ::testing::Test {
     lines_.OnJob(wait, {0, min_nodes, max_nodes}, members, At(at));
   }
 
-  // What is said from second `from` to second `to`, if somebody looks every half second: "2: a line".
+  // Returns the lines from second `from` to second `to`, if somebody looks every half second: "2: a line".
   std::vector<std::string> Said(double from, double to) {
     std::vector<std::string> said;
     for (double at = from; at <= to; at += 0.5) {

@@ -17,7 +17,7 @@ class Console {
   // would change the stream for everybody who shares it.
   explicit Console(int fd);
 
-  // Whether it is a terminal that shows colours: NO_COLOR is unset or empty.
+  // Returns whether it is a terminal that shows colours: NO_COLOR is unset or empty.
   bool colored() const { return colored_; }
 
   // Append whole lines here.
@@ -27,7 +27,7 @@ class Console {
   // lines are discarded.
   int Write();
 
-  // Whether lines are left to write. Then poll fd() for POLLOUT.
+  // Returns whether lines are left to write. Then poll fd() for POLLOUT.
   bool waiting() const { return !lines_.empty(); }
   int fd() const { return fd_.get(); }
 

@@ -1,11 +1,11 @@
-// What happened to the ranks of a launch, as JSON, one line an event: LaunchOptions::event_log.
+// The events of the ranks of a launch, as JSON, one line an event: LaunchOptions::event_log.
 //
 //   {"time":"2026-01-02T03:04:05.678901234+00:00","monotonic_ns":5678,"event":"rank_ended","host":"a","attempt":0,
 //    "rank":1,"local_rank":1,"pid":4711,"signal":9,"seconds":12.3}
 //
 // The events of an attempt are attempt_started, rank_started and rank_ended of each rank, first_cause if a rank caused
-// the attempt's failure, and then restart or end. Ranks that stay when another one fails (launch/link) add generation. A
-// launcher among several adds notice.
+// the attempt's failure, and then restart or end. Ranks that stay when another one fails (launch/link) add generation.
+// A launcher among several adds notice.
 
 #ifndef LOCKSTEP_LAUNCH_OUTPUT_EVENT_LOG_H_
 #define LOCKSTEP_LAUNCH_OUTPUT_EVENT_LOG_H_
@@ -44,7 +44,7 @@ class EventLog {
   // `reason` is for people. It names hosts that were lost, and ranks that failed.
   // `pause` is how long the ranks wait for it, if that is known before.
   void Restart(int attempt, absl::string_view reason, std::optional<absl::Duration> pause);
-  // What the launcher says of the job's nodes: one was lost, etcd does not answer.
+  // Logs the launcher's line about the job's nodes: one was lost, etcd does not answer.
   void Notice(absl::string_view message);
   // Ranks that stay have formed a generation, the first one without a reason.
   void Generation(int64_t generation, int world_size, absl::string_view reason);

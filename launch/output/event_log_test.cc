@@ -33,7 +33,7 @@ class EventLogTest : public ::testing::Test {
   std::vector<std::string> notices_;
 };
 
-// What follows the times and the host, which begin each line.
+// Returns the text after the times and the host, which begin each line.
 std::string Rest(const std::string& line) {
   const std::string host = "\"host\":\"";
   const size_t end = line.find('"', line.find(host) + host.size());

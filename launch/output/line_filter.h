@@ -21,7 +21,7 @@ class LineFilter {
   // Appends the lines that end in `text` and contain one of the texts, the prefix aside, to *out.
   void Feed(absl::string_view text, std::string* out);
 
-  // The same for the line that has not ended, if there is one.
+  // Appends the line that has not ended, if there is one and it contains one of the texts.
   void Finish(std::string* out);
 
  private:

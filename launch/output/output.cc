@@ -24,7 +24,8 @@ namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
 constexpr int64_t kAllBytes = std::numeric_limits<int64_t>::max();
-// What a rank needs besides its output: its process and its report. And what the launcher needs once, with a margin.
+// The descriptors that a rank needs besides its output, for its process and its report; and the descriptors that the
+// launcher needs once, with a margin.
 constexpr int kDescriptorsOfARank = 3, kOtherDescriptors = 16;
 
 bool IsOn(int local_rank, const RankStreams& streams) {
@@ -201,7 +202,7 @@ void Output::RemoveEnded() {
               tees_.end());
 }
 
-// Whether `text` is in the file. After an error the file gets no more.
+// Returns whether `text` is in the file. After an error the file gets no more.
 bool Output::WriteLog(LogFile* log, absl::string_view text) {
   if (text.empty()) return true;
   if (!log->fd.valid()) return false;

@@ -59,7 +59,7 @@ class Output {
   // open. Of each pipe, only the bytes that it holds now are read.
   void StopAtWhatIsThere();
 
-  // Whether all pipes have ended and all lines are written.
+  // Returns whether all pipes have ended and all lines are written.
   bool idle() const;
 
   // Gives up on readers that do not read. What the ranks wrote still goes to the files.

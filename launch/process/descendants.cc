@@ -38,14 +38,14 @@ std::vector<pid_t> ChildrenInFiles(pid_t parent) {
   return children;
 }
 
-// Whether `pid` is still this child of `parent`, or has become one of `root` because the parent ended. Its number may
-// have been given to a stranger since the list was read.
+// Returns whether `pid` is still this child of `parent`, or has become one of `root` because the parent ended. Its
+// number may have been given to a stranger since the list was read.
 bool IsStillChild(pid_t pid, pid_t parent, pid_t root) {
   const std::optional<ProcessState> state = ReadProcessState(pid);
   return state && (state->parent == parent || state->parent == root);
 }
 
-// Whether this process has no child any more, not even one that has ended.
+// Returns whether this process has no child any more, not even one that has ended.
 bool ReapChildren() {
   pid_t pid;
   do {

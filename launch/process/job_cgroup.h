@@ -26,7 +26,7 @@ struct JobCgroup {
 // cannot kill it. Before that it removes such cgroups without processes whose launchers have all been killed.
 JobCgroup CreateJobCgroup();
 
-// The same below another cgroup, given by its folder. There is none if that is "".
+// Creates the cgroup below another one, given by its folder. There is none if that is "".
 JobCgroup CreateJobCgroupIn(const std::string& parent);
 
 // Kills every process in the cgroup. Does nothing if `folder` is "".

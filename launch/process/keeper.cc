@@ -27,11 +27,11 @@ namespace {
 
 // How long killed processes may take to end. One that takes longer is stuck in the kernel.
 constexpr absl::Duration kKillWait = absl::Seconds(10);
-// The same after the launcher has ended by itself. It has waited that long already.
+// The time for killed processes to end after the launcher has ended by itself. It has waited that long already.
 constexpr absl::Duration kLateKillWait = absl::Seconds(1);
 constexpr absl::Duration kCgroupWait = absl::Seconds(1);
 constexpr int kOutputWaitMs = 1000;
-// Of `on_killed`.
+// The time that `on_killed` may take.
 constexpr int kOnKilledWaitMs = 6000;
 
 // These end the keeper, stop it or have no effect, as without a keeper. SIGPIPE is blocked but not passed on.

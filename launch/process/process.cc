@@ -41,7 +41,7 @@ struct ChildPlan {
   sigset_t mask;
 };
 
-// What the child tells its parent if it cannot run its program.
+// The child's message to its parent if it cannot run its program.
 struct StartError {
   int number;        // an errno; 0 if it runs
   bool of_the_cpus;  // the CPUs were refused

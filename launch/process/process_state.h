@@ -1,4 +1,4 @@
-// What the kernel says about a process in /proc.
+// Reads the kernel's data about a process in /proc.
 
 #ifndef LOCKSTEP_LAUNCH_PROCESS_PROCESS_STATE_H_
 #define LOCKSTEP_LAUNCH_PROCESS_PROCESS_STATE_H_

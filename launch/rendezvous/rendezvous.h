@@ -36,7 +36,7 @@ class Rendezvous {
     int64_t until_ns = 0;  // when this agent gives up
   };
 
-  // Whether this agent and the others see each other.
+  // Says whether this agent and the others see each other.
   struct Reach {
     // The others do not see this agent: it has been out of reach for longer than the time to live. It may come back.
     bool away = false;

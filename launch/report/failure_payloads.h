@@ -1,4 +1,4 @@
-// What a status about a launch carries for FirstFailure() and ExitCode() (failure.h).
+// The payloads of a status about a launch, for FirstFailure() and ExitCode() (failure.h).
 
 #ifndef LOCKSTEP_LAUNCH_REPORT_FAILURE_PAYLOADS_H_
 #define LOCKSTEP_LAUNCH_REPORT_FAILURE_PAYLOADS_H_

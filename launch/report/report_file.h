@@ -48,7 +48,7 @@ std::optional<Report> ParseReport(absl::string_view text);
 // The error that the rank reported, as the JSON that torchrun has in error.json; "" if it reported none.
 std::string TorchErrorOf(const UniqueFd& fd);
 
-// Whether the rank knew in the end that its group had failed because of another.
+// Returns whether the rank knew in the end that its group had failed because of another.
 bool WasTold(const UniqueFd& fd);
 
 // Writes `status`, which may be OK, to the file that the environment names. False where it names none or the file holds

@@ -124,7 +124,7 @@ int Simulation::Candidates() const {
                                         [this](const auto& post) { return !IsDrained(decision_, post.first); }));
 }
 
-// What must happen soon where nothing is in its way.
+// Checks that nothing waits for long without a reason.
 void Simulation::AuditWaiting() {
   const Node* leader = Leader();
   const bool leads = leader && Reachable(*leader) && !leader->returned && leader->steps;
@@ -327,7 +327,7 @@ void Simulation::AuditEnding(const Node& node) {
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
 
-// What a job whose ranks have done all their work ends with.
+// Checks the end of a job whose ranks have done all their work.
 void Simulation::AuditComplete(const JobState& job) {
   RankGeneration& last = generations_[job.ranks.generation];
   if (job.phase != JobPhase::kDone || !job.ranks.complete) return;
@@ -344,7 +344,7 @@ void Simulation::AuditComplete(const JobState& job) {
   }
 }
 
-// Whether none of its processes is left that may have to do its work again.
+// Records the time when no process of the generation is left that may have to do its work again.
 void Simulation::NoteIfComplete(int64_t generation) {
   const auto found = generations_.find(generation);
   if (found == generations_.end() || !found->second.passed || found->second.complete_ms >= 0) return;

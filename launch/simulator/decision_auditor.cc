@@ -67,7 +67,7 @@ void Simulation::AuditReason(const JobState& job) {
   }
 }
 
-// What somebody asked for is decided as soon as the leader sees it.
+// Checks that every request is decided as soon as the leader sees it.
 void Simulation::AuditRequests(const JobState& job) {
   for (const auto& [id, post] : posts_) {
     for (const std::string& drained : post.drains) {

@@ -1,5 +1,5 @@
-// What simulators of decisions share: a virtual clock, events in their order, all chance from one seed, and the first
-// broken rule. A seed replays exactly.
+// The parts that simulators of decisions share: a virtual clock, events in their order, all chance from one seed, and
+// the first broken rule. A seed replays exactly.
 //
 //   class Simulation : simulator::Engine {
 //    public:
@@ -31,7 +31,7 @@
 
 namespace lockstep::launch::simulator {
 
-// Of a node or a process, before an event.
+// The death of a node or a process, before an event.
 struct Death {
   int who = -1;
   int64_t event = -1;

@@ -1,4 +1,4 @@
-// What the parts of the simulation share: a node, its processes, and the times.
+// The parts that the simulation's sources share: a node, its processes, and the times.
 
 #ifndef LOCKSTEP_LAUNCH_SIMULATOR_NODE_H_
 #define LOCKSTEP_LAUNCH_SIMULATOR_NODE_H_
@@ -74,7 +74,7 @@ struct Simulation::Node {
   uint64_t posts = 0;
   uint64_t decision_seen = 0;
   int port = 0;
-  // Of processes that stay when another one fails.
+  // The slots of processes that stay when another one fails.
   std::optional<NodeSlots> slots;
   std::vector<Process> processes;  // by slot
   int link_port = 0;

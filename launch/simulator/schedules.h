@@ -52,7 +52,7 @@ Tally RunRandom(int64_t first, int64_t schedules, bool until_violation = false, 
 // Jobs of `least` to `most` nodes or ranks, in which one dies before each event.
 Tally DeathAtEveryEvent(int least, int most);
 
-// The same with two deaths, before each pair of events.
+// Runs such jobs with two deaths, before each pair of events.
 Tally DeathsAtEveryPair(int least, int most);
 
 }  // namespace lockstep::launch::simulator

@@ -258,7 +258,7 @@ void Simulation::FailNode(Node* node, bool consequence) {
   failure.time_ns = seen_ms * 1000000;
   failed_[node->generation].insert(node->index);
   if (!consequence) {
-    // Of two at one time either may be named.
+    // Either of two failures at one time may be named.
     std::string& hosts = first_failure_[node->generation];
     const auto [first, is_first] = failures_.emplace(node->generation, seen_ms);
     if (seen_ms < first->second && !absl::StrContains(hosts, "?")) hosts.clear();

@@ -84,7 +84,7 @@ class Simulation : simulator::Engine {
   };
 
   struct Growth {
-    // Of each generation, when it had started everywhere, and the number of messages until then.
+    // The time when each generation had started everywhere, and the number of messages until then.
     std::map<int64_t, int64_t> started_ms, started_messages;
     int64_t last_join_ms = 0;
   };
@@ -171,10 +171,10 @@ class Simulation : simulator::Engine {
   void NoteIfComplete(int64_t generation);
   void AuditAfterWork(const std::string& what, int64_t generation);
   void NoteFailure(const Node& node, const Process& process, const Failure& failure);
-  // Whether its processes stay when one is killed, and when one exits.
+  // Return whether the job's processes stay when one is killed, and when one exits.
   bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.stays; }
   bool Formed(const JobState& job) const { return Kept(job) && job.ranks.formed; }
-  // What somebody has asked for last, or what all launchers were started with.
+  // Return the limits that somebody has asked for last, or the ones that all launchers were started with.
   int MinNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes; }
   int MaxNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes; }
   void AuditRequests(const JobState& job);
@@ -184,7 +184,7 @@ class Simulation : simulator::Engine {
   bool HasToldSuccess(int64_t generation);
   void AuditEnd();
 
-  // What the decision, the leader and each node are doing, as one number.
+  // Returns a number that stands for the decision and the states of the leader and of each node.
   uint64_t StateNow() const;
 
   Node* Leader();

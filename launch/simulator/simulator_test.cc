@@ -1,4 +1,4 @@
-// Of the simulator that is linked.
+// Tests the simulator that is linked.
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

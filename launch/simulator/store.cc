@@ -31,7 +31,7 @@ void Simulation::Post(Node* node) {
   });
 }
 
-// Whether the leader has heard that all ranks of the generation succeeded.
+// Returns whether the leader has heard that all ranks of the generation succeeded.
 bool Simulation::HasToldSuccess(int64_t generation) {
   const auto members = formed_.find(generation);
   return members != formed_.end() && told_success_[generation].size() == members->second.size();

@@ -197,7 +197,7 @@ absl::StatusOr<int> Top(const Arguments& arguments) {
   return 0;
 }
 
-// Whether the process ends before the deadline.
+// Returns whether the process ends before the deadline.
 absl::StatusOr<bool> EndsBefore(const UniqueFd& process, int64_t deadline_ns) {
   pollfd ready = {process.get(), POLLIN, 0};
   for (;;) {
@@ -229,7 +229,7 @@ absl::Status DrainThisNode(const RunningJob& job) {
 
 bool IsCalled(const HostStatus& host, const std::string& name) { return host.host == name || host.address == name; }
 
-// Whether the host takes part in the job, as its launcher on this host has seen it last.
+// Returns whether the host takes part in the job, as its launcher on this host has seen it last.
 bool TakesPart(const JobStatus& status, const std::string& host) {
   return std::any_of(status.hosts.begin(), status.hosts.end(),
                      [&](const HostStatus& h) { return IsCalled(h, host) && TakesPart(h); });

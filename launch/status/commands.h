@@ -9,7 +9,7 @@
 
 namespace lockstep::launch {
 
-// Whether `word` is a command if it is the first argument of `launch`.
+// Returns whether `word` is a command if it is the first argument of `launch`.
 bool IsCommand(const std::string& word);
 
 // The command that `word` may mean.

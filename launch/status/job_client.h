@@ -29,7 +29,7 @@ struct RunningJob {
 absl::StatusOr<std::string> AskLauncher(const std::string& folder, pid_t pid, const std::string& line,
                                         absl::Duration timeout = kAnswerTimeout);
 
-// What the launcher says now.
+// Returns the job as its launcher reports it now.
 RunningJob LookAtJob(const std::string& folder, pid_t pid);
 
 // The launchers that are there, by their pids; only the one of `name` if that is the pid of one. All are asked at the same

@@ -1,4 +1,4 @@
-// What a launcher says about its job to the people who ask: `launch status` and `launch top` show it.
+// A launcher's report about its job to the people who ask: `launch status` and `launch top` show it.
 
 #ifndef LOCKSTEP_LAUNCH_STATUS_JOB_STATUS_H_
 #define LOCKSTEP_LAUNCH_STATUS_JOB_STATUS_H_

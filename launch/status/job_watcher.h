@@ -17,7 +17,7 @@
 
 namespace lockstep::launch {
 
-// What people can ask of a job whose nodes find each other. The answer is one line for them.
+// The requests that people can make of a job whose nodes find each other. The answer is one line for them.
 struct JobRequests {
   std::function<absl::StatusOr<std::string>(const std::string& host)> drain;  // takes the host out of the job
   // Takes this node out of the job between two steps. False: its ranks do not stay, so a signal may end them.
@@ -50,7 +50,7 @@ class JobWatcher {
 
   virtual void NoteStart(const RankFailure& /*rank*/) {}
   virtual void NoteEnd(const RankFailure& /*rank*/) {}
-  // Whether the rank waits, or goes on.
+  // The rank waits, or goes on.
   virtual void NoteWaiting(int /*local_rank*/, bool /*waiting*/) {}
   // `now_ns` is MonotonicNanos().
   virtual void NoteStep(int /*local_rank*/, int64_t /*step*/, int64_t /*now_ns*/) {}

@@ -1,4 +1,4 @@
-// What a launcher knows about its job, put together for people. No sockets, threads or processes.
+// Puts a launcher's facts about its job together for people. Pure.
 
 #ifndef LOCKSTEP_LAUNCH_STATUS_STATUS_BOARD_H_
 #define LOCKSTEP_LAUNCH_STATUS_STATUS_BOARD_H_

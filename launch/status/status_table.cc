@@ -99,7 +99,7 @@ bool EndedBadly(const RankStatus& rank) {
   return rank.state == State::kEnded && (rank.signal != 0 || rank.exit_code != 0);
 }
 
-// Whether `a` is slower than `b`, for the choice of the slowest.
+// Returns whether `a` is slower than `b`, for the choice of the slowest.
 bool Slower(const RankStatus& a, const RankStatus& b) {
   if (*a.step != *b.step) return *a.step < *b.step;
   return a.steps_per_second.value_or(0) < b.steps_per_second.value_or(0);

@@ -38,7 +38,7 @@ class StatusTest : public testing::LaunchProgramTest {
     return code;
   }
 
-  // Whether it succeeds in time. A launcher listens once its ranks have started.
+  // Returns whether the command succeeds in time. A launcher listens once its ranks have started.
   bool Soon(const std::string& line) {
     return Eventually([&] { return Ask(line) == 0; }, absl::Seconds(60));
   }

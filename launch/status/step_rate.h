@@ -1,4 +1,4 @@
-// How many steps of training a rank makes in a second, from the steps that it names. Knows no clock.
+// How many steps of training a rank makes in a second, from the steps that it names. Pure.
 
 #ifndef LOCKSTEP_LAUNCH_STATUS_STEP_RATE_H_
 #define LOCKSTEP_LAUNCH_STATUS_STEP_RATE_H_
@@ -23,7 +23,7 @@ class StepRate {
 
   // How long ago the last step was; nullopt if there was none.
   std::optional<absl::Duration> Age(int64_t now_ns) const;
-  // Whether the last step came after `time_ns`.
+  // Returns whether the last step came after `time_ns`.
   bool IsSince(int64_t time_ns) const { return !samples_.empty() && samples_.back().time_ns > time_ns; }
 
   // Over the last 10 s, or since the last step but one if that is longer. nullopt until there are two different steps.

@@ -17,7 +17,7 @@
 
 namespace lockstep::launch {
 
-// Whether text to stdout may have colours: it is a terminal that has them, and $NO_COLOR is not set.
+// Returns whether text to stdout may have colours: it is a terminal that has them, and $NO_COLOR is not set.
 bool StdoutHasColours();
 
 // The window of stdout; {} if it is not a terminal.

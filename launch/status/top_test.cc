@@ -68,7 +68,7 @@ class TopTest : public testing::LaunchProgramTest {
     if (count > 0) shown_.append(buffer, count);
   }
 
-  // Whether the terminal gets this text, after what it has had before.
+  // Returns whether the terminal gets this text, after what it has had before.
   bool Shows(const std::string& text) {
     const absl::Time deadline = absl::Now() + kLong;
     while (!absl::StrContains(shown_, text) && absl::Now() < deadline) Read(absl::Milliseconds(100));
@@ -89,7 +89,7 @@ class TopTest : public testing::LaunchProgramTest {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  // What follows the old screen's return.
+  // Returns the text after the old screen's return.
   std::string Below() const {
     const size_t left = shown_.rfind(kLeave);
     return left == std::string::npos ? "NOTHING" : shown_.substr(left + sizeof(kLeave) - 1);

@@ -21,7 +21,7 @@ std::string NewFolder();
 // The contents of the file; "" if it does not exist.
 std::string ReadFile(const std::string& path);
 
-// Whether `condition` becomes true within `limit`. Checks every 5 ms.
+// Returns whether `condition` becomes true within `limit`. Checks every 5 ms.
 bool Eventually(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(5));
 
 // The number in a file that another process is about to write, with a line break at its end. 0 if that takes more than
@@ -41,7 +41,7 @@ int OpenDescriptors(pid_t pid);
 // taken.
 UniqueFd ListenAt(int port);
 
-// Whether the process does not exist or is a zombie.
+// Returns whether the process does not exist or is a zombie.
 bool Gone(pid_t pid);
 
 }  // namespace lockstep::launch::testing

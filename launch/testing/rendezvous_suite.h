@@ -1,4 +1,4 @@
-// What every Rendezvous does: the same tests for each implementation. In its own test:
+// The tests of every Rendezvous, the same for each implementation. In its own test:
 //
 //   INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousTest, ::testing::Values(NewJob));
 //   INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousSuccessionTest, ::testing::Values(NewJob));   // if another agent can lead
@@ -225,7 +225,7 @@ class RendezvousSuccessionTest : public RendezvousTest {
     ASSERT_EQ(AwaitDecision(b_.get(), "of a"), "of a");
   }
 
-  // What a new leader sees and can do.
+  // Checks that a new leader sees the texts and can decide.
   void ExpectSuccession() {
     ASSERT_TRUE(AwaitLead(b_.get())) << b_->Look().status;
     EXPECT_EQ(b_->Look().decision, "of a");
@@ -260,7 +260,7 @@ TEST_P(RendezvousSuccessionTest, ALaterJobOfTheSameIdDoesNotSeeTheDecision) {
   EXPECT_EQ(AwaitDecision(c.get(), "of c"), "of c");
 }
 
-// The same header serves tests of implementations without succession.
+// This header serves tests of implementations without succession too.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RendezvousSuccessionTest);
 
 }  // namespace lockstep::launch::testing

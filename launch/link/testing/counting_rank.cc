@@ -150,7 +150,7 @@ void Note(const RankGeneration& generation, int step) {
   if (write(file.get(), line.data(), line.size()) < 0) std::cerr << "cannot write to $D/generations\n";
 }
 
-// Whether nobody has slept before.
+// Returns whether nobody has slept before.
 bool SleepsHere() { return mkdir(absl::StrCat(getenv("D"), "/sleeps").c_str(), 0700) == 0; }
 
 // OK after $STEPS steps, or when the ranks must regroup between two steps. Otherwise a rank is gone.

@@ -12,7 +12,7 @@
 namespace lockstep::launch::testing {
 namespace {
 
-// Of the last generation, by rank.
+// Returns the places of the last generation, by rank.
 std::vector<Place> LastOf(const std::vector<Place>& places) {
   std::vector<Place> last;
   for (const Place& place : places) {

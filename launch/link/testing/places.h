@@ -1,4 +1,4 @@
-// What counting_rank writes about its generations, for tests.
+// The lines that counting_rank writes about its generations, for tests.
 
 #ifndef LOCKSTEP_LAUNCH_LINK_TESTING_PLACES_H_
 #define LOCKSTEP_LAUNCH_LINK_TESTING_PLACES_H_
@@ -11,7 +11,7 @@
 
 namespace lockstep::launch::testing {
 
-// What one rank knows of one generation.
+// One rank's knowledge of one generation.
 struct Place {
   int generation = 0, rank = 0, world_size = 0, local_rank = 0, step = 0;
   pid_t pid = 0;

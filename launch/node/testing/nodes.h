@@ -15,9 +15,9 @@
 
 namespace lockstep::launch::testing {
 
-// The test needs the program's path in $LAUNCH. Processes find the test's folder in $D, and the node's name in $NODE. The
-// launchers' sockets are in the folder.
-// What still runs at the end of a test is killed.
+// The test needs the program's path in $LAUNCH. Processes find the test's folder in $D, and the node's name in $NODE.
+// The launchers' sockets are in the folder.
+// At the end of a test, all processes that still run are killed.
 class NodesTest : public ::testing::Test {
  protected:
   NodesTest();
@@ -44,7 +44,7 @@ class NodesTest : public ::testing::Test {
   std::string Err(const std::string& name) const;
   // Waits until a line of $D/starts.<name> begins with `world_size` and a space. A script writes such a line first.
   bool Started(const std::string& name, int world_size) const;
-  // The same for `times` lines.
+  // Waits for `times` such lines.
   bool StartedAgain(const std::string& name, int world_size, int times) const;
 
   const std::string folder_;                                        // with a slash at its end

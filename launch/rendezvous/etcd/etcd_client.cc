@@ -289,7 +289,7 @@ void EtcdClient::OnReply(Call call, const std::string& endpoint, absl::StatusOr<
   call.on_body(std::move(body));
 }
 
-// Whether a new token helps. Forgets the token then.
+// Returns whether a new token helps. Forgets the token then.
 bool EtcdClient::TokenIsStale(const absl::Status& status) {
   const bool stale =
       needs_token_ && (absl::IsUnauthenticated(status) || absl::StrContains(status.message(), "invalid auth token") ||

@@ -31,7 +31,7 @@ namespace {
 constexpr absl::Duration kEndLeaseLimit = absl::Seconds(5);
 constexpr absl::Duration kEndLeasePause = absl::Milliseconds(50);
 
-// What the caller's thread has asked for, and the thread of a rendezvous has not taken yet.
+// The requests of the caller's thread that the thread of a rendezvous has not taken yet.
 struct Orders {
   std::optional<std::string> post, decision;
   bool leave = false, stop = false;
@@ -168,7 +168,7 @@ EtcdClientOptions ClientOptions(const EtcdOptions& options) {
   return client;
 }
 
-// Whether a server has answered that the lease is not there any more, or why not.
+// Returns OK when a server has answered that the lease is not there any more, and otherwise why not.
 absl::Status RevokeLease(EtcdClient* client, int64_t lease, absl::Time deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Event never, Event::Create("launch: no eventfd"));
   absl::Status status;

@@ -48,7 +48,7 @@ struct EtcdOptions {
   absl::Duration ttl = absl::Seconds(4);
   // How long one request may be repeated in vain before the status is Unavailable. Longer than `ttl`.
   absl::Duration timeout = absl::Seconds(60);
-  // The same until etcd has answered for the first time.
+  // The time for repeated requests until etcd has answered for the first time.
   absl::Duration join_timeout = absl::Seconds(60);
 
   // Gets a line about a text that is ignored because its signature is wrong. Called on another thread, once for each

@@ -151,7 +151,7 @@ TEST_F(SecuredEtcd, AUserWhoMayNotIsRefused) {
   EXPECT_FALSE(absl::IsUnavailable(ErrorOfUser("", "")));
 }
 
-// The same by the flags of the program.
+// Tests the same settings by the flags of the program.
 class LaunchersAtSecuredEtcd : public WithSecuredEtcd<launch::testing::NodesTest> {
  protected:
   std::string Tls(const std::string& ca) const {

@@ -1,4 +1,4 @@
-// What the host and a guest of a TCP rendezvous say to each other, and when.
+// The messages between the host and a guest of a TCP rendezvous, and their times.
 
 #ifndef LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_PROTOCOL_H_
 #define LOCKSTEP_LAUNCH_RENDEZVOUS_TCP_PROTOCOL_H_

@@ -23,7 +23,8 @@ constexpr size_t kNonceBytes = 32;
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kSealBytes = 64;       // what Seal() adds, and more
 constexpr size_t kReadBytes = 1 << 16;  // at once
-// Of the buffer of sent messages. A decision for 1,000 nodes has 100 KB, which each of 1,000 streams would keep.
+// The most memory that the buffer of sent messages keeps. A decision for 1,000 nodes has 100 KB, which each of 1,000
+// streams would keep.
 constexpr size_t kKeptBytes = 4096;
 
 uint32_t LengthAt(const char* bytes) {
@@ -54,7 +55,7 @@ std::vector<std::string> SealedStream::Serve() {
       TakeNonce(*frame);
     }
   }
-  // What arrived before the end may say more about it.
+  // Messages that arrived before the end may say more about it.
   if (!read.ok()) End(read);
   Write();
   return messages;

@@ -38,7 +38,8 @@ class SealedStream {
   // Moves what the socket has and takes. Returns the messages that have arrived, also those before the end.
   std::vector<std::string> Serve();
 
-  // Whether messages can be sent. For a host this does not say that the guest knows the secret: its first message does.
+  // Returns whether messages can be sent. For a host this does not say that the guest knows the secret: its first
+  // message does.
   bool open() const { return key_.has_value(); }
   void Send(absl::string_view message);
   size_t unsent_bytes() const { return out_.size() - written_; }

@@ -39,7 +39,7 @@ class Side {
     return stream_.Serve();
   }
 
-  // What the stream has sent, frame by frame, with the lengths.
+  // Returns the frames that the stream has sent, with their lengths.
   std::vector<std::string> Frames() {
     stream_.Serve();
     char buffer[1 << 16];

@@ -223,7 +223,7 @@ void TcpGuest::Drop() {
   next_connect_ns_ = MonotonicNanos();
 }
 
-// What cannot come right by waiting is final. Otherwise the guest connects again.
+// An error that waiting cannot mend is final. Otherwise the guest connects again.
 void TcpGuest::NoteEnd() {
   const absl::Status end = stream_->end();
   problem_ = std::string(end.message());

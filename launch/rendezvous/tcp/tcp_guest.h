@@ -60,7 +60,7 @@ class TcpGuest : public Rendezvous {
   const std::unique_ptr<SharedView> view_;
   const Event wake_;
 
-  // Of the thread.
+  // Only the thread uses these.
   std::optional<SealedStream> stream_;
   bool hello_sent_ = false, welcome_ = false;
   bool was_welcome_ = false;  // ever

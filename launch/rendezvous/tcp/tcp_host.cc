@@ -31,7 +31,7 @@ constexpr size_t kMostStrangers = 256;
 // removed after HostPatience().
 constexpr size_t kMostUnsentBytes = size_t{16} << 20;
 constexpr int kAcceptAtOnce = 64;
-// Of many guests, one has always sent a beat: they are looked at together.
+// One of many guests has always sent a beat: they are looked at together.
 constexpr absl::Duration kPauseForEachGuest = absl::Microseconds(20);
 // So many addresses get a line if launchers from there are refused.
 constexpr size_t kMostNotices = 100;
@@ -95,7 +95,7 @@ void TcpHost::Leave(absl::Duration timeout) {
   thread_.join();
 }
 
-// Whether this agent leaves, and all others have left, or have had the time for it.
+// Returns whether this agent leaves, and all others have left, or have had the time for it.
 bool TcpHost::Stops() {
   MutexLock lock(mutex_);
   if (!stop_) return false;
@@ -133,7 +133,7 @@ int64_t TcpHost::NextDeadline() const {
   return next;
 }
 
-// Whether there was a connection.
+// Returns whether there was a connection.
 bool TcpHost::Accept() {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);

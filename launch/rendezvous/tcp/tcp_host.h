@@ -69,7 +69,7 @@ class TcpHost : public Rendezvous {
   const std::unique_ptr<SharedView> view_;
   const Event wake_;
 
-  // Of the thread.
+  // Only the thread uses these.
   std::vector<std::unique_ptr<Guest>> guests_;
   std::set<std::string> noticed_;  // addresses of launchers that were refused
   int64_t next_beat_ns_ = 0;

@@ -1,4 +1,5 @@
-// What every rendezvous does, over TCP. launch's own tests (launch/node/nodes_test.cc) have strangers and lost hosts.
+// The tests of every rendezvous, over TCP. launch's own tests (launch/node/nodes_test.cc) have strangers and lost
+// hosts.
 
 #include "lockstep/launch/rendezvous/tcp/tcp_rendezvous.h"
 
