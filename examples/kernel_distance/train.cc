@@ -95,7 +95,7 @@ at::Tensor Distance(const std::vector<at::Tensor>& weights, const KernelDistance
   return at::stack(distances).sum();
 }
 
-// The same, without a graph; FLAGS_factor times its gradient is added to the weights'.
+// Returns Distance() without a graph; FLAGS_factor times its gradient is added to the weights'.
 at::Tensor AccumulateDistance(const std::vector<at::Tensor>& weights, const KernelDistanceOptions& options) {
   std::vector<at::Tensor> distances;
   for (const at::Tensor& weight : weights) {

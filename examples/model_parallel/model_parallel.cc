@@ -67,7 +67,7 @@ Batch BatchOf(int rank) {
   return {inputs, torch::randn({kBatch, 5})};
 }
 
-// The same layers on one device, with the same values.
+// Returns a copy of the layers on one device, with the same values.
 torch::nn::Sequential Unsplit(const ToyMpModel& split) {
   torch::nn::Sequential unsplit(torch::nn::Linear(10, 10), torch::nn::ReLU(), torch::nn::Linear(10, 5));
   const torch::NoGradGuard no_grad;

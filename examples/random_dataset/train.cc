@@ -118,7 +118,7 @@ double Step(Model& model, torch::optim::Optimizer& optimizer, const RandomBatch&
   return loss.item<double>();
 }
 
-// What a rank has done in an epoch.
+// A rank's samples and loss in an epoch.
 struct Epoch {
   std::vector<int64_t> seen;  // the samples, in order
   double loss = 0;            // the mean over this rank's steps
@@ -168,7 +168,7 @@ absl::StatusOr<int64_t> CheckSeen(const std::vector<int64_t>& counts, int ranks)
   return all - size;
 }
 
-// What `model` becomes in one process that takes, as its step's batch, the batches of all ranks.
+// Trains `model` in one process that takes, as its step's batch, the batches of all ranks.
 absl::Status TrainInOneProcess(torch::nn::Linear& model, RandomDataset dataset, int ranks) {
   std::vector<sampler::DistributedBatchSampler> shares;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -31,7 +31,7 @@ std::vector<std::string> TrainCommand(const std::vector<std::string>& flags) {
   return command;
 }
 
-// Of the last epoch; -1 if there is none.
+// Returns the accuracy of the last epoch; -1 if there is none.
 double Accuracy(const std::string& output) {
   const std::string label = "test accuracy 0";
   const size_t at = output.rfind(label);

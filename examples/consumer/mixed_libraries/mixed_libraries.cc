@@ -30,7 +30,7 @@ namespace {
 
 using lockstep::sampler::DistributedSampler;
 
-// What protobuf reads from the bytes that it has written.
+// Returns a copy that protobuf reads from the bytes that it has written.
 absl::StatusOr<mixed_libraries::Step> Copied(const mixed_libraries::Step& step) {
   std::string bytes;
   mixed_libraries::Step copy;
