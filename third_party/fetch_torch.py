@@ -61,7 +61,7 @@ CPU_MEMBERS = re.compile(
 CPU_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp*.so*", "libcudart*.so*", "libcupti*.so*"]
 # The wheel also has half of protobuf, fmt, pybind11 and others: they would come before a user's own.
 INCLUDED = ["ATen", "c10", "caffe2", "torch"]
-# What the peer tests compare with besides torch, numpy and torchvision.
+# The packages that the peer tests compare with besides torch, numpy and torchvision.
 PEERS = ["pillow==13.0.0", "safetensors==0.8.0"]
 # Not libtorch.so, which is empty except for a part of an old std::filesystem: remove_all() crashes if a program links it. Not the libraries that
 # LibTorch loads when it needs them: libtorch_cuda_linalg.so initializes CUDA at once, and libcaffe2_nvrtc.so needs a driver.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What fetch_torch.py says about a LibTorch that it cannot use, and what it lays out of one that it can."""
+"""Tests the errors of fetch_torch.py for a LibTorch that it cannot use, and its layout of one that it can."""
 
 import os
 import pathlib

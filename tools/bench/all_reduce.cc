@@ -131,7 +131,7 @@ absl::Status RunCase(comm::ProcessGroup& group, const Case& spec) {
   return absl::OkStatus();
 }
 
-// What a rank copies a second while all others copy too.
+// Measures how much a rank copies a second while all others copy too.
 absl::Status RunMemcpy(comm::ProcessGroup& group) {
   constexpr size_t kBytes = size_t{25} << 20;
   const std::vector<char> from(kBytes, 'x');

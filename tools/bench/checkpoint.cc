@@ -109,7 +109,7 @@ void Print(const std::string& name, const Measured& measured) {
             << std::endl;
 }
 
-// What the disk takes: blocks of 4 MiB, one after another, past the page cache.
+// Writes blocks of 4 MiB past the page cache, one after another: the disk's own speed.
 absl::Status WriteRaw(const std::string& path) {
   constexpr size_t kBlock = size_t{4} << 20;
   const std::unique_ptr<char, void (*)(void*)> block(static_cast<char*>(std::aligned_alloc(4096, kBlock)), &std::free);

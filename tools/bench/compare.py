@@ -53,7 +53,7 @@ SUITES = {
 }
 
 
-# What the suites run, which lies beside this file.
+# The programs that the suites run, which lie beside this file.
 PROGRAMS = (
     "all_reduce",
     "all_reduce_gloo.py",

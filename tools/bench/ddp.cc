@@ -220,7 +220,7 @@ class ElasticTrainer {
   const Batch batch_;
 };
 
-// What has a module's forward as a member, as ddp::DistributedDataParallel has.
+// A module with its forward as a member, as ddp::DistributedDataParallel has it.
 template <typename Net>
 struct Unwrapped {
   at::Tensor forward(const at::Tensor& inputs) { return net->forward(inputs); }

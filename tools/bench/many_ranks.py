@@ -1,4 +1,4 @@
-"""What the tables of docs/performance_notes.md mean for more ranks than were measured: forming a group, and its watch."""
+"""Derives from the tables of docs/performance_notes.md the costs of more ranks than were measured: forming, and its watch."""
 
 import figures
 import plot

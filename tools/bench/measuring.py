@@ -1,4 +1,4 @@
-"""What the suites share."""
+"""The parts that the suites share."""
 
 import datetime
 import json

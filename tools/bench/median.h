@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// Of an even number of values, the upper one of the two in the middle. There must be a value.
+// Returns the median; of an even number of values, the upper one of the two in the middle. There must be a value.
 inline double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
   return values[values.size() / 2];

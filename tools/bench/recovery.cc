@@ -71,7 +71,7 @@ class Data {
     targets_ = at::randint(images ? 1000 : 10, {kSamples}, generator, at::kLong);
   }
 
-  // Of the samples of a virtual rank in a step.
+  // Returns the loss of the samples of a virtual rank in a step.
   at::Tensor Loss(ddp::DistributedDataParallel<torch::nn::Sequential>& net, int64_t step, int virtual_rank) const {
     const int64_t size = FLAGS_batch / FLAGS_virtual_ranks;
     const int64_t first = (step * FLAGS_batch + virtual_rank * size) % kSamples;

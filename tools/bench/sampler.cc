@@ -59,7 +59,7 @@ double Measure(DistributedSampler& sampler, const std::function<void()>& work) {
   return seconds[seconds.size() / 2];
 }
 
-// Of indices in their order; the peer's must be the same.
+// Returns a checksum of indices in their order; the peer's must be the same.
 uint64_t ChecksumOf(const std::vector<int64_t>& indices) {
   uint64_t sum = 0;
   for (size_t i = 0; i < indices.size(); ++i) sum += (i + 1) * indices[i];
@@ -95,7 +95,7 @@ size_t HeapBytes() {
   return heap.uordblks + heap.hblkhd;
 }
 
-// What a sampler holds in the middle of an epoch.
+// Measures what a sampler holds in the middle of an epoch.
 absl::StatusOr<nlohmann::json> State(int64_t size, Permutation permutation) {
   const size_t before = HeapBytes();
   LOCKSTEP_ASSIGN_OR_RETURN(DistributedSampler sampler, MakeSampler(size, permutation));

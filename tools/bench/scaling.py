@@ -88,7 +88,7 @@ WAYS = {"as built": direct, "rows and columns (not built)": rows_and_columns, "r
 
 
 def wire_seconds(size, hosts, rate):
-    """What a link needs for the bytes that a host must send."""
+    """Returns the time that a link needs for the bytes that a host must send."""
     return 2 * (hosts - 1) / hosts * size * HEADERS / rate
 
 

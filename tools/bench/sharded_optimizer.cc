@@ -74,7 +74,7 @@ struct Contender {
   std::vector<double> seconds;         // of a step, for each block
 };
 
-// Of the slowest rank, for one step.
+// Returns the time of the slowest rank for one step.
 absl::StatusOr<double> TimeBlock(comm::ProcessGroup& group, Contender& contender, const at::Tensor& inputs,
                                  const at::Tensor& targets) {
   LOCKSTEP_RETURN_IF_ERROR(group.Barrier());

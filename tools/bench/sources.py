@@ -88,7 +88,7 @@ def files_of(folders, names):
 
 
 def hash_of(suite, names, read):
-    """Of what the suite times. `names` are the files of a tree, and `read` returns the text of one."""
+    """Returns the hash of the code that the suite times. `names` are the files of a tree, and `read` returns the text of one."""
     hashes = sorted(
         hashlib.sha256(code(read(name)).encode()).hexdigest() for name in files_of(set(SUITES[suite]), names)
     )
@@ -122,7 +122,7 @@ def problems(name, page):
 
 
 def notices(root, name, page):
-    """What is older than the code that it measures, in one line each."""
+    """Yields the figures that are older than the code that they measure, in one line each."""
     for match in _LINE.finditer(page):
         suite, found = match.groups()
         if suite in SUITES and found != hash_in(root, suite):

@@ -67,7 +67,7 @@ class Programs:
 
 
 def can_read_peers():
-    """Whether Open MPI may copy straight from another process; where not it says so on every message."""
+    """Returns whether Open MPI may copy straight from another process; where not it says so on every message."""
     try:
         return int(pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text()) == 0
     except OSError:
