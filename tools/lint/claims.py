@@ -1,4 +1,4 @@
-"""What pages claim, where another page or file says how it is."""
+"""Checks the claims of pages, where another page or file says how it is."""
 
 import re
 
@@ -32,7 +32,7 @@ def paragraphs(text):
 
 
 def unqualified_promises(path, text):
-    """The same bits on any number of ranks are a promise for data-parallel ranks only."""
+    """Equal bits on any number of ranks are a promise for data-parallel ranks only."""
     if path != "README.md" and not path.startswith("docs/"):
         return
     for line, paragraph in paragraphs(text):

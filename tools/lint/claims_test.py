@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What pages claim."""
+"""Tests the checks of the claims of pages."""
 
 import unittest
 

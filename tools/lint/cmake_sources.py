@@ -12,7 +12,7 @@ from targets import absolute, package_of, rules_of
 
 PAGE = "cmake/sources.cmake"
 
-# Of the patterns that match a library, the longest decides. Folders in _LEFT_OUT have no CMake target.
+# The longest of the patterns that match a library decides. Folders in _LEFT_OUT have no CMake target.
 COMPONENTS = {
     "base": ["//base/..."],
     "base_torch": ["//base:libtorch_compatibility", "//base:tensors", "//base:torch_status"],

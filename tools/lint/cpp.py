@@ -19,6 +19,11 @@ _WITHOUT_NAMESPACE = ("base", "posix", "tools", "bench")
 _FREE = ("_test.cc", "_fuzzer.cc", "_fuzz.cc")
 
 
+def comments(text):
+    """Matches of the // comments, without what looks like one in a string."""
+    return (match for match in _COMMENT_OR_STRING.finditer(text) if match.group().startswith("//"))
+
+
 def code_of(text):
     """The text without comments and the contents of strings; lines stay where they are."""
     return _COMMENT_OR_STRING.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
@@ -46,7 +51,7 @@ def _folders(path):
 
 
 def namespace_problem(path, namespace):
-    """What is wrong with a namespace of a file, or None. Its parts are folders of the file, in order, from the first one on."""
+    """Returns the fault of a namespace of a file, or None. Its parts are folders of the file, in order, from the first one on."""
     parts, folders = namespace.split("::")[1:], _folders(path)
     expected = "::".join(["lockstep", *folders])
     special = [name for name in ("internal", "testing") if (name in folders) != (name in parts)]

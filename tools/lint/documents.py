@@ -1,4 +1,4 @@
-"""What Markdown pages say about the tree: links, labels, paths, includes, names, flags, commands and code blocks.
+"""Checks what Markdown pages say about the tree: links, labels, paths, includes, names, flags, commands and code blocks.
 
 Every check is one that needs no compiler. The first program of README.md is also compiled and run (//:readme_example_test).
 """

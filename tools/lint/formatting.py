@@ -1,4 +1,4 @@
-"""What every file of a kind should look like, by running that kind's formatter over its text."""
+"""Formats every file of a kind, by running that kind's formatter over its text."""
 
 import io
 import os

@@ -45,7 +45,7 @@ def included(header, read):
 
 
 def said_by(compiler, standard, headers, flags):
-    """What the compiler says about a source that includes the headers, under a line with its name; nothing if it finds no fault."""
+    """Returns the compiler's warnings about a source that includes the headers, under a line with its name, or nothing."""
     command = [compiler, f"-std={standard}", "-x", "c++", *flags, *WARNINGS, "-fsyntax-only", "-"]
     text = "".join(f"#include <{header}>\n" for header in headers)
     run = subprocess.run(command, input=text, capture_output=True, text=True)

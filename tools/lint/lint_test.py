@@ -13,6 +13,7 @@ import formatting
 import header_warnings
 import pages
 import plan
+import prose
 import rooms
 import rules
 import terminal
@@ -190,6 +191,27 @@ class ProseTest(unittest.TestCase):
         found = rules.check("a/x.h", header)
         self.assertEqual([problem.split(": ")[0] for problem in found], ["a/x.h:2", "a/x.h:3"])
         self.assertEqual(rules.check("a/x.cc", header), [])
+
+    def test_a_comment_in_a_header_or_a_source_begins_with_a_subject(self):
+        text = '// %s x.\nint y;  // %s x.\n        // %s x.\n// A z.\n// %s x.\nf("// %s x.");\n'
+        for words in ("Of", "Whether", "What", "The same"):
+            for path in ("a/x.h", "a/x.cc", "examples/x.cc"):
+                found = rules.check(path, text.replace("%s", words))
+                self.assertEqual([problem.split(": ")[0] for problem in found], [f"{path}:1", f"{path}:2"], words)
+                self.assertIn(f'a comment begins with "{words}": write "Returns whether ..."', found[0])
+        for words in ("Whatever", "Often", "Returns whether", "What_ever"):
+            self.assertEqual(rules.check("a/x.cc", text.replace("%s", words)), [], words)
+
+    def test_the_subject_of_a_commit_is_short_and_has_no_full_stop(self):
+        self.assertEqual(list(prose.subjects(f"1a {'x' * 72}\n2b Fix it\n")), [])
+        self.assertEqual(
+            list(prose.subjects(f"1a {'x' * 73}\n2b Fix it.\n")),
+            [
+                "commit 1a: the subject has 73 characters: write at most 72",
+                "commit 2b: the subject ends with a full stop: leave it out",
+            ],
+        )
+        self.assertEqual(list(prose.subjects("")), [])
 
     def test_plain_sentences_code_and_questions_are_left_alone(self):
         for text in (

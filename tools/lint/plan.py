@@ -150,7 +150,7 @@ class Layout:
         return first if same and plain and not deep else []
 
     def _pieces(self, index):
-        """What is above and below of each arrow between the rows index and index + 1."""
+        """Returns what is above and below of each arrow between the rows index and index + 1."""
         pieces = []
         for lane in self.lanes:
             top, bottom = self.row[lane.source], self.row[lane.target]

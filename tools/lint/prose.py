@@ -1,8 +1,11 @@
-"""How Markdown pages and headers must read: none of some phrases that are not plain English; pages wrap at 100 columns."""
+"""How Markdown pages, comments and subjects of commits must read: none of some phrases that are not plain English."""
 
 import re
 
+import cpp
+
 COLUMNS = 100
+MOST_IN_SUBJECT = 72
 
 _PHRASES = (
     (
@@ -18,6 +21,7 @@ _PHRASES = (
 )
 _FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 _SPAN = re.compile(r"`[^`]*`")
+_NO_SUBJECT = re.compile(r"//+ *(Of|Whether|What|The same)\b")
 _LINK_TARGET = re.compile(r"\]\([^)]*\)")
 
 
@@ -54,3 +58,30 @@ def plain_comments(path, text):
         comments = [" " * line.find("//") + "  " + line.partition("//")[2] for line in text.splitlines()]
         lines = [comment if "//" in line else "" for line, comment in zip(text.splitlines(), comments)]
         yield from _phrases(path, _SPAN.sub(_blank, "\n".join(lines)))
+
+
+def comments_with_subjects(path, text):
+    """A comment of C++ begins with a subject or a verb. A comment in the same column as the one above continues it."""
+    if path.suffix not in (".h", ".cc"):
+        return
+    end, column = 0, -1
+    for match in cpp.comments(text):
+        start, above = match.start() - text.rfind("\n", 0, match.start()), column
+        continues = (
+            start == above and not text[end : match.start()].strip() and text.count("\n", end, match.start()) == 1
+        )
+        end, column = match.end(), start
+        found = _NO_SUBJECT.match(match.group())
+        if found and not continues:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f'{path}:{line}: a comment begins with "{found.group(1)}": write "Returns whether ...", "True if ..." or a noun'
+
+
+def subjects(log):
+    """The subjects of commits are short, and have no full stop; `log` has a commit a line: its name and its subject."""
+    for line in log.splitlines():
+        name, _, subject = line.partition(" ")
+        if len(subject) > MOST_IN_SUBJECT:
+            yield f"commit {name}: the subject has {len(subject)} characters: write at most {MOST_IN_SUBJECT}"
+        if subject.endswith("."):
+            yield f"commit {name}: the subject ends with a full stop: leave it out"

@@ -68,6 +68,7 @@ TEXT_RULES = (
     private_by_default,
     prose.plain_markdown,
     prose.plain_comments,
+    prose.comments_with_subjects,
     cpp.check,
 )
 

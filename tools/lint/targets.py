@@ -77,7 +77,7 @@ class Targets:
                 self._patterns.append(re.compile(f"//{re.escape(package)}:{words or '.*'}"))
 
     def has(self, label):
-        """Whether a label or a pattern such as //comm/... names something."""
+        """Returns whether a label or a pattern such as //comm/... names something."""
         label = label.replace("@lockstep//", "//")
         if label.endswith("..."):
             folder = label[2:-3].rstrip("/")
@@ -106,7 +106,7 @@ class Targets:
         return sorted(names & self._files)
 
     def flags(self, label, read):
-        """What the sources of a program define or compare as a flag."""
+        """Returns the words that the sources of a program define or compare as a flag."""
         found = set()
         for name in self.sources(label):
             if name.endswith((".cc", ".h", ".py", ".sh")):

@@ -14,7 +14,7 @@ _CUDA = re.compile(r"^#include <(ATen/cuda/|c10/cuda/|cuda|nccl|\S*ProcessGroupN
 
 
 def needs_cuda(text):
-    """Whether a source of this text compiles only with --config=cuda, so that it cannot be checked here."""
+    """Returns whether a source of this text compiles only with --config=cuda, so that it cannot be checked here."""
     return _CUDA.search(text) is not None
 
 
