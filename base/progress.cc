@@ -10,14 +10,14 @@
 namespace lockstep {
 
 Progress::Progress(absl::string_view program, absl::Duration interval)
-    : program_(program), began_(absl::Now()), what_("starting"), heartbeat_(interval, [this] { Say(); }) {}
+    : program_(program), began_(absl::Now()), what_("starting"), heartbeat_(interval, [this] { Print(); }) {}
 
 void Progress::Doing(absl::string_view what) {
   MutexLock lock(mutex_);
   what_ = std::string(what);
 }
 
-void Progress::Say() {
+void Progress::Print() {
   MutexLock lock(mutex_);
   const int64_t seconds = absl::ToInt64Seconds(absl::Now() - began_ + absl::Milliseconds(500));
   // One call, so that the line stays whole beside lines of other processes.

@@ -29,7 +29,7 @@ class Progress {
   void Doing(absl::string_view what);
 
  private:
-  void Say();
+  void Print();
 
   const std::string program_;
   const absl::Time began_;

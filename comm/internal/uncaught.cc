@@ -19,7 +19,7 @@ namespace lockstep::comm::internal {
 namespace {
 
 // Time for the watch's thread to send the message.
-constexpr std::chrono::milliseconds kTimeToTell{100};
+constexpr std::chrono::milliseconds kTimeToNotify{100};
 
 // The groups that exist. They are global, because a terminate handler has no arguments.
 struct Registry {
@@ -40,8 +40,8 @@ std::string WhatEndsTheProcess() {
 }
 
 // Returns whether any group exists.
-bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
-  bool told = false;
+bool NotifyGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
+  bool notified = false;
   for (const auto& weak : groups) {
     const auto group = weak.lock();
     const auto watch = group ? group->watch() : nullptr;
@@ -49,9 +49,9 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
     const absl::Status end = absl::AbortedError(WhatEndsTheProcess());
     group->NoteOwnError(end);  // for when the watch reports it to this rank, too
     watch->Abort(end);
-    told = true;
+    notified = true;
   }
-  return told;
+  return notified;
 }
 
 [[noreturn]] void Terminate() {
@@ -62,7 +62,7 @@ bool TellGroups(const std::vector<std::weak_ptr<GroupState>>& groups) {
   }
   // The thread that is ending may hold the mutex.
   if (registry.mutex.try_lock()) {
-    if (TellGroups(registry.groups)) std::this_thread::sleep_for(kTimeToTell);
+    if (NotifyGroups(registry.groups)) std::this_thread::sleep_for(kTimeToNotify);
     registry.mutex.unlock();
   }
   if (registry.previous) registry.previous();

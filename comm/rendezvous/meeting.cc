@@ -88,8 +88,8 @@ class Meeting {
   absl::StatusOr<std::optional<Roster>> ReadOutcome();
   absl::StatusOr<std::optional<Roster>> Judge(const std::string& outcome);
   void Ignore(absl::string_view why);
-  void SayWhoIsMissing(const std::vector<int>& missing) const;
-  void Tell(const absl::Status& failure);
+  void ReportMissing(const std::vector<int>& missing) const;
+  void NotifyRanks(const absl::Status& failure);
   std::string OtherSecrets();
   absl::Status ExplainSecrets(const absl::Status& error);
 
@@ -187,7 +187,7 @@ absl::Status Meeting::Join() {
   return holder.empty() ? absl::OkStatus() : NumberTaken(holder);
 }
 
-void Meeting::SayWhoIsMissing(const std::vector<int>& missing) const {
+void Meeting::ReportMissing(const std::vector<int>& missing) const {
   if (!waiting_) return;
   const auto who = [&] {
     return absl::StrCat(DescribeRanks(missing, world_size_), " to come to the ", board_.place());
@@ -215,7 +215,7 @@ absl::StatusOr<Roster> Meeting::Collect(absl::Time deadline) {
     LOCKSTEP_RETURN_IF_ERROR(collector.Look());
     if (collector.complete()) break;
     if (now >= deadline) return NotJoined(collector.missing());
-    SayWhoIsMissing(collector.missing());
+    ReportMissing(collector.missing());
     next_look = absl::Now() + std::max(kLongestPause, 10 * (absl::Now() - now));
     latest_look = std::max(next_look, absl::Now() + kLongestTimeWithoutLook);
   }
@@ -266,7 +266,7 @@ void Meeting::Ignore(absl::string_view why) {
   warned_ = true;
 }
 
-void Meeting::Tell(const absl::Status& failure) {
+void Meeting::NotifyRanks(const absl::Status& failure) {
   const std::string text =
       absl::StrCat(static_cast<int>(failure.code()), "|", failure.message().substr(0, kMostMessageBytes));
   if (absl::IsPermissionDenied(board_.PutFirst(kOutcomeKey, text).status())) board_.Put(kOutcomeKey, text);
@@ -329,7 +329,7 @@ absl::StatusOr<Met> Meeting::Hold(absl::Time deadline) {
   if (absl::IsPermissionDenied(status)) status = ExplainSecrets(status);
   // Reported to the others before this rank fails. The store ends with rank 0, which serves it, so the others get time
   // to read the reason there.
-  Tell(status);
+  NotifyRanks(status);
   if (rank() == 0) absl::SleepFor(3 * kLongestPause);
   return status;
 }

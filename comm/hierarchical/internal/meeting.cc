@@ -175,7 +175,7 @@ class Meeting {
         LOCKSTEP_RETURN_IF_ERROR(options_.check());
         look = absl::Now() + kLookInterval;
       }
-      HearStrangers();
+      ReadStrangers();
       if (ready > 0 && polled[0].revents != 0) LOCKSTEP_RETURN_IF_ERROR(Accept(missing.size() * options_.lanes));
     }
   }
@@ -188,20 +188,20 @@ class Meeting {
     }
     Tune(fd.get());
     strangers_.push_back({std::move(fd), absl::Now(), ""});
-    HearStrangers();
+    ReadStrangers();
     if (strangers_.size() > kMostStrangers + expected) strangers_.pop_front();
     return absl::OkStatus();
   }
 
-  void HearStrangers() {
+  void ReadStrangers() {
     for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-      const bool keep = Hear(*stranger);
+      const bool keep = Read(*stranger);
       stranger = keep ? std::next(stranger) : strangers_.erase(stranger);
     }
   }
 
   // Returns whether more bytes may come. If not, the connection of a rank has been taken.
-  bool Hear(Stranger& stranger) {
+  bool Read(Stranger& stranger) {
     char buffer[sizeof(Hello)];
     // No byte beyond the hello, which belongs to the first call.
     const ssize_t bytes = recv(stranger.fd.get(), buffer, sizeof(Hello) - stranger.text.size(), MSG_DONTWAIT);

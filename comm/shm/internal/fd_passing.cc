@@ -153,7 +153,7 @@ class Handout {
     std::vector<pollfd> polled = strangers_.Polled(listener_);
     if (poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) return SystemError("polling for ranks");
     for (size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents) Hear(polled[i].fd);
+      if (polled[i].revents) Read(polled[i].fd);
     }
     return polled[0].revents ? Accept() : absl::OkStatus();
   }
@@ -173,7 +173,7 @@ class Handout {
     const int connection = accepted.get();
     strangers_.Add(std::move(accepted));
     if (IsThisUser(connection)) {
-      Hear(connection);
+      Read(connection);
     } else {
       strangers_.Drop(connection);
     }
@@ -181,7 +181,7 @@ class Handout {
   }
 
   // Reads from `connection`, and drops it once its request is complete or cannot become complete.
-  void Hear(int connection) {
+  void Read(int connection) {
     char bytes[kRequestBytes];
     std::string& text = strangers_.At(connection).text;
     const ssize_t count = recv(connection, bytes, kRequestBytes - text.size(), 0);
