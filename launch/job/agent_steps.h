@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/job.h"
 #include "lockstep/launch/job/node_slots.h"
 
@@ -33,11 +33,11 @@ class AgentSteps {
   // One of the ranks that run has failed, and they are being ended.
   void OnFailing();
 
-  // None of the ranks of this generation runs any more. `failure.status` is OK if they succeeded, and if they were ended
+  // None of the ranks of this start runs any more. `failure.status` is OK if they succeeded, and if they were ended
   // because MustEnd().
   void OnEnd(bool succeeded, Failure failure);
 
-  // Whether the node needs another port for rank 0's store in the next generation, once no rank runs.
+  // Whether the node needs another port for rank 0's store at the next start, once no rank runs.
   bool wants_port() const { return wants_port_; }
   void OnPort(int port);
 
@@ -58,8 +58,8 @@ class AgentSteps {
   // What to post now.
   const AgentState& state() const { return state_; }
 
-  // The generation whose ranks must be started now. It then counts as started.
-  std::optional<Generation> TakeStart();
+  // The start whose ranks must be started now. It then counts as made.
+  std::optional<NodeStart> TakeStart();
 
   // Whether the ranks that run must be ended.
   bool MustEnd() const;

@@ -48,7 +48,7 @@ class NodeSlots {
   // A process has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, Failure failure);
   // Whether the ranks stay: one of them has said so, here or on another node.
-  bool kept() const { return kept_; }
+  bool stays() const { return stays_; }
 
   // What the leader has decided. It may be the same again, or skip others, but it is never older than the one before.
   void OnRanks(NodeRanks ranks);
@@ -87,7 +87,7 @@ class NodeSlots {
   std::vector<SlotState> slots_;
   std::vector<Told> told_;
   NodeRanks ranks_;
-  bool kept_ = false;
+  bool stays_ = false;
   bool changed_ = false;
   int64_t progressed_ = 0;
   int64_t step_ = -1;
