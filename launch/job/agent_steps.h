@@ -10,9 +10,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/job.h"
 #include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/job/node_start.h"
 
 namespace lockstep::launch {
 

@@ -17,9 +17,8 @@ using AgentPhase = AgentState::Phase;
 
 // Whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation ends.
 bool HasRanks(const AgentState& agent, int64_t start) {
-  return agent.start == start &&
-         (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
-          agent.phase == AgentPhase::kSucceeded);
+  return agent.start == start && (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
+                                  agent.phase == AgentPhase::kSucceeded);
 }
 
 // Whether this node has ended its ranks since the rendezvous was out of its reach.

@@ -64,11 +64,11 @@ struct AgentState {
   JobFlags flags;
   JobProgram program;
   Phase phase = Phase::kReady;
-  int64_t start = 0;       // the last start whose ranks it has started, or that ended before it could; 0: none
-  int64_t entry = 0;       // the last entry of a member with which it has started its ranks
-  Failure failure;         // of that start; its status is OK if no rank failed
-  std::string leaving;     // why it leaves: "received signal 15 (SIGTERM)"
-  int signal = 0;          // the signal that it received, if it leaves because of one
+  int64_t start = 0;    // the last start whose ranks it has started, or that ended before it could; 0: none
+  int64_t entry = 0;    // the last entry of a member with which it has started its ranks
+  Failure failure;      // of that start; its status is OK if no rank failed
+  std::string leaving;  // why it leaves: "received signal 15 (SIGTERM)"
+  int signal = 0;       // the signal that it received, if it leaves because of one
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
@@ -128,10 +128,10 @@ struct JobState {
   std::vector<Leaver> left;          // who has left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
-  int restarts = 0;               // of all ranks, or of one that stays alive, because one had failed
-  std::string reason;             // why the start ends, or the one before ended, for people; "" for the first one
-  std::vector<std::string> lost;  // the agents because of whose loss it ended; empty while one runs
-  JobProgram program;             // of the agent that formed the first start, or forms it
+  int restarts = 0;                 // of all ranks, or of one that stays alive, because one had failed
+  std::string reason;               // why the start ends, or the one before ended, for people; "" for the first one
+  std::vector<std::string> lost;    // the agents because of whose loss it ended; empty while one runs
+  JobProgram program;               // of the agent that formed the first start, or forms it
   std::vector<Stranger> strangers;  // who is there, and is refused
   std::string flags;                // which launchers' flags differ, for people
   RankPlan ranks;                   // of processes that stay when another one fails

@@ -42,7 +42,7 @@ struct SlotState {
 enum class RegroupOrder { kGoOn, kAfterStep, kNow };
 
 // All that the nodes and another leader need to know. Times are not in it: they begin anew. JobState::start numbers
-// the starts of all ranks; generations of ranks have numbers of their own.
+// the starts of all ranks, and `generation` the generations of ranks.
 struct RankPlan {
   // Of the process of a slot.
   enum class State {

@@ -37,7 +37,8 @@ constexpr absl::Duration kLongWithoutAsking = absl::Seconds(30);
 
 // Whether the ranks have yet to end by themselves. Ranks that stay end when the job says so.
 bool Attempt::IsAwaited() const {
-  return broken_.ok() && stop_signal_ == 0 && !must_end_ && (Running() || rank_links_.stays() || !early_deaths_.empty());
+  return broken_.ok() && stop_signal_ == 0 && !must_end_ &&
+         (Running() || rank_links_.stays() || !early_deaths_.empty());
 }
 
 // Whether another rank may show the real cause. The only node of a job waits for it also if the job must end.

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/node/master_socket.h"
 #include "lockstep/launch/node/rank_variables.h"
 #include "lockstep/launch/output/output.h"

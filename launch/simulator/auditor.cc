@@ -95,8 +95,8 @@ void Simulation::AuditStart(const Node& node, const NodeStart& start) {
     }
     rank += members[i].ranks;
   }
-  if (has_place && (index != start.node_rank || start.world_size != rank ||
-                    start.nnodes != static_cast<int>(members.size()))) {
+  if (has_place &&
+      (index != start.node_rank || start.world_size != rank || start.nnodes != static_cast<int>(members.size()))) {
     Violation(absl::StrCat(node.id, " starts at a wrong place"));
   }
   if (has_place && (start.master_port != members[0].port || start.master_addr != members[0].address)) {
@@ -108,8 +108,8 @@ void Simulation::AuditStart(const Node& node, const NodeStart& start) {
     const bool must_have_ended =
         other->cut && other->knows_cut && now() - other->cut_ms > kAgentIsAway + kSettle + kGrace;
     if (old && ((Reachable(*other) && !other->evicted_in_run) || must_have_ended)) {
-      Violation(absl::StrCat(node.id, " starts generation ", start.number, " while ", other->id, " runs ",
-                             other->start));
+      Violation(
+          absl::StrCat(node.id, " starts generation ", start.number, " while ", other->id, " runs ", other->start));
     }
   }
   if (started.size() == members.size()) {
@@ -140,8 +140,7 @@ void Simulation::AuditWaiting() {
   const bool failing = leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
                        std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
                          const auto is_it = [&](const Member& member) { return member.agent == post.first; };
-                         return post.second.phase == AgentPhase::kFailing &&
-                                post.second.start == decision_.start &&
+                         return post.second.phase == AgentPhase::kFailing && post.second.start == decision_.start &&
                                 absl::c_any_of(decision_.members, is_it);
                        });
   if (!failing) failing_since_ms_ = -1;
