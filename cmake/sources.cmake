@@ -93,7 +93,7 @@ set(lockstep_launch_sources
   launch/job/agent_steps.cc
   launch/job/candidates.cc
   launch/job/coordinator.cc
-  launch/job/coordinator_kept.cc
+  launch/job/coordinator_staying.cc
   launch/job/cut_hosts.cc
   launch/job/departures.cc
   launch/job/early_deaths.cc

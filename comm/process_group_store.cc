@@ -70,7 +70,8 @@ class RollCall {
     }
   }
 
-  // The ranks from `begin` to before `end` that have not arrived. If all have, this takes two requests.
+  // Finds the ranks from `begin` to before `end` that have not arrived. If all have, this takes two requests for each
+  // kMostRanks ranks or fewer.
   void FindMissing(int begin, int end, std::vector<int>& missing) {
     std::vector<int> ranks;
     for (int rank = begin; rank < end; ++rank) ranks.push_back(rank);
@@ -134,7 +135,8 @@ absl::Status ProcessGroup::CallStore(absl::Time deadline, std::function<absl::St
     if (absl::Now() >= deadline) return absl::DeadlineExceededError("the store has not answered in time");
   }
   // If the watch has seen a death, the group's failure names it and the store's error does not.
-  return bounded.result().ok() || failed_before || !state_->failed() ? bounded.result() : state_->failure();
+  if (!bounded.result().ok() && !failed_before && state_->failed()) return state_->failure();
+  return bounded.result();
 }
 
 absl::Status ProcessGroup::MonitoredBarrier(absl::Duration timeout) {

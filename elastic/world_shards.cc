@@ -83,7 +83,7 @@ absl::Status World::MeetBeforeStep(const absl::Status& status, const std::functi
   end_ = Leave(status, /*keeps_group=*/true);
   if (!end_) end_ = JoinAndMeet();
   if (end_) return *end_;
-  if (steps_->OnMet(present_->healing()) == internal::StepUnderWay::kApply) {
+  if (steps_->OnMetInCommit(present_->healing()) == internal::StepUnderWay::kApply) {
     const absl::Status applied = Apply(apply);
     if (!applied.ok()) {
       end_ = Leave(applied);

@@ -16,8 +16,8 @@
 #include "lockstep/launch/flags/check_options.h"
 #include "lockstep/launch/job/agent_steps.h"
 #include "lockstep/launch/job/coordinator.h"
-#include "lockstep/launch/job/generation.h"
 #include "lockstep/launch/job/job.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/outcome.h"
 #include "lockstep/launch/node/attempt.h"
 #include "lockstep/launch/output/event_log.h"
@@ -69,7 +69,7 @@ class LocalJob {
 
  private:
   void Decide();
-  Generation PlaceOf(const Generation& start) const;
+  NodeStart PlaceOf(const NodeStart& start) const;
   AttemptControl Control();
   void Announce(const absl::Status& failure) const;
   absl::Duration Pause() const;
@@ -90,8 +90,8 @@ void LocalJob::Decide() {
   steps_.OnJob(coordinator_.job());
 }
 
-Generation LocalJob::PlaceOf(const Generation& start) const {
-  Generation place = start;
+NodeStart LocalJob::PlaceOf(const NodeStart& start) const {
+  NodeStart place = start;
   place.node_rank = options_.node_rank;
   place.nnodes = options_.nnodes;
   place.first_rank = options_.node_rank * options_.nproc_per_node;
@@ -127,7 +127,7 @@ absl::Status LocalJob::Run() {
   for (;;) {
     Decide();
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable : *result;
-    const std::optional<Generation> start = steps_.TakeStart();
+    const std::optional<NodeStart> start = steps_.TakeStart();
     if (!start) continue;  // the pause has just ended
     Attempt attempt(PlaceOf(*start), argv_, options_, &relay_, &output_, &events_, &control);
     events_.AttemptStarted(start->restarts, options_.nnodes, options_.node_rank);

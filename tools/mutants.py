@@ -138,20 +138,19 @@ def run(level, schedules, only):
                 violation = first_violation(simulate, schedules, mutant)
                 found += bool(violation)
                 counted += bool(violation) or "changes nothing" not in mutant.notes
-                print(f"{mutant.name}: {violation or 'NOT FOUND'}", flush=True)
-                why_not = mutant.notes.get("not found") or mutant.notes.get("changes nothing")
-                result = violation or ": ".join(filter(None, ["not found", why_not]))
-                rows.append(f"| {mutant.name} | {mutant.does} | {result} |\n")
+                print(f"{mutant.name} ({mutant.does}): {violation or 'NOT FOUND'}", flush=True)
+                rows.append(f"| {mutant.name} | {violation.partition(':')[0] or 'not found'} |\n")
         finally:
             bazel(root, "clean", "--expunge")
     print(f"{level}: {found} of {counted} found")
     if not only:
         (ROOT / level / "simulator/mutants.md").write_text(
             "# Mistakes that the simulator finds\n\n"
-            "`tools/mutants.py` wrote this page; its first lines explain the method.\n"
+            "`tools/mutants.py` wrote this page; its first lines explain the method. `mutants.txt` says what\n"
+            "each mistake does. `tools/mutants.py --only=NAME` prints the rule that it breaks.\n"
             f"{found} of {counted} mistakes break a rule within {schedules} random schedules, or a death at each event.\n"
             f"{len(rows) - counted} more change nothing that anybody sees, and do not count.\n\n"
-            "| Mistake | What it does | First schedule that breaks a rule |\n|---|---|---|\n" + "".join(rows)
+            "| Mistake | First schedule that breaks a rule |\n|---|---|\n" + "".join(rows)
         )
     return found >= 0.95 * counted
 

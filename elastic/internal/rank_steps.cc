@@ -45,7 +45,7 @@ void RankSteps::OnJoin(const GenerationFacts& facts, std::optional<StepFailure> 
   failures_.Add(*failure);
 }
 
-StepUnderWay RankSteps::OnMet(const Healing& healing) {
+StepUnderWay RankSteps::OnMetInCommit(const Healing& healing) {
   if (part_ != StepPart::kGradients) return StepUnderWay::kNone;
   if (healing.newest > progress(0).commits) return StepUnderWay::kApply;
   part_ = StepPart::kNothing;

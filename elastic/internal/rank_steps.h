@@ -48,7 +48,7 @@ struct Departure {
   std::optional<launch::StepFailure> failure;
 };
 
-// A rank's decision about the step that was under way, once the ranks have met.
+// A rank's decision if its sharded step waited in Commit() for the others, once the ranks that are left have met.
 enum class StepUnderWay {
   kNone,      // it has none that others may have applied
   kApply,     // another rank has applied it
@@ -59,7 +59,6 @@ enum class StepUnderWay {
 //
 //   RankSteps steps(3, 10);
 //   steps.OnJoin(facts, failure_before);
-//   if (steps.OnMet(healing) == StepUnderWay::kApply) ...
 //   const Departure departure = steps.OnEnd(facts, status, others_failed);
 class RankSteps {
  public:
@@ -90,8 +89,9 @@ class RankSteps {
   // The rank is in a generation, since the one before ended with this failure. All ranks get the same one.
   void OnJoin(const GenerationFacts& facts, std::optional<launch::StepFailure> failure);
 
-  // The ranks have met, and agreed on `healing`. After kApply, call OnOwnShards() when it is done.
-  StepUnderWay OnMet(const Healing& healing);
+  // The ranks have met and agreed on `healing`, while this one is in Commit() with gradients. After kApply, call
+  // OnOwnShards() when it is done.
+  StepUnderWay OnMetInCommit(const Healing& healing);
 
   // The rank heals. The result is whether it has all parameters of the step that the ranks complete.
   bool HasAllParameters(const Healing& healing, int rank) const;

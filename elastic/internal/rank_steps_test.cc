@@ -163,17 +163,17 @@ TEST(RankSteps, EndsTheJobIfOneCauseComesTooOften) {
 
 TEST(RankSteps, CompletesAStepThatAnotherRankHasApplied) {
   RankSteps steps = AfterCommits(5);
-  EXPECT_EQ(steps.OnMet({{0, 1}, {}, 5}), StepUnderWay::kNone);
+  EXPECT_EQ(steps.OnMetInCommit({{0, 1}, {}, 5}), StepUnderWay::kNone);
   steps.OnGradients();
   EXPECT_FALSE(steps.OnEnd(Training(1), absl::UnavailableError("rank 2 died"), true).takes_back);
-  EXPECT_EQ(steps.OnMet({{0, 1}, {}, 6}), StepUnderWay::kApply);
+  EXPECT_EQ(steps.OnMetInCommit({{0, 1}, {}, 6}), StepUnderWay::kApply);
   steps.OnOwnShards();
   EXPECT_FALSE(steps.HasAllParameters({{0, 1}, {}, 6}, 1));
   steps.OnCommit();
   EXPECT_TRUE(steps.HasAllParameters({{0, 1}, {}, 6}, 1));
   EXPECT_EQ(steps.commits(), 6);
   steps.OnGradients();
-  EXPECT_EQ(steps.OnMet({{0, 1}, {}, 6}), StepUnderWay::kTakeBack);
+  EXPECT_EQ(steps.OnMetInCommit({{0, 1}, {}, 6}), StepUnderWay::kTakeBack);
   EXPECT_EQ(steps.part(), StepPart::kNothing);
 }
 

@@ -27,10 +27,10 @@ void AgentSteps::OnJob(const JobState& job) {
   if (Runs() || state_.phase == Phase::kLeaving) return;
   // This generation will not start here, or not again. The leader waits until every member says so.
   const bool over = job.phase == JobState::Phase::kEnding || job.phase == JobState::Phase::kForming;
-  if (over && state_.generation < job.generation) {
+  if (over && state_.start < job.start) {
     // Other nodes may have started generations with this node's port.
     wants_port_ = true;
-    state_.generation = job.generation;
+    state_.start = job.start;
     state_.failure = {};
   }
   if (over) state_.phase = Phase::kReady;
@@ -76,7 +76,7 @@ void AgentSteps::OnSlots(const NodeSlots& slots, int port) {
 NodeRanks AgentSteps::Ranks() const {
   const RankPlan& plan = job_.ranks;
   const int node = plan.NodeOf(state_.entry);
-  if (plan.start != job_.generation || !plan.stays || node < 0) return {};
+  if (plan.start != job_.start || !plan.stays || node < 0) return {};
   return {plan, node};
 }
 
@@ -85,29 +85,29 @@ void AgentSteps::NoteDrain() {
   if (state_.leaving.empty() && IsDrained(job_, id_)) OnSignal(SIGTERM, "was drained");
 }
 
-std::optional<Generation> AgentSteps::TakeStart() {
+std::optional<NodeStart> AgentSteps::TakeStart() {
   const int node_rank = NodeRankOf(job_, id_);
   const bool starts =
       job_.phase == JobState::Phase::kRunning && node_rank >= 0 && job_.members[node_rank].entry > state_.entry;
   if (!starts || state_.phase != Phase::kReady || !lost_.ok() || !in_reach_) return std::nullopt;
-  Generation generation;
-  generation.number = job_.generation;
-  generation.restarts = job_.restarts;
-  generation.nnodes = static_cast<int>(job_.members.size());
-  generation.node_rank = node_rank;
-  generation.master_addr = job_.members[0].address;
-  generation.master_port = job_.members[0].port;
-  generation.world_size = 0;
-  for (int i = 0; i < generation.nnodes; ++i) {
-    if (i == generation.node_rank) generation.first_rank = generation.world_size;
-    generation.world_size += job_.members[i].ranks;
+  NodeStart start;
+  start.number = job_.start;
+  start.restarts = job_.restarts;
+  start.nnodes = static_cast<int>(job_.members.size());
+  start.node_rank = node_rank;
+  start.master_addr = job_.members[0].address;
+  start.master_port = job_.members[0].port;
+  start.world_size = 0;
+  for (int i = 0; i < start.nnodes; ++i) {
+    if (i == start.node_rank) start.first_rank = start.world_size;
+    start.world_size += job_.members[i].ranks;
   }
-  state_.generation = job_.generation;
+  state_.start = job_.start;
   state_.entry = job_.members[node_rank].entry;
   state_.phase = Phase::kRunning;
   state_.failure = {};
   wants_port_ = true;
-  return generation;
+  return start;
 }
 
 void AgentSteps::OnPort(int port) {
@@ -118,7 +118,7 @@ void AgentSteps::OnPort(int port) {
 bool AgentSteps::MustEnd() const {
   if (!lost_.ok() || !in_reach_) return true;
   const int node_rank = NodeRankOf(job_, id_);
-  return job_.generation != state_.generation || job_.phase != JobState::Phase::kRunning || node_rank < 0 ||
+  return job_.start != state_.start || job_.phase != JobState::Phase::kRunning || node_rank < 0 ||
          job_.members[node_rank].entry != state_.entry;
 }
 

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "lockstep/launch/job/generation.h"
 #include "lockstep/launch/job/job.h"
 #include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/job/node_start.h"
 
 namespace lockstep::launch {
 
@@ -33,11 +33,11 @@ class AgentSteps {
   // One of the ranks that run has failed, and they are being ended.
   void OnFailing();
 
-  // None of the ranks of this generation runs any more. `failure.status` is OK if they succeeded, and if they were ended
+  // None of the ranks of this start runs any more. `failure.status` is OK if they succeeded, and if they were ended
   // because MustEnd().
   void OnEnd(bool succeeded, Failure failure);
 
-  // Returns whether the node needs another port for rank 0's store in the next generation, once no rank runs.
+  // Returns whether the node needs another port for rank 0's store at the next start, once no rank runs.
   bool wants_port() const { return wants_port_; }
   void OnPort(int port);
 
@@ -59,8 +59,8 @@ class AgentSteps {
   // Returns the state to post now.
   const AgentState& state() const { return state_; }
 
-  // The generation whose ranks must be started now. It then counts as started.
-  std::optional<Generation> TakeStart();
+  // The start whose ranks must be started now. It then counts as made.
+  std::optional<NodeStart> TakeStart();
 
   // Returns whether the ranks that run must be ended.
   bool MustEnd() const;

@@ -38,7 +38,7 @@ std::vector<std::string> Candidates(const JobState& job, const Agents& agents) {
 absl::Status CheckNodeRanks(const JobState& job, const Agents& agents) {
   std::map<int, std::string> hosts;
   for (const auto& [id, agent] : agents) {
-    if (agent.node_rank < 0 || job.generation > 0) continue;
+    if (agent.node_rank < 0 || job.start > 0) continue;
     if (agent.node_rank >= job.limits.max_nodes) {
       return absl::InvalidArgumentError(absl::StrCat("host ", agent.host, " has node_rank ", agent.node_rank,
                                                      ", but there are at most ", NodesText(job.limits.max_nodes)));

@@ -1,4 +1,4 @@
-// Which nodes can start the next generation of a job's ranks, and why a job cannot form. Part of the Coordinator, and as
+// Which nodes can make the next start of a job's ranks, and why a job cannot form. Part of the Coordinator, and as
 // pure.
 
 #ifndef LOCKSTEP_LAUNCH_JOB_CANDIDATES_H_
@@ -16,7 +16,7 @@ namespace lockstep::launch {
 // The agents that can start now, in the order of their node ranks.
 std::vector<std::string> Candidates(const JobState& job, const Agents& agents);
 
-// Before the first generation, what cannot come right by waiting: InvalidArgument for a node rank that is used twice or too
+// Before the first start, what cannot come right by waiting: InvalidArgument for a node rank that is used twice or too
 // large.
 absl::Status CheckNodeRanks(const JobState& job, const Agents& agents);
 

@@ -15,17 +15,15 @@ namespace {
 
 using AgentPhase = AgentState::Phase;
 
-// Returns whether ranks of `generation` run on this node, or will, since it has not noticed yet that the generation
-// ends.
-bool HasRanks(const AgentState& agent, int64_t generation) {
-  return agent.generation == generation &&
-         (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
-          agent.phase == AgentPhase::kSucceeded);
+// Returns whether ranks of `start` run on this node, or will, since it has not noticed yet that it ends.
+bool HasRanks(const AgentState& agent, int64_t start) {
+  return agent.start == start && (agent.phase == AgentPhase::kRunning || agent.phase == AgentPhase::kFailing ||
+                                  agent.phase == AgentPhase::kSucceeded);
 }
 
 // Returns whether this node has ended its ranks since the rendezvous was out of its reach.
-bool WasOutOfReach(const AgentState& agent, int64_t generation) {
-  return agent.phase == AgentPhase::kReady && agent.generation == generation && !HasFailed(agent, generation);
+bool WasOutOfReach(const AgentState& agent, int64_t start) {
+  return agent.phase == AgentPhase::kReady && agent.start == start && !HasFailed(agent, start);
 }
 
 Membership::Limits RankLimitsOf(const JobLimits& limits) {
@@ -135,7 +133,7 @@ bool Coordinator::NoteFlags(const Agents& agents) {
 // Until a generation has formed, the job is what the launcher that leads starts. Later another launcher may lead, of
 // another job too. Whether job() changed.
 bool Coordinator::NotePrograms(const Agents& agents) {
-  const bool is_new = job_.generation == 0 && !(job_.program == limits_.program);
+  const bool is_new = job_.start == 0 && !(job_.program == limits_.program);
   if (is_new) job_.program = limits_.program;
   std::vector<Stranger> strangers;
   for (const auto& [id, agent] : agents) {
@@ -160,13 +158,13 @@ bool Coordinator::MayForm(const Agents& agents, int candidates, absl::Time now) 
   // generation is too old: that one may have used its port.
   for (const auto& [id, agent] : agents) {
     if (agent.phase == AgentPhase::kLeaving) continue;
-    if (agent.phase != AgentPhase::kReady || agent.generation < job_.generation) return false;
+    if (agent.phase != AgentPhase::kReady || agent.start < job_.start) return false;
   }
   if (now < hold_until_) {
     LookAt(hold_until_);
     return false;
   }
-  if (candidates >= job_.limits.max_nodes || job_.generation > 0) return true;
+  if (candidates >= job_.limits.max_nodes || job_.start > 0) return true;
   enough_since_ = std::min(enough_since_, now);
   LookAt(enough_since_ + limits_.last_call);
   return now >= enough_since_ + limits_.last_call;
@@ -201,7 +199,7 @@ void Coordinator::Form(const Agents& agents, const std::vector<std::string>& can
     if (static_cast<int>(job_.members.size()) == job_.limits.max_nodes) break;
     job_.members.push_back(MemberOf(id, agents.at(id)));
   }
-  ++job_.generation;
+  ++job_.start;
   job_.phase = JobState::Phase::kRunning;
   departures_.Clear();
   enough_since_ = newcomer_since_ = absl::InfiniteFuture();
@@ -236,7 +234,7 @@ std::string Coordinator::Newcomer(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
-  if (ranks_.plan().stays) return StepKept(agents, now);
+  if (ranks_.plan().stays) return StepStaying(agents, now);
   if (NoteRanks(agents, now)) {
     job_.ranks = ranks_.plan();
     return true;
@@ -252,9 +250,9 @@ bool Coordinator::StepRunning(const Agents& agents, absl::Time now) {
     } else if ((departures_.Find(member.agent) || IsDrained(job_, member.agent)) &&
                !departures_.HasSucceeded(member.agent)) {
       End(absl::StrCat("host ", member.host, " leaves"));
-    } else if (agent && HasFailed(*agent, job_.generation)) {
+    } else if (agent && HasFailed(*agent, job_.start)) {
       End(absl::StrCat("a rank on host ", member.host, " failed"));
-    } else if (agent && WasOutOfReach(*agent, job_.generation)) {
+    } else if (agent && WasOutOfReach(*agent, job_.start)) {
       End(OutOfReachText(agents));
     } else {
       continue;
@@ -281,7 +279,7 @@ std::string Coordinator::OutOfReachText(const Agents& agents) const {
   std::vector<std::string> hosts;
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
-    if (agent && WasOutOfReach(*agent, job_.generation)) hosts.push_back(member.host);
+    if (agent && WasOutOfReach(*agent, job_.start)) hosts.push_back(member.host);
   }
   return absl::StrCat(HostsText(hosts), hosts.size() == 1 ? " was" : " were", " out of reach");
 }
@@ -297,9 +295,9 @@ bool Coordinator::StepEnding(const Agents& agents, absl::Time now) {
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
     if (!agent || agent->phase == AgentPhase::kLeaving) continue;
-    if (HasRanks(*agent, job_.generation) || agent->generation < job_.generation) return false;
+    if (HasRanks(*agent, job_.start) || agent->start < job_.start) return false;
   }
-  if (job_.ranks.start == job_.generation && !job_.ranks.verdict.ok()) {
+  if (job_.ranks.start == job_.start && !job_.ranks.verdict.ok()) {
     Finish(Verdict(agents));
     return true;
   }
@@ -329,7 +327,7 @@ absl::Status Coordinator::Verdict(const Agents& agents) const {
 absl::Status Coordinator::FailureOfNodes(const Agents& agents, bool* not_started) const {
   const AgentState* first = nullptr;
   for (const auto& [id, agent] : agents) {
-    if (!HasFailed(agent, job_.generation) || agent.failure.status.ok()) continue;
+    if (!HasFailed(agent, job_.start) || agent.failure.status.ok()) continue;
     if (!first || Before(agent.failure, first->failure)) first = &agent;
   }
   const Leaver* const leaver = departures_.First(agents);

@@ -32,12 +32,12 @@ namespace lockstep::launch {
 struct JobLimits {
   int min_nodes = 1;
   int max_nodes = 1;                                // further nodes wait as spares
-  absl::Duration join_timeout = absl::Minutes(10);  // how long a generation may take to form
-  absl::Duration last_call = absl::Seconds(30);     // how long the first generation waits for more than min_nodes
+  absl::Duration join_timeout = absl::Minutes(10);  // how long a start may take to form
+  absl::Duration last_call = absl::Seconds(30);     // how long the first start waits for more than min_nodes
   absl::Duration newcomer_wait = absl::Seconds(1);  // how long a node must be ready before the ranks restart for it
   int max_restarts = 0;                             // after failures; a restart because nodes come or leave is free
   absl::Duration restart_window = absl::InfiniteDuration();  // a restart that is older does not count
-  absl::Duration head_start;                                 // see ProcessRestarts::Limits
+  absl::Duration head_start;                                 // ProcessRestarts::Limits'; of a job of one node only
   std::string anchor;        // the agent without whom the others cannot go on; "" if there is none
   std::string host;          // of the launcher that leads, for messages
   JobFlags flags;            // of that launcher
@@ -71,8 +71,8 @@ class Coordinator {
   bool StepRunning(const Agents& agents, absl::Time now);
   bool StepEnding(const Agents& agents, absl::Time now);
 
-  // While the ranks stay when another one fails (coordinator_kept.cc).
-  bool StepKept(const Agents& agents, absl::Time now);
+  // While the ranks stay when another one fails (coordinator_staying.cc).
+  bool StepStaying(const Agents& agents, absl::Time now);
   bool NoteRanks(const Agents& agents, absl::Time now);
   bool EndIfNeededNodeLeaves(const Agents& agents);
   bool EndIfUnformedRankExits(const Agents& agents);
@@ -111,7 +111,7 @@ class Coordinator {
   Departures departures_;
   FlagCheck flag_check_;
   absl::Time forming_since_;                          // when this phase began, while kForming
-  absl::Time formed_;                                 // when the last generation was formed
+  absl::Time formed_;                                 // when the last start was formed
   absl::Time hold_until_ = absl::InfinitePast();      // none forms before: the pause of the policy
   absl::Time enough_since_ = absl::InfiniteFuture();  // when min_nodes were there
   absl::Time newcomer_since_ = absl::InfiniteFuture();

@@ -63,7 +63,7 @@ TEST(Coordinator, ANodeWhoseRankIsTakenDoesNotEndTheRanks) {
   coordinator.Update(agents, kStart);
   coordinator.Update(agents, kStart + absl::Seconds(30));
   ASSERT_EQ(coordinator.job().phase, JobPhase::kRunning);
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   agents["1"].phase = AgentPhase::kRunning;
   agents["2"] = Ready("b");
   agents["2"].node_rank = 0;
@@ -90,7 +90,7 @@ TEST(Coordinator, TheEarliestFailureThatIsNoConsequenceIsTheCause) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
   for (auto& [id, agent] : agents) {
-    agent.generation = 1;
+    agent.start = 1;
     agent.failure.status = absl::UnknownError(absl::StrCat("rank of ", id));
     agent.failure.time_ns = 100 - agent.host[0];  // a is the last
   }
@@ -105,12 +105,12 @@ TEST(Coordinator, TheCauseIsNamedOnceEachMemberHasSeenTheEnd) {
   Coordinator coordinator(Limits(2, 2), {}, kStart);
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
-  agents["2"].generation = 1;
+  agents["2"].start = 1;
   agents["2"].failure.status = absl::UnknownError("rank of 2");
   agents["2"].failure.consequence = true;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding) << "what the first one says is from before the generation";
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   agents["1"].failure.status = absl::UnknownError("rank of 1");
   coordinator.Update(agents, kStart);
   EXPECT_THAT(coordinator.job().result.message(), HasSubstr("host a: rank of 1"));
@@ -120,8 +120,8 @@ TEST(Coordinator, NamesAllNodesThatWereOutOfReach) {
   Coordinator coordinator(Limits(3, 3), {}, kStart);
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}, {"3", Ready("c")}};
   coordinator.Update(agents, kStart);
-  for (const char* id : {"1", "3"}) agents[id].generation = 1;
-  agents["2"].generation = 1;
+  for (const char* id : {"1", "3"}) agents[id].start = 1;
+  agents["2"].start = 1;
   agents["2"].phase = AgentPhase::kRunning;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().reason, "hosts a and c were out of reach");
@@ -134,7 +134,7 @@ TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   agents["1"].phase = AgentPhase::kRunning;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kEnding);
@@ -147,7 +147,7 @@ TEST(Coordinator, KnowsWhoWasLostUntilTheNextGeneration) {
   EXPECT_THAT(DecodeJob(EncodeJob(coordinator.job()))->lost, ElementsAre("2"));
   agents.erase("3");
   coordinator.Update(agents, kStart);
-  ASSERT_EQ(coordinator.job().generation, 2);
+  ASSERT_EQ(coordinator.job().start, 2);
   EXPECT_THAT(coordinator.job().lost, ElementsAre());
 }
 
@@ -156,13 +156,13 @@ TEST(Coordinator, ANewLeaderCountsRestartsFromWhenItSawThem) {
   limits.max_restarts = 2;
   limits.restart_window = absl::Minutes(10);
   JobState last;
-  last.generation = last.restarts = 2;
+  last.start = last.restarts = 2;
   last.members.resize(2);
   last.members[0].agent = "1";
   last.members[1].agent = "2";
   last.phase = JobPhase::kRunning;
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
-  for (auto& [id, agent] : agents) agent.generation = 2;
+  for (auto& [id, agent] : agents) agent.start = 2;
   agents["1"].failure.status = absl::UnknownError("a rank failed");
   const absl::Time now = kStart + absl::Hours(1);
   const auto phase_with = [&](const std::vector<absl::Time>& restarts) {
@@ -286,7 +286,7 @@ TEST(Coordinator, ANodeThatLeavesWhileTheJobFormsAgainIsWhyTheJobEnds) {
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   coordinator.Update(agents, kStart);
   agents.erase("2");
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   coordinator.Update(agents, kStart);
   ASSERT_EQ(coordinator.job().phase, JobPhase::kForming);
   ASSERT_EQ(coordinator.job().reason, "host b was lost; restart 1 of 1");
@@ -307,7 +307,7 @@ TEST(Coordinator, TheJobEndsWithTheNodeThatServesAlsoIfThatRunsNoRanks) {
   coordinator.Update(agents, kStart);
   ASSERT_EQ(coordinator.job().members.size(), 1);
   ASSERT_EQ(coordinator.job().members[0].agent, "1");
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   agents["1"].phase = AgentPhase::kRunning;
   agents["2"].phase = AgentPhase::kLeaving;
   agents["2"].leaving = "received signal 15 (SIGTERM)";
@@ -325,16 +325,16 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
   Coordinator first(limits, {}, kStart);
   Agents agents = {{"1", Ready("a")}, {"2", Ready("b")}};
   first.Update(agents, kStart);
-  for (auto& [id, agent] : agents) agent.generation = 1, agent.phase = AgentPhase::kRunning;
+  for (auto& [id, agent] : agents) agent.start = 1, agent.phase = AgentPhase::kRunning;
   agents["2"].phase = AgentPhase::kReady;
   agents["2"].failure.status = absl::UnknownError("failed");
   agents["1"].phase = AgentPhase::kReady;
   first.Update(agents, kStart);
-  EXPECT_EQ(first.job().generation, 2);
+  EXPECT_EQ(first.job().start, 2);
   EXPECT_EQ(first.job().restarts, 1);
 
   Coordinator second(limits, first.job(), kStart + absl::Seconds(9));
-  for (auto& [id, agent] : agents) agent.generation = 2;
+  for (auto& [id, agent] : agents) agent.start = 2;
   second.Update(agents, kStart + absl::Seconds(9));
   EXPECT_EQ(second.job().phase, JobPhase::kDone);
   EXPECT_THAT(second.job().result.message(), HasSubstr("after 1 restart"));
@@ -344,7 +344,7 @@ TEST(Coordinator, ANewLeaderGoesOnFromTheLastDecision) {
 JobPhase PhaseAfterAnotherFailure(const JobLimits& limits, absl::Time at) {
   Agents agents = {{"1", Ready("a")}};
   const auto fail = [&agents](Coordinator* coordinator, absl::Time now) {
-    agents["1"].generation = coordinator->job().generation;
+    agents["1"].start = coordinator->job().start;
     agents["1"].phase = AgentPhase::kRunning;
     coordinator->Update(agents, now);
     agents["1"].phase = AgentPhase::kReady;
@@ -375,7 +375,7 @@ TEST(Coordinator, ARestartOfTheLeaderBeforeCountsUntilTheWindowSinceTheChangeIsO
 // All members run the ranks of the last generation.
 void RunRanks(const Coordinator& coordinator, Agents* agents) {
   for (const Member& member : coordinator.job().members) {
-    agents->at(member.agent).generation = coordinator.job().generation;
+    agents->at(member.agent).start = coordinator.job().start;
     agents->at(member.agent).phase = AgentPhase::kRunning;
   }
 }
@@ -392,7 +392,7 @@ TEST(Coordinator, ADrainedNodeEndsTheGenerationAndTakesPartInNone) {
   EXPECT_EQ(coordinator.job().drained, std::vector<std::string>{"3"});
   for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady;  // also the drained one, which has not seen it
   coordinator.Update(agents, kStart);
-  EXPECT_EQ(coordinator.job().generation, 2);
+  EXPECT_EQ(coordinator.job().start, 2);
   EXPECT_EQ(coordinator.job().members.size(), 2);
   EXPECT_EQ(coordinator.job().restarts, 0);
   RunRanks(coordinator, &agents);
@@ -412,7 +412,7 @@ TEST(Coordinator, ResizeEndsRanksOnlyIfThereAreTooMany) {
   EXPECT_FALSE(coordinator.Update(agents, kStart));
   EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(2))) << "now there is room for the third";
   EXPECT_EQ(coordinator.job().reason, "host c can take part");
-  for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady, agent.generation = 1;
+  for (auto& [id, agent] : agents) agent.phase = AgentPhase::kReady, agent.start = 1;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().members.size(), 3);
   RunRanks(coordinator, &agents);
@@ -464,7 +464,7 @@ TEST(Coordinator, TheNextLeaderKnowsThatTheOneBeforeHasLeft) {
   agents["2"].phase = AgentPhase::kReady;
   next.Update(agents, kStart);
   EXPECT_EQ(next.job().phase, JobPhase::kRunning);
-  EXPECT_EQ(next.job().generation, 2);
+  EXPECT_EQ(next.job().start, 2);
   EXPECT_EQ(next.job().restarts, 0);
   EXPECT_EQ(next.job().reason, "host a left the job: it received signal 15 (SIGTERM)");
 }
@@ -478,9 +478,9 @@ TEST(Coordinator, AnotherNodeTakesThePlaceOfOneThatLeavesAlsoIfTheirNumberIsFixe
   agents["1"].phase = AgentPhase::kReady;
   coordinator.Update(agents, kStart);
   EXPECT_EQ(coordinator.job().phase, JobPhase::kForming) << "nobody has seen the end of the generation";
-  for (const char* id : {"1", "3"}) agents[id].generation = 1;
+  for (const char* id : {"1", "3"}) agents[id].start = 1;
   coordinator.Update(agents, kStart);
-  EXPECT_EQ(coordinator.job().generation, 2);
+  EXPECT_EQ(coordinator.job().start, 2);
   EXPECT_EQ(coordinator.job().members[1].host, "c");
   RunRanks(coordinator, &agents);
   Leave(&agents["3"]);
@@ -498,16 +498,16 @@ TEST(Coordinator, ANodeThatLeftBeforeIsNoReason) {
   Leave(&agents["2"]);
   agents["1"].phase = AgentPhase::kReady;
   coordinator.Update(agents, kStart);
-  agents["1"].generation = 1;
+  agents["1"].start = 1;
   coordinator.Update(agents, kStart);
-  EXPECT_EQ(coordinator.job().generation, 2);
+  EXPECT_EQ(coordinator.job().start, 2);
   RunRanks(coordinator, &agents);
   agents["3"] = Ready("c");
   coordinator.Update(agents, kStart);
   EXPECT_TRUE(coordinator.Update(agents, kStart + absl::Seconds(2)));
-  for (const char* id : {"1", "3"}) agents[id].phase = AgentPhase::kReady, agents[id].generation = 2;
+  for (const char* id : {"1", "3"}) agents[id].phase = AgentPhase::kReady, agents[id].start = 2;
   coordinator.Update(agents, kStart);
-  EXPECT_EQ(coordinator.job().generation, 3);
+  EXPECT_EQ(coordinator.job().start, 3);
   EXPECT_EQ(coordinator.job().reason, "host c can take part");
 }
 
@@ -538,7 +538,7 @@ TEST(Job, StatesSurviveTheirTexts) {
   AgentState agent = Ready("a\xff\n", 3);
   agent.node_rank = 2;
   agent.phase = AgentPhase::kFailing;
-  agent.generation = 7;
+  agent.start = 7;
   agent.failure.status = absl::DataLossError("torn");
   agent.failure.status.SetPayload("url", absl::Cord(std::string("\0\xff", 2)));
   agent.failure.killed = true;
@@ -563,7 +563,7 @@ TEST(Job, StatesSurviveTheirTexts) {
   coordinator.Update({{"1", asks}, {"2", Ready("b", 2)}, {"other", Ready("d")}}, kStart);
   const absl::StatusOr<JobState> job = DecodeJob(EncodeJob(coordinator.job()));
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->generation, 1);
+  EXPECT_EQ(job->start, 1);
   EXPECT_EQ(job->phase, JobPhase::kRunning);
   ASSERT_EQ(job->members.size(), 2);
   EXPECT_EQ(job->members[1].host, "b");
@@ -598,16 +598,16 @@ TEST(AgentSteps, OfSeveralStatesOnlyTheLatestCounts) {
   job.phase = JobPhase::kEnding;  // it has not seen that the generation ran
   steps.OnJob(job);
   EXPECT_FALSE(steps.TakeStart());
-  EXPECT_EQ(steps.state().generation, 1);
+  EXPECT_EQ(steps.state().start, 1);
   EXPECT_TRUE(steps.wants_port());
   job.phase = JobPhase::kRunning;
-  job.generation = 2;
+  job.start = 2;
   steps.OnJob(job);
-  const std::optional<Generation> generation = steps.TakeStart();
-  ASSERT_TRUE(generation);
-  EXPECT_EQ(generation->first_rank, 3);
-  EXPECT_EQ(generation->world_size, 5);
-  EXPECT_EQ(generation->master_addr, "a.net");
+  const std::optional<NodeStart> start = steps.TakeStart();
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->first_rank, 3);
+  EXPECT_EQ(start->world_size, 5);
+  EXPECT_EQ(start->master_addr, "a.net");
   EXPECT_FALSE(steps.TakeStart());
   EXPECT_FALSE(steps.MustEnd());
   job.phase = JobPhase::kEnding;

@@ -36,7 +36,7 @@ std::vector<Leaver> Departures::Update(const Agents& agents) {
   }
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
-    if (agent && agent->phase == AgentPhase::kSucceeded && agent->generation == job_.generation) {
+    if (agent && agent->phase == AgentPhase::kSucceeded && agent->start == job_.start) {
       succeeded_.insert(member.agent);
     } else if (!agent && !HasSucceeded(member.agent) && !Find(member.agent)) {
       lost_.insert(member.agent);
@@ -79,7 +79,7 @@ bool Departures::IsNeeded(const std::string& agent, const Agents& agents) const 
   if (agent == anchor_) return true;
   if (job_.limits.min_nodes != job_.limits.max_nodes) return false;
   const auto others = absl::c_count_if(agents, [&](const auto& other) { return !Leaves(other.first, agents); });
-  return others < job_.limits.min_nodes && (job_.generation == 0 || IsMember(job_, agent));
+  return others < job_.limits.min_nodes && (job_.start == 0 || IsMember(job_, agent));
 }
 
 // A spare node that leaves changes nothing.

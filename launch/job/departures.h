@@ -21,7 +21,7 @@ class Departures {
   // Takes note of who is there. Returns who has left since the last call and may vanish.
   std::vector<Leaver> Update(const Agents& agents);
 
-  // A generation begins: nobody has left, was lost or has succeeded.
+  // A start begins: nobody has left, was lost or has succeeded.
   void Clear();
 
   // This agent has stopped being a member.
@@ -38,7 +38,7 @@ class Departures {
   // Null if this agent has not left.
   const Leaver* Find(const std::string& agent) const;
 
-  // Because of whom the generation ended, if one of its nodes left, or the job; else null.
+  // Because of whom the start ended, if one of its nodes left, or the job; else null.
   const Leaver* First(const Agents& agents) const;
 
   // Returns whether this agent has left, is about to, or is to leave.

@@ -19,8 +19,8 @@ const AgentState* FindAgent(const Agents& agents, const std::string& id) {
   return found == agents.end() ? nullptr : &found->second;
 }
 
-bool HasFailed(const AgentState& agent, int64_t generation) {
-  return agent.generation == generation && (agent.phase == AgentState::Phase::kFailing || !agent.failure.status.ok());
+bool HasFailed(const AgentState& agent, int64_t start) {
+  return agent.start == start && (agent.phase == AgentState::Phase::kFailing || !agent.failure.status.ok());
 }
 
 const Stranger* FindStranger(const JobState& state, const std::string& agent) {

@@ -49,8 +49,8 @@ struct JobProgram {
 // An agent's text about itself and its node.
 struct AgentState {
   enum class Phase {
-    kReady,      // no rank runs: it can start a generation
-    kRunning,    // the ranks of `generation` run
+    kReady,      // no rank runs: it can start ranks
+    kRunning,    // the ranks of `start` run
     kFailing,    // one of them has failed, and the others are being ended
     kSucceeded,  // all of them have ended with success
     kLeaving,    // no rank runs, and it will not start any
@@ -65,11 +65,11 @@ struct AgentState {
   JobFlags flags;
   JobProgram program;
   Phase phase = Phase::kReady;
-  int64_t generation = 0;  // the last one whose ranks it started, or that ended before it did; 0: none
-  int64_t entry = 0;       // the last entry of a member with which it has started its ranks
-  Failure failure;         // of that generation; its status is OK if no rank failed
-  std::string leaving;     // why it leaves: "received signal 15 (SIGTERM)"
-  int signal = 0;          // the signal that it received, if it leaves because of one
+  int64_t start = 0;    // the last start whose ranks it has started, or that ended before it could; 0: none
+  int64_t entry = 0;    // the last entry of a member with which it has started its ranks
+  Failure failure;      // of that start; its status is OK if no rank failed
+  std::string leaving;  // why it leaves: "received signal 15 (SIGTERM)"
+  int signal = 0;       // the signal that it received, if it leaves because of one
   // The agents that this one asks to leave, as somebody told it. They have no later life, so the list only grows.
   std::vector<std::string> drains;
   NodeLimits resize;  // the limits that it asks for, as somebody told it
@@ -84,14 +84,13 @@ using Agents = std::map<std::string, AgentState>;  // by id
 // Null if this agent is not there.
 const AgentState* FindAgent(const Agents& agents, const std::string& id);
 
-// Returns whether a rank of `generation` has failed on this node.
-bool HasFailed(const AgentState& agent, int64_t generation);
+// Returns whether a rank of `start` has failed on this node.
+bool HasFailed(const AgentState& agent, int64_t start);
 
-// One node of a generation. Its node rank is its index.
+// One node of a start. Its node rank is its index.
 struct Member {
   std::string agent;  // the agent's id in the rendezvous
-  int64_t entry =
-      0;  // which entry of a node into the job this is: a node starts its ranks once for each of its entries
+  int64_t entry = 0;  // the number of the node's entry into the job; a node starts its ranks once for each entry
   std::string host;
   std::string address;
   int port = 0;
@@ -113,27 +112,27 @@ struct Stranger {
   std::string why;  // for people
 };
 
-// The decisions of the leading agent. A generation is a start of all ranks of the job. If its ranks stay when another
-// one fails, nodes are lost, leave and come while it runs.
+// The decisions of the leading agent. A start is one of all ranks of the job. If its ranks stay when another one fails,
+// they form one generation after another (RankPlan), and nodes are lost, leave and come while it runs.
 struct JobState {
   enum class Phase {
-    kForming,  // agents gather for the next generation
-    kRunning,  // the members run the ranks of `generation`
+    kForming,  // agents gather for the next start
+    kRunning,  // the members run the ranks of `start`
     kEnding,   // the members end them
     kDone,     // nothing starts any more
   };
 
   Phase phase = Phase::kForming;
-  int64_t generation = 0;            // the number of generations so far
+  int64_t start = 0;                 // the number of starts so far
   int64_t entries = 0;               // the number of entries of nodes so far
-  std::vector<Member> members;       // of that generation
+  std::vector<Member> members;       // of that start
   std::vector<Leaver> left;          // who has left since; the leader has seen it, so they may vanish
   std::vector<std::string> drained;  // the agents that somebody has asked to leave, since the job began
   NodeLimits limits;
-  int restarts = 0;               // of all ranks, or of one that stays alive, because one had failed
-  std::string reason;             // why the generation ends, or the one before ended, for people; "" for the first one
-  std::vector<std::string> lost;  // the agents because of whose loss it ended; empty while one runs
-  JobProgram program;             // of the agent that formed the first generation, or forms it
+  int restarts = 0;                 // of all ranks, or of one that stays alive, because one had failed
+  std::string reason;               // why the start ends, or the one before ended, for people; "" for the first one
+  std::vector<std::string> lost;    // the agents because of whose loss it ended; empty while one runs
+  JobProgram program;               // of the agent that formed the first start, or forms it
   std::vector<Stranger> strangers;  // who is there, and is refused
   std::string flags;                // which launchers' flags differ, for people
   RankPlan ranks;                   // of processes that stay when another one fails

@@ -121,7 +121,7 @@ void Fields(JsonFields& json, AgentState& state) {
   json.Optional("flags", state.flags);
   json.Field("program", state.program);
   json.Enum("phase", state.phase, AgentState::Phase::kLeaving);
-  json.Required("generation", state.generation);
+  json.Required("start", state.start);
   json.Required("entry", state.entry);
   if (json.reads() || !state.failure.status.ok()) json.Field("failure", state.failure);
   json.Optional("leaving", state.leaving);
@@ -247,7 +247,7 @@ void Fields(JsonFields& json, RankPlan& plan) {
 
 void Fields(JsonFields& json, JobState& state) {
   json.Enum("phase", state.phase, JobState::Phase::kDone);
-  json.Required("generation", state.generation);
+  json.Required("start", state.start);
   json.Required("entries", state.entries);
   json.Required("members", state.members);
   json.Field("left", state.left);

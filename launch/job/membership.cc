@@ -29,7 +29,7 @@ absl::Status OnHost(const absl::Status& status, const std::string& host) {
 // Nodes.
 
 void Membership::Start(const JobState& job, const std::vector<absl::Time>& made, absl::Time now) {
-  const bool resumes = job.ranks.start == job.generation && job.ranks.stays;
+  const bool resumes = job.ranks.start == job.start && job.ranks.stays;
   plan_ = resumes ? job.ranks : RankPlan();
   plan_.restarts = job.restarts;
   cuts_ = CutHosts(plan_.cuts, now);
@@ -43,7 +43,7 @@ void Membership::Start(const JobState& job, const std::vector<absl::Time>& made,
   changed_ = false;
   if (resumes) return;
   plan_.generation = job.ranks.generation;
-  plan_.start = job.generation;
+  plan_.start = job.start;
   for (const Member& member : job.members) Add(member, now);
 }
 
@@ -166,7 +166,7 @@ bool Membership::Update(const Agents& agents, const NeededNodes& needed, absl::T
 void Membership::Decide(const Agents& agents, const NeededNodes& needed, absl::Time now) {
   StartAwaited(needed.least, now);
   if (plan_.phase == Phase::kRegrouping) {
-    KillLate(now);
+    MarkLate(now);
     DropLeavingNodes();
   }
   if (plan_.phase != Phase::kRunning && plan_.SlotsIn(State::kMember).empty()) TryToForm(agents, needed, now);
@@ -240,7 +240,7 @@ void Membership::StartAwaited(int least_nodes, absl::Time now) {
 }
 
 // Members that have had the longest time for which one of them has asked.
-void Membership::KillLate(absl::Time now) {
+void Membership::MarkLate(absl::Time now) {
   const std::vector<int> late = plan_.SlotsIn(State::kMember);
   if (late.empty() || !may_kill_) return;
   absl::Duration longest;

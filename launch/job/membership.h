@@ -131,7 +131,7 @@ class Membership {
   void End(const absl::Status& verdict);
   bool OthersGoOn(int least_nodes) const;
   void StartAwaited(int least_nodes, absl::Time now);
-  void KillLate(absl::Time now);
+  void MarkLate(absl::Time now);
   std::vector<int> NodesByRank() const;
   void RecordSilence(const Agents& agents);
   void LeaveOutCutHosts(const Agents& agents, const NeededNodes& needed, absl::Time now);

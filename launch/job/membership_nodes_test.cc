@@ -197,7 +197,7 @@ TEST_F(MembershipNodesTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAl
   StartTwo();
   nodes_["a"].slots->OnStays();
   Settle();
-  EXPECT_TRUE(nodes_["b"].slots->kept());
+  EXPECT_TRUE(nodes_["b"].slots->stays());
   EXPECT_FALSE(nodes_["b"].slots->plan().formed);
   Fail("b", 1, "rank 3 was killed", 20);
   Settle();
@@ -209,7 +209,7 @@ TEST_F(MembershipNodesTest, ARankThatIsKilledBeforeTheFirstGenerationComesBackAl
   }
   Settle();
   EXPECT_EQ(nodes_["b"].told[1], "3 of 4 in 1 at a.net:11");
-  EXPECT_EQ(job().generation, 1);
+  EXPECT_EQ(job().start, 1);
   EXPECT_EQ(job().restarts, 1);
 }
 
@@ -224,7 +224,7 @@ TEST_F(MembershipNodesTest, ARankThatExitsBeforeTheFirstGenerationEndsAllRanks) 
   EXPECT_EQ(job().phase, JobPhase::kRunning);
   nodes_["b"].steps->OnFailing();
   Settle();
-  EXPECT_EQ(job().generation, 2);
+  EXPECT_EQ(job().start, 2);
   EXPECT_FALSE(job().ranks.formed);
 }
 
@@ -245,7 +245,7 @@ TEST_F(MembershipNodesTest, OtherRanksStayAndTheOneThatFailedComesBack) {
   EXPECT_EQ(reason_, "process 0 on host a is ready");
   Leave({"a", "b"});
   EXPECT_THAT(Told("a"), ElementsAre("3 of 4 in 3 at a.net:14", "0 of 4 in 3 at a.net:14"));
-  EXPECT_EQ(job().generation, 1);
+  EXPECT_EQ(job().start, 1);
   EXPECT_EQ(job().restarts, 1);
 }
 
@@ -520,7 +520,7 @@ TEST_F(MembershipNodesTest, OtherProgramsEndTogether) {
   EXPECT_FALSE(nodes_["a"].slots->OnEnd(0, {}));
   nodes_["a"].steps->OnFailing();
   Settle();
-  EXPECT_EQ(job().generation, 2);
+  EXPECT_EQ(job().start, 2);
   EXPECT_EQ(job().ranks.generation, 0);
 }
 

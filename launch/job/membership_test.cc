@@ -46,7 +46,7 @@ class Job {
   };
 
   Job(int ranks, int spares, const Membership::Limits& limits) : membership_(limits) {
-    job_.generation = 1;
+    job_.start = 1;
     job_.members.push_back(NewMember(ranks, spares));
   }
 

@@ -9,11 +9,11 @@ using Phase = SlotState::Phase;
 
 const std::vector<SlotState>& NodeSlots::slots() const {
   static const auto& none = *new std::vector<SlotState>();
-  return kept_ ? slots_ : none;
+  return stays_ ? slots_ : none;
 }
 
 void NodeSlots::OnStays() {
-  if (!std::exchange(kept_, true)) changed_ = true;
+  if (!std::exchange(stays_, true)) changed_ = true;
 }
 
 void NodeSlots::OnReady(int slot, int64_t left, const JoinOptions& ask) {
@@ -25,7 +25,7 @@ void NodeSlots::OnReady(int slot, int64_t left, const JoinOptions& ask) {
   process.left = left;
   process.done = process.all_done = false;
   process.ask = ask;
-  kept_ = changed_ = true;
+  stays_ = changed_ = true;
 }
 
 void NodeSlots::OnProgress(int slot, int64_t step) {
@@ -59,12 +59,12 @@ bool NodeSlots::OnEnd(int slot, Failure failure) {
   process.phase = succeeded ? Phase::kSucceeded : Phase::kFailed;
   process.failure = std::move(failure);
   changed_ = true;
-  return kept_ && (plan().formed || succeeded || killed);
+  return stays_ && (plan().formed || succeeded || killed);
 }
 
 const RankPlan::Slot& NodeSlots::place(int slot) const {
   static const auto& none = *new RankPlan::Slot();
-  return ranks_.kept() ? ranks_.place(slot) : none;
+  return ranks_.stays() ? ranks_.place(slot) : none;
 }
 
 RankGeneration NodeSlots::GenerationOf(int slot) const {
@@ -78,7 +78,7 @@ bool NodeSlots::IsMember(int slot) const {
 }
 
 void NodeSlots::OnRanks(NodeRanks ranks) {
-  if (!ranks.kept() || ranks.plan.nodes[ranks.node].slots != static_cast<int>(slots_.size())) return;
+  if (!ranks.stays() || ranks.plan.nodes[ranks.node].slots != static_cast<int>(slots_.size())) return;
   ranks_ = std::move(ranks);
   OnStays();
   for (size_t slot = 0; slot < slots_.size(); ++slot) Apply(static_cast<int>(slot));

@@ -48,7 +48,7 @@ class NodeSlots {
   // A process has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
   bool OnEnd(int slot, Failure failure);
   // Returns whether the ranks stay: one of them has said so, here or on another node.
-  bool kept() const { return kept_; }
+  bool stays() const { return stays_; }
 
   // Records the leader's decision. It may be the same again, or skip others, but it is never older than the one before.
   void OnRanks(NodeRanks ranks);
@@ -89,7 +89,7 @@ class NodeSlots {
   std::vector<SlotState> slots_;
   std::vector<Told> told_;
   NodeRanks ranks_;
-  bool kept_ = false;
+  bool stays_ = false;
   bool changed_ = false;
   int64_t progressed_ = 0;
   int64_t step_ = -1;

@@ -28,7 +28,7 @@ bool Before(const Outcome& a, const Outcome& b) {
   return order(a) < order(b);
 }
 
-bool FailedByItself(const Outcome& o) { return o.failed && !o.survived && (!o.told_to_end || o.reported_before); }
+bool FailedByItself(const Outcome& o) { return o.failed && !o.others_go_on && (!o.told_to_end || o.reported_before); }
 
 // The rank's report, without the rank's name, which the sentence contains already.
 absl::string_view MessageOf(const RankFailure& end) {

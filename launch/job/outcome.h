@@ -27,7 +27,7 @@ struct Outcome {
   bool outlived_kill = false;    // and even after SIGKILL
   char process_state = '?';      // then the kernel's letter, as D for a process that is stuck in a system call
   bool did_not_leave = false;    // it was killed, since it had not left a broken generation in time (launch/link)
-  bool survived = false;         // it failed, and the other ranks go on without it (launch/link)
+  bool others_go_on = false;     // it failed, and the other ranks go on without it (launch/link)
   bool stopped = false;          // it had been stopped, as by SIGSTOP, when it was told to end
   bool reported_before = false;  // it was told to end, but had reported its own error before
   bool consequence = false;      // another rank's failure caused it: it reported so, or knew of that failure before
@@ -43,7 +43,7 @@ std::string EndText(const Outcome& outcome);
 // since it did not leave.
 std::optional<StepFailure> OwnFailure(const Outcome& outcome);
 
-// The first cause, among the ranks that failed by themselves. A failure that is not a consequence comes before one that
+// The first cause, among the ranks that failed by themselves and without which the others do not go on. A failure that is not a consequence comes before one that
 // is; then a rank that a signal killed before one that exited, because ranks exit when a peer is killed and not the
 // other way round; then the earliest. SIGABRT and SIGPIPE count as an exit: an uncaught "connection closed by peer"
 // raises SIGABRT, and a write to a peer that is gone raises SIGPIPE. Null if none failed.

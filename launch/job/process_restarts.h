@@ -32,18 +32,20 @@ class ProcessRestarts {
   void Start(size_t slots, std::vector<absl::Time> made, absl::Time now);
   // The process of a slot, which may be a new one, starts.
   void OnStart(int slot, absl::Time now);
-  // All processes have asked now, so that the least that they ask for is known.
+  // All processes have asked, so Count() begins again with what they ask for.
   void OnFirstGeneration() { policy_.reset(); }
 
   // Returns whether the process of a slot that has failed may start again, which then counts as a restart.
   // `was_starting`: it had not been ready. `asks`: the request of the process of each slot.
   bool Count(int slot, bool was_starting, const std::vector<JoinOptions>& asks, absl::Time now);
-  // After Count() has returned true: the process waits for its time. It takes the place of a member or not.
+  // Call it after Count() has returned true. The next process of the slot starts after the policy's pause (StartOf()), and
+  // if it `was_member` that failed, after the others' head start (HeadStartEnds()).
   void Await(int slot, bool was_member, absl::Time now);
-  // After Count() has returned false, what the last message adds to the failure.
+  // Call it after Count() has returned false. Returns what the launcher's last message adds to the failure, as "; after 3
+  // restarts".
   std::string Ending() const { return policy_->Ending(AttemptEnd::kFailed); }
 
-  // When a process that waits may start; and when at the latest if others go on.
+  // When a process that waits may start, and when the head start of the others ends.
   absl::Time StartOf(int slot) const { return times_[slot].start_at; }
   absl::Time HeadStartEnds(int slot) const { return times_[slot].head_start_ends; }
 

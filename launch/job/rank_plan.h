@@ -41,8 +41,8 @@ struct SlotState {
 // The order for the members of a generation.
 enum class RegroupOrder { kGoOn, kAfterStep, kNow };
 
-// All that the nodes and another leader need to know. Times are not in it: they begin anew. Generations of ranks have
-// numbers besides JobState::generation.
+// All that the nodes and another leader need to know. Times are not in it: they begin anew. JobState::start numbers
+// the starts of all ranks, and `generation` the generations of ranks.
 struct RankPlan {
   // The state of the process of a slot.
   enum class State {
@@ -80,7 +80,7 @@ struct RankPlan {
     bool late = false;  // the process has not left the last generation in time, and is killed
   };
 
-  int64_t start = 0;  // the JobState::generation whose processes these are
+  int64_t start = 0;  // the JobState::start whose processes these are
   std::vector<Node> nodes;
   std::vector<Slot> slots;
   Phase phase = Phase::kForming;
@@ -143,7 +143,7 @@ struct NodeRanks {
   RankPlan plan;
   int node = -1;  // its place in plan.nodes; -1: no process of the job has said that it stays
 
-  bool kept() const { return node >= 0; }
+  bool stays() const { return node >= 0; }
   bool has_rank_0() const { return !plan.members.empty() && plan.slots[plan.members[0]].node == node; }
   const RankPlan::Slot& place(int slot) const { return plan.slots[plan.nodes[node].first + slot]; }
 };

@@ -1,4 +1,5 @@
-// A rank that stays alive when other ranks end. The launcher tells it which ranks train together: a generation.
+// A rank's socket to its launcher, for a rank that stays alive when other ranks end. The launcher tells it which ranks
+// train together: a generation.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto link, launch::AgentLink::Open());
 //   for (JoinOptions options;;) {

@@ -47,7 +47,9 @@ struct RankGeneration {
 struct JoinOptions {
   int min_ranks = 1;  // the smallest world size. The largest value of all ranks counts
   int max_ranks = 0;  // the largest; other processes wait to take a rank's place. The smallest counts; 0: any number
-  int max_restarts = -1;  // of failed ranks, in the job's life, unless the launcher has --max_restarts; -1: any number
+  int max_restarts =
+      -1;  // of failed ranks, in the job's life, unless the launcher has --max_restarts. The largest counts; -1: any
+           // number, unless another rank names one above 0
   absl::Duration leave_timeout = absl::Seconds(10);  // for leaving a broken generation
   absl::Duration timeout = absl::Minutes(30);        // for this call; at least leave_timeout
   std::string reason;  // why this rank has left its generation, for people; "": it was told to

@@ -84,7 +84,7 @@ class Agent {
   void NoteSignal(int signal);
   bool HasWaitedToLeave() const;
   AttemptControl Control();
-  AttemptResult RunRanks(const Generation& generation);
+  AttemptResult RunRanks(const NodeStart& start);
   void OnEnd(AttemptResult result);
   absl::StatusOr<std::string> Drain(const std::string& host);
   bool DrainThis();
@@ -143,8 +143,8 @@ absl::Status Agent::Run() {
   for (;;) {
     TakeJob();
     TakeSignals();
-    if (const std::optional<Generation> generation = steps_.TakeStart()) {
-      OnEnd(RunRanks(*generation));
+    if (const std::optional<NodeStart> start = steps_.TakeStart()) {
+      OnEnd(RunRanks(*start));
       continue;
     }
     if (const std::optional<absl::Status> result = steps_.Result()) return result->ok() ? resumable_ : *result;
@@ -189,21 +189,21 @@ void Agent::TakeJob() {
   if (steps_.state().phase == AgentState::Phase::kReady) {
     if (const absl::Status port = TakePort(); !port.ok()) steps_.OnLost(port);
   }
-  if (before.phase != steps_.state().phase || before.generation != steps_.state().generation) Post();
+  if (before.phase != steps_.state().phase || before.start != steps_.state().start) Post();
 }
 
 // Returns whether this node has come to a job that runs already, and cannot start its program. At the first start the
 // others must hear of that.
 bool Agent::IsNoHelp(const JobState& job) const {
-  return job.generation > 0 && steps_.state().entry == 0 && !IsMemberOf(job) && !FindProgram(argv_[0]).ok();
+  return job.start > 0 && steps_.state().entry == 0 && !IsMemberOf(job) && !FindProgram(argv_[0]).ok();
 }
 
 // Each node says once why the ranks start again, unless that was before it came, or it leaves itself. It may see the job
 // only when it has formed anew.
 void Agent::Announce(const JobState& job) {
   const bool forms = job.phase == JobState::Phase::kForming;
-  const int64_t ended = forms ? job.generation : job.generation - 1;
-  if (job.generation > 0 && !std::exchange(knows_job_, true)) announced_ = ended;
+  const int64_t ended = forms ? job.start : job.start - 1;
+  if (job.start > 0 && !std::exchange(knows_job_, true)) announced_ = ended;
   if ((forms || job.phase == JobState::Phase::kRunning) && !job.reason.empty() && ended > announced_) {
     if (leaving_since_ns_ == 0) Say(job.reason);
     events_.Notice(job.reason);
@@ -235,7 +235,7 @@ void Agent::Announce(const JobState& job) {
 // The ranks of a node need not be neighbours after one has failed.
 void Agent::NoteStayingRanks(const Member& member, HostStatus* host) const {
   const RankPlan& plan = job_.ranks;
-  if (plan.start != job_.generation || !plan.formed) return;
+  if (plan.start != job_.start || !plan.formed) return;
   host->ranks = 0;
   for (size_t rank = 0; rank < plan.members.size(); ++rank) {
     const int node = plan.slots[plan.members[rank]].node;
@@ -272,7 +272,7 @@ void Agent::ShowJob() {
   const bool runs = job_.phase == JobState::Phase::kRunning || job_.phase == JobState::Phase::kEnding;
   if (shows_ranks_) return;
   if (job_.phase == JobState::Phase::kForming) watcher_.NotePhase(JobStatus::Phase::kForming);
-  if (runs && !IsMemberOf(job_)) watcher_.NoteSpare(job_.generation, job_.restarts);
+  if (runs && !IsMemberOf(job_)) watcher_.NoteSpare(job_.start, job_.restarts);
 }
 
 // Hosts may have the same name, as containers do, but the agents reach each other at different addresses.
@@ -306,7 +306,7 @@ std::string Agent::WhenAnswered() const {
 }
 
 bool Agent::DrainThis() {
-  if (!steps_.Ranks().kept()) return false;
+  if (!steps_.Ranks().stays()) return false;
   steps_.OnDrain(agent_.id);
   Post();
   return true;
@@ -361,14 +361,14 @@ AttemptControl Agent::Control() {
 }
 
 // All their descriptors are free again when it returns.
-AttemptResult Agent::RunRanks(const Generation& generation) {
+AttemptResult Agent::RunRanks(const NodeStart& start) {
   Post();
   TellWarning();
   const AttemptControl control = Control();
-  const int number = static_cast<int>(generation.number - 1);
-  Attempt attempt(generation, argv_, options_, &relay_, &output_, &events_, &control);
+  const int number = static_cast<int>(start.number - 1);
+  Attempt attempt(start, argv_, options_, &relay_, &output_, &events_, &control);
   if (std::exchange(has_started_, true)) events_.Restart(number, job_.reason, std::nullopt);
-  events_.AttemptStarted(number, generation.nnodes, generation.node_rank);
+  events_.AttemptStarted(number, start.nnodes, start.node_rank);
   shows_ranks_ = true;
   AttemptResult result = attempt.Run(0);
   shows_ranks_ = false;

@@ -38,7 +38,8 @@ constexpr absl::Duration kLongWithoutAsking = absl::Seconds(30);
 
 // Returns whether the ranks have yet to end by themselves. Ranks that stay end when the job says so.
 bool Attempt::IsAwaited() const {
-  return broken_.ok() && stop_signal_ == 0 && !must_end_ && (Running() || rank_links_.kept() || !early_deaths_.empty());
+  return broken_.ok() && stop_signal_ == 0 && !must_end_ &&
+         (Running() || rank_links_.stays() || !early_deaths_.empty());
 }
 
 // Returns whether another rank may show the real cause. The only node of a job waits for it also if the job must end.
@@ -58,7 +59,7 @@ void Attempt::WaitForVerdict() {
         {look, rank_links_.next_look(), control_.next_look(), tell_at_, unasked_at_, early_deaths_.next_look()}));
     TakeEarlyDeaths();
     if (MonotonicNanos() >= look) LookForStopped();
-    Regroup();
+    DoActions();
     if (MonotonicNanos() >= tell_at_) TellWhoIsAwaited();
     if (MonotonicNanos() >= unasked_at_) TellUnasked();
   }
@@ -70,7 +71,7 @@ void Attempt::WaitForVerdict() {
 }
 
 AttemptResult Attempt::Run(int earlier_port) {
-  watcher_.NoteGeneration(generation_, options_.nproc_per_node, options_.spares);
+  watcher_.NoteGeneration(start_, options_.nproc_per_node, options_.spares);
   absl::Status started = StartAll(earlier_port);
   if (started.ok()) WaitForVerdict();
   if (started.ok()) started = broken_;
@@ -92,7 +93,7 @@ AttemptResult Attempt::Run(int earlier_port) {
 
 absl::Status Attempt::StartAll(int earlier_port) {
   LOCKSTEP_RETURN_IF_ERROR(processes_.Open());
-  LOCKSTEP_ASSIGN_OR_RETURN(starter_, RankStarter::Create(argv_, options_, generation_, earlier_port));
+  LOCKSTEP_ASSIGN_OR_RETURN(starter_, RankStarter::Create(argv_, options_, start_, earlier_port));
   master_port_ = starter_->master_port();
   rank_links_.SetMaster(starter_->master_addr(), master_port_);
   rank_links_.Apply(control_.ranks());
@@ -115,7 +116,7 @@ absl::Status Attempt::StartRank(int local_rank) {
   Outcome outcome;
   outcome.end.local_rank = local_rank;
   const bool has_rank = !rank_links_.plan().formed && local_rank < options_.nproc_per_node;
-  outcome.end.rank = has_rank ? generation_.first_rank + local_rank : -1;
+  outcome.end.rank = has_rank ? start_.first_rank + local_rank : -1;
   outcome.end.pid = rank.process.pid;
   const int attempt = rank.attempt;
   LOCKSTEP_RETURN_IF_ERROR(processes_.Add(local_rank, std::move(rank)));
@@ -218,7 +219,7 @@ void Attempt::NoteSignal(int signal) {
 }
 
 bool Attempt::HoldsEarlyDeath(int i, const Failure& failure) {
-  if (!failure.killed || rank_links_.kept() || !rank_links_.may_be_kept()) return false;
+  if (!failure.killed || rank_links_.stays() || !rank_links_.may_stay()) return false;
   if (!may_stay_) may_stay_ = starter_->MayStay();
   return *may_stay_ &&
          early_deaths_.Hold(i, failure, outcomes_[i].time_ns - processes_[i].started_ns, MonotonicNanos());
@@ -226,7 +227,7 @@ bool Attempt::HoldsEarlyDeath(int i, const Failure& failure) {
 
 void Attempt::TakeEarlyDeaths() {
   const bool others_run = (Running() || control_.nodes == RankLinks::Nodes::kAgents) && !FirstCause(outcomes_);
-  for (const auto& [slot, failure] : early_deaths_.Take(rank_links_.kept(), others_run, MonotonicNanos())) {
+  for (const auto& [slot, failure] : early_deaths_.Take(rank_links_.stays(), others_run, MonotonicNanos())) {
     DecideAbout(slot, failure);
   }
 }
@@ -236,9 +237,9 @@ void Attempt::DecideAbout(int slot, const Failure& failure) {
   bool goes_on = rank_links_.OnEnd(slot, failure);
   TellControl();
   if (control_.nodes == RankLinks::Nodes::kOne && must_end_) goes_on &= rank_links_.complete();
-  outcomes_[slot].survived = !failure.status.ok() && goes_on;
-  const bool is_early = rank_links_.may_be_kept() && !rank_links_.plan().formed;
-  if (!outcomes_[slot].survived || !is_early || !options_.on_notice) return;
+  outcomes_[slot].others_go_on = !failure.status.ok() && goes_on;
+  const bool is_early = rank_links_.may_stay() && !rank_links_.plan().formed;
+  if (!outcomes_[slot].others_go_on || !is_early || !options_.on_notice) return;
   options_.on_notice(
       absl::StrCat(failure.status.message(), " before all ranks had joined; another process takes its place"));
 }

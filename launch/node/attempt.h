@@ -16,9 +16,9 @@
 #include "lockstep/base/posix/deadline.h"
 #include "lockstep/launch/job/early_deaths.h"
 #include "lockstep/launch/job/failure.h"
-#include "lockstep/launch/job/generation.h"
 #include "lockstep/launch/job/launch_options.h"
 #include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/outcome.h"
 #include "lockstep/launch/job/rank_plan.h"
 #include "lockstep/launch/node/rank_links.h"
@@ -59,9 +59,9 @@ struct AttemptControl {
 class Attempt {
  public:
   // Everything but `generation` must outlive the object.
-  Attempt(const Generation& generation, const std::vector<std::string>& argv, const LaunchOptions& options,
+  Attempt(const NodeStart& start, const std::vector<std::string>& argv, const LaunchOptions& options,
           SignalRelay* relay, Output* output, EventLog* events, const AttemptControl* control)
-      : generation_(generation),
+      : start_(start),
         argv_(argv),
         options_(options),
         relay_(*relay),
@@ -69,7 +69,7 @@ class Attempt {
         events_(*events),
         watcher_(WatcherOf(options.watcher)),
         control_(*control),
-        rank_links_(generation, options, control->nodes),
+        rank_links_(start, options, control->nodes),
         processes_(options) {}
 
   // Starts the ranks and blocks until all have ended. Call it once. If it chooses a port, it is not `earlier_port`.
@@ -77,7 +77,7 @@ class Attempt {
 
  private:
   // The number of the start of processes that comes now, from 0, in file names and events.
-  int number() const { return static_cast<int>(generation_.number - 1) + rank_links_.restarts_here(); }
+  int number() const { return static_cast<int>(start_.number - 1) + rank_links_.restarts_here(); }
 
   absl::Status StartAll(int earlier_port);
   absl::Status StartRank(int local_rank);
@@ -90,7 +90,7 @@ class Attempt {
   bool HoldsEarlyDeath(int i, const Failure& failure);
   void TakeEarlyDeaths();
   void DecideAbout(int slot, const Failure& failure);
-  void Regroup();
+  void DoActions();
   void Do(const NodeSlots::Action& action);
   void NoteGeneration(int slot);
   void NoteLeaving();
@@ -127,7 +127,7 @@ class Attempt {
   void AskControl();
   void TellControl();
 
-  const Generation generation_;
+  const NodeStart start_;
   const std::vector<std::string>& argv_;
   const LaunchOptions& options_;
   SignalRelay& relay_;

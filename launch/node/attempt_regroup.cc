@@ -56,7 +56,7 @@ void Attempt::ReplaceRank(int local_rank) {
 
 // Carries out what the job has decided about ranks that stay when another one fails. A process that cannot be started
 // makes another decision due.
-void Attempt::Regroup() {
+void Attempt::DoActions() {
   StartSpares();
   for (;;) {
     TellControl();

@@ -43,7 +43,8 @@ void Attempt::NoteEnd(int i) {
   } else {
     outcome.end.signal = info.si_status;
   }
-  const bool ended_early = rank_links_.EndedEarly(i);
+  rank_links_.ReadAll();
+  const bool ended_early = rank_links_.owes_finish(i);
   outcome.resumable = outcome.end.exit_code == kResumableExitCode && rank_links_.has_finished(i);
   outcome.failed = outcome.end.exit_code != 0 && !outcome.resumable;
   if (!outcome.failed && !outcome.told_to_end && ended_early) {
@@ -57,8 +58,8 @@ void Attempt::NoteEnd(int i) {
   watcher_.NoteEnd(outcome.end);
   if (outcome.told_to_end) return;
   const Failure failure = FailureOf(outcome);
-  outcome.survived = HoldsEarlyDeath(i, failure);
-  if (!outcome.survived) DecideAbout(i, failure);
+  outcome.others_go_on = HoldsEarlyDeath(i, failure);
+  if (!outcome.others_go_on) DecideAbout(i, failure);
 }
 
 // The last lines that the rank has written to a file of its own.
@@ -148,7 +149,7 @@ absl::Status Attempt::LateFailure() const {
   std::vector<std::string> kills;
   std::optional<Failure> first;  // of a rank that failed by itself
   for (const Outcome& outcome : outcomes_) {
-    if (!outcome.survived) continue;
+    if (!outcome.others_go_on) continue;
     Failure failure = FailureOf(outcome);
     if (IsFromOutside(outcome.end.signal)) {
       kills.emplace_back(failure.status.message());

@@ -124,9 +124,9 @@ class Guest {
     } else if (message[0] == kDecision) {
       const JobState& job = Decoded(message.substr(1));
       done_ = job.phase == JobState::Phase::kDone;
-      if (job.phase != JobState::Phase::kRunning || state_.generation == job.generation) return;
+      if (job.phase != JobState::Phase::kRunning || state_.start == job.start) return;
       EXPECT_EQ(job.members.size(), kGuests + 1);
-      state_.generation = job.generation;
+      state_.start = job.start;
       Post(AgentState::Phase::kRunning);
     }
   }

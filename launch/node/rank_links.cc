@@ -21,7 +21,7 @@ constexpr int kMostMessages = 16;
 
 }  // namespace
 
-RankLinks::RankLinks(const Generation& place, const LaunchOptions& options, Nodes nodes)
+RankLinks::RankLinks(const NodeStart& place, const LaunchOptions& options, Nodes nodes)
     : place_(place),
       nodes_(nodes),
       watcher_(WatcherOf(options.watcher)),
@@ -131,12 +131,10 @@ void RankLinks::OnStaticReady(int slot, int64_t left) {
   watcher_.NoteWaiting(slot, false);
 }
 
-// Its last words may not have been read yet, nor what others have said before, such as that all have done their work.
-bool RankLinks::EndedEarly(int slot) {
+void RankLinks::ReadAll() {
   for (size_t i = 0; i < links_.size(); ++i) {
     if (links_[i].fd.valid()) Receive(static_cast<int>(i));
   }
-  return links_[slot].owes_finish;
 }
 
 bool RankLinks::OnEnd(int slot, Failure failure) {
@@ -147,7 +145,7 @@ bool RankLinks::OnEnd(int slot, Failure failure) {
 }
 
 void RankLinks::Apply(NodeRanks ranks) {
-  if (!ranks.kept()) return;
+  if (!ranks.stays()) return;
   slots_.OnRanks(std::move(ranks));
   for (const NodeSlots::Action& action : slots_.Take()) Do(action);
   // Also if rank 0 has failed before it was told: the generation has used the port.

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/launch/job/generation.h"
 #include "lockstep/launch/job/launch_options.h"
 #include "lockstep/launch/job/node_slots.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/job/rank_plan.h"
 #include "lockstep/launch/job/stall_watch.h"
 #include "lockstep/launch/link/link_message.h"
@@ -35,7 +35,7 @@ class RankLinks {
     kAgents,  // the job may have others
   };
 
-  RankLinks(const Generation& place, const LaunchOptions& options, Nodes nodes);
+  RankLinks(const NodeStart& place, const LaunchOptions& options, Nodes nodes);
 
   // A new control socket for the next process of a slot (a local rank). Returns the process's end. ResourceExhausted: no
   // descriptor is free.
@@ -49,10 +49,12 @@ class RankLinks {
   // Reads what has come, given the first of these entries. Does not block.
   void Serve(const pollfd* fds);
 
-  // Returns whether the process of a slot, which has ended, was a rank of a generation and has not said that its work
-  // was done.
-  bool EndedEarly(int slot);
-  // Returns whether the process has said that its work was done. Call EndedEarly() before.
+  // Reads what every process has sent, though the process of a slot has ended. Its last words may be among it, and what
+  // others have said before.
+  void ReadAll();
+  // After ReadAll(): returns whether the process of a slot is a rank of a generation, and has not said that its work is
+  // done; and whether it has said so.
+  bool owes_finish(int slot) const { return links_[slot].owes_finish; }
   bool has_finished(int slot) const { return links_[slot].has_finished; }
 
   // The process of a slot has ended; the failure's status is OK if it succeeded. Whether the other ranks go on.
@@ -73,12 +75,13 @@ class RankLinks {
   // The slot of a process that must be ended, since the others have waited for it for LaunchOptions::stall_timeout.
   std::optional<int> TakeStalled() { return std::exchange(stalled_, std::nullopt); }
 
-  // The actions for this node's processes since the last call. kStart, kKill and kGiveUp are the caller's to do.
+  // The actions for this node's processes since the last call. kGeneration and
+  // kOrder have been sent, and are there for people. kStart, kKill and kGiveUp are the caller's to do.
   std::vector<NodeSlots::Action> Take() { return std::exchange(actions_, {}); }
 
   // Returns whether the processes stay when one of them is killed.
-  bool kept() const { return slots_.kept(); }
-  bool may_be_kept() const { return nodes_ != Nodes::kStatic; }
+  bool stays() const { return slots_.stays(); }
+  bool may_stay() const { return nodes_ != Nodes::kStatic; }
   // Returns whether a process has asked for a generation, or said that it will.
   bool asked() const { return asked_; }
   // Returns whether the ranks have done all their work, so that a failure of one changes nothing for the others.
@@ -104,7 +107,7 @@ class RankLinks {
   void NoteGeneration();
   void HoldNextMaster();
 
-  const Generation place_;
+  const NodeStart place_;
   const Nodes nodes_;
   JobWatcher& watcher_;
   std::string master_addr_;

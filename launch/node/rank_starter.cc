@@ -39,18 +39,18 @@ absl::StatusOr<MasterSocket> ChooseNewMaster(const LaunchOptions& options, int p
   }
 }
 
-RankPlace PlaceOf(const LaunchOptions& options, const Generation& generation, int master_port) {
+RankPlace PlaceOf(const LaunchOptions& options, const NodeStart& start, int master_port) {
   RankPlace place;
   place.nproc_per_node = options.nproc_per_node;
-  place.first_rank = generation.first_rank;
-  place.world_size = generation.world_size;
-  place.node_rank = generation.node_rank;
-  place.nnodes = generation.nnodes;
-  place.master_addr = generation.master_addr.empty() ? "127.0.0.1" : generation.master_addr;
+  place.first_rank = start.first_rank;
+  place.world_size = start.world_size;
+  place.node_rank = start.node_rank;
+  place.nnodes = start.nnodes;
+  place.master_addr = start.master_addr.empty() ? "127.0.0.1" : start.master_addr;
   place.master_port = master_port;
   place.run_id = options.run_id;
   place.role = options.role;
-  place.restart_count = generation.restarts;
+  place.restart_count = start.restarts;
   place.max_restarts = options.max_restarts;
   place.virtual_local_rank = options.virtual_local_rank;
   return place;
@@ -72,7 +72,7 @@ bool RankStarter::MayStay() const {
 }
 
 absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& argv, const LaunchOptions& options,
-                                                const Generation& generation, int earlier_port) {
+                                                const NodeStart& start, int earlier_port) {
   RankStarter starter(options);
   starter.program_.path = options.executable;
   starter.program_.argv = argv;
@@ -84,13 +84,13 @@ absl::StatusOr<RankStarter> RankStarter::Create(const std::vector<std::string>& 
   }
   LOCKSTEP_ASSIGN_OR_RETURN(starter.cpus_,
                             CpusOfRanks(options.numa_binding, options.nproc_per_node, starter.VisibleDevices()));
-  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, generation.master_port, earlier_port));
-  starter.place_ = PlaceOf(options, generation, master.port);
+  LOCKSTEP_ASSIGN_OR_RETURN(MasterSocket master, ChooseNewMaster(options, start.master_port, earlier_port));
+  starter.place_ = PlaceOf(options, start, master.port);
   starter.master_socket_ = std::move(master.fd);
   if (!options.cgroup.empty()) {
     starter.cgroup_ = AboveStdio(UniqueFd(open(options.cgroup.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
   }
-  starter.job_secret_ = NewJobSecret(generation.nnodes, options.environment);
+  starter.job_secret_ = NewJobSecret(start.nnodes, options.environment);
   return starter;
 }
 

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/base/posix/unique_fd.h"
-#include "lockstep/launch/job/generation.h"
 #include "lockstep/launch/job/launch_options.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/node/master_socket.h"
 #include "lockstep/launch/node/rank_variables.h"
 #include "lockstep/launch/output/output.h"
@@ -23,7 +23,7 @@ class RankStarter {
   // Finds the program, and chooses the CPUs of the ranks, the secret, and the port unless `generation` has one. If it
   // chooses the port, it is not `earlier_port`, the one of the attempt before. `options` must outlive the object.
   static absl::StatusOr<RankStarter> Create(const std::vector<std::string>& argv, const LaunchOptions& options,
-                                            const Generation& generation, int earlier_port);
+                                            const NodeStart& start, int earlier_port);
 
   // The files and numbers that one process of a rank gets.
   struct Ends {

@@ -13,15 +13,15 @@
 namespace lockstep::launch {
 
 void Simulation::AuditDecision(const JobState& job, bool told_success) {
-  Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.generation, ", ",
+  Trace(absl::StrCat("decision: phase ", static_cast<int>(job.phase), ", generation ", job.start, ", ",
                      job.members.size(), " members, ", job.reason, job.result.ToString()));
   if (job.limits.max_nodes == 99 || IsMember(job, kStranger)) Violation("a launcher of another job is heard");
-  if (Kept(job)) {
+  if (Stays(job)) {
     Trace(absl::StrCat("ranks: generation ", job.ranks.generation, ", phase ", static_cast<int>(job.ranks.phase),
                        ", order ", static_cast<int>(job.ranks.order), ", ", job.ranks.order_reason));
   }
   // As after a signal: a node that leaves may take its failure with it.
-  if (job.drained.size() > drained_ || job.limits.number > resized_) first_failure_[job.generation] = "?";
+  if (job.drained.size() > drained_ || job.limits.number > resized_) first_failure_[job.start] = "?";
   drained_ = job.drained.size();
   resized_ = job.limits.number;
   const bool forms_anew = job.phase == JobPhase::kForming && phase_ != JobPhase::kForming;
@@ -30,18 +30,18 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
   restarts_ += forms_anew && absl::StrContains(job.reason, "; restart ");
   if (restarts_ > limits_.max_restarts) Violation(absl::StrCat(restarts_, " restarts"));
   if (job.phase == JobPhase::kDone && job.result.ok()) {
-    for (const Member& member : Kept(job) ? std::vector<Member>() : job.members) {
-      if (!succeeded_[job.generation][member.agent]) Violation(absl::StrCat("success without ", member.agent));
+    for (const Member& member : Stays(job) ? std::vector<Member>() : job.members) {
+      if (!succeeded_[job.start][member.agent]) Violation(absl::StrCat("success without ", member.agent));
     }
   }
   if (!config_.leader_can_change && told_success && (job.phase != JobPhase::kDone || !job.result.ok())) {
     Violation("all ranks have succeeded, and the job goes on or fails");
   }
   AuditLeavers(job);
-  if (Kept(job)) AuditKept(job);
-  const bool too_often = Kept(job) && !job.ranks.verdict.ok();  // processes were started again
+  if (Stays(job)) AuditStaying(job);
+  const bool too_often = Stays(job) && !job.ranks.verdict.ok();  // processes were started again
   if (job.phase == JobPhase::kDone && absl::IsUnknown(job.result) && !Formed(job) && !too_often) {
-    const std::string& first = first_failure_[job.generation];
+    const std::string& first = first_failure_[job.start];
     bool names_one = absl::StrContains(first, "?");
     for (const absl::string_view host : absl::StrSplit(first, ' ', absl::SkipEmpty())) {
       names_one |= absl::StrContains(job.result.message(), absl::StrCat(host, ":"));
@@ -50,71 +50,71 @@ void Simulation::AuditDecision(const JobState& job, bool told_success) {
       Violation(absl::StrCat("the first failure was on", first, ", but the job says: ", job.result.message()));
     }
   }
-  members_[job.generation] = job.members;
+  members_[job.start] = job.members;
   if (job.phase != JobPhase::kRunning) return;
-  const auto [known, is_new] = formed_.emplace(job.generation, job.members);
+  const auto [known, is_new] = formed_.emplace(job.start, job.members);
   const auto same = [](const Member& a, const Member& b) { return a.agent == b.agent && a.port == b.port; };
-  if (!Kept(job) &&
+  if (!Stays(job) &&
       !std::equal(job.members.begin(), job.members.end(), known->second.begin(), known->second.end(), same)) {
-    Violation(absl::StrCat("generation ", job.generation, " has two lists of members"));
+    Violation(absl::StrCat("generation ", job.start, " has two lists of members"));
   }
-  if (is_new || !Kept(job)) AuditLimits(job, is_new);
+  if (is_new || !Stays(job)) AuditLimits(job, is_new);
   if (!is_new) return;
   AuditOrder(job);
-  const auto [used, unused] = ports_.emplace(job.members[0].port, job.generation);
-  if (used->second != job.generation) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
+  const auto [used, unused] = ports_.emplace(job.members[0].port, job.start);
+  if (used->second != job.start) Violation(absl::StrCat("port ", job.members[0].port, " is used again"));
 }
 
-void Simulation::AuditStart(const Node& node, const Generation& generation) {
+void Simulation::AuditStart(const Node& node, const NodeStart& start) {
   if (node.signalled && !node.running && node.steps->state().signal != 0) {
     Violation(absl::StrCat(node.id, " starts ranks although it leaves"));
   }
   if (decision_.phase != JobPhase::kRunning && node.decision_seen == decisions_) {
     Violation(absl::StrCat(node.id, " starts ranks that nobody wants"));
   }
-  std::map<std::string, Generation>& started = started_[generation.number];
-  const std::vector<Member>& members = formed_[generation.number];
+  std::map<std::string, NodeStart>& started = started_[start.number];
+  const std::vector<Member>& members = formed_[start.number];
   const int64_t entry = node.steps->state().entry;
   const bool is_first =
       std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.entry == entry; });
   // Once processes stay, their places are the ones in their generations.
-  const bool has_place = is_first && !Kept(decision_);
+  const bool has_place = is_first && !Stays(decision_);
   // Nodes come while ranks of others stay.
   const std::string key = is_first ? node.id : absl::StrCat(node.id, " ", entry);
-  if (!started.emplace(key, generation).second) {
-    Violation(absl::StrCat(node.id, " starts generation ", generation.number, " twice"));
+  if (!started.emplace(key, start).second) {
+    Violation(absl::StrCat(node.id, " starts generation ", start.number, " twice"));
   }
-  if (started_.rbegin()->first > generation.number) {
-    Violation(absl::StrCat(node.id, " starts generation ", generation.number, " after a later one"));
+  if (started_.rbegin()->first > start.number) {
+    Violation(absl::StrCat(node.id, " starts generation ", start.number, " after a later one"));
   }
   int rank = 0, index = -1;
   for (int i = 0; has_place && i < static_cast<int>(members.size()); ++i) {
     if (members[i].agent == node.id) {
       index = i;
-      if (generation.first_rank != rank) Violation(absl::StrCat(node.id, " has a wrong first rank"));
+      if (start.first_rank != rank) Violation(absl::StrCat(node.id, " has a wrong first rank"));
     }
     rank += members[i].ranks;
   }
-  if (has_place && (index != generation.node_rank || generation.world_size != rank ||
-                    generation.nnodes != static_cast<int>(members.size()))) {
+  if (has_place &&
+      (index != start.node_rank || start.world_size != rank || start.nnodes != static_cast<int>(members.size()))) {
     Violation(absl::StrCat(node.id, " starts at a wrong place"));
   }
-  if (has_place && (generation.master_port != members[0].port || generation.master_addr != members[0].address)) {
+  if (has_place && (start.master_port != members[0].port || start.master_addr != members[0].address)) {
     Violation(absl::StrCat(node.id, " has another address of rank 0"));
   }
-  if (index == 0 && generation.master_port != node.port) Violation(absl::StrCat(node.id, " does not hold the port"));
+  if (index == 0 && start.master_port != node.port) Violation(absl::StrCat(node.id, " does not hold the port"));
   for (const auto& other : nodes_) {
-    const bool old = other->running && other->generation < generation.number;
+    const bool old = other->running && other->start < start.number;
     const bool must_have_ended =
         other->cut && other->knows_cut && now() - other->cut_ms > kAgentIsAway + kSettle + kGrace;
     if (old && ((Reachable(*other) && !other->evicted_in_run) || must_have_ended)) {
-      Violation(absl::StrCat(node.id, " starts generation ", generation.number, " while ", other->id, " runs ",
-                             other->generation));
+      Violation(
+          absl::StrCat(node.id, " starts generation ", start.number, " while ", other->id, " runs ", other->start));
     }
   }
   if (started.size() == members.size()) {
-    growth_.started_ms[generation.number] = now();
-    growth_.started_messages[generation.number] = messages_;
+    growth_.started_ms[start.number] = now();
+    growth_.started_messages[start.number] = messages_;
   }
 }
 
@@ -140,8 +140,7 @@ void Simulation::AuditWaiting() {
   const bool failing = leads && !Formed(decision_) && decision_.phase == JobPhase::kRunning &&
                        std::any_of(posts_.begin(), posts_.end(), [&](const auto& post) {
                          const auto is_it = [&](const Member& member) { return member.agent == post.first; };
-                         return post.second.phase == AgentPhase::kFailing &&
-                                post.second.generation == decision_.generation &&
+                         return post.second.phase == AgentPhase::kFailing && post.second.start == decision_.start &&
                                 absl::c_any_of(decision_.members, is_it);
                        });
   if (!failing) failing_since_ms_ = -1;
@@ -153,7 +152,7 @@ void Simulation::AuditWaiting() {
         leads && Reachable(*node) && !node->returned && node->steps && !node->steps->state().leaving.empty();
     if (!leaves) node->leaves_since_ms = -1;
     if (leaves && node->leaves_since_ms < 0) node->leaves_since_ms = now();
-    const bool waits_for_others = Kept(decision_) && decision_.ranks.finished_members > 0;
+    const bool waits_for_others = Stays(decision_) && decision_.ranks.finished_members > 0;
     if (leaves && !waits_for_others && now() - node->leaves_since_ms > 8 * kSecond)
       Violation(absl::StrCat(node->id, " leaves and does not return"));
   }
@@ -164,8 +163,8 @@ void Simulation::AuditEnd() {
   for (const auto& node : nodes_) {
     if (node->alive && !node->returned) {
       Violation(absl::StrCat(node->id, " never returns: phase ", static_cast<int>(node->steps->state().phase),
-                             ", generation ", node->steps->state().generation, "; the job is in phase ",
-                             static_cast<int>(decision_.phase), " of generation ", decision_.generation));
+                             ", generation ", node->steps->state().start, "; the job is in phase ",
+                             static_cast<int>(decision_.phase), " of generation ", decision_.start));
     }
     const bool saw_the_end = node->returned && decision_.phase == JobPhase::kDone &&
                              node->decision_seen == decisions_ && node->steps->state().phase != AgentPhase::kLeaving;
@@ -181,7 +180,7 @@ void Simulation::AuditEnd() {
 // --- Processes that stay ---
 
 // How a decision ends them, if it does.
-void Simulation::AuditKept(const JobState& job) {
+void Simulation::AuditStaying(const JobState& job) {
   if (limits_.max_restarts > 0 && job.restarts > limits_.max_restarts) {
     Violation(absl::StrCat(job.restarts, " restarts"));
   }
@@ -291,7 +290,7 @@ void Simulation::AuditFirstCause(const Node& node) {
   }
   for (const auto& other : nodes_) {
     // A node whose rank failed before it knew that ranks stay ends all of them.
-    const bool has_failed = failed_[decision_.generation].count(other->index) != 0;
+    const bool has_failed = failed_[decision_.start].count(other->index) != 0;
     const std::string host = absl::StrCat("host host", other->index);
     if ((was_gone(*other) || has_failed) && absl::StartsWith(ranks.reason, host)) return;
   }
@@ -322,7 +321,7 @@ void Simulation::AuditEnding(const Node& node) {
   const Node* leader = Leader();
   const bool out_of_reach = !Reachable(node) || node.evicted_in_run || node.vanished || !leader || leader->vanished;
   const bool is_asked = node.signalled || IsDrained(decision_, node.id) || decision_.limits.number > 0;
-  const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.generation == node.generation;
+  const bool goes_on = decision_.phase == JobPhase::kRunning && decision_.start == node.start;
   if (left_out_.count(node.id) != 0) return;
   if (goes_on && !out_of_reach && !is_asked) Violation(absl::StrCat(node.id, " ends ranks that may stay"));
 }
@@ -373,7 +372,7 @@ void Simulation::AuditAfterWork(const std::string& what, int64_t generation) {
 void Simulation::AuditRanksWait() {
   const Node* leader = Leader();
   const bool leads =
-      leader && Reachable(*leader) && !leader->returned && Kept(decision_) && decision_.phase == JobPhase::kRunning;
+      leader && Reachable(*leader) && !leader->returned && Stays(decision_) && decision_.phase == JobPhase::kRunning;
   bool all_wait = leads, has_survivor = false, is_complete = !Formed(decision_);
   int nodes = 0;
   for (const auto& node : nodes_) {

@@ -41,7 +41,7 @@ void Simulation::AuditCancelled(const JobState& job) {
 void Simulation::AuditNeeded(const JobState& job) {
   const int least = MinNodes(job);
   const int most = MaxNodes(job);
-  if (!Kept(job) || job.phase != JobPhase::kRunning || least < most) return;
+  if (!Stays(job) || job.phase != JobPhase::kRunning || least < most) return;
   const auto leaves = [&](const std::string& agent) {
     const auto post = posts_.find(agent);
     return HasLeft(job, agent) || IsDrained(job, agent) || (post != posts_.end() && !post->second.leaving.empty());
@@ -57,12 +57,12 @@ void Simulation::AuditReason(const JobState& job) {
   const bool serves_in_reach = config_.leader_can_change || !Leader()->vanished;
   for (const auto& node : nodes_) {
     const std::string host = absl::StrCat("host host", node->index);
-    const bool has_succeeded = !config_.leader_can_change && told_success_[job.generation].count(node->id) != 0;
-    const bool failed = failed_[job.generation].count(node->index) != 0;
+    const bool has_succeeded = !config_.leader_can_change && told_success_[job.start].count(node->id) != 0;
+    const bool failed = failed_[job.start].count(node->index) != 0;
     if ((job.reason == absl::StrCat("a rank on ", host, " failed") && !failed) ||
         (job.reason == absl::StrCat(host, " was lost") && ((!node->vanished && serves_in_reach) || has_succeeded)) ||
         (job.reason == absl::StrCat(host, " leaves") && !node->signalled && !IsDrained(job, node->id))) {
-      Violation(absl::StrCat("generation ", job.generation, " ends without a reason: ", job.reason));
+      Violation(absl::StrCat("generation ", job.start, " ends without a reason: ", job.reason));
     }
   }
 }
@@ -84,7 +84,7 @@ void Simulation::AuditLimits(const JobState& job, bool is_new) {
   const int max_nodes = MaxNodes(job);
   const int nodes = static_cast<int>(job.members.size());
   if (is_new && nodes < min_nodes) Violation(absl::StrCat(nodes, " members"));
-  const bool some_have_succeeded = !succeeded_[job.generation].empty();
+  const bool some_have_succeeded = !succeeded_[job.start].empty();
   if (nodes > max_nodes && (is_new || !some_have_succeeded)) Violation(absl::StrCat(nodes, " members"));
   for (const Member& member : job.members) {
     if (is_new && IsDrained(job, member.agent)) Violation(absl::StrCat(member.agent, " is drained and takes part"));
@@ -93,7 +93,7 @@ void Simulation::AuditLimits(const JobState& job, bool is_new) {
 
 // Nodes of the generation before keep their order, and others follow.
 void Simulation::AuditOrder(const JobState& job) {
-  const auto before = members_.find(job.generation - 1);
+  const auto before = members_.find(job.start - 1);
   if (before == members_.end()) return;
   int last = -1;
   for (const Member& member : job.members) {

@@ -69,7 +69,7 @@ struct Simulation::Node {
   bool running = false;        // ranks run or are being ended
   bool ending = false;         // and this has begun
   int64_t running_number = 0;  // of the start, so that events of an earlier one have no effect
-  int64_t generation = 0;
+  int64_t start = 0;
   int64_t epoch = 0;  // changes with each cut, crash and return
   uint64_t posts = 0;
   uint64_t decision_seen = 0;

@@ -211,7 +211,7 @@ void Simulation::FailProcess(Node* node, int slot) {
   failure.time_ns = now() * 1000000 + ++failures_in_ms_;
   NoteFailure(*node, process, failure);
   NoteIfComplete(process.in);
-  const bool is_early = node->slots->kept() && !node->slots->plan().formed;
+  const bool is_early = node->slots->stays() && !node->slots->plan().formed;
   const bool goes_on = node->slots->OnEnd(slot, failure);
   if (is_early && goes_on != failure.killed) {
     Violation(absl::StrCat("process ", process.id, " of ", node->id, failure.killed ? " is killed" : " exits",

@@ -119,7 +119,7 @@ void Simulation::Crash(Node* node) {
   node->slots.reset();
   node->processes.clear();
   node->vanished = true;
-  first_failure_[decision_.generation] = "?";
+  first_failure_[decision_.start] = "?";
   const int64_t epoch = ++node->epoch;
   ++node->running_number;
   After(kClosedEviction + Random(500), [this, node, epoch] { Evict(node, epoch); });
@@ -135,7 +135,7 @@ void Simulation::Cut(Node* node) {
   Trace(absl::StrCat(node->id, " is cut off"));
   node->cut = node->vanished = true;
   node->cut_ms = node->gone_ms = now();
-  first_failure_[decision_.generation] = "?";
+  first_failure_[decision_.start] = "?";
   const int64_t epoch = ++node->epoch;
   const int64_t duration = Random(12 * kSecond);
   const bool serves = !config_.leader_can_change && node->index == leader_;
@@ -202,7 +202,7 @@ void Simulation::Signal(Node* node) {
   if (!node->alive || node->returned || node->ending) return;
   Trace(absl::StrCat(node->id, " gets a signal"));
   node->signalled = true;
-  first_failure_[decision_.generation] = "?";
+  first_failure_[decision_.start] = "?";
   if (!node->running) {
     node->steps->OnSignal(15, "received signal 15");
     Post(node);
@@ -256,11 +256,11 @@ void Simulation::FailNode(Node* node, bool consequence) {
   // Others may notice the end of a rank before its launcher does.
   const int64_t seen_ms = now() + (consequence ? 0 : Random(60));
   failure.time_ns = seen_ms * 1000000;
-  failed_[node->generation].insert(node->index);
+  failed_[node->start].insert(node->index);
   if (!consequence) {
     // Either of two failures at one time may be named.
-    std::string& hosts = first_failure_[node->generation];
-    const auto [first, is_first] = failures_.emplace(node->generation, seen_ms);
+    std::string& hosts = first_failure_[node->start];
+    const auto [first, is_first] = failures_.emplace(node->start, seen_ms);
     if (seen_ms < first->second && !absl::StrContains(hosts, "?")) hosts.clear();
     if (is_first || seen_ms <= first->second) absl::StrAppend(&hosts, " host", node->index);
     first->second = std::min(first->second, seen_ms);
@@ -276,10 +276,10 @@ void Simulation::FailNode(Node* node, bool consequence) {
   });
   for (const auto& other : nodes_) {
     const bool stays = other->slots && other->slots->plan().stays;
-    if (consequence || stays || other->generation != node->generation || Random(3) == 0) continue;
-    After(5 + Random(50), [this, n = other.get(), generation = node->generation] {
+    if (consequence || stays || other->start != node->start || Random(3) == 0) continue;
+    After(5 + Random(50), [this, n = other.get(), start = node->start] {
       const bool stays = n->slots && n->slots->plan().stays;
-      if (n->generation == generation && !stays) FailNode(n, true);
+      if (n->start == start && !stays) FailNode(n, true);
     });
   }
 }
@@ -291,19 +291,19 @@ void Simulation::EndRanks(Node* node, bool succeeded, Failure failure) {
   node->processes.clear();
   ++node->running_number;
   Trace(absl::StrCat("ranks of ", node->id, " have ended", succeeded ? " with success" : ""));
-  if (succeeded) succeeded_[node->generation][node->id] = true;
+  if (succeeded) succeeded_[node->start][node->id] = true;
   node->steps->OnEnd(succeeded, std::move(failure));
   if (node->steps->wants_port()) node->steps->OnPort(++node->port);
   Post(node);
   AfterChange(node);
 }
 
-void Simulation::StartRanks(Node* node, const Generation& generation) {
-  Trace(absl::StrCat(node->id, " starts generation ", generation.number));
-  AuditStart(*node, generation);
+void Simulation::StartRanks(Node* node, const NodeStart& start) {
+  Trace(absl::StrCat(node->id, " starts generation ", start.number));
+  AuditStart(*node, start);
   node->running = true;
   node->ending = node->evicted_in_run = false;
-  node->generation = generation.number;
+  node->start = start.number;
   const int64_t number = ++node->running_number;
   Post(node);
   if (config_.ranks_stay) {
@@ -317,7 +317,7 @@ void Simulation::StartRanks(Node* node, const Generation& generation) {
 }
 
 void Simulation::AfterChange(Node* node) {
-  if (const std::optional<Generation> generation = node->steps->TakeStart()) StartRanks(node, *generation);
+  if (const std::optional<NodeStart> start = node->steps->TakeStart()) StartRanks(node, *start);
   if (node->running && !node->ending && node->steps->MustEnd()) {
     AuditEnding(*node);
     node->ending = true;

@@ -7,20 +7,20 @@
 //   // report.violation: "" or what went wrong
 //
 // An auditor looks after each event:
-//   - a generation has one list of members, between the least and the most, at one address, with ranks from 0
-//   - an agent starts a generation once, and only if it is a member
-//   - nobody starts a generation after a later one, or while a node that the others can reach runs an earlier one
-//   - rank 0's port is one that its node holds, and no earlier generation had it
+//   - a start has one list of members, between the least and the most, at one address, with ranks from 0
+//   - an agent starts a start once, and only if it is a member
+//   - nobody starts a start after a later one, or while a node that the others can reach runs an earlier one
+//   - rank 0's port is one that its node holds, and no earlier start had it
 //   - restarts after failures are not more than allowed
-//   - the job succeeds only if all ranks of one generation have
-//   - a generation ends for a failed rank, a lost node or one that leaves only if there was one; a node whose success the
+//   - the job succeeds only if all ranks of one start have
+//   - a start ends for a failed rank, a lost node or one that leaves only if there was one; a node whose success the
 //     leader knows is not lost
-//   - nodes of one generation keep their order in the next one
+//   - nodes of one start keep their order in the next one
 //   - a node that has left is not lost, and the job ends for it only if too few others stay
 //   - a job of ranks that stay, with a fixed number of nodes, ends at once if one leaves and no other one is there
-//   - a node that leaves starts no ranks and returns soon, and one that sees its generation end ends its ranks
-//   - a node that is drained leaves, and takes part in no later generation; a resize is decided
-//   - a generation forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
+//   - a node that leaves starts no ranks and returns soon, and one that sees its start end ends its ranks
+//   - a node that is drained leaves, and takes part in no later start; a resize is decided
+//   - a start forms soon after enough nodes are ready, and ends soon after the leader knows of a failed rank
 //   - a launcher of another job takes no part, is not heard, and fails alone
 //   - all agents that see the end return the same result, which names the host of the first failure
 //   - every agent that lives returns in time
@@ -28,7 +28,7 @@
 //   - a generation of ranks has one list of members, its ranks are 0, 1, ..., and rank 0's node holds its port; it has
 //     max_ranks of them at most
 //   - a process hears of a generation only while it waits for one, and when all that can be reached have left the others
-//   - before the first generation, the others go on if a process is killed, and the job's generation ends if one exits
+//   - before the first generation, the others go on if a process is killed, and the job's start ends if one exits
 //   - a process is killed only if it has had time to leave
 //   - processes keep their order, so that rank 0 stays rank 0
 //   - a node's processes are ended only if it leaves, is out of reach or not needed, or if the job ends
@@ -125,7 +125,7 @@ class Simulation : simulator::Engine {
   void FailRank(Node* node);
   void FailNode(Node* node, bool consequence);
   void EndRanks(Node* node, bool succeeded, Failure failure);
-  void StartRanks(Node* node, const Generation& generation);
+  void StartRanks(Node* node, const NodeStart& start);
   void AfterChange(Node* node);
   void Return(Node* node, absl::Status result);
 
@@ -153,13 +153,13 @@ class Simulation : simulator::Engine {
 
   // The auditor.
   void AuditDecision(const JobState& job, bool told_success);
-  void AuditStart(const Node& node, const Generation& generation);
+  void AuditStart(const Node& node, const NodeStart& start);
   void AuditOrder(const JobState& job);
   void AuditReason(const JobState& job);
   void AuditLeavers(const JobState& job);
   void AuditCancelled(const JobState& job);
   void AuditNeeded(const JobState& job);
-  void AuditKept(const JobState& job);
+  void AuditStaying(const JobState& job);
   void AuditTold(const Node& node, int slot);
   void AuditFirstCause(const Node& node);
   void AuditKill(const Node& node, int slot);
@@ -172,8 +172,8 @@ class Simulation : simulator::Engine {
   void AuditAfterWork(const std::string& what, int64_t generation);
   void NoteFailure(const Node& node, const Process& process, const Failure& failure);
   // Return whether the job's processes stay when one is killed, and when one exits.
-  bool Kept(const JobState& job) const { return job.ranks.start == job.generation && job.ranks.stays; }
-  bool Formed(const JobState& job) const { return Kept(job) && job.ranks.formed; }
+  bool Stays(const JobState& job) const { return job.ranks.start == job.start && job.ranks.stays; }
+  bool Formed(const JobState& job) const { return Stays(job) && job.ranks.formed; }
   // Return the limits that somebody has asked for last, or the ones that all launchers were started with.
   int MinNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.min_nodes : limits_.min_nodes; }
   int MaxNodes(const JobState& job) const { return job.limits.number > 0 ? job.limits.max_nodes : limits_.max_nodes; }
@@ -240,8 +240,8 @@ class Simulation : simulator::Engine {
   bool agrees_ = false;  // the ranks of a generation end their work together
 
   std::map<int64_t, std::vector<Member>> formed_;
-  std::map<int64_t, std::vector<Member>> members_;  // of each generation, as far as is known last
-  std::map<int64_t, std::map<std::string, Generation>> started_;
+  std::map<int64_t, std::vector<Member>> members_;  // of each start, as far as is known last
+  std::map<int64_t, std::map<std::string, NodeStart>> started_;
   std::map<int64_t, std::map<std::string, bool>> succeeded_;
   std::map<int64_t, std::set<std::string>> told_success_;  // as the leader has heard
   int64_t form_since_ms_ = -1, failing_since_ms_ = -1;
@@ -252,9 +252,9 @@ class Simulation : simulator::Engine {
   std::string reason_;                                 // the same
   int restarts_ = 0;                                   // after failures
   JobState::Phase phase_ = JobState::Phase::kForming;  // of the decision before
-  std::map<int, int64_t> ports_;                       // the generation that used a port
-  std::map<int64_t, int64_t> failures_;                // when a rank failed first, by generation
-  std::map<int64_t, std::set<int>> failed_;            // the nodes with a failed rank, by generation
+  std::map<int, int64_t> ports_;                       // the start that used a port
+  std::map<int64_t, int64_t> failures_;                // when a rank failed first, by start
+  std::map<int64_t, std::set<int>> failed_;            // the nodes with a failed rank, by start
   std::map<int64_t, std::string> first_failure_;       // on which hosts; with "?" if more than ranks failed
   int64_t messages_ = 0;
   Growth growth_;

@@ -27,7 +27,7 @@ class Hash {
 
 uint64_t Simulation::StateNow() const {
   Hash job;
-  job.Add(config_.leader_can_change, decision_.phase, Formed(decision_), Kept(decision_), decision_.limits.number > 0,
+  job.Add(config_.leader_can_change, decision_.phase, Formed(decision_), Stays(decision_), decision_.limits.number > 0,
           decision_.restarts > 0, coordinator_ ? 1 + static_cast<int>(coordinator_->job().phase) : 0);
   uint64_t all = job.value();
   for (const auto& node : nodes_) {
@@ -38,7 +38,7 @@ uint64_t Simulation::StateNow() const {
     one.Add(posted == posts_.end() ? 0 : 1 + static_cast<int>(posted->second.phase));
     one.Add(IsMember(decision_, node->id), HasLeft(decision_, node->id), IsDrained(decision_, node->id));
     if (node->steps) {
-      one.Add(node->steps->state().phase, std::min<int64_t>(decision_.generation - node->steps->state().generation, 2));
+      one.Add(node->steps->state().phase, std::min<int64_t>(decision_.start - node->steps->state().start, 2));
     }
     const auto any = [&](auto of) { return absl::c_any_of(node->processes, of); };
     one.Add(any([](const Process& process) { return process.ready; }),

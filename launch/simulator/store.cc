@@ -24,8 +24,8 @@ void Simulation::Post(Node* node) {
     posts_[node->id] = state;
     node->evicted = false;
     const JobState& decided = coordinator_ ? coordinator_->job() : decision_;  // perhaps nobody has heard it yet
-    const bool counts = decided.phase == JobPhase::kRunning && decided.generation == state.generation;
-    if (counts && state.phase == AgentPhase::kSucceeded) told_success_[state.generation].insert(node->id);
+    const bool counts = decided.phase == JobPhase::kRunning && decided.start == state.start;
+    if (counts && state.phase == AgentPhase::kSucceeded) told_success_[state.start].insert(node->id);
     if (leader_ < 0) ElectLeader();
     Look();
   });
@@ -53,7 +53,7 @@ void Simulation::Look() {
   // Decisions of one leader arrive in their order.
   decided_ms_ = std::max(decided_ms_, now() + (config_.leader_can_change ? Delay() : 0));
   const JobState& job = coordinator_->job();
-  After(decided_ms_ - now(), [this, job, told = HasToldSuccess(job.generation), epoch = leader_epoch_] {
+  After(decided_ms_ - now(), [this, job, told = HasToldSuccess(job.start), epoch = leader_epoch_] {
     if (epoch != leader_epoch_) return;
     decision_ = job;
     ++decisions_;
@@ -87,10 +87,10 @@ void Simulation::DeliverDecision(Node* node) {
   node->steps->OnJob(decision_);
   if (node->steps->wants_port() && !node->running) node->steps->OnPort(++node->port);
   const AgentState& after = node->steps->state();
-  if (before.phase != after.phase || before.generation != after.generation) Post(node);
+  if (before.phase != after.phase || before.start != after.start) Post(node);
   AfterChange(node);
   if (node->running && !node->ending && node->slots) Obey(node);
-  const bool is_over = decision_.phase != JobPhase::kRunning || decision_.generation != node->generation;
+  const bool is_over = decision_.phase != JobPhase::kRunning || decision_.start != node->start;
   if (node->running && !node->ending && is_over) {
     Violation(absl::StrCat(node->id, " sees that its generation ends, and its ranks run on"));
   }

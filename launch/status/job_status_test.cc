@@ -36,12 +36,12 @@ JobStatus Job() {
   return job;
 }
 
-Generation SecondOfTwoNodes() {
-  Generation generation;
-  generation.number = 2;
-  generation.restarts = 1;
-  generation.first_rank = 4;
-  return generation;
+NodeStart SecondOfTwoNodes() {
+  NodeStart start;
+  start.number = 2;
+  start.restarts = 1;
+  start.first_rank = 4;
+  return start;
 }
 
 // A board with a clock that the test sets.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/report/rank_failure.h"
 #include "lockstep/launch/status/job_status.h"
 
@@ -42,7 +42,7 @@ class JobWatcher {
   virtual void NoteLimits(int /*min_nodes*/, int /*max_nodes*/) {}
 
   // The ranks of this node are about to start.
-  virtual void NoteGeneration(const Generation& /*generation*/, int /*ranks*/, int /*spares*/) {}
+  virtual void NoteGeneration(const NodeStart& /*generation*/, int /*ranks*/, int /*spares*/) {}
   // Processes that stay (launch/link) make a new generation: ranks[i] is the rank of the process of local rank i, or -1.
   virtual void NoteRegroup(int64_t /*generation*/, int /*restarts*/, const std::vector<int>& /*ranks*/) {}
   // Other nodes run the ranks of this generation, and this node none.

@@ -29,16 +29,16 @@ void StatusBoard::NoteLimits(int min_nodes, int max_nodes) {
   job_.max_nodes = max_nodes;
 }
 
-void StatusBoard::NoteGeneration(const Generation& generation, int ranks, int spares) {
+void StatusBoard::NoteGeneration(const NodeStart& start, int ranks, int spares) {
   job_.phase = JobStatus::Phase::kRunning;
   phase_since_ns_ = clock_();
-  job_.generation = generation.number;
-  job_.restarts = generation.restarts;
+  job_.generation = start.number;
+  job_.restarts = start.restarts;
   ranks_.assign(ranks + spares, Rank());
   stall_.clear();
   for (int i = 0; i < ranks + spares; ++i) {
     ranks_[i].status.local_rank = i;
-    ranks_[i].status.rank = i < ranks ? generation.first_rank + i : -1;
+    ranks_[i].status.rank = i < ranks ? start.first_rank + i : -1;
     ranks_[i].since_ns = phase_since_ns_;
   }
 }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/launch/job/generation.h"
+#include "lockstep/launch/job/node_start.h"
 #include "lockstep/launch/report/rank_failure.h"
 #include "lockstep/launch/status/job_status.h"
 #include "lockstep/launch/status/job_watcher.h"
@@ -31,7 +31,7 @@ class StatusBoard : public JobWatcher {
   void NoteReady(std::optional<int> hosts) override { job_.ready = hosts; }
   void NoteTrouble(const std::string& trouble) override { job_.trouble = trouble; }
   void NoteLimits(int min_nodes, int max_nodes) override;
-  void NoteGeneration(const Generation& generation, int ranks, int spares) override;
+  void NoteGeneration(const NodeStart& start, int ranks, int spares) override;
   void NoteRegroup(int64_t generation, int restarts, const std::vector<int>& ranks) override;
   void NoteSpare(int64_t generation, int restarts) override;
   void NoteStart(const RankFailure& rank) override;

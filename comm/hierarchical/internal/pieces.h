@@ -1,3 +1,5 @@
+// Cuts a tensor into pieces that follow each other through the phases of an all_reduce. Pure.
+
 #ifndef LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_PIECES_H_
 #define LOCKSTEP_COMM_HIERARCHICAL_INTERNAL_PIECES_H_
 
@@ -18,10 +20,9 @@ struct Range {
 // the host and one between hosts, where larger tensors take two steps within the host.
 constexpr int64_t kSmallBytes = 8 << 10;
 
-// The pieces of a tensor, which follow each other through the phases of an all_reduce. Each is divided among `parts`
-// ranks of a host, and each part into `shares` messages to other hosts. All but the last have a multiple of `parts`
-// elements. The last may have fewer than `parts`, or a number that `parts` does not divide only if there are fewer: a
-// remainder is a separate piece. A tensor without elements has no pieces.
+// Returns the pieces of a tensor, in order. Each is divided among `parts` ranks of a host, and each part into `shares`
+// messages to other hosts. Every piece has a multiple of `parts` elements. If `parts` does not divide `count`, the
+// remainder of fewer elements is a last piece. A tensor without elements has no pieces.
 std::vector<Range> CutIntoPieces(int64_t count, int64_t element_bytes, int64_t parts, int64_t shares);
 
 // Share `index` of `count` elements that `shares` ranks divide: sizes differ by one at most.

@@ -28,7 +28,7 @@ bool IsHello(absl::string_view hello, absl::string_view token, absl::string_view
 // The hub's proof to the rank that said `hello`.
 std::string ProofText(absl::string_view token, absl::string_view challenge, absl::string_view hello, int rank);
 
-// Returns whether `proof` is the hub's ProofText() for that hello.
+// Returns whether `proof` is ProofText() of the other arguments.
 bool IsProof(absl::string_view proof, absl::string_view token, absl::string_view challenge, absl::string_view hello,
              int rank);
 

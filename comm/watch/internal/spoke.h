@@ -24,13 +24,13 @@ struct Joined {
 };
 
 // Connects and says hello. Repeats this if the hub, flooded with strangers, closed the connection. Blocks until every
-// rank has joined. Returns the group's first cause if it fails before that. Unavailable: rank 0 has died.
+// rank has joined. Returns the group's first cause if it fails before that. Unavailable: the hub has died.
 // DeadlineExceeded. PermissionDenied: the listener does not know the token. Or the first error of `interruption`, which
 // may be null.
 absl::StatusOr<Joined> JoinHub(const Endpoint& endpoint, int rank, const ProcessHandle& hub, absl::Time deadline,
                                const std::function<absl::Status()>& interruption);
 
-// The connection of a rank other than 0 to rank 0, on a separate thread.
+// The connection of another rank to the hub, on a separate thread.
 class Spoke {
  public:
   // `participant` is borrowed, and gets the hub's frames on the spoke's thread.

@@ -1,5 +1,6 @@
 #include "lockstep/elastic/chaos/internal/host.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -31,9 +32,10 @@ bool FindNumber(absl::string_view line, absl::string_view key, int* number) {
 
 absl::Status Host::Start() {
   const UniqueFd output(open(spec_.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!output.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", spec_.output));
   ++starts_;
   std::map<std::string, std::string> environment = spec_.environment;
-  environment[kHostVariable] = marker().substr(marker().find('=') + 1);
+  environment[kHostVariable] = MarkerValue();
   launch::ProcessSpec process_spec;
   process_spec.path = spec_.launch;
   process_spec.argv = {"launch", absl::StrCat("--event_log=", spec_.events)};
@@ -57,7 +59,9 @@ bool Host::runs() {
   return runs_;
 }
 
-std::string Host::marker() const { return absl::StrCat(kHostVariable, "=", spec_.output, ".", starts_, ";"); }
+std::string Host::MarkerValue() const { return absl::StrCat(spec_.output, ".", starts_, ";"); }
+
+std::string Host::marker() const { return absl::StrCat(kHostVariable, "=", MarkerValue()); }
 
 std::vector<pid_t> Host::LauncherProcesses() const {
   std::vector<pid_t> launchers;

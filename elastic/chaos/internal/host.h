@@ -48,6 +48,7 @@ class Host {
   pid_t LastStarted(int local_rank);
 
  private:
+  std::string MarkerValue() const;
   void ReadEvents();
 
   const HostSpec spec_;

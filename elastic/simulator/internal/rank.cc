@@ -161,7 +161,7 @@ void Simulation::Plan(Process* process) {
     AuditLoss(generation);
     return Leave(process, absl::DataLossError("no rank has a state"));
   }
-  const StepUnderWay under_way = process->steps.OnMet(generation.healing);
+  const StepUnderWay under_way = process->steps.OnMetInCommit(generation.healing);
   if (under_way == StepUnderWay::kApply) StepShards(process);
   if (under_way == StepUnderWay::kTakeBack) process->buffers = process->kept_buffers;
   if (generation.healing.newest != 0) return Heal(process);

@@ -78,7 +78,7 @@ launch::simulator::Report Simulation::Run() {
 void Simulation::Lead() {
   launch::JobState job;
   launch::Member member;
-  member.entry = agent_.entry = job.generation = 1;
+  member.entry = agent_.entry = job.start = 1;
   member.ranks = config_.ranks;
   member.spares = config_.spares;
   job.members.push_back(member);

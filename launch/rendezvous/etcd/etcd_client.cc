@@ -30,9 +30,9 @@ const Json& Field(const Json& object, const char* name) {
 int64_t Number(const Json& object, const char* name) {
   const Json& field = Field(object, name);
   if (field.is_number_integer()) return field.get<int64_t>();
-  int64_t number = 0;
-  if (field.is_string()) (void)absl::SimpleAtoi(field.get_ref<const std::string&>(), &number);
-  return number;
+  int64_t number;
+  // A field that is left out, or is no number, is 0 in protobuf's JSON.
+  return field.is_string() && absl::SimpleAtoi(field.get_ref<const std::string&>(), &number) ? number : 0;
 }
 
 std::string Text(const Json& object, const char* name) {

@@ -207,7 +207,7 @@ void TcpHost::NoteRefusal(const Guest& guest) {
 // A guest that has not taken the decision before yet gets only the latest one later. So do the guests for which there is
 // no room: a decision grows with the number of guests, and so does the number of its copies.
 void TcpHost::SendDecision() {
-  uint64_t number;
+  uint64_t number = 0;
   std::string message;
   const auto waits = [&number](const std::unique_ptr<Guest>& guest) {
     return !guest->agent.empty() && guest->decision != number && guest->stream.unsent_bytes() == 0;

@@ -1,7 +1,7 @@
-// The place of a node in one start of the ranks of a job.
+// The place of a node in one start of all ranks of a job.
 
-#ifndef LOCKSTEP_LAUNCH_JOB_GENERATION_H_
-#define LOCKSTEP_LAUNCH_JOB_GENERATION_H_
+#ifndef LOCKSTEP_LAUNCH_JOB_NODE_START_H_
+#define LOCKSTEP_LAUNCH_JOB_NODE_START_H_
 
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 
 namespace lockstep::launch {
 
-struct Generation {
+struct NodeStart {
   int64_t number = 1;  // from 1
   int restarts = 0;    // the starts so far because one before had failed
   int node_rank = 0;
@@ -22,4 +22,4 @@ struct Generation {
 
 }  // namespace lockstep::launch
 
-#endif  // LOCKSTEP_LAUNCH_JOB_GENERATION_H_
+#endif  // LOCKSTEP_LAUNCH_JOB_NODE_START_H_

@@ -35,7 +35,7 @@ bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
   return true;
 }
 
-bool Coordinator::StepKept(const Agents& agents, absl::Time now) {
+bool Coordinator::StepStaying(const Agents& agents, absl::Time now) {
   if (EndIfNeededNodeLeaves(agents) || EndIfUnformedRankExits(agents)) return true;
   bool changed = false;
   for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
@@ -76,7 +76,7 @@ bool Coordinator::EndIfUnformedRankExits(const Agents& agents) {
   if (ranks_.plan().formed) return false;
   for (const Member& member : job_.members) {
     const AgentState* agent = FindAgent(agents, member.agent);
-    if (!agent || agent->entry != member.entry || !HasFailed(*agent, job_.generation)) continue;
+    if (!agent || agent->entry != member.entry || !HasFailed(*agent, job_.start)) continue;
     End(absl::StrCat("a rank on host ", member.host, " failed"));
     return true;
   }
