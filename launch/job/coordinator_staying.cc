@@ -36,8 +36,9 @@ bool Coordinator::NoteRanks(const Agents& agents, absl::Time now) {
 }
 
 bool Coordinator::StepStaying(const Agents& agents, absl::Time now) {
+  // When all work is done nothing starts any more, but a failure counts, also one of a node that leaves now.
+  bool changed = ranks_.plan().complete && NoteRanks(agents, now);
   if (EndIfNeededNodeLeaves(agents) || EndIfUnformedRankExits(agents)) return true;
-  bool changed = false;
   for (const Member& member : std::vector<Member>(job_.members)) changed |= NoteMember(member, agents, now);
   changed |= AddNewcomers(agents, now);
   changed |= NoteRanks(agents, now);

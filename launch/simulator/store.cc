@@ -115,6 +115,7 @@ void Simulation::ElectLeader() {
 void Simulation::Evict(Node* node, int64_t epoch) {
   if (node->epoch != epoch) return;
   Trace(absl::StrCat(node->id, " is evicted"));
+  left_out_.erase(node->id);  // the leader forgets it, and it comes as another one
   node->evicted = node->evicted_in_run = true;
   node->was_lost |= !node->returned;
   node->gone_ms = now();
