@@ -72,6 +72,38 @@ class CmakePageTest(unittest.TestCase):
         self.assertEqual((ours, theirs), ({("-O1",)}, {("-O1",)}))
         self.assertNotIn("without optimisation", output)
 
+    def test_find_package_takes_the_headers_version_and_those_that_promise_the_same(self):
+        header = (ROOT / "base/version.h").read_text()
+        major, minor, patch = (
+            int(re.search(rf"^#define LOCKSTEP_VERSION_{part} (\d+)$", header, re.M)[1])
+            for part in ("MAJOR", "MINOR", "PATCH")
+        )
+        version = f"{major}.{minor}.{patch}"
+        self.configure(blocks("cmake")[0], "-DLOCKSTEP_INSTALL=ON")
+        # The version's file alone: the package itself needs what is installed.
+        package = self.folder / "package"
+        package.mkdir()
+        shutil.copy(self.folder / "build/lockstep/lockstepConfigVersion.cmake", package)
+        (package / "lockstepConfig.cmake").touch()
+        for asked, taken in (
+            ("", True),
+            (f"{major}.{minor}", True),
+            (f"{version} EXACT", True),
+            (f"{major}.{minor}.{patch + 1}", False),
+            (f"{major}.{minor + 1}", False),
+            (f"{major + 2}.0", False),
+        ):
+            (self.folder / "find.cmake").write_text(
+                f"set(lockstep_DIR {package})\n"
+                f"find_package(lockstep {asked} CONFIG REQUIRED)\n"
+                "message(STATUS ${lockstep_VERSION})\n"
+            )
+            run = subprocess.run(
+                ["cmake", "-P", self.folder / "find.cmake"], capture_output=True, text=True, check=False
+            )
+            self.assertEqual(run.returncode == 0, taken, f"{asked}: {run.stderr}")
+            self.assertIn(f"-- {version}" if taken else f"version: {version}", run.stdout + run.stderr)
+
 
 if __name__ == "__main__":
     if "LOCKSTEP_LIBTORCH" not in os.environ:

@@ -52,7 +52,7 @@ set(lockstep_base_sources
   base/thread.cc
   base/wrapped_text.cc
 )
-set(lockstep_base_headers base/posix/unique_fd.h base/status.h)
+set(lockstep_base_headers base/posix/unique_fd.h base/status.h base/version.h)
 set(lockstep_base_third_party absl)
 
 # lockstep::base_torch

@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/posix/host_name.h"
 #include "lockstep/base/status.h"
+#include "lockstep/base/version.h"
 #include "lockstep/launch/flags/command_line.h"
 #include "lockstep/launch/flags/flag_table.h"
 #include "lockstep/launch/job/outcome.h"
@@ -132,6 +133,10 @@ int main(int argc, char** argv) {
   }
   if (line->help) {
     std::cout << launch::UsageText();
+    return 0;
+  }
+  if (line->version) {
+    std::cout << "launch (Lockstep) " LOCKSTEP_VERSION "\n";
     return 0;
   }
   signal(SIGCHLD, SIG_DFL);  // if the parent ignored it, no exit code would be available

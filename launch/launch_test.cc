@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/version.h"
 #include "lockstep/launch/cpu/cpu_topology.h"
 #include "lockstep/launch/flags/rendezvous_flags.h"
 #include "lockstep/launch/testing/launch_program.h"
@@ -380,11 +381,21 @@ TEST_F(LaunchBinaryTest, HelpExplains) {
                            "module",
                            "run_path",
                            "no_python",
-                           "use_env"}) {
+                           "use_env",
+                           "help",
+                           "version"}) {
     EXPECT_THAT(Out(), ContainsRegex(absl::StrCat("\n  (-[a-z], )?--", flag, "[= ]")));
   }
   for (const absl::string_view line : absl::StrSplit(Out(), '\n')) EXPECT_LE(line.size(), 100) << line;
   EXPECT_EQ(Err(), "");
+}
+
+TEST_F(LaunchBinaryTest, VersionIsOneLine) {
+  EXPECT_EQ(Run({"--version", "no-such-program"}), 0);
+  EXPECT_EQ(Out(), "launch (Lockstep) " LOCKSTEP_VERSION "\n");
+  EXPECT_EQ(Err(), "");
+  EXPECT_EQ(Run({"--version=2", "true"}), 2);
+  EXPECT_EQ(Err(), "launch: --version takes no value\n");
 }
 
 TEST_F(LaunchBinaryTest, HelpNamesEachParameterOfTheRendezvous) {

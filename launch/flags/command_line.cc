@@ -54,7 +54,7 @@ absl::StatusOr<GivenFlags> ReadVariables(const Environment& environment) {
     if (value.empty() || !absl::ConsumePrefix(&rest, kVariablePrefix)) continue;
     const std::string name = absl::AsciiStrToLower(rest);
     const Flag* flag = FindFlag(name);
-    if (!flag) {
+    if (!flag || flag->kind == Flag::kQuestion) {
       std::optional<std::string> nearest = OtherName(name);
       if (nearest) nearest = absl::AsciiStrToUpper(*nearest);
       return Bad("unknown environment variable ", Printable(variable), DidYouMean(nearest, kVariablePrefix),
@@ -69,7 +69,6 @@ absl::StatusOr<GivenFlags> ReadVariables(const Environment& environment) {
 }
 
 absl::Status UnknownFlag(absl::string_view given, const std::string& name) {
-  if (name == "help") return Bad(given, " takes no value");
   return Bad("unknown flag ", Printable(given), DidYouMean(OtherName(name), "--"), " --help lists the flags");
 }
 
@@ -110,7 +109,7 @@ absl::Status TakeFlag(const std::vector<std::string>& args, size_t* i, GivenFlag
   LOCKSTEP_ASSIGN_OR_RETURN(Argument argument, ReadArgument(args[*i]));
   const Flag& flag = *argument.flag;
   if (flag.kind == Flag::kUnsupported) return Refused(Printable(argument.source), flag.help);
-  if (flag.kind == Flag::kSwitch) {
+  if (flag.kind == Flag::kSwitch || flag.kind == Flag::kQuestion) {
     if (argument.value) return Bad(argument.source, " takes no value");
     argument.value = "";
   } else if (!argument.value) {
@@ -162,9 +161,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
       ++i;
       break;
     }
-    line.help = args[i] == "--help" || args[i] == "-help" || args[i] == "-h";
-    if (line.help) return line;
     LOCKSTEP_RETURN_IF_ERROR(TakeFlag(args, &i, &given));
+    line.help = given.count("help") != 0;
+    line.version = given.count("version") != 0;
+    if (line.help || line.version) return line;
   }
   LOCKSTEP_ASSIGN_OR_RETURN(GivenFlags values, ReadVariables(environment));
   for (auto& [name, value] : given) values[name] = std::move(value);

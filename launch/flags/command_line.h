@@ -14,7 +14,7 @@
 namespace lockstep::launch {
 
 struct CommandLine {
-  bool help = false;
+  bool help = false, version = false;  // the rest is empty if one of them is true
   LaunchOptions options;
   RendezvousOptions rendezvous;
   std::vector<std::string> notices;  // about flags from a scheduler, or that have another effect than they say

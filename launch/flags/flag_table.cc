@@ -37,8 +37,6 @@ variable PET_LOG_DIR=x if the flag is not given.
 )";
 
 constexpr char kEnd[] = R"(
-  --help, -h                  this text
-
 torchrun's other flags and variables are errors, which say what to do instead.
 
 Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the rest of torchrun's
@@ -171,6 +169,13 @@ std::vector<Flag> ProgramFlags() {
   };
 }
 
+std::vector<Flag> Questions() {
+  return {
+      {"help", Flag::kQuestion, nullptr, nullptr, "this text", 'h'},
+      {"version", Flag::kQuestion, nullptr, nullptr, "the version of Lockstep"},
+  };
+}
+
 // The row that `is_wanted`, or the row before an alias that is.
 template <typename Wanted>
 const Flag* Find(const Wanted& is_wanted) {
@@ -206,6 +211,7 @@ LOCKSTEP_JOB_SECRET_FILE names and that other users can neither read nor write.
       {"Failures", FailureFlags(), ""},
       {"Program: Python (with -u) starts a file that ends in .py, unless it is executable and begins with #!",
        ProgramFlags(), ""},
+      {"This program", Questions(), ""},
   };
   return *groups;
 }
@@ -219,7 +225,7 @@ const Flag* FindShortFlag(char letter) {
 }
 
 std::vector<std::string> FlagNames() {
-  std::vector<std::string> names = {"help"};
+  std::vector<std::string> names;
   for (const FlagGroup& group : FlagGroups()) {
     for (const Flag& flag : group.flags) {
       if (flag.kind != Flag::kVariable) names.emplace_back(flag.name);

@@ -15,6 +15,7 @@ struct Flag {
   enum Kind {
     kValue,
     kSwitch,
+    kQuestion,     // launch answers and starts nothing; there is no variable for it
     kAlias,        // another name of the flag in the row before
     kVariable,     // an environment variable, which is in --help only
     kUnsupported,  // torchrun's; `help` says how to do without it
@@ -44,7 +45,7 @@ const Flag* FindFlag(const std::string& name);
 // The flag with a name of one letter, or null.
 const Flag* FindShortFlag(char letter);
 
-// The names of all flags and --help, which a misspelled name may mean.
+// The names of all flags, which a misspelled name may mean.
 std::vector<std::string> FlagNames();
 
 // The text of --help.

@@ -11,6 +11,12 @@ _BUILD_TIMES = "examples/consumer/README.md"
 _UNCHECKED = re.compile(r"\*(?:\w+::)*(?:Create|Load|Open|Wrap)\(")
 _COMPILED = "tools/code_blocks/BUILD"
 _EXAMPLE, _RUN = "examples/fashion_mnist/README.md", "docs/fashion_mnist_run.txt"
+_VERSION_HEADER = "base/version.h"
+_VERSIONS = {
+    _VERSION_HEADER: r'^#define LOCKSTEP_VERSION "(.*)"$',
+    "MODULE.bazel": r'^    version = "(.*)",$',
+    "CITATION.cff": r"^version: (.*)$",
+}
 _NEVER_ON_GPU = re.compile(r"\bnever\s+(?:been\s+)?run\s+on\s+a\s+GPU\b")
 
 
@@ -86,6 +92,14 @@ def other_figures(page, run):
             yield f"{_EXAMPLE}:{number}: prints figures that {_RUN} does not have"
 
 
+def other_versions(texts):
+    """Each file of {path: text} has the version that the numbers of base/version.h make."""
+    version = ".".join(re.findall(r"^#define LOCKSTEP_VERSION_[A-Z]+ (\d+)$", texts[_VERSION_HEADER], re.M))
+    for path, pattern in _VERSIONS.items():
+        if (found := re.findall(pattern, texts[path], re.M)) != [version]:
+            yield f"{path}: has the version {', '.join(found) or 'none'}: the numbers of {_VERSION_HEADER} are {version}"
+
+
 def of_pages(pages, compiled):
     """The problems of {path: text} of all Markdown pages; `compiled` is the text of tools/code_blocks/BUILD."""
     of_a_page = (unqualified_promises, never_on_a_gpu, plain_bazel, build_times, unchecked_results)
@@ -95,6 +109,8 @@ def of_pages(pages, compiled):
 
 def check(root, files):
     pages = {name: (root / name).read_text() for name in files if name.endswith(".md")}
-    return of_pages(pages, (root / _COMPILED).read_text()) + list(
-        other_figures(pages[_EXAMPLE], (root / _RUN).read_text())
-    )
+    return [
+        *of_pages(pages, (root / _COMPILED).read_text()),
+        *other_figures(pages[_EXAMPLE], (root / _RUN).read_text()),
+        *other_versions({path: (root / path).read_text() for path in _VERSIONS}),
+    ]

@@ -74,6 +74,22 @@ class ClaimsTest(unittest.TestCase):
         )
         self.assertEqual(list(claims.other_figures(page.replace("1.17", "1.18").replace("0.87", "0.88"), run)), [])
 
+    def test_each_file_has_the_version_that_the_numbers_of_the_header_make(self):
+        header = "".join(
+            f"#define LOCKSTEP_VERSION_{part} {n}\n" for part, n in (("MAJOR", 1), ("MINOR", 2), ("PATCH", 30))
+        )
+        texts = {
+            "base/version.h": f'{header}#define LOCKSTEP_VERSION "1.2.30"\n',
+            "MODULE.bazel": 'module(\n    version = "1.2.30",\n)\nbazel_dep(name = "zlib", version = "1.3.1")\n',
+            "CITATION.cff": "cff-version: 1.2.0\nversion: 1.2.30\n",
+        }
+        self.assertEqual(list(claims.other_versions(texts)), [])
+        for path, text in texts.items():
+            for other, named in (("1.2.3", "1.2.3"), (None, "none")):
+                changed = text.replace("1.2.30", other) if other else ""
+                wanted = f"{path}: has the version {named}: the numbers of base/version.h are "
+                self.assertIn(wanted, "\n".join(claims.other_versions({**texts, path: changed})))
+
 
 if __name__ == "__main__":
     unittest.main()
